@@ -1,0 +1,1 @@
+"""Sources of configurations: what ways there are to run a job."""

@@ -1,0 +1,1 @@
+"""Policies: one file each, an objective over configurations."""

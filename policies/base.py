@@ -1,0 +1,46 @@
+"""What a policy is: a name, typed parameters, and an answer to an allocation problem."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+if TYPE_CHECKING:
+    from scheduler.domain.allocation import Allocation
+    from scheduler.domain.problem import Problem
+
+
+@dataclass(frozen=True, kw_only=True)
+class Policy(ABC):
+    """Base of every policy.
+
+    A subclass is a frozen, keyword-only dataclass; its fields are its parameters, with
+    types, defaults and a description in ``field(metadata={"help": ...})``.
+
+    ``allocate`` must be deterministic: equal problems give equal allocations. State that has to
+    survive between calls (Gandiva's pairs, say) lives in the instance and is rebuilt when lost.
+
+    Attributes:
+        name: what users write; snake case.
+        time_dependent: whether the answer changes while jobs only make progress. The engine then asks
+            again as time goes by, and else only when jobs, weights or workers change.
+    """
+
+    name: ClassVar[str]
+    time_dependent: ClassVar[bool] = False
+
+    @abstractmethod
+    def allocate(self, problem: Problem) -> Allocation:
+        """Answer the problem.
+
+        Args:
+            problem: N >= 1 jobs; every job has a configuration of positive throughput that fits the
+                capacity, or else receives zeros.
+
+        Returns:
+            An allocation that keeps every job's time <= 1 and every worker type within capacity.
+
+        Raises:
+            SolveError: no solver gave an answer that passed its checks.
+        """

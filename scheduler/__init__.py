@@ -1,0 +1,1 @@
+"""The scheduling service: domain values, engine, and the programs that run it."""

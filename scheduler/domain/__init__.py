@@ -1,0 +1,1 @@
+"""Frozen values that every other part of the scheduler speaks in."""

@@ -1,0 +1,127 @@
+"""Configurations: the ways in which a job, or a pair of jobs, can run.
+
+A *profile* is the list of configurations of one job type at one scale factor. Jobs of the
+same profile have the same rows, so the tables here grow with the kinds of jobs and not with
+their number.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from scheduler.domain.arrays import FloatArray, IntArray
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Configuration:
+    """One way in which a single job can run.
+
+    Attributes:
+        demand: (K,) workers of each worker type that it holds.
+        throughput: steps/s of the whole job.
+        locality: "any", or "consolidated" where it must not span nodes.
+        plan: what the launch needs to know (a parallel or memory plan), or empty.
+    """
+
+    demand: tuple[int, ...]
+    throughput: float
+    locality: str = "any"
+    plan: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PairConfiguration:
+    """Two jobs that share the same workers.
+
+    Attributes:
+        profiles: indices of the members' profiles, the smaller one first.
+        demand: (K,) workers of each type that the pair holds together.
+        throughput: steps/s of the first and of the second member while they share.
+    """
+
+    profiles: tuple[int, int]
+    demand: tuple[int, ...]
+    throughput: tuple[float, float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Profile:
+    """The configurations of one job type at one scale factor."""
+
+    job_type: str
+    scale_factor: int
+    configurations: tuple[Configuration, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ConfigurationTable:
+    """All profiles and pairs, as arrays. Profile indices stay valid when the table grows.
+
+    Letters: U profiles, J configurations of a profile at most, K worker types, P pairs.
+
+    Attributes:
+        worker_types: the K names, in the cluster's order.
+        profiles: the U profiles.
+        throughput: (U, J) steps/s; 0 where a profile has fewer configurations.
+        demand: (U, J, K) workers held; 0 in the padding.
+        pair_profiles: (P, 2) profile indices, first <= second.
+        pair_demand: (P, K) workers held by a pair together.
+        pair_throughput: (P, 2) steps/s of each member while they share.
+    """
+
+    worker_types: tuple[str, ...]
+    profiles: tuple[Profile, ...]
+    throughput: FloatArray
+    demand: IntArray
+    pair_profiles: IntArray
+    pair_demand: IntArray
+    pair_throughput: FloatArray
+
+    @classmethod
+    def build(
+        cls,
+        worker_types: tuple[str, ...],
+        profiles: tuple[Profile, ...],
+        pairs: tuple[PairConfiguration, ...] = (),
+    ) -> ConfigurationTable:
+        """Lay profiles and pairs out as arrays."""
+        k = len(worker_types)
+        width = max((len(p.configurations) for p in profiles), default=1)
+        throughput = np.zeros((len(profiles), max(width, 1)))
+        demand = np.zeros((len(profiles), max(width, 1), k), dtype=np.int64)
+        for u, profile in enumerate(profiles):
+            for j, configuration in enumerate(profile.configurations):
+                throughput[u, j] = configuration.throughput
+                demand[u, j] = configuration.demand
+        pair_profiles = np.array([p.profiles for p in pairs], dtype=np.int64).reshape(-1, 2)
+        pair_demand = np.array([p.demand for p in pairs], dtype=np.int64).reshape(-1, k)
+        pair_throughput = np.array([p.throughput for p in pairs], dtype=float).reshape(-1, 2)
+        arrays: tuple[NDArray[np.generic], ...] = (
+            throughput,
+            demand,
+            pair_profiles,
+            pair_demand,
+            pair_throughput,
+        )
+        for array in arrays:
+            array.setflags(write=False)
+        return cls(
+            worker_types=worker_types,
+            profiles=profiles,
+            throughput=throughput,
+            demand=demand,
+            pair_profiles=pair_profiles,
+            pair_demand=pair_demand,
+            pair_throughput=pair_throughput,
+        )
+
+    @property
+    def has_pairs(self) -> bool:
+        """Whether any two jobs may share workers."""
+        return len(self.pair_profiles) > 0

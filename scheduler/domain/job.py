@@ -1,0 +1,81 @@
+"""Jobs: what somebody submitted."""
+
+from __future__ import annotations
+
+import enum
+import math
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from scheduler.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+class JobStatus(enum.StrEnum):
+    """Where a job stands in its life."""
+
+    WAITING = "waiting"  #: admitted, holds no lease
+    RUNNING = "running"  #: holds a lease
+    HELD = "held"  #: kept from running until released
+    COMPLETED = "completed"  #: all steps done
+    CANCELLED = "cancelled"  #: ended on request
+    FAILED = "failed"  #: its own failures used up its retries
+    REFUSED = "refused"  #: can never run on this cluster
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """One training run or inference service that somebody submitted.
+
+    Attributes:
+        job_id: unique name.
+        job_type: key into the throughput table (model and batch size).
+        total_steps: steps until the job is complete.
+        scale_factor: workers that the job holds at once (its gang).
+        arrival_s: when it was submitted, seconds since the start of the run.
+        weight: importance that the user gives it; a job of weight 2 is due twice the share.
+        deadline_s: absolute time by which it should be complete, or None.
+        entity: the team or user that the hierarchical policy accounts it to.
+        max_failures: failures of its own that are retried before the job counts as failed.
+        restart_s: seconds of work that a change of workers costs it (checkpoint, launch, restore).
+        labels: free key-value pairs, carried along.
+    """
+
+    job_id: str
+    job_type: str
+    total_steps: float
+    scale_factor: int = 1
+    arrival_s: float = 0.0
+    weight: float = 1.0
+    deadline_s: float | None = None
+    entity: str = ""
+    max_failures: int = 3
+    restart_s: float = 0.0
+    labels: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+
+    def __post_init__(self) -> None:
+        """Refuse values that no job can have, naming field and value."""
+        _require(bool(self.job_id), "job_id", self.job_id, "must not be empty")
+        _require(_positive(self.total_steps), "total_steps", self.total_steps, "must be > 0")
+        _require(self.scale_factor >= 1, "scale_factor", self.scale_factor, "must be >= 1")
+        _require(
+            math.isfinite(self.arrival_s) and self.arrival_s >= 0,
+            "arrival_s",
+            self.arrival_s,
+            "must be >= 0",
+        )
+        _require(_positive(self.weight), "weight", self.weight, "must be > 0")
+        _require(self.max_failures >= 0, "max_failures", self.max_failures, "must be >= 0")
+        _require(self.restart_s >= 0, "restart_s", self.restart_s, "must be >= 0")
+
+
+def _positive(value: float) -> bool:
+    return math.isfinite(value) and value > 0
+
+
+def _require(condition: bool, name: str, value: object, rule: str) -> None:
+    if not condition:
+        raise InputError(f"job field '{name}' has the value {value!r}: it {rule}")

@@ -1,0 +1,85 @@
+"""The allocation problem: what a policy is asked."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from scheduler.domain.arrays import FloatArray, IntArray
+    from scheduler.domain.configuration import ConfigurationTable
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entity:
+    """A team or user that shares are accounted to.
+
+    Attributes:
+        name: as in ``Job.entity``.
+        weight: its share relative to the other entities.
+        policy: how its jobs share among themselves, ``"fairness"`` or ``"fifo"``.
+    """
+
+    name: str
+    weight: float = 1.0
+    policy: str = "fairness"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Problem:
+    """A snapshot of the jobs that could run now. Arrays must not be written to.
+
+    Letters: N jobs in order of arrival, K worker types, J configurations per job at most.
+
+    Attributes:
+        now_s: the time of the snapshot.
+        table: configurations by profile.
+        capacity: (K,) workers in service.
+        cost_usd_per_hour: (K,) price of one worker.
+        job_number: (N,) the engine's running number of each job; ascending, so arrival order.
+        profile: (N,) row of ``table``.
+        scale_factor: (N,) workers per job.
+        weight: (N,) importance.
+        total_steps: (N,) steps in all.
+        remaining_steps: (N,) steps to go, > 0.
+        age_s: (N,) seconds since arrival.
+        time_left_s: (N,) seconds to the deadline; inf without one; negative when it has passed.
+        attained_worker_s: (N,) worker-seconds received so far.
+        entity: (N,) index into ``entities``.
+        entities: the entities that have jobs, or are configured.
+        held: (N,) configuration that the job runs in now, -1 if it waits or shares.
+        restart_s: (N,) seconds of work that a change of workers costs.
+    """
+
+    now_s: float
+    table: ConfigurationTable
+    capacity: FloatArray
+    cost_usd_per_hour: FloatArray
+    job_number: IntArray
+    profile: IntArray
+    scale_factor: IntArray
+    weight: FloatArray
+    total_steps: FloatArray
+    remaining_steps: FloatArray
+    age_s: FloatArray
+    time_left_s: FloatArray
+    attained_worker_s: FloatArray
+    entity: IntArray
+    entities: tuple[Entity, ...]
+    held: IntArray
+    restart_s: FloatArray
+
+    @property
+    def jobs(self) -> int:
+        """N, the number of jobs."""
+        return len(self.job_number)
+
+    @property
+    def throughput(self) -> FloatArray:
+        """(N, J) steps/s of each job in each of its single configurations."""
+        return self.table.throughput[self.profile]
+
+    @property
+    def demand(self) -> IntArray:
+        """(N, J, K) workers that each single configuration holds."""
+        return self.table.demand[self.profile]

@@ -1,0 +1,83 @@
+"""The one exception tree of the project.
+
+    LeaseholdError
+    |- InputError            a file, option or request that cannot be used
+    |  |- TraceError         a trace or table: names file, line, field and value
+    |  |- ClusterError       a cluster spec or file
+    |  `- ParameterError     a policy parameter or setting
+    |- AdmissionError        a job that can never run
+    |- UnknownPolicyError    no policy of that name; lists what there is
+    |- SolveError            no solver returned an answer that passed its checks
+    |- ShadowedPackageError  another distribution hides one of our packages
+    `- InvariantError        the engine's own state is inconsistent (a bug)
+
+A message says what happened, the value, and what to do about it.
+"""
+
+from __future__ import annotations
+
+
+class LeaseholdError(Exception):
+    """Base of every error that the project raises on purpose."""
+
+
+class InputError(LeaseholdError):
+    """A file, option or request cannot be used as it is."""
+
+
+class TraceError(InputError):
+    """A trace or a throughput table is malformed.
+
+    Args:
+        problem: what is wrong, and what would be right.
+        path: the file.
+        line: 1-based line, or None where the whole file is meant.
+        field: the field's name, or None where the whole line is meant.
+        value: the offending value as read.
+    """
+
+    def __init__(
+        self,
+        problem: str,
+        *,
+        path: str,
+        line: int | None = None,
+        field: str | None = None,
+        value: object = None,
+    ) -> None:
+        where = path if line is None else f"{path}:{line}"
+        what = "" if field is None else f" field '{field}'"
+        shown = "" if value is None else f" value {value!r}"
+        super().__init__(f"{where}:{what}{shown}: {problem}".replace("::", ":"))
+        self.path = path
+        self.line = line
+        self.field = field
+        self.value = value
+
+
+class ClusterError(InputError):
+    """A cluster spec or cluster file is malformed."""
+
+
+class ParameterError(InputError):
+    """A policy parameter or a setting has a wrong name, type or range."""
+
+
+class AdmissionError(LeaseholdError):
+    """A job can never run on this cluster."""
+
+
+class UnknownPolicyError(InputError):
+    """No policy has the requested name."""
+
+
+class SolveError(LeaseholdError):
+    """No solver returned an answer that passed its checks."""
+
+
+class ShadowedPackageError(LeaseholdError):
+    """Another installed distribution shadows one of the project's packages."""
+
+
+class InvariantError(LeaseholdError):
+    """The engine's state contradicts one of its invariants; this is a bug."""

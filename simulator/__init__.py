@@ -1,0 +1,1 @@
+"""The trace-driven simulator: the real engine and policies on a virtual clock."""

@@ -1,0 +1,1 @@
+"""Workload formats in, jobs out; throughput tables; generators."""
