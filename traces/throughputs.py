@@ -1,0 +1,148 @@
+"""Reading and writing throughput tables."""
+
+from __future__ import annotations
+
+import csv
+import os
+from typing import TYPE_CHECKING
+
+from scheduler.domain.throughput import ProfileKey, ThroughputTable
+from scheduler.errors import TraceError
+from traces.files import Line, atomic_writer, read_text
+from traces.gavel import parse_gavel_throughputs
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+#: Columns of the native table; the last three stay empty in rows about a job alone.
+THROUGHPUT_COLUMNS = (
+    "job_type",
+    "scale_factor",
+    "worker_type",
+    "steps_per_s",
+    "with_job_type",
+    "with_scale_factor",
+    "with_steps_per_s",
+)
+
+_Isolated = dict[ProfileKey, dict[str, float]]
+_Shared = dict[tuple[ProfileKey, ProfileKey], dict[str, tuple[float, float]]]
+
+
+def read_throughputs(
+    path: str | os.PathLike[str], *, unconsolidated: bool = False
+) -> ThroughputTable:
+    """Read a throughput table; the format is told by the content.
+
+    Args:
+        path: Gavel's JSON, or the native CSV (``docs/reference/traces.md``).
+        unconsolidated: keep Gavel's worker types ``<type>_unconsolidated`` (gangs spread over
+            nodes), which are left out otherwise.
+
+    Returns:
+        Steps/s alone and in pairs.
+
+    Raises:
+        TraceError: the file is missing or malformed; names line, field and value.
+    """
+    name = os.fspath(path)
+    text = read_text(path)
+    if text.lstrip().startswith("{"):
+        return parse_gavel_throughputs(text, path=name, unconsolidated=unconsolidated)
+    return _parse_native(text, path=name)
+
+
+def write_throughputs(table: ThroughputTable, path: str | os.PathLike[str]) -> None:
+    """Write a table as native CSV; what is read back is equal.
+
+    Args:
+        table: what to write. Every pair is written once, its smaller key first.
+        path: replaced as a whole, or left as it was when an error occurs.
+
+    Raises:
+        TraceError: the folder cannot be written to.
+    """
+    with atomic_writer(path) as stream:
+        for line in table.source.splitlines():
+            stream.write(f"# {line}\n")
+        writer = csv.writer(stream, lineterminator="\n")
+        writer.writerow(THROUGHPUT_COLUMNS)
+        writer.writerows(_rows(table))
+
+
+def _rows(table: ThroughputTable) -> Iterator[tuple[object, ...]]:
+    for (job_type, scale_factor), row in table.isolated.items():
+        for worker_type, steps_per_s in row.items():
+            yield job_type, scale_factor, worker_type, steps_per_s, "", "", ""
+    for (first, second), shared in table.shared.items():
+        if first <= second:
+            for worker_type, (mine, others) in shared.items():
+                yield *first, worker_type, mine, *second, others
+
+
+def _parse_native(text: str, *, path: str) -> ThroughputTable:
+    lines = text.split("\n")
+    comments = 0
+    while comments < len(lines) and lines[comments].startswith("#"):
+        comments += 1
+    source = "\n".join(line[1:].strip() for line in lines[:comments])
+    reader = csv.reader(f"{line}\n" for line in lines[comments:])
+    _check_header(next(reader, []), path=path, line=comments + 1)
+    isolated: _Isolated = {}
+    shared: _Shared = {}
+    for fields in reader:
+        if fields:
+            _read_row(fields, Line(path, comments + reader.line_num), isolated, shared)
+    if not isolated:
+        raise TraceError("the table has no rows; give at least one", path=path)
+    _check_pairs(isolated, shared, path=path)
+    return ThroughputTable(isolated=isolated, shared=shared, source=source or path)
+
+
+def _check_header(header: list[str], *, path: str, line: int) -> None:
+    missing = [c for c in THROUGHPUT_COLUMNS[:4] if c not in header]
+    if missing or tuple(header) not in (THROUGHPUT_COLUMNS, THROUGHPUT_COLUMNS[:4]):
+        problem = f"column '{missing[0]}' is missing" if missing else "unknown columns"
+        raise TraceError(
+            f"{problem}; a throughput table is Gavel's JSON or a CSV with the header "
+            f"{','.join(THROUGHPUT_COLUMNS)} (the last three columns may be left out)",
+            path=path,
+            line=line,
+            field=missing[0] if missing else None,
+            value=",".join(header),
+        )
+
+
+def _read_row(fields: list[str], line: Line, isolated: _Isolated, shared: _Shared) -> None:
+    fields = fields + [""] * 3 if len(fields) == 4 else fields
+    line.columns(fields, len(THROUGHPUT_COLUMNS), "a throughput table")
+    job_type, scale_factor, worker_type, steps_per_s, with_type, with_scale, with_steps = fields
+    for value, field in ((job_type, "job_type"), (worker_type, "worker_type")):
+        if not value:
+            line.fail("it must not be empty", field=field, value=value)
+    key = (job_type, line.integer_in(scale_factor, "scale_factor", at_least=1))
+    mine = line.number_in(steps_per_s, "steps_per_s")
+    if not with_type:
+        row = isolated.setdefault(key, {})
+        if worker_type in row:
+            line.fail(f"{key} on {worker_type} is listed twice; keep one row", field="job_type")
+        row[worker_type] = mine
+        return
+    other = (with_type, line.integer_in(with_scale, "with_scale_factor", at_least=1))
+    others = line.number_in(with_steps, "with_steps_per_s")
+    if worker_type in shared.get((key, other), {}):
+        line.fail(f"the pair {key}, {other} on {worker_type} is listed twice", field="job_type")
+    shared.setdefault((key, other), {})[worker_type] = (mine, others)
+    shared.setdefault((other, key), {})[worker_type] = (others, mine)
+
+
+def _check_pairs(isolated: _Isolated, shared: _Shared, *, path: str) -> None:
+    for key, _ in shared:
+        if key not in isolated:
+            raise TraceError(
+                "a pair names a job type and scale factor without a row of its own; add its "
+                "throughput alone",
+                path=path,
+                field="with_job_type",
+                value=key,
+            )
