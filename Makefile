@@ -1,0 +1,55 @@
+# Every target sets up what it needs in .venv; a machine with Python >= 3.11 and make is enough.
+
+VENV := .venv
+BIN := $(VENV)/bin
+# Touched when everything that pyproject.toml asks for is installed.
+READY := $(VENV)/.ready
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+# Where `make demo` writes.
+DEMO_OUT ?= out/demo
+# More options for pytest: make test ARGS="-k guard -x"
+ARGS ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test slow check format bench setup clean
+
+help:  ## Show this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' Makefile
+
+demo: $(READY)  ## Replay the bundled trace under three policies; ends with a table and a report
+	$(BIN)/leasehold compare bundled:small --throughputs bundled --cluster t4:4,v100:4,a100:4 \
+	  --policies max_min_fairness,finish_time_fairness,max_throughput+packed --seed 0 --out $(DEMO_OUT) --force
+
+test: $(READY)  ## Run the tests with branch coverage and check its floors
+	$(BIN)/coverage erase
+	$(BIN)/pytest -m "not slow" --cov --cov-branch --cov-report= $(ARGS)
+	@if [ -z "$(ARGS)" ]; then .ci/coverage-floors $(BIN)/coverage; fi
+
+slow: $(READY)  ## Run the tests that take longer than a few seconds
+	$(BIN)/pytest -m slow $(ARGS)
+
+check: $(READY)  ## Lint, formatting, types, direction of imports
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
+
+format: $(READY)  ## Let ruff fix and format the sources
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+bench: $(READY)  ## Run the benchmarks of benchmarks/README.md
+	$(BIN)/python benchmarks/run.py $(ARGS)
+
+setup: $(READY)  ## Create .venv with everything for development
+
+clean:  ## Remove .venv and what the tools left behind
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage htmlcov dist build out
+
+$(READY): pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	  || { echo "make: $(PYTHON) is older than Python 3.11; name another one: make PYTHON=python3.12 ..." >&2; exit 2; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade 'pip>=25.1'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable . --group test --group check
+	@touch $(READY)

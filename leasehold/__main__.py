@@ -1,0 +1,27 @@
+"""Start the command line, even where another package called ``scheduler`` comes first.
+
+``leasehold`` is the one name that nobody else uses, so the way in starts here. The import is by
+name: this package must stay importable without the rest.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from pathlib import Path
+
+
+def main() -> int:
+    """Run the command line and return its exit code."""
+    root = str(Path(__file__).resolve().parents[1])
+    sys.path.insert(0, root)  # our own scheduler package, whatever else is installed
+    try:
+        command_line = importlib.import_module("scheduler.cli.main")
+    finally:
+        sys.path.remove(root)
+    code: int = command_line.main()
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""The command line: the composition that may import every other part."""

@@ -1,0 +1,64 @@
+"""A command group that imports a command's module only when that command is used.
+
+``leasehold --help`` has to be quick, and the solvers behind ``simulate`` take a second to import.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from dataclasses import dataclass
+from typing import Any
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LazyCommand:
+    """Where a command lives, and what the overview says about it.
+
+    Attributes:
+        module: dotted name.
+        attribute: a ``typer.Typer`` (mounted as a group) or a function (mounted as a command).
+        summary: one line for ``leasehold --help``.
+    """
+
+    module: str
+    attribute: str
+    summary: str
+
+
+def lazy_group(commands: dict[str, LazyCommand]) -> type[TyperGroup]:
+    """Make a group class that offers those commands, in that order."""
+
+    class LazyGroup(TyperGroup):
+        """Shows stubs in overviews and loads a command when it is run."""
+
+        def list_commands(self, ctx: Any) -> list[str]:
+            return [*commands, *super().list_commands(ctx)]
+
+        def get_command(self, ctx: Any, cmd_name: str) -> Any:
+            if cmd_name not in commands:
+                return super().get_command(ctx, cmd_name)
+            return TyperCommand(cmd_name, help=commands[cmd_name].summary)
+
+        def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+            name, command, rest = super().resolve_command(ctx, args)
+            if name in commands:
+                command = load(name, commands[name])
+            return name, command, rest
+
+    return LazyGroup
+
+
+def load(name: str, command: LazyCommand) -> Any:
+    """Import a command and return it ready to run."""
+    target = getattr(importlib.import_module(command.module), command.attribute)
+    if isinstance(target, typer.Typer):
+        group = typer.main.get_group(target)
+        group.name = name
+        return group
+    single = typer.Typer(add_completion=False)
+    single.command(name)(target)
+    return typer.main.get_command(single)

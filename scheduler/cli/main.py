@@ -1,0 +1,99 @@
+"""The command ``leasehold``."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from scheduler.cli.guard import DISTRIBUTION, check_packages
+from scheduler.cli.lazy import LazyCommand, lazy_group
+from scheduler.errors import LeaseholdError
+
+COMMANDS = {
+    "simulate": LazyCommand(
+        module="scheduler.cli.simulate",
+        attribute="simulate",
+        summary="Replay a trace under one policy.",
+    ),
+    "compare": LazyCommand(
+        module="scheduler.cli.compare",
+        attribute="compare",
+        summary="Replay a trace under several policies and write one report.",
+    ),
+    "sweep": LazyCommand(
+        module="scheduler.cli.sweep",
+        attribute="sweep",
+        summary="Run a grid of arrival rates, policies and seeds; resumable.",
+    ),
+    "policies": LazyCommand(
+        module="scheduler.cli.policies",
+        attribute="app",
+        summary="List the policies and show their programs and parameters.",
+    ),
+    "traces": LazyCommand(
+        module="scheduler.cli.traces",
+        attribute="app",
+        summary="Inspect, convert and generate traces.",
+    ),
+}
+
+#: Exit codes: what a script may rely on.
+EXIT_FAILED = 1
+EXIT_INPUT = 2
+EXIT_INTERRUPTED = 130
+
+app = typer.Typer(
+    name="leasehold",
+    cls=lazy_group(COMMANDS),
+    help="Share a cluster of unlike GPUs among training and inference jobs.",
+    no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    pretty_exceptions_enable=False,
+)
+
+
+def _show_version(wanted: bool) -> None:  # typer calls it positionally
+    if wanted:
+        from importlib.metadata import version  # noqa: PLC0415  only this option needs it
+
+        typer.echo(f"leasehold {version(DISTRIBUTION)}")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    *,
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version."),
+    ] = False,
+) -> None:
+    """Share a cluster of unlike GPUs among training and inference jobs."""
+
+
+def main() -> int:
+    """Run the command line.
+
+    Returns:
+        0, or 2 where an input cannot be used; every other end leaves through ``SystemExit``.
+    """
+    try:
+        check_packages()
+        app(prog_name=DISTRIBUTION)
+    except LeaseholdError as error:
+        sys.stderr.write(f"leasehold: {_one_line(error)}\n")
+        return EXIT_INPUT
+    except KeyboardInterrupt:
+        sys.stderr.write("leasehold: interrupted\n")
+        return EXIT_INTERRUPTED
+    return 0
+
+
+def _one_line(error: LeaseholdError) -> str:
+    return " ".join(str(error).split()) or type(error).__name__
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,85 @@
+"""The command ``leasehold`` as a process: overview, version, errors, exit codes."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from importlib.metadata import version
+
+import pytest
+
+import scheduler.cli.main as main_module
+from scheduler.cli.main import COMMANDS, main
+from scheduler.errors import InputError
+
+
+def _leasehold(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "leasehold", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def test_help_lists_every_command_with_its_summary():
+    shown = _leasehold("--help")
+    assert shown.returncode == 0
+    for name, command in COMMANDS.items():
+        assert name in shown.stdout
+        assert command.summary in " ".join(shown.stdout.replace("│", " ").split())
+
+
+def test_help_imports_no_slow_library():
+    code = (
+        "import sys; from scheduler.cli.main import app\n"
+        "try: app(['--help'])\n"
+        "except SystemExit: pass\n"
+        "slow = {'numpy', 'scipy', 'cvxpy', 'numba', 'plotly', 'highspy'} & set(sys.modules)\n"
+        "sys.exit(f'imported {slow}' if slow else 0)"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr
+
+
+def test_version_is_that_of_the_distribution():
+    assert _leasehold("--version").stdout == f"leasehold {version('leasehold')}\n"
+
+
+def test_an_unknown_command_is_a_usage_error():
+    ran = _leasehold("simulte")
+    assert ran.returncode == 2
+    assert "No such command" in ran.stderr
+
+
+def test_completion_is_offered():
+    shown = _leasehold("--help").stdout
+    assert "--install-completion" in shown
+
+
+def _raising(error: BaseException):
+    def run(**_: object) -> None:
+        raise error
+
+    return run
+
+
+def test_an_error_of_ours_is_one_line_on_stderr_and_exit_code_2(monkeypatch, capsys):
+    monkeypatch.setattr(main_module, "app", _raising(InputError("x is 3;\n give 4")))
+    assert main() == 2
+    captured = capsys.readouterr()
+    assert captured.err == "leasehold: x is 3; give 4\n"
+    assert not captured.out
+
+
+def test_an_interrupt_ends_with_130(monkeypatch, capsys):
+    monkeypatch.setattr(main_module, "app", _raising(KeyboardInterrupt()))
+    assert main() == 130
+    assert "interrupted" in capsys.readouterr().err
+
+
+def test_a_bug_is_not_hidden(monkeypatch):
+    monkeypatch.setattr(main_module, "app", _raising(ZeroDivisionError()))
+    with pytest.raises(ZeroDivisionError):
+        main()
