@@ -6,7 +6,12 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
+from policies.parameters import check_ranges, parse
+
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Self
+
     from scheduler.domain.allocation import Allocation
     from scheduler.domain.problem import Problem
 
@@ -16,19 +21,33 @@ class Policy(ABC):
     """Base of every policy.
 
     A subclass is a frozen, keyword-only dataclass; its fields are its parameters, with
-    types, defaults and a description in ``field(metadata={"help": ...})``.
+    types, defaults, descriptions and ranges (``policies.parameters.parameter``).
 
     ``allocate`` must be deterministic: equal problems give equal allocations. State that has to
     survive between calls (Gandiva's pairs, say) lives in the instance and is rebuilt when lost.
 
     Attributes:
         name: what users write; snake case.
-        time_dependent: whether the answer changes while jobs only make progress. The engine then asks
+        time_dependent: whether the answer changes while jobs only make progress. The engine then
+            asks
             again as time goes by, and else only when jobs, weights or workers change.
     """
 
     name: ClassVar[str]
     time_dependent: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        """Refuse parameters outside their ranges."""
+        check_ranges(self)
+
+    @classmethod
+    def from_text(cls, params: Mapping[str, str]) -> Self:
+        """Build the policy from the texts of its parameters.
+
+        Raises:
+            ParameterError: names policy, parameter, value, and what is allowed.
+        """
+        return cls(**parse(cls, params))
 
     @abstractmethod
     def allocate(self, problem: Problem) -> Allocation:

@@ -1,0 +1,181 @@
+"""Serve jobs in an order, each entirely: what the policies that only rank jobs share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from scheduler.domain.allocation import Allocation
+
+if TYPE_CHECKING:
+    from scheduler.domain.arrays import FloatArray, IntArray
+    from scheduler.domain.configuration import ConfigurationTable
+    from scheduler.domain.problem import Problem
+
+
+def serve_in_order(
+    problem: Problem,
+    order: IntArray,
+    *,
+    preferred: IntArray | None = None,
+    backfill: bool = True,
+) -> Allocation:
+    """Run jobs in order, each in the configuration with room in which it finishes first.
+
+    A job that leaves the configuration that it holds pays its restart, so that it moves to faster
+    workers only when that brings its end forward. When the table has pairs, the jobs that found no
+    room then share the workers of running jobs, in order, where the two together do more than
+    either alone (their normalised throughputs sum to more than 1).
+
+    Args:
+        problem: N jobs.
+        order: (N,) positions, the first to be served first.
+        preferred: (N,) configuration that a job takes while there is room for it; -1 for any.
+        backfill: whether jobs behind one that finds no room are served.
+
+    Returns:
+        Fractions of 0 or 1, and the order as ``rank``.
+    """
+    from policies.kernels.greedy import place  # noqa: PLC0415  numba takes 0.4 s to import
+
+    anything = np.full(problem.jobs, -1, dtype=np.int64)
+    choice = place(
+        order,
+        problem.profile,
+        problem.table.throughput,
+        problem.table.demand,
+        problem.capacity,
+        problem.remaining_steps,
+        problem.restart_s,
+        problem.held,
+        anything if preferred is None else preferred,
+        backfill,
+    )
+    rank = np.empty(problem.jobs)
+    rank[order] = np.arange(problem.jobs)
+    if problem.table.has_pairs and (choice < 0).any():
+        return _with_sharing(problem, order, choice, rank)
+    return _allocation(problem, choice, rank)
+
+
+def first_come_first_served(problem: Problem, *keys: FloatArray) -> IntArray:
+    """Return (N,) positions by the keys, the first key foremost, then in order of arrival.
+
+    Args:
+        problem: N jobs.
+        keys: arrays (N,), ascending.
+    """
+    order: IntArray = np.lexsort((problem.job_number, *keys[::-1]))
+    return order
+
+
+def best_throughput(problem: Problem) -> FloatArray:
+    """Return (N,) steps/s in the fastest configuration that fits the capacity; 0 without any."""
+    table = problem.table
+    fits = (table.demand <= problem.capacity).all(axis=2)
+    best = np.where(fits, table.throughput, 0.0).max(axis=1, initial=0.0)
+    result: FloatArray = best[problem.profile]
+    return result
+
+
+def remaining_time_s(problem: Problem) -> FloatArray:
+    """Return (N,) seconds to go on the job's fastest workers; inf for a job that cannot run."""
+    with np.errstate(divide="ignore"):
+        result: FloatArray = problem.remaining_steps / best_throughput(problem)
+    return result
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Offers:
+    """By profile, the hosts with which a waiting job gains from sharing, the best first.
+
+    Attributes:
+        start: (U + 1,) where the offers to each profile begin.
+        partner: (E,) the host's profile.
+        configuration: (E,) the configuration that the host runs in alone on the same workers.
+        row: (E,) row of the table's pairs.
+        guest_second: (E,) whether the guest is the second member of that row.
+        gain: (E,) sum of the two normalised throughputs.
+    """
+
+    start: IntArray
+    partner: IntArray
+    configuration: IntArray
+    row: IntArray
+    guest_second: IntArray
+    gain: FloatArray
+
+
+@lru_cache(maxsize=4)  # a pure function of a frozen table, which is compared by identity
+def offers_of(table: ConfigurationTable) -> Offers:
+    """Return the offers of a table's pairs."""
+    profiles, shared = table.pair_profiles, table.pair_throughput
+    alone = np.zeros(profiles.shape)
+    configuration = np.zeros(profiles.shape, dtype=np.int64)
+    for side in (0, 1):
+        u = profiles[:, side]
+        same = (table.demand[u] == table.pair_demand[:, None, :]).all(axis=2)
+        rates = np.where(same, table.throughput[u], 0.0)
+        configuration[:, side] = rates.argmax(axis=1)
+        alone[:, side] = rates.max(axis=1, initial=0.0)
+    pays = (alone > 0).all(axis=1)
+    gain = (shared / np.where(alone > 0, alone, 1.0)).sum(axis=1)
+    rows = np.flatnonzero(pays & (gain > 1.0 + 1e-9))
+    mixed = rows[profiles[rows, 0] != profiles[rows, 1]]
+    row = np.concatenate((rows, mixed))
+    guest = np.concatenate((np.ones(len(rows)), np.zeros(len(mixed)))).astype(np.int64)
+    to = profiles[row, guest]
+    by = np.lexsort((row, -gain[row], to))
+    row, guest, to = row[by], guest[by], to[by]
+    return Offers(
+        start=np.searchsorted(to, np.arange(len(table.profiles) + 1)),
+        partner=profiles[row, 1 - guest],
+        configuration=configuration[row, 1 - guest],
+        row=row,
+        guest_second=guest,
+        gain=gain[row],
+    )
+
+
+def _with_sharing(
+    problem: Problem, order: IntArray, choice: IntArray, rank: FloatArray
+) -> Allocation:
+    from policies.kernels.greedy import share  # noqa: PLC0415  numba takes 0.4 s to import
+
+    offers = offers_of(problem.table)
+    host, offer = share(
+        order,
+        problem.profile,
+        choice,
+        offers.start,
+        offers.partner,
+        offers.configuration,
+        *problem.table.throughput.shape,
+    )
+    guests = order[host[order] >= 0]
+    hosts, used = host[guests], offer[guests]
+    choice[hosts] = -1
+    second = offers.guest_second[used] == 1
+    jobs = np.where(second[:, None], np.stack((hosts, guests), 1), np.stack((guests, hosts), 1))
+    return Allocation(
+        x=_fractions(problem, choice),
+        pair_jobs=jobs,
+        pair_index=offers.row[used],
+        pair_x=np.ones(len(jobs)),
+        rank=rank,
+        solver="greedy",
+    )
+
+
+def _allocation(problem: Problem, choice: IntArray, rank: FloatArray) -> Allocation:
+    return Allocation.singles(_fractions(problem, choice), rank=rank, solver="greedy")
+
+
+def _fractions(problem: Problem, choice: IntArray) -> FloatArray:
+    x = np.zeros((problem.jobs, problem.table.throughput.shape[1]))
+    running = np.flatnonzero(choice >= 0)
+    x[running, choice[running]] = 1.0
+    return x

@@ -1,0 +1,154 @@
+"""Find policies by name: the built-in ones, and plugins of the group ``leasehold.policies``."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import warnings
+from importlib.metadata import EntryPoint, entry_points
+from typing import TYPE_CHECKING
+
+from policies.base import Policy
+from scheduler.errors import UnknownPolicyError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+GROUP = "leasehold.policies"
+
+#: name -> module:class. Imported on demand, so that naming one policy does not load them all; kept
+#: here and not as entry points, so that a source checkout that is not installed has them too.
+BUILT_IN: dict[str, str] = {
+    "allox": "policies.allox:AlloX",
+    "alpha_fairness": "policies.alpha_fairness:AlphaFairness",
+    "fifo": "policies.fifo:Fifo",
+    "finish_time_fairness": "policies.finish_time_fairness:FinishTimeFairness",
+    "gandiva": "policies.gandiva:Gandiva",
+    "gittins": "policies.gittins:Gittins",
+    "hierarchical": "policies.hierarchical:Hierarchical",
+    "isolated": "policies.isolated:Isolated",
+    "makespan": "policies.makespan:Makespan",
+    "max_min_fairness": "policies.max_min_fairness:MaxMinFairness",
+    "max_throughput": "policies.max_throughput:MaxThroughput",
+    "min_cost": "policies.min_cost:MinCost",
+    "partitioned": "policies.partitioned:Partitioned",
+    "proportional_fairness": "policies.proportional_fairness:ProportionalFairness",
+    "shortest_job_first": "policies.shortest_job_first:ShortestJobFirst",
+    "tiresias": "policies.tiresias:Tiresias",
+    "water_filling": "policies.water_filling:WaterFilling",
+}
+
+
+class PolicyPluginWarning(UserWarning):
+    """A plugin of the group ``leasehold.policies`` could not be used."""
+
+
+def policy_names() -> tuple[str, ...]:
+    """Return every name that can be used, sorted. Plugins are not imported."""
+    return tuple(sorted({*BUILT_IN, *(plugin.name for plugin in _plugins())}))
+
+
+def policy_class(name: str) -> type[Policy]:
+    """Return the class of that name.
+
+    Raises:
+        UnknownPolicyError: there is no such policy, or its plugin cannot be used.
+    """
+    if name in BUILT_IN:
+        module, _, attribute = BUILT_IN[name].partition(":")
+        built_in: type[Policy] = getattr(importlib.import_module(module), attribute)
+        return built_in
+    for plugin in _plugins():
+        if plugin.name == name:
+            found = _load(plugin)
+            if found is not None:
+                return found
+    raise UnknownPolicyError(_unknown(name))
+
+
+def make_policy(name: str, params: Mapping[str, str] | None = None) -> Policy:
+    """Build a policy from its name and the texts of its parameters.
+
+    Args:
+        name: as listed by ``policy_names``.
+        params: text by parameter name.
+
+    Raises:
+        UnknownPolicyError: there is no such policy.
+        ParameterError: a parameter has a wrong name, type or range.
+    """
+    found = policy_class(name)
+    return found.from_text(params or {})
+
+
+def usable_policies() -> dict[str, type[Policy]]:
+    """Import and return every policy by name; what cannot be used is warned of and left out."""
+    found: dict[str, type[Policy]] = {}
+    for name in policy_names():
+        try:
+            found[name] = policy_class(name)
+        except UnknownPolicyError:
+            continue
+    return found
+
+
+def policy_origin(name: str) -> str:
+    """Return ``built-in``, or the distribution that a plugin comes from."""
+    if name in BUILT_IN:
+        return "built-in"
+    return next((_origin(plugin) for plugin in _plugins() if plugin.name == name), "unknown")
+
+
+def _plugins() -> list[EntryPoint]:
+    """Return the plugins that may be used: the first of each name, none that hides a built-in."""
+    kept: dict[str, EntryPoint] = {}
+    for plugin in _in_order(entry_points(group=GROUP)):
+        taken = "a built-in policy" if plugin.name in BUILT_IN else ""
+        if plugin.name in kept:
+            same = kept[plugin.name].value == plugin.value
+            taken = "" if same else f"the plugin of {_origin(kept[plugin.name])}"
+            if same:
+                continue
+        if taken:
+            _warn(plugin, f"its name is taken by {taken}; rename its entry point")
+        else:
+            kept[plugin.name] = plugin
+    return list(kept.values())
+
+
+def _in_order(plugins: Iterable[EntryPoint]) -> list[EntryPoint]:
+    return sorted(plugins, key=lambda p: (p.name, _origin(p), p.value))
+
+
+def _load(plugin: EntryPoint) -> type[Policy] | None:
+    try:
+        found = plugin.load()
+    except Exception as error:  # noqa: BLE001  whatever a plugin raises must not stop the others
+        _warn(plugin, f"importing it raised {type(error).__name__}: {error}")
+        return None
+    if not (isinstance(found, type) and issubclass(found, Policy)):
+        _warn(plugin, "it is not a subclass of policies.base.Policy")
+        return None
+    if getattr(found, "name", None) != plugin.name:
+        _warn(plugin, f"its class is named {getattr(found, 'name', None)!r}; make the two equal")
+        return None
+    return found
+
+
+def _warn(plugin: EntryPoint, reason: str) -> None:
+    warnings.warn(
+        f"policy plugin '{plugin.name}' ({plugin.value} of {_origin(plugin)}) is skipped: {reason}",
+        PolicyPluginWarning,
+        stacklevel=3,
+    )
+
+
+def _origin(plugin: EntryPoint) -> str:
+    return plugin.dist.name if plugin.dist is not None else "an unnamed distribution"
+
+
+def _unknown(name: str) -> str:
+    names = policy_names()
+    near = difflib.get_close_matches(name, names, n=1)
+    hint = f" (did you mean '{near[0]}'?)" if near else ""
+    return f"no policy is named '{name}'{hint}; there are: {', '.join(names)}"
