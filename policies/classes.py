@@ -1,0 +1,308 @@
+"""Classes of interchangeable jobs: the exact collapse that makes the programs small.
+
+Jobs with the same profile, weight, scale factor and whatever else a policy reads are
+interchangeable. A policy whose objective is concave and does not change when jobs swap places has
+an optimum in which such jobs receive the same (average the optimum over all swaps), so it is
+enough to solve for one job per class, counted.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from policies.expansion import expand_pairs
+from scheduler.domain.allocation import Allocation
+
+if TYPE_CHECKING:
+    from scheduler.domain.arrays import BoolArray, FloatArray, IntArray
+    from scheduler.domain.problem import Problem
+
+#: Fractions below this are rounding noise of a solver.
+NOISE = 1e-9
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ClassProblem:
+    """An allocation problem over classes of interchangeable jobs.
+
+    Letters: N jobs, M classes in order of their first job, J configurations, K worker types,
+    P class pairs.
+
+    Attributes:
+        problem: the problem over jobs.
+        class_of: (N,) class of each job.
+        count: (M,) jobs in each class.
+        representative: (M,) position of the first job of each class.
+        profile: (M,) row of the configuration table.
+        throughput: (M, J) steps/s of one job; 0 where the configuration is not usable.
+        demand: (M, J, K) workers held by one job.
+        capacity: (K,) workers in service.
+        usable: (M, J) whether the configuration fits the capacity and makes progress.
+    """
+
+    problem: Problem
+    class_of: IntArray
+    count: FloatArray
+    representative: IntArray
+    profile: IntArray
+    throughput: FloatArray
+    demand: FloatArray
+    capacity: FloatArray
+    usable: BoolArray
+
+    @classmethod
+    def build(cls, problem: Problem, keys: tuple[FloatArray, ...] = ()) -> ClassProblem:
+        """Group the jobs of a problem.
+
+        Args:
+            problem: N jobs.
+            keys: further arrays (N,) that must be equal within a class: whatever the policy's
+                objective reads beside profile, weight and scale factor.
+        """
+        columns = (problem.profile, problem.weight, problem.scale_factor, *keys)
+        class_of, representative = _group(tuple(np.asarray(c, dtype=float) for c in columns))
+        profile = problem.profile[representative]
+        table = problem.table
+        demand = table.demand.astype(float)
+        fits = (demand <= problem.capacity).all(axis=2) & (demand.max(axis=2) > 0)
+        usable_rows = fits & (table.throughput > 0)
+        rates = np.where(usable_rows, table.throughput, 0.0)
+        return cls(
+            problem=problem,
+            class_of=class_of,
+            count=np.bincount(class_of, minlength=len(representative)).astype(float),
+            representative=representative,
+            profile=profile,
+            throughput=rates[profile],
+            demand=demand[profile],
+            capacity=problem.capacity.astype(float),
+            usable=usable_rows[profile],
+        )
+
+    @property
+    def size(self) -> int:
+        """M, the number of classes."""
+        return len(self.count)
+
+    def of_jobs(self, values: FloatArray) -> FloatArray:
+        """Return (M, ...) the values of each class's first job, from values per job (N, ...)."""
+        result: FloatArray = values[self.representative]
+        return result
+
+    @cached_property
+    def _pairs(self) -> tuple[IntArray, IntArray]:
+        return _class_pairs(self)
+
+    @property
+    def pair_classes(self) -> IntArray:
+        """(P, 2) classes of the first and the second member of each class pair."""
+        return self._pairs[0]
+
+    @property
+    def pair_index(self) -> IntArray:
+        """(P,) row of the configuration table's pairs."""
+        return self._pairs[1]
+
+    @cached_property
+    def pair_throughput(self) -> FloatArray:
+        """(P, 2) steps/s of each member while they share."""
+        return self.problem.table.pair_throughput[self.pair_index]
+
+    @cached_property
+    def pair_demand(self) -> FloatArray:
+        """(P, K) workers held by a pair of jobs together."""
+        return self.problem.table.pair_demand[self.pair_index].astype(float)
+
+    @cached_property
+    def runnable(self) -> BoolArray:
+        """(M,) whether a job of the class can make progress at all, alone or in a pair."""
+        able: BoolArray = np.any(self.usable, axis=1, keepdims=True)[:, 0]
+        if not able.all() and len(self.pair_index):
+            for side in (0, 1):
+                gains = self.pair_throughput[:, side] > 0
+                able[self.pair_classes[gains, side]] = True
+        return able
+
+    def effective_throughput(self, x: FloatArray, pair_x: FloatArray) -> FloatArray:
+        """Return (M,) steps/s of one job of each class.
+
+        Args:
+            x: (M, J) fractions of one job.
+            pair_x: (P,) fractions summed over all job pairs of a class pair.
+        """
+        result: FloatArray = (self.throughput * x).sum(axis=1)
+        if len(pair_x):
+            result = result + self._over_members(pair_x[:, None] * self.pair_throughput)
+        return result
+
+    def time_fraction(self, x: FloatArray, pair_x: FloatArray) -> FloatArray:
+        """Return (M,) the fraction of time in which one job of each class runs."""
+        result: FloatArray = x.sum(axis=1)
+        if len(pair_x):
+            result = result + self._over_members(np.repeat(pair_x[:, None], 2, axis=1))
+        return result
+
+    def usage(self, x: FloatArray, pair_x: FloatArray) -> FloatArray:
+        """Return (K,) the workers in use on average."""
+        m, j, k = self.demand.shape
+        weighted = (x * self.count[:, None]).reshape(m * j)
+        result: FloatArray = weighted @ self.demand.reshape(m * j, k)
+        if len(pair_x):
+            result = result + pair_x @ self.pair_demand
+        return result
+
+    def _over_members(self, shares: FloatArray) -> FloatArray:
+        """Return (M,) per job: the sum of (P, 2) shares over the pairs of its class."""
+        total = np.bincount(self.pair_classes[:, 0], shares[:, 0], minlength=self.size)
+        total += np.bincount(self.pair_classes[:, 1], shares[:, 1], minlength=self.size)
+        result: FloatArray = total / self.count
+        return result
+
+    def repair(self, x: FloatArray, pair_x: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Round a solver's noise away, so that rows and capacity hold exactly.
+
+        Args:
+            x: (M, J) nearly feasible.
+            pair_x: (P,) nearly feasible.
+
+        Returns:
+            The nearest by clipping and by scaling down: fractions >= 0, every job's time <= 1,
+            every worker type within its capacity.
+        """
+        x = np.where(self.usable & (x > NOISE), x, 0.0)
+        pair_x = np.where(pair_x > NOISE, pair_x, 0.0)
+        time = self.time_fraction(x, pair_x)
+        if time.size and time.max() > 1.0:
+            shrink = 1.0 / np.maximum(time, 1.0)
+            x = x * shrink[:, None]
+            if len(pair_x):
+                pair_x = pair_x * shrink[self.pair_classes].min(axis=1)
+        used = self.usage(x, pair_x)
+        over = used > self.capacity
+        if over.any():
+            scale = float((self.capacity[over] / used[over]).min())
+            x, pair_x = x * scale, pair_x * scale
+        return x, pair_x
+
+    def expand(
+        self,
+        x: FloatArray,
+        pair_x: FloatArray | None = None,
+        *,
+        rank: FloatArray | None = None,
+        objective: float = float("nan"),
+        solver: str = "",
+        warnings: tuple[str, ...] = (),
+    ) -> Allocation:
+        """Give every job its class's average.
+
+        Args:
+            x: (M, J) fractions of one job of each class.
+            pair_x: (P,) fractions summed over the job pairs of each class pair; None without any.
+            rank: (N,) passed on.
+            objective: passed on.
+            solver: passed on.
+            warnings: passed on.
+
+        Returns:
+            An allocation over jobs. Pairs are spread over few job pairs (the north-west corner
+            rule of transportation problems), in the order of job numbers.
+        """
+        pair_x = np.zeros(0) if pair_x is None else pair_x
+        x, pair_x = self.repair(x, pair_x)
+        jobs, rows, fractions = expand_pairs(self, pair_x)
+        return Allocation(
+            x=x[self.class_of],
+            pair_jobs=jobs,
+            pair_index=rows,
+            pair_x=fractions,
+            rank=rank,
+            objective=objective,
+            solver=solver,
+            warnings=warnings,
+        )
+
+
+def _group(columns: tuple[FloatArray, ...]) -> tuple[IntArray, IntArray]:
+    """Return (N,) class numbers and (M,) first positions, classes in order of first position."""
+    mixed = _mix(columns)
+    order = np.argsort(mixed, kind="stable")
+    differs = np.zeros(len(order), dtype=bool)
+    for column in columns:
+        in_order = column[order]
+        differs[1:] |= in_order[1:] != in_order[:-1]
+    same_hash = mixed[order][1:] == mixed[order][:-1]
+    if (same_hash & differs[1:]).any():  # two unlike jobs share a hash: sort by the values
+        order = np.lexsort(columns[::-1])
+        differs[:] = False
+        for column in columns:
+            in_order = column[order]
+            differs[1:] |= in_order[1:] != in_order[:-1]
+    label = np.cumsum(differs)
+    first = order[np.concatenate(([0], np.flatnonzero(differs)))]
+    by_first = np.argsort(first)
+    renumbered = np.empty(len(first), dtype=np.int64)
+    renumbered[by_first] = np.arange(len(first))
+    class_of = np.empty(len(order), dtype=np.int64)
+    class_of[order] = renumbered[label]
+    return class_of, first[by_first]
+
+
+def _mix(columns: tuple[FloatArray, ...]) -> IntArray:
+    """Return (N,) a hash of each row: one sort of integers is 3x cheaper than a lexsort."""
+    mixed = np.zeros(len(columns[0]), dtype=np.uint64)
+    for column in columns:
+        bits = (column + 0.0).view(np.uint64)  # + 0.0 turns -0.0 into 0.0
+        mixed = (mixed ^ bits) * np.uint64(0x9E3779B97F4A7C15)
+        mixed ^= mixed >> np.uint64(29)
+    return mixed.view(np.int64)
+
+
+def _class_pairs(classes: ClassProblem) -> tuple[IntArray, IntArray]:
+    """Return (P, 2) class pairs and (P,) table rows: present, fitting and worth their while."""
+    table = classes.problem.table
+    rows = _useful_rows(classes)
+    if not len(rows):
+        return np.empty((0, 2), dtype=np.int64), np.empty(0, dtype=np.int64)
+    by_profile = np.argsort(classes.profile, kind="stable")
+    number = np.bincount(classes.profile, minlength=len(table.profiles))
+    start = np.concatenate(([0], np.cumsum(number)))
+    a, b = table.pair_profiles[rows].T
+    repeats = number[a] * number[b]
+    rows_out = np.repeat(rows, repeats)
+    within = np.arange(len(rows_out)) - np.repeat(np.cumsum(repeats) - repeats, repeats)
+    a, b = table.pair_profiles[rows_out].T
+    first = by_profile[start[a] + within // number[b]]
+    second = by_profile[start[b] + within % number[b]]
+    lopsided = table.pair_throughput[rows_out, 0] != table.pair_throughput[rows_out, 1]
+    keep = (a != b) | (first < second) | (lopsided & (first > second))
+    keep |= (first == second) & (classes.count[first] >= 2)
+    keep &= (a != b) | (first != second) | (classes.count[first] >= 2)
+    return np.stack((first[keep], second[keep]), axis=1), rows_out[keep]
+
+
+def _useful_rows(classes: ClassProblem) -> IntArray:
+    """Return the rows of the pair table that an optimum may need.
+
+    A pair whose members' throughputs, each divided by its throughput alone on the same workers, sum
+    to 1 or less is no better than taking turns, so that dropping it loses nothing.
+    """
+    table = classes.problem.table
+    present = np.zeros(len(table.profiles), dtype=bool)
+    present[classes.profile] = True
+    demand = table.pair_demand
+    keep = present[table.pair_profiles].all(axis=1) & (demand <= classes.capacity).all(axis=1)
+    keep &= (table.pair_throughput > 0).any(axis=1) & (demand.max(axis=1, initial=0) > 0)
+    rows: IntArray = np.flatnonzero(keep)
+    gain = np.zeros(len(rows))
+    for side in (0, 1):
+        profile = table.pair_profiles[rows, side]
+        same = (table.demand[profile] == demand[rows][:, None, :]).all(axis=2)
+        alone = np.where(same, table.throughput[profile], 0.0).max(axis=1, initial=0.0)
+        shared = table.pair_throughput[rows, side]
+        gain += np.where(alone > 0, shared / np.where(alone > 0, alone, 1.0), (shared > 0) * 2.0)
+    return rows[gain > 1.0 + NOISE]

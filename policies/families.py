@@ -1,0 +1,254 @@
+"""Families of objectives that recur, and how each is solved over classes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
+
+import numpy as np
+
+from policies.level import LevelProgram
+from policies.solving import CheckedSolution, solve_level
+
+if TYPE_CHECKING:
+    from policies.classes import ClassProblem
+    from scheduler.domain.arrays import BoolArray, FloatArray
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class MaxMin:
+    """Maximise the smallest coefficient_m * thr_m.
+
+    Least attained service (Gavel, OSDI'20, section 4.1) has the coefficient
+    scale factor / (weight * throughput on an equal share); the makespan (section 4.2) has
+    1 / remaining steps, and its value is 1 / makespan.
+
+    Attributes:
+        coefficient: (M,) > 0.
+    """
+
+    coefficient: FloatArray
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class WeightedSum:
+    """Maximise sum_m count_m (coefficient_m thr_m - sum_j cost_mj x_mj) - sum_p pair_cost_p X_p.
+
+    Attributes:
+        coefficient: (M,) >= 0.
+        cost: (M, J) cost of one job's time in a configuration, or None.
+        pair_cost: (P,) cost of one job pair's time, or None.
+        required: (M,) steps/s that a job must reach; 0 or -inf where nothing is required. None for
+            no requirement at all.
+    """
+
+    coefficient: FloatArray
+    cost: FloatArray | None = None
+    pair_cost: FloatArray | None = None
+    required: FloatArray | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class FinishTime:
+    """Minimise the largest rho_m = (age_m + remaining_m / thr_m) / isolated_time_m.
+
+    Finish-time fairness (Themis, NSDI'20; Gavel, section 4.2).
+
+    Attributes:
+        age: (M,) seconds since arrival, >= 0.
+        remaining: (M,) steps to go, > 0.
+        isolated_time: (M,) seconds from arrival to the end on an isolated 1/n share, > 0.
+    """
+
+    age: FloatArray
+    remaining: FloatArray
+    isolated_time: FloatArray
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class AlphaFair:
+    """Maximise sum_m count_m weight_m U(coefficient_m thr_m).
+
+    U(t) = log t for alpha = 1, and t^(1 - alpha) / (1 - alpha) else (Mo and Walrand, 2000).
+
+    Attributes:
+        weight: (M,) > 0.
+        coefficient: (M,) > 0.
+        alpha: >= 0; 0 is the sum, 1 proportional fairness, and larger values approach max-min.
+    """
+
+    weight: FloatArray
+    coefficient: FloatArray
+    alpha: float = 1.0
+
+
+Family: TypeAlias = MaxMin | WeightedSum | FinishTime | AlphaFair
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class FamilyAnswer:
+    """A checked answer over classes.
+
+    Attributes:
+        x: (M, J) fractions of one job of each class.
+        pair_x: (P,) fractions summed over the job pairs of each class pair.
+        value: the objective attained.
+        bound: what no allocation can beat, by weak duality.
+        solver: what produced the answer.
+        warnings: what the user should know.
+    """
+
+    x: FloatArray
+    pair_x: FloatArray
+    value: float
+    bound: float
+    solver: str
+    warnings: tuple[str, ...] = ()
+
+
+def solve_family(family: Family, classes: ClassProblem, *, canonical: bool = True) -> FamilyAnswer:
+    """Solve a family of objectives.
+
+    Args:
+        family: the objective; its arrays have one entry per class.
+        classes: rows, capacity and pairs.
+        canonical: among the optima of ``MaxMin`` and ``FinishTime``, return one that also maximises
+            the sum over jobs of coefficient * thr (1 / remaining is the coefficient of
+            ``FinishTime``), which makes the answer Pareto efficient. The value is kept to 1e-7.
+
+    Returns:
+        An answer that is feasible and proven to 1e-6 relative. Jobs that nothing can run get
+        zeros, do not count in the objective, and are named in a warning.
+
+    Raises:
+        SolveError: no solver's answer passed its checks.
+    """
+    if isinstance(family, MaxMin):
+        return _max_min(family, classes, canonical=canonical)
+    if isinstance(family, WeightedSum):
+        return _weighted_sum(family, classes)
+    if isinstance(family, FinishTime):
+        from policies.finishing import solve_finish_time  # noqa: PLC0415 (it imports this module)
+
+        return solve_finish_time(family, classes, canonical=canonical)
+    from policies.curved import solve_alpha_fair  # noqa: PLC0415 (likewise)
+
+    return solve_alpha_fair(family, classes)
+
+
+def counted(classes: ClassProblem, *coefficients: FloatArray) -> tuple[BoolArray, tuple[str, ...]]:
+    """Return (M,) which classes count in the objective, and warnings about the others."""
+    counts = classes.runnable.copy()
+    for coefficient in coefficients:
+        counts &= np.isfinite(coefficient) & (coefficient > 0)
+    if counts.all():
+        return counts, ()
+    out = classes.problem.job_number[~counts[classes.class_of]]
+    shown = ", ".join(str(n) for n in out[:5]) + (", ..." if len(out) > 5 else "")
+    warning = (
+        f"{len(out)} jobs receive nothing, because no configuration that fits the workers in "
+        f"service makes progress: job numbers {shown}"
+    )
+    return counts, (warning,)
+
+
+def nothing(classes: ClassProblem, warnings: tuple[str, ...]) -> FamilyAnswer:
+    """Return the answer for a problem in which nothing can run."""
+    return FamilyAnswer(
+        x=np.zeros_like(classes.throughput),
+        pair_x=np.zeros(len(classes.pair_index)),
+        value=0.0,
+        bound=0.0,
+        solver="none",
+        warnings=warnings,
+    )
+
+
+def _max_min(family: MaxMin, classes: ClassProblem, *, canonical: bool) -> FamilyAnswer:
+    counts, warnings = counted(classes, family.coefficient)
+    if not counts.any():
+        return nothing(classes, warnings)
+    gain = np.where(counts, family.coefficient, 0.0)
+    program = LevelProgram(
+        classes=classes,
+        gain=gain,
+        slope=counts.astype(float),
+        floor=np.where(counts, 0.0, -np.inf),
+        price=1.0,
+    )
+    checked = solve_level(program)
+    level = checked.value
+    if canonical:
+        checked = second_stage(program, checked, gain)
+    thr = classes.effective_throughput(checked.solution.x, checked.solution.pair_x)
+    return FamilyAnswer(
+        x=checked.solution.x,
+        pair_x=checked.solution.pair_x,
+        value=float((gain * thr)[counts].min()),
+        bound=max(checked.bound, level) if not canonical else level,
+        solver=checked.solution.solver,
+        warnings=warnings,
+    )
+
+
+def second_stage(
+    program: LevelProgram, first: CheckedSolution, gain: FloatArray
+) -> CheckedSolution:
+    """Hold the level that was reached and maximise the sum over jobs of gain * thr.
+
+    Where every class is held at its floor by a positive price the sum is fixed already.
+    """
+    classes = program.classes
+    solution = first.solution
+    held = program.floor + program.slope * solution.level
+    price = solution.row_price * program.slope
+    if (price[program.leveled] > 1e-7 * price.max(initial=0.0)).all():
+        return first
+    weight = gain * classes.count
+    pair_cost = None
+    if len(classes.pair_index):
+        pair_cost = (gain[classes.pair_classes] * classes.pair_throughput).sum(axis=1)
+    stage = LevelProgram(
+        classes=classes,
+        gain=program.gain,
+        slope=np.zeros(classes.size),
+        floor=held - 1e-8 * np.abs(held),
+        cost=weight[:, None] * classes.throughput,
+        pair_cost=pair_cost,
+    )
+    return solve_level(stage)
+
+
+def _weighted_sum(family: WeightedSum, classes: ClassProblem) -> FamilyAnswer:
+    counts, warnings = counted(classes)
+    if not counts.any():
+        return nothing(classes, warnings)
+    worth = family.coefficient[:, None] * classes.throughput
+    if family.cost is not None:
+        worth = worth - family.cost
+    pair_cost = None
+    if len(classes.pair_index):
+        worths = family.coefficient[classes.pair_classes] * classes.pair_throughput
+        pair_cost = worths.sum(axis=1)
+        if family.pair_cost is not None:
+            pair_cost = pair_cost - family.pair_cost
+    floor = np.full(classes.size, -np.inf)
+    if family.required is not None:
+        floor = np.where(counts & (family.required > 0), family.required, -np.inf)
+    program = LevelProgram(
+        classes=classes,
+        gain=np.isfinite(floor).astype(float),
+        slope=np.zeros(classes.size),
+        floor=floor,
+        cost=worth * classes.count[:, None],
+        pair_cost=pair_cost,
+    )
+    checked = solve_level(program)
+    return FamilyAnswer(
+        x=checked.solution.x,
+        pair_x=checked.solution.pair_x,
+        value=checked.value,
+        bound=checked.bound,
+        solver=checked.solution.solver,
+        warnings=warnings,
+    )

@@ -1,0 +1,105 @@
+"""Finish-time fairness as a short sequence of level programs.
+
+rho is attained when thr_m >= remaining_m / (rho * isolated_time_m - age_m) for every job. The right
+side is convex in rho, so that its tangents at any rho give a linear program whose optimum is a
+lower bound; the next tangents are taken there. This is Newton's method, and converges as fast.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from policies.families import FamilyAnswer, FinishTime, counted, nothing, second_stage
+from policies.level import LevelProgram
+from policies.solving import GAP, CheckedSolution, solve_level
+from scheduler.errors import SolveError
+
+if TYPE_CHECKING:
+    from policies.classes import ClassProblem
+    from scheduler.domain.arrays import BoolArray, FloatArray
+
+#: Newton needs 4 to 7 steps; more than this means that the numbers are beyond double precision.
+STEPS = 40
+
+
+def solve_finish_time(
+    family: FinishTime, classes: ClassProblem, *, canonical: bool
+) -> FamilyAnswer:
+    """Minimise the largest rho; see ``families.solve_family``."""
+    counts, warnings = counted(classes, family.remaining, family.isolated_time)
+    if not counts.any():
+        return nothing(classes, warnings)
+    program, checked, bound = _newton(family, classes, counts)
+    if canonical:
+        safe = np.where(counts, 1.0 / np.where(counts, family.remaining, 1.0), 0.0)
+        checked = second_stage(program, checked, safe)
+    return FamilyAnswer(
+        x=checked.solution.x,
+        pair_x=checked.solution.pair_x,
+        value=largest_rho(family, classes, checked, counts),
+        bound=bound,
+        solver=checked.solution.solver,
+        warnings=warnings,
+    )
+
+
+def largest_rho(
+    family: FinishTime, classes: ClassProblem, checked: CheckedSolution, counts: BoolArray
+) -> float:
+    """Return the objective of an allocation; inf where a job that counts receives nothing."""
+    thr = classes.effective_throughput(checked.solution.x, checked.solution.pair_x)[counts]
+    if (thr <= 0).any():
+        return float("inf")
+    time = family.age[counts] + family.remaining[counts] / thr
+    return float((time / family.isolated_time[counts]).max())
+
+
+def tangents(
+    family: FinishTime, classes: ClassProblem, counts: BoolArray, rho: float
+) -> LevelProgram:
+    """Return the program whose level z says that rho - z is reached, linearised at rho.
+
+    Rows are divided by the throughput that rho asks for, so that they are of order 1.
+    """
+    one = np.where(counts, 1.0, 0.0)
+    span = np.where(counts, rho * family.isolated_time - family.age, 1.0)
+    gain = np.where(counts, span / np.where(counts, family.remaining, 1.0), 0.0)
+    slope = np.where(counts, family.isolated_time / span, 0.0)
+    floor: FloatArray = np.where(counts, one, -np.inf)
+    return LevelProgram(classes=classes, gain=gain, slope=slope, floor=floor, price=1.0)
+
+
+def _newton(
+    family: FinishTime, classes: ClassProblem, counts: BoolArray
+) -> tuple[LevelProgram, CheckedSolution, float]:
+    """Return the last linear program, its answer, and the best lower bound on rho."""
+    pole = float((family.age[counts] / family.isolated_time[counts]).max())
+    rho = _start(family, classes, counts, pole)
+    bound = pole
+    for _ in range(STEPS):
+        program = tangents(family, classes, counts, rho)
+        checked = solve_level(program)
+        bound = max(bound, rho - checked.bound)
+        reached = largest_rho(family, classes, checked, counts)
+        following = rho - checked.value
+        if reached - bound <= 1e-9 * reached or abs(following - rho) <= 1e-10 * rho:
+            break
+        rho = max(following, pole + 0.1 * (rho - pole))
+    if reached - bound > GAP * reached:
+        raise SolveError(
+            f"finish-time fairness of {classes.size} classes stopped at rho {reached:.9g} with a "
+            f"bound of {bound:.9g}; check the problem for extreme ages or remaining steps"
+        )
+    return program, checked, bound
+
+
+def _start(family: FinishTime, classes: ClassProblem, counts: BoolArray, pole: float) -> float:
+    """Return a rho that the best throughput of each job over an even share of time attains."""
+    best = classes.throughput.max(axis=1, initial=0.0)
+    if len(classes.pair_index):
+        np.maximum.at(best, classes.pair_classes.ravel(), classes.pair_throughput.ravel())
+    time = family.age[counts] + family.remaining[counts] / best[counts]
+    ideal = float((time / family.isolated_time[counts]).max())
+    return max(ideal, pole * (1 + 1e-6))

@@ -1,0 +1,114 @@
+"""The solve discipline: check every answer in numpy, and ask the next solver on failure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from policies.level import LevelProgram, LevelSolution, dual_value
+from policies.linear import solve_linear
+from scheduler.errors import SolveError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+#: Largest relative gap between an answer and its dual bound.
+GAP = 1e-6
+#: Above this many class pairs, columns are generated instead of offered all at once.
+MANY_PAIRS = 4000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class CheckedSolution:
+    """A level solution that is feasible, with its value recomputed and a proof of its quality.
+
+    Attributes:
+        solution: repaired; its level is what the allocation really attains.
+        value: the objective attained.
+        bound: an upper bound on any allocation's objective.
+    """
+
+    solution: LevelSolution
+    value: float
+    bound: float
+
+
+def solve_level(program: LevelProgram) -> CheckedSolution:
+    """Solve a level program with the first solver whose answer passes its checks.
+
+    Raises:
+        SolveError: no solver's answer did; the message lists what each one got wrong.
+    """
+    failures: list[str] = []
+    for name, attempt in _attempts(program):
+        if attempt is None:
+            failures.append(f"{name}: did not converge")
+            continue
+        checked = check(program, attempt)
+        problem = _complaint(program, checked)
+        if not problem:
+            return checked
+        failures.append(f"{name}: {problem}")
+    raise SolveError(
+        f"no solver answered a program of {program.classes.size} classes: {'; '.join(failures)}; "
+        "check the problem for extreme weights or throughputs"
+    )
+
+
+def _attempts(program: LevelProgram) -> Iterator[tuple[str, LevelSolution | None]]:
+    """Yield the answers of the solvers in order of preference."""
+    try:
+        yield "highs", solve_linear(program)
+    except SolveError as error:
+        yield f"highs ({error})", None
+
+
+def check(program: LevelProgram, raw: LevelSolution) -> CheckedSolution:
+    """Repair an answer, recompute its objective and its bound."""
+    classes = program.classes
+    x, pair_x = classes.repair(raw.x, raw.pair_x)
+    y = np.where(program.leveled, np.maximum(raw.row_price, 0.0), 0.0)
+    if program.price > 0:
+        total = float(y @ program.slope)
+        y = y * (program.price / total) if total > 0 else y
+    solution = replace(raw, x=x, pair_x=pair_x, row_price=y)
+    if program.price > 0:
+        solution = replace(solution, level=_attained(program, solution))
+    floor = np.where(program.leveled, program.floor, 0.0)
+    bound = dual_value(program, solution) - float(y @ floor)
+    return CheckedSolution(solution=solution, value=program.value(solution), bound=bound)
+
+
+def _attained(program: LevelProgram, solution: LevelSolution) -> float:
+    """Return the level that the allocation really reaches."""
+    rising = program.leveled & (program.slope > 0)
+    reached = program.gain * program.classes.effective_throughput(solution.x, solution.pair_x)
+    slack = (reached[rising] - program.floor[rising]) / program.slope[rising]
+    return float(slack.min(initial=np.inf))
+
+
+def _zero_level(program: LevelProgram) -> float:
+    """Return how far below zero a level may lie: the scale of an answer near 0."""
+    rising = program.leveled & (program.slope > 0)
+    if program.price == 0 or not rising.any():
+        return 0.0
+    return program.price * float((np.abs(program.floor[rising]) / program.slope[rising]).min())
+
+
+def _complaint(program: LevelProgram, checked: CheckedSolution) -> str:
+    """Return what is wrong with an answer, or nothing."""
+    size = max(abs(checked.value), abs(checked.bound), _zero_level(program))
+    if not np.isfinite(size):
+        return f"value {checked.value!r}, bound {checked.bound!r}"
+    solution = checked.solution
+    held = program.leveled & (program.slope == 0 if program.price > 0 else True)
+    if held.any():
+        reached = program.gain * program.classes.effective_throughput(solution.x, solution.pair_x)
+        short = float((program.floor[held] - reached[held]).max())
+        if short > GAP * max(float(np.abs(program.floor[held]).max()), 1e-300):
+            return f"a floor is missed by {short:.3g}"
+    if checked.bound - checked.value > GAP * size:
+        return f"value {checked.value:.9g} is not proven: the bound is {checked.bound:.9g}"
+    return ""
