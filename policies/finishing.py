@@ -84,10 +84,10 @@ def _newton(
         bound = max(bound, rho - checked.bound)
         reached = largest_rho(family, classes, checked, counts)
         following = rho - checked.value
-        if reached - bound <= 1e-9 * reached or abs(following - rho) <= 1e-10 * rho:
+        if reached <= bound * (1 + 1e-9) or abs(following - rho) <= 1e-10 * rho:
             break
         rho = max(following, pole + 0.1 * (rho - pole))
-    if reached - bound > GAP * reached:
+    if reached > bound * (1 + GAP):
         raise SolveError(
             f"finish-time fairness of {classes.size} classes stopped at rho {reached:.9g} with a "
             f"bound of {bound:.9g}; check the problem for extreme ages or remaining steps"
