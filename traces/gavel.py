@@ -1,6 +1,6 @@
-"""Gavel's files: its throughput table (JSON) and its traces (tab-separated, without a header).
+"""Gavel's throughput table (JSON).
 
-The formats are those of the artifact of Narayanan et al., "Heterogeneity-Aware Cluster Scheduling
+The format is that of the artifact of Narayanan et al., "Heterogeneity-Aware Cluster Scheduling
 Policies for Deep Learning Workloads" (OSDI 2020).
 """
 
@@ -101,9 +101,10 @@ class _TableReader:
             key = None
         match key:
             case (str(job_type), int(scale_factor)) if scale_factor >= 1:
-                return job_type, scale_factor
+                known: ProfileKey = (job_type, scale_factor)
             case _:
                 self._fail("a key must read \"('job type', scale factor)\"", place, name)
+        return known
 
     def _pair(self, value: Any, place: tuple[str, ...]) -> tuple[float, float]:
         if not isinstance(value, list) or len(value) != 2:

@@ -1,0 +1,63 @@
+"""Drafts: what a line of a trace says, before job types, steps and deadlines are settled."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Draft:
+    """One job as its line states it.
+
+    Attributes:
+        line: 1-based line of the file.
+        arrival_s: as in the file; ``Drafts.relative`` says whether the first one becomes 0.
+        scale_factor: workers that it holds at once.
+        job_id: or empty, for its position in the file.
+        job_type: or empty, for one that is drawn.
+        total_steps: or None, where ``duration_s`` says it.
+        duration_s: seconds on the reference worker type, or None.
+        slo: deadline as a multiple of the duration on the reference worker type, or None.
+        deadline_s: absolute deadline, or None.
+        weight: importance.
+        entity: team or user.
+        max_failures: failures of its own that are retried.
+        restart_s: seconds of work that a change of workers costs.
+        labels: carried along.
+    """
+
+    line: int
+    arrival_s: float
+    scale_factor: int
+    job_id: str = ""
+    job_type: str = ""
+    total_steps: float | None = None
+    duration_s: float | None = None
+    slo: float | None = None
+    deadline_s: float | None = None
+    weight: float = 1.0
+    entity: str = ""
+    max_failures: int = 3
+    restart_s: float = 0.0
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drafts:
+    """All lines of a file.
+
+    Attributes:
+        jobs: in the order of the file.
+        relative: whether arrivals count from the earliest one.
+        size_field: what the file calls the scale factor, for messages.
+        notes: what the file says about itself.
+    """
+
+    jobs: list[Draft]
+    relative: bool = False
+    size_field: str = "scale_factor"
+    notes: tuple[str, ...] = ()

@@ -1,0 +1,174 @@
+"""The native formats: CSV with a header, and JSON lines. Reference: docs/reference/traces.md."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from scheduler.errors import TraceError
+from traces.draft import Draft, Drafts
+from traces.files import Line, atomic_writer
+from traces.header_csv import HeaderCsv
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from scheduler.domain.job import Job
+    from traces.trace import Trace
+
+#: Every field of the native formats. ``total_steps`` and ``duration_s`` exclude each other.
+FIELDS = (
+    "job_id",
+    "job_type",
+    "total_steps",
+    "duration_s",
+    "scale_factor",
+    "arrival_s",
+    "weight",
+    "deadline_s",
+    "entity",
+    "max_failures",
+    "restart_s",
+    "labels",
+)
+_WRITTEN = tuple(field for field in FIELDS if field != "duration_s")
+_TEXT = ("job_id", "job_type", "entity")
+
+
+def parse_native_csv(text: str, *, path: str) -> Drafts:
+    """Read the native CSV.
+
+    Raises:
+        TraceError: the file is malformed.
+    """
+    table = HeaderCsv.parse(text, path=path)
+    size = "duration_s" if "duration_s" in table.header else "total_steps"
+    table.require(("arrival_s", size), optional=FIELDS)
+    jobs = []
+    for number, fields in table.rows:
+        values = zip(table.header, fields, strict=True)
+        row = {name: value for name, value in values if value != ""}
+        jobs.append(_draft(row, Line(path, number)))
+    return Drafts(jobs=jobs, notes=table.comments)
+
+
+def parse_native_jsonl(text: str, *, path: str) -> Drafts:
+    """Read JSON lines: one object per line, with the fields of the CSV.
+
+    Raises:
+        TraceError: the file is malformed.
+    """
+    jobs = []
+    for number, content in enumerate(text.split("\n"), 1):
+        if content.strip():
+            line = Line(path, number)
+            jobs.append(_draft(_strings(content, line), line))
+    return Drafts(jobs=jobs)
+
+
+def _strings(content: str, line: Line) -> dict[str, str]:
+    """Return the object's fields as text, as they would stand in the CSV."""
+    try:
+        row = json.loads(content)
+    except json.JSONDecodeError as error:
+        problem = f"the line is not JSON: {error.msg} in column {error.colno}"
+        line.fail(problem, value=content[:80])
+    if not isinstance(row, dict):
+        line.fail("the line must be a JSON object", value=content[:80])
+    texts = {}
+    for name, value in row.items():
+        if name not in FIELDS:
+            line.fail(f"unknown field; known are {', '.join(FIELDS)}", field=name, value=value)
+        if isinstance(value, bool) or (isinstance(value, dict | list) and name != "labels"):
+            line.fail("it must be a number or a text", field=name, value=value)
+        if name in _TEXT and value is not None and not isinstance(value, str):
+            line.fail("it must be a text", field=name, value=value)
+        if value is not None and value != "":
+            texts[name] = json.dumps(value) if name == "labels" else str(value)
+    return texts
+
+
+def _draft(row: Mapping[str, str], line: Line) -> Draft:
+    """Build a draft from the fields that are there."""
+    if ("total_steps" in row) == ("duration_s" in row):
+        line.fail(
+            "give either total_steps or duration_s",
+            field="total_steps",
+            value=row.get("total_steps"),
+        )
+    if "arrival_s" not in row:
+        line.fail("the field is missing; give seconds since the start", field="arrival_s")
+    return Draft(
+        line=line.number,
+        job_id=row.get("job_id", ""),
+        job_type=row.get("job_type", ""),
+        total_steps=_optional(row, "total_steps", line, above=0.0),
+        duration_s=_optional(row, "duration_s", line, above=0.0),
+        scale_factor=line.integer_in(row.get("scale_factor", "1"), "scale_factor", at_least=1),
+        arrival_s=line.number_in(row["arrival_s"], "arrival_s"),
+        weight=line.number_in(row.get("weight", "1"), "weight", above=0.0),
+        deadline_s=_optional(row, "deadline_s", line),
+        entity=row.get("entity", ""),
+        max_failures=line.integer_in(row.get("max_failures", "3"), "max_failures"),
+        restart_s=line.number_in(row.get("restart_s", "0"), "restart_s"),
+        labels=_labels(row.get("labels", ""), line),
+    )
+
+
+def _optional(
+    row: Mapping[str, str], field: str, line: Line, *, above: float | None = None
+) -> float | None:
+    return line.number_in(row[field], field, above=above) if field in row else None
+
+
+def _labels(text: str, line: Line) -> Mapping[str, str]:
+    if not text:
+        return {}
+    try:
+        labels = json.loads(text)
+    except json.JSONDecodeError:
+        labels = None
+    if not isinstance(labels, dict) or not all(isinstance(v, str) for v in labels.values()):
+        problem = 'it must be a JSON object of texts, such as {"team": "vision"}'
+        line.fail(problem, field="labels", value=text)
+    return dict(labels)
+
+
+def write_trace(trace: Trace, path: str | os.PathLike[str]) -> None:
+    """Write a trace in a native format; the jobs that are read back are equal.
+
+    Args:
+        trace: what to write. Its notes become comments of the CSV; JSON lines have no place for
+            them.
+        path: ``.csv``, or ``.jsonl`` for JSON lines. Replaced as a whole, or left as it was when an
+            error occurs.
+
+    Raises:
+        TraceError: the suffix is another one, or the folder cannot be written to.
+    """
+    suffix = Path(path).suffix.lower()
+    if suffix not in (".csv", ".jsonl"):
+        problem = "the suffix tells the format to write; end the name with .csv or .jsonl"
+        raise TraceError(problem, path=os.fspath(path), field="suffix", value=suffix)
+    with atomic_writer(path) as stream:
+        if suffix == ".jsonl":
+            for job in trace.jobs:
+                stream.write(json.dumps(_fields(job), ensure_ascii=False) + "\n")
+            return
+        for note in trace.notes:
+            stream.writelines(f"# {line}\n" for line in note.splitlines())
+        writer = csv.writer(stream, lineterminator="\n")
+        writer.writerow(_WRITTEN)
+        for job in trace.jobs:
+            row = _fields(job)
+            row["labels"] = json.dumps(row["labels"], ensure_ascii=False) if job.labels else ""
+            writer.writerow("" if value is None else value for value in row.values())
+
+
+def _fields(job: Job) -> dict[str, Any]:
+    row = {name: getattr(job, name) for name in _WRITTEN}
+    row["labels"] = dict(job.labels)
+    return row

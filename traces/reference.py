@@ -1,0 +1,41 @@
+"""The reference worker type: the one that durations refer to."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from scheduler.errors import InputError
+
+if TYPE_CHECKING:
+    from scheduler.domain.throughput import ThroughputTable
+
+_USUAL = "v100"
+
+
+def reference_worker_type(throughputs: ThroughputTable, wanted: str | None = None) -> str:
+    """Return the worker type on which a job of duration d takes d seconds.
+
+    Args:
+        throughputs: the table whose worker types are known.
+        wanted: the choice of the user, or None for ``v100`` (Gavel's) where the table knows it,
+            and else the worker type that runs the most profiles, the fastest of those.
+
+    Raises:
+        InputError: the table does not know the wanted type.
+    """
+    known = throughputs.worker_types
+    if wanted is not None and wanted not in known:
+        raise InputError(
+            f"reference worker type '{wanted}' is not in the throughput table; "
+            f"it knows {', '.join(known)}"
+        )
+    if wanted is not None or _USUAL in known:
+        return wanted or _USUAL
+    rows = throughputs.isolated.values()
+
+    def standing(worker_type: str) -> tuple[int, float, str]:
+        speeds = [row.get(worker_type, 0.0) for row in rows]
+        wins = sum(s > 0.0 and s == max(r.values()) for s, r in zip(speeds, rows, strict=True))
+        return sum(s > 0.0 for s in speeds), wins, worker_type
+
+    return max(known, key=standing)
