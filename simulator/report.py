@@ -1,0 +1,170 @@
+"""One self-contained HTML page about one or more runs.
+
+The page needs no network: plotly's script is embedded once. Equal results give equal bytes.
+"""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any, Final
+
+from simulator import charts
+from simulator.columns import COLUMNS
+from simulator.gantt import gantt
+from simulator.staging import staged_file
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from simulator.columns import Column
+    from simulator.result import SimulationResult
+
+_PLACEHOLDER: Final = re.compile(r"\{\{(\w+)\}\}")
+
+
+def write_report(
+    results: Sequence[SimulationResult], path: Path, *, title: str = "Leasehold report"
+) -> None:
+    """Write the page, whole or not at all.
+
+    Args:
+        results: at least one; the order decides colours and the order of the table.
+        path: the file; an existing one is replaced.
+        title: heading of the page.
+
+    Raises:
+        ValueError: no results.
+        InputError: the file cannot be written.
+    """
+    page = render_report(results, title=title)
+    with staged_file(path) as file:
+        file.write(page)
+
+
+def render_report(results: Sequence[SimulationResult], *, title: str = "Leasehold report") -> str:
+    """Return the page as text; see ``write_report``."""
+    if not results:
+        raise ValueError("a report needs at least one result")
+    return fill_page(
+        "report.html",
+        {
+            "title": html.escape(title),
+            "subtitle": _subtitle(results),
+            "summary_table": _summary_table(results),
+            "meanings": _meanings(),
+            "settings_table": _settings_table(results),
+            "policy_options": _policy_options(results),
+        },
+        _figures(results),
+    )
+
+
+def fill_page(template: str, texts: Mapping[str, str], data: object) -> str:
+    """Return a template of ``simulator/page`` with style, scripts, texts and data filled in.
+
+    Args:
+        template: file name.
+        texts: HTML by placeholder.
+        data: what ``page.js`` draws, as JSON.
+    """
+    from plotly.offline import get_plotlyjs  # noqa: PLC0415  5 MB that only reports need
+
+    page = files("simulator").joinpath("page")
+    values = {
+        **texts,
+        "style": page.joinpath("page.css").read_text(encoding="utf-8"),
+        "script": page.joinpath("page.js").read_text(encoding="utf-8"),
+        "plotly": get_plotlyjs(),
+        "data": _script_json(data),
+    }
+    # One pass, so that braces inside a value are left alone.
+    return _PLACEHOLDER.sub(
+        lambda match: values[match[1]], page.joinpath(template).read_text(encoding="utf-8")
+    )
+
+
+def _script_json(data: object) -> str:
+    text = json.dumps(data, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    return text.replace("<", "\\u003c")  # a job's name must not end the script element
+
+
+def _figures(results: Sequence[SimulationResult]) -> dict[str, Any]:
+    longest_jct_s = max((job.jct_s or 0.0 for r in results for job in r.jobs), default=0.0)
+    unit = charts.TimeUnit.for_span(max(r.summary.makespan_s for r in results))
+    jct_unit = charts.TimeUnit.for_span(longest_jct_s)
+    return {
+        "figures": {
+            "jct": charts.jct_distribution(results, jct_unit),
+            "rho": charts.rho_distribution(results),
+            "utilisation": charts.utilisation(results, unit),
+            "queue": charts.queue_length(results, unit),
+        },
+        "allocations": {
+            "worker_type": [charts.allocation_by_worker_type(r, unit) for r in results],
+            "job_type": [charts.allocation_by_job_type(r, unit) for r in results],
+        },
+        "gantts": [gantt(r, unit) for r in results],
+        "palette": list(charts.KIND_COLOURS),
+    }
+
+
+def _subtitle(results: Sequence[SimulationResult]) -> str:
+    first = results[0].summary
+    trace = results[0].settings.get("trace", "")
+    parts = [
+        f"trace <b>{html.escape(trace)}</b>" if trace else "",
+        f"cluster <b>{html.escape(first.cluster)}</b>",
+        f"{first.jobs:,} jobs measured (window {html.escape(first.window)})",
+        f"seed {first.seed}",
+    ]
+    return " &middot; ".join(part for part in parts if part)
+
+
+def _summary_table(results: Sequence[SimulationResult]) -> str:
+    summaries = [r.summary for r in results]
+    best = {column.key: column.best(summaries) for column in COLUMNS}
+    head = "".join(_heading(column) for column in COLUMNS)
+    rows = []
+    for i, summary in enumerate(summaries):
+        colour = charts.policy_line(i)["color"]
+        cells = "".join(
+            f'<td class="best">{column.text(summary)}</td>'
+            if i in best[column.key]
+            else f"<td>{column.text(summary)}</td>"
+            for column in COLUMNS
+        )
+        name = f'<i style="background:{colour}"></i>{html.escape(summary.policy)}'
+        rows.append(f'<tr><th scope="row">{name}</th>{cells}</tr>')
+    return f"<thead><tr><th>policy</th>{head}</tr></thead><tbody>{''.join(rows)}</tbody>"
+
+
+def _heading(column: Column) -> str:
+    unit = f"<small>{column.unit}</small>" if column.unit else ""
+    return f'<th title="{html.escape(column.meaning)}">{column.title}{unit}</th>'
+
+
+def _meanings() -> str:
+    return "".join(f"<dt>{c.title}</dt><dd>{html.escape(c.meaning)}</dd>" for c in COLUMNS)
+
+
+def _settings_table(results: Sequence[SimulationResult]) -> str:
+    keys = list(dict.fromkeys(key for r in results for key in r.settings))
+    rows = []
+    for key in keys:
+        values = list(dict.fromkeys(r.settings.get(key, "") for r in results))
+        shown = values[0] if len(values) == 1 else " | ".join(v or "-" for v in values)
+        rows.append(
+            f'<tr><th scope="row">{html.escape(key)}</th><td>{html.escape(shown)}</td></tr>'
+        )
+    return "".join(rows)
+
+
+def _policy_options(results: Sequence[SimulationResult]) -> str:
+    return "".join(
+        f'<option value="{i}">{html.escape(r.summary.policy)}</option>'
+        for i, r in enumerate(results)
+    )

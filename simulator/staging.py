@@ -1,0 +1,145 @@
+"""Output that is there whole or not at all.
+
+Files and folders are written under a temporary name beside their place and renamed when they are
+complete, so that neither a crash nor a full disk leaves something half-written.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, TYPE_CHECKING
+
+from scheduler.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+#: Lists what we wrote into a folder; only a folder that holds nothing else is ever replaced.
+MANIFEST = "manifest.json"
+
+
+@contextmanager
+def staged_file(path: Path) -> Iterator[IO[str]]:
+    """Give a text file to write to; it takes the place of ``path`` when the block ends well.
+
+    Raises:
+        InputError: ``path`` is a folder, or its folder cannot be written to.
+    """
+    if path.is_dir():
+        raise InputError(f"{path} is a folder; give the name of a file")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        number, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    except OSError as error:
+        raise InputError(_unwritable(path, error)) from error
+    staged = Path(name)
+    try:
+        with os.fdopen(number, "w", encoding="utf-8", newline="") as file:
+            yield file
+        staged.chmod(0o666 & ~_umask())
+        staged.replace(path)
+    finally:
+        staged.unlink(missing_ok=True)
+
+
+@contextmanager
+def staged_directory(path: Path, *, kind: str) -> Iterator[Path]:
+    """Give an empty folder to write to; it takes the place of ``path`` when the block ends well.
+
+    An empty folder at ``path`` is used, and one that an earlier run wrote is replaced.
+
+    Args:
+        path: where the output belongs.
+        kind: what is written, for the manifest: "simulation", "comparison".
+
+    Raises:
+        InputError: ``path`` is a file, holds anything that we did not write, or cannot be written.
+    """
+    path = path.absolute()
+    check_replaceable(path)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        # Not inside `path`: a rename within one file system is what makes it atomic.
+        staged = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
+    except OSError as error:
+        raise InputError(_unwritable(path, error)) from error
+    try:
+        yield staged
+        _write_manifest(staged, kind)
+        staged.chmod(0o777 & ~_umask())
+        _put_in_place(staged, path)
+    finally:
+        shutil.rmtree(staged, ignore_errors=True)
+
+
+def check_replaceable(path: Path) -> None:
+    """Make sure that writing a folder to ``path`` destroys nothing of somebody else's.
+
+    Raises:
+        InputError: it would; names what is in the way.
+    """
+    if not path.exists():
+        return
+    if not path.is_dir():
+        raise InputError(f"{path} is a file; name a folder that is new or empty")
+    present = _files(path)
+    strange = sorted(present - _listed(path) - {MANIFEST})
+    if strange:
+        raise InputError(
+            f"{path} holds {strange[0]}{_and_more(len(strange) - 1)}, which Leasehold did not "
+            "write; name a folder that is new, empty, or an earlier result"
+        )
+
+
+def _and_more(count: int) -> str:
+    return f" and {count} more" if count else ""
+
+
+def _unwritable(path: Path, error: OSError) -> str:
+    return f"cannot write {path}: {error.strerror}; name a place that can be written to"
+
+
+def _files(folder: Path) -> set[str]:
+    return {file.relative_to(folder).as_posix() for file in folder.rglob("*") if not file.is_dir()}
+
+
+def _listed(folder: Path) -> set[str]:
+    """Return the files that the folder's manifest says we wrote."""
+    try:
+        manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+        return set(manifest["files"]) if manifest["program"] == "leasehold" else set()
+    except (OSError, ValueError, KeyError, TypeError):
+        return set()
+
+
+def _write_manifest(folder: Path, kind: str) -> None:
+    manifest = {"program": "leasehold", "kind": kind, "format": 1, "files": sorted(_files(folder))}
+    text = json.dumps(manifest, indent=2) + "\n"
+    (folder / MANIFEST).write_text(text, encoding="utf-8")
+
+
+def _put_in_place(staged: Path, path: Path) -> None:
+    """Rename; an earlier result is moved aside first, and back if the rename fails."""
+    if not path.exists():
+        staged.rename(path)
+        return
+    aside = Path(tempfile.mkdtemp(prefix=f".{path.name}.old.", dir=path.parent))
+    path.replace(aside)  # onto the empty folder just made
+    try:
+        staged.rename(path)
+    except OSError:
+        aside.rename(path)
+        raise
+    shutil.rmtree(aside)
+
+
+def _umask() -> int:
+    """Return the process's umask; temporary files are private until they are in place."""
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

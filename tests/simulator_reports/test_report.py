@@ -1,0 +1,135 @@
+"""The HTML report: self-contained, complete, the same every time, and safe with odd names."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+
+import pytest
+
+from simulator.columns import COLUMNS
+from simulator.report import render_report, write_report
+
+VOID = {"meta", "br", "link", "img", "input", "hr"}
+
+
+class _Page(HTMLParser):
+    """Collects elements and complains about tags that do not match."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.ids: list[str] = []
+        self.links: list[str] = []
+        self.cells: list[str] = []
+
+    def handle_starttag(self, tag, attrs):
+        if tag not in VOID:
+            self.open.append(tag)
+        for name, value in attrs:
+            if name == "id":
+                self.ids.append(value)
+            if name in ("src", "href"):
+                self.links.append(value)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        if self.open and self.open[-1] == "td":
+            self.cells.append(data)
+
+
+def _parsed(page: str) -> _Page:
+    parser = _Page()
+    parser.feed(page)
+    assert parser.open == []
+    return parser
+
+
+def _data(page: str):
+    return json.loads(re.search(r'<script id="data"[^>]*>(.*?)</script>', page, re.DOTALL)[1])
+
+
+def test_the_page_is_well_formed_and_asks_the_network_for_nothing(results):
+    page = _parsed(render_report(results))
+    assert page.links == []
+    assert len(page.ids) == len(set(page.ids))
+
+
+def test_plotly_is_embedded_once(results):
+    assert render_report(results).count("plotly.js v") == 1
+
+
+def test_every_figure_has_its_place(results):
+    page = render_report(results)
+    ids = _parsed(page).ids
+    assert {f"figure-{name}" for name in _data(page)["figures"]} <= set(ids)
+    assert {"figure-allocation", "figure-gantt", "policy", "stack"} <= set(ids)
+
+
+def test_the_table_shows_the_summaries(results):
+    page = _parsed(render_report(results))
+    for result in results:
+        assert f"{result.summary.average_jct_s / 3600:,.2f}" in page.cells
+        assert f"{result.summary.utilisation:.1%}" in page.cells
+
+
+def test_equal_results_give_equal_bytes(result_of, tmp_path):
+    write_report([result_of()], tmp_path / "a.html")
+    write_report([result_of()], tmp_path / "b.html")
+    assert (tmp_path / "a.html").read_bytes() == (tmp_path / "b.html").read_bytes()
+
+
+def test_timings_are_not_in_the_page(result_of):
+    result = result_of()
+    slower = replace(result, summary=replace(result.summary, cpu_s=77.0, wall_s=78.0))
+    assert render_report([result]) == render_report([slower])
+
+
+def test_names_cannot_break_out_of_the_page(result_of):
+    evil = '</script><script>alert("x")</script>{{plotly}}'
+    result = result_of(jobs=2, policy=evil)
+    jobs = tuple(replace(job, job_id=evil) for job in result.jobs)
+    leases = tuple(replace(lease, job_id=evil, job_type=evil) for lease in result.leases)
+    page = render_report([replace(result, jobs=jobs, leases=leases)], title=evil)
+    _parsed(page)
+    assert "<script>alert" not in page
+    assert page.count("plotly.js v") == 1
+    assert _data(page)["gantts"][0]["jobs"] == [evil]
+
+
+def test_a_report_of_nothing_is_refused():
+    with pytest.raises(ValueError, match="at least one result"):
+        render_report([])
+
+
+def test_the_best_figure_is_marked_at_the_right_end(results):
+    summaries = [r.summary for r in results]
+    by_key = {column.key: column for column in COLUMNS}
+    fastest = min(range(3), key=lambda i: summaries[i].average_jct_s)
+    busiest = max(range(3), key=lambda i: summaries[i].utilisation)
+    assert by_key["average_jct_s"].best(summaries) == {fastest}
+    assert by_key["utilisation"].best(summaries) == {busiest}
+    assert by_key["rounds"].best(summaries) == set()
+
+
+def test_figures_that_look_the_same_are_all_best(result_of):
+    one = result_of().summary
+    almost = replace(one, average_jct_s=one.average_jct_s + 1e-6)
+    worse = replace(one, average_jct_s=one.average_jct_s * 2)
+    column = next(c for c in COLUMNS if c.key == "average_jct_s")
+    assert column.best([one, almost, worse]) == {0, 1}
+    assert column.best([one, almost]) == set()
+    assert column.best([one]) == set()
+
+
+def test_an_unknown_figure_is_a_dash_and_never_the_best(result_of):
+    one = result_of().summary
+    unknown = replace(one, rho_max=float("nan"))
+    column = next(c for c in COLUMNS if c.key == "rho_max")
+    assert column.text(unknown) == "-"
+    assert column.best([one, unknown]) == {0}
+    assert column.best([unknown, unknown]) == set()
