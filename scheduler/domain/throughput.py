@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 #: (job type, scale factor): what a row of a throughput table is about.
 ProfileKey = tuple[str, int]
@@ -16,7 +19,7 @@ class ThroughputTable:
 
     Attributes:
         isolated: profile key -> worker type -> steps/s of the whole job alone on
-            ``scale_factor`` workers of that type. A missing entry or 0 means that it does not run there.
+            ``scale_factor`` workers of that type. A missing entry or 0: it does not run there.
         shared: (first key, second key) -> worker type -> steps/s of the first and of the second
             while they share the workers. Both orders are present.
         source: where the figures come from, for reports.

@@ -1,0 +1,1 @@
+"""The functional core: (state, events, now) -> commands."""

@@ -1,0 +1,56 @@
+"""Admission: a job that can never run is refused, with the reason."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from scheduler.errors import AdmissionError
+
+if TYPE_CHECKING:
+    from scheduler.domain.arrays import FloatArray
+    from scheduler.domain.configuration import ConfigurationTable
+    from scheduler.domain.job import Job
+
+
+def admit(
+    job: Job, profile: int, table: ConfigurationTable, capacity: FloatArray, *, taken: bool = False
+) -> None:
+    """Check that some configuration of the job fits the cluster.
+
+    Args:
+        job: the job.
+        profile: its row of the table.
+        table: configurations by profile.
+        capacity: (K,) workers of each type, in service or not.
+        taken: whether an active job already has its id.
+
+    Raises:
+        AdmissionError: it can never run; the message says why.
+    """
+    if taken:
+        raise AdmissionError(
+            f"job '{job.job_id}' is already here; submit it under another id, or cancel that one"
+        )
+    if not 0 <= profile < len(table.profiles):
+        raise AdmissionError(
+            f"job '{job.job_id}': profile {profile} is not in the configuration table "
+            f"(it has {len(table.profiles)}); give job type '{job.job_type}' throughputs first"
+        )
+    runs = table.throughput[profile] > 0
+    what = f"job '{job.job_id}' of type '{job.job_type}' at scale factor {job.scale_factor}"
+    if not runs.any():
+        raise AdmissionError(
+            f"{what} has zero throughput on every worker type "
+            f"({', '.join(table.worker_types)}); add a throughput or a worker type that it runs on"
+        )
+    fits = runs & (table.demand[profile] <= capacity).all(axis=1)
+    if not fits.any():
+        smallest = table.demand[profile][runs].sum(axis=1).min()
+        room = ", ".join(
+            f"{name}: {int(count)}"
+            for name, count in zip(table.worker_types, capacity, strict=True)
+        )
+        raise AdmissionError(
+            f"{what} needs at least {smallest} workers of one type, more than the cluster has "
+            f"({room}); lower its scale factor or add workers"
+        )

@@ -1,0 +1,238 @@
+"""Assignment: from the choice of a round to leases on concrete workers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeAlias
+
+import numpy as np
+
+from scheduler.domain import commands as do
+from scheduler.domain.configuration import ConfigurationTable
+from scheduler.domain.lease import Lease
+from scheduler.engine.jobs import NONE, RUNNING, JobTable
+from scheduler.engine.leases import LeaseBook, PlannedLease
+from scheduler.engine.pairs import PairTable
+from scheduler.engine.placement import Placer, Unit
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from scheduler.domain.arrays import BoolArray
+    from scheduler.domain.cluster import Cluster
+    from scheduler.engine.rounds import Choice
+
+#: A job that joins another on its workers: row, workers, lease of the partner that stays.
+Joiner: TypeAlias = tuple[int, tuple[int, ...], int]
+
+
+class Assigner:
+    """Keeps jobs, pairs and leases consistent while assignments change."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self.placer = Placer(cluster)
+        #: configurations by profile; only grows.
+        self.table = ConfigurationTable.build(cluster.type_names, ())
+        self.jobs = JobTable()
+        self.pairs = PairTable()
+        self.book = LeaseBook(cluster)
+        #: the time of the current call.
+        self.now_s = 0.0
+        #: id of the newest lease; also its fencing token.
+        self._next_lease = 0
+
+    def realise(
+        self, choice: Choice, eligible: BoolArray, *, start_s: float, end_s: float
+    ) -> list[do.Command]:
+        """Extend what goes on, give notice to what ends, reserve workers for what begins.
+
+        Args:
+            choice: what runs in the next round.
+            eligible: (N,) jobs that may run in it.
+            start_s: when it begins.
+            end_s: when it ends.
+        """
+        jobs = self.jobs
+        commands: list[do.Command] = []
+        wanted = eligible & ((choice.configuration != NONE) | (choice.pair != NONE))
+        stays = (
+            wanted
+            & (jobs["status"] == RUNNING)
+            & (choice.configuration == jobs["configuration"])
+            & (choice.pair == jobs["pair"])
+        )
+        if self.book.stopping:
+            stays &= ~np.isin(jobs["lease"], list(self.book.stopping))
+        joins: list[Joiner] = []
+        if len(self.pairs):
+            joins = self._keep_workers(choice, wanted, stays)
+        jobs["charged"][stays] = choice.charged[stays]
+        kept = jobs["lease"][stays]
+        if len(kept):
+            commands.append(do.ExtendLeases(lease_ids=np.sort(kept), deadline_s=end_s))
+        ends = (jobs["lease"] != NONE) & ~stays
+        commands.extend(
+            self.revoke(lease_id, by_s=start_s, reason="outbid")
+            for lease_id in np.sort(jobs["lease"][ends]).tolist()
+            if lease_id not in self.book.stopping
+        )
+        begins = wanted & ~stays
+        for row, workers, partner_lease in joins:
+            self._reserve(row, workers, choice, partner_lease)
+            begins[row] = False
+        if joins or begins.any():
+            available = self.book.in_service.copy()
+            for lease_id in kept.tolist():
+                available[list(self.book.leases[lease_id].workers)] = False
+            commands += self._start(self._units(choice, begins), choice, available, end_s)
+        return commands
+
+    def serve(self, choice: Choice, available: BoolArray, *, end_s: float) -> list[do.Command]:
+        """Start waiting jobs on available workers until ``end_s``; ``available`` is used up."""
+        wanted = (choice.configuration != NONE) | (choice.pair != NONE)
+        return self._start(self._units(choice, wanted), choice, available, end_s)
+
+    def _keep_workers(self, choice: Choice, wanted: BoolArray, stays: BoolArray) -> list[Joiner]:
+        """Let jobs stay on their workers where only the sharing changes.
+
+        Marks the jobs that stay in ``stays``.
+
+        Returns:
+            The jobs that join them: row, workers, lease of the partner that stays.
+        """
+        units = self._units(choice, wanted & ~stays)
+        taken = {self._workers_of(row) for row in np.flatnonzero(stays).tolist()}
+        asked = []
+        for rows in units:
+            held = (self._workers_of(row) for row in rows)
+            free = tuple(workers if workers not in taken else () for workers in held)
+            asked.append(Unit(rows=rows, demand=self._demand(rows[0], choice), held=free))
+        joins: list[Joiner] = []
+        for rows, workers in zip(units, self.placer.keep(asked), strict=True):
+            if not workers or not self.book.in_service[list(workers)].all():
+                continue
+            stayers = [row for row in rows if self._workers_of(row) == workers]
+            for row in stayers:
+                stays[row] = True
+                self._recast(row, choice)
+            lease = int(self.jobs["lease"][stayers[0]])
+            joins.extend((row, workers, lease) for row in rows if row not in stayers)
+        return joins
+
+    def _recast(self, row: int, choice: Choice) -> None:
+        """Note a change of sharing on workers that a job keeps."""
+        self.jobs["configuration"][row] = choice.configuration[row]
+        self.jobs["pair"][row] = choice.pair[row]
+        demand = sum(self._demand(row, choice))
+        self.jobs["workers_held"][row] = demand / (2.0 if choice.pair[row] != NONE else 1.0)
+
+    def _units(self, choice: Choice, begins: BoolArray) -> list[tuple[int, ...]]:
+        """Group the rows that begin into units: single jobs, and pairs by their entry."""
+        rows = np.flatnonzero(begins & (choice.configuration != NONE))
+        units: list[tuple[int, ...]] = [(row,) for row in rows.tolist()]
+        shared = np.flatnonzero(begins & (choice.pair != NONE))
+        by_entry: dict[int, list[int]] = {}
+        for row in shared.tolist():
+            by_entry.setdefault(int(choice.pair[row]), []).append(row)
+        units.extend(tuple(members) for members in by_entry.values())
+        return units
+
+    def _demand(self, row: int, choice: Choice) -> tuple[int, ...]:
+        if choice.pair[row] != NONE:
+            demand = self.table.pair_demand[self.pairs.index[choice.pair[row]]]
+        else:
+            demand = self.table.demand[self.jobs["profile"][row], choice.configuration[row]]
+        return tuple(demand.tolist())
+
+    def _start(
+        self,
+        units: Sequence[tuple[int, ...]],
+        choice: Choice,
+        available: BoolArray,
+        end_s: float,
+    ) -> list[do.Command]:
+        """Place units on available workers and grant their leases as soon as these are free."""
+        demands = [self._demand(rows[0], choice) for rows in units]
+        placed = self.placer.place(demands, available)
+        for rows, workers in zip(units, placed, strict=True):
+            if not workers:
+                continue
+            for row in rows:
+                self._reserve(row, workers, choice, NONE)
+        ready = [plan for plan in self.book.planned.values() if not plan.blockers]
+        return [self.grant(plan, end_s=end_s) for plan in ready]
+
+    def _workers_of(self, row: int) -> tuple[int, ...]:
+        """Return the workers that a job holds and need not give back."""
+        lease_id = int(self.jobs["lease"][row])
+        if lease_id == NONE or lease_id in self.book.stopping:
+            return ()
+        return self.book.leases[lease_id].workers
+
+    def _reserve(
+        self, row: int, workers: tuple[int, ...], choice: Choice, partner_lease: int
+    ) -> None:
+        plan = PlannedLease(
+            number=int(self.jobs["number"][row]),
+            configuration=int(choice.configuration[row]),
+            pair=int(choice.pair[row]),
+            charged=bool(choice.charged[row]),
+            workers=workers,
+        )
+        self.book.plan(plan, int(self.jobs["lease"][row]), partner_lease)
+
+    def grant(self, plan: PlannedLease, *, end_s: float) -> do.GrantLease:
+        """Put a planned lease that nothing blocks in force until ``end_s``."""
+        self.book.forget(plan.number)
+        jobs = self.jobs
+        row = jobs.row_of(plan.number)
+        jobs["attempts"][row] += 1
+        self._next_lease += 1
+        lease = Lease(
+            lease_id=self._next_lease,
+            attempt=int(jobs["attempts"][row]),
+            job_number=plan.number,
+            job_id=jobs.job_of[plan.number].job_id,
+            profile=int(jobs["profile"][row]),
+            configuration=plan.configuration,
+            workers=plan.workers,
+            token=self._next_lease,
+            start_s=self.now_s,
+            deadline_s=end_s,
+        )
+        self.book.add(lease)
+        jobs["status"][row] = RUNNING
+        jobs["lease"][row] = lease.lease_id
+        jobs["configuration"][row] = plan.configuration
+        jobs["pair"][row] = plan.pair
+        jobs["charged"][row] = plan.charged
+        jobs["workers_held"][row] = len(plan.workers) / (2.0 if plan.pair != NONE else 1.0)
+        return do.GrantLease(lease=lease)
+
+    def revoke(self, lease_id: int, *, by_s: float, reason: str) -> do.RevokeLease:
+        """Give notice to a lease."""
+        self.book.stopping.add(lease_id)
+        return do.RevokeLease(lease_id=lease_id, by_s=by_s, reason=reason)
+
+    def leave_pair(self, row: int) -> None:
+        """Let the partner of a job that stops run on alone, as a bonus."""
+        entry = int(self.jobs["pair"][row])
+        if entry == NONE:
+            return
+        for other in np.flatnonzero(self.jobs["pair"] == entry):
+            if other == row:
+                continue
+            workers = self.book.leases[int(self.jobs["lease"][other])].workers
+            self.jobs["pair"][other] = NONE
+            self.jobs["configuration"][other] = self._single_on(int(other), workers)
+            self.jobs["charged"][other] = 0
+            self.jobs["workers_held"][other] = len(workers)
+
+    def _single_on(self, row: int, workers: tuple[int, ...]) -> int:
+        """Return the job's single configuration on exactly these workers, NONE if it has none."""
+        types = self._cluster.worker_type_of[list(workers)]
+        demand = np.bincount(types, minlength=len(self.table.worker_types))
+        profile = int(self.jobs["profile"][row])
+        same = (self.table.demand[profile] == demand).all(axis=1)
+        fits = np.flatnonzero(same & (self.table.throughput[profile] > 0))
+        return int(fits[0]) if len(fits) else NONE

@@ -1,0 +1,174 @@
+"""The job table: what each round touches, in arrays."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from scheduler.errors import InvariantError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from scheduler.domain.arrays import BoolArray, FloatArray, IntArray
+    from scheduler.domain.job import Job
+
+WAITING, RUNNING, HELD = 0, 1, 2
+
+#: No configuration, no lease, no pair.
+NONE = -1
+
+_ROW = np.dtype(
+    [
+        ("number", np.int64),  # running number; strictly ascending over the rows
+        ("profile", np.int64),  # row of the configuration table
+        ("scale_factor", np.int64),
+        ("entity", np.int64),  # index into the engine's entities
+        ("status", np.int64),  # WAITING, RUNNING or HELD; ended jobs have no row
+        ("lease", np.int64),  # id of the lease held, NONE unless RUNNING (or stopping while HELD)
+        ("configuration", np.int64),  # single configuration run now, NONE if waiting or sharing
+        ("pair", np.int64),  # entry of the pair table run now, NONE otherwise
+        ("charged", np.int64),  # 1 while the time it runs counts against X, 0 for a bonus
+        ("attempts", np.int64),  # leases granted so far
+        ("failures", np.int64),  # own failures so far
+        ("weight", np.float64),
+        ("total_steps", np.float64),
+        ("steps_done", np.float64),  # last reported; never above total_steps
+        ("arrival_s", np.float64),
+        ("deadline_s", np.float64),  # inf without one
+        ("attained_worker_s", np.float64),  # worker-seconds received
+        ("workers_held", np.float64),  # workers held now, half of them in a pair
+        ("restart_s", np.float64),
+        ("retry_at_s", np.float64),  # may not run before
+        ("rank", np.float64),  # order in which left-over workers are offered; inf without one
+    ]
+)
+
+
+class JobTable:
+    """Active jobs in order of arrival, one row each, without holes.
+
+    Columns are read and written by name: ``table["weight"]`` is a view of length N. ``x`` and
+    ``credit_s`` are (N, J) views: the allocation in force, and the seconds by which each
+    configuration lags behind the time that X has promised so far (negative: it is ahead).
+    """
+
+    def __init__(self, width: int = 1) -> None:
+        self._rows: NDArray[np.void] = np.zeros(16, dtype=_ROW)
+        self._x: FloatArray = np.zeros((16, width))
+        self._credit_s: FloatArray = np.zeros((16, width))
+        self._size = 0
+        #: job id -> number, for exactly the jobs that have a row.
+        self.number_of: dict[str, int] = {}
+        #: number -> job, for exactly the jobs that have a row.
+        self.job_of: dict[int, Job] = {}
+
+    def __len__(self) -> int:
+        return self._size
+
+    def __getitem__(self, column: str) -> NDArray[Any]:
+        """Return the view of a column, of length N."""
+        view: NDArray[Any] = self._rows[column][: self._size]
+        return view
+
+    def floats(self, column: str) -> FloatArray:
+        """Return a copy of a column of floats."""
+        return np.array(self._rows[column][: self._size], dtype=np.float64)
+
+    def ints(self, column: str) -> IntArray:
+        """Return a copy of a column of integers."""
+        return np.array(self._rows[column][: self._size], dtype=np.int64)
+
+    @property
+    def x(self) -> FloatArray:
+        """(N, J) the allocation in force for single configurations."""
+        return self._x[: self._size]
+
+    @property
+    def credit_s(self) -> FloatArray:
+        """(N, J) seconds promised by X and not yet received."""
+        return self._credit_s[: self._size]
+
+    def widen(self, width: int) -> None:
+        """Make room for ``width`` configurations per job."""
+        missing = width - self._x.shape[1]
+        if missing > 0:
+            self._x = np.pad(self._x, ((0, 0), (0, missing)))
+            self._credit_s = np.pad(self._credit_s, ((0, 0), (0, missing)))
+
+    def add(self, job: Job, *, number: int, profile: int, entity: int) -> None:
+        """Append a waiting job; ``number`` must be larger than every number before it."""
+        if self._size == len(self._rows):
+            self._rows = np.concatenate([self._rows, np.zeros_like(self._rows)])
+            self._x = np.concatenate([self._x, np.zeros_like(self._x)])
+            self._credit_s = np.concatenate([self._credit_s, np.zeros_like(self._credit_s)])
+        i = self._size
+        self._size += 1
+        deadline_s = np.inf if job.deadline_s is None else job.deadline_s
+        self._rows[i] = (
+            *(number, profile, job.scale_factor, entity, WAITING, NONE, NONE, NONE, 0, 0, 0),
+            *(job.weight, job.total_steps, 0.0, job.arrival_s, deadline_s, 0.0, 0.0),
+            *(job.restart_s, -np.inf, np.inf),
+        )
+        self._x[i] = 0.0
+        self._credit_s[i] = 0.0
+        self.number_of[job.job_id] = number
+        self.job_of[number] = job
+
+    def remove(self, row: int) -> Job:
+        """Drop a row; later rows move up. Returns its job."""
+        number = int(self._rows["number"][row])
+        last = self._size - 1
+        for array in (self._rows, self._x, self._credit_s):
+            array[row:last] = array[row + 1 : self._size]
+        self._size = last
+        job = self.job_of.pop(number)
+        del self.number_of[job.job_id]
+        return job
+
+    def row_of(self, number: int) -> int:
+        """Return the row of a job number, -1 if it has none (any more)."""
+        numbers = self["number"]
+        row = int(np.searchsorted(numbers, number))
+        return row if row < self._size and numbers[row] == number else NONE
+
+    def rows_of(self, numbers: IntArray) -> IntArray:
+        """Return the rows of job numbers, -1 where a job has none (any more)."""
+        own = self["number"]
+        rows = np.searchsorted(own, numbers)
+        rows[rows == self._size] = 0
+        found = own[rows] == numbers if self._size else np.zeros(len(numbers), dtype=bool)
+        return np.where(found, rows, NONE)
+
+    def runnable(self, at_s: float) -> BoolArray:
+        """Return (N,) which jobs may hold a lease at that time."""
+        result: BoolArray = (self["status"] != HELD) & (self["retry_at_s"] <= at_s)
+        return result
+
+    def check_invariants(self) -> None:
+        """Raise InvariantError if rows contradict each other."""
+        numbers = self["number"]
+        checks = {
+            "numbers ascend strictly": bool(np.all(np.diff(numbers) > 0)),
+            "ids and rows correspond": sorted(self.number_of.values()) == numbers.tolist()
+            and sorted(self.job_of) == numbers.tolist(),
+            "a running job holds a lease": bool(
+                np.all((self["status"] != RUNNING) | (self["lease"] >= 0))
+            ),
+            "a waiting job holds none": bool(
+                np.all((self["status"] != WAITING) | (self["lease"] == NONE))
+            ),
+            "a job runs alone or in a pair": bool(
+                np.all((self["configuration"] == NONE) | (self["pair"] == NONE))
+            ),
+            "steps done stay within the total": bool(
+                np.all(self["steps_done"] <= self["total_steps"])
+            ),
+            "X is a time fraction": bool(
+                np.all(self.x >= 0) and np.all(self.x.sum(axis=1) <= 1 + 1e-6)
+            ),
+        }
+        broken = [name for name, holds in checks.items() if not holds]
+        if broken:
+            raise InvariantError(f"job table: {'; '.join(broken)}")

@@ -1,0 +1,212 @@
+"""Compiled loops of the round mechanism."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numba import njit
+
+if TYPE_CHECKING:
+    from scheduler.domain.arrays import BoolArray, FloatArray, IntArray
+
+
+@njit(cache=True)
+def _fits(demand: IntArray, free: IntArray) -> bool:
+    for k in range(len(demand)):  # numba compiles no generators
+        if demand[k] > free[k]:
+            return False
+    return True
+
+
+@njit(cache=True)
+def _take(demand: IntArray, free: IntArray, sign: int) -> None:
+    for k in range(len(demand)):
+        free[k] -= sign * demand[k]
+
+
+@njit(cache=True)
+def choose_entitled(
+    order: IntArray,
+    first: IntArray,
+    second: IntArray,
+    demand: IntArray,
+    deficit: FloatArray,
+    urgent: float,
+    free: IntArray,
+    busy: BoolArray,
+) -> BoolArray:
+    """Choose the configurations of a round by how far each lags behind X.
+
+    Candidates are taken in the given order while their workers last. One that is urgent and finds
+    no room may push a chosen single job to another of its configurations, so that both run.
+
+    Args:
+        order: (C,) candidates, most deserving first.
+        first: (C,) row of the (first) member.
+        second: (C,) row of the second member, -1 for a single job.
+        demand: (C, K) workers.
+        deficit: (C,) seconds by which it would lag at the end of the round if left out.
+        urgent: a deficit from which on a candidate may push others.
+        free: (K,) workers to give; reduced in place.
+        busy: (N,) rows that already run in this round; updated in place.
+
+    Returns:
+        (C,) which candidates run.
+    """
+    chosen = np.zeros(len(order), dtype=np.bool_)
+    for c in order:
+        if busy[first[c]] or (second[c] >= 0 and busy[second[c]]):
+            continue
+        if not _fits(demand[c], free) and (
+            deficit[c] < urgent
+            or not _make_room(c, order, first, second, demand, deficit, urgent, free, chosen)
+        ):
+            continue
+        _take(demand[c], free, 1)
+        chosen[c] = True
+        busy[first[c]] = True
+        if second[c] >= 0:
+            busy[second[c]] = True
+    return chosen
+
+
+@njit(cache=True)
+def _make_room(
+    wanted: int,
+    order: IntArray,
+    first: IntArray,
+    second: IntArray,
+    demand: IntArray,
+    deficit: FloatArray,
+    urgent: float,
+    free: IntArray,
+    chosen: BoolArray,
+) -> bool:
+    """Move one chosen, not urgent single job elsewhere so that ``wanted`` fits. True if it does."""
+    for here in order:
+        if not chosen[here] or second[here] >= 0 or deficit[here] >= urgent:
+            continue
+        _take(demand[here], free, -1)
+        if _fits(demand[wanted], free):
+            _take(demand[wanted], free, 1)
+            for there in order:
+                if (
+                    there != here
+                    and first[there] == first[here]
+                    and second[there] < 0
+                    and _fits(demand[there], free)
+                ):
+                    _take(demand[there], free, 1)
+                    _take(demand[wanted], free, -1)
+                    chosen[here] = False
+                    chosen[there] = True
+                    return True
+            _take(demand[wanted], free, -1)
+        _take(demand[here], free, 1)
+    return False
+
+
+@njit(cache=True)
+def choose_leftover(
+    order: IntArray,
+    throughput: FloatArray,
+    demand: IntArray,
+    held: IntArray,
+    keep_gain: FloatArray,
+    free: IntArray,
+) -> IntArray:
+    """Offer the workers that are left to waiting jobs, each its fastest configuration with room.
+
+    Args:
+        order: (R,) rows in the order in which they may choose.
+        throughput: (N, J) steps/s.
+        demand: (N, J, K) workers.
+        held: (N,) configuration held now, -1 for none; a job leaves it only for a gain.
+        keep_gain: (N,) factor >= 1 by which another configuration must be faster than the held.
+        free: (K,) workers to give; reduced in place.
+
+    Returns:
+        (N,) configuration that each row gets, -1 for none.
+    """
+    choice = np.full(throughput.shape[0], -1, dtype=np.int64)
+    for i in order:
+        best = -1
+        best_value = 0.0
+        for j in range(throughput.shape[1]):
+            value = throughput[i, j]
+            if value <= 0.0 or not _fits(demand[i, j], free):
+                continue
+            if j == held[i]:
+                value *= keep_gain[i] * (1.0 + 1e-9)
+            if value > best_value:
+                best = j
+                best_value = value
+        if best >= 0:
+            choice[i] = best
+            _take(demand[i, best], free, 1)
+    return choice
+
+
+@njit(cache=True)
+def place(
+    worker_type: IntArray,
+    count: IntArray,
+    available: BoolArray,
+    type_of: IntArray,
+    node_start: IntArray,
+) -> IntArray:
+    """Choose concrete workers: gangs on the fewest nodes, single workers where it is tightest.
+
+    Args:
+        worker_type: (R,) type that each request asks for; serve larger requests first.
+        count: (R,) workers that it asks for.
+        available: (W,) workers that may be given; updated in place.
+        type_of: (W,) type of each worker.
+        node_start: (V + 1,) first worker of each node; a node's workers are consecutive.
+
+    Returns:
+        (sum of counts,) worker indices, request after request; -1 where workers ran out.
+    """
+    nodes = len(node_start) - 1
+    types = 0
+    for w in range(len(type_of)):
+        types = max(types, type_of[w] + 1)
+    free = np.zeros((nodes, types), dtype=np.int64)
+    for v in range(nodes):
+        for w in range(node_start[v], node_start[v + 1]):
+            if available[w]:
+                free[v, type_of[w]] += 1
+    result = np.full(count.sum(), -1, dtype=np.int64)
+    at = 0
+    for r in range(len(count)):
+        k = worker_type[r]
+        missing = count[r]
+        while missing > 0:
+            # The node with the fewest free workers that holds all that is missing, or else the one
+            # that holds most.
+            best = -1
+            for v in range(nodes):
+                here = free[v, k]
+                if here == 0:
+                    continue
+                if best < 0:
+                    best = v
+                    continue
+                there = free[best, k]
+                if here >= missing:
+                    if there < missing or here < there:
+                        best = v
+                elif there < missing and here > there:
+                    best = v
+            if best < 0:
+                at += missing
+                break
+            for w in range(node_start[best], node_start[best + 1]):
+                if missing > 0 and available[w] and type_of[w] == k:
+                    available[w] = False
+                    free[best, k] -= 1
+                    result[at] = w
+                    at += 1
+                    missing -= 1
+    return result

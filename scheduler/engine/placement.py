@@ -1,0 +1,113 @@
+"""Placement: on which concrete workers an assignment runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from scipy.optimize import linear_sum_assignment
+
+from scheduler.engine.kernels import place
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from scheduler.domain.arrays import BoolArray, IntArray
+    from scheduler.domain.cluster import Cluster
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unit:
+    """One job, or two that share, with the workers that it asks for.
+
+    Attributes:
+        rows: the members' rows in the job table.
+        demand: (K,) workers by type.
+        held: for each member the workers that it holds now, empty if none.
+    """
+
+    rows: tuple[int, ...]
+    demand: tuple[int, ...]
+    held: tuple[tuple[int, ...], ...]
+
+
+class Placer:
+    """Chooses workers so that few jobs move and gangs stay on few nodes."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._type_of = cluster.worker_type_of
+        self._types = len(cluster.worker_types)
+        sizes = [len(node.workers) for node in cluster.nodes]
+        self._node_start: IntArray = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+
+    def count(self, available: BoolArray) -> IntArray:
+        """Return (K,) how many of the available workers are of each type."""
+        counts: IntArray = np.bincount(self._type_of[available], minlength=self._types)
+        return counts
+
+    def keep(self, units: Sequence[Unit]) -> list[tuple[int, ...]]:
+        """Match units with worker sets that their members hold, so that the fewest jobs move.
+
+        Returns:
+            For each unit the workers that it keeps, or an empty tuple where it must be placed anew.
+        """
+        sets: dict[tuple[int, ...], int] = {}
+        wishes: list[tuple[int, int]] = []
+        for u, unit in enumerate(units):
+            fitting = (w for w in unit.held if w and self._matches(w, unit.demand))
+            wishes.extend((u, sets.setdefault(workers, len(sets))) for workers in fitting)
+        kept: list[tuple[int, ...]] = [()] * len(units)
+        if not wishes:
+            return kept
+        stay = np.zeros((len(units), len(sets)))
+        for u, s in wishes:
+            stay[u, s] += 1.0
+        names = list(sets)
+        if np.count_nonzero(stay) == len(names) == np.count_nonzero(stay.any(axis=1)):
+            chosen = zip(*np.nonzero(stay), strict=True)  # every set has one taker
+        else:
+            chosen = zip(*linear_sum_assignment(stay, maximize=True), strict=True)
+        for u, s in chosen:
+            if stay[u, s] > 0:
+                kept[u] = names[s]
+        return kept
+
+    def place(
+        self, demands: Sequence[tuple[int, ...]], available: BoolArray
+    ) -> list[tuple[int, ...]]:
+        """Choose workers for each demand, the largest gangs first.
+
+        Args:
+            demands: (K,) workers by type for each request.
+            available: (W,) workers that may be given; updated in place.
+
+        Returns:
+            Worker indices, ascending, for each demand; empty where there were not enough.
+        """
+        requests = [
+            (sum(demand), k, count, r)
+            for r, demand in enumerate(demands)
+            for k, count in enumerate(demand)
+            if count
+        ]
+        requests.sort(key=lambda request: (-request[0], request[3]))
+        counts = np.array([count for _, _, count, _ in requests], dtype=np.int64)
+        types = np.array([k for _, k, _, _ in requests], dtype=np.int64)
+        given = place(types, counts, available, self._type_of, self._node_start)
+        result: list[list[int]] = [[] for _ in demands]
+        at = 0
+        for (_, _, count, r), _ in zip(requests, types, strict=True):
+            result[r].extend(given[at : at + count].tolist())
+            at += count
+        for r, workers in enumerate(result):
+            if -1 in workers:
+                available[[w for w in workers if w >= 0]] = True
+                result[r] = []
+        return [tuple(sorted(workers)) for workers in result]
+
+    def _matches(self, workers: tuple[int, ...], demand: tuple[int, ...]) -> bool:
+        counts = [0] * self._types
+        for worker in workers:
+            counts[self._type_of[worker]] += 1
+        return tuple(counts) == demand

@@ -1,0 +1,97 @@
+"""Questions to the policy, and what its answers change."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from scheduler.domain.problem import Problem
+from scheduler.engine.jobs import HELD, NONE
+from scheduler.engine.rounds import NEGLIGIBLE
+
+if TYPE_CHECKING:
+    from scheduler.domain.arrays import FloatArray
+    from scheduler.domain.configuration import ConfigurationTable
+    from scheduler.domain.events import AllocationComputed
+    from scheduler.domain.problem import Entity
+    from scheduler.engine.jobs import JobTable
+    from scheduler.engine.pairs import PairTable
+
+
+def pose(
+    jobs: JobTable,
+    table: ConfigurationTable,
+    entities: tuple[Entity, ...],
+    *,
+    capacity: FloatArray,
+    cost_usd_per_hour: FloatArray,
+    now_s: float,
+) -> Problem | None:
+    """Make the allocation problem of the jobs that may run; None if there are none.
+
+    Args:
+        jobs: the job table.
+        table: configurations by profile.
+        entities: all entities known.
+        capacity: (K,) workers in service.
+        cost_usd_per_hour: (K,) price of one worker.
+        now_s: the time of the snapshot.
+    """
+    asked = (jobs["status"] != HELD) & (jobs["retry_at_s"] <= now_s)
+    if not asked.any():
+        return None
+    rows = slice(None) if asked.all() else np.flatnonzero(asked)
+    arrival_s, total, done = (
+        jobs.floats(c)[rows] for c in ("arrival_s", "total_steps", "steps_done")
+    )
+    return Problem(
+        now_s=now_s,
+        table=table,
+        capacity=capacity,
+        cost_usd_per_hour=cost_usd_per_hour,
+        job_number=jobs.ints("number")[rows],
+        profile=jobs.ints("profile")[rows],
+        scale_factor=jobs.ints("scale_factor")[rows],
+        weight=jobs.floats("weight")[rows],
+        total_steps=total,
+        # A job whose last steps are reported but not its end still asks for a little.
+        remaining_steps=np.maximum(total - done, 1e-9 * total),
+        age_s=now_s - arrival_s,
+        time_left_s=jobs.floats("deadline_s")[rows] - now_s,
+        attained_worker_s=jobs.floats("attained_worker_s")[rows],
+        entity=jobs.ints("entity")[rows],
+        entities=entities,
+        held=jobs.ints("configuration")[rows],
+        restart_s=jobs.floats("restart_s")[rows],
+    )
+
+
+def take_over(
+    answer: AllocationComputed, jobs: JobTable, pairs: PairTable, *, round_length_s: float
+) -> None:
+    """Put an allocation in force; credits carry over where a configuration is still wanted.
+
+    Jobs that have left since the question are skipped, jobs that came since keep X = 0.
+    """
+    allocation = answer.allocation
+    rows = jobs.rows_of(answer.job_number)
+    known = np.flatnonzero(rows != NONE)
+    x, credit_s = jobs.x, jobs.credit_s
+    x[:] = 0.0
+    x[rows[known], : allocation.x.shape[1]] = allocation.x[known]
+    np.clip(x, 0.0, 1.0, out=x)
+    # A configuration that X no longer wants has no claim left; one ahead of X stays ahead.
+    np.minimum(credit_s, 0.0, out=credit_s, where=x <= NEGLIGIBLE)
+    np.maximum(credit_s, -round_length_s, out=credit_s)
+    jobs["rank"][:] = np.inf
+    if allocation.rank is not None:
+        jobs["rank"][rows[known]] = allocation.rank[known]
+    members = rows[allocation.pair_jobs]
+    present = np.flatnonzero((members != NONE).all(axis=1))
+    pairs.replace(
+        jobs,
+        answer.job_number[allocation.pair_jobs[present]],
+        allocation.pair_index[present],
+        np.clip(allocation.pair_x[present], 0.0, 1.0),
+    )

@@ -1,0 +1,52 @@
+"""What an operator may set about rounds."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from scheduler.errors import ParameterError
+
+if TYPE_CHECKING:
+    from scheduler.domain.problem import Entity
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineSettings:
+    """Settings of the round mechanism.
+
+    Attributes:
+        round_length_s: the scheduling quantum.
+        plan_lead_s: how long before a round ends the next one is planned and announced, so that
+            jobs can checkpoint in time; 0 plans at the boundary.
+        refresh_rounds: a time-dependent policy is asked again every so many rounds.
+        keep_bonus: how much further behind, in rounds, another job must be before it takes the
+            workers of a job that holds them; damps restarts at the price of a larger deviation.
+        solve_grace_s: how long idle workers wait for a fresh allocation before waiting jobs are
+            served by the old one.
+        retry_backoff_s: wait after a job's first own failure; doubles with each further one.
+        entities: weights and inner policies of entities that are not the default.
+    """
+
+    round_length_s: float = 360.0
+    plan_lead_s: float = 0.0
+    refresh_rounds: int = 1
+    keep_bonus: float = 0.25
+    solve_grace_s: float = 1.0
+    retry_backoff_s: float = 30.0
+    entities: tuple[Entity, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Refuse settings under which rounds make no sense."""
+        if not (math.isfinite(self.round_length_s) and self.round_length_s > 0):
+            raise ParameterError(f"round_length_s is {self.round_length_s!r}; it must be > 0")
+        if not 0 <= self.plan_lead_s < self.round_length_s:
+            raise ParameterError(
+                f"plan_lead_s is {self.plan_lead_s!r}; it must be >= 0 and shorter than the round "
+                f"of {self.round_length_s} s"
+            )
+        if self.refresh_rounds < 1:
+            raise ParameterError(f"refresh_rounds is {self.refresh_rounds!r}; it must be >= 1")
+        if self.keep_bonus < 0:
+            raise ParameterError(f"keep_bonus is {self.keep_bonus!r}; it must be >= 0")

@@ -1,0 +1,336 @@
+"""The ledger: what a run is measured by, collected while it goes."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from scheduler.domain.job import JobStatus
+from simulator.result import (
+    AllocationSeries,
+    JobOutcome,
+    LeaseSpan,
+    Series,
+    SimulationResult,
+    Summary,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from scheduler.domain.allocation import Allocation
+    from scheduler.domain.arrays import FloatArray, IntArray
+    from scheduler.domain.cluster import Cluster
+    from scheduler.domain.configuration import ConfigurationTable
+    from scheduler.domain.job import Job
+    from scheduler.domain.lease import Lease
+    from scheduler.domain.problem import Problem
+
+
+@dataclass(slots=True)
+class _Entry:
+    """What is noted of one job while the run goes on."""
+
+    position: int
+    job: Job
+    profile: int
+    share_at_arrival: float = 0.0
+    start_s: float | None = None
+    end_s: float | None = None
+    rho: float | None = None
+    status: JobStatus = JobStatus.WAITING
+    attempts: int = 0
+    preemptions: int = 0
+    arrived: bool = False
+
+
+class Ledger:
+    """Notes arrivals, leases, ends and samples; turns them into a result."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        table: ConfigurationTable,
+        jobs: Sequence[Job],
+        profiles: Sequence[int],
+        *,
+        window: tuple[int, int] | None,
+        record: bool,
+    ) -> None:
+        self._cluster = cluster
+        self._table = table
+        self._window = window
+        self._record = record
+        self._entries = [
+            _Entry(position=i, job=job, profile=profile)
+            for i, (job, profile) in enumerate(zip(jobs, profiles, strict=True))
+        ]
+        self._by_id = {entry.job.job_id: entry for entry in self._entries}
+        self._active = 0
+        #: scale factor -> time integral of a 1/n share's size, in seconds per worker.
+        self._share = {job.scale_factor: 0.0 for job in jobs}
+        self._busy_s: FloatArray = np.zeros(len(cluster.worker_types))
+        self._spans: list[LeaseSpan] = []
+        self._open: dict[int, bool] = {}
+        self._samples: list[tuple[float, list[int], int, int]] = []
+        self._answers: list[tuple[float, FloatArray, dict[str, float]]] = []
+        self.solve_s: list[float] = []
+        self.extended = 0
+        self.outbid = 0
+        self.counts: Counter[str] = Counter()
+        #: measured jobs that have not ended.
+        self.to_go = sum(1 for entry in self._entries if self._measured(entry.position))
+        self.ended = 0
+
+    @property
+    def measured(self) -> int:
+        """Jobs in the window."""
+        return sum(1 for entry in self._entries if self._measured(entry.position))
+
+    def _measured(self, position: int) -> bool:
+        return self._window is None or self._window[0] <= position < self._window[1]
+
+    # -- while the run goes on --------------------------------------------------------------------
+
+    def pass_time(self, elapsed_s: float, busy: IntArray) -> None:
+        """Account for a stretch of time in which nothing changed."""
+        self._busy_s += busy * elapsed_s
+        if self._active:
+            workers = self._cluster.workers
+            for scale in self._share:
+                self._share[scale] += elapsed_s / max(self._active * scale, workers)
+
+    def note(self, kind: str, subject: str, at_s: float) -> None:
+        """Take in a line of the engine's history."""
+        self.counts[kind] += 1
+        entry = self._by_id.get(subject)
+        if entry is None:
+            return
+        if kind == "job_admitted":
+            entry.arrived = True
+            entry.share_at_arrival = self._share[entry.job.scale_factor]
+            self._active += 1
+        elif kind == "job_preempted":
+            entry.preemptions += 1
+        elif kind in _ENDS:
+            self._end(entry, _ENDS[kind], at_s)
+
+    def _end(self, entry: _Entry, status: JobStatus, at_s: float) -> None:
+        entry.status = status
+        self._active -= 1 if entry.arrived else 0
+        self.ended += 1
+        self.to_go -= 1 if self._measured(entry.position) else 0
+        if status is JobStatus.COMPLETED:
+            entry.end_s = at_s
+            entry.rho = self._isolated_steps(entry) / entry.job.total_steps
+
+    def _isolated_steps(self, entry: _Entry) -> float:
+        """Steps that a 1/n share of every worker type would have done in the job's JCT.
+
+        The share's row is scaled to at most one worker gang, as in Gavel (section 4.2) and Themis.
+        """
+        scale = entry.job.scale_factor
+        received = self._share[scale] - entry.share_at_arrival
+        rate = _fastest_by_type(self._table, entry.profile) @ self._cluster.capacity
+        return float(rate * received)
+
+    def lease_granted(self, lease: Lease, *, shared: bool) -> None:
+        """Note the start of a lease."""
+        entry = self._by_id[lease.job_id]
+        entry.attempts += 1
+        if entry.start_s is None:
+            entry.start_s = lease.start_s
+        if self._record:
+            self._open[lease.lease_id] = shared
+
+    def lease_ended(self, lease: Lease, at_s: float, reason: str, *, shared: bool) -> None:
+        """Note the end of a lease."""
+        if not self._record:
+            return
+        shared = self._open.pop(lease.lease_id, False) or shared
+        if at_s > lease.start_s:
+            self._spans.append(self._span(lease, at_s, reason, shared=shared))
+
+    def _span(self, lease: Lease, end_s: float, reason: str, *, shared: bool) -> LeaseSpan:
+        kind = self._cluster.worker_type_of[lease.workers[0]]
+        return LeaseSpan(
+            job_id=lease.job_id,
+            job_type=self._by_id[lease.job_id].job.job_type,
+            workers=lease.workers,
+            worker_type=self._cluster.type_names[kind],
+            start_s=lease.start_s,
+            end_s=end_s,
+            shared=shared,
+            reason=reason,
+        )
+
+    def sample(self, now: float, busy: Sequence[int], running: int) -> None:
+        """Note the state of the cluster after everything at ``now`` has happened."""
+        if self._record:
+            row = (now, list(busy), self._active - running, running)
+            if self._samples and self._samples[-1][0] == now:
+                self._samples[-1] = row
+            else:
+                self._samples.append(row)
+
+    def answered(self, now: float, problem: Problem, allocation: Allocation) -> None:
+        """Note an allocation."""
+        if not self._record:
+            return
+        by_type: dict[str, float] = {}
+        held = np.einsum("nj,njk->n", allocation.x, problem.demand)
+        if len(allocation.pair_x):
+            half = problem.table.pair_demand[allocation.pair_index].sum(axis=1) / 2.0
+            for member in (0, 1):
+                np.add.at(held, allocation.pair_jobs[:, member], half * allocation.pair_x)
+        for profile, workers in zip(problem.profile.tolist(), held.tolist(), strict=True):
+            name = problem.table.profiles[profile].job_type
+            by_type[name] = by_type.get(name, 0.0) + workers
+        self._answers.append((now, allocation.usage(problem), by_type))
+
+    # -- at the end -------------------------------------------------------------------------------
+
+    def result(
+        self,
+        now: float,
+        *,
+        label: str,
+        rounds: int,
+        seed: int,
+        wall_s: float,
+        cpu_s: float,
+        open_leases: Sequence[tuple[Lease, bool]],
+        settings: Mapping[str, str],
+    ) -> SimulationResult:
+        """Make the result of a run that ended at ``now``."""
+        for lease, shared in open_leases:
+            if self._record and now > lease.start_s:
+                self._spans.append(self._span(lease, now, "open", shared=shared))
+        summary = self._summary(
+            now, label=label, rounds=rounds, seed=seed, wall_s=wall_s, cpu_s=cpu_s
+        )
+        return SimulationResult(
+            summary=summary,
+            jobs=tuple(
+                self._outcome(entry)
+                for entry in self._entries
+                if entry.arrived or entry.status is JobStatus.REFUSED
+            ),
+            leases=tuple(sorted(self._spans, key=lambda span: (span.start_s, span.workers))),
+            series=self._series(),
+            allocations=self._allocation_series(),
+            worker_types=self._cluster.type_names,
+            capacity=tuple(int(count) for count in self._cluster.capacity),
+            worker_type_of=tuple(self._cluster.worker_type_of.tolist()),
+            node_of_worker=tuple(
+                self._cluster.nodes[v].name for v in self._cluster.node_of.tolist()
+            ),
+            seed=seed,
+            settings=settings,
+        )
+
+    def _outcome(self, entry: _Entry) -> JobOutcome:
+        status = entry.status
+        if status is JobStatus.WAITING and entry.attempts > entry.preemptions:
+            status = JobStatus.RUNNING
+        job = entry.job
+        return JobOutcome(
+            job_id=job.job_id,
+            job_type=job.job_type,
+            scale_factor=job.scale_factor,
+            weight=job.weight,
+            entity=job.entity,
+            arrival_s=job.arrival_s,
+            start_s=entry.start_s,
+            end_s=entry.end_s,
+            status=str(status),
+            rho=entry.rho,
+            measured=self._measured(entry.position),
+            attempts=entry.attempts,
+            preemptions=entry.preemptions,
+            deadline_s=job.deadline_s,
+        )
+
+    def _summary(
+        self, now: float, *, label: str, rounds: int, seed: int, wall_s: float, cpu_s: float
+    ) -> Summary:
+        entries = [entry for entry in self._entries if self._measured(entry.position)]
+        done = [entry for entry in entries if entry.end_s is not None]
+        jct = np.array([entry.end_s - entry.job.arrival_s for entry in done if entry.end_s])
+        rho = np.array([entry.rho for entry in done if entry.rho is not None])
+        late = sum(1 for entry in entries if _late(entry, now))
+        capacity = self._cluster.workers * now
+        could = self.extended + self.outbid
+        return Summary(
+            policy=label,
+            cluster=self._cluster.spec,
+            window="all" if self._window is None else f"{self._window[0]}:{self._window[1]}",
+            jobs=len(entries),
+            jobs_completed=len(done),
+            average_jct_s=float(jct.mean()) if len(jct) else math.nan,
+            p50_jct_s=float(np.percentile(jct, 50)) if len(jct) else math.nan,
+            p95_jct_s=float(np.percentile(jct, 95)) if len(jct) else math.nan,
+            makespan_s=now,
+            utilisation=float(self._busy_s.sum() / capacity) if capacity else math.nan,
+            rho_mean=float(rho.mean()) if len(rho) else math.nan,
+            rho_max=float(rho.max()) if len(rho) else math.nan,
+            cost_usd=float(self._busy_s @ self._cluster.cost_usd_per_hour) / 3600.0,
+            slo_violations=late,
+            preemptions=self.counts["job_preempted"],
+            lease_extension_rate=self.extended / could if could else math.nan,
+            rounds=rounds,
+            solves=len(self.solve_s),
+            solve_median_s=float(np.median(self.solve_s)) if self.solve_s else math.nan,
+            solve_p99_s=float(np.percentile(self.solve_s, 99)) if self.solve_s else math.nan,
+            wall_s=wall_s,
+            cpu_s=cpu_s,
+            seed=seed,
+        )
+
+    def _series(self) -> Series:
+        kinds = len(self._cluster.worker_types)
+        return Series(
+            time_s=np.array([row[0] for row in self._samples], dtype=float),
+            busy=np.array([row[1] for row in self._samples], dtype=np.int64).reshape(-1, kinds),
+            waiting=np.array([row[2] for row in self._samples], dtype=np.int64),
+            running=np.array([row[3] for row in self._samples], dtype=np.int64),
+        )
+
+    def _allocation_series(self) -> AllocationSeries:
+        kinds = len(self._cluster.worker_types)
+        names = tuple(sorted({name for _, _, by_type in self._answers for name in by_type}))
+        return AllocationSeries(
+            time_s=np.array([row[0] for row in self._answers], dtype=float),
+            share=np.array([row[1] for row in self._answers], dtype=float).reshape(-1, kinds),
+            by_job_type=names,
+            share_by_job_type=np.array(
+                [[row[2].get(name, 0.0) for name in names] for row in self._answers], dtype=float
+            ).reshape(len(self._answers), len(names)),
+        )
+
+
+_ENDS = {
+    "job_completed": JobStatus.COMPLETED,
+    "job_cancelled": JobStatus.CANCELLED,
+    "job_failed": JobStatus.FAILED,
+    "job_refused": JobStatus.REFUSED,
+}
+
+
+def _late(entry: _Entry, now: float) -> bool:
+    deadline_s = entry.job.deadline_s
+    return deadline_s is not None and (now if entry.end_s is None else entry.end_s) > deadline_s
+
+
+def _fastest_by_type(table: ConfigurationTable, profile: int) -> FloatArray:
+    """Return (K,) the fastest steps/s of a profile on each worker type alone."""
+    result: FloatArray = np.zeros(len(table.worker_types))
+    for j, rate in enumerate(table.throughput[profile]):
+        kinds = np.flatnonzero(table.demand[profile, j])
+        if len(kinds) == 1:
+            result[kinds[0]] = max(result[kinds[0]], rate)
+    return result

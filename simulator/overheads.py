@@ -1,0 +1,98 @@
+"""Overheads: the seconds that launching, checkpointing and restoring cost a job."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from importlib import resources
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+import yaml
+
+from scheduler.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overhead:
+    """Seconds that a job type loses.
+
+    Attributes:
+        launch_s: from the grant of a lease until the first step.
+        checkpoint_s: to write a checkpoint when a lease ends.
+        restore_s: to read it back when a later lease begins.
+    """
+
+    launch_s: float = 0.0
+    checkpoint_s: float = 0.0
+    restore_s: float = 0.0
+
+    @property
+    def restart_s(self) -> float:
+        """Seconds of work that a change of workers costs."""
+        return self.launch_s + self.checkpoint_s + self.restore_s
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overheads:
+    """Overheads by job type; ``default`` for all others."""
+
+    default: Overhead = Overhead()
+    by_job_type: Mapping[str, Overhead] = field(default_factory=lambda: MappingProxyType({}))
+
+    def of(self, job_type: str) -> Overhead:
+        """Return the overhead of a job type."""
+        return self.by_job_type.get(job_type, self.default)
+
+
+def read_overheads(name: str) -> Overheads:
+    """Read ``none``, ``default`` (bundled), or a YAML file.
+
+    The file has ``default`` and ``job_types``; each entry has ``launch_s``, ``checkpoint_s`` and
+    ``restore_s``. A job type may be given by the part of its name before the bracket.
+
+    Raises:
+        InputError: the file cannot be read or has an unknown or negative entry.
+    """
+    if name == "none":
+        return Overheads()
+    if name == "default":
+        text = (resources.files("simulator") / "data" / "overheads.yaml").read_text("utf-8")
+    else:
+        try:
+            text = Path(name).read_text("utf-8")
+        except (OSError, UnicodeDecodeError) as exc:
+            raise InputError(f"overhead file '{name}' cannot be read: {exc}") from exc
+    try:
+        document = yaml.safe_load(text)
+    except yaml.YAMLError as exc:
+        raise InputError(f"overhead file '{name}' is not YAML: {exc}") from exc
+    if not isinstance(document, dict) or set(document) - {"default", "job_types"}:
+        raise InputError(f"overhead file '{name}': give 'default' and 'job_types', nothing else")
+    types = document.get("job_types") or {}
+    if not isinstance(types, dict):
+        raise InputError(f"overhead file '{name}': 'job_types' must map job types to overheads")
+    return Overheads(
+        default=_entry(document.get("default") or {}, "default", name),
+        by_job_type={str(key): _entry(value, str(key), name) for key, value in types.items()},
+    )
+
+
+def _entry(value: object, key: str, name: str) -> Overhead:
+    known = ("launch_s", "checkpoint_s", "restore_s")
+    if not isinstance(value, dict) or set(value) - set(known):
+        raise InputError(
+            f"overhead file '{name}': entry '{key}' is {value!r}; give {', '.join(known)}"
+        )
+    for field_name, seconds in value.items():
+        good = isinstance(seconds, int | float) and math.isfinite(seconds) and seconds >= 0
+        if not good:
+            raise InputError(
+                f"overhead file '{name}': '{key}.{field_name}' is {seconds!r}; "
+                "it must be a number of seconds >= 0"
+            )
+    return Overhead(**{k: float(v) for k, v in value.items()})
