@@ -1,15 +1,21 @@
 """Workload formats in, jobs out; throughput tables; generators."""
 
-from traces.extend import extend_scale_factors
+from traces.bundle import BUNDLED, bundled
+from traces.cluster import read_cluster, read_prices
 from traces.native import write_trace
-from traces.read import FORMATS, read_trace
+from traces.reader import FORMATS, read_trace
+from traces.scaling import extend_scale_factors
 from traces.throughputs import read_throughputs, write_throughputs
 from traces.trace import Trace
 
 __all__ = [
+    "BUNDLED",
     "FORMATS",
     "Trace",
+    "bundled",
     "extend_scale_factors",
+    "read_cluster",
+    "read_prices",
     "read_throughputs",
     "read_trace",
     "write_throughputs",

@@ -10,9 +10,9 @@ import numpy as np
 
 from scheduler.domain.job import Job
 from scheduler.errors import InputError, TraceError
-from traces.extend import extend_scale_factors
 from traces.files import Line
 from traces.reference import reference_worker_type
+from traces.scaling import extend_scale_factors
 
 if TYPE_CHECKING:
     from scheduler.domain.throughput import ThroughputTable

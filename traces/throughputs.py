@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import csv
-import os
 from typing import TYPE_CHECKING
 
 from scheduler.domain.throughput import ProfileKey, ThroughputTable
 from scheduler.errors import TraceError
+from traces.bundle import resolve
 from traces.files import Line, atomic_writer, read_text
 from traces.gavel import parse_gavel_throughputs
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Iterator
 
 #: Columns of the native table; the last three stay empty in rows about a job alone.
@@ -35,7 +36,8 @@ def read_throughputs(
     """Read a throughput table; the format is told by the content.
 
     Args:
-        path: Gavel's JSON, or the native CSV (``docs/reference/traces.md``).
+        path: Gavel's JSON, or the native CSV (``docs/reference/traces.md``); ``bundled`` stands for
+            the table of the package.
         unconsolidated: keep Gavel's worker types ``<type>_unconsolidated`` (gangs spread over
             nodes), which are left out otherwise.
 
@@ -45,8 +47,8 @@ def read_throughputs(
     Raises:
         TraceError: the file is missing or malformed; names line, field and value.
     """
-    name = os.fspath(path)
-    text = read_text(path)
+    name = resolve(path, usual="throughputs")
+    text = read_text(name)
     if text.lstrip().startswith("{"):
         return parse_gavel_throughputs(text, path=name, unconsolidated=unconsolidated)
     return _parse_native(text, path=name)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING
 
 from scheduler.errors import InputError, TraceError
+from traces.bundle import resolve
 from traces.complete import complete
 from traces.files import read_text
 from traces.gavel_trace import parse_gavel, parse_shockwave, tabbed_format
@@ -14,6 +14,8 @@ from traces.native import FIELDS, parse_native_csv, parse_native_jsonl
 from traces.trace import Trace
 
 if TYPE_CHECKING:
+    import os
+
     from scheduler.domain.throughput import ThroughputTable
 
 _PARSERS = {
@@ -41,7 +43,7 @@ def read_trace(
     """Read a workload.
 
     Args:
-        path: the file.
+        path: the file; ``bundled`` stands for the small trace of the package.
         format: one of ``FORMATS``, or ``auto`` to tell it by the first line.
         throughputs: checks job types; needed for workloads without job types or steps, and for
             deadlines that are multiples of a duration.
@@ -58,12 +60,12 @@ def read_trace(
         TraceError: the file is missing or malformed; names line, field and value.
         InputError: an argument cannot be used.
     """
-    name = os.fspath(path)
+    name = resolve(path, usual="small")
     if format != "auto" and format not in _PARSERS:
         raise InputError(f"unknown trace format '{format}'; known are {', '.join(FORMATS)}")
     if limit is not None and limit < 1:
         raise InputError(f"limit is {limit}; it must be >= 1")
-    text = read_text(path)
+    text = read_text(name)
     told = detect_format(text, path=name) if format == "auto" else format
     drafts = _PARSERS[told](text, path=name)
     jobs, notes = complete(

@@ -1,0 +1,50 @@
+"""Files that come with the package: a small trace, a throughput table, prices, a cluster."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from scheduler.errors import InputError
+
+_FILES = {
+    "small": "small.csv",
+    "throughputs": "throughputs.csv",
+    "prices": "prices.yaml",
+    "cluster": "cluster.yaml",
+}
+_WORD = "bundled"
+
+#: What ``bundled`` knows: a trace, a throughput table, prices, and a cluster.
+BUNDLED = tuple(_FILES)
+
+
+def bundled(name: str) -> Path:
+    """Return the path of a file that comes with the package.
+
+    Args:
+        name: one of ``BUNDLED``.
+
+    Raises:
+        InputError: there is no such file.
+    """
+    if name not in _FILES:
+        raise InputError(f"nothing is bundled as '{name}'; there is {', '.join(BUNDLED)}")
+    return Path(__file__).parent / "data" / _FILES[name]
+
+
+def resolve(path: str | os.PathLike[str], *, usual: str) -> str:
+    """Return the path meant: ``bundled`` and ``bundled:NAME`` stand for files of the package.
+
+    Args:
+        path: what the user gave.
+        usual: the name that ``bundled`` alone stands for here.
+
+    Raises:
+        InputError: nothing is bundled under that name.
+    """
+    text = os.fspath(path)
+    word, separator, name = text.partition(":")
+    if word != _WORD or Path(text).exists():
+        return text
+    return str(bundled(name if separator else usual))
