@@ -1,0 +1,65 @@
+"""Options that several commands share, and the request that they make."""
+
+from __future__ import annotations
+
+from typing import Annotated, TypeAlias
+
+import typer
+
+from scheduler.errors import ParameterError
+
+Trace: TypeAlias = Annotated[str, typer.Argument(help="The trace: a file in any known format.")]
+Throughputs: TypeAlias = Annotated[
+    str, typer.Option("--throughputs", help="Throughput table: native CSV or Gavel's JSON.")
+]
+ClusterSpec: TypeAlias = Annotated[
+    str, typer.Option("--cluster", help="A spec such as v100:36,p100:36,k80:36, or a YAML file.")
+]
+TraceFormat: TypeAlias = Annotated[
+    str, typer.Option("--format", help="The trace's format; told by its content by default.")
+]
+Window: TypeAlias = Annotated[
+    str | None,
+    typer.Option("--window", help="A:B: measure these positions in order of arrival only."),
+]
+RoundLength: TypeAlias = Annotated[
+    float, typer.Option("--round-length", help="Seconds of a round.")
+]
+WorkersPerNode: TypeAlias = Annotated[
+    int, typer.Option("--workers-per-node", help="Workers on a node, for a cluster spec.")
+]
+OverheadFile: TypeAlias = Annotated[
+    str,
+    typer.Option(
+        "--overheads", help="Seconds to launch, checkpoint and restore: none, default, or a file."
+    ),
+]
+FailureFile: TypeAlias = Annotated[
+    str | None, typer.Option("--failures", help="YAML file that says how workers and jobs fail.")
+]
+Seed: TypeAlias = Annotated[int, typer.Option("--seed", help="Seed of every random draw.")]
+Reference: TypeAlias = Annotated[
+    str | None,
+    typer.Option("--reference", help="Worker type on which durations of a trace become steps."),
+]
+Limit: TypeAlias = Annotated[
+    int | None, typer.Option("--limit", help="Read only so many jobs of the trace.")
+]
+Json: TypeAlias = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+
+
+def parse_params(items: list[str]) -> dict[str, str]:
+    """Turn ``KEY=VALUE`` items into a mapping.
+
+    Raises:
+        ParameterError: an item has no ``=`` or no key, or a key comes twice.
+    """
+    params: dict[str, str] = {}
+    for item in items:
+        key, separator, value = item.partition("=")
+        if not separator or not key:
+            raise ParameterError(f"--param is '{item}'; give KEY=VALUE")
+        if key in params:
+            raise ParameterError(f"--param '{key}' is given twice; give it once")
+        params[key] = value
+    return params
