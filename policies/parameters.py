@@ -44,6 +44,8 @@ def parameter(
     """
     bounds = {"ge": ge, "gt": gt, "le": le, "lt": lt, "choices": choices}
     metadata = {"help": help} | {k: v for k, v in bounds.items() if v is not None}
+    if isinstance(default, Mapping):  # dataclasses take no unhashable default
+        return field(default_factory=lambda: default, metadata=metadata)
     return field(default=default, metadata=metadata)
 
 
@@ -73,7 +75,7 @@ def describe(policy: type[Any]) -> tuple[ParameterInfo, ...]:
         ParameterInfo(
             name=f.name,
             type=_type_words(hints[f.name]),
-            default=None if f.default is dataclasses.MISSING else f.default,
+            default=_default(f),
             range=_range_words(f.metadata),
             help=str(f.metadata.get("help", "")),
         )
@@ -118,6 +120,8 @@ def check_ranges(policy: Any) -> None:
         ParameterError: names policy, parameter, value and the allowed range.
     """
     for f in dataclasses.fields(policy):
+        if not f.init:
+            continue
         value = getattr(policy, f.name)
         items = value if isinstance(value, tuple) else (value,)
         if isinstance(value, Mapping):
@@ -129,6 +133,12 @@ def check_ranges(policy: Any) -> None:
                 f"policy '{policy.name}': parameter '{f.name}' has the value {value!r}; "
                 f"it must be {allowed}; {_known_words(known)}"
             )
+
+
+def _default(f: dataclasses.Field[Any]) -> object:
+    if f.default_factory is not dataclasses.MISSING:
+        return dict(f.default_factory())
+    return None if f.default is dataclasses.MISSING else f.default
 
 
 def _within(value: object, bounds: Mapping[str, Any]) -> bool:

@@ -1,0 +1,41 @@
+"""Static equal shares, the baseline of every fairness claim."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+
+from policies.base import Policy
+from policies.shares import fastest_by_type
+from scheduler.domain.allocation import Allocation
+
+if TYPE_CHECKING:
+    from scheduler.domain.problem import Problem
+
+
+@dataclass(frozen=True, kw_only=True)
+class Isolated(Policy):
+    """Give every job 1/N of every worker type, as if each had its own small cluster.
+
+    Program: none. X_mk = W_k / (N s_m) in the job's fastest configuration on type k, scaled down
+    where a job's fractions sum to more than 1; 0 on types that cannot run it. Weights play no
+    part, and nothing is lent to others.
+
+    Source: the isolated baseline of Gavel (Narayanan et al., OSDI 2020, section 7).
+    """
+
+    name: ClassVar[str] = "isolated"
+
+    def allocate(self, problem: Problem) -> Allocation:
+        """Answer the problem; see the class."""
+        rates, choice = fastest_by_type(problem)
+        share = problem.capacity / (problem.jobs * problem.scale_factor[:, None])  # (N, K)
+        share = share / np.maximum(share.sum(axis=1, keepdims=True), 1.0)
+        share = np.where(rates[problem.profile] > 0, share, 0.0)
+        x = np.zeros((problem.jobs, problem.table.throughput.shape[1]))
+        rows = np.arange(problem.jobs)
+        for k, configuration in enumerate(choice[problem.profile].T):
+            x[rows, configuration] += share[:, k]
+        return Allocation.singles(x, solver="formula")

@@ -1,0 +1,46 @@
+"""Max-min fairness over normalised throughput: least attained service."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from policies.families import MaxMin
+from policies.program import ProgramPolicy
+
+if TYPE_CHECKING:
+    from policies.families import Family
+    from policies.terms import Terms
+    from scheduler.domain.arrays import FloatArray
+
+
+@dataclass(frozen=True, kw_only=True)
+class MaxMinFairness(ProgramPolicy):
+    """Lift the job that is worst off: maximise the smallest normalised throughput.
+
+    Program: maximise min over m of s_m thr(m, X) / (w_m thr(m, equal share)), with s_m the scale
+    factor, w_m the weight, and the equal share W_k / N of every worker type (scaled to sum to at
+    most 1). The value is at least 1 for single-worker jobs of weight 1, since the equal share
+    itself is feasible. Among the optima the one that also maximises the sum is taken.
+
+    Source: the least-attained-service objective of Gavel (Narayanan et al., OSDI 2020, section
+    4.1).
+    """
+
+    name: ClassVar[str] = "max_min_fairness"
+
+    def objective(self, terms: Terms) -> Any:
+        """State the objective; see the class."""
+        import cvxpy as cp  # noqa: PLC0415  takes a second to import
+
+        return cp.min(cp.multiply(coefficient(terms), terms.throughput))
+
+    def family(self, terms: Terms) -> Family:
+        """Name the family of the objective."""
+        return MaxMin(coefficient=coefficient(terms))
+
+
+def coefficient(terms: Terms) -> FloatArray:
+    """Return (M,) what a step/s of a class counts in units of its weighted equal share."""
+    result: FloatArray = terms.scale_factor / (terms.weight * terms.equal_share_throughput)
+    return result

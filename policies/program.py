@@ -1,0 +1,200 @@
+"""Policies that are programs: written once over configurations, solved with discipline.
+
+A program is stated in cvxpy over ``Terms``. Where its objective belongs to a family that recurs,
+the family's direct kernel answers, and the cvxpy program is the reference and the fallback.
+"""
+
+from __future__ import annotations
+
+import warnings
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from policies.base import Policy
+from policies.families import solve_family
+from policies.terms import Terms
+from scheduler.errors import SolveError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from policies.families import Family
+    from scheduler.domain.allocation import Allocation
+    from scheduler.domain.problem import Problem
+
+#: Largest relative error of an answer's objective and constraints when numpy recomputes them.
+TOLERANCE = 1e-5
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProgramPolicy(Policy):
+    """Base of the policies that solve a program.
+
+    A subclass needs only ``objective``. It must not depend on the order of the jobs, and be
+    concave (to be maximised), so that interchangeable jobs can be given the same.
+
+    Attributes:
+        reads: figures of jobs that the program reads beside their throughputs, weight and scale
+            factor; see ``policies.terms.OPTIONAL``. Jobs that differ in them are told apart.
+    """
+
+    reads: ClassVar[tuple[str, ...]] = ()
+
+    @abstractmethod
+    def objective(self, terms: Terms) -> Any:
+        """State the objective in cvxpy.
+
+        Args:
+            terms: figures and expressions over the classes that can run.
+
+        Returns:
+            ``cvxpy.Maximize``, ``cvxpy.Minimize``, or an expression to be maximised.
+        """
+
+    def constraints(self, terms: Terms) -> Sequence[Any]:  # noqa: ARG002  a hook
+        """State constraints beside those that every allocation satisfies."""
+        return ()
+
+    def family(self, terms: Terms) -> Family | None:  # noqa: ARG002  a hook
+        """Name the family that the objective belongs to, or None.
+
+        Args:
+            terms: figures over all classes, nan where a job cannot run; expressions are not to be
+                touched here.
+        """
+        return None
+
+    def reported(self, value: float) -> float:
+        """Turn the optimum of the family into the figure that the policy reports."""
+        return value
+
+    def allocate(self, problem: Problem) -> Allocation:
+        """Answer the problem by the family's kernel, or else by cvxpy.
+
+        Raises:
+            SolveError: no solver gave an answer that passed its checks.
+        """
+        terms = Terms.build(problem, reads=self.reads, policy=self.name)
+        try:
+            family = self.family(terms)
+            if family is None:
+                return self.allocate_by_cvxpy(terms)
+            answer = solve_family(family, terms.classes)
+        except SolveError as error:
+            return self.allocate_by_cvxpy(terms, because=str(error))
+        return terms.classes.expand(
+            answer.x,
+            answer.pair_x,
+            objective=self.reported(answer.value),
+            solver=answer.solver,
+            warnings=answer.warnings,
+        )
+
+    def allocate_by_cvxpy(self, terms: Terms, *, because: str = "") -> Allocation:
+        """Answer with the cvxpy program: the reference that the kernels are tested against.
+
+        Args:
+            terms: over all classes.
+            because: why the kernel did not answer, for the allocation's warnings.
+
+        Raises:
+            SolveError: no solver gave an answer that passed its checks.
+        """
+        able = terms.runnable()
+        notes = (f"solved by cvxpy because {because}",) if because else ()
+        if not len(able.rows):
+            zeros = np.zeros_like(terms.classes.throughput)
+            return terms.classes.expand(zeros, solver="none", warnings=notes)
+        value, solver = solve(able, self.objective(able), self.constraints(able))
+        x, pair_x = able.layout.fractions()
+        return terms.classes.expand(x, pair_x, objective=value, solver=solver, warnings=notes)
+
+
+def solve(terms: Terms, objective: Any, constraints: Sequence[Any] = ()) -> tuple[float, str]:
+    """Solve a cvxpy program over terms; the answer stands in the terms' variables.
+
+    Args:
+        terms: whose expressions the program is written in.
+        objective: ``Maximize``, ``Minimize``, or an expression to be maximised.
+        constraints: beside those that every allocation satisfies.
+
+    Returns:
+        The objective, recomputed at the repaired answer, and the solver that gave it.
+
+    Raises:
+        SolveError: the program is not convex, has no answer, or no solver's answer passed.
+    """
+    import cvxpy as cp  # noqa: PLC0415  takes a second to import
+
+    if not isinstance(objective, cp.problems.objective.Objective):
+        objective = cp.Maximize(objective)
+    program = cp.Problem(objective, [*terms.layout.constraints, *constraints])
+    if not program.is_dcp():
+        raise SolveError(
+            f"policy '{terms.policy}': cvxpy cannot tell that the program is convex; write the "
+            f"objective by cvxpy's rules (https://www.cvxpy.org/tutorial/dcp): {objective}"
+        )
+    failures: list[str] = []
+    for solver, options in _solvers(program):
+        failure = _attempt(program, terms, solver, options)
+        if not failure:
+            return float(objective.value), solver.lower()
+        failures.append(f"{solver}: {failure}")
+    raise SolveError(
+        f"policy '{terms.policy}': no solver answered its program of {terms.classes.size} classes: "
+        f"{'; '.join(failures)}; check its constraints against each other, and the problem for "
+        "extreme weights or throughputs"
+    )
+
+
+def _solvers(program: Any) -> list[tuple[str, dict[str, Any]]]:
+    """Return the solvers to try in turn, with options under which answers are repeatable."""
+    highs = ("HIGHS", {"threads": 1})
+    # Clarabel's defaults stop at gaps of 1e-8; kernels are compared to 1e-6.
+    tight = {f"tol_{name}": 1e-10 for name in ("gap_abs", "gap_rel", "feas")}
+    clarabel = ("CLARABEL", {"max_threads": 1} | tight)
+    if program.is_mixed_integer():
+        return [highs]
+    if program.is_lp():
+        return [highs, clarabel]
+    return [clarabel, ("CLARABEL", {"max_threads": 1}), ("SCS", {"eps": 1e-8, "max_iters": 20000})]
+
+
+def _attempt(program: Any, terms: Terms, solver: str, options: dict[str, Any]) -> str:
+    """Solve with one solver; return what is wrong with the answer, or nothing."""
+    import cvxpy as cp  # noqa: PLC0415
+
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # "inaccurate" shows in the status and is checked below
+            program.solve(solver=solver, warm_start=False, **options)
+    except (cp.error.SolverError, ValueError, ArithmeticError) as error:
+        return str(error).split("\n", maxsplit=1)[0]
+    if program.status not in {cp.OPTIMAL, cp.OPTIMAL_INACCURATE}:
+        return f"status {program.status}"
+    return _check(program, terms)
+
+
+def _check(program: Any, terms: Terms) -> str:
+    """Repair the answer; return what is wrong with it, or nothing."""
+    claimed = float(program.value)
+    layout = terms.layout
+    layout.assign(*terms.classes.repair(*layout.fractions()))
+    reached = float(program.objective.value)
+    if not (np.isfinite(reached) and np.isfinite(claimed)):
+        return f"the objective is {reached!r}"
+    if abs(reached - claimed) > TOLERANCE * max(abs(claimed), abs(reached), TOLERANCE):
+        return f"it claims {claimed:.9g}, but its allocation reaches {reached:.9g}"
+    broken = max(_violation(constraint) for constraint in program.constraints)
+    if broken > TOLERANCE:
+        return f"a constraint is missed by {broken:.3g}"
+    return ""
+
+
+def _violation(constraint: Any) -> float:
+    """Return by how much a constraint is missed, relative to its figures where they exceed 1."""
+    sizes = [float(np.max(np.abs(argument.value), initial=1.0)) for argument in constraint.args]
+    return float(np.max(constraint.violation(), initial=0.0)) / max(sizes)

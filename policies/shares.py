@@ -1,0 +1,74 @@
+"""Equal shares: what a job would get if the cluster were divided evenly, the usual yardstick."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from scheduler.domain.arrays import FloatArray, IntArray
+    from scheduler.domain.problem import Problem
+
+
+def equal_share(problem: Problem) -> FloatArray:
+    """Return (K,) the fraction of time on each worker type that each of N jobs would get.
+
+    x_k = W_k / N, scaled down where they sum to more than 1 (Gavel, OSDI 2020, section 4.1).
+    """
+    share = problem.capacity / problem.jobs
+    result: FloatArray = share / max(float(share.sum()), 1.0)
+    return result
+
+
+def fastest_by_type(problem: Problem) -> tuple[FloatArray, IntArray]:
+    """Return each profile's fastest way to run on workers of one type.
+
+    Returns:
+        (U, K) steps/s, 0 where it does not run or fit, and (U, K) the configuration.
+    """
+    table = problem.table
+    demand = table.demand
+    fits = (demand <= problem.capacity).all(axis=2)
+    single_type = np.count_nonzero(demand, axis=2) == 1
+    rate = np.where(fits & single_type, table.throughput, 0.0)
+    by_type = np.where(demand > 0, rate[:, :, None], 0.0)  # (U, J, K)
+    choice: IntArray = by_type.argmax(axis=1)
+    return by_type.max(axis=1, initial=0.0), choice
+
+
+def equal_share_throughput(problem: Problem) -> FloatArray:
+    """Return (N,) steps/s on an equal share of every worker type on which the job runs.
+
+    A job that has several configurations on a type counts with the fastest. One that runs only on
+    mixed types counts with its best configuration. nan marks a job that nothing can run.
+    """
+    return _from_rates(problem, fastest_by_type(problem)[0] @ equal_share(problem))
+
+
+def isolated_throughput(problem: Problem) -> FloatArray:
+    """Return (N,) steps/s on the workers that 1/N of the cluster buys.
+
+    A gang of s workers gets 1/s of the time that a single worker gets (Gavel's isolated policy);
+    time fractions are then scaled down where they sum to more than 1. nan marks a job that nothing
+    can run.
+    """
+    share = problem.capacity / problem.jobs
+    whole = float(share.sum())
+    row = np.maximum(whole / problem.scale_factor, 1.0) * problem.scale_factor
+    rates = _from_rates(problem, fastest_by_type(problem)[0] @ share)
+    result: FloatArray = rates / row
+    return result
+
+
+def _from_rates(problem: Problem, by_profile: FloatArray) -> FloatArray:
+    """Return (N,) the profiles' rates, mixed gangs by their best configuration, else nan."""
+    if not (by_profile > 0).all():
+        table = problem.table
+        fits = (table.demand <= problem.capacity).all(axis=2) & (table.demand.max(axis=2) > 0)
+        best = np.where(fits, table.throughput, 0.0).max(axis=1, initial=0.0)
+        best = best * min(1.0, float(problem.capacity.sum()) / problem.jobs)
+        by_profile = np.where(by_profile > 0, by_profile, best)
+        by_profile = np.where(by_profile > 0, by_profile, np.nan)
+    result: FloatArray = by_profile[problem.profile]
+    return result
