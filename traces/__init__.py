@@ -2,6 +2,7 @@
 
 from traces.bundle import BUNDLED, bundled
 from traces.cluster import read_cluster, read_prices
+from traces.generate import KINDS, generate
 from traces.native import write_trace
 from traces.reader import FORMATS, read_trace
 from traces.scaling import extend_scale_factors
@@ -11,9 +12,11 @@ from traces.trace import Trace
 __all__ = [
     "BUNDLED",
     "FORMATS",
+    "KINDS",
     "Trace",
     "bundled",
     "extend_scale_factors",
+    "generate",
     "read_cluster",
     "read_prices",
     "read_throughputs",

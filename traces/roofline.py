@@ -1,11 +1,12 @@
 """The bundled throughput table: a roofline estimate for today's GPUs and models.
 
-Source of the model: Williams, Waterman, Patterson, "Roofline: An Insightful Visual Performance Model
-for Multicore Architectures" (CACM 2009). Nothing here is measured; every figure of the table is an
-*estimate* and says so. Write it again with ``python -m traces.roofline traces/data/throughputs.csv``.
+Source of the model: Williams, Waterman, Patterson, "Roofline: An Insightful Visual Performance
+Model for Multicore Architectures" (CACM 2009). Nothing here is measured; every figure of the table
+is an *estimate* and says so. To write it again:
+``python -m traces.roofline traces/data/throughputs.csv``.
 
-One step is one minibatch on every worker of the gang, counted once per worker (as in Gavel's table): a
-gang of n workers that takes t seconds for its n minibatches runs at n / t steps/s.
+One step is one minibatch of one worker, as in Gavel's table: a gang of n workers that takes t
+seconds for its n minibatches runs at n / t steps/s.
 
 On one worker of a GPU with peak F (FLOP/s), memory bandwidth B (byte/s) and memory M (byte):
 
@@ -13,8 +14,8 @@ On one worker of a GPU with peak F (FLOP/s), memory bandwidth B (byte/s) and mem
 - memory traffic: ``(batch x bytes_per_sample + 3 x state) / (0.75 B)``, ``state`` being weights,
   gradients and optimizer moments, which a step reads and writes;
 - ``busy`` = the larger of the two; ``host`` = seconds in which the GPU waits for launches and data;
-- exchange: a ring all-reduce of the gradients, ``2 (n-1)/n x gradient_bytes / (0.7 x link)``, half of
-  it hidden behind the backward pass;
+- exchange: a ring all-reduce of the gradients, ``2 (n-1)/n x gradient_bytes / (0.7 x link)``,
+  half of it hidden behind the backward pass;
 - the job does not run where ``state + batch x bytes_held_per_sample`` exceeds 90 % of M.
 
 Two jobs on the same workers take turns on the GPU: each runs at ``0.95 x min(1, 1 / (u1 + u2))`` of
@@ -95,6 +96,8 @@ class Model:
     distributes: bool = True
 
 
+# The weights of QLoRA take 4 bits: it counts as a quarter of its 7.2 billion parameters. Of DLRM
+# only the dense part is exchanged, its embedding tables are sparse.
 MODELS = (
     Model("ResNet-50 (batch size 64)", 64, 8.2, 25.6, 25.6, 90, 500, 12),
     Model("ResNet-50 (batch size 256)", 256, 8.2, 25.6, 25.6, 90, 500, 40),
@@ -108,10 +111,8 @@ MODELS = (
     Model("T5-base (batch size 16, 512 tokens)", 16, 180.0, 220.0, 220.0, 420, 3000, 18),
     Model("Whisper-small (batch size 16, 30 s)", 16, 330.0, 244.0, 244.0, 700, 4200, 30),
     Model("Stable Diffusion 1.5 UNet (batch size 4)", 4, 680.0, 860.0, 860.0, 1500, 11000, 35),
-    Model("Llama 3 8B LoRA (batch size 1, 2048 tokens)", 1, 33500.0, 8030.0, 42.0, 4200, 48000, 40),
-    Model(
-        "Mistral 7B QLoRA (batch size 1, 1024 tokens)", 1, 14900.0, 1900.0, 42.0, 2600, 36000, 90
-    ),
+    Model("Llama 3 8B LoRA (batch size 1, 2048 tokens)", 1, 33500, 8030, 42, 4200, 48000, 40),
+    Model("Mistral 7B QLoRA (batch size 1, 1024 tokens)", 1, 14900, 1900, 42, 2600, 36000, 90),
     Model("DLRM (batch size 4096)", 4096, 0.004, 540.0, 3.0, 0.05, 0.9, 22),
     Model("GraphSAGE (batch size 1024)", 1024, 0.03, 1.5, 1.5, 1.2, 9.0, 55),
     Model("PPO on Atari (batch size 2048)", 2048, 0.02, 1.7, 1.7, 0.4, 2.2, 140, distributes=False),
@@ -166,7 +167,7 @@ def _alone(model: Model, gpu: Gpu, n: int) -> _Run | None:
 
 
 def _sharing_rate(mine: _Run, other: _Run, gpu: Gpu) -> float:
-    """Return the share of its throughput alone that each of two jobs keeps; 0 if they do not fit."""
+    """Return the share of its own throughput that each of two jobs keeps; 0 if too large."""
     if mine.held_bytes + other.held_bytes > _MEMORY * gpu.memory_gb * _GIGA:
         return 0.0
     return _TURNS * min(1.0, 1.0 / (mine.utilisation + other.utilisation))
@@ -178,7 +179,8 @@ def _round(value: float) -> float:
 
 def _source() -> str:
     head = (
-        "ESTIMATES, not measurements: a roofline model (traces/roofline.py) over published figures.\n"
+        "ESTIMATES, not measurements: a roofline model (traces/roofline.py) over published "
+        "figures.\n"
         "Peak dense 16-bit TFLOP/s, GB of memory, GB/s of memory, GB/s to a neighbour; source:"
     )
     figures = (

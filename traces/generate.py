@@ -1,0 +1,142 @@
+"""Generators of workloads. Same arguments and seed: the same trace."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from scheduler.domain.job import Job
+from scheduler.errors import InputError
+from traces import reference as references
+from traces.distributions import (
+    MULTI_SIZES,
+    PHILLY_SIZES,
+    diurnal_arrivals,
+    gavel_durations,
+    philly_durations,
+    philly_entities,
+    poisson_arrivals,
+)
+from traces.scaling import extend_scale_factors
+from traces.trace import Trace
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from scheduler.domain.arrays import FloatArray, IntArray
+    from scheduler.domain.throughput import ThroughputTable
+
+#: Kinds of workloads that ``generate`` knows.
+KINDS = ("gavel", "philly")
+
+
+def generate(
+    kind: str,
+    *,
+    jobs: int,
+    throughputs: ThroughputTable,
+    rate_per_hour: float | None = None,
+    multi: bool = False,
+    seed: int = 0,
+    reference_worker_type: str | None = None,
+) -> Trace:
+    """Generate a workload.
+
+    ``gavel`` follows the generator of Narayanan et al. (OSDI 2020, section 7.1): durations of
+    ``60 x 10^U(1.5, 3)`` s with probability 0.8 and ``60 x 10^U(3, 4)`` s otherwise; scale factor
+    1, or with ``multi`` 1, 2, 4, 8 with probabilities 0.7, 0.1, 0.15, 0.05; Poisson arrivals.
+
+    ``philly`` resembles Microsoft's cluster (Jeon et al., ATC 2019; the figures are fitted to the
+    public 82,247 jobs): log-normal durations with a heavy tail, longer for gangs, gangs of up to 32
+    (with ``multi``; else 1), virtual clusters of unequal size as entities, and arrivals whose rate
+    follows the hour of the day and the day of the week.
+
+    Job types are drawn uniformly among those that run at the job's scale factor on the reference
+    worker type; a job of duration d gets the steps that it does in d seconds there, rounded.
+
+    Args:
+        kind: one of ``KINDS``.
+        jobs: how many.
+        throughputs: job types and steps/s; missing scale factors are extrapolated
+            (``traces.extend_scale_factors``).
+        rate_per_hour: mean arrivals per hour; None for all at time 0. The first job arrives at 0.
+        multi: whether there are gangs.
+        seed: of every draw.
+        reference_worker_type: the worker type that durations refer to; None for ``v100`` where the
+            table knows it.
+
+    Returns:
+        The trace; its notes repeat the arguments.
+
+    Raises:
+        InputError: an argument is out of range, or no job type runs at some scale factor.
+    """
+    _check(kind, jobs, rate_per_hour)
+    reference = references.reference_worker_type(throughputs, reference_worker_type)
+    rng = np.random.default_rng(seed)
+    sizes = _sizes(rng, kind, jobs, multi=multi)
+    durations = gavel_durations(rng, jobs) if kind == "gavel" else philly_durations(rng, sizes)
+    table = extend_scale_factors(throughputs, sizes.tolist())
+    types = _types(rng, sizes, table, reference)
+    arrivals = _arrivals(rng, kind, jobs, rate_per_hour)
+    entities = philly_entities(rng, jobs) if kind == "philly" else [""] * jobs
+    made = tuple(
+        Job(
+            job_id=str(i),
+            job_type=job_type,
+            total_steps=max(1.0, round(duration_s * table.steps_per_s(job_type, size, reference))),
+            scale_factor=size,
+            arrival_s=arrival_s,
+            entity=entity,
+        )
+        for i, (job_type, duration_s, size, arrival_s, entity) in enumerate(
+            zip(types, durations.tolist(), sizes.tolist(), arrivals.tolist(), entities, strict=True)
+        )
+    )
+    rate = "all at time 0" if rate_per_hour is None else f"{rate_per_hour:g} jobs/hour"
+    gangs = "gangs" if multi else "scale factor 1"
+    note = f"generated: {kind}, {jobs} jobs, {rate}, {gangs}, seed {seed}, durations on {reference}"
+    return Trace(jobs=made, source=f"generator {kind}", format=kind, notes=(note,))
+
+
+def _check(kind: str, jobs: int, rate_per_hour: float | None) -> None:
+    if kind not in KINDS:
+        raise InputError(f"unknown kind of workload '{kind}'; known are {', '.join(KINDS)}")
+    if jobs < 1:
+        raise InputError(f"jobs is {jobs}; it must be >= 1")
+    if rate_per_hour is not None and not 0 < rate_per_hour < math.inf:
+        raise InputError(f"rate_per_hour is {rate_per_hour!r}; it must be > 0")
+
+
+def _sizes(rng: np.random.Generator, kind: str, jobs: int, *, multi: bool) -> IntArray:
+    if not multi:
+        return np.ones(jobs, dtype=np.int64)
+    odds: Mapping[int, float] = MULTI_SIZES if kind == "gavel" else PHILLY_SIZES
+    return rng.choice(np.array(list(odds)), size=jobs, p=list(odds.values()))
+
+
+def _types(
+    rng: np.random.Generator, sizes: IntArray, table: ThroughputTable, reference: str
+) -> list[str]:
+    runnable: dict[int, list[str]] = {}
+    for (job_type, size), row in sorted(table.isolated.items()):
+        if row.get(reference, 0.0) > 0.0:
+            runnable.setdefault(size, []).append(job_type)
+    types = []
+    for size, u in zip(sizes.tolist(), rng.random(len(sizes)).tolist(), strict=True):
+        choices = runnable.get(size)
+        if not choices:
+            raise InputError(f"no job type runs at scale factor {size} on {reference}")
+        types.append(choices[int(u * len(choices))])
+    return types
+
+
+def _arrivals(
+    rng: np.random.Generator, kind: str, jobs: int, rate_per_hour: float | None
+) -> FloatArray:
+    if rate_per_hour is None:
+        return np.zeros(jobs)
+    arrivals = poisson_arrivals if kind == "gavel" else diurnal_arrivals
+    return arrivals(rng, jobs, rate_per_hour)
