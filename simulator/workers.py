@@ -121,15 +121,20 @@ class SimulatedWorkers:
             self._slots = np.concatenate([self._slots, np.zeros_like(self._slots)])
         restore_s = overhead.restore_s if lease.attempt > 1 else 0.0
         since_s = now + overhead.launch_s + restore_s
-        self._slots[self._size] = (lease.lease_id, base, total, 0.0, since_s, fails_s, math.inf)
+        alone = not self._on_worker[lease.workers[0]]
+        rate = self._slowed(self._alone_rate(lease.profile, self._demand(lease)), lease)
+        finish_s = since_s + (total - base) / rate if rate > 0 else math.inf
+        finish_s = finish_s if finish_s <= fails_s else math.inf
+        self._slots[self._size] = (lease.lease_id, base, total, rate, since_s, fails_s, finish_s)
         self._size += 1
         self.executions[lease.lease_id] = Execution(lease=lease, overhead=overhead, fails_s=fails_s)
         for worker in lease.workers:
             if not self._on_worker[worker]:
                 self.busy[self._type_of[worker]] += 1
             self._on_worker[worker].append(lease.lease_id)
-        for lease_id in self._on_worker[lease.workers[0]]:
-            self._set_rate(lease_id, now)
+        if not alone:
+            for lease_id in self._on_worker[lease.workers[0]]:
+                self._set_rate(lease_id, now)
 
     def stop_progress(self, lease_id: int, at_s: float) -> None:
         """Let a job make no progress after ``at_s`` (it checkpoints)."""
@@ -164,13 +169,18 @@ class SimulatedWorkers:
     def _slot(self, lease_id: int) -> int:
         return int(np.searchsorted(self._slots["lease"][: self._size], lease_id))
 
+    def _slowed(self, rate: float, lease: Lease) -> float:
+        """Return a rate on the lease's workers: a gang is as fast as its slowest."""
+        if self._uniform:
+            return rate
+        return rate * float(self._speed[list(lease.workers)].min())
+
     def _done(self, slot: int, now: float) -> float:
-        row = self._slots[slot]
-        if row["finish_s"] <= now:
-            return float(row["total"])
-        elapsed = min(now, float(row["stop_s"])) - float(row["since_s"])
-        done = float(row["base"]) + float(row["rate"]) * max(elapsed, 0.0)
-        return min(done, float(row["total"]))
+        _, base, total, rate, since_s, stop_s, finish_s = self._slots[slot].item()
+        if finish_s <= now:
+            return float(total)
+        done = base + rate * max(min(now, stop_s) - since_s, 0.0)
+        return float(min(done, total))
 
     def _set_rate(self, lease_id: int, now: float) -> None:
         """Work out a lease's throughput anew: its company on the workers has changed."""
@@ -179,8 +189,7 @@ class SimulatedWorkers:
         lease = self.executions[lease_id].lease
         others = [other for other in self._on_worker[lease.workers[0]] if other != lease_id]
         rate = self._rate(lease, self.executions[others[0]].lease if others else None)
-        if not self._uniform:
-            rate *= float(self._speed[list(lease.workers)].min())
+        rate = self._slowed(rate, lease)
         if rate == row["rate"]:
             self._predict(slot)
             return

@@ -172,28 +172,30 @@ class Assigner:
     def _reserve(
         self, row: int, workers: tuple[int, ...], choice: Choice, partner_lease: int
     ) -> None:
+        record = self.jobs.record(row)
         plan = PlannedLease(
-            number=int(self.jobs["number"][row]),
+            number=int(record["number"]),
             configuration=int(choice.configuration[row]),
             pair=int(choice.pair[row]),
             charged=bool(choice.charged[row]),
             workers=workers,
         )
-        self.book.plan(plan, int(self.jobs["lease"][row]), partner_lease)
+        self.book.plan(plan, int(record["lease"]), partner_lease)
 
     def grant(self, plan: PlannedLease, *, end_s: float) -> do.GrantLease:
         """Put a planned lease that nothing blocks in force until ``end_s``."""
         self.book.forget(plan.number)
         jobs = self.jobs
         row = jobs.row_of(plan.number)
-        jobs["attempts"][row] += 1
+        record = jobs.record(row)
+        record["attempts"] += 1
         self._next_lease += 1
         lease = Lease(
             lease_id=self._next_lease,
-            attempt=int(jobs["attempts"][row]),
+            attempt=int(record["attempts"]),
             job_number=plan.number,
             job_id=jobs.job_of[plan.number].job_id,
-            profile=int(jobs["profile"][row]),
+            profile=int(record["profile"]),
             configuration=plan.configuration,
             workers=plan.workers,
             token=self._next_lease,
@@ -201,12 +203,12 @@ class Assigner:
             deadline_s=end_s,
         )
         self.book.add(lease)
-        jobs["status"][row] = RUNNING
-        jobs["lease"][row] = lease.lease_id
-        jobs["configuration"][row] = plan.configuration
-        jobs["pair"][row] = plan.pair
-        jobs["charged"][row] = plan.charged
-        jobs["workers_held"][row] = len(plan.workers) / (2.0 if plan.pair != NONE else 1.0)
+        record["status"] = RUNNING
+        record["lease"] = lease.lease_id
+        record["configuration"] = plan.configuration
+        record["pair"] = plan.pair
+        record["charged"] = plan.charged
+        record["workers_held"] = len(plan.workers) / (2.0 if plan.pair != NONE else 1.0)
         return do.GrantLease(lease=lease)
 
     def revoke(self, lease_id: int, *, by_s: float, reason: str) -> do.RevokeLease:
@@ -216,7 +218,7 @@ class Assigner:
 
     def leave_pair(self, row: int) -> None:
         """Let the partner of a job that stops run on alone, as a bonus."""
-        entry = int(self.jobs["pair"][row])
+        entry = int(self.jobs.record(row)["pair"])
         if entry == NONE:
             return
         for other in np.flatnonzero(self.jobs["pair"] == entry):

@@ -265,14 +265,14 @@ class Engine:
         revoked = event.lease_id in self.book.stopping
         ready = self.book.end(event.lease_id)
         row = self.jobs.row_of(lease.job_number)
-        jobs = self.jobs
-        jobs["steps_done"][row] = min(event.steps_done, float(jobs["total_steps"][row]))
         self._assigner.leave_pair(row)
-        jobs["lease"][row] = jobs["configuration"][row] = jobs["pair"][row] = NONE
-        jobs["charged"][row] = 0
-        jobs["workers_held"][row] = 0.0
-        if jobs["status"][row] == RUNNING:
-            jobs["status"][row] = WAITING
+        record = self.jobs.record(row)
+        record["steps_done"] = min(event.steps_done, record["total_steps"])
+        record["lease"] = record["configuration"] = record["pair"] = NONE
+        record["charged"] = 0
+        record["workers_held"] = 0.0
+        if record["status"] == RUNNING:
+            record["status"] = WAITING
         self._running_rows = None
         self._after_lease(event, lease, row, preempted=revoked)
         self._serve_due = True
