@@ -19,12 +19,11 @@ class FinishTimeFairness(ProgramPolicy):
     """No job should finish much later than on its own share of the cluster.
 
     Program: minimise max over m of rho_m, with
-    rho_m = (age_m + remaining_m / thr(m, X)) / (w_m' * total_m / thr(m, isolated)):
+    rho_m = (age_m + remaining_m / thr(m, X)) / (total_m / (w_m thr(m, isolated))):
     the time from arrival to the end, over the time that the whole job takes on 1/N of the cluster.
-    w_m' = 1 / weight: a job of weight 2 is promised half that time. (With weight 1 it is the
-    objective of Themis and Gavel, which know no weights; and Gavel adds up the isolated time as it
-    goes by where this takes today's N for all of it, so that the answer depends on the problem
-    alone.)
+    A job of weight w is promised an end w times as soon. With weight 1 this is the objective of
+    Themis and Gavel, which know no weights; Gavel adds up the isolated time as it goes by, where
+    this takes today's N for all of it, so that the answer depends on the problem alone.
 
     Source: Themis (Mahajan et al., NSDI 2020, section 3); Gavel (Narayanan et al., OSDI 2020,
     section 4.2).
