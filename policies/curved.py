@@ -1,4 +1,4 @@
-"""Alpha fairness over classes by cvxpy and Clarabel: the reference that kernels fall back on."""
+"""Alpha fairness over classes: by the kernel, or by cvxpy and Clarabel where there are pairs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from policies.families import AlphaFair, FamilyAnswer, counted, nothing
+from policies.families import AlphaFair, FamilyAnswer, WeightedSum, counted, nothing, solve_family
+from policies.level import LevelProgram, dual_value
+from policies.solving import GAP
+from policies.structured import solve_structured_utility
 from scheduler.errors import SolveError
 
 if TYPE_CHECKING:
@@ -16,9 +19,15 @@ if TYPE_CHECKING:
 
 def solve_alpha_fair(family: AlphaFair, classes: ClassProblem) -> FamilyAnswer:
     """Maximise the sum of utilities; see ``families.solve_family``."""
+    if family.alpha == 0:
+        return solve_family(WeightedSum(coefficient=family.weight * family.coefficient), classes)
     counts, warnings = counted(classes, family.coefficient, family.weight)
     if not counts.any():
         return nothing(classes, warnings)
+    if not len(classes.pair_index):
+        answer = _directly(family, classes, counts, warnings)
+        if answer is not None:
+            return answer
     x, pair_x = _by_cvxpy(family, classes, counts)
     x, pair_x = classes.repair(x, pair_x)
     value = utility(family, classes, counts, x, pair_x)
@@ -32,6 +41,40 @@ def solve_alpha_fair(family: AlphaFair, classes: ClassProblem) -> FamilyAnswer:
     )
 
 
+def _directly(
+    family: AlphaFair, classes: ClassProblem, counts: BoolArray, warnings: tuple[str, ...]
+) -> FamilyAnswer | None:
+    """Ask the kernel, and prove its answer by its prices; None where that fails."""
+    weight = family.weight * classes.count
+    solution = solve_structured_utility(weight, family.coefficient, family.alpha, classes, counts)
+    if solution is None:
+        return None
+    x, pair_x = classes.repair(solution.x, solution.pair_x)
+    value = utility(family, classes, counts, x, pair_x)
+    priced = LevelProgram(
+        classes=classes,
+        gain=np.where(counts, family.coefficient, 0.0),
+        slope=np.zeros(classes.size),
+        floor=np.zeros(classes.size),
+    )
+    y, w = solution.row_price[counts], weight[counts]
+    t = (w / y) ** (1.0 / family.alpha)
+    bound = dual_value(priced, solution) - float(y @ t) + _utility(w, t, family.alpha)
+    size = float(w.sum()) if family.alpha == 1 else abs(value)
+    if not bound - value <= GAP * size:
+        return None
+    return FamilyAnswer(
+        x=x, pair_x=pair_x, value=value, bound=bound, solver=solution.solver, warnings=warnings
+    )
+
+
+def _utility(weight: FloatArray, t: FloatArray, alpha: float) -> float:
+    with np.errstate(divide="ignore"):
+        if alpha == 1:
+            return float(weight @ np.log(t))
+        return float(weight @ t ** (1 - alpha)) / (1 - alpha)
+
+
 def utility(
     family: AlphaFair,
     classes: ClassProblem,
@@ -42,10 +85,7 @@ def utility(
     """Return the objective of an allocation."""
     t = (family.coefficient * classes.effective_throughput(x, pair_x))[counts]
     weight = (family.weight * classes.count)[counts]
-    with np.errstate(divide="ignore"):
-        if family.alpha == 1:
-            return float(weight @ np.log(t))
-        return float(weight @ t ** (1 - family.alpha)) / (1 - family.alpha)
+    return _utility(weight, t, family.alpha)
 
 
 def _by_cvxpy(

@@ -35,7 +35,7 @@ class WeightedSum:
     """Maximise sum_m count_m (coefficient_m thr_m - sum_j cost_mj x_mj) - sum_p pair_cost_p X_p.
 
     Attributes:
-        coefficient: (M,) >= 0.
+        coefficient: (M,) >= 0; what is not finite counts as 0.
         cost: (M, J) cost of one job's time in a configuration, or None.
         pair_cost: (P,) cost of one job pair's time, or None.
         required: (M,) steps/s that a job must reach; 0 or -inf where nothing is required. None for
@@ -223,12 +223,13 @@ def _weighted_sum(family: WeightedSum, classes: ClassProblem) -> FamilyAnswer:
     counts, warnings = counted(classes)
     if not counts.any():
         return nothing(classes, warnings)
-    worth = family.coefficient[:, None] * classes.throughput
+    coefficient = np.nan_to_num(family.coefficient, posinf=0.0)
+    worth = coefficient[:, None] * classes.throughput
     if family.cost is not None:
         worth = worth - family.cost
     pair_cost = None
     if len(classes.pair_index):
-        worths = family.coefficient[classes.pair_classes] * classes.pair_throughput
+        worths = coefficient[classes.pair_classes] * classes.pair_throughput
         pair_cost = worths.sum(axis=1)
         if family.pair_cost is not None:
             pair_cost = pair_cost - family.pair_cost

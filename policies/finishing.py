@@ -7,13 +7,15 @@ lower bound; the next tangents are taken there. This is Newton's method, and con
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from policies.families import FamilyAnswer, FinishTime, counted, nothing, second_stage
 from policies.level import LevelProgram
-from policies.solving import GAP, CheckedSolution, solve_level
+from policies.solving import GAP, CheckedSolution, check, solve_level
+from policies.structured import solve_structured_finish
 from scheduler.errors import SolveError
 
 if TYPE_CHECKING:
@@ -31,7 +33,8 @@ def solve_finish_time(
     counts, warnings = counted(classes, family.remaining, family.isolated_time)
     if not counts.any():
         return nothing(classes, warnings)
-    program, checked, bound = _newton(family, classes, counts)
+    answer = None if len(classes.pair_index) else _directly(family, classes, counts)
+    program, checked, bound = answer or _newton(family, classes, counts)
     if canonical:
         safe = np.where(counts, 1.0 / np.where(counts, family.remaining, 1.0), 0.0)
         checked = second_stage(program, checked, safe)
@@ -43,6 +46,25 @@ def solve_finish_time(
         solver=checked.solution.solver,
         warnings=warnings,
     )
+
+
+def _directly(
+    family: FinishTime, classes: ClassProblem, counts: BoolArray
+) -> tuple[LevelProgram, CheckedSolution, float] | None:
+    """Ask the kernel, and prove its answer with the tangents there; None where that fails."""
+    found = solve_structured_finish(
+        family.age, family.remaining, family.isolated_time, classes, counts
+    )
+    if found is None:
+        return None
+    solution, rho = found
+    program = tangents(family, classes, counts, rho)
+    inverse = np.where(counts, 1.0 / np.where(counts, program.gain, 1.0), 0.0)
+    checked = check(program, replace(solution, row_price=solution.row_price * inverse))
+    bound = rho - checked.bound
+    if largest_rho(family, classes, checked, counts) > bound * (1 + GAP):
+        return None
+    return program, checked, bound
 
 
 def largest_rho(

@@ -9,6 +9,7 @@ import numpy as np
 
 from policies.level import LevelProgram, LevelSolution, dual_value
 from policies.linear import solve_linear
+from policies.structured import solve_structured
 from scheduler.errors import SolveError
 
 if TYPE_CHECKING:
@@ -59,6 +60,8 @@ def solve_level(program: LevelProgram) -> CheckedSolution:
 
 def _attempts(program: LevelProgram) -> Iterator[tuple[str, LevelSolution | None]]:
     """Yield the answers of the solvers in order of preference."""
+    if not len(program.classes.pair_index):
+        yield "interior", solve_structured(program)
     try:
         yield "highs", solve_linear(program)
     except SolveError as error:

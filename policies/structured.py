@@ -1,0 +1,258 @@
+"""Level programs, finish-time fairness and alpha fairness without pairs: scaling for the kernel."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from policies.kernels import interior as ip
+from policies.level import LevelProgram, LevelSolution
+
+if TYPE_CHECKING:
+    from policies.classes import ClassProblem
+    from scheduler.domain.arrays import BoolArray, FloatArray, IntArray
+
+#: Relative gap at which the kernel stops; the checks ask for 1e-6.
+TOLERANCE = 1e-9
+#: Above this gap the answer is not worth checking.
+ACCEPTABLE = 1e-5
+LIMIT = 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Start:
+    """A scaled program and a starting point.
+
+    Attributes:
+        V: the kernel's vectors.
+        X: the kernel's slabs.
+        D: (L, M) demand over capacity, counted, for the L patterns that occur.
+        first: (J + 1,) where each configuration's patterns start.
+        col: (L,) worker type of each pattern.
+        q: (K,) slack of the capacity at the start.
+        reached: (M,) gain * throughput at the start.
+    """
+
+    V: FloatArray
+    X: FloatArray
+    D: FloatArray
+    first: IntArray
+    col: IntArray
+    q: FloatArray
+    reached: FloatArray
+
+
+def _start(classes: ClassProblem, gain: FloatArray) -> _Start:
+    """Lay the program out and choose x: half of an even split, thinned where types are full."""
+    m, j, k = classes.demand.shape
+    e = np.ascontiguousarray(classes.usable.T, dtype=float)
+    held = classes.demand * (classes.count[:, None, None] / np.maximum(classes.capacity, 1.0))
+    held = np.ascontiguousarray(held.transpose(1, 2, 0)) * e[:, None, :]
+    pattern = held.any(axis=2)
+    col = np.nonzero(pattern)[1]
+    first = np.concatenate(([0], np.cumsum(pattern.sum(axis=1))))
+    D = held[pattern]
+    ways = np.maximum(e.sum(axis=0), 1.0)
+    x = e * (0.5 / ways)
+    load = np.einsum("jkm,jm->k", held, x)
+    thin = 1.0 / np.maximum(1.0, 2.0 * load)
+    x *= np.where(pattern, thin, 1.0).min(axis=1)[:, None]
+    V = np.zeros((ip.BV + 2 * k, m))
+    X = np.zeros((ip.SLABS, j, m))
+    X[ip.AA] = classes.throughput.T * gain
+    X[ip.EE] = e
+    X[ip.XX] = np.where(e > 0, x, 1.0)
+    V[ip.R] = 1.0 - x.sum(axis=0)
+    V[ip.Y] = V[ip.S] = 1.0
+    return _Start(
+        V=V,
+        X=X,
+        D=D,
+        first=first,
+        col=col,
+        q=1.0 - np.einsum("jkm,jm->k", held, x),
+        reached=(X[ip.AA] * x).sum(axis=0),
+    )
+
+
+def _prices(start: _Start, mu: float) -> FloatArray:
+    """Choose time and worker prices near complementarity, and set U and W; returns (K,) p."""
+    V, X = start.V, start.X
+    p = np.full(len(start.q), 1.0 / len(start.q))
+    V[ip.U] = mu / V[ip.R]
+    profit = X[ip.AA] * V[ip.Y] + X[ip.CC] - V[ip.U]
+    for row in range(len(start.first) - 1):
+        for pattern in range(start.first[row], start.first[row + 1]):
+            profit[row] -= start.D[pattern] * p[start.col[pattern]]
+    X[ip.WW] = np.where(X[ip.EE] > 0, np.maximum(-profit, mu / X[ip.XX]), 1.0)
+    X[ip.RD] = (profit + X[ip.WW]) * X[ip.EE]
+    return p
+
+
+def solve_structured(program: LevelProgram) -> LevelSolution | None:
+    """Solve a level program without pairs by the interior-point kernel.
+
+    Returns:
+        Primal and dual answer, or None where the kernel did not converge.
+    """
+    classes = program.classes
+    start = _start(classes, program.gain)
+    V, X = start.V, start.X
+    on = program.leveled & (start.reached > 0)
+    scale = np.where(on, 1.0 / np.where(on, start.reached, 1.0), 0.0)
+    floor = np.where(on, program.floor, 0.0) * scale
+    slope = program.slope * scale
+    X[ip.AA] *= scale
+    V[ip.ON] = on
+    mu = 1.0 / (X[ip.EE].sum() + 2 * classes.size)
+    unit, z, worth = 1.0, 0.0, 0.0
+    if program.price > 0:
+        rising = slope > 0
+        unit = float(((1.0 - floor[rising]) / slope[rising]).min())
+        least = float(np.abs(floor[rising] / slope[rising]).min())
+        unit = max(unit, 0.1 * least, 1e-12 / float(slope.max()))
+        slope = slope * unit
+        z = 0.5
+        worth = 1.0
+    s = np.where(on, np.maximum(1.0 - floor - slope * z, 0.1), 1.0)
+    V[ip.S] = s
+    V[ip.GS] = slope
+    V[ip.GV] = floor + slope * z
+    if program.price > 0:
+        mu = 1.0 / float((slope / s).sum())
+    V[ip.Y] = mu / s
+    size = 1.0
+    if program.cost is not None:
+        X[ip.CC] = program.cost.T * X[ip.EE]
+        at_start = float((np.abs(X[ip.CC]) * X[ip.XX]).sum())
+        size = 1.0 / at_start if at_start > 0 else 1.0
+        X[ip.CC] *= size
+    if program.price > 0:
+        size = 1.0 / (program.price * unit)
+    p = _prices(start, mu)
+    z, gap, _ = ip.interior(
+        *(V, X, start.D, start.first, start.col, p, start.q),
+        *(z, worth, False, 0.0, 1.0, TOLERANCE, LIMIT),
+    )
+    if not gap < ACCEPTABLE:
+        return None
+    return _solution(classes, start, p, level=z * unit, scale=scale / size, size=size)
+
+
+def solve_structured_finish(
+    age: FloatArray,
+    remaining: FloatArray,
+    isolated_time: FloatArray,
+    classes: ClassProblem,
+    counts: BoolArray,
+) -> tuple[LevelSolution, float] | None:
+    """Minimise the largest rho in one go: the kernel follows the curved rows themselves.
+
+    Args:
+        age: (M,) as in ``families.FinishTime``.
+        remaining: (M,) likewise.
+        isolated_time: (M,) likewise.
+        classes: rows and capacity.
+        counts: (M,) which classes count.
+
+    Returns:
+        The solution, with row prices of the rows thr_m >= remaining / (rho isolated_time - age),
+        and rho; or None where the kernel did not converge.
+    """
+    start = _start(classes, np.ones(classes.size))
+    V, X = start.V, start.X
+    safe = np.where(counts, isolated_time, 1.0)
+    scale = np.where(counts, 1.0 / np.where(counts, start.reached, 1.0), 0.0)
+    relative_age = np.where(counts, age / safe, 0.0)
+    needed = np.where(counts, remaining / safe, 0.0) * scale
+    rho = 2.0 * float((relative_age + needed).max())
+    X[ip.AA] *= scale
+    V[ip.ON] = counts
+    V[ip.ISO], V[ip.AGE], V[ip.REQ] = rho, relative_age, needed
+    ip.relevel(V, -1.0, True, 1.0)
+    s = np.where(counts, 1.0 - V[ip.GV], 1.0)
+    V[ip.S] = s
+    mu = 1.0 / float((V[ip.GS] / s).sum())
+    V[ip.Y] = mu / s
+    p = _prices(start, mu)
+    pole = float(relative_age.max()) / rho
+    z, gap, _ = ip.interior(
+        *(V, X, start.D, start.first, start.col, p, start.q),
+        *(-1.0, 1.0, True, pole, 1.0, TOLERANCE, LIMIT),
+    )
+    if not gap < ACCEPTABLE:
+        return None
+    return _solution(classes, start, p, level=0.0, scale=scale, size=1.0), -z * rho
+
+
+def solve_structured_utility(
+    weight: FloatArray,
+    coefficient: FloatArray,
+    alpha: float,
+    classes: ClassProblem,
+    counts: BoolArray,
+) -> LevelSolution | None:
+    """Maximise sum_m weight_m U(coefficient_m thr_m); see ``families.AlphaFair``.
+
+    Args:
+        weight: (M,) counted: of a whole class.
+        coefficient: (M,) > 0 where a class counts.
+        alpha: > 0.
+        classes: rows and capacity.
+        counts: (M,) which classes count.
+
+    Returns:
+        The solution, with row prices y of coefficient_m thr_m, or None without convergence.
+    """
+    gain = np.where(counts, coefficient, 0.0)
+    start = _start(classes, gain)
+    V, X = start.V, start.X
+    reached = np.where(counts, start.reached, 1.0)
+    scale = np.where(counts, 1.0 / reached, 0.0)
+    scaled = np.where(counts, weight * reached ** (1.0 - alpha), 0.0)
+    size = 1.0 / float(scaled.sum())
+    X[ip.AA] *= scale
+    V[ip.ON] = counts
+    V[ip.WT] = scaled * size
+    V[ip.Y] = np.where(counts, V[ip.WT], 1.0)
+    p = _prices(start, 1.0 / (float(X[ip.EE].sum()) + classes.size))
+    _, gap, _ = ip.interior(
+        *(V, X, start.D, start.first, start.col, p, start.q),
+        *(0.0, 0.0, False, 0.0, alpha, TOLERANCE, LIMIT),
+    )
+    if not gap < ACCEPTABLE:
+        return None
+    return _solution(classes, start, p, level=0.0, scale=scale / size, size=size)
+
+
+def _solution(
+    classes: ClassProblem,
+    start: _Start,
+    p: FloatArray,
+    *,
+    level: float,
+    scale: FloatArray,
+    size: float,
+) -> LevelSolution:
+    """Read the kernel's answer in the units of the program.
+
+    Args:
+        classes: the classes.
+        start: the arrays, which now hold the answer.
+        p: (K,) prices.
+        level: z, in the program's units.
+        scale: (M,) row scale over objective scale.
+        size: objective scale.
+    """
+    V, X = start.V, start.X
+    return LevelSolution(
+        x=np.where(X[ip.EE] > 0, X[ip.XX], 0.0).T.copy(),
+        pair_x=np.zeros(0),
+        level=level,
+        row_price=V[ip.Y] * V[ip.ON] * scale,
+        worker_price=p / np.maximum(classes.capacity, 1.0) / size,
+        time_price=V[ip.U] / size,
+        solver="interior",
+    )
