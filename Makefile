@@ -17,8 +17,8 @@ help:  ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' Makefile
 
 demo: $(READY)  ## Replay the bundled trace under three policies; ends with a table and a report
-	$(BIN)/leasehold compare bundled:small --throughputs bundled --cluster t4:4,v100:4,a100:4 \
-	  --policies max_min_fairness,finish_time_fairness,max_throughput+packed --seed 0 --out $(DEMO_OUT) --force
+	$(BIN)/leasehold compare bundled:small --throughputs bundled --cluster bundled:cluster \
+	  --policies max_min_fairness,finish_time_fairness,max_throughput+packed --seed 0 --out $(DEMO_OUT)
 
 test: $(READY)  ## Run the tests with branch coverage and check its floors
 	$(BIN)/coverage erase

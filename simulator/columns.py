@@ -53,7 +53,9 @@ class Column:
 
 
 def _hours(seconds: float) -> str:
-    return f"{seconds / 3600:,.2f}"
+    """Three digits or more, so that runs of minutes and of months both compare."""
+    hours = seconds / 3600
+    return f"{hours:,.2f}" if hours >= 1 else f"{hours:.3f}"
 
 
 def _percent(share: float) -> str:

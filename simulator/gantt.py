@@ -27,7 +27,7 @@ def gantt(result: SimulationResult, unit: TimeUnit) -> dict[str, Any]:
         ``rows``: labels of the workers, top to bottom. One entry per bar: ``row``, ``lane`` (-1
         where the job has the worker to itself), ``job`` (index into ``jobs``), ``start`` and
         ``length`` in ``unit``, ``reason``. ``jobs``: names, and ``types``: their job types.
-        ``note``: what is left out, or empty.
+        ``range``: the times to show. ``note``: what is left out, or empty.
     """
     shown = _chosen_workers(result)
     row = {worker: r for r, worker in enumerate(shown)}
@@ -45,6 +45,7 @@ def gantt(result: SimulationResult, unit: TimeUnit) -> dict[str, Any]:
         "reason": [lease.reason for lease, _, _ in bars],
         "jobs": list(jobs),
         "types": list(jobs.values()),
+        "range": _range(result, bars, len(every), unit),
         "unit": unit.name,
         "note": _note(result, len(shown), bars, len(every), unit),
     }
@@ -69,6 +70,16 @@ def _chosen_bars(result: SimulationResult, every: list[_Bar]) -> list[_Bar]:
     begin_s = min((job.arrival_s for job in result.jobs if job.measured), default=0.0)
     later = [bar for bar in every if bar[0].end_s > begin_s]
     return later[:MAX_BARS]
+
+
+def _range(
+    result: SimulationResult, bars: Sequence[_Bar], every: int, unit: TimeUnit
+) -> list[float]:
+    """Return the whole run, or the stretch in which no bar is missing."""
+    begin_s, end_s = 0.0, max((lease.end_s for lease in result.leases), default=1.0)
+    if len(bars) < every:
+        begin_s, end_s = bars[0][0].start_s, bars[-1][0].start_s
+    return [round(begin_s / unit.seconds, 4), round(end_s / unit.seconds, 4)]
 
 
 def _label(result: SimulationResult, worker: int) -> str:

@@ -11,6 +11,8 @@ import json
 from dataclasses import fields
 from typing import TYPE_CHECKING
 
+from simulator.chrome_trace import write_chrome_trace
+from simulator.report import write_report
 from simulator.result import JobOutcome, LeaseSpan
 from simulator.staging import staged_directory
 
@@ -21,14 +23,26 @@ if TYPE_CHECKING:
     from simulator.result import SimulationResult
 
 
-def write_result(result: SimulationResult, out_dir: Path) -> None:
+def write_result(
+    result: SimulationResult, out_dir: Path, *, report: bool = False, chrome_trace: bool = False
+) -> None:
     """Write a folder with the summary, jobs, leases and series, whole or not at all.
+
+    Args:
+        result: what to write.
+        out_dir: new, empty, or an earlier result, which is replaced.
+        report: also write ``report.html``.
+        chrome_trace: also write ``trace.json`` for Perfetto.
 
     Raises:
         InputError: the folder holds something that we did not write, or cannot be written.
     """
     with staged_directory(out_dir, kind="simulation") as folder:
         write_files(result, folder)
+        if report:
+            write_report([result], folder / "report.html")
+        if chrome_trace:
+            write_chrome_trace(result, folder / "trace.json")
 
 
 def write_files(result: SimulationResult, folder: Path) -> None:

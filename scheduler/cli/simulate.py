@@ -15,7 +15,7 @@ from scheduler.cli.options import parse_params
 from scheduler.cli.progress import progress_bar, simulated_time
 
 if TYPE_CHECKING:
-    from simulator.result import SimulationResult, Summary
+    from simulator.result import Summary
 
 
 def simulate(
@@ -79,7 +79,9 @@ def simulate(
     with progress_bar(request.label) as report:
         result = run(request, report)
     if out is not None:
-        _write(result, out, chrome_trace=chrome_trace)
+        from simulator.output import write_result  # noqa: PLC0415
+
+        write_result(result, out, report=True, chrome_trace=chrome_trace)
     if json_output:
         typer.echo(json.dumps(result.summary.to_dict(), indent=2))
         return
@@ -89,17 +91,6 @@ def simulate(
         typer.echo(f"{len(refused)} jobs were refused: {', '.join(refused[:5])}", err=True)
     if out is not None:
         typer.echo(f"Report: {out / 'report.html'}")
-
-
-def _write(result: SimulationResult, out: Path, *, chrome_trace: bool) -> None:
-    from simulator.chrome_trace import write_chrome_trace  # noqa: PLC0415
-    from simulator.output import write_result  # noqa: PLC0415
-    from simulator.report import write_report  # noqa: PLC0415
-
-    write_result(result, out)
-    write_report([result], out / "report.html")
-    if chrome_trace:
-        write_chrome_trace(result, out / "trace.json")
 
 
 def _table(summary: Summary) -> Table:

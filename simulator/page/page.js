@@ -44,12 +44,12 @@
       bargap: 0,
       barmode: "overlay",
       showlegend: false,
-      xaxis: { title: { text: `time (${chart.unit})` }, rangemode: "tozero" },
+      xaxis: { title: { text: `time (${chart.unit})` }, range: chart.range },
       yaxis: { tickmode: "array", tickvals: chart.rows.map((_, i) => i), ticktext: chart.rows, range: [rows - 0.5, -0.5], showgrid: false, zeroline: false, tickfont: { size: 10.5 } },
     };
     const trace = {
       type: "bar", orientation: "h", base: chart.start, x: chart.length, y: middle, width: height,
-      marker: { color: chart.job.map((job) => data.palette[job % data.palette.length]), line: { width: 0.4, color: "rgba(0,0,0,.45)" } },
+      marker: { color: chart.job.map((job) => data.palette[job % data.palette.length]), line: { width: chart.job.length > 800 ? 0 : 0.4, color: "rgba(0,0,0,.45)" } },
       hovertext: text, hoverinfo: "text",
     };
     return { data: [trace], layout };

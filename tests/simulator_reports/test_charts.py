@@ -163,3 +163,13 @@ def test_a_pair_gets_two_lanes(result_of):
         LeaseSpan(job_id=job_id, job_type="m", start_s=0.0, end_s=9.0, **both) for job_id in "ab"
     )
     assert gantt(replace(result, leases=leases), HOURS)["lane"] == [0, 1]
+
+
+def test_the_gantt_chart_opens_where_no_bar_is_missing(result_of):
+    result = result_of(jobs=4000)
+    chart = gantt(result, HOURS)
+    first, last = chart["range"]
+    inside = [s for s in result.leases if first * 3600 < s.start_s < last * 3600]
+    assert len(inside) == pytest.approx(MAX_BARS, abs=2)
+    whole = gantt(result_of(jobs=5), HOURS)
+    assert whole["range"][0] == 0.0

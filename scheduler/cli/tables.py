@@ -1,0 +1,95 @@
+"""Tables for the terminal."""
+
+from __future__ import annotations
+
+from typing import IO, TYPE_CHECKING
+
+from simulator.columns import COLUMNS, TIMING_COLUMNS
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rich.table import Table
+
+    from simulator.columns import Column
+    from simulator.result import Summary
+
+#: The most telling first: a narrow terminal shows as many as fit, the report has them all.
+_KEYS = (
+    "jobs_completed",
+    "average_jct_s",
+    "p95_jct_s",
+    "makespan_s",
+    "rho_mean",
+    "rho_max",
+    "utilisation",
+    "cost_usd",
+    "slo_violations",
+    "cpu_s",
+    "preemptions",
+    "solve_median_s",
+)
+#: Where the output goes to a file or a pipe, nothing needs to be left out.
+_UNBOUNDED = 240
+
+
+def print_summaries(summaries: Sequence[Summary], *, file: IO[str] | None = None) -> None:
+    """Print a table with a row per run; the best figures are bold and starred.
+
+    Args:
+        summaries: of the runs, in the order of the rows.
+        file: where to; stdout by default.
+    """
+    from rich.console import Console  # noqa: PLC0415  only when something is shown
+
+    console = Console(file=file)
+    if not console.is_terminal:
+        console = Console(file=file, width=_UNBOUNDED)
+    columns = _shown(summaries)
+    table = _table(summaries, columns)
+    # Measured with room to spare, because a measure is never wider than the console.
+    roomy = console.options.update(max_width=_UNBOUNDED)
+    while len(columns) > 1 and console.measure(table, options=roomy).maximum > console.width:
+        columns = columns[:-1]
+        table = _table(summaries, columns)
+    console.print(table)
+    if any(column.best(summaries) for column in columns):
+        console.print("* best of its column", highlight=False)
+
+
+def _table(summaries: Sequence[Summary], columns: Sequence[Column]) -> Table:
+    from rich.table import Table  # noqa: PLC0415
+    from rich.text import Text  # noqa: PLC0415
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("policy", no_wrap=True)
+    for column in columns:
+        table.add_column(_heading(column), justify="right", no_wrap=True)
+    best = [column.best(summaries) for column in columns]
+    for i, summary in enumerate(summaries):
+        cells = [
+            Text(f"{column.text(summary)}*", style="bold")
+            if i in winners
+            else Text(f"{column.text(summary)} ")
+            for column, winners in zip(columns, best, strict=True)
+        ]
+        table.add_row(Text(summary.policy), *cells)
+    return table
+
+
+def _shown(summaries: Sequence[Summary]) -> list[Column]:
+    """Leave out what no run has anything to say about."""
+    every = {column.key: column for column in (*COLUMNS, *TIMING_COLUMNS)}
+    idle = {
+        key
+        for key in ("cost_usd", "slo_violations")
+        if all(not getattr(summary, key) for summary in summaries)
+    }
+    return [every[key] for key in _KEYS if key not in idle]
+
+
+def _heading(column: Column) -> str:
+    """Two lines, the last word or the unit below, and a blank under the star."""
+    first, _, second = column.title.partition(" ")
+    unit = f"({column.unit})" if column.unit else ""
+    return f"{first} \n{' '.join(part for part in (second, unit) if part)} "
