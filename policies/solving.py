@@ -73,14 +73,22 @@ def check(program: LevelProgram, raw: LevelSolution) -> CheckedSolution:
     classes = program.classes
     x, pair_x = classes.repair(raw.x, raw.pair_x)
     y = np.where(program.leveled, np.maximum(raw.row_price, 0.0), 0.0)
+    scale = 1.0
     if program.price > 0:
         total = float(y @ program.slope)
-        y = y * (program.price / total) if total > 0 else y
-    solution = replace(raw, x=x, pair_x=pair_x, row_price=y)
+        scale = program.price / total if total > 0 else 1.0
+    solution = replace(
+        raw,
+        x=x,
+        pair_x=pair_x,
+        row_price=y * scale,
+        worker_price=raw.worker_price * scale,
+        time_price=raw.time_price * scale,
+    )
     if program.price > 0:
         solution = replace(solution, level=_attained(program, solution))
     floor = np.where(program.leveled, program.floor, 0.0)
-    bound = dual_value(program, solution) - float(y @ floor)
+    bound = dual_value(program, solution) - float(solution.row_price @ floor)
     return CheckedSolution(solution=solution, value=program.value(solution), bound=bound)
 
 

@@ -184,7 +184,7 @@ def solve_structured_finish(
     )
     if not gap < ACCEPTABLE:
         return None
-    return _solution(classes, start, p, level=0.0, scale=scale, size=1.0), -z * rho
+    return _solution(classes, start, p, level=0.0, scale=scale * rho, size=1.0 / rho), -z * rho
 
 
 def solve_structured_utility(

@@ -70,7 +70,8 @@ def assemble(
         left: share of the first dual residual that is left. Newton's steps shrink it by a known
             factor, whereas computing it anew would drown the small w in rounding noise.
         alpha: exponent of the concave rows.
-        out: (K + 3, K) accumulates: K rows of matrix, v, right side, and [t, f2, rows...].
+        out: (K + 3, at least 3 and K) accumulates K rows of matrix, the column v of the level, the
+            right side, and in the last row the level's pivot t, its right side, and sum y g'.
     """
     M = V.shape[1]
     J = X.shape[1]
@@ -146,12 +147,15 @@ def assemble(
                         out[col[l2], col[l]] += acc
         acc_t = 0.0
         acc_f = 0.0
+        acc_y = 0.0
         for i in range(n):
             ip[i] = 1.0 / pivot[i]
             e1[i] *= on[i]
             acc_t += gs[i] * gs[i] * ip[i] + y[i] * gb[i]
             acc_f -= gs[i] * (ip[i] * e1[i] + y[i])
+            acc_y += gs[i] * y[i]
         out[K + 2, 0] += acc_t
+        out[K + 2, 2] += acc_y
         _collect(V, out, K, lo, hi, acc_f)
         for k in range(K):
             b1, b2 = V[BV + k, lo:hi], V[BV + K + k, lo:hi]
@@ -207,7 +211,7 @@ def correct(
         alpha: exponent of the concave rows.
         mu: the complementarity to aim at.
         second: factor of the second-order terms.
-        out: (K + 3, K) adds to the right sides.
+        out: as in ``assemble``; adds to the right sides.
     """
     M = V.shape[1]
     J = X.shape[1]
@@ -474,7 +478,7 @@ def interior(
     """
     K = len(p)
     M, J = V.shape[1], X.shape[1]
-    out = np.zeros((K + 3, max(K, 2)))
+    out = np.zeros((K + 3, max(K, 3)))
     A = np.zeros((K, K))
     sums = np.zeros(8)
     dp = np.zeros(K)
@@ -547,6 +551,8 @@ def interior(
                 if V[WT].max() > 0.0:
                     gap = max(sums[2] / pairs, sums[7])
                 worst = max(left_p, left_d)
+                if finish:  # curved rows: the level's dual residual does not shrink by the step
+                    worst = max(worst, abs(out[K + 2, 2] - price))
                 if not np.isfinite(gap):
                     return z, np.inf, iteration
                 if gap <= tolerance and worst <= tolerance * 10:
