@@ -137,9 +137,11 @@ def entitled(
         running = np.flatnonzero(charged & (held >= 0))
         credit_s[running, held[running]] -= lead_s
     deficit = credit_s + x * length_s
-    first, configuration = np.nonzero(
-        (x > NEGLIGIBLE) & (deficit > NEGLIGIBLE * length_s) & eligible[:, None]
-    )
+    # What is held may get ahead by a whole round before it pauses: fewer restarts, same bound.
+    least = np.full(x.shape, NEGLIGIBLE * length_s)
+    running = np.flatnonzero(held >= 0)
+    least[running, held[running]] = -NEGLIGIBLE * length_s
+    first, configuration = np.nonzero((x > NEGLIGIBLE) & (deficit > least) & eligible[:, None])
     demand = table.demand[jobs.ints("profile")[first], configuration]
     none = np.full(len(first), NONE, dtype=np.int64)
     singles = Candidates(
@@ -157,9 +159,8 @@ def entitled(
     shared_deficit = pairs.credit_s + pairs.x * (length_s + lead_s)
     running_pair = jobs["pair"][rows[:, 0]] == np.arange(len(pairs))
     shared_deficit = shared_deficit - lead_s * (running_pair & charged[rows[:, 0]])
-    fit = (
-        (pairs.x > NEGLIGIBLE) & (shared_deficit > NEGLIGIBLE * length_s) & (rows >= 0).all(axis=1)
-    )
+    least_shared = np.where(running_pair, -NEGLIGIBLE, NEGLIGIBLE) * length_s
+    fit = (pairs.x > NEGLIGIBLE) & (shared_deficit > least_shared) & (rows >= 0).all(axis=1)
     q = np.flatnonzero(fit & eligible[rows[:, 0]] & eligible[rows[:, 1]])
     return Candidates(
         first=np.concatenate([first, rows[q, 0]]),

@@ -32,7 +32,7 @@ class EngineSettings:
     round_length_s: float = 360.0
     plan_lead_s: float = 0.0
     refresh_rounds: int = 1
-    keep_bonus: float = 0.5
+    keep_bonus: float = 0.75
     solve_grace_s: float = 1.0
     retry_backoff_s: float = 30.0
     entities: tuple[Entity, ...] = ()
