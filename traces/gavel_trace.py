@@ -57,7 +57,8 @@ def parse_shockwave(text: str, *, path: str) -> Drafts:
 
 
 def _parse(text: str, path: str, name: str) -> Drafts:
-    rows = [(i, line.split("\t")) for i, line in enumerate(text.splitlines(), 1) if line.strip()]
+    lines = enumerate(text.split("\n"), 1)
+    rows = [(i, line.rstrip("\r").split("\t")) for i, line in lines if line.strip()]
     layout = _layout(len(rows[0][1]), name, Line(path, rows[0][0]), rows[0][1])
     return Drafts(jobs=[_draft(fields, Line(path, i), layout, name) for i, fields in rows])
 

@@ -64,8 +64,8 @@ def generate(
         rate_per_hour: mean arrivals per hour; None for all at time 0. The first job arrives at 0.
         multi: whether there are gangs.
         seed: of every draw.
-        reference_worker_type: the worker type that durations refer to; None for ``v100`` where the
-            table knows it.
+        reference_worker_type: the worker type that durations refer to; None for the table's usual
+            one (``traces.reference``).
 
     Returns:
         The trace; its notes repeat the arguments.
@@ -98,7 +98,7 @@ def generate(
     rate = "all at time 0" if rate_per_hour is None else f"{rate_per_hour:g} jobs/hour"
     gangs = "gangs" if multi else "scale factor 1"
     note = f"generated: {kind}, {jobs} jobs, {rate}, {gangs}, seed {seed}, durations on {reference}"
-    return Trace(jobs=made, source=f"generator {kind}", format=kind, notes=(note,))
+    return Trace(jobs=made, source=f"generator {kind}", format="generated", notes=(note,))
 
 
 def _check(kind: str, jobs: int, rate_per_hour: float | None) -> None:

@@ -48,8 +48,8 @@ def read_trace(
         throughputs: checks job types; needed for workloads without job types or steps, and for
             deadlines that are multiples of a duration.
         seed: of the draw of job types, where the workload has none.
-        reference_worker_type: the worker type that durations refer to; None for ``v100`` where the
-            table knows it, else the type that runs the most profiles.
+        reference_worker_type: the worker type that durations refer to; None for the table's usual
+            one (``traces.reference``).
         limit: keep only that many jobs, the first to arrive.
 
     Returns:

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from scheduler.domain.throughput import ThroughputTable
 
 _USUAL = "v100"
+_MOST = 0.9  # share of the profiles that it must run
 
 
 def reference_worker_type(throughputs: ThroughputTable, wanted: str | None = None) -> str:
@@ -17,8 +18,8 @@ def reference_worker_type(throughputs: ThroughputTable, wanted: str | None = Non
 
     Args:
         throughputs: the table whose worker types are known.
-        wanted: the choice of the user, or None for ``v100`` (Gavel's) where the table knows it,
-            and else the worker type that runs the most profiles, the fastest of those.
+        wanted: the choice of the user, or None for ``v100`` (Gavel's) where it runs at least 9 of
+            10 profiles, and else the worker type that runs the most profiles, the fastest of those.
 
     Raises:
         InputError: the table does not know the wanted type.
@@ -29,9 +30,11 @@ def reference_worker_type(throughputs: ThroughputTable, wanted: str | None = Non
             f"reference worker type '{wanted}' is not in the throughput table; "
             f"it knows {', '.join(known)}"
         )
-    if wanted is not None or _USUAL in known:
-        return wanted or _USUAL
+    if wanted is not None:
+        return wanted
     rows = throughputs.isolated.values()
+    if sum(row.get(_USUAL, 0.0) > 0.0 for row in rows) >= _MOST * len(rows):
+        return _USUAL
 
     def standing(worker_type: str) -> tuple[int, float, str]:
         speeds = [row.get(worker_type, 0.0) for row in rows]

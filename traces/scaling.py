@@ -6,6 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from scheduler.domain.throughput import ProfileKey, ThroughputTable
+from scheduler.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -42,7 +43,7 @@ def extend_scale_factors(
         The table with the rows added; the table itself when none is.
     """
     if not 0.0 < efficiency_per_doubling <= 1.0:
-        raise ValueError(
+        raise InputError(
             f"efficiency_per_doubling is {efficiency_per_doubling}; give one in (0, 1]"
         )
     wanted = sorted({n for n in scale_factors if n > 1})

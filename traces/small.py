@@ -3,8 +3,8 @@
 To write it again: ``python -m traces.small traces/data/small.csv``. The jobs are those of a team of
 today: job types of the bundled table, a third of them light ones that gain little from a fast GPU
 (host-bound), which is what a scheduler aware of unlike GPUs can use. Durations on an A100 are
-``60 x 10^U(1.2, 2.7)`` s, gangs of 1, 2 and 4 with the odds 8 : 1 : 1, Poisson arrivals at 4 jobs per
-hour, which is more than the cluster can serve at that time: a queue builds up and drains.
+``60 x 10^U(1.2, 2.7)`` s, gangs of 1, 2 and 4 with the odds 8 : 1 : 1, Poisson arrivals at 4 jobs
+per hour, which is more than the cluster can serve at that time: a queue builds up and drains.
 """
 
 from __future__ import annotations

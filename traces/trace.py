@@ -16,7 +16,7 @@ class Trace:
     Attributes:
         jobs: sorted by arrival; jobs that arrive together keep the order of the file.
         source: the file, or the generator's name.
-        format: one of ``traces.FORMATS``, or the generator's kind.
+        format: one of ``traces.FORMATS``, or ``generated``.
         notes: what a reader of results should know: how job types were drawn, which worker type
             durations refer to, where the figures come from.
     """

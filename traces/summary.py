@@ -1,0 +1,73 @@
+"""What a trace holds, in figures."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from traces import reference
+
+if TYPE_CHECKING:
+    from scheduler.domain.throughput import ThroughputTable
+    from traces.trace import Trace
+
+
+def summarise(
+    trace: Trace,
+    throughputs: ThroughputTable | None = None,
+    *,
+    reference_worker_type: str | None = None,
+) -> dict[str, object]:
+    """Return figures about a trace, ready for JSON.
+
+    Args:
+        trace: what to look at.
+        throughputs: adds durations and work on the reference worker type. Jobs that the table does
+            not know there are left out of those and counted.
+        reference_worker_type: None for the table's usual one.
+
+    Returns:
+        ``source, format, jobs, span_s, arrivals_per_hour`` (None where all arrive together),
+        ``scale_factors, job_types, entities`` (counts), ``deadlines`` (how many), ``notes``, and
+        with throughputs ``reference_worker_type, duration_mean_s, duration_p50_s, duration_p95_s,
+        worker_hours, unknown_jobs``.
+    """
+    jobs, span_s = trace.jobs, trace.span_s
+    rate = (len(jobs) - 1) / span_s * 3600.0 if span_s > 0 else None
+    sizes = Counter(j.scale_factor for j in jobs)
+    figures: dict[str, object] = {
+        "source": trace.source,
+        "format": trace.format,
+        "jobs": len(jobs),
+        "span_s": span_s,
+        "arrivals_per_hour": rate,
+        "scale_factors": {str(n): c for n, c in sorted(sizes.items())},
+        "job_types": dict(sorted(Counter(j.job_type for j in jobs).items())),
+        "entities": dict(sorted(Counter(j.entity for j in jobs if j.entity).items())),
+        "deadlines": sum(j.deadline_s is not None for j in jobs),
+        "notes": list(trace.notes),
+    }
+    if throughputs is not None:
+        on = reference.reference_worker_type(throughputs, reference_worker_type)
+        figures |= {"reference_worker_type": on, **_work(trace, throughputs, on)}
+    return figures
+
+
+def _work(trace: Trace, throughputs: ThroughputTable, on: str) -> dict[str, object]:
+    speed = np.array([throughputs.steps_per_s(j.job_type, j.scale_factor, on) for j in trace.jobs])
+    steps = np.array([j.total_steps for j in trace.jobs])
+    size = np.array([j.scale_factor for j in trace.jobs])
+    runs = speed > 0.0
+    unknown = int((~runs).sum())
+    if unknown == len(runs):
+        return {"unknown_jobs": unknown}
+    duration_s = steps[runs] / speed[runs]
+    return {
+        "duration_mean_s": float(duration_s.mean()),
+        "duration_p50_s": float(np.quantile(duration_s, 0.5)),
+        "duration_p95_s": float(np.quantile(duration_s, 0.95)),
+        "worker_hours": float((duration_s * size[runs]).sum() / 3600.0),
+        "unknown_jobs": unknown,
+    }
