@@ -17,7 +17,7 @@ from typing import IO, TYPE_CHECKING
 from scheduler.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
 #: Lists what we wrote into a folder; only a folder that holds nothing else is ever replaced.
 MANIFEST = "manifest.json"
@@ -70,11 +70,28 @@ def staged_directory(path: Path, *, kind: str) -> Iterator[Path]:
         raise InputError(_unwritable(path, error)) from error
     try:
         yield staged
-        _write_manifest(staged, kind)
+        _write_manifest(staged, kind, files=_files(staged))
         staged.chmod(0o777 & ~_umask())
         _put_in_place(staged, path)
     finally:
         shutil.rmtree(staged, ignore_errors=True)
+
+
+def claim_directory(path: Path, *, kind: str) -> None:
+    """Make a folder that several runs add to, or take up one of the same kind.
+
+    Raises:
+        InputError: ``path`` is a file, holds anything else, or cannot be written.
+    """
+    if path.is_dir() and any(path.iterdir()) and _manifest(path).get("kind") != kind:
+        raise InputError(
+            f"{path} is not empty and holds no earlier {kind}; name a folder that is new or empty"
+        )
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        _write_manifest(path, kind, files=())
+    except OSError as error:
+        raise InputError(_unwritable(path, error)) from error
 
 
 def check_replaceable(path: Path) -> None:
@@ -110,17 +127,24 @@ def _files(folder: Path) -> set[str]:
 
 def _listed(folder: Path) -> set[str]:
     """Return the files that the folder's manifest says we wrote."""
+    files = _manifest(folder).get("files")
+    return set(files) if isinstance(files, list) else set()
+
+
+def _manifest(folder: Path) -> dict[str, object]:
+    """Return the folder's manifest; empty where there is none of ours."""
     try:
         manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
-        return set(manifest["files"]) if manifest["program"] == "leasehold" else set()
-    except (OSError, ValueError, KeyError, TypeError):
-        return set()
+    except (OSError, ValueError):
+        return {}
+    ours = isinstance(manifest, dict) and manifest.get("program") == "leasehold"
+    return manifest if ours else {}
 
 
-def _write_manifest(folder: Path, kind: str) -> None:
-    manifest = {"program": "leasehold", "kind": kind, "format": 1, "files": sorted(_files(folder))}
-    text = json.dumps(manifest, indent=2) + "\n"
-    (folder / MANIFEST).write_text(text, encoding="utf-8")
+def _write_manifest(folder: Path, kind: str, *, files: Iterable[str]) -> None:
+    manifest = {"program": "leasehold", "kind": kind, "format": 1, "files": sorted(files)}
+    with staged_file(folder / MANIFEST) as file:
+        file.write(json.dumps(manifest, indent=2) + "\n")
 
 
 def _put_in_place(staged: Path, path: Path) -> None:

@@ -55,7 +55,7 @@ class _Lines:
         """Say how it ended, and how many have."""
         self._ended += 1
         count = f"[{self._ended}/{len(self._labels)}]"
-        sys.stderr.write(f"{count} {self._labels[index]}: {_end_note(outcome)}\n")
+        sys.stderr.write(f"{count} {self._labels[index]}: {end_note(outcome)}\n")
         sys.stderr.flush()
 
 
@@ -88,10 +88,11 @@ class _Bars:
         if outcome.result is not None:
             jobs = outcome.result.summary.jobs
             self._bars.update(self._tasks[index], completed=jobs, total=jobs)
-        self._bars.update(self._tasks[index], note=_end_note(outcome))
+        self._bars.update(self._tasks[index], note=end_note(outcome))
 
 
-def _end_note(outcome: RunOutcome) -> str:
+def end_note(outcome: RunOutcome) -> str:
+    """Return how a run ended, in a few words."""
     if outcome.result is None:
         return f"failed: {outcome.error}"
     summary = outcome.result.summary
