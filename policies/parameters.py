@@ -70,7 +70,7 @@ class ParameterInfo:
 
 def describe(policy: type[Any]) -> tuple[ParameterInfo, ...]:
     """Return the parameters of a policy class in the order of its fields."""
-    hints = typing.get_type_hints(policy)
+    hints = _hints(policy)
     return tuple(
         ParameterInfo(
             name=f.name,
@@ -97,7 +97,7 @@ def parse(policy: type[Any], given: Mapping[str, str]) -> dict[str, object]:
     Raises:
         ParameterError: an unknown name, or a text that is no value of the field's type.
     """
-    hints = typing.get_type_hints(policy)
+    hints = _hints(policy)
     known = [f.name for f in dataclasses.fields(policy) if f.init]
     values: dict[str, object] = {}
     for name, text in given.items():
@@ -133,6 +133,16 @@ def check_ranges(policy: Any) -> None:
                 f"policy '{policy.name}': parameter '{f.name}' has the value {value!r}; "
                 f"it must be {allowed}; {_known_words(known)}"
             )
+
+
+def _hints(policy: type[Any]) -> dict[str, Any]:
+    try:
+        return typing.get_type_hints(policy)
+    except NameError as error:
+        raise ParameterError(
+            f"policy '{policy.name}': the type '{error.name}' of a parameter is not known at run "
+            "time; import it outside of 'if TYPE_CHECKING'"
+        ) from None
 
 
 def _default(f: dataclasses.Field[Any]) -> object:

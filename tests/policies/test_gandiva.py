@@ -1,0 +1,104 @@
+"""Gandiva: turns by hand, and what becomes of the pairs that it tries."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from policies.registry import make_policy
+from scheduler.testing.problems import make_problem, make_table
+
+PAYING = {(0, 0, 0): (8.0, 8.0)}
+
+
+def test_without_pairs_jobs_take_turns_on_all_types() -> None:
+    problem = make_problem(make_table([[10.0, 5.0]]), capacity=[1, 2], profile=[0] * 6)
+    answer = make_policy("gandiva").allocate(problem)
+    np.testing.assert_allclose(answer.x, np.tile([1 / 6, 1 / 3], (6, 1)))
+    assert answer.usage(problem) == pytest.approx([1, 2])
+
+
+def test_turns_are_longer_for_weight_and_never_longer_than_the_round() -> None:
+    problem = make_problem(
+        make_table([[1.0]]), capacity=[2], profile=[0] * 4, weight=[1.0, 1.0, 1.0, 9.0]
+    )
+    answer = make_policy("gandiva").allocate(problem)
+    assert answer.time_fraction() == pytest.approx([1 / 3, 1 / 3, 1 / 3, 1])
+
+
+def test_when_everybody_fits_everybody_runs_all_the_time_and_nobody_shares() -> None:
+    table = make_table([[10.0]], shared=PAYING)
+    problem = make_problem(table, capacity=[4], profile=[0] * 3)
+    answer = make_policy("gandiva").allocate(problem)
+    assert answer.x[:, 0].tolist() == [1, 1, 1]
+    assert len(answer.pair_x) == 0
+
+
+def test_short_of_workers_jobs_are_packed_and_pairs_are_kept() -> None:
+    table = make_table([[10.0]], shared=PAYING)
+    policy = make_policy("gandiva")
+    first = policy.allocate(make_problem(table, capacity=[2], profile=[0] * 4))
+    assert sorted(first.pair_jobs.ravel()) == [0, 1, 2, 3]
+    assert first.pair_x.tolist() == [1, 1]
+    again = policy.allocate(make_problem(table, capacity=[2], profile=[0] * 6))
+    kept = {tuple(sorted(pair)) for pair in first.pair_jobs.tolist()}
+    assert kept <= {tuple(sorted(pair)) for pair in again.pair_jobs.tolist()}
+    assert again.usage(make_problem(table, capacity=[2], profile=[0] * 6)) == pytest.approx([2])
+
+
+def test_a_pair_ends_when_a_member_leaves_or_workers_suffice() -> None:
+    table = make_table([[10.0]], shared=PAYING)
+    policy = make_policy("gandiva")
+    policy.allocate(make_problem(table, capacity=[1], profile=[0, 0]))
+    left = make_problem(table, capacity=[1], profile=[0, 0], job_number=[1, 2])
+    answer = policy.allocate(left)
+    assert answer.pair_jobs.tolist() == [[0, 1]]  # job 1 found another partner
+    roomy = make_problem(table, capacity=[2], profile=[0, 0], job_number=[1, 2])
+    assert len(policy.allocate(roomy).pair_x) == 0
+
+
+def test_pairs_that_do_not_pay_or_have_unlike_gangs_are_not_kept() -> None:
+    table = make_table(
+        [[10.0], [10.0], [10.0]], scale_factor=[1, 1, 2], shared={(0, 1, 0): (5.0, 4.0)} | PAYING
+    )
+    problem = make_problem(table, capacity=[2], profile=[0, 1, 2])
+    answer = make_policy("gandiva").allocate(problem)
+    assert len(answer.pair_x) == 0
+    assert answer.usage(problem) == pytest.approx([2])
+
+
+def test_trials_are_seeded() -> None:
+    table = make_table([[10.0]], shared=PAYING)
+    problem = make_problem(table, capacity=[2], profile=[0] * 12)
+    pairs = {
+        seed: make_policy("gandiva", {"seed": seed}).allocate(problem).pair_jobs.tolist()
+        for seed in ("0", "0", "1")
+    }
+    assert make_policy("gandiva").allocate(problem).pair_jobs.tolist() == pairs["0"]
+    assert pairs["0"] != pairs["1"]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_answers_keep_within_the_cluster(problem_of, seed) -> None:
+    problem = problem_of(seed, jobs=9, gangs=True, pairs=True)
+    answer = make_policy("gandiva").allocate(problem)
+    assert (answer.usage(problem) <= problem.capacity + 1e-9).all()
+    assert (answer.time_fraction() <= 1 + 1e-9).all()
+    assert sorted(answer.rank) == list(range(9))
+    profiles = problem.profile[answer.pair_jobs]
+    assert (profiles == problem.table.pair_profiles[answer.pair_index]).all()
+
+
+def test_members_are_named_in_the_order_of_their_profiles() -> None:
+    table = make_table([[10.0], [10.0]], shared={(0, 1, 0): (9.0, 3.0)})
+    problem = make_problem(table, capacity=[1], profile=[1, 0])
+    answer = make_policy("gandiva").allocate(problem)
+    assert answer.pair_jobs.tolist() == [[1, 0]]
+    assert answer.effective_throughput(problem).tolist() == [3.0, 9.0]
+
+
+def test_jobs_that_cannot_run_take_no_turn() -> None:
+    problem = make_problem(make_table([[1.0], [1.0]], scale_factor=[1, 9]), capacity=[2])
+    assert make_policy("gandiva").allocate(problem).x[:, 0].tolist() == [1, 0]
+    hopeless = make_problem(make_table([[1.0]], scale_factor=[9]), capacity=[2])
+    assert make_policy("gandiva").allocate(hopeless).x.sum() == 0

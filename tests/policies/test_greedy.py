@@ -1,0 +1,190 @@
+"""The greedy filler and the policies that only rank jobs, against hand computations."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from policies.gittins import gittins_index
+from policies.greedy import offers_of, serve_in_order
+from policies.registry import make_policy
+from scheduler.testing.problems import make_problem, make_table
+
+
+def test_each_job_in_order_takes_its_fastest_workers_with_room() -> None:
+    table = make_table([[10, 4, 2]])
+    problem = make_problem(table, capacity=[1, 1, 1], profile=[0, 0, 0, 0])
+    answer = make_policy("fifo").allocate(problem)
+    assert answer.x.tolist() == [[1, 0, 0], [0, 1, 0], [0, 0, 1], [0, 0, 0]]
+    assert answer.rank is not None
+    assert answer.rank.tolist() == [0, 1, 2, 3]
+
+
+def test_a_running_job_moves_only_when_the_restart_pays() -> None:
+    # 100 steps: 50 s where it is, 10 s + restart on the faster workers.
+    table = make_table([[10, 2]])
+    for restart_s, moves in ((30.0, True), (50.0, False)):
+        problem = make_problem(
+            table, capacity=[1, 1], remaining_steps=100.0, held=1, restart_s=restart_s
+        )
+        answer = make_policy("fifo").allocate(problem)
+        assert answer.x[0].tolist() == ([1.0, 0.0] if moves else [0.0, 1.0])
+
+
+def test_jobs_behind_a_gang_without_room_run_unless_backfilling_is_off() -> None:
+    table = make_table([[5], [5], [5]], scale_factor=[2, 4, 1])
+    problem = make_problem(table, capacity=[4], profile=[0, 1, 2])
+    answer = make_policy("fifo").allocate(problem)
+    assert answer.x[:, 0].tolist() == [1, 0, 1]
+    strict = make_policy("fifo", {"backfill": "false"}).allocate(problem)
+    assert strict.x[:, 0].tolist() == [1, 0, 0]
+
+
+def test_a_gang_takes_precedence_over_the_jobs_that_were_let_past_it() -> None:
+    table = make_table([[5], [5]], scale_factor=[4, 1])
+    problem = make_problem(table, capacity=[4], profile=[0, 1])
+    assert make_policy("fifo").allocate(problem).x[:, 0].tolist() == [1, 0]
+
+
+def test_a_job_that_nothing_can_run_waits_and_stops_nobody() -> None:
+    table = make_table([[5], [5]], scale_factor=[8, 1])
+    problem = make_problem(table, capacity=[4], profile=[0, 1])
+    assert make_policy("fifo").allocate(problem).x[:, 0].tolist() == [0, 1]
+
+
+def test_waiting_jobs_join_the_host_with_which_they_do_most_together() -> None:
+    # The guest (profile 2) gains 1.3 with profile 1 and 1.1 with profile 0.
+    shared = {(0, 2, 0): (6.0, 5.0), (1, 2, 0): (7.0, 6.0), (0, 1, 0): (4.0, 4.0)}
+    table = make_table([[10], [10], [10]], shared=shared)
+    problem = make_problem(table, capacity=[2], profile=[0, 1, 2])
+    answer = make_policy("fifo").allocate(problem)
+    assert answer.x[:, 0].tolist() == [1, 0, 0]
+    assert answer.pair_jobs.tolist() == [[1, 2]]
+    assert answer.effective_throughput(problem).tolist() == [10, 7, 6]
+    assert answer.usage(problem).tolist() == [2]
+
+
+def test_members_of_a_pair_stand_in_the_order_of_their_profiles() -> None:
+    table = make_table([[10], [10]], shared={(0, 1, 0): (8.0, 7.0)})
+    problem = make_problem(table, capacity=[1], profile=[1, 0])
+    answer = make_policy("fifo").allocate(problem)
+    assert answer.pair_jobs.tolist() == [[1, 0]]
+    assert answer.effective_throughput(problem).tolist() == [7, 8]
+
+
+def test_pairs_that_do_no_more_than_taking_turns_are_not_made() -> None:
+    table = make_table([[10], [10]], shared={(0, 1, 0): (5.0, 5.0), (0, 0, 0): (4.0, 4.0)})
+    problem = make_problem(table, capacity=[1], profile=[0, 1])
+    assert len(make_policy("fifo").allocate(problem).pair_x) == 0
+    assert len(offers_of(table).row) == 0
+
+
+def test_a_host_takes_one_guest_and_the_last_of_equal_hosts_is_joined_first() -> None:
+    table = make_table([[10]], shared={(0, 0, 0): (8.0, 8.0)})
+    problem = make_problem(table, capacity=[2], profile=[0] * 5)
+    answer = make_policy("fifo").allocate(problem)
+    assert answer.pair_jobs.tolist() == [[1, 2], [0, 3]]
+    assert answer.effective_throughput(problem).tolist() == [8, 8, 8, 8, 0]
+
+
+@settings(max_examples=40)
+@given(seed=st.integers(0, 10**6), pairs=st.booleans())
+def test_the_filler_agrees_with_a_plain_loop(problem_of, seed, pairs) -> None:
+    problem = problem_of(seed, jobs=9, gangs=True, pairs=pairs)
+    order = np.random.default_rng(seed).permutation(problem.jobs)
+    answer = serve_in_order(problem, order)
+    left = problem.capacity.copy()
+    running = {}
+    for i in order:
+        options = [
+            (-problem.throughput[i, j], j)
+            for j in range(problem.throughput.shape[1])
+            if problem.throughput[i, j] > 0 and (problem.demand[i, j] <= left).all()
+        ]
+        if options:
+            running[i] = min(options)[1]
+            left -= problem.demand[i, running[i]]
+    hosts = set(answer.pair_jobs.ravel()) & set(running)
+    assert len(hosts) == len(answer.pair_x)
+    for i in range(problem.jobs):
+        alone = i in running and i not in hosts
+        assert answer.x[i].sum() == (1.0 if alone else 0.0)
+        if alone:
+            assert answer.x[i, running[i]] == 1.0
+    assert (answer.usage(problem) <= problem.capacity).all()
+    assert (answer.time_fraction() <= 1).all()
+
+
+def test_the_shortest_remaining_job_goes_first_on_its_fastest_workers() -> None:
+    table = make_table([[10, 1], [2, 1]])  # to go: 30 s, 25 s, 40 s
+    problem = make_problem(
+        table, capacity=[1, 0], profile=[0, 1, 0], remaining_steps=[300, 50, 400]
+    )
+    answer = make_policy("shortest_job_first").allocate(problem)
+    assert answer.rank is not None
+    assert answer.rank.tolist() == [1, 0, 2]
+    assert answer.x[:, 0].tolist() == [0, 1, 0]
+
+
+def test_weights_and_gangs_change_what_counts_as_short() -> None:
+    table = make_table([[10], [10]], scale_factor=[1, 4])
+    problem = make_problem(table, capacity=[4], remaining_steps=[300, 100], weight=[4.0, 1.0])
+    # 30 s / 4 against 10 s; with gang_power 1 the second counts 40 s.
+    ranks = {
+        power: make_policy("shortest_job_first", {"gang_power": power}).allocate(problem).rank
+        for power in ("0", "1")
+    }
+    assert ranks["0"].tolist() == [0, 1]
+    lighter = make_problem(table, capacity=[4], remaining_steps=[300, 100])
+    assert make_policy("shortest_job_first").allocate(lighter).rank.tolist() == [1, 0]
+    gang = make_policy("shortest_job_first", {"gang_power": "1"}).allocate(lighter)
+    assert gang.rank.tolist() == [0, 1]
+
+
+def test_tiresias_serves_low_queues_first_and_each_queue_in_order_of_arrival() -> None:
+    table = make_table([[1.0]])
+    problem = make_problem(
+        table,
+        capacity=[1],
+        profile=[0] * 5,
+        attained_worker_s=[4000, 50000, 10, 3599, 3600],
+        age_s=[4000, 99999, 10, 3599, 999999],
+    )
+    answer = make_policy("tiresias").allocate(problem)
+    assert answer.rank.tolist() == [2, 4, 0, 1, 3]
+    # The last job ran for an hour and waited for 276: it goes back to the first queue.
+    promoted = make_policy("tiresias", {"promote": "8"}).allocate(problem)
+    assert promoted.rank.tolist() == [3, 4, 0, 1, 2]
+
+
+def test_gittins_index_by_hand() -> None:
+    # Services 1 or 10, equally likely. New: max(1/2 / 1, 1 / 5.5) = 1/2; at 1: 1 / 9; at 10: none.
+    index = gittins_index(np.array([0.0, 1.0, 4.0, 10.0]), np.array([1.0, 10.0]))
+    assert index.tolist() == pytest.approx([1 / 2, 1 / 9, 1 / 6, 0.0])
+
+
+def test_gittins_index_maximises_over_every_span() -> None:
+    rng = np.random.default_rng(3)
+    sample = np.sort(rng.lognormal(0, 1, 30))
+    for attained in (0.0, 0.5, 2.0):
+        alive = sample[sample > attained] - attained
+        spans = [
+            (alive <= span).mean() / np.minimum(alive, span).mean() for span in alive if len(alive)
+        ]
+        assert gittins_index(np.array([attained]), sample)[0] == pytest.approx(max(spans))
+
+
+def test_gittins_prefers_jobs_that_are_likely_to_be_short() -> None:
+    table = make_table([[1.0]])
+    problem = make_problem(
+        table, capacity=[1], profile=[0, 0, 0], attained_worker_s=[20.0, 0.0, 105.0]
+    )
+    policy = make_policy("gittins", {"service_worker_s": "10,10,10,110", "quantum_worker_s": "1"})
+    # New: 3/4 chance within 10. At 20: 90 to go. At 105: 5 to go.
+    assert policy.allocate(problem).rank.tolist() == [2, 1, 0]
+    everyone = make_policy("gittins").allocate(
+        make_problem(table, capacity=[2], profile=[0] * 80, remaining_steps=np.arange(1.0, 81.0))
+    )
+    assert sorted(everyone.rank) == list(range(80))

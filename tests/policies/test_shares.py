@@ -1,0 +1,70 @@
+"""Equal shares and the isolated policy, by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from policies.registry import make_policy
+from policies.shares import equal_share, equal_share_throughput, isolated_throughput
+from scheduler.domain.configuration import Configuration, ConfigurationTable, Profile
+from scheduler.testing.problems import make_problem, make_table
+
+
+def test_an_equal_share_is_a_job_s_part_of_every_type_and_at_most_all_its_time() -> None:
+    table = make_table([[8, 2]])
+    crowded = make_problem(table, capacity=[2, 1], profile=[0] * 4)
+    assert equal_share(crowded).tolist() == [0.5, 0.25]
+    assert equal_share_throughput(crowded)[0] == 4.5
+    roomy = make_problem(table, capacity=[4, 12], profile=[0, 0])
+    assert equal_share(roomy).tolist() == [0.25, 0.75]
+
+
+def test_types_that_cannot_run_the_job_or_its_gang_count_zero() -> None:
+    table = make_table([[8, 0], [8, 2]], scale_factor=[1, 2])
+    problem = make_problem(table, capacity=[2, 1], profile=[0, 1])
+    share = equal_share(problem)
+    assert equal_share_throughput(problem).tolist() == pytest.approx([8 * share[0], 8 * share[0]])
+
+
+def test_of_several_configurations_on_a_type_the_fastest_counts() -> None:
+    def configuration(demand: tuple[int, int], rate: float) -> Configuration:
+        return Configuration(demand=demand, throughput=rate)
+
+    elastic = Profile(
+        job_type="elastic",
+        scale_factor=1,
+        configurations=(
+            configuration((1, 0), 3.0),
+            configuration((2, 0), 5.0),
+            configuration((0, 1), 2.0),
+            configuration((1, 1), 9.0),
+        ),
+    )
+    mixed = Profile(job_type="mixed", scale_factor=2, configurations=(configuration((1, 1), 6.0),))
+    table = ConfigurationTable.build(("a", "b"), (elastic, mixed))
+    problem = make_problem(table, capacity=[2, 2], profile=[0, 1, 1, 1])
+    share = equal_share(problem)
+    assert equal_share_throughput(problem)[0] == pytest.approx(5 * share[0] + 2 * share[1])
+    assert equal_share_throughput(problem)[1] == pytest.approx(6.0)
+    assert make_policy("isolated").allocate(problem).x[0].tolist() == pytest.approx(
+        [0, 0.5, 0.5, 0]
+    )
+
+
+def test_a_job_that_nothing_can_run_has_no_share() -> None:
+    problem = make_problem(make_table([[1.0], [1.0]], scale_factor=[1, 4]), capacity=[2])
+    assert np.isnan(equal_share_throughput(problem)).tolist() == [False, True]
+    answer = make_policy("isolated").allocate(problem)
+    assert answer.x[:, 0].tolist() == [1.0, 0.0]
+
+
+def test_isolated_gangs_get_a_gang_s_part_of_the_time() -> None:
+    table = make_table([[6, 3], [6, 3]], scale_factor=[1, 2])
+    problem = make_problem(table, capacity=[2, 4], profile=[0, 1, 0, 0])
+    answer = make_policy("isolated").allocate(problem)
+    # A quarter of the cluster is 0.5 and 1 workers: 1.5 > 1, so the single job is scaled down.
+    np.testing.assert_allclose(answer.x[0], [1 / 3, 2 / 3])
+    np.testing.assert_allclose(answer.x[1], [0.25, 0.5])
+    np.testing.assert_allclose(answer.effective_throughput(problem), isolated_throughput(problem))
+    assert (answer.usage(problem) <= problem.capacity).all()
