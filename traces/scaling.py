@@ -88,9 +88,7 @@ def _throughput(curve: list[tuple[int, float]], n: int, efficiency: float) -> fl
     smallest, at_smallest = curve[0]
     if n < smallest:
         return at_smallest * n / smallest
-    below = max((p for p in curve if p[0] <= n), key=lambda p: p[0])
-    above = min((p for p in curve if p[0] >= n), key=lambda p: p[0])
-    if above[0] == below[0]:
-        return below[1]
+    below = max(p for p in curve if p[0] < n)
+    above = min(p for p in curve if p[0] > n)
     part = (n - below[0]) / (above[0] - below[0])
     return below[1] + part * (above[1] - below[1])

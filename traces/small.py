@@ -2,10 +2,10 @@
 
 To write it again: ``python -m traces.small traces/data/small.csv``. Made up, of job types of the
 bundled table: two in five gain little from a fast GPU because they wait for their host, most of the
-others gain much, and one in ten of those needs the memory of an A100. A scheduler that knows which is
-which can use the slow GPUs well. Durations on an A100 are ``60 x 10^U(1.2, 2.7)`` s, gangs of 1, 2
-and 4 have the odds 8 : 1 : 1, and jobs arrive at 4 per hour (Poisson), which is more than the cluster
-serves at that time: a queue builds up and drains.
+others gain much, and one in ten of those needs the memory of an A100. A scheduler that knows which
+is which can use the slow GPUs well. Durations on an A100 are ``60 x 10^U(1.2, 2.7)`` s, gangs of 1,
+2 and 4 have the odds 8 : 1 : 1, and jobs arrive at 4 per hour (Poisson), which is more than the
+cluster serves at that time: a queue builds up and drains.
 """
 
 from __future__ import annotations
