@@ -269,7 +269,7 @@ def _class_pairs(classes: ClassProblem) -> tuple[IntArray, IntArray]:
     if not len(rows):
         return np.empty((0, 2), dtype=np.int64), np.empty(0, dtype=np.int64)
     by_profile = np.argsort(classes.profile, kind="stable")
-    number = np.bincount(classes.profile, minlength=len(table.profiles))
+    number = np.bincount(classes.profile, minlength=len(table.throughput))
     start = np.concatenate(([0], np.cumsum(number)))
     a, b = table.pair_profiles[rows].T
     repeats = number[a] * number[b]
@@ -292,7 +292,7 @@ def _useful_rows(classes: ClassProblem) -> IntArray:
     to 1 or less is no better than taking turns, so that dropping it loses nothing.
     """
     table = classes.problem.table
-    present = np.zeros(len(table.profiles), dtype=bool)
+    present = np.zeros(len(table.throughput), dtype=bool)
     present[classes.profile] = True
     demand = table.pair_demand
     keep = present[table.pair_profiles].all(axis=1) & (demand <= classes.capacity).all(axis=1)

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
 from policies.level import LevelProgram
-from policies.solving import CheckedSolution, solve_level
+from policies.solving import CheckedSolution, answer_of_kernel, check, solve_level, zero_level
+from policies.structured import solve_structured
 
 if TYPE_CHECKING:
     from policies.classes import ClassProblem
     from scheduler.domain.arrays import BoolArray, FloatArray
+
+#: How much of the level, relatively, a second stage may give up to rounding.
+HOLD = 1e-8
+#: Up to this many classes a second stage that the kernel gives up on is left to HiGHS; beyond it
+#: (never seen) the answer of the first stage stands.
+SMALL = 5000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -200,23 +207,45 @@ def second_stage(
     """
     classes = program.classes
     solution = first.solution
-    held = program.floor + program.slope * solution.level
     price = solution.row_price * program.slope
     if (price[program.leveled] > 1e-7 * price.max(initial=0.0)).all():
         return first
-    weight = gain * classes.count
-    pair_cost = None
+    held = program.floor + program.slope * solution.level
+    stage = replace(
+        program,
+        slope=np.zeros(classes.size),
+        floor=held - HOLD * np.abs(held),
+        price=0.0,
+        cost=(gain * classes.count)[:, None] * classes.throughput,
+    )
     if len(classes.pair_index):
         pair_cost = (gain[classes.pair_classes] * classes.pair_throughput).sum(axis=1)
-    stage = LevelProgram(
-        classes=classes,
-        gain=program.gain,
-        slope=np.zeros(classes.size),
-        floor=held - 1e-8 * np.abs(held),
-        cost=weight[:, None] * classes.throughput,
-        pair_cost=pair_cost,
+        return solve_level(replace(stage, pair_cost=pair_cost))
+    return (
+        answer_of_kernel(stage, near=solution.x)
+        or _both_at_once(replace(program, cost=stage.cost), first)
+        or (solve_level(stage) if classes.size <= SMALL else first)
     )
-    return solve_level(stage)
+
+
+def _both_at_once(stage: LevelProgram, first: CheckedSolution) -> CheckedSolution | None:
+    """Give the level a price that outweighs the sum; None unless the level comes out as before.
+
+    For a high enough price this is exact, and it spares the kernel a program that, with the level
+    held by floors, has no interior.
+    """
+    solution = first.solution
+    assert stage.cost is not None
+    total = float((stage.cost * solution.x).sum())
+    size = max(abs(solution.level), zero_level(stage))
+    for outweigh in (30.0, 3000.0):
+        raw = solve_structured(replace(stage, price=outweigh * total / size))
+        if raw is None:
+            return None
+        checked = check(replace(stage, price=outweigh * total / size), raw)
+        if checked.solution.level >= solution.level - HOLD * size:
+            return checked
+    return None
 
 
 def _weighted_sum(family: WeightedSum, classes: ClassProblem) -> FamilyAnswer:

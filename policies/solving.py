@@ -15,6 +15,8 @@ from scheduler.errors import SolveError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from scheduler.domain.arrays import FloatArray
+
 #: Largest relative gap between an answer and its dual bound.
 GAP = 1e-6
 #: Above this many class pairs, columns are generated instead of offered all at once.
@@ -56,6 +58,22 @@ def solve_level(program: LevelProgram) -> CheckedSolution:
         f"no solver answered a program of {program.classes.size} classes: {'; '.join(failures)}; "
         "check the problem for extreme weights or throughputs"
     )
+
+
+def answer_of_kernel(
+    program: LevelProgram, near: FloatArray | None = None
+) -> CheckedSolution | None:
+    """Solve a program without pairs by the kernel; None where its answer fails the checks.
+
+    Args:
+        program: without pairs.
+        near: (M, J) a feasible point to start nearer to, or None.
+    """
+    raw = solve_structured(program, near)
+    if raw is None:
+        return None
+    checked = check(program, raw)
+    return None if _complaint(program, checked) else checked
 
 
 def _attempts(program: LevelProgram) -> Iterator[tuple[str, LevelSolution | None]]:
@@ -100,17 +118,17 @@ def _attained(program: LevelProgram, solution: LevelSolution) -> float:
     return float(slack.min(initial=np.inf))
 
 
-def _zero_level(program: LevelProgram) -> float:
+def zero_level(program: LevelProgram) -> float:
     """Return how far below zero a level may lie: the scale of an answer near 0."""
     rising = program.leveled & (program.slope > 0)
-    if program.price == 0 or not rising.any():
+    if not rising.any():
         return 0.0
-    return program.price * float((np.abs(program.floor[rising]) / program.slope[rising]).min())
+    return float((np.abs(program.floor[rising]) / program.slope[rising]).min())
 
 
 def _complaint(program: LevelProgram, checked: CheckedSolution) -> str:
     """Return what is wrong with an answer, or nothing."""
-    size = max(abs(checked.value), abs(checked.bound), _zero_level(program))
+    size = max(abs(checked.value), abs(checked.bound), program.price * zero_level(program))
     if not np.isfinite(size):
         return f"value {checked.value!r}, bound {checked.bound!r}"
     solution = checked.solution

@@ -19,6 +19,7 @@ TOLERANCE = 1e-9
 #: Above this gap the answer is not worth checking.
 ACCEPTABLE = 1e-5
 LIMIT = 100
+MIX = 0.1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -44,8 +45,14 @@ class _Start:
     reached: FloatArray
 
 
-def _start(classes: ClassProblem, gain: FloatArray) -> _Start:
-    """Lay the program out and choose x: half of an even split, thinned where types are full."""
+def _start(classes: ClassProblem, gain: FloatArray, near: FloatArray | None = None) -> _Start:
+    """Lay the program out and choose x: half of an even split, thinned where types are full.
+
+    Args:
+        classes: rows and capacity.
+        gain: (M,) factor of the level rows.
+        near: (M, J) a feasible point to start nearer to, or None.
+    """
     m, j, k = classes.demand.shape
     e = np.ascontiguousarray(classes.usable.T, dtype=float)
     held = classes.demand * (classes.count[:, None, None] / np.maximum(classes.capacity, 1.0))
@@ -59,6 +66,8 @@ def _start(classes: ClassProblem, gain: FloatArray) -> _Start:
     load = np.einsum("jkm,jm->k", held, x)
     thin = 1.0 / np.maximum(1.0, 2.0 * load)
     x *= np.where(pattern, thin, 1.0).min(axis=1)[:, None]
+    if near is not None:
+        x = MIX * x + (1.0 - MIX) * near.T
     V = np.zeros((ip.BV + 2 * k, m))
     X = np.zeros((ip.SLABS, j, m))
     X[ip.AA] = classes.throughput.T * gain
@@ -81,27 +90,29 @@ def _prices(start: _Start, mu: float) -> FloatArray:
     """Choose time and worker prices near complementarity, and set U and W; returns (K,) p."""
     V, X = start.V, start.X
     p = np.full(len(start.q), 1.0 / len(start.q))
-    V[ip.U] = mu / V[ip.R]
-    profit = X[ip.AA] * V[ip.Y] + X[ip.CC] - V[ip.U]
+    profit = X[ip.AA] * V[ip.Y] + X[ip.CC]
     for row in range(len(start.first) - 1):
         for pattern in range(start.first[row], start.first[row + 1]):
             profit[row] -= start.D[pattern] * p[start.col[pattern]]
+    V[ip.U] = mu / V[ip.R] + np.maximum(profit.max(axis=0), 0.0)
+    profit -= V[ip.U]
     X[ip.WW] = np.where(X[ip.EE] > 0, np.maximum(-profit, mu / X[ip.XX]), 1.0)
     X[ip.RD] = (profit + X[ip.WW]) * X[ip.EE]
     return p
 
 
-def solve_structured(program: LevelProgram) -> LevelSolution | None:
+def solve_structured(program: LevelProgram, near: FloatArray | None = None) -> LevelSolution | None:
     """Solve a level program without pairs by the interior-point kernel.
 
     Returns:
         Primal and dual answer, or None where the kernel did not converge.
     """
     classes = program.classes
-    start = _start(classes, program.gain)
+    start = _start(classes, program.gain, near)
     V, X = start.V, start.X
     on = program.leveled & (start.reached > 0)
-    scale = np.where(on, 1.0 / np.where(on, start.reached, 1.0), 0.0)
+    size = np.where(program.slope > 0, 0.0, np.maximum(program.floor, 0.0))
+    scale = np.where(on, 1.0 / np.where(on, np.maximum(start.reached, size), 1.0), 0.0)
     floor = np.where(on, program.floor, 0.0) * scale
     slope = program.slope * scale
     X[ip.AA] *= scale
@@ -116,7 +127,7 @@ def solve_structured(program: LevelProgram) -> LevelSolution | None:
         slope = slope * unit
         z = 0.5
         worth = 1.0
-    s = np.where(on, np.maximum(1.0 - floor - slope * z, 0.1), 1.0)
+    s = np.where(on, np.maximum(start.reached * scale - floor - slope * z, 0.1), 1.0)
     V[ip.S] = s
     V[ip.GS] = slope
     V[ip.GV] = floor + slope * z
@@ -128,9 +139,9 @@ def solve_structured(program: LevelProgram) -> LevelSolution | None:
         X[ip.CC] = program.cost.T * X[ip.EE]
         at_start = float((np.abs(X[ip.CC]) * X[ip.XX]).sum())
         size = 1.0 / at_start if at_start > 0 else 1.0
-        X[ip.CC] *= size
     if program.price > 0:
         size = 1.0 / (program.price * unit)
+    X[ip.CC] *= size
     p = _prices(start, mu)
     z, gap, _ = ip.interior(
         *(V, X, start.D, start.first, start.col, p, start.q),
