@@ -183,9 +183,10 @@ def _leftover(
 ) -> IntArray:
     """Offer what is left to waiting jobs: by the policy's rank, then by lag, then by arrival."""
     rows = np.flatnonzero(waiting)
-    lag = jobs.credit_s[rows].sum(axis=1)
-    order = rows[np.lexsort((rows, -lag, jobs["rank"][rows]))]
     profile = jobs.ints("profile")
+    fastest = table.throughput[profile[rows]].max(axis=1)
+    left_s = (jobs["total_steps"][rows] - jobs["steps_done"][rows]) / np.maximum(fastest, 1e-300)
+    order = rows[np.lexsort((rows, left_s, jobs["rank"][rows]))]
     restart_s = np.minimum(jobs.floats("restart_s"), 0.9 * length_s)
     leftover: IntArray = choose_leftover(
         order,
