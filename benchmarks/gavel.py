@@ -123,8 +123,10 @@ def as_dict(row: Row) -> dict[str, object]:
 
 def markdown(rows: list[Row]) -> str:
     lines = [
-        "| trace | Gavel's policy | ours | Gavel JCT h | our JCT h | Gavel end h | our end h "
-        "| ratio | worst rho | Gavel CPU s | our CPU s |",
+        (
+            "| trace | Gavel's policy | ours | Gavel JCT h | our JCT h | Gavel end h | our end h "
+            "| ratio | worst rho | Gavel CPU s | our CPU s |"
+        ),
         "|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     for row in rows:
@@ -160,7 +162,9 @@ def main() -> int:
                 file=sys.stderr,
                 flush=True,
             )
-    print(json.dumps([as_dict(row) for row in rows], indent=2) if arguments.json else markdown(rows))
+    print(
+        json.dumps([as_dict(row) for row in rows], indent=2) if arguments.json else markdown(rows)
+    )
     if arguments.markdown:
         arguments.markdown.write_text(markdown(rows), encoding="utf-8")
     return 0 if all(row.ratio <= 1 for row in rows) else 1
