@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from policies.base import Policy
-from policies.greedy import offers_of
+from policies.greedy import offers_of, same_workers
 from policies.parameters import parameter
 from scheduler.domain.allocation import Allocation
 
@@ -40,9 +40,8 @@ class Gandiva(Policy):
     def allocate(self, problem: Problem) -> Allocation:
         """Answer the problem; see the class."""
         pairs = self._pairs(problem)
-        alone = np.setdiff1d(np.arange(problem.jobs), pairs.ravel())
-        modes = _Modes.of(problem, alone, pairs)
-        fractions = _take_turns(problem, modes)
+        modes = _Modes.of(problem, pairs)
+        fractions = _take_turns(problem, modes, pairs)
         rank = np.empty(problem.jobs)
         by_service = np.lexsort((problem.job_number, problem.attained_worker_s / problem.weight))
         rank[by_service] = np.arange(problem.jobs)
@@ -135,6 +134,7 @@ class _Modes:
         second: (E,) position of the second member, -1 for a job alone.
         configuration: (E,) single configuration, -1 for a pair.
         row: (E,) row of the table's pairs, -1 for a job alone.
+        part: (E,) part of the unit's time on these workers.
         demand: (E, K) workers held.
     """
 
@@ -143,49 +143,59 @@ class _Modes:
     second: IntArray
     configuration: IntArray
     row: IntArray
+    part: FloatArray
     demand: FloatArray
 
     @classmethod
-    def of(cls, problem: Problem, alone: IntArray, pairs: IntArray) -> _Modes:
+    def of(cls, problem: Problem, pairs: IntArray) -> _Modes:
+        """Lay out the units: where a pair does not pay, its members take turns."""
         table = problem.table
-        fits = (table.demand <= problem.capacity).all(axis=2) & (table.throughput > 0)
-        position, configuration = np.nonzero(fits[problem.profile[alone]])
-        judge = _Judge(problem)
-        rows = [
-            (q, row)
-            for q, (a, b) in enumerate(pairs)
-            for row in judge.rows[int(problem.profile[a]), int(problem.profile[b])]
-            if judge.fits[row]
-        ]
-        q, row = np.array(rows, dtype=np.int64).reshape(-1, 2).T
-        single, paired = np.full(len(position), -1), np.full(len(q), -1)
+        q, row = _rows_in_force(problem, pairs)
+        alone = (table.demand <= problem.capacity).all(axis=2) & (table.throughput > 0)
+        runs = alone[problem.profile]
+        runs[pairs[q], same_workers(table)[row]] = False
+        job, configuration = np.nonzero(runs)
+        unit = np.arange(problem.jobs)
+        unit[pairs[:, 1]] = pairs[:, 0]
+        part = np.ones(problem.jobs)
+        part[pairs] = 0.5
+        none, paired = np.full(len(job), -1), np.full(len(q), -1)
+        single_demand = table.demand[problem.profile[job], configuration]
         return cls(
-            unit=np.concatenate((position, len(alone) + q)),
-            first=np.concatenate((alone[position], pairs[q, 0])),
-            second=np.concatenate((single, pairs[q, 1])),
+            unit=np.unique(np.concatenate((unit[job], pairs[q, 0])), return_inverse=True)[1],
+            first=np.concatenate((job, pairs[q, 0])),
+            second=np.concatenate((none, pairs[q, 1])),
             configuration=np.concatenate((configuration, paired)),
-            row=np.concatenate((single, row)),
-            demand=np.concatenate(
-                (
-                    table.demand[problem.profile[alone[position]], configuration],
-                    table.pair_demand[row],
-                )
-            ).astype(float),
+            row=np.concatenate((none, row)),
+            part=np.concatenate((part[job], np.ones(len(q)))),
+            demand=np.concatenate((single_demand, table.pair_demand[row])).astype(float),
         )
 
 
-def _take_turns(problem: Problem, modes: _Modes) -> FloatArray:
+def _rows_in_force(problem: Problem, pairs: IntArray) -> tuple[IntArray, IntArray]:
+    """Return (R,) positions in ``pairs`` and (R,) rows of the table that pay and fit."""
+    judge = _Judge(problem)
+    rows = [
+        (q, row)
+        for q, (a, b) in enumerate(pairs)
+        for row in judge.rows[int(problem.profile[a]), int(problem.profile[b])]
+        if judge.fits[row]
+    ]
+    q, row = np.array(rows, dtype=np.int64).reshape(-1, 2).T
+    return q, row
+
+
+def _take_turns(problem: Problem, modes: _Modes, pairs: IntArray) -> FloatArray:
     """Return (E,) fractions: time in proportion to weight, spread by the workers of the types."""
     units = int(modes.unit.max(initial=-1)) + 1
-    pair = modes.second >= 0
-    weight = problem.weight[modes.first]
-    weight = np.where(pair, (weight + problem.weight[modes.second]) / 2, weight)
+    weight = problem.weight.copy()
+    weight[pairs] = weight[pairs].mean(axis=1, keepdims=True)
     unit_weight, gang = np.zeros(units), np.zeros(units)
-    unit_weight[modes.unit] = weight
+    unit_weight[modes.unit] = weight[modes.first]
     gang[modes.unit] = problem.scale_factor[modes.first]
     time = _weighted_time(unit_weight, gang, float(problem.capacity.sum()))
     held: BoolArray = modes.demand > 0
-    spread = (held * problem.capacity).max(axis=1, initial=0.0)
+    spread = (held * problem.capacity).max(axis=1, initial=0.0) * modes.part
     whole = np.bincount(modes.unit, spread, minlength=units)
     fractions = time[modes.unit] * spread / whole[modes.unit]
     used = fractions @ modes.demand

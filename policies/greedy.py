@@ -110,17 +110,25 @@ class Offers:
 
 
 @lru_cache(maxsize=4)  # a pure function of a frozen table, which is compared by identity
+def same_workers(table: ConfigurationTable) -> IntArray:
+    """Return (P, 2) the configuration in which a pair's member holds the same workers alone."""
+    result: IntArray = _rates_alone(table).argmax(axis=2)
+    return result
+
+
+def _rates_alone(table: ConfigurationTable) -> FloatArray:
+    """Return (P, 2, J) steps/s of a pair's members alone on the same workers, 0 on others."""
+    same = (table.demand[table.pair_profiles] == table.pair_demand[:, None, None, :]).all(axis=3)
+    result: FloatArray = np.where(same, table.throughput[table.pair_profiles], 0.0)
+    return result
+
+
+@lru_cache(maxsize=4)  # likewise
 def offers_of(table: ConfigurationTable) -> Offers:
     """Return the offers of a table's pairs."""
     profiles, shared = table.pair_profiles, table.pair_throughput
-    alone = np.zeros(profiles.shape)
-    configuration = np.zeros(profiles.shape, dtype=np.int64)
-    for side in (0, 1):
-        u = profiles[:, side]
-        same = (table.demand[u] == table.pair_demand[:, None, :]).all(axis=2)
-        rates = np.where(same, table.throughput[u], 0.0)
-        configuration[:, side] = rates.argmax(axis=1)
-        alone[:, side] = rates.max(axis=1, initial=0.0)
+    alone = _rates_alone(table).max(axis=2, initial=0.0)
+    configuration = same_workers(table)
     pays = (alone > 0).all(axis=1)
     gain = (shared / np.where(alone > 0, alone, 1.0)).sum(axis=1)
     rows = np.flatnonzero(pays & (gain > 1.0 + 1e-9))

@@ -1,0 +1,73 @@
+"""Fairness between entities, and a rule inside each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping  # noqa: TC003  the parameter's type is read at run time
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+
+from policies.base import Policy
+from policies.classes import ClassProblem
+from policies.levels import hierarchical_fill
+from policies.parameters import parameter
+from policies.shares import equal_share_throughput
+
+if TYPE_CHECKING:
+    from scheduler.domain.allocation import Allocation
+    from scheduler.domain.problem import Problem
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hierarchical(Policy):
+    """Share the cluster among teams by weight, and each team's part among its jobs.
+
+    Program: water filling of s_m thr(m, X) / thr(m, equal share). At each level an entity's weight
+    is divided among its jobs that can still rise: by their weights where the entity is
+    ``fairness``, and all to the first arrived where it is ``fifo``. What an entity cannot use goes
+    to the others.
+
+    Entities are the jobs' ``entity``; weights and rules come with the problem (the daemon's or the
+    trace's) unless a parameter gives others.
+
+    Source: Gavel (Narayanan et al., OSDI 2020, section 4.3).
+    """
+
+    name: ClassVar[str] = "hierarchical"
+
+    entity_weights: Mapping[str, float] = parameter(
+        MappingProxyType({}), gt=0.0, help="Weights by entity, as in team-a:2,team-b:1."
+    )
+    entity_policies: Mapping[str, str] = parameter(
+        MappingProxyType({}),
+        choices=("fairness", "fifo"),
+        help="Rules by entity, as in team-a:fifo.",
+    )
+
+    def allocate(self, problem: Problem) -> Allocation:
+        """Answer the problem; see the class."""
+        rules = [self.entity_policies.get(e.name, e.policy) for e in problem.entities]
+        weights = [self.entity_weights.get(e.name, e.weight) for e in problem.entities]
+        # Jobs that wait for each other are no twins; all others of an entity may be.
+        in_turn = np.array([rule == "fifo" for rule in rules])[problem.entity]
+        turn = np.where(in_turn, problem.job_number, -1).astype(float)
+        classes = ClassProblem.build(problem, (problem.entity.astype(float), turn))
+        yardstick = equal_share_throughput(problem)
+        answer = hierarchical_fill(
+            classes,
+            classes.of_jobs(problem.scale_factor / yardstick),
+            entity=problem.entity[classes.representative],
+            entity_weight=np.array(weights, dtype=float),
+            entity_policy=rules,
+            order=classes.of_jobs(problem.job_number.astype(float)),
+            weight=classes.of_jobs(problem.weight),
+        )
+        return classes.expand(
+            answer.x,
+            answer.pair_x,
+            objective=answer.value,
+            solver=answer.solver,
+            warnings=answer.warnings,
+        )
