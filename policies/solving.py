@@ -119,16 +119,25 @@ def _attained(program: LevelProgram, solution: LevelSolution) -> float:
 
 
 def zero_level(program: LevelProgram) -> float:
-    """Return how far below zero a level may lie: the scale of an answer near 0."""
+    """Return the scale of a level that comes out near 0: what a relative error is relative to.
+
+    It is how far below 0 the level may lie, and a thousandth of what one job could reach alone.
+    """
+    classes = program.classes
     rising = program.leveled & (program.slope > 0)
     if not rising.any():
         return 0.0
-    return float((np.abs(program.floor[rising]) / program.slope[rising]).min())
+    slope = program.slope[rising]
+    alone = (program.gain * classes.throughput.max(axis=1, initial=0.0))[rising]
+    lowest = float((np.abs(program.floor[rising]) / slope).min())
+    return lowest + 1e-3 * float((alone / slope).min())
 
 
 def _complaint(program: LevelProgram, checked: CheckedSolution) -> str:
     """Return what is wrong with an answer, or nothing."""
     size = max(abs(checked.value), abs(checked.bound), program.price * zero_level(program))
+    if program.cost is not None:
+        size = max(size, 1e-3 * float(np.abs(program.cost).max(initial=0.0)))
     if not np.isfinite(size):
         return f"value {checked.value!r}, bound {checked.bound!r}"
     solution = checked.solution

@@ -1,0 +1,185 @@
+"""Lexicographic max-min fairness (water filling), flat and by entity, one linear program per level.
+
+All jobs that are not yet frozen rise together until some of them cannot rise further. A positive
+price of a job's row proves that it cannot rise without another falling, so that no integer program
+is needed to find the bottlenecks (Gavel, OSDI'20, section 4.3, uses one per level).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from policies.families import FamilyAnswer, counted, nothing
+from policies.level import LevelProgram
+from policies.solving import CheckedSolution, answer_of_kernel, solve_level, zero_level
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from policies.classes import ClassProblem
+    from scheduler.domain.arrays import BoolArray, FloatArray, IntArray
+
+#: A class is frozen when its row's price is above this part of the largest price. Too high a value
+#: only costs another level program; too low a value would freeze what could still rise.
+BOTTLENECK = 1e-5
+#: How much of its level, relatively, a frozen class may give up to rounding.
+HOLD = 1e-7
+
+
+def water_fill(
+    classes: ClassProblem, coefficient: FloatArray, weight: FloatArray | None = None
+) -> FamilyAnswer:
+    """Maximise the smallest coefficient_m thr_m / weight_m, then the next smallest, and so on.
+
+    Args:
+        classes: rows, capacity and pairs.
+        coefficient: (M,) > 0.
+        weight: (M,) > 0; ones if None.
+
+    Returns:
+        An answer whose value and bound are those of the first level (max-min).
+
+    Raises:
+        SolveError: no solver's answer to some level passed its checks.
+    """
+    rise = np.ones(classes.size) if weight is None else weight
+
+    def slopes(active: BoolArray) -> FloatArray:
+        return np.where(active, rise, 0.0)
+
+    return _fill(classes, coefficient, slopes)
+
+
+def hierarchical_fill(
+    classes: ClassProblem,
+    coefficient: FloatArray,
+    *,
+    entity: IntArray,
+    entity_weight: FloatArray,
+    entity_policy: Sequence[str],
+    order: FloatArray,
+    weight: FloatArray | None = None,
+) -> FamilyAnswer:
+    """Fill by entity: entities share by weight, and pass their share on to their jobs.
+
+    At every level an entity's weight is divided among its jobs that can still rise: in proportion
+    to their weights where its policy is "fairness", and all to the first in order where it is
+    "fifo". A job's coefficient_m thr_m rises at the rate of its share (Gavel, OSDI'20, section
+    4.3).
+
+    Args:
+        classes: rows, capacity and pairs. Jobs of different entities must be in different classes,
+            and so must jobs of one FIFO entity (by a key that tells their order).
+        coefficient: (M,) > 0.
+        entity: (M,) index of each class's entity.
+        entity_weight: (E,) > 0.
+        entity_policy: (E,) "fairness" or "fifo".
+        order: (M,) in which a FIFO entity serves its classes, lowest first.
+        weight: (M,) > 0, of a job inside its entity; ones if None.
+
+    Returns:
+        An answer whose value is the level that the first bottleneck reached.
+
+    Raises:
+        SolveError: no solver's answer to some level passed its checks.
+    """
+    share = np.ones(classes.size) if weight is None else weight
+    entities = len(entity_weight)
+    fifo = np.array([policy == "fifo" for policy in entity_policy], dtype=bool)[entity]
+
+    def slopes(active: BoolArray) -> FloatArray:
+        part = np.where(active & ~fifo, share, 0.0)
+        waiting = np.flatnonzero(active & fifo)
+        waiting = waiting[np.lexsort((order[waiting], entity[waiting]))]
+        _, first = np.unique(entity[waiting], return_index=True)
+        part[waiting[first]] = 1.0
+        total = np.bincount(entity, part * classes.count, minlength=entities)
+        return part * (entity_weight / np.where(total > 0, total, 1.0))[entity]
+
+    return _fill(classes, coefficient, slopes)
+
+
+def _fill(
+    classes: ClassProblem,
+    coefficient: FloatArray,
+    slopes: Callable[[BoolArray], FloatArray],
+) -> FamilyAnswer:
+    """Raise, freeze, repeat.
+
+    Args:
+        classes: rows, capacity and pairs.
+        coefficient: (M,) > 0 where a class counts.
+        slopes: the rates (M,) at which the active (M,) classes rise; 0 for those that wait.
+    """
+    counts, warnings = counted(classes, coefficient)
+    if not counts.any():
+        return nothing(classes, warnings)
+    gain = np.where(counts, coefficient, 0.0)
+    level = np.zeros(classes.size)
+    active = counts.copy()
+    first: CheckedSolution | None = None
+    checked: CheckedSolution | None = None
+    while active.any():
+        slope = slopes(active)
+        held = np.where(slope > 0, level, level * (1.0 - HOLD))
+        program = LevelProgram(
+            classes=classes,
+            gain=gain,
+            slope=slope,
+            floor=np.where((slope > 0) | (level > 0), held, -np.inf),
+            price=1.0,
+        )
+        checked = _solve(program, checked)
+        first = first or checked
+        level = np.where(slope > 0, level + slope * max(checked.value, 0.0), level)
+        price = checked.solution.row_price * slope
+        active &= ~((price > BOTTLENECK * price.max()) & (slope > 0))
+        if checked.value <= BOTTLENECK * zero_level(program) and active.any():
+            final = _rest(program, level, active)
+            if final is not None:
+                checked = final
+                break
+    assert first is not None
+    assert checked is not None
+    return FamilyAnswer(
+        x=checked.solution.x,
+        pair_x=checked.solution.pair_x,
+        value=first.value,
+        bound=first.bound,
+        solver=checked.solution.solver,
+        warnings=warnings,
+    )
+
+
+def _rest(program: LevelProgram, level: FloatArray, active: BoolArray) -> CheckedSolution | None:
+    """Ask whether any active class can rise at all, once a level came out flat; None if one can.
+
+    Behind a full cluster every waiting job of a FIFO entity would cost a level of its own.
+    """
+    classes = program.classes
+    floor = np.where(level > 0, level * (1.0 - HOLD), -np.inf)
+    weight = np.where(active, program.gain * classes.count, 0.0)
+    stage = replace(
+        program,
+        slope=np.zeros(classes.size),
+        floor=floor,
+        price=0.0,
+        cost=weight[:, None] * classes.throughput,
+    )
+    if len(classes.pair_index):
+        pair_cost = (weight / classes.count)[classes.pair_classes] * classes.pair_throughput
+        stage = replace(stage, pair_cost=pair_cost.sum(axis=1))
+    checked = solve_level(stage)
+    best = program.gain * classes.throughput.max(axis=1, initial=0.0)
+    flat = float(weight @ np.where(active, level / np.where(active, program.gain, 1.0), 0.0))
+    return checked if checked.value - flat <= 1e-4 * float(best[active].min()) else None
+
+
+def _solve(program: LevelProgram, before: CheckedSolution | None) -> CheckedSolution:
+    """Solve one level, starting near the level before, which is feasible."""
+    if before is None or len(program.classes.pair_index):
+        return solve_level(program)
+    return answer_of_kernel(program, near=before.solution.x) or solve_level(program)
