@@ -25,7 +25,7 @@ SpaceSharing: TypeAlias = Annotated[
 Processes: TypeAlias = Annotated[
     int | None,
     typer.Option(
-        "--jobs",
+        "--processes",
         "-j",
         metavar="N",
         min=1,

@@ -20,7 +20,7 @@ TraceFormat: TypeAlias = Annotated[
 ]
 Window: TypeAlias = Annotated[
     str | None,
-    typer.Option("--window", help="A:B: measure these positions in order of arrival only."),
+    typer.Option("--window", help="Measure only positions A:B in order of arrival."),
 ]
 RoundLength: TypeAlias = Annotated[
     float, typer.Option("--round-length", help="Seconds of a round.")

@@ -40,8 +40,8 @@ def sweep(
     kind: Annotated[
         str, typer.Option("--kind", help="Workload to generate: gavel or philly.")
     ] = "gavel",
-    trace_jobs: Annotated[
-        int, typer.Option("--trace-jobs", metavar="N", min=1, help="Jobs of each generated trace.")
+    jobs: Annotated[
+        int, typer.Option("--jobs", metavar="N", min=1, help="Jobs of each generated trace.")
     ] = 1000,
     multi: Annotated[bool, typer.Option("--multi", help="Generate gangs too.")] = False,
     agnostic: multi_options.Agnostic = False,
@@ -67,15 +67,15 @@ def sweep(
     items = parse_policies(policies)
     rate_list, seed_list = parse_rates(rates), parse_seeds(seeds)
     measured = parse_window(window) if window else None
-    if measured and measured[1] > trace_jobs:
-        raise ParameterError(f"window ends at {measured[1]}, but --trace-jobs is {trace_jobs}")
+    if measured and measured[1] > jobs:
+        raise ParameterError(f"window ends at {measured[1]}, but --jobs is {jobs}")
     table = resolve(throughputs, usual="throughputs")
     cells = [
         Cell(
             rate_per_hour=rate,
             seed=seed,
             request=SimulationRequest(
-                trace=str(out / "traces" / _trace_name(kind, rate, seed, trace_jobs, multi=multi)),
+                trace=str(out / "traces" / _trace_name(kind, rate, seed, jobs, multi=multi)),
                 throughputs=table,
                 cluster=resolve(cluster, usual="cluster"),
                 policy=item.name,
@@ -97,10 +97,10 @@ def sweep(
     ]
     check_policies([cell.request for cell in cells[:: len(rate_list) * len(seed_list)]])
     claim_directory(out, kind="sweep")
-    _generate(cells, kind=kind, jobs=trace_jobs, multi=multi, table=table, reference=reference)
+    _generate(cells, kind=kind, jobs=jobs, multi=multi, table=table, reference=reference)
     store = CellStore(out / "cells", version=version("leasehold"))
     finished, failed = _run(cells, store, processes)
-    _write(finished, out, subtitle=f"{kind}, {trace_jobs} jobs per trace, cluster {cluster}")
+    _write(finished, out, subtitle=f"{kind}, {jobs} jobs per trace, cluster {cluster}")
     _print(finished, failed, out, json_output=json_output)
     if failed:
         raise typer.Exit(EXIT_FAILED)
@@ -264,8 +264,7 @@ def _print_table(results: Iterable[CellResult]) -> None:
 
     by_policy = curves(results, "average_jct_s")
     rates = sorted({point.rate_per_hour for points in by_policy.values() for point in points})
-    title = "average JCT in hours: mean (lowest to highest seed)"
-    table = Table(box=None, pad_edge=False, title=title, title_justify="left")
+    table = Table(box=None, pad_edge=False)
     table.add_column("policy", no_wrap=True)
     for rate in rates:
         table.add_column(f"{rate:g}/h", justify="right")
@@ -274,6 +273,7 @@ def _print_table(results: Iterable[CellResult]) -> None:
         table.add_row(Text(policy), *(at.get(rate, "-") for rate in rates))
     console = Console()
     console = console if console.is_terminal else Console(width=240)
+    console.print("average JCT in hours: mean (lowest to highest seed)", style="bold")
     console.print(table)
 
 

@@ -122,5 +122,5 @@ def test_a_foreign_folder_is_refused_before_anything_runs(folder):
 
 def test_help_names_every_option(folder):
     ran = _leasehold("compare", "--help", cwd=folder)
-    for option in ("--throughputs", "--policies", "--window", "--out", "--json", "--jobs"):
+    for option in ("--throughputs", "--policies", "--window", "--out", "--json", "--processes"):
         assert option in ran.stdout

@@ -36,7 +36,7 @@ def sweep(tmp_path):
     def run(*more):
         arguments = (
             "sweep", "--throughputs", "throughputs.csv", "--cluster", "v100:2,t4:2",
-            "--policies", "fifo", "--rates", "2,4", "--seeds", "0:2", "--trace-jobs", "8",
+            "--policies", "fifo", "--rates", "2,4", "--seeds", "0:2", "--jobs", "8",
             "--round-length", "3600", "--out", "out", *more,
         )  # fmt: skip
         return subprocess.run(

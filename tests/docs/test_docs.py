@@ -1,0 +1,80 @@
+"""The documentation against the tree: links lead somewhere, and no option goes unmentioned."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from scheduler.cli.lazy import load
+from scheduler.cli.main import COMMANDS
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = sorted([*(ROOT / "docs").rglob("*.md"), ROOT / "README.md"])
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+
+
+def _anchors(page: Path) -> set[str]:
+    headings = re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", h.lower()).replace(" ", "-") for h in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.relative_to(ROOT).as_posix())
+def test_every_link_leads_somewhere(page):
+    text = re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
+    for target in LINK.findall(text):
+        if target.startswith(("http://", "https://")):
+            continue
+        name, _, anchor = target.partition("#")
+        file = (page.parent / name).resolve() if name else page
+        assert file.exists(), f"{page.name} links to {target}"
+        if anchor:
+            assert anchor in _anchors(file), f"{page.name} links to {target}"
+
+
+def test_every_page_can_be_reached_from_the_index():
+    seen, todo = set(), [ROOT / "docs" / "index.md"]
+    while todo:
+        page = todo.pop()
+        if page in seen or page.suffix != ".md" or not page.exists():
+            continue
+        seen.add(page)
+        links = LINK.findall(page.read_text())
+        todo += [(page.parent / t.partition("#")[0]).resolve() for t in links if "://" not in t]
+    # The template of design records is reached from their index too.
+    assert set((ROOT / "docs").rglob("*.md")) <= seen
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_option_is_in_the_reference(name):
+    reference = (ROOT / "docs" / "reference" / "cli.md").read_text()
+    for option in _options(load(name, COMMANDS[name])):
+        assert f"{option}" in reference, f"{name} {option}"
+
+
+def _options(command) -> set[str]:
+    children = getattr(command, "commands", {})
+    if children:
+        return {option for child in children.values() for option in _options(child)}
+    return {
+        option
+        for parameter in command.params
+        for option in parameter.opts
+        if option.startswith("--") and option != "--help"
+    }
+
+
+def test_options_are_found_in_groups_too():
+    assert "--jobs" in _options(load("traces", COMMANDS["traces"]))
+
+
+def test_every_dependency_says_why_it_is_here():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    groups = project["dependency-groups"]
+    wanted = project["project"]["dependencies"] + groups["test"] + groups["check"]
+    page = (ROOT / "docs" / "reference" / "dependencies.md").read_text()
+    for requirement in wanted:
+        package = re.match(r"[\w.-]+", requirement)[0]
+        assert re.search(rf"\b{re.escape(package)}\b", page), package
