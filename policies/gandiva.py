@@ -10,38 +10,45 @@ import numpy as np
 
 from policies.base import Policy
 from policies.greedy import offers_of, same_workers
+from policies.kernels.trades import trade
 from policies.parameters import parameter
 from scheduler.domain.allocation import Allocation
 
 if TYPE_CHECKING:
-    from scheduler.domain.arrays import BoolArray, FloatArray, IntArray
+    from scheduler.domain.arrays import FloatArray, IntArray
     from scheduler.domain.configuration import ConfigurationTable
     from scheduler.domain.problem import Problem
 
 
 @dataclass(frozen=True, kw_only=True)
 class Gandiva(Policy):
-    """Give every job its turn on all worker types; pack pairs when workers are short.
+    """Give every job its turn on all worker types; pack and migrate by trial.
 
-    Program: none. Jobs, or pairs of them, take turns: each gets time in proportion to its weight,
-    spread over the worker types that run it in proportion to their workers. When the gangs exceed
-    the workers and the table has pairs, each call tries random pairs among the jobs that run
-    alone; a pair is kept while it pays (normalised throughputs sum to more than 1) and both jobs
-    are there. Which pairs were found is the instance's memory; a new instance starts without.
+    Program: none. Jobs, or pairs of them, take turns: each gets worker-seconds in proportion to
+    its weight, first spread over the worker types that run it in proportion to their workers. When
+    the gangs exceed the workers and the table has pairs, each call tries random pairs among the
+    jobs that run alone; a pair is kept while it pays (normalised throughputs sum to more than 1)
+    and both jobs are there. Then two random units at a time try to migrate: they swap time on two
+    types if the sum of their normalised throughputs rises. Which pairs were found is the
+    instance's memory; a new instance starts without.
 
-    Source: Gandiva (Xiao et al., OSDI 2018, sections 3.2 and 3.4), as modelled by Gavel (2020).
+    Source: Gandiva (Xiao et al., OSDI 2018, sections 3.2 to 3.4: time slices, packing, migration);
+    turns and packing as modelled by Gavel (2020), which leaves migration out.
     """
 
     name: ClassVar[str] = "gandiva"
 
     seed: int = parameter(0, ge=0, help="Seed of the random trials.")
+    migrations: int = parameter(
+        40, ge=0, help="Migrations tried per unit and worker type; 0 for none."
+    )
     _partner: dict[int, int] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def allocate(self, problem: Problem) -> Allocation:
         """Answer the problem; see the class."""
         pairs = self._pairs(problem)
         modes = _Modes.of(problem, pairs)
-        fractions = _take_turns(problem, modes, pairs)
+        fractions = self._take_turns(problem, modes, pairs)
         rank = np.empty(problem.jobs)
         by_service = np.lexsort((problem.job_number, problem.attained_worker_s / problem.weight))
         rank[by_service] = np.arange(problem.jobs)
@@ -80,6 +87,42 @@ class Gandiva(Policy):
         swap = np.flatnonzero(profiles[:, 0] > profiles[:, 1])
         pairs[swap] = pairs[swap][:, ::-1]
         return pairs
+
+    def _take_turns(self, problem: Problem, modes: _Modes, pairs: IntArray) -> FloatArray:
+        """Return (E,) fractions: equal worker-seconds by weight, then improved by trades."""
+        units = int(modes.unit.max(initial=-1)) + 1
+        weight = problem.weight.copy()
+        weight[pairs] = weight[pairs].mean(axis=1, keepdims=True)
+        unit_weight, gang = np.zeros(units), np.ones(units)
+        unit_weight[modes.unit] = weight[modes.first]
+        gang[modes.unit] = problem.scale_factor[modes.first]
+        time = _weighted_time(unit_weight / gang, gang, float(problem.capacity.sum()))
+        kind = modes.demand.argmax(axis=1)
+        runs = np.zeros((units, len(problem.capacity)))
+        runs[modes.unit, kind] = 1.0
+        spread = runs * problem.capacity
+        split = time[:, None] * spread / np.maximum(spread.sum(axis=1, keepdims=True), 1e-300)
+        used = gang @ split
+        split *= np.minimum(1.0, problem.capacity / np.maximum(used, 1e-300))
+        if self.migrations and units:
+            split = self._migrate(problem, split, gang, _worth(problem, modes, units, kind))
+        result: FloatArray = split[modes.unit, kind] * modes.part
+        return result
+
+    def _migrate(
+        self, problem: Problem, split: FloatArray, gang: FloatArray, worth: FloatArray
+    ) -> FloatArray:
+        """Try random migrations; the workers that are free take part as a unit without worth."""
+        units, kinds = split.shape
+        free = np.maximum(problem.capacity - gang @ split, 0.0)
+        split = np.vstack((split, free))
+        rng = np.random.default_rng((self.seed, int(problem.job_number[-1]), problem.jobs))
+        tries = self.migrations * units * kinds
+        who = rng.integers(0, units + 1, (tries, 2))
+        where = rng.integers(0, kinds, (tries, 2))
+        idle = np.full((1, kinds), np.finfo(float).tiny)
+        trade(split, np.append(gang, 1.0), np.vstack((worth, idle)), np.hstack((who, where)))
+        return split[:-1]
 
     def _trials(self, problem: Problem, pays: _Judge, taken: set[int]) -> dict[int, int]:
         """Try one random pairing of the jobs that run alone; return the partners that pay."""
@@ -185,23 +228,20 @@ def _rows_in_force(problem: Problem, pairs: IntArray) -> tuple[IntArray, IntArra
     return q, row
 
 
-def _take_turns(problem: Problem, modes: _Modes, pairs: IntArray) -> FloatArray:
-    """Return (E,) fractions: time in proportion to weight, spread by the workers of the types."""
-    units = int(modes.unit.max(initial=-1)) + 1
-    weight = problem.weight.copy()
-    weight[pairs] = weight[pairs].mean(axis=1, keepdims=True)
-    unit_weight, gang = np.zeros(units), np.zeros(units)
-    unit_weight[modes.unit] = weight[modes.first]
-    gang[modes.unit] = problem.scale_factor[modes.first]
-    time = _weighted_time(unit_weight, gang, float(problem.capacity.sum()))
-    held: BoolArray = modes.demand > 0
-    spread = (held * problem.capacity).max(axis=1, initial=0.0) * modes.part
-    whole = np.bincount(modes.unit, spread, minlength=units)
-    fractions = time[modes.unit] * spread / whole[modes.unit]
-    used = fractions @ modes.demand
-    room = np.minimum(1.0, problem.capacity / np.maximum(used, 1e-300))
-    result: FloatArray = fractions * np.where(held, room, 1.0).min(axis=1, initial=1.0)
-    return result
+def _worth(problem: Problem, modes: _Modes, units: int, kind: IntArray) -> FloatArray:
+    """Return (U, K) the normalised throughput of each unit on each type, 0 where it cannot run."""
+    table = problem.table
+    best = table.throughput.max(axis=1)[problem.profile]
+    single = modes.row < 0
+    value = np.empty(len(modes.unit))
+    first = modes.first[single]
+    rate = table.throughput[problem.profile[first], modes.configuration[single]]
+    value[single] = rate / best[first]
+    members = np.stack((modes.first[~single], modes.second[~single]), axis=1)
+    value[~single] = (table.pair_throughput[modes.row[~single]] / best[members]).sum(axis=1)
+    worth = np.zeros((units, len(problem.capacity)))
+    np.add.at(worth, (modes.unit, kind), value * modes.part)
+    return worth
 
 
 def _weighted_time(weight: FloatArray, gang: FloatArray, workers: float) -> FloatArray:

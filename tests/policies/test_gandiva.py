@@ -102,3 +102,21 @@ def test_jobs_that_cannot_run_take_no_turn() -> None:
     assert make_policy("gandiva").allocate(problem).x[:, 0].tolist() == [1, 0]
     hopeless = make_problem(make_table([[1.0]], scale_factor=[9]), capacity=[2])
     assert make_policy("gandiva").allocate(hopeless).x.sum() == 0
+
+
+def test_migrations_that_pay_are_kept_and_take_nothing_from_anybody() -> None:
+    # The first runs four times as fast on type 0, the second equally fast on both: they trade.
+    table = make_table([[4.0, 1.0], [1.0, 1.0]])
+    problem = make_problem(table, capacity=[1, 1], profile=[0, 1])
+    still = make_policy("gandiva", {"migrations": "0"}).allocate(problem)
+    np.testing.assert_allclose(still.x, [[0.5, 0.5], [0.5, 0.5]])
+    answer = make_policy("gandiva").allocate(problem)
+    np.testing.assert_allclose(answer.x, [[1.0, 0.0], [0.0, 1.0]])
+
+
+def test_gangs_take_turns_by_worker_seconds() -> None:
+    table = make_table([[1.0], [2.0]], scale_factor=[1, 2])
+    problem = make_problem(table, capacity=[2], profile=[0, 0, 1])
+    answer = make_policy("gandiva").allocate(problem)
+    held = answer.x[:, 0] * problem.scale_factor
+    np.testing.assert_allclose(held, [2 / 3] * 3)
