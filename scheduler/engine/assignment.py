@@ -100,14 +100,21 @@ class Assigner:
         Returns:
             The jobs that join them: row, workers, lease of the partner that stays.
         """
-        units = self._units(choice, wanted & ~stays)
+        joins: list[Joiner] = []
+        units = []
+        for rows in self._units(choice, wanted & ~stays):
+            partner = self._staying_partner(rows, choice, stays)
+            if partner == NONE:
+                units.append(rows)
+            else:
+                lease_id = int(self.jobs["lease"][partner])
+                joins.append((rows[0], self._workers_of(partner), lease_id))
         taken = {self._workers_of(row) for row in np.flatnonzero(stays).tolist()}
         asked = []
         for rows in units:
             held = (self._workers_of(row) for row in rows)
             free = tuple(workers if workers not in taken else () for workers in held)
             asked.append(Unit(rows=rows, demand=self._demand(rows[0], choice), held=free))
-        joins: list[Joiner] = []
         for rows, workers in zip(units, self.placer.keep(asked), strict=True):
             if not workers or not self.book.in_service[list(workers)].all():
                 continue
@@ -118,6 +125,14 @@ class Assigner:
             lease = int(self.jobs["lease"][stayers[0]])
             joins.extend((row, workers, lease) for row in rows if row not in stayers)
         return joins
+
+    def _staying_partner(self, rows: tuple[int, ...], choice: Choice, stays: BoolArray) -> int:
+        """Return the row of the partner that a job is to join and that stays, NONE without one."""
+        entry = choice.pair[rows[0]]
+        if entry == NONE or len(rows) > 1:
+            return NONE
+        partners = np.flatnonzero(stays & (choice.pair == entry))
+        return int(partners[0]) if len(partners) else NONE
 
     def _recast(self, row: int, choice: Choice) -> None:
         """Note a change of sharing on workers that a job keeps."""
@@ -216,19 +231,35 @@ class Assigner:
         self.book.stopping.add(lease_id)
         return do.RevokeLease(lease_id=lease_id, by_s=by_s, reason=reason)
 
+    def drop_plan(self, number: int) -> None:
+        """Drop a job's planned lease, if it has one; a partner in it goes on alone."""
+        plan = self.book.planned.get(number)
+        self.book.forget(number)
+        if plan is not None and plan.pair != NONE:
+            self._part(plan.pair, number)
+
     def leave_pair(self, row: int) -> None:
         """Let the partner of a job that stops run on alone, as a bonus."""
-        entry = int(self.jobs.record(row)["pair"])
-        if entry == NONE:
-            return
-        for other in np.flatnonzero(self.jobs["pair"] == entry):
-            if other == row:
-                continue
-            workers = self.book.leases[int(self.jobs["lease"][other])].workers
-            self.jobs["pair"][other] = NONE
-            self.jobs["configuration"][other] = self._single_on(int(other), workers)
-            self.jobs["charged"][other] = 0
-            self.jobs["workers_held"][other] = len(workers)
+        entry = int(self.jobs["pair"][row])
+        number = int(self.jobs["number"][row])
+        plan = self.book.planned.get(number)
+        if entry != NONE and not (plan is not None and plan.pair == entry):
+            self._part(entry, number)
+
+    def _part(self, entry: int, leaver: int) -> None:
+        """Let whoever else runs in a pair, or is planned to, do so alone and uncharged."""
+        jobs = self.jobs
+        for other in np.flatnonzero((jobs["pair"] == entry) & (jobs["number"] != leaver)).tolist():
+            workers = self.book.leases[int(jobs["lease"][other])].workers
+            jobs["pair"][other] = NONE
+            jobs["configuration"][other] = self._single_on(other, workers)
+            jobs["charged"][other] = 0
+            jobs["workers_held"][other] = len(workers)
+        for plan in self.book.planned.values():
+            if plan.pair == entry and plan.number != leaver:
+                plan.pair = NONE
+                plan.configuration = self._single_on(jobs.row_of(plan.number), plan.workers)
+                plan.charged = False
 
     def _single_on(self, row: int, workers: tuple[int, ...]) -> int:
         """Return the job's single configuration on exactly these workers, NONE if it has none."""

@@ -15,6 +15,7 @@ from scheduler.engine.assignment import Assigner
 from scheduler.engine.jobs import HELD, NONE, RUNNING, WAITING
 from scheduler.engine.questions import pose, take_over
 from scheduler.engine.rounds import choose_round
+from scheduler.engine.validation import check_event, fault_of
 from scheduler.errors import AdmissionError, InputError, InvariantError
 
 if TYPE_CHECKING:
@@ -96,17 +97,17 @@ class Engine:
         Raises:
             InputError: time runs backwards, or an event is malformed; the state is unchanged.
         """
-        if now < self._now:
+        if not self._now <= now < np.inf:
             raise InputError(f"now is {now}; it must not be before the last call at {self._now}")
+        for event in events:
+            check_event(event, self._cluster, self.table)
         self._commands = []
         self._advance(now)
         for event in events:
-            self._take_in(event)
+            self._handlers[type(event)](event)
+        self._watch_round()
         self._decide()
         return self._commands
-
-    def _take_in(self, event: ev.Event) -> None:
-        self._handlers[type(event)](event)
 
     def _make_handlers(self) -> dict[type, Callable[[Any], None]]:
         return {
@@ -126,6 +127,7 @@ class Engine:
         }
 
     def _on_configurations(self, event: ev.ConfigurationsChanged) -> None:
+        self.pairs.renumber(self.table, event.table)
         self._assigner.table = event.table
         self.jobs.widen(event.table.throughput.shape[1])
         self._changed = True
@@ -188,8 +190,6 @@ class Engine:
         self._record("job_admitted", job.job_id)
 
     def _on_weight(self, event: ev.WeightChanged) -> None:
-        if not (np.isfinite(event.weight) and event.weight > 0):
-            raise InputError(f"weight of job '{event.job_id}' is {event.weight}; it must be > 0")
         row = self._row_of_job(event.job_id)
         if row != NONE:
             self.jobs["weight"][row] = event.weight
@@ -216,7 +216,7 @@ class Engine:
         lease_id = int(self.jobs["lease"][row])
         if how == "hold" and self.jobs["status"][row] == HELD:
             return
-        self.book.forget(int(self.jobs["number"][row]))
+        self._assigner.drop_plan(int(self.jobs["number"][row]))
         self.jobs["status"][row] = HELD
         self._changed = self._serve_due = True
         if lease_id != NONE:
@@ -233,7 +233,7 @@ class Engine:
         return NONE if number is None else self.jobs.row_of(number)
 
     def _remove_job(self, row: int, kind: str, **data: float | str) -> None:
-        self.book.forget(int(self.jobs["number"][row]))
+        self._assigner.drop_plan(int(self.jobs["number"][row]))
         job = self.jobs.remove(row)
         self._running_rows = None
         self._changed = self._serve_due = True
@@ -249,7 +249,8 @@ class Engine:
         known = own[at] == event.lease_ids if len(own) else np.zeros(len(at), dtype=bool)
         rows = rows[at[known]]
         done = np.minimum(event.steps_done[known], self.jobs["total_steps"][rows])
-        self.jobs["steps_done"][rows] = done
+        # A late report of the same lease, or one that is no number, takes nothing back.
+        self.jobs["steps_done"][rows] = np.fmax(self.jobs["steps_done"][rows], done)
 
     def _rows_by_lease(self) -> IntArray:
         if self._running_rows is None:
@@ -276,9 +277,11 @@ class Engine:
         self._running_rows = None
         self._after_lease(event, lease, row, preempted=revoked)
         self._serve_due = True
+        assert self._round_end_s is not None
+        if self._round_end_s <= self._now:
+            return  # the next round is due and plans anew
         for plan in ready:
             if plan.number in self.book.planned:
-                assert self._round_end_s is not None
                 self._commands.append(self._assigner.grant(plan, end_s=self._round_end_s))
                 self._running_rows = None
 
@@ -307,7 +310,7 @@ class Engine:
             return
         wait_s = self._settings.retry_backoff_s * 2.0 ** (failures - 1)
         jobs["retry_at_s"][row] = self._now + wait_s
-        self.book.forget(lease.job_number)
+        self._assigner.drop_plan(lease.job_number)
         self._changed = True
         self._record("job_retried", lease.job_id, failures=failures, wait_s=wait_s)
         self._set_retry_timer()
@@ -327,31 +330,43 @@ class Engine:
             self._commands.append(command)
         lost = set(workers)
         for number in [n for n, plan in self.book.planned.items() if lost & set(plan.workers)]:
-            self.book.forget(number)
+            self._assigner.drop_plan(number)
         self._changed = self._serve_due = True
 
     # -- questions ------------------------------------------------------------------------------
 
     def _on_timer(self, event: ev.TimerFired) -> None:
-        timer = event.timer
-        if timer == PLAN:
-            due = self._round_end_s
-            if due is None or self._now < due - self._settings.plan_lead_s - 1e-9:
-                return  # set for a round that has been replaced
+        if event.timer == GRACE:
+            self._blocked = False
+        elif event.timer == RETRY:
+            self._changed = self._serve_due = True
+            self._set_retry_timer()
+
+    def _watch_round(self) -> None:
+        """See whether the next round must be planned; the timer only makes sure of a call then."""
+        due_s = self._round_end_s
+        if due_s is None or self._plan_due:
+            return
+        if self._now >= due_s - self._settings.plan_lead_s - 1e-9:
             self._plan_due = True
             refresh = self.round_number % self._settings.refresh_rounds == 0
             self._changed |= self.time_dependent and refresh
-        elif timer == GRACE:
-            self._blocked = False
-        elif timer == RETRY:
-            self._changed = self._serve_due = True
-            self._set_retry_timer()
 
     def _on_allocation(self, event: ev.AllocationComputed) -> None:
         if event.generation != self._generation or not self._open:
             return
         self._open = self._blocked = False
-        take_over(event, self.jobs, self.pairs, round_length_s=self._settings.round_length_s)
+        fault = fault_of(event, self.table)
+        if fault:
+            self._record("allocation_failed", "policy", reason=fault)
+            return
+        take_over(
+            event,
+            self.jobs,
+            self.pairs,
+            self.book.planned.values(),
+            round_length_s=self._settings.round_length_s,
+        )
         for warning in event.allocation.warnings:
             self._record("policy_warning", "policy", text=warning)
         self._serve_due = True
@@ -379,6 +394,9 @@ class Engine:
                 do.ComputeAllocation(generation=self._generation, problem=problem)
             )
             self._set_timer(GRACE, self._now + self._settings.solve_grace_s)
+        else:  # nobody may run, so nobody is promised time
+            self.jobs.x[:] = 0.0
+            self.pairs.x[:] = 0.0
 
     # -- decisions ------------------------------------------------------------------------------
 
@@ -397,9 +415,10 @@ class Engine:
     def _plan_round(self) -> None:
         """Plan the next round over all workers in service."""
         assert self._round_end_s is not None
-        start_s = self._round_end_s
         length_s = self._settings.round_length_s
-        eligible = self.jobs.runnable(start_s)
+        # Rounds that nobody planned in time are skipped.
+        start_s = self._round_end_s if self._now < self._round_end_s + length_s else self._now
+        eligible = self.jobs.runnable(self._now)
         if not len(self.jobs) or not (eligible.any() or self.book.leases):
             self._round_end_s = None
             return
@@ -413,7 +432,7 @@ class Engine:
             eligible=eligible,
             free=self._placer.count(self.book.in_service),
             length_s=length_s,
-            lead_s=start_s - self._now,
+            lead_s=max(start_s - self._now, 0.0),
             keep_bonus_s=self._settings.keep_bonus * length_s,
         )
         self._commands += self._assigner.realise(
@@ -470,7 +489,8 @@ class Engine:
             lease = self.book.leases[lease_id]
             if not self.book.in_service[list(lease.workers)].all():
                 raise InvariantError(f"lease {lease_id} holds a lost worker")
-        for workers in self.book.on_worker:
+        for holders in self.book.on_worker:
+            workers = [lease for lease in holders if lease not in self.book.stopping]
             if len(workers) == 2:
                 entries = {
                     int(jobs["pair"][jobs.row_of(self.book.leases[lease].job_number)])

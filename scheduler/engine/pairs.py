@@ -9,8 +9,12 @@ import numpy as np
 from scheduler.engine.jobs import NONE
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from scheduler.domain.arrays import FloatArray, IntArray
+    from scheduler.domain.configuration import ConfigurationTable
     from scheduler.engine.jobs import JobTable
+    from scheduler.engine.leases import PlannedLease
 
 
 class PairTable:
@@ -32,12 +36,23 @@ class PairTable:
     def __len__(self) -> int:
         return len(self.x)
 
-    def replace(self, jobs: JobTable, numbers: IntArray, index: IntArray, x: FloatArray) -> None:
-        """Take over a new allocation's pairs; running entries and known credits are kept."""
+    def replace(
+        self,
+        jobs: JobTable,
+        planned: Collection[PlannedLease],
+        numbers: IntArray,
+        index: IntArray,
+        x: FloatArray,
+    ) -> None:
+        """Take over a new allocation's pairs.
+
+        Entries that run or are planned to, and known credits, are kept.
+        """
         if not len(self) and not len(x):
             return
-        running = np.unique(jobs["pair"])
-        running = running[running != NONE].astype(np.int64)
+        waiting = [plan.pair for plan in planned]
+        running = np.unique(np.concatenate([jobs.ints("pair"), np.array(waiting, dtype=np.int64)]))
+        running = running[running != NONE]
         old = {
             (int(a), int(b), int(p)): q
             for q, ((a, b), p) in enumerate(zip(self.numbers, self.index, strict=True))
@@ -54,7 +69,24 @@ class PairTable:
                 extra.append(int(q))
             moved[q] = position[key]
         jobs["pair"][:] = moved[jobs["pair"]]
+        for plan in planned:
+            plan.pair = int(moved[plan.pair])
         self.x = np.concatenate([x, np.zeros(len(extra))])
         self.credit_s = np.concatenate([credit, np.minimum(self.credit_s[extra], 0.0)])
         self.numbers = np.concatenate([numbers, self.numbers[extra]])
         self.index = np.concatenate([index, self.index[extra]])
+
+    def renumber(self, old: ConfigurationTable, new: ConfigurationTable) -> None:
+        """Follow the pairs' rows to another configuration table; NONE where it has them no more."""
+        if not len(self):
+            return
+        row_of = {key: p for p, key in enumerate(_keys(new))}
+        keys = _keys(old)
+        moved = [NONE if p == NONE else row_of.get(keys[p], NONE) for p in self.index.tolist()]
+        self.index = np.array(moved, dtype=np.int64)
+        self.x = np.where(self.index == NONE, 0.0, self.x)
+
+
+def _keys(table: ConfigurationTable) -> list[tuple[int, ...]]:
+    rows = np.concatenate([table.pair_profiles, table.pair_demand], axis=1)
+    return [tuple(row) for row in rows.tolist()]

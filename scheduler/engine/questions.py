@@ -11,11 +11,14 @@ from scheduler.engine.jobs import HELD, NONE
 from scheduler.engine.rounds import NEGLIGIBLE
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from scheduler.domain.arrays import FloatArray
     from scheduler.domain.configuration import ConfigurationTable
     from scheduler.domain.events import AllocationComputed
     from scheduler.domain.problem import Entity
     from scheduler.engine.jobs import JobTable
+    from scheduler.engine.leases import PlannedLease
     from scheduler.engine.pairs import PairTable
 
 
@@ -68,7 +71,12 @@ def pose(
 
 
 def take_over(
-    answer: AllocationComputed, jobs: JobTable, pairs: PairTable, *, round_length_s: float
+    answer: AllocationComputed,
+    jobs: JobTable,
+    pairs: PairTable,
+    planned: Collection[PlannedLease],
+    *,
+    round_length_s: float,
 ) -> None:
     """Put an allocation in force; credits carry over where a configuration is still wanted.
 
@@ -91,6 +99,7 @@ def take_over(
     present = np.flatnonzero((members != NONE).all(axis=1))
     pairs.replace(
         jobs,
+        planned,
         answer.job_number[allocation.pair_jobs[present]],
         allocation.pair_index[present],
         np.clip(allocation.pair_x[present], 0.0, 1.0),

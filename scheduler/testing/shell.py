@@ -1,0 +1,350 @@
+"""A shell around the engine for tests: a virtual clock, obedient workers, and faults on demand."""
+
+from __future__ import annotations
+
+import heapq
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
+
+import numpy as np
+
+from scheduler.domain import commands as do
+from scheduler.domain import events as ev
+from scheduler.domain.lease import EndReason
+from scheduler.engine.engine import Engine
+from scheduler.engine.settings import EngineSettings
+from scheduler.errors import InvariantError
+from scheduler.testing.answers import equal_shares
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from scheduler.domain.allocation import Allocation
+    from scheduler.domain.cluster import Cluster
+    from scheduler.domain.configuration import ConfigurationTable
+    from scheduler.domain.job import Job
+    from scheduler.domain.lease import Lease
+    from scheduler.domain.problem import Problem
+
+#: What waits for its time: an event, or the end of a lease.
+_Due: TypeAlias = "ev.Event | tuple[int, EndReason]"
+
+
+@dataclass(slots=True, kw_only=True)
+class Execution:
+    """A lease that runs.
+
+    Attributes:
+        lease: as granted.
+        deadline_s: as last extended.
+        safe: the job's steps when the lease began; what a loss falls back to.
+        done: its steps by the shell's clock.
+        stopping: whether its end is under way.
+    """
+
+    lease: Lease
+    deadline_s: float
+    safe: float
+    done: float
+    stopping: bool = False
+
+
+class VirtualShell:
+    """Performs the engine's commands against a clock that jumps.
+
+    Jobs progress at the throughputs of the engine's table. After every call the engine's
+    invariants are checked, and a command that no worker could obey raises ``InvariantError``.
+
+    Attributes:
+        engine: the engine under test.
+        now: seconds.
+        log: (time, event or command) of everything that passed, in order.
+        executions: lease id -> what runs.
+        steps: job id -> steps done that are safe.
+        ended: job id -> how it ended (``"job_completed"``, ...).
+        questions: questions that have not been answered.
+        timers: name -> when the engine wants to be woken.
+        answer_delay_s: how long answers take; None leaves them to the test (``answer``, ``fail``).
+        release_delay_s: how long after its time a revoked lease is over; the test may change it.
+        repeat_reports: whether every end of a lease is reported twice.
+        timer_delay_s: how late timers fire.
+        enforce_deadlines: whether workers stop a job whose lease was not extended in time.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        table: ConfigurationTable,
+        *,
+        settings: EngineSettings | None = None,
+        allocate: Callable[[Problem], Allocation] = equal_shares,
+        time_dependent: bool = False,
+        answer_delay_s: float | None = 0.0,
+        release_delay_s: float = 0.0,
+        timer_delay_s: float = 0.0,
+        repeat_reports: bool = False,
+        enforce_deadlines: bool = False,
+    ) -> None:
+        self._type_of = cluster.worker_type_of
+        self.engine = Engine(cluster, settings or EngineSettings(), time_dependent=time_dependent)
+        self._allocate = allocate
+        self.answer_delay_s = answer_delay_s
+        self.release_delay_s = release_delay_s
+        self.timer_delay_s = timer_delay_s
+        self.repeat_reports = repeat_reports
+        self.enforce_deadlines = enforce_deadlines
+        self.now = 0.0
+        self.log: list[tuple[float, ev.Event | do.Command]] = []
+        self.executions: dict[int, Execution] = {}
+        self.steps: dict[str, float] = {}
+        self.ended: dict[str, str] = {}
+        self.questions: list[do.ComputeAllocation] = []
+        self.timers: dict[str, float] = {}
+        self._lost: set[int] = set()
+        self._totals: dict[str, float] = {}
+        self._queue: list[tuple[float, int, _Due]] = []
+        self._sequence = 0
+        self.tell(ev.ConfigurationsChanged(table=table))
+
+    # -- what tests do ------------------------------------------------------------------------
+
+    def submit(self, job: Job, profile: int = 0) -> None:
+        """Submit a job now."""
+        self.tell(ev.JobSubmitted(job=job, profile=profile))
+
+    def tell(self, *events: ev.Event) -> None:
+        """Let events happen now."""
+        self._deliver([*self._progress(), *events])
+
+    def at(self, at_s: float, event: ev.Event) -> None:
+        """Let an event happen later."""
+        self._push(at_s, event)
+
+    def answer(self, position: int = 0) -> None:
+        """Answer one of the open questions, by default the oldest."""
+        self.tell(self._computed(self.questions.pop(position)))
+
+    def fail(self, position: int = 0) -> None:
+        """Let one of the open questions have no answer."""
+        question = self.questions.pop(position)
+        self.tell(ev.AllocationFailed(generation=question.generation, reason="no solver"))
+
+    def end(self, lease_id: int, reason: EndReason) -> None:
+        """Let a running lease end now, for a reason of its own."""
+        self.tell(*self._end(lease_id, reason))
+
+    def run(self, *, until_s: float) -> None:
+        """Let time pass."""
+        while (moment := self._next_moment()) <= until_s:
+            self._move(moment)
+            self._deliver(self._due())
+        self._move(until_s)
+
+    def run_until_idle(self, *, at_most_s: float) -> None:
+        """Let time pass until no active job is left.
+
+        Raises:
+            InvariantError: jobs are left after ``at_most_s`` more seconds.
+        """
+        limit_s = self.now + at_most_s
+        while len(self.engine.jobs):
+            moment = self._next_moment()
+            if moment > limit_s:
+                left = sorted(self.engine.jobs.number_of)
+                raise InvariantError(f"jobs {left} have not ended within {at_most_s} s")
+            self._move(moment)
+            self._deliver(self._due())
+
+    def running(self) -> dict[str, tuple[int, ...]]:
+        """Return the workers of each job that runs."""
+        return {run.lease.job_id: run.lease.workers for run in self.executions.values()}
+
+    def history(self, kind: type) -> list[tuple[float, ev.Event | do.Command]]:
+        """Return the entries of the log that are of one type."""
+        return [entry for entry in self.log if isinstance(entry[1], kind)]
+
+    # -- time ---------------------------------------------------------------------------------
+
+    def _next_moment(self) -> float:
+        finish_s = [
+            self.now + (self._totals[run.lease.job_id] - run.done) / rate
+            for run in self.executions.values()
+            if not run.stopping and (rate := self._rate(run.lease)) > 0
+        ]
+        queued = [self._queue[0][0]] if self._queue else []
+        timers = [at_s + self.timer_delay_s for at_s in self.timers.values()]
+        deadlines = [run.deadline_s for run in self._overdue(math.inf)]
+        return max(self.now, min([*finish_s, *queued, *timers, *deadlines], default=math.inf))
+
+    def _move(self, to_s: float) -> None:
+        elapsed = to_s - self.now
+        for run in self.executions.values():
+            total = self._totals[run.lease.job_id]
+            run.done = min(total, run.done + elapsed * self._rate(run.lease))
+            if total - run.done <= 1e-9 * total:
+                run.done = total
+        self.now = to_s
+
+    def _due(self) -> list[ev.Event]:
+        events = self._progress()
+        for lease_id, run in list(self.executions.items()):
+            if run.done >= self._totals[run.lease.job_id]:
+                events += self._end(lease_id, EndReason.COMPLETED)
+        while self._queue and self._queue[0][0] <= self.now:
+            due = heapq.heappop(self._queue)[2]
+            events += self._end(*due) if isinstance(due, tuple) else [due]
+        for timer, at_s in sorted(self.timers.items()):
+            if at_s + self.timer_delay_s <= self.now:
+                del self.timers[timer]
+                events.append(ev.TimerFired(timer=timer))
+        if not any(isinstance(event, ev.TimerFired) for event in events):
+            for run in self._overdue(self.now):
+                events += self._end(run.lease.lease_id, EndReason.RELEASED)
+        return events
+
+    def _overdue(self, at_s: float) -> list[Execution]:
+        if not self.enforce_deadlines:
+            return []
+        return [r for r in self.executions.values() if not r.stopping and r.deadline_s <= at_s]
+
+    def _push(self, at_s: float, due: _Due) -> None:
+        self._sequence += 1
+        heapq.heappush(self._queue, (at_s, self._sequence, due))
+
+    # -- events out, commands in --------------------------------------------------------------
+
+    def _deliver(self, events: list[ev.Event]) -> None:
+        while events:
+            for event in events:
+                self._notice(event)
+                self.log.append((self.now, event))
+            commands = self.engine.handle(*events, now=self.now)
+            self.engine.check_invariants()
+            events = []
+            for command in commands:
+                self.log.append((self.now, command))
+                events += self._perform(command)
+
+    def _notice(self, event: ev.Event) -> None:
+        match event:
+            case ev.JobSubmitted():
+                if event.job.job_id not in self.engine.jobs.number_of:
+                    self._totals[event.job.job_id] = event.job.total_steps
+                    self.steps[event.job.job_id] = 0.0
+            case ev.WorkersLost():
+                self._lost |= set(event.workers)
+            case ev.WorkersReturned():
+                self._lost -= set(event.workers)
+
+    def _perform(self, command: do.Command) -> list[ev.Event]:
+        match command:
+            case do.ComputeAllocation():
+                return self._ask(command)
+            case do.GrantLease():
+                self._grant(command.lease)
+            case do.ExtendLeases():
+                self._extend(command)
+            case do.RevokeLease():
+                return self._revoke(command)
+            case do.SetTimer():
+                self.timers[command.timer] = command.at_s
+            case do.RecordEvent():
+                if command.kind in {"job_completed", "job_cancelled", "job_failed", "job_refused"}:
+                    self.ended[command.subject] = command.kind
+        return []
+
+    def _ask(self, question: do.ComputeAllocation) -> list[ev.Event]:
+        if self.answer_delay_s is None:
+            self.questions.append(question)
+        elif self.answer_delay_s > 0:
+            self._push(self.now + self.answer_delay_s, self._computed(question))
+        else:
+            return [self._computed(question)]
+        return []
+
+    def _computed(self, question: do.ComputeAllocation) -> ev.AllocationComputed:
+        return ev.AllocationComputed(
+            generation=question.generation,
+            job_number=question.problem.job_number,
+            allocation=self._allocate(question.problem),
+        )
+
+    def _grant(self, lease: Lease) -> None:
+        for other in self.executions.values():
+            if other.lease.job_id == lease.job_id:
+                raise InvariantError(f"job '{lease.job_id}' is granted a second lease")
+            shared = set(other.lease.workers) & set(lease.workers)
+            if shared and (other.lease.workers != lease.workers or lease.configuration >= 0):
+                raise InvariantError(f"leases {other.lease} and {lease} overlap")
+        if self._lost & set(lease.workers):
+            raise InvariantError(f"{lease} is on a lost worker")
+        if lease.deadline_s <= self.now:
+            raise InvariantError(f"{lease} is over before it begins, at {self.now} s")
+        done = self.steps[lease.job_id]
+        self.executions[lease.lease_id] = Execution(
+            lease=lease, deadline_s=lease.deadline_s, safe=done, done=done
+        )
+
+    def _extend(self, command: do.ExtendLeases) -> None:
+        for lease_id in command.lease_ids.tolist():
+            run = self.executions[lease_id]
+            if run.stopping or command.deadline_s < run.deadline_s:
+                raise InvariantError(f"{run} cannot be extended to {command.deadline_s} s")
+            run.deadline_s = command.deadline_s
+
+    def _revoke(self, command: do.RevokeLease) -> list[ev.Event]:
+        run = self.executions.get(command.lease_id)
+        if run is None:
+            return []
+        run.stopping = True
+        lost = command.reason == "worker lost"
+        reason = EndReason.LOST if lost else EndReason.RELEASED
+        end_s = max(command.by_s, self.now) + self.release_delay_s
+        if end_s <= self.now:
+            return self._end(command.lease_id, reason)
+        self._push(end_s, (command.lease_id, reason))
+        return []
+
+    def _end(self, lease_id: int, reason: EndReason) -> list[ev.Event]:
+        run = self.executions.pop(lease_id, None)
+        if run is None:
+            return []
+        lost = reason in {EndReason.LOST, EndReason.FAILED} or bool(
+            self._lost & set(run.lease.workers)
+        )
+        if lost and reason is EndReason.RELEASED:
+            reason = EndReason.LOST
+        done = run.safe if lost and reason is not EndReason.COMPLETED else run.done
+        self.steps[run.lease.job_id] = done
+        event = ev.LeaseEnded(lease_id=lease_id, reason=reason, steps_done=done)
+        return [event, event] if self.repeat_reports else [event]
+
+    def _progress(self) -> list[ev.Event]:
+        if not self.executions:
+            return []
+        runs = sorted(self.executions.items())
+        return [
+            ev.ProgressReported(
+                lease_ids=np.array([lease_id for lease_id, _ in runs], dtype=np.int64),
+                steps_done=np.array([run.done for _, run in runs]),
+            )
+        ]
+
+    def _rate(self, lease: Lease) -> float:
+        """Return steps/s by the table; a pair's from the row of its two profiles."""
+        if self._lost & set(lease.workers):
+            return 0.0
+        table = self.engine.table
+        kinds = self._type_of[list(lease.workers)]
+        demand = np.bincount(kinds, minlength=len(table.worker_types))
+        same = (table.demand[lease.profile] == demand).all(axis=1)
+        alone = float(table.throughput[lease.profile][same].max(initial=0.0))
+        for other in self.executions.values():
+            if other.lease.workers == lease.workers and other.lease is not lease:
+                profiles = sorted((lease.profile, other.lease.profile))
+                rows = (table.pair_profiles == profiles).all(axis=1)
+                rows &= (table.pair_demand == demand).all(axis=1)
+                member = 0 if lease.profile == profiles[0] else 1
+                return float(table.pair_throughput[rows, member].max(initial=0.0))
+        return alone
