@@ -7,7 +7,9 @@ READY := $(VENV)/.ready
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 # Where `make demo` writes.
 DEMO_OUT ?= out/demo
-# More options for pytest: make test ARGS="-k guard -x"
+# What `make bench` runs: make bench BENCH=benchmarks/gavel.py ARGS="--only sat_single"
+BENCH ?= $(wildcard benchmarks/*.py)
+# More options for pytest or a benchmark: make test ARGS="-k guard -x"
 ARGS ?=
 
 .DEFAULT_GOAL := help
@@ -39,7 +41,7 @@ format: $(READY)  ## Let ruff fix and format the sources
 	$(BIN)/ruff format
 
 bench: $(READY)  ## Run the benchmarks of benchmarks/README.md
-	$(BIN)/python benchmarks/run.py $(ARGS)
+	@set -e; for script in $(BENCH); do echo "== $$script"; $(BIN)/python "$$script" $(ARGS); done
 
 setup: $(READY)  ## Create .venv with everything for development
 
