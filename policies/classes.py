@@ -136,14 +136,17 @@ class ClassProblem:
         """
         result: FloatArray = (self.throughput * x).sum(axis=1)
         if len(pair_x):
-            result = result + self._over_members(pair_x[:, None] * self.pair_throughput)
+            used = np.flatnonzero(pair_x)
+            rate = self.problem.table.pair_throughput[self.pair_index[used]]
+            result = result + self._over_members(used, pair_x[used, None] * rate)
         return result
 
     def time_fraction(self, x: FloatArray, pair_x: FloatArray) -> FloatArray:
         """Return (M,) the fraction of time in which one job of each class runs."""
         result: FloatArray = x.sum(axis=1)
         if len(pair_x):
-            result = result + self._over_members(np.repeat(pair_x[:, None], 2, axis=1))
+            used = np.flatnonzero(pair_x)
+            result = result + self._over_members(used, np.repeat(pair_x[used, None], 2, axis=1))
         return result
 
     def usage(self, x: FloatArray, pair_x: FloatArray) -> FloatArray:
@@ -152,13 +155,16 @@ class ClassProblem:
         weighted = (x * self.count[:, None]).reshape(m * j)
         result: FloatArray = weighted @ self.demand.reshape(m * j, k)
         if len(pair_x):
-            result = result + pair_x @ self.pair_demand
+            used = np.flatnonzero(pair_x)
+            held = self.problem.table.pair_demand[self.pair_index[used]]
+            result = result + pair_x[used] @ held
         return result
 
-    def _over_members(self, shares: FloatArray) -> FloatArray:
-        """Return (M,) per job: the sum of (P, 2) shares over the pairs of its class."""
-        total = np.bincount(self.pair_classes[:, 0], shares[:, 0], minlength=self.size)
-        total += np.bincount(self.pair_classes[:, 1], shares[:, 1], minlength=self.size)
+    def _over_members(self, pairs: IntArray, shares: FloatArray) -> FloatArray:
+        """Return (M,) per job: the sum of (Q, 2) shares over the (Q,) pairs of its class."""
+        members = self.pair_classes[pairs]
+        total = np.bincount(members[:, 0], shares[:, 0], minlength=self.size)
+        total += np.bincount(members[:, 1], shares[:, 1], minlength=self.size)
         result: FloatArray = total / self.count
         return result
 
@@ -180,7 +186,8 @@ class ClassProblem:
             shrink = 1.0 / np.maximum(time, 1.0)
             x = x * shrink[:, None]
             if len(pair_x):
-                pair_x = pair_x * shrink[self.pair_classes].min(axis=1)
+                used_pairs = np.flatnonzero(pair_x)
+                pair_x[used_pairs] *= shrink[self.pair_classes[used_pairs]].min(axis=1)
         used = self.usage(x, pair_x)
         over = used > self.capacity
         if over.any():

@@ -220,7 +220,7 @@ def second_stage(
     )
     if len(classes.pair_index):
         pair_cost = (gain[classes.pair_classes] * classes.pair_throughput).sum(axis=1)
-        return solve_level(replace(stage, pair_cost=pair_cost))
+        return solve_level(replace(stage, pair_cost=pair_cost), first)
     return (
         answer_of_kernel(stage, near=solution.x)
         or _both_at_once(replace(program, cost=stage.cost), first)

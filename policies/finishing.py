@@ -100,15 +100,17 @@ def _newton(
     pole = float((family.age[counts] / family.isolated_time[counts]).max())
     rho = _start(family, classes, counts, pole)
     bound = pole
+    checked: CheckedSolution | None = None
     for _ in range(STEPS):
         program = tangents(family, classes, counts, rho)
-        checked = solve_level(program)
+        checked = solve_level(program, checked)
         bound = max(bound, rho - checked.bound)
         reached = largest_rho(family, classes, checked, counts)
         following = rho - checked.value
         if reached <= bound * (1 + 1e-9) or abs(following - rho) <= 1e-10 * rho:
             break
         rho = max(following, pole + 0.1 * (rho - pole))
+    assert checked is not None
     if reached > bound * (1 + GAP):
         raise SolveError(
             f"finish-time fairness of {classes.size} classes stopped at rho {reached:.9g} with a "
@@ -118,7 +120,17 @@ def _newton(
 
 
 def _start(family: FinishTime, classes: ClassProblem, counts: BoolArray, pole: float) -> float:
-    """Return a rho that the best throughput of each job over an even share of time attains."""
+    """Return a rho to begin with: what is attained without pairs, or else with a full share each.
+
+    The first is too high and the second too low; after one step both are too low, and from there
+    the steps rise to the optimum.
+    """
+    if counts.all() and len(classes.pair_index):
+        found = solve_structured_finish(
+            family.age, family.remaining, family.isolated_time, classes, counts
+        )
+        if found is not None and classes.usable.any(axis=1).all():
+            return found[1]
     best = classes.throughput.max(axis=1, initial=0.0)
     if len(classes.pair_index):
         np.maximum.at(best, classes.pair_classes.ravel(), classes.pair_throughput.ravel())

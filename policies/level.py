@@ -18,9 +18,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from policies.kernels.pricing import price_pairs
+
 if TYPE_CHECKING:
     from policies.classes import ClassProblem
-    from scheduler.domain.arrays import BoolArray, FloatArray
+    from scheduler.domain.arrays import BoolArray, FloatArray, IntArray
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -73,6 +75,7 @@ class LevelSolution:
         worker_price: (K,) dual of the capacity, >= 0.
         time_price: (M,) dual of the jobs' time, >= 0; only read where there are pairs.
         solver: what produced it.
+        columns: the class pairs that were offered to the solver; None for all.
     """
 
     x: FloatArray
@@ -82,6 +85,7 @@ class LevelSolution:
     worker_price: FloatArray
     time_price: FloatArray
     solver: str
+    columns: IntArray | None = None
 
 
 def dual_value(program: LevelProgram, solution: LevelSolution) -> float:
@@ -113,13 +117,11 @@ def _raise_for_pairs(
 ) -> FloatArray:
     """Return (M,) profits that also cover every class pair."""
     classes = program.classes
-    worth = (y * program.gain / classes.count)[classes.pair_classes]
-    profit = (worth * classes.pair_throughput).sum(axis=1) - classes.pair_demand @ p
-    if program.pair_cost is not None:
-        profit = profit + program.pair_cost
-    missing = profit - (u / classes.count)[classes.pair_classes].sum(axis=1)
-    first = classes.pair_classes[:, 0]
-    lift = np.zeros(classes.size)
-    np.maximum.at(lift, first, missing)
-    result: FloatArray = u + lift * classes.count
+    table = classes.problem.table
+    best, _ = price_pairs(
+        *(classes.pair_classes, classes.pair_index, table.pair_throughput),
+        *(table.pair_demand @ p, y * program.gain / classes.count, u / classes.count),
+        np.empty(0) if program.pair_cost is None else program.pair_cost,
+    )
+    result: FloatArray = u + np.maximum(best[:, 0], 0.0) * classes.count
     return result

@@ -181,5 +181,5 @@ def _rest(program: LevelProgram, level: FloatArray, active: BoolArray) -> Checke
 def _solve(program: LevelProgram, before: CheckedSolution | None) -> CheckedSolution:
     """Solve one level, starting near the level before, which is feasible."""
     if before is None or len(program.classes.pair_index):
-        return solve_level(program)
+        return solve_level(program, before)
     return answer_of_kernel(program, near=before.solution.x) or solve_level(program)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from scipy.sparse import coo_array, csc_array
+from scipy.sparse import coo_array, csc_array, hstack
 
 from policies.level import LevelProgram, LevelSolution
 from scheduler.errors import SolveError
@@ -27,9 +27,19 @@ def solve_linear(program: LevelProgram, columns: IntArray | None = None) -> Leve
     Raises:
         SolveError: HiGHS found no optimum.
     """
-    model = _Model(program, columns)
+    model = Model(program, columns)
     highs = new_highs()
     highs.passModel(model.as_lp())
+    optimal(highs, program)
+    return model.read(highs)
+
+
+def optimal(highs: Any, program: LevelProgram) -> None:
+    """Run HiGHS to the optimum.
+
+    Raises:
+        SolveError: HiGHS found none.
+    """
     highs.run()
     status = highs.modelStatusToString(highs.getModelStatus())
     if status != "Optimal":
@@ -37,7 +47,6 @@ def solve_linear(program: LevelProgram, columns: IntArray | None = None) -> Leve
             f"HiGHS ended with status '{status}' on a program of {program.classes.size} classes; "
             "check the problem for throughputs, weights or capacities that are not finite"
         )
-    return model.read(highs)
 
 
 def new_highs() -> Any:
@@ -55,7 +64,7 @@ def new_highs() -> Any:
     return highs
 
 
-class _Model:
+class Model:
     """The arrays of one program, scaled so that rows and objective are of order 1.
 
     HiGHS's tolerances are absolute, and a max-min dual is about 1/N: without scaling the
@@ -70,7 +79,7 @@ class _Model:
         self.m, self.j = np.nonzero(classes.usable)
         self.leveled = np.flatnonzero(program.leveled)
         best = (program.gain[:, None] * classes.throughput).max(axis=1, initial=0.0)
-        if len(self.pairs):
+        if pairs and (best == 0.0).any():
             shared = program.gain[classes.pair_classes] * classes.pair_throughput
             np.maximum.at(best, classes.pair_classes.ravel(), shared.ravel())
         self.row_scale = 1.0 / np.where(best > 0, best, 1.0)
@@ -79,64 +88,69 @@ class _Model:
         self.level_scale = 1.0 / top if top > 0 else 1.0
         self.has_level = program.price > 0
         self.capacity_scale = 1.0 / np.maximum(classes.capacity, 1.0)
-        self.cost = self._costs()
-        largest = np.abs(self.cost).max(initial=0.0)
-        self.cost_scale = max(len(self.leveled), 1) / largest if largest > 0 else 1.0
-
-    def _costs(self) -> FloatArray:
-        program = self.program
         singles = np.zeros(len(self.m)) if program.cost is None else program.cost[self.m, self.j]
-        pairs = np.zeros(len(self.pairs))
-        if program.pair_cost is not None:
-            pairs = program.pair_cost[self.pairs]
         level = [program.price * self.level_scale] if self.has_level else []
-        return np.concatenate((singles, pairs, level))
+        self.cost = np.concatenate((singles, level))
+        largest = np.abs(self.cost).max(initial=0.0)
+        if program.pair_cost is not None:
+            largest = max(largest, np.abs(program.pair_cost).max(initial=0.0))
+        self.cost_scale = max(len(self.leveled), 1) / largest if largest > 0 else 1.0
+        self.level_row = np.full(classes.size, -1)
+        self.level_row[self.leveled] = np.arange(len(self.leveled))
+        self.rows = len(self.leveled) + classes.size + len(classes.capacity)
 
-    def matrix(self) -> csc_array[Any]:
-        """Return rows: level rows, time rows, worker types; columns: singles, pairs, level."""
+    def pair_costs(self, pairs: IntArray) -> FloatArray:
+        """Return (Q,) what the pairs are worth in the objective."""
+        cost = self.program.pair_cost
+        return np.zeros(len(pairs)) if cost is None else cost[pairs]
+
+    def single_block(self) -> csc_array[Any]:
+        """Return the columns of single configurations, and of the level where there is one.
+
+        Rows: level rows, time rows, worker types.
+        """
         program, classes = self.program, self.program.classes
-        level_row = np.full(classes.size, -1)
-        level_row[self.leveled] = np.arange(len(self.leveled))
-        n_level, n_single, n_pair = len(self.leveled), len(self.m), len(self.pairs)
-        scaled_gain = program.gain * self.row_scale
-        rows: list[IntArray] = []
-        cols: list[IntArray] = []
-        data: list[FloatArray] = []
-
-        def add(row: IntArray, col: IntArray, value: FloatArray) -> None:
-            used = (row >= 0) & (value != 0)
-            rows.append(row[used])
-            cols.append(col[used])
-            data.append(value[used])
-
+        n_level, n_single = len(self.leveled), len(self.m)
         single = np.arange(n_single)
-        add(level_row[self.m], single, scaled_gain[self.m] * classes.throughput[self.m, self.j])
-        add(n_level + self.m, single, np.ones(n_single))
+        rate = (program.gain * self.row_scale)[self.m] * classes.throughput[self.m, self.j]
+        entries = [
+            (self.level_row[self.m], single, rate),
+            (n_level + self.m, single, np.ones(n_single)),
+        ]
         for k, scale in enumerate(self.capacity_scale):
             held = classes.count[self.m] * classes.demand[self.m, self.j, k] * scale
-            add(np.full(n_single, n_level + classes.size + k), single, held)
-        pair = n_single + np.arange(n_pair)
-        for side in (0, 1) if n_pair else ():
-            member = classes.pair_classes[self.pairs, side]
-            share = 1.0 / classes.count[member]
-            rate = classes.pair_throughput[self.pairs, side]
-            add(level_row[member], pair, scaled_gain[member] * rate * share)
-            add(n_level + member, pair, share)
-        for k, scale in enumerate(self.capacity_scale) if n_pair else ():
-            held = classes.pair_demand[self.pairs, k] * scale
-            add(np.full(n_pair, n_level + classes.size + k), pair, held)
+            entries.append((np.full(n_single, n_level + classes.size + k), single, held))
         if self.has_level:
             rise = -(program.slope * self.row_scale)[self.leveled] * self.level_scale
-            add(np.arange(n_level), np.full(n_level, n_single + n_pair), rise)
-        shape = (n_level + classes.size + len(classes.capacity), len(self.cost))
-        entries = (np.concatenate(data), (np.concatenate(rows), np.concatenate(cols)))
-        return csc_array(coo_array(entries, shape=shape))
+            entries.append((np.arange(n_level), np.full(n_level, n_single), rise))
+        return _columns(entries, (self.rows, len(self.cost)))
+
+    def pair_block(self, pairs: IntArray) -> csc_array[Any]:
+        """Return the columns of class pairs."""
+        program, classes = self.program, self.program.classes
+        n_level, number = len(self.leveled), len(pairs)
+        column = np.arange(number)
+        table = classes.problem.table
+        rows = classes.pair_index[pairs]
+        entries = []
+        for side in (0, 1):
+            member = classes.pair_classes[pairs, side]
+            share = 1.0 / classes.count[member]
+            rate = (program.gain * self.row_scale)[member] * table.pair_throughput[rows, side]
+            entries.append((self.level_row[member], column, rate * share))
+            entries.append((n_level + member, column, share))
+        for k, scale in enumerate(self.capacity_scale):
+            held = table.pair_demand[rows, k] * scale
+            entries.append((np.full(number, n_level + classes.size + k), column, held))
+        return _columns(entries, (self.rows, number))
 
     def as_lp(self) -> Any:
         """Return the program as HiGHS reads it, as a minimisation."""
         import highspy  # noqa: PLC0415
 
-        matrix = self.matrix()
+        matrix = self.single_block()
+        if len(self.pairs):
+            matrix = csc_array(hstack((matrix, self.pair_block(self.pairs)), format="csc"))
         classes = self.program.classes
         floor = (self.program.floor * self.row_scale)[self.leveled]
         ones = np.ones(classes.size)
@@ -144,12 +158,12 @@ class _Model:
         infinite = np.full(len(self.leveled), highspy.kHighsInf)
         lp = highspy.HighsLp()
         lp.num_row_, lp.num_col_ = matrix.shape
-        lp.col_cost_ = -self.cost * self.cost_scale
-        lower = np.zeros(len(self.cost))
+        lp.col_cost_ = -np.concatenate((self.cost, self.pair_costs(self.pairs))) * self.cost_scale
+        lower = np.zeros(lp.num_col_)
         if self.has_level:
-            lower[-1] = -highspy.kHighsInf
+            lower[len(self.m)] = -highspy.kHighsInf
         lp.col_lower_ = lower
-        lp.col_upper_ = np.full(len(self.cost), highspy.kHighsInf)
+        lp.col_upper_ = np.full(lp.num_col_, highspy.kHighsInf)
         lp.row_lower_ = np.concatenate((floor, np.full(len(ones) + len(full), -highspy.kHighsInf)))
         lp.row_upper_ = np.concatenate((infinite, ones, full))
         lp.a_matrix_.format_ = highspy.MatrixFormat.kColwise
@@ -167,16 +181,27 @@ class _Model:
         x = np.zeros_like(classes.throughput)
         x[self.m, self.j] = values[: len(self.m)]
         pair_x = np.zeros(len(classes.pair_index))
-        pair_x[self.pairs] = values[len(self.m) : len(self.m) + len(self.pairs)]
+        pair_x[self.pairs] = values[len(self.cost) :]
         n_level = len(self.leveled)
         row_price = np.zeros(classes.size)
         row_price[self.leveled] = duals[:n_level] * self.row_scale[self.leveled]
         return LevelSolution(
             x=x,
             pair_x=pair_x,
-            level=float(values[-1] * self.level_scale) if self.has_level else 0.0,
+            level=float(values[len(self.m)] * self.level_scale) if self.has_level else 0.0,
             row_price=np.maximum(row_price, 0.0),
             time_price=np.maximum(-duals[n_level : n_level + classes.size], 0.0),
             worker_price=np.maximum(-duals[n_level + classes.size :] * self.capacity_scale, 0.0),
             solver="highs",
         )
+
+
+def _columns(
+    entries: list[tuple[IntArray, IntArray, FloatArray]], shape: tuple[int, int]
+) -> csc_array[Any]:
+    """Return a matrix from rows, columns and values; rows below 0 and zeros are left out."""
+    row = np.concatenate([e[0] for e in entries])
+    column = np.concatenate([e[1] for e in entries])
+    value = np.concatenate([e[2] for e in entries])
+    used = (row >= 0) & (value != 0)
+    return csc_array(coo_array((value[used], (row[used], column[used])), shape=shape))

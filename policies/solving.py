@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from policies.columns import solve_by_columns
 from policies.level import LevelProgram, LevelSolution, dual_value
 from policies.linear import solve_linear
 from policies.structured import solve_structured
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 #: Largest relative gap between an answer and its dual bound.
 GAP = 1e-6
 #: Above this many class pairs, columns are generated instead of offered all at once.
-MANY_PAIRS = 4000
+MANY_PAIRS = 1500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -38,14 +39,18 @@ class CheckedSolution:
     bound: float
 
 
-def solve_level(program: LevelProgram) -> CheckedSolution:
+def solve_level(program: LevelProgram, before: CheckedSolution | None = None) -> CheckedSolution:
     """Solve a level program with the first solver whose answer passes its checks.
+
+    Args:
+        program: what to solve.
+        before: the answer to a similar program over the same classes, to start with its pairs.
 
     Raises:
         SolveError: no solver's answer did; the message lists what each one got wrong.
     """
     failures: list[str] = []
-    for name, attempt in _attempts(program):
+    for name, attempt in _attempts(program, before):
         if attempt is None:
             failures.append(f"{name}: did not converge")
             continue
@@ -76,10 +81,18 @@ def answer_of_kernel(
     return None if _complaint(program, checked) else checked
 
 
-def _attempts(program: LevelProgram) -> Iterator[tuple[str, LevelSolution | None]]:
+def _attempts(
+    program: LevelProgram, before: CheckedSolution | None
+) -> Iterator[tuple[str, LevelSolution | None]]:
     """Yield the answers of the solvers in order of preference."""
     if not len(program.classes.pair_index):
         yield "interior", solve_structured(program)
+    if len(program.classes.pair_index) > MANY_PAIRS:
+        columns = None if before is None else before.solution.columns
+        try:
+            yield "columns", solve_by_columns(program, columns)
+        except SolveError as error:
+            yield f"columns ({error})", None
     try:
         yield "highs", solve_linear(program)
     except SolveError as error:
