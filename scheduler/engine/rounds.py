@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 #: Smaller fractions of X are noise of the solver.
 NEGLIGIBLE = 1e-6
+#: A configuration with a larger fraction needs more than 20 rounds to make up for one.
+NEARLY_ALWAYS = 0.95
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -49,7 +51,10 @@ class Choice:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Candidates:
-    """Configurations that are entitled to run. C of them; fields are (C,) but demand is (C, K)."""
+    """Configurations that are entitled to run. C of them; fields are (C,) but demand is (C, K).
+
+    ``always`` marks those that X gives nearly all the time.
+    """
 
     first: IntArray
     second: IntArray
@@ -57,6 +62,7 @@ class Candidates:
     pair: IntArray
     deficit_s: FloatArray
     held: BoolArray
+    always: BoolArray
     demand: IntArray
 
 
@@ -94,7 +100,8 @@ def choose_round(
         restart_s = jobs.floats("restart_s")[found.first]
         bonus = np.where(found.held, keep_bonus_s + np.minimum(restart_s, length_s), 0.0)
         size = found.demand.sum(axis=1)
-        order = np.lexsort((found.first, -size, -(found.deficit_s + bonus)))
+        # What X wants nearly all the time could hardly ever catch up, so it comes first.
+        order = np.lexsort((found.first, -size, -(found.deficit_s + bonus), ~found.always))
         chosen = choose_entitled(
             order,
             found.first,
@@ -151,6 +158,7 @@ def entitled(
         pair=none,
         deficit_s=deficit[first, configuration],
         held=held[first] == configuration,
+        always=x[first, configuration] > NEARLY_ALWAYS,
         demand=demand,
     )
     if not len(pairs):
@@ -169,6 +177,7 @@ def entitled(
         pair=np.concatenate([none, q]),
         deficit_s=np.concatenate([singles.deficit_s, shared_deficit[q]]),
         held=np.concatenate([singles.held, running_pair[q]]),
+        always=np.concatenate([singles.always, pairs.x[q] > NEARLY_ALWAYS]),
         demand=np.concatenate([demand, table.pair_demand[pairs.index[q]]]),
     )
 
