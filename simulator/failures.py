@@ -66,7 +66,8 @@ def read_failures(path: str | None) -> FailureModel:
                 f"failure file '{path}': unknown key '{key}'; known are {', '.join(limits)}"
             )
         low, high = limits[key]
-        if not (isinstance(value, int | float) and low < value <= high):
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not (number and low < value <= high):
             raise InputError(
                 f"failure file '{path}': '{key}' is {value!r}; it must be above {max(low, 0.0):g} "
                 f"and at most {high:g}"

@@ -46,6 +46,7 @@ class _Entry:
     attempts: int = 0
     preemptions: int = 0
     arrived: bool = False
+    running: bool = False
 
 
 class Ledger:
@@ -75,6 +76,7 @@ class Ledger:
         self._share = {job.scale_factor: 0.0 for job in jobs}
         self._busy_s: FloatArray = np.zeros(len(cluster.worker_types))
         self._spans: list[LeaseSpan] = []
+        #: open lease -> whether it has shared its workers.
         self._open: dict[int, bool] = {}
         self._samples: list[tuple[float, list[int], int, int]] = []
         self._answers: list[tuple[float, FloatArray, dict[str, float]]] = []
@@ -138,20 +140,24 @@ class Ledger:
         rate = _fastest_by_type(self._table, entry.profile) @ self._cluster.capacity
         return float(rate * received)
 
-    def lease_granted(self, lease: Lease, *, shared: bool) -> None:
-        """Note the start of a lease."""
+    def lease_granted(self, lease: Lease, company: Sequence[int]) -> None:
+        """Note the start of a lease; ``company`` are all leases now on its workers."""
         entry = self._by_id[lease.job_id]
         entry.attempts += 1
         if entry.start_s is None:
             entry.start_s = lease.start_s
+        entry.running = True
         if self._record:
-            self._open[lease.lease_id] = shared
+            self._open[lease.lease_id] = False
+            if len(company) > 1:
+                self._open.update(dict.fromkeys(company, True))
 
-    def lease_ended(self, lease: Lease, at_s: float, reason: str, *, shared: bool) -> None:
+    def lease_ended(self, lease: Lease, at_s: float, reason: str) -> None:
         """Note the end of a lease."""
+        self._by_id[lease.job_id].running = False
         if not self._record:
             return
-        shared = self._open.pop(lease.lease_id, False) or shared
+        shared = self._open.pop(lease.lease_id)
         if at_s > lease.start_s:
             self._spans.append(self._span(lease, at_s, reason, shared=shared))
 
@@ -203,12 +209,13 @@ class Ledger:
         seed: int,
         wall_s: float,
         cpu_s: float,
-        open_leases: Sequence[tuple[Lease, bool]],
+        open_leases: Sequence[Lease],
         settings: Mapping[str, str],
     ) -> SimulationResult:
         """Make the result of a run that ended at ``now``."""
-        for lease, shared in open_leases:
+        for lease in open_leases:
             if self._record and now > lease.start_s:
+                shared = self._open[lease.lease_id]
                 self._spans.append(self._span(lease, now, "open", shared=shared))
         summary = self._summary(
             now, label=label, rounds=rounds, seed=seed, wall_s=wall_s, cpu_s=cpu_s
@@ -235,7 +242,7 @@ class Ledger:
 
     def _outcome(self, entry: _Entry) -> JobOutcome:
         status = entry.status
-        if status is JobStatus.WAITING and entry.attempts > entry.preemptions:
+        if status is JobStatus.WAITING and entry.running:
             status = JobStatus.RUNNING
         job = entry.job
         return JobOutcome(

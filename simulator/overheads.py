@@ -45,8 +45,11 @@ class Overheads:
     by_job_type: Mapping[str, Overhead] = field(default_factory=lambda: MappingProxyType({}))
 
     def of(self, job_type: str) -> Overhead:
-        """Return the overhead of a job type."""
-        return self.by_job_type.get(job_type, self.default)
+        """Return the overhead of a job type, of its model where the type itself has no entry."""
+        found = self.by_job_type.get(job_type)
+        if found is None:
+            found = self.by_job_type.get(job_type.partition("(")[0].rstrip(), self.default)
+        return found
 
 
 def read_overheads(name: str) -> Overheads:
@@ -89,7 +92,8 @@ def _entry(value: object, key: str, name: str) -> Overhead:
             f"overhead file '{name}': entry '{key}' is {value!r}; give {', '.join(known)}"
         )
     for field_name, seconds in value.items():
-        good = isinstance(seconds, int | float) and math.isfinite(seconds) and seconds >= 0
+        number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
+        good = number and math.isfinite(seconds) and seconds >= 0
         if not good:
             raise InputError(
                 f"overhead file '{name}': '{key}.{field_name}' is {seconds!r}; "

@@ -18,7 +18,7 @@ from scheduler.domain import events as ev
 from scheduler.domain.lease import EndReason
 from scheduler.engine.engine import Engine
 from scheduler.engine.settings import EngineSettings
-from scheduler.errors import LeaseholdError, SolveError
+from scheduler.errors import InputError, LeaseholdError, ParameterError, SolveError
 from simulator.failures import FailureProcess, read_failures
 from simulator.ledger import Ledger
 from simulator.overheads import read_overheads
@@ -29,7 +29,7 @@ from traces.scaling import extend_scale_factors
 from traces.throughputs import read_throughputs
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from policies.base import Policy
     from scheduler.domain.cluster import Cluster
@@ -95,9 +95,17 @@ def simulate(
         window=request.window,
         record=request.record,
         label=request.label,
+        inputs=_inputs(request),
         progress=progress,
     )
     return simulation.run()
+
+
+def _inputs(request: SimulationRequest) -> dict[str, str]:
+    """Name the inputs that the summary does not show, as text for reports."""
+    names = ("trace", "throughputs", "round_length_s", "workers_per_node", "overheads", "failures")
+    values = ((name, getattr(request, name)) for name in (*names, "limit"))
+    return {name: str(value) for name, value in values if value is not None}
 
 
 class Simulation:
@@ -119,6 +127,7 @@ class Simulation:
         window: tuple[int, int] | None = None,
         record: bool = False,
         label: str = "",
+        inputs: Mapping[str, str] | None = None,
         progress: Callable[[Progress], None] | None = None,
     ) -> None:
         """Compose a run.
@@ -137,8 +146,13 @@ class Simulation:
             window: positions of the jobs to measure; the run ends when they are done.
             record: keep leases and series.
             label: how the result names the policy.
+            inputs: what a report says of the inputs.
             progress: told now and then how far the run is.
+
+        Raises:
+            InputError: two jobs have one id, or the window holds no job.
         """
+        _check_jobs(jobs, window)
         rng = np.random.default_rng(seed)
         self._cluster = cluster
         self._jobs = [
@@ -150,14 +164,19 @@ class Simulation:
         self._profiles = list(profiles)
         self._policy = policy
         self._overheads = overheads
-        self._model = failures
         self._failures = FailureProcess(failures, cluster.workers, rng)
-        self._workers = SimulatedWorkers(cluster, table, self._failures.speed)
+        self._workers = SimulatedWorkers(
+            cluster,
+            table,
+            self._failures.speed,
+            checkpoint_interval_s=failures.checkpoint_interval_s,
+        )
         self._ledger = Ledger(cluster, table, self._jobs, profiles, window=window, record=record)
         self._engine = Engine(cluster, settings, time_dependent=policy.time_dependent)
         self._engine.handle(ev.ConfigurationsChanged(table=believed or table), now=0.0)
         self._seed = seed
         self._label = label or policy.name
+        self._settings = dict(inputs or {})
         self._progress = progress
         self._now = 0.0
         self._next_job = 0
@@ -179,10 +198,6 @@ class Simulation:
             if self._progress and steps % _REPORT_EVERY == 0:
                 self._report()
         self._report()
-        open_leases = [
-            (execution.lease, self._workers.shares(execution.lease))
-            for execution in self._workers.executions.values()
-        ]
         return self._ledger.result(
             self._now,
             label=self._label,
@@ -190,8 +205,8 @@ class Simulation:
             seed=self._seed,
             wall_s=time.perf_counter() - wall,
             cpu_s=time.process_time() - cpu,
-            open_leases=open_leases,
-            settings={},
+            open_leases=[execution.lease for execution in self._workers.executions.values()],
+            settings=self._settings,
         )
 
     def _report(self) -> None:
@@ -313,10 +328,12 @@ class Simulation:
         )
         if math.isfinite(fails_s):
             heapq.heappush(self._ends, (fails_s, lease.lease_id, EndReason.FAILED))
-        self._ledger.lease_granted(lease, shared=self._workers.shares(lease))
+        self._ledger.lease_granted(lease, self._workers.leases_on(lease.workers[0]))
 
     def _revoke(self, command: do.RevokeLease, events: list[ev.Event]) -> None:
-        execution = self._workers.executions[command.lease_id]
+        execution = self._workers.executions.get(command.lease_id)
+        if execution is None:
+            return  # over already: a second of its workers was lost at the same moment
         if command.reason == "worker lost":
             events.append(self._end(command.lease_id, EndReason.LOST))
             return
@@ -334,20 +351,24 @@ class Simulation:
     def _end(self, lease_id: int, reason: EndReason) -> ev.LeaseEnded:
         execution = self._workers.executions[lease_id]
         lease = execution.lease
-        shared = self._workers.shares(lease)
-        before = self._steps[lease.job_id][0]
+        saved = self._workers.saved(lease_id, self._now)
         done = self._workers.end(lease_id, self._now)
         if reason in {EndReason.LOST, EndReason.FAILED}:
-            done = self._safe(before, done, self._now - lease.start_s)
+            done = saved
         total = self._steps[lease.job_id][1]
         self._steps[lease.job_id] = (done, total)
-        self._ledger.lease_ended(lease, self._now, str(reason), shared=shared)
+        self._ledger.lease_ended(lease, self._now, str(reason))
         return ev.LeaseEnded(lease_id=lease_id, reason=reason, steps_done=done)
 
-    def _safe(self, before: float, done: float, elapsed_s: float) -> float:
-        """Steps that survive a loss: those up to the last periodic checkpoint of the lease."""
-        interval_s = self._model.checkpoint_interval_s
-        if elapsed_s <= 0:
-            return before
-        kept = math.floor(elapsed_s / interval_s) * interval_s / elapsed_s
-        return before + (done - before) * kept
+
+def _check_jobs(jobs: Sequence[Job], window: tuple[int, int] | None) -> None:
+    seen: set[str] = set()
+    for job in jobs:
+        if job.job_id in seen:
+            raise InputError(f"job '{job.job_id}' is in the trace twice; ids must be unique")
+        seen.add(job.job_id)
+    if window is not None and window[0] >= len(jobs):
+        raise ParameterError(
+            f"window is {window[0]}:{window[1]}, but the trace has {len(jobs)} jobs; "
+            f"begin it below {len(jobs)}"
+        )

@@ -26,6 +26,8 @@ _SLOT = np.dtype(
         ("since_s", np.float64),  # no progress before
         ("stop_s", np.float64),  # no progress after (checkpoint, own failure)
         ("finish_s", np.float64),  # when the last step will be done; inf if not before stop_s
+        ("start_s", np.float64),  # when the lease began; checkpoints are counted from then
+        ("saved", np.float64),  # steps in the last periodic checkpoint before since_s
     ]
 )
 
@@ -46,8 +48,14 @@ class SimulatedWorkers:
     """
 
     def __init__(
-        self, cluster: Cluster, table: ConfigurationTable, speed: FloatArray | None = None
+        self,
+        cluster: Cluster,
+        table: ConfigurationTable,
+        speed: FloatArray | None = None,
+        *,
+        checkpoint_interval_s: float = math.inf,
     ) -> None:
+        self._interval_s = checkpoint_interval_s
         self._type_of: list[int] = cluster.worker_type_of.tolist()
         self._types = len(cluster.worker_types)
         self._table = table
@@ -125,7 +133,10 @@ class SimulatedWorkers:
         rate = self._slowed(self._alone_rate(lease.profile, self._demand(lease)), lease)
         finish_s = since_s + (total - base) / rate if rate > 0 else math.inf
         finish_s = finish_s if finish_s <= fails_s else math.inf
-        self._slots[self._size] = (lease.lease_id, base, total, rate, since_s, fails_s, finish_s)
+        self._slots[self._size] = (
+            *(lease.lease_id, base, total, rate, since_s, fails_s, finish_s),
+            *(now, base),
+        )
         self._size += 1
         self.executions[lease.lease_id] = Execution(lease=lease, overhead=overhead, fails_s=fails_s)
         for worker in lease.workers:
@@ -158,9 +169,9 @@ class SimulatedWorkers:
             self._set_rate(other, now)
         return done
 
-    def shares(self, lease: Lease) -> bool:
-        """Return whether another lease runs on the same workers."""
-        return len(self._on_worker[lease.workers[0]]) > 1
+    def saved(self, lease_id: int, now: float) -> float:
+        """Return the steps in the last periodic checkpoint of a job: what a loss now leaves."""
+        return self._saved(self._slot(lease_id), now)
 
     def leases_on(self, worker: int) -> list[int]:
         """Return the ids of the leases that run on a worker."""
@@ -176,11 +187,18 @@ class SimulatedWorkers:
         return rate * float(self._speed[list(lease.workers)].min())
 
     def _done(self, slot: int, now: float) -> float:
-        _, base, total, rate, since_s, stop_s, finish_s = self._slots[slot].item()
+        _, base, total, rate, since_s, stop_s, finish_s, *_ = self._slots[slot].item()
         if finish_s <= now:
             return float(total)
         done = base + rate * max(min(now, stop_s) - since_s, 0.0)
         return float(min(done, total))
+
+    def _saved(self, slot: int, now: float) -> float:
+        *_, since_s, stop_s, _, start_s, saved = self._slots[slot].item()
+        if math.isinf(self._interval_s):
+            return float(saved)
+        written_s = start_s + (min(now, stop_s) - start_s) // self._interval_s * self._interval_s
+        return self._done(slot, written_s) if written_s > since_s else float(saved)
 
     def _set_rate(self, lease_id: int, now: float) -> None:
         """Work out a lease's throughput anew: its company on the workers has changed."""
@@ -193,6 +211,7 @@ class SimulatedWorkers:
         if rate == row["rate"]:
             self._predict(slot)
             return
+        row["saved"] = self._saved(slot, now)
         row["base"] = self._done(slot, now)
         row["since_s"] = max(float(row["since_s"]), now)
         row["rate"] = rate
