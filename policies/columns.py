@@ -43,10 +43,10 @@ def solve_by_columns(program: LevelProgram, columns: IntArray | None = None) -> 
     model = Model(program, columns)
     highs = new_highs()
     highs.passModel(model.as_lp())
-    for _ in range(ROUNDS):
+    for turn in range(ROUNDS):
         optimal(highs, program)
         solution = model.read(highs)
-        new = np.setdiff1d(_profitable(program, solution), model.pairs)
+        new = np.setdiff1d(_profitable(program, solution, turn), model.pairs)
         if not len(new):
             return replace(solution, columns=model.pairs, solver="columns")
         _add(highs, model, new)
@@ -56,19 +56,22 @@ def solve_by_columns(program: LevelProgram, columns: IntArray | None = None) -> 
     )
 
 
-def _profitable(program: LevelProgram, solution: LevelSolution) -> IntArray:
+def _profitable(program: LevelProgram, solution: LevelSolution, turn: int = 0) -> IntArray:
     """Return the pairs, at most two per class, that the prices call profitable."""
-    best, which, scale = profits(program, solution)
+    best, which, scale = profits(program, solution, turn)
     chosen: IntArray = np.unique(which[best > PROFIT * scale])
     return chosen[chosen >= 0]
 
 
-def profits(program: LevelProgram, solution: LevelSolution) -> tuple[FloatArray, IntArray, float]:
+def profits(
+    program: LevelProgram, solution: LevelSolution, turn: int = 0
+) -> tuple[FloatArray, IntArray, float]:
     """Price all class pairs.
 
     Args:
         program: with pairs.
         solution: whose prices to use.
+        turn: the round, see ``price_pairs``.
 
     Returns:
         (M, 2) the largest profit of a pair in which the class comes first or second, (M, 2) that
@@ -82,7 +85,7 @@ def profits(program: LevelProgram, solution: LevelSolution) -> tuple[FloatArray,
     bonus = np.empty(0) if program.pair_cost is None else program.pair_cost
     best, which = price_pairs(
         *(classes.pair_classes, classes.pair_index, table.pair_throughput),
-        *(rent, worth, time, bonus),
+        *(rent, worth, time, bonus, turn),
     )
     scale = max(float(time.max(initial=0.0)), float(rent.max(initial=0.0)))
     return best, which, scale

@@ -122,6 +122,7 @@ def _raise_for_pairs(
         *(classes.pair_classes, classes.pair_index, table.pair_throughput),
         *(table.pair_demand @ p, y * program.gain / classes.count, u / classes.count),
         np.empty(0) if program.pair_cost is None else program.pair_cost,
+        0,
     )
     result: FloatArray = u + np.maximum(best[:, 0], 0.0) * classes.count
     return result

@@ -10,6 +10,9 @@ from numba import njit
 if TYPE_CHECKING:
     from scheduler.domain.arrays import FloatArray, IntArray
 
+#: The least weight that a pair's draw gives to its profit.
+SPREAD = 0.5
+
 
 @njit(cache=True)
 def price_pairs(  # noqa: PLR0917  compiled functions take positions
@@ -20,6 +23,7 @@ def price_pairs(  # noqa: PLR0917  compiled functions take positions
     worth: FloatArray,
     time: FloatArray,
     bonus: FloatArray,
+    turn: int,
 ) -> tuple[FloatArray, IntArray]:
     """Find, for every class and either place in a pair, the pair of the largest profit.
 
@@ -31,13 +35,17 @@ def price_pairs(  # noqa: PLR0917  compiled functions take positions
         worth: (M,) value of one step/s of one job of a class.
         time: (M,) price of one job's time.
         bonus: (P,) what a pair is worth by itself, or empty.
+        turn: the round. Profitable pairs are drawn with a fixed pseudo-random preference that
+            changes with the round: where many jobs are alike, their best partners would else
+            all be one and the same job.
 
     Returns:
-        (M, 2) the largest profit and (M, 2) the pair, -1 where a class has none.
+        (M, 2) the largest profit, and (M, 2) a profitable pair, -1 where there is none.
     """
     size = len(worth)
     best = np.full((size, 2), -np.inf)
     which = np.full((size, 2), -1)
+    score = np.zeros((size, 2))
     has_bonus = len(bonus) > 0
     for i in range(len(pair_index)):
         a = pair_classes[i, 0]
@@ -47,10 +55,16 @@ def price_pairs(  # noqa: PLR0917  compiled functions take positions
         profit -= rent[row] + time[a] + time[b]
         if has_bonus:
             profit += bonus[i]
-        if profit > best[a, 0]:
-            best[a, 0] = profit
-            which[a, 0] = i
-        if profit > best[b, 1]:
-            best[b, 1] = profit
-            which[b, 1] = i
+        best[a, 0] = max(best[a, 0], profit)
+        best[b, 1] = max(best[b, 1], profit)
+        if profit > 0.0:
+            draw = ((i + 1) * 2654435761 + turn * 40503) & 0xFFFFFF
+            draw = (draw * 1103515245 + 12345) & 0xFFFFFF
+            liking = profit * (SPREAD + (1.0 - SPREAD) * draw / 0xFFFFFF)
+            if liking > score[a, 0]:
+                score[a, 0] = liking
+                which[a, 0] = i
+            if liking > score[b, 1]:
+                score[b, 1] = liking
+                which[b, 1] = i
     return best, which
