@@ -24,7 +24,7 @@ demo: $(READY)  ## Replay the bundled trace under three policies; ends with a ta
 
 test: $(READY)  ## Run the tests with branch coverage and check its floors
 	$(BIN)/coverage erase
-	$(BIN)/pytest -m "not slow" --cov --cov-branch --cov-report= $(ARGS)
+	$(BIN)/pytest -n auto --dist loadscope -m "not slow" --cov --cov-branch --cov-report= $(ARGS)
 	@if [ -z "$(ARGS)" ]; then .ci/coverage-floors $(BIN)/coverage; fi
 
 slow: $(READY)  ## Run the tests that take longer than a few seconds

@@ -91,13 +91,6 @@ def test_a_run_that_raises_or_dies_loses_no_other(request_of):
         assert running <= 2
 
 
-def test_an_input_error_that_all_share_is_said_once(request_of, tmp_path):
-    missing = tmp_path / "missing.csv"
-    requests = [request_of(p, missing) for p in ("fifo", "isolated")]
-    outcomes = run_all(requests, processes=2, listener=_Recorder())
-    assert "missing.csv" in first_bad_input(outcomes)
-
-
 def test_an_input_error_of_one_run_is_not_everybody_s(request_of):
     fine = RunOutcome(request=request_of("fifo"))
     bad = RunOutcome(request=request_of("fifo"), error="x is 3", bad_input=True)
