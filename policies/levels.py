@@ -15,6 +15,7 @@ import numpy as np
 from policies.families import FamilyAnswer, counted, nothing
 from policies.level import LevelProgram
 from policies.solving import CheckedSolution, answer_of_kernel, solve_level, zero_level
+from scheduler.errors import SolveError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -132,7 +133,12 @@ def _fill(
             floor=np.where((slope > 0) | (level > 0), held, -np.inf),
             price=1.0,
         )
-        checked = _solve(program, checked)
+        try:
+            checked = _solve(program, checked)
+        except SolveError:
+            if checked is None:
+                raise
+            checked = solve_level(_eased(program, checked))
         first = first or checked
         level = np.where(slope > 0, level + slope * max(checked.value, 0.0), level)
         price = checked.solution.row_price * slope
@@ -152,6 +158,17 @@ def _fill(
         solver=checked.solution.solver,
         warnings=warnings,
     )
+
+
+def _eased(program: LevelProgram, before: CheckedSolution) -> LevelProgram:
+    """Lower the floors to what the level before attains, so that a solution is sure to exist.
+
+    Checks let a floor be missed by a millionth of the largest, which may be more than HOLD gives
+    way at the smallest.
+    """
+    solution = before.solution
+    thr = program.classes.effective_throughput(solution.x, solution.pair_x)
+    return replace(program, floor=np.minimum(program.floor, program.gain * thr))
 
 
 def _rest(program: LevelProgram, level: FloatArray, active: BoolArray) -> CheckedSolution | None:

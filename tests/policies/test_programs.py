@@ -19,6 +19,7 @@ PROGRAMS = [
     ("max_throughput", {"normaliser": "equal_share"}),
     ("max_throughput", {"normaliser": "best"}),
     ("proportional_fairness", {}),
+    ("alpha_fairness", {"alpha": "0"}),
     ("alpha_fairness", {"alpha": "0.5"}),
     ("alpha_fairness", {"alpha": "2"}),
 ]
