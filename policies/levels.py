@@ -144,7 +144,7 @@ def _fill(
         price = checked.solution.row_price * slope
         active &= ~((price > BOTTLENECK * price.max()) & (slope > 0))
         if checked.value <= BOTTLENECK * zero_level(program) and active.any():
-            final = _rest(program, level, active)
+            final = _rest(program, level, active, checked)
             if final is not None:
                 checked = final
                 break
@@ -171,7 +171,9 @@ def _eased(program: LevelProgram, before: CheckedSolution) -> LevelProgram:
     return replace(program, floor=np.minimum(program.floor, program.gain * thr))
 
 
-def _rest(program: LevelProgram, level: FloatArray, active: BoolArray) -> CheckedSolution | None:
+def _rest(
+    program: LevelProgram, level: FloatArray, active: BoolArray, before: CheckedSolution
+) -> CheckedSolution | None:
     """Ask whether any active class can rise at all, once a level came out flat; None if one can.
 
     Behind a full cluster every waiting job of a FIFO entity would cost a level of its own.
@@ -189,7 +191,10 @@ def _rest(program: LevelProgram, level: FloatArray, active: BoolArray) -> Checke
     if len(classes.pair_index):
         pair_cost = (weight / classes.count)[classes.pair_classes] * classes.pair_throughput
         stage = replace(stage, pair_cost=pair_cost.sum(axis=1))
-    checked = solve_level(stage)
+    try:
+        checked = solve_level(stage)
+    except SolveError:
+        checked = solve_level(_eased(stage, before))
     best = program.gain * classes.throughput.max(axis=1, initial=0.0)
     flat = float(weight @ np.where(active, level / np.where(active, program.gain, 1.0), 0.0))
     return checked if checked.value - flat <= 1e-4 * float(best[active].min()) else None

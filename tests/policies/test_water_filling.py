@@ -125,3 +125,19 @@ def test_jobs_that_cannot_run_get_nothing_and_are_named() -> None:
         answer = make_policy(name).allocate(problem)
         assert answer.time_fraction() == pytest.approx([1, 0])
         assert "job numbers 1" in answer.warnings[0]
+
+
+@pytest.mark.parametrize("seed", [18, 91, 134, 11080])
+def test_weights_a_hundredfold_apart_leave_every_level_solvable(problem_of, seed) -> None:
+    rng = np.random.default_rng(seed)
+    problem = problem_of(
+        seed,
+        jobs=20,
+        gangs=True,
+        weight=rng.choice([1.0, 0.1, 10.0], 20),
+        entity=rng.integers(0, 2, 20),
+        entities=(Entity(name="a", weight=2.0), Entity(name="b", policy="fifo")),
+    )
+    answer = make_policy("hierarchical").allocate(problem)
+    assert (answer.usage(problem) <= problem.capacity + 1e-9).all()
+    assert answer.usage(problem).sum() > 0
