@@ -9,6 +9,7 @@ import html
 import json
 import re
 from importlib.resources import files
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Final
 
 from simulator import charts
@@ -115,7 +116,7 @@ def _figures(results: Sequence[SimulationResult]) -> dict[str, Any]:
 
 def _subtitle(results: Sequence[SimulationResult]) -> str:
     first = results[0].summary
-    trace = results[0].settings.get("trace", "")
+    trace = PurePath(results[0].settings.get("trace", "")).name
     parts = [
         f"trace <b>{html.escape(trace)}</b>" if trace else "",
         f"cluster <b>{html.escape(first.cluster)}</b>",

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import json
 import re
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -84,7 +83,7 @@ def compare(
     check_policies(requests)
     check_replaceable(out)  # before hours of simulation, not after
     outcomes = run_requests(requests, process_count(processes, len(requests)))
-    results = [with_settings(o.request, o.result) for o in outcomes if o.result is not None]
+    results = [o.result for o in outcomes if o.result is not None]
     failed = {o.request.label: o.error for o in outcomes if o.result is None}
     if results:
         _write(results, out, chrome_trace=chrome_trace)
@@ -124,22 +123,6 @@ def run_requests(requests: Sequence[SimulationRequest], processes: int) -> list[
     if message:  # the same for all: say it once, as every other command does
         raise InputError(message)
     return outcomes
-
-
-def with_settings(request: SimulationRequest, result: SimulationResult) -> SimulationResult:
-    """Let the result say what it was made from."""
-    settings = {
-        "trace": Path(request.trace).name,
-        "throughputs": Path(request.throughputs).name,
-        "round length": f"{request.round_length_s:g} s",
-        "workers per node": str(request.workers_per_node),
-        "overheads": request.overheads,
-        "failures": request.failures or "none",
-        "agnostic": "yes" if request.agnostic else "no",
-        "space sharing": "yes" if request.space_sharing else "no",
-        **result.settings,
-    }
-    return replace(result, settings=settings)
 
 
 def _write(results: Sequence[SimulationResult], out: Path, *, chrome_trace: bool) -> None:
