@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from scheduler.cli import (  # noqa: TC001  typer reads the annotations at run time
+    exit_codes,
     multi_options,
     options,
 )
@@ -24,8 +25,6 @@ if TYPE_CHECKING:
     from scheduler.cli.parallel import RunOutcome
     from simulator.request import SimulationRequest
     from simulator.result import SimulationResult
-
-EXIT_FAILED = 1
 
 
 def compare(
@@ -89,7 +88,7 @@ def compare(
         _write(results, out, chrome_trace=chrome_trace)
     _print(results, failed, out, json_output=json_output)
     if failed:
-        raise typer.Exit(EXIT_FAILED)
+        raise typer.Exit(exit_codes.FAILED)
 
 
 def check_policies(requests: Sequence[SimulationRequest]) -> None:

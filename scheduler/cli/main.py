@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from scheduler.cli import exit_codes
 from scheduler.cli.guard import DISTRIBUTION, check_packages
 from scheduler.cli.lazy import LazyCommand, lazy_group
 from scheduler.errors import LeaseholdError
@@ -38,11 +39,6 @@ COMMANDS = {
         summary="Inspect, convert and generate traces.",
     ),
 }
-
-#: Exit codes: what a script may rely on.
-EXIT_FAILED = 1
-EXIT_INPUT = 2
-EXIT_INTERRUPTED = 130
 
 app = typer.Typer(
     name="leasehold",
@@ -84,10 +80,10 @@ def main() -> int:
         app(prog_name=DISTRIBUTION)
     except LeaseholdError as error:
         sys.stderr.write(f"leasehold: {_one_line(error)}\n")
-        return EXIT_INPUT
+        return exit_codes.INPUT
     except KeyboardInterrupt:
         sys.stderr.write("leasehold: interrupted\n")
-        return EXIT_INTERRUPTED
+        return exit_codes.INTERRUPTED
     return 0
 
 

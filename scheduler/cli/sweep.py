@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from scheduler.cli import (  # noqa: TC001  typer reads the annotations at run time
+    exit_codes,
     multi_options,
     options,
 )
-from scheduler.cli.compare import EXIT_FAILED, check_policies
+from scheduler.cli.compare import check_policies
 from scheduler.cli.multi_options import process_count
 from scheduler.cli.policy_items import parse_policies
 from scheduler.errors import InputError, ParameterError
@@ -103,7 +104,7 @@ def sweep(
     _write(finished, out, subtitle=f"{kind}, {jobs} jobs per trace, cluster {cluster}")
     _print(finished, failed, out, json_output=json_output)
     if failed:
-        raise typer.Exit(EXIT_FAILED)
+        raise typer.Exit(exit_codes.FAILED)
 
 
 def parse_rates(text: str) -> list[float]:
