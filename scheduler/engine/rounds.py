@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 NEGLIGIBLE = 1e-6
 #: A configuration with a larger fraction needs more than 20 rounds to make up for one.
 NEARLY_ALWAYS = 0.95
-#: Rounds of lag that it is credited with. At 4 a makespan was missed by a round, at 16 gangs waited.
+#: Rounds of lag that it is credited with. At 4 a makespan was missed by a round; at 16 gangs wait.
 HEAD_START = 8.0
 
 
