@@ -1,0 +1,85 @@
+"""Jobs that can never run end at once, and inputs that make no sense are refused by name."""
+
+import pytest
+
+from scheduler.domain.cluster import parse_cluster_spec
+from scheduler.domain.job import Job
+from scheduler.errors import InputError, LeaseholdError, ParameterError
+from simulator.request import SimulationRequest, parse_window
+
+
+def test_a_gang_larger_than_the_cluster_is_refused_and_nothing_hangs(simulation):
+    result = simulation(
+        200, 100, cluster="type-0:2", rates=[[2.0], [2.0]], gangs=[4, 1], profiles=[0, 1]
+    ).run()
+    assert [job.status for job in result.jobs] == ["refused", "completed"]
+    assert result.jobs[0].attempts == 0
+    assert result.summary.jobs == 2
+    assert result.summary.jobs_completed == 1
+
+
+def test_a_job_with_zero_throughput_everywhere_is_refused(simulation):
+    result = simulation(200, rates=[[0.0]]).run()
+    assert [job.status for job in result.jobs] == ["refused"]
+    assert result.summary.jobs_completed == 0
+    assert result.summary.makespan_s == 0.0
+    assert result.summary.to_dict()["average_jct_s"] is None
+
+
+def test_a_window_beyond_the_trace_is_refused(simulation):
+    with pytest.raises(ParameterError, match="window is 2:5, but the trace has 2 jobs"):
+        simulation(100, 100, window=(2, 5))
+
+
+def test_a_job_id_used_twice_is_refused(simulation):
+    run = simulation(100)
+    job = Job(job_id="a", job_type="profile-0", total_steps=1.0)
+    with pytest.raises(InputError, match="job 'a' is in the trace twice"):
+        type(run)(
+            cluster=parse_cluster_spec("type-0:1"),
+            jobs=[job, job],
+            profiles=[0, 0],
+            table=run._engine.table,
+            policy=run._policy,
+            settings=run._engine._settings,
+            overheads=run._overheads,
+            failures=run._failures._model,
+        )
+
+
+def test_a_run_that_cannot_go_on_says_who_still_waits(simulation):
+    run = simulation(100, changes=[(10.0, 0, True)])
+    run._engine._set_timer = lambda *_: None  # an engine that forgets to be woken
+    with pytest.raises(LeaseholdError, match=r"nothing more can happen at 10 s, but 1 .*job-0"):
+        run.run()
+
+
+@pytest.mark.parametrize("text", ["", "5", "a:b", "5:5", "7:3", "-1:4", "1:2:3"])
+def test_a_window_that_is_none_is_refused_with_its_text(text):
+    with pytest.raises(ParameterError, match=f"window is '{text}'"):
+        parse_window(text)
+
+
+def test_a_window_is_two_positions():
+    assert parse_window("4000:5000") == (4000, 5000)
+
+
+def test_a_request_refuses_rounds_and_windows_that_are_none():
+    need = {"trace": "t", "throughputs": "h", "cluster": "c", "policy": "p"}
+    with pytest.raises(ParameterError, match=r"round length is 0\.0 s"):
+        SimulationRequest(**need, round_length_s=0.0)
+    with pytest.raises(ParameterError, match="window is 5:5"):
+        SimulationRequest(**need, window=(5, 5))
+
+
+def test_a_request_is_labelled_as_a_user_would_write_it():
+    request = SimulationRequest(
+        trace="t",
+        throughputs="h",
+        cluster="c",
+        policy="fifo",
+        params={"backfill": "false"},
+        agnostic=True,
+        space_sharing=True,
+    )
+    assert request.label == "fifo:backfill=false+agnostic+packed"
