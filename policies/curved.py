@@ -121,7 +121,10 @@ def _by_cvxpy(
         objective = (weight / weight.max()) @ cp.power(t, 1 - family.alpha) / (1 - family.alpha)
     rows = [time <= 1, used / classes.capacity <= 1, cp.multiply(~classes.usable, x) == 0]
     program = cp.Problem(cp.Maximize(objective), rows)
-    program.solve(solver=cp.CLARABEL)
+    try:
+        program.solve(solver=cp.CLARABEL)
+    except cp.error.SolverError as error:
+        raise SolveError(f"Clarabel failed on alpha fairness of {m} classes: {error}") from None
     if x.value is None:
         raise SolveError(
             f"Clarabel ended with status '{program.status}' on alpha fairness of {m} classes; "

@@ -12,6 +12,7 @@ import pytest
 from policies import program
 from policies.families import MaxMin
 from policies.program import ProgramPolicy, solve
+from policies.registry import make_policy
 from policies.terms import Terms
 from scheduler.domain.problem import Entity
 from scheduler.errors import SolveError
@@ -237,3 +238,22 @@ def test_an_objective_that_is_no_number_is_refused(problem, monkeypatch) -> None
     monkeypatch.setattr(cp.Problem, "solve", zeros)
     with pytest.raises(SolveError, match="the objective is -inf"), np.errstate(divide="ignore"):
         solve(terms, cp.sum(cp.log(terms.throughput)))
+
+
+def test_a_conic_solver_that_gives_up_hands_over_to_the_stated_program(monkeypatch) -> None:
+    table = make_table([[4.0], [2.0]], shared={(0, 1, 0): (3.0, 1.5)})
+    crowded = make_problem(table, capacity=[1], profile=[0, 1, 1])
+    expected = make_policy("proportional_fairness").allocate(crowded)
+    honest = cp.Problem.solve
+    calls: list[str] = []
+
+    def first_gives_up(self, *args, solver, **options):
+        calls.append(solver)
+        if len(calls) == 1:
+            raise cp.error.SolverError("out of digits")
+        honest(self, *args, solver=solver, **options)
+
+    monkeypatch.setattr(cp.Problem, "solve", first_gives_up)
+    answer = make_policy("proportional_fairness").allocate(crowded)
+    assert "out of digits" in answer.warnings[0]
+    assert answer.objective == pytest.approx(expected.objective, abs=1e-6)
