@@ -15,6 +15,7 @@ import os
 import sys
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from simulator.request import SimulationRequest
@@ -82,7 +83,7 @@ def shared_data() -> Path:
     return folder
 
 
-def request_of(row: dict[str, str], folder: Path) -> SimulationRequest:
+def request_of(row: dict[str, str], folder: Path, *, carry: bool) -> SimulationRequest:
     """Make the simulation that corresponds to a row of Gavel's results."""
     policy, agnostic, packed = POLICIES[row["policy"]]
     counts = row["cluster_v100:p100:k80"].split(":")
@@ -96,11 +97,12 @@ def request_of(row: dict[str, str], folder: Path) -> SimulationRequest:
         agnostic=agnostic,
         space_sharing=packed,
         window=window,
+        carry_credit=carry,
     )
 
 
-def run(row: dict[str, str]) -> Row:
-    request = request_of(row, shared_data() / "gavel")
+def run(row: dict[str, str], *, carry: bool = True) -> Row:
+    request = request_of(row, shared_data() / "gavel", carry=carry)
     summary = simulate(request).summary
     return Row(
         trace=row["trace"],
@@ -144,6 +146,11 @@ def main() -> int:
     parser.add_argument("--only", nargs="*", default=[], help="substrings of 'trace policy'")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="processes")
     parser.add_argument("--json", action="store_true")
+    parser.add_argument(
+        "--forget",
+        action="store_true",
+        help="rounds that forget at each new allocation, as Gavel's",
+    )
     parser.add_argument("--markdown", type=Path, help="also write the table to this file")
     arguments = parser.parse_args()
     with (shared_data() / "gavel" / "results.csv").open(encoding="utf-8") as file:
@@ -154,7 +161,7 @@ def main() -> int:
         ]
     rows = []
     with ProcessPoolExecutor(max_workers=arguments.jobs) as pool:
-        for row in pool.map(run, wanted):
+        for row in pool.map(partial(run, carry=not arguments.forget), wanted):
             rows.append(row)
             print(
                 f"{'ok   ' if row.ratio <= 1 else 'WORSE'} {row.ratio:.3f} {row.metric} "

@@ -36,6 +36,7 @@ class SimulationRequest:
         reference_worker_type: type on which durations become steps; None for the format's own.
         limit: read only so many jobs of the trace.
         record: keep leases and series for reports; costs memory on long traces.
+        carry_credit: off only to compare with rounds that forget at each new allocation.
     """
 
     trace: str
@@ -55,6 +56,7 @@ class SimulationRequest:
     reference_worker_type: str | None = None
     limit: int | None = None
     record: bool = False
+    carry_credit: bool = True
 
     def __post_init__(self) -> None:
         """Refuse what no run can be made of."""

@@ -88,7 +88,9 @@ def simulate(
         table=table,
         believed=agnostic(table) if request.agnostic else table,
         policy=make_policy(request.policy, request.params),
-        settings=EngineSettings(round_length_s=request.round_length_s),
+        settings=EngineSettings(
+            round_length_s=request.round_length_s, carry_credit=request.carry_credit
+        ),
         overheads=read_overheads(request.overheads),
         failures=read_failures(request.failures),
         seed=request.seed,

@@ -366,6 +366,7 @@ class Engine:
             self.pairs,
             self.book.planned.values(),
             round_length_s=self._settings.round_length_s,
+            carry_credit=self._settings.carry_credit,
         )
         for warning in event.allocation.warnings:
             self._record("policy_warning", "policy", text=warning)

@@ -77,6 +77,7 @@ def take_over(
     planned: Collection[PlannedLease],
     *,
     round_length_s: float,
+    carry_credit: bool = True,
 ) -> None:
     """Put an allocation in force; credits carry over where a configuration is still wanted.
 
@@ -92,6 +93,8 @@ def take_over(
     # A configuration that X no longer wants has no claim left; one ahead of X stays ahead.
     np.minimum(credit_s, 0.0, out=credit_s, where=x <= NEGLIGIBLE)
     np.maximum(credit_s, -round_length_s, out=credit_s)
+    if not carry_credit:
+        credit_s[:] = 0.0
     jobs["rank"][:] = np.inf
     if allocation.rank is not None:
         jobs["rank"][rows[known]] = allocation.rank[known]

@@ -23,6 +23,8 @@ class EngineSettings:
         refresh_rounds: a time-dependent policy is asked again every so many rounds.
         keep_bonus: how much further behind, in rounds, another job must be before it takes the
             workers of a job that holds them; damps restarts at the price of a larger deviation.
+        carry_credit: whether time promised and not received outlives a new allocation. Off only to
+            compare with schedulers that forget it.
         solve_grace_s: how long idle workers wait for a fresh allocation before waiting jobs are
             served by the old one.
         retry_backoff_s: wait after a job's first own failure; doubles with each further one.
@@ -33,6 +35,7 @@ class EngineSettings:
     plan_lead_s: float = 0.0
     refresh_rounds: int = 1
     keep_bonus: float = 0.75
+    carry_credit: bool = True
     solve_grace_s: float = 1.0
     retry_backoff_s: float = 30.0
     entities: tuple[Entity, ...] = ()
@@ -50,3 +53,7 @@ class EngineSettings:
             raise ParameterError(f"refresh_rounds is {self.refresh_rounds!r}; it must be >= 1")
         if self.keep_bonus < 0:
             raise ParameterError(f"keep_bonus is {self.keep_bonus!r}; it must be >= 0")
+        for name in ("solve_grace_s", "retry_backoff_s"):
+            value = getattr(self, name)
+            if not (math.isfinite(value) and value >= 0):
+                raise ParameterError(f"{name} is {value!r}; it must be a number of seconds >= 0")
