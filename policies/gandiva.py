@@ -10,7 +10,6 @@ import numpy as np
 
 from policies.base import Policy
 from policies.greedy import offers_of, same_workers
-from policies.kernels.trades import trade
 from policies.parameters import parameter
 from scheduler.domain.allocation import Allocation
 
@@ -113,6 +112,8 @@ class Gandiva(Policy):
         self, problem: Problem, split: FloatArray, gang: FloatArray, worth: FloatArray
     ) -> FloatArray:
         """Try random migrations; the workers that are free take part as a unit without worth."""
+        from policies.kernels.trades import trade  # noqa: PLC0415  numba takes 0.4 s to import
+
         units, kinds = split.shape
         free = np.maximum(problem.capacity - gang @ split, 0.0)
         split = np.vstack((split, free))
