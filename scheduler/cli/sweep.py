@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from scheduler.cli import (  # noqa: TC001  typer reads the annotations at run time
+from scheduler.cli import (
     exit_codes,
     multi_options,
     options,
