@@ -7,10 +7,13 @@ their number.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+
+from scheduler.errors import InputError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -90,7 +93,13 @@ class ConfigurationTable:
         profiles: tuple[Profile, ...],
         pairs: tuple[PairConfiguration, ...] = (),
     ) -> ConfigurationTable:
-        """Lay profiles and pairs out as arrays."""
+        """Lay profiles and pairs out as arrays.
+
+        Raises:
+            InputError: a throughput is negative or no number, a demand has not one count per worker
+                type, or a pair names profiles that do not exist or in the wrong order.
+        """
+        _check(worker_types, profiles, pairs)
         k = len(worker_types)
         width = max((len(p.configurations) for p in profiles), default=1)
         throughput = np.zeros((len(profiles), max(width, 1)))
@@ -125,3 +134,37 @@ class ConfigurationTable:
     def has_pairs(self) -> bool:
         """Whether any two jobs may share workers."""
         return len(self.pair_profiles) > 0
+
+
+def _check(
+    worker_types: tuple[str, ...],
+    profiles: tuple[Profile, ...],
+    pairs: tuple[PairConfiguration, ...],
+) -> None:
+    for profile in profiles:
+        what = f"profile '{profile.job_type}' at scale factor {profile.scale_factor}"
+        for configuration in profile.configurations:
+            _check_figures(what, configuration.demand, (configuration.throughput,), worker_types)
+    for pair in pairs:
+        first, second = pair.profiles
+        if not 0 <= first <= second < len(profiles):
+            raise InputError(
+                f"pair of profiles {pair.profiles}: give two of the {len(profiles)} profiles, "
+                "the smaller index first"
+            )
+        _check_figures(
+            f"pair of profiles {pair.profiles}", pair.demand, pair.throughput, worker_types
+        )
+
+
+def _check_figures(
+    what: str, demand: tuple[int, ...], throughput: tuple[float, ...], types: tuple[str, ...]
+) -> None:
+    if len(demand) != len(types):
+        raise InputError(
+            f"{what}: demand is {demand}; give one count for each worker type ({', '.join(types)})"
+        )
+    if any(count < 0 for count in demand):
+        raise InputError(f"{what}: demand is {demand}; it must be >= 0")
+    if not all(0.0 <= steps_per_s < math.inf for steps_per_s in throughput):
+        raise InputError(f"{what}: throughput is {throughput}; it must be a number >= 0")

@@ -68,6 +68,8 @@ class Job:
             "must be >= 0",
         )
         _require(_positive(self.weight), "weight", self.weight, "must be > 0")
+        passed = self.deadline_s is None or not math.isnan(self.deadline_s)
+        _require(passed, "deadline_s", self.deadline_s, "must be a time, or be left out")
         _require(self.max_failures >= 0, "max_failures", self.max_failures, "must be >= 0")
         _require(self.restart_s >= 0, "restart_s", self.restart_s, "must be >= 0")
 

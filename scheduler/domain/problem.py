@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from scheduler.errors import InputError
 
 if TYPE_CHECKING:
     from scheduler.domain.arrays import FloatArray, IntArray
     from scheduler.domain.configuration import ConfigurationTable
+
+
+#: How the jobs of an entity may share among themselves.
+INNER_POLICIES = ("fairness", "fifo")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,6 +30,16 @@ class Entity:
     name: str
     weight: float = 1.0
     policy: str = "fairness"
+
+    def __post_init__(self) -> None:
+        """Refuse a weight that is none and a policy that nobody knows."""
+        if not (math.isfinite(self.weight) and self.weight > 0):
+            raise InputError(f"entity '{self.name}': weight is {self.weight!r}; it must be > 0")
+        if self.policy not in INNER_POLICIES:
+            raise InputError(
+                f"entity '{self.name}': policy is '{self.policy}'; "
+                f"give one of {', '.join(INNER_POLICIES)}"
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
