@@ -210,10 +210,9 @@ def _stacked(
         for i, name in enumerate(names)
     ]
     capacity = sum(result.capacity)
-    axis = {
-        "title": {"text": f"workers that X uses (of {capacity})"},
-        "range": [0, capacity * 1.02],
-    }
+    # Two jobs on one worker may count twice by job type; the stack must not be cut off.
+    top = max(capacity, float(mean.sum(axis=1).max(initial=0.0))) * 1.02
+    axis = {"title": {"text": f"workers that X uses (of {capacity})"}, "range": [0, top]}
     return {"data": areas, "layout": {"xaxis": _time_axis(unit), "yaxis": axis}}
 
 
