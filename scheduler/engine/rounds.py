@@ -53,7 +53,7 @@ class Choice:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Candidates:
-    """Configurations that are entitled to run. C of them; fields are (C,) but demand is (C, K).
+    """Configurations that may run. C of them; fields are (C,), but demand is (C, K).
 
     ``always`` marks those that X gives nearly all the time.
     """
@@ -66,6 +66,10 @@ class Candidates:
     held: BoolArray
     always: BoolArray
     demand: IntArray
+
+    def where(self, kept: BoolArray) -> Candidates:
+        """Return the candidates of a mask."""
+        return Candidates(**{name: getattr(self, name)[kept] for name in Candidates.__slots__})
 
 
 def choose_round(
@@ -91,45 +95,98 @@ def choose_round(
         lead_s: seconds until it begins.
         keep_bonus_s: seconds of lag that a configuration held now is credited with.
     """
-    n = len(jobs)
-    free = free.copy()
-    busy = ~eligible
-    configuration = np.full(n, NONE, dtype=np.int64)
-    pair = np.full(n, NONE, dtype=np.int64)
-    charged = np.zeros(n, dtype=bool)
-    found = entitled(jobs, pairs, table, eligible=eligible, length_s=length_s, lead_s=lead_s)
-    if len(found.first):
-        restart_s = jobs.floats("restart_s")[found.first]
-        bonus = np.where(found.held, keep_bonus_s + np.minimum(restart_s, length_s), 0.0)
-        size = found.demand.sum(axis=1)
-        # What X wants nearly all the time could hardly ever catch up, so it has a head start; it
-        # does not come first come what may, or gangs would wait for good behind full-time jobs.
-        bonus += np.where(found.always, HEAD_START * length_s, 0.0)
-        order = np.lexsort((found.first, -size, -(found.deficit_s + bonus)))
+    draft = _Draft(jobs, eligible, free)
+    singles = _singles(jobs, table, eligible=eligible, length_s=length_s, lead_s=lead_s)
+    shared = _shared(jobs, pairs, table, eligible=eligible, length_s=length_s, lead_s=lead_s)
+    lagging = shared.deficit_s > np.where(shared.held, -NEGLIGIBLE, NEGLIGIBLE) * length_s
+    found = _join(singles, shared.where(lagging)) if len(pairs) else singles
+    restart_s = jobs.floats("restart_s")[found.first]
+    bonus_s = np.where(found.held, keep_bonus_s + np.minimum(restart_s, length_s), 0.0)
+    # What X wants nearly all the time could hardly ever catch up, so it has a head start; it does
+    # not come first come what may, or gangs would wait for good behind full-time jobs.
+    bonus_s += np.where(found.always, HEAD_START * length_s, 0.0)
+    draft.take(found, bonus_s, urgent_s=length_s * (1 - 1e-9), charged=True)
+    if draft.free.any() and not draft.busy.all():
+        draft.take(shared, np.zeros(len(shared.first)), urgent_s=np.inf, charged=False)
+        waiting = ~draft.busy
+        leftover = _leftover(jobs, table, waiting=waiting, free=draft.free, length_s=length_s)
+        draft.configuration[leftover >= 0] = leftover[leftover >= 0]
+    return Choice(configuration=draft.configuration, pair=draft.pair, charged=draft.charged)
+
+
+class _Draft:
+    """A choice in the making."""
+
+    def __init__(self, jobs: JobTable, eligible: BoolArray, free: IntArray) -> None:
+        n = len(jobs)
+        self.free = free.copy()
+        self.busy = ~eligible
+        self.configuration: IntArray = np.full(n, NONE, dtype=np.int64)
+        self.pair: IntArray = np.full(n, NONE, dtype=np.int64)
+        self.charged: BoolArray = np.zeros(n, dtype=bool)
+
+    def take(
+        self, found: Candidates, bonus_s: FloatArray, *, urgent_s: float, charged: bool
+    ) -> None:
+        """Take candidates by lag and bonus while their workers last."""
+        if not len(found.first):
+            return
+        order = np.lexsort((found.first, -found.demand.sum(axis=1), -(found.deficit_s + bonus_s)))
         chosen = choose_entitled(
             order,
             found.first,
             found.second,
             found.demand,
             found.deficit_s,
-            length_s * (1 - 1e-9),
-            free,
-            busy,
+            urgent_s,
+            self.free,
+            self.busy,
         )
         first, second = found.first[chosen], found.second[chosen]
-        configuration[first] = found.configuration[chosen]
-        pair[first] = found.pair[chosen]
-        charged[first] = True
+        self.configuration[first] = found.configuration[chosen]
+        self.pair[first] = found.pair[chosen]
+        self.charged[first] = charged
         both = second >= 0
-        pair[second[both]] = found.pair[chosen][both]
-        charged[second[both]] = True
-    if free.any() and not busy.all():
-        leftover = _leftover(jobs, table, waiting=~busy, free=free, length_s=length_s)
-        configuration = np.where(leftover >= 0, leftover, configuration)
-    return Choice(configuration=configuration, pair=pair, charged=charged)
+        self.pair[second[both]] = found.pair[chosen][both]
+        self.charged[second[both]] = charged
 
 
-def entitled(
+def _singles(
+    jobs: JobTable,
+    table: ConfigurationTable,
+    *,
+    eligible: BoolArray,
+    length_s: float,
+    lead_s: float,
+) -> Candidates:
+    """List the single configurations that would lag behind X at the end of the round."""
+    held = jobs.ints("configuration")
+    x = jobs.x
+    credit_s = jobs.credit_s
+    if lead_s > 0:
+        credit_s = credit_s + x * lead_s
+        running = np.flatnonzero((jobs["charged"] != 0) & (held >= 0))
+        credit_s[running, held[running]] -= lead_s
+    deficit_s = credit_s + x * length_s
+    # What is held may get ahead by a whole round before it pauses: fewer restarts, same bound.
+    least = np.full(x.shape, NEGLIGIBLE * length_s)
+    running = np.flatnonzero(held >= 0)
+    least[running, held[running]] = -NEGLIGIBLE * length_s
+    first, configuration = np.nonzero((x > NEGLIGIBLE) & (deficit_s > least) & eligible[:, None])
+    none = np.full(len(first), NONE, dtype=np.int64)
+    return Candidates(
+        first=first,
+        second=none,
+        configuration=configuration,
+        pair=none,
+        deficit_s=deficit_s[first, configuration],
+        held=held[first] == configuration,
+        always=x[first, configuration] > NEARLY_ALWAYS,
+        demand=table.demand[jobs.ints("profile")[first], configuration],
+    )
+
+
+def _shared(
     jobs: JobTable,
     pairs: PairTable,
     table: ConfigurationTable,
@@ -138,51 +195,33 @@ def entitled(
     length_s: float,
     lead_s: float,
 ) -> Candidates:
-    """List the configurations that would lag behind X at the end of the round if left out."""
-    charged = jobs["charged"] != 0
-    held = jobs.ints("configuration")
-    x = jobs.x
-    credit_s = jobs.credit_s
-    if lead_s > 0:
-        credit_s = credit_s + x * lead_s
-        running = np.flatnonzero(charged & (held >= 0))
-        credit_s[running, held[running]] -= lead_s
-    deficit = credit_s + x * length_s
-    # What is held may get ahead by a whole round before it pauses: fewer restarts, same bound.
-    least = np.full(x.shape, NEGLIGIBLE * length_s)
-    running = np.flatnonzero(held >= 0)
-    least[running, held[running]] = -NEGLIGIBLE * length_s
-    first, configuration = np.nonzero((x > NEGLIGIBLE) & (deficit > least) & eligible[:, None])
-    demand = table.demand[jobs.ints("profile")[first], configuration]
-    none = np.full(len(first), NONE, dtype=np.int64)
-    singles = Candidates(
-        first=first,
-        second=none,
-        configuration=configuration,
-        pair=none,
-        deficit_s=deficit[first, configuration],
-        held=held[first] == configuration,
-        always=x[first, configuration] > NEARLY_ALWAYS,
-        demand=demand,
-    )
-    if not len(pairs):
-        return singles
+    """List the pairs that X wants, whether they lag behind it or are ahead."""
     rows = jobs.rows_of(pairs.numbers.ravel()).reshape(-1, 2)
-    shared_deficit = pairs.credit_s + pairs.x * (length_s + lead_s)
-    running_pair = jobs["pair"][rows[:, 0]] == np.arange(len(pairs))
-    shared_deficit = shared_deficit - lead_s * (running_pair & charged[rows[:, 0]])
-    least_shared = np.where(running_pair, -NEGLIGIBLE, NEGLIGIBLE) * length_s
-    fit = (pairs.x > NEGLIGIBLE) & (shared_deficit > least_shared) & (rows >= 0).all(axis=1)
-    q = np.flatnonzero(fit & eligible[rows[:, 0]] & eligible[rows[:, 1]])
+    there = (rows >= 0).all(axis=1) & (pairs.x > NEGLIGIBLE)
+    q = np.flatnonzero(there & eligible[rows[:, 0]] & eligible[rows[:, 1]]) if len(rows) else there
+    q = q.astype(np.int64)
+    first, second = rows[q, 0], rows[q, 1]
+    running = jobs["pair"][first] == q
+    deficit_s = pairs.credit_s[q] + pairs.x[q] * (length_s + lead_s)
     return Candidates(
-        first=np.concatenate([first, rows[q, 0]]),
-        second=np.concatenate([none, rows[q, 1]]),
-        configuration=np.concatenate([configuration, np.full(len(q), NONE, dtype=np.int64)]),
-        pair=np.concatenate([none, q]),
-        deficit_s=np.concatenate([singles.deficit_s, shared_deficit[q]]),
-        held=np.concatenate([singles.held, running_pair[q]]),
-        always=np.concatenate([singles.always, pairs.x[q] > NEARLY_ALWAYS]),
-        demand=np.concatenate([demand, table.pair_demand[pairs.index[q]]]),
+        first=first,
+        second=second,
+        configuration=np.full(len(q), NONE, dtype=np.int64),
+        pair=q,
+        deficit_s=deficit_s - lead_s * (running & (jobs["charged"][first] != 0)),
+        held=running,
+        always=pairs.x[q] > NEARLY_ALWAYS,
+        demand=table.pair_demand[pairs.index[q]],
+    )
+
+
+def _join(one: Candidates, other: Candidates) -> Candidates:
+    """Put two lists behind one another."""
+    return Candidates(
+        **{
+            name: np.concatenate([getattr(one, name), getattr(other, name)])
+            for name in Candidates.__slots__
+        }
     )
 
 
@@ -194,7 +233,7 @@ def _leftover(
     free: IntArray,
     length_s: float,
 ) -> IntArray:
-    """Offer what is left to waiting jobs: by the policy's rank, then by lag, then by arrival."""
+    """Offer what is left to waiting jobs: by the policy's rank, then to who ends soonest."""
     rows = np.flatnonzero(waiting)
     profile = jobs.ints("profile")
     fastest = table.throughput[profile[rows]].max(axis=1)
