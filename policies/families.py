@@ -20,6 +20,9 @@ HOLD = 1e-8
 #: Up to this many classes a second stage that the kernel gives up on is left to HiGHS; beyond it
 #: (never seen) the answer of the first stage stands.
 SMALL = 5000
+#: Up to this many classes the second stage sets a price on the level at first; beyond it floors,
+#: which then take half the steps.
+FEW = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -221,11 +224,12 @@ def second_stage(
     if len(classes.pair_index):
         pair_cost = (gain[classes.pair_classes] * classes.pair_throughput).sum(axis=1)
         return solve_level(replace(stage, pair_cost=pair_cost), first)
-    return (
-        answer_of_kernel(stage, near=solution.x)
-        or _both_at_once(replace(program, cost=stage.cost), first)
-        or (solve_level(stage) if classes.size <= SMALL else first)
-    )
+    both = replace(program, cost=stage.cost)
+    if classes.size <= FEW:
+        checked = _both_at_once(both, first) or answer_of_kernel(stage, near=solution.x)
+    else:
+        checked = answer_of_kernel(stage, near=solution.x) or _both_at_once(both, first)
+    return checked or (solve_level(stage) if classes.size <= SMALL else first)
 
 
 def _both_at_once(stage: LevelProgram, first: CheckedSolution) -> CheckedSolution | None:

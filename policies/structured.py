@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from policies.kernels import interior as ip
+from policies.kernels.starting import first_prices, lay_out
 from policies.level import LevelProgram, LevelSolution
 
 if TYPE_CHECKING:
@@ -18,11 +19,13 @@ if TYPE_CHECKING:
 TOLERANCE = 1e-9
 #: Above this gap the answer is not worth checking.
 ACCEPTABLE = 1e-5
+#: Iterations at most; 8 to 25 are usual.
 LIMIT = 100
+#: How far a start near a known point stays away from it, and from the bounds.
 MIX = 0.1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False)
 class _Start:
     """A scaled program and a starting point.
 
@@ -53,56 +56,27 @@ def _start(classes: ClassProblem, gain: FloatArray, near: FloatArray | None = No
         gain: (M,) factor of the level rows.
         near: (M, J) a feasible point to start nearer to, or None.
     """
-    m, j, k = classes.demand.shape
-    e = np.ascontiguousarray(classes.usable.T, dtype=float)
-    held = classes.demand * (classes.count[:, None, None] / np.maximum(classes.capacity, 1.0))
-    held = np.ascontiguousarray(held.transpose(1, 2, 0)) * e[:, None, :]
-    pattern = held.any(axis=2)
-    col = np.nonzero(pattern)[1]
-    first = np.concatenate(([0], np.cumsum(pattern.sum(axis=1))))
-    D = held[pattern]
-    ways = np.maximum(e.sum(axis=0), 1.0)
-    x = e * (0.5 / ways)
-    load = np.einsum("jkm,jm->k", held, x)
-    thin = 1.0 / np.maximum(1.0, 2.0 * load)
-    x *= np.where(pattern, thin, 1.0).min(axis=1)[:, None]
-    if near is not None:
-        x = MIX * x + (1.0 - MIX) * near.T
-    V = np.zeros((ip.BV + 2 * k, m))
-    X = np.zeros((ip.SLABS, j, m))
-    X[ip.AA] = classes.throughput.T * gain
-    X[ip.EE] = e
-    X[ip.XX] = np.where(e > 0, x, 1.0)
-    V[ip.R] = 1.0 - x.sum(axis=0)
-    V[ip.Y] = V[ip.S] = 1.0
     return _Start(
-        V=V,
-        X=X,
-        D=D,
-        first=first,
-        col=col,
-        q=1.0 - np.einsum("jkm,jm->k", held, x),
-        reached=(X[ip.AA] * x).sum(axis=0),
+        *lay_out(
+            *(classes.throughput, classes.demand, classes.usable, classes.count),
+            *(classes.capacity, gain, classes.throughput[:0] if near is None else near, MIX),
+        )
     )
 
 
 def _prices(start: _Start, mu: float) -> FloatArray:
     """Choose time and worker prices near complementarity, and set U and W; returns (K,) p."""
-    V, X = start.V, start.X
-    p = np.full(len(start.q), 1.0 / len(start.q))
-    profit = X[ip.AA] * V[ip.Y] + X[ip.CC]
-    for row in range(len(start.first) - 1):
-        for pattern in range(start.first[row], start.first[row + 1]):
-            profit[row] -= start.D[pattern] * p[start.col[pattern]]
-    V[ip.U] = mu / V[ip.R] + np.maximum(profit.max(axis=0), 0.0)
-    profit -= V[ip.U]
-    X[ip.WW] = np.where(X[ip.EE] > 0, np.maximum(-profit, mu / X[ip.XX]), 1.0)
-    X[ip.RD] = (profit + X[ip.WW]) * X[ip.EE]
-    return p
+    return first_prices(
+        *(start.V, start.X, start.D, start.first, start.col, start.q, mu),
+    )
 
 
 def solve_structured(program: LevelProgram, near: FloatArray | None = None) -> LevelSolution | None:
-    """Solve a level program without pairs by the interior-point kernel.
+    """Solve a level program, leaving out its pairs, by the interior-point kernel.
+
+    Args:
+        program: what to solve.
+        near: (M, J) a feasible point to start nearer to, or None.
 
     Returns:
         Primal and dual answer, or None where the kernel did not converge.
@@ -121,6 +95,8 @@ def solve_structured(program: LevelProgram, near: FloatArray | None = None) -> L
     unit, z, worth = 1.0, 0.0, 0.0
     if program.price > 0:
         rising = slope > 0
+        if not rising.any():
+            return None
         unit = float(((1.0 - floor[rising]) / slope[rising]).min())
         least = float(np.abs(floor[rising] / slope[rising]).min())
         unit = max(unit, 0.1 * least, 1e-12 / float(slope.max()))
