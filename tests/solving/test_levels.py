@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from scipy.optimize import linprog
 
+from policies import solving
 from policies.classes import ClassProblem
 from policies.levels import hierarchical_fill, water_fill
 from scheduler.testing.problems import make_problem, make_table
@@ -110,3 +111,34 @@ def test_nothing_to_fill():
     answer = water_fill(classes, np.ones(1))
     assert answer.solver == "none"
     assert answer.warnings
+
+
+@pytest.mark.parametrize("pairs", [False, True])
+def test_behind_a_full_cluster_nobody_in_a_queue_costs_a_level(pairs):
+    shared = {(0, 0, 0): (0.6, 0.6)} if pairs else None
+    problem = make_problem(make_table([[1.0]], shared=shared), capacity=[1], profile=[0] * 30)
+    classes = ClassProblem.build(problem, (np.arange(30.0),))
+    answer = hierarchical_fill(
+        classes,
+        np.ones(30),
+        entity=np.zeros(30, dtype=int),
+        entity_weight=np.ones(1),
+        entity_policy=["fifo"],
+        order=np.arange(30.0),
+    )
+    assert classes.effective_throughput(answer.x, answer.pair_x)[0] == pytest.approx(1.0, abs=1e-5)
+
+
+def test_highs_fills_the_levels_that_the_kernel_gives_up_on(monkeypatch, random_problem):
+    problem = random_problem(4, jobs=8, profiles=8, load=0.7, dead=0.0)
+    classes = ClassProblem.build(problem)
+    coefficient = classes.of_jobs(1 / problem.throughput.mean(axis=1))
+    before = water_fill(classes, coefficient)
+    monkeypatch.setattr(solving, "solve_structured", lambda *_: None)
+    after = water_fill(classes, coefficient)
+    assert after.solver == "highs"
+    for one in (before, after):
+        thr = classes.effective_throughput(one.x, one.pair_x)
+        reached = (coefficient * thr)[classes.class_of]
+        expected = fill_job_by_job(problem, coefficient[classes.class_of])
+        assert np.sort(reached) == pytest.approx(np.sort(expected), rel=1e-4)
