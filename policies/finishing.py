@@ -125,11 +125,11 @@ def _start(family: FinishTime, classes: ClassProblem, counts: BoolArray, pole: f
     The first is too high and the second too low; after one step both are too low, and from there
     the steps rise to the optimum.
     """
-    if counts.all() and len(classes.pair_index):
+    if len(classes.pair_index) and classes.usable[counts].any(axis=1).all():
         found = solve_structured_finish(
             family.age, family.remaining, family.isolated_time, classes, counts
         )
-        if found is not None and classes.usable.any(axis=1).all():
+        if found is not None:
             return found[1]
     best = classes.throughput.max(axis=1, initial=0.0)
     if len(classes.pair_index):

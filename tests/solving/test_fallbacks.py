@@ -1,0 +1,89 @@
+"""What happens when a solver stops short, and with jobs that run only in company."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from policies import columns, curved, families, finishing, solving, structured
+from policies.classes import ClassProblem
+from policies.families import AlphaFair, FinishTime, MaxMin, WeightedSum, solve_family
+from scheduler.errors import SolveError
+from scheduler.testing.problems import make_problem, make_table
+
+
+def everyone(classes):
+    age, left = classes.problem.age_s, classes.problem.remaining_steps
+    one = np.ones(classes.size)
+    return {
+        "max-min": MaxMin(coefficient=one),
+        "sum": WeightedSum(coefficient=one),
+        "finish": FinishTime(age=age, remaining=left, isolated_time=age + left),
+        "log": AlphaFair(weight=one, coefficient=one),
+        "alpha 3": AlphaFair(weight=one, coefficient=one, alpha=3.0),
+    }
+
+
+def apart(problem):
+    return ClassProblem.build(problem, (np.arange(float(problem.jobs)),))
+
+
+def test_a_kernel_that_stops_short_is_replaced(monkeypatch, random_problem):
+    classes = apart(random_problem(1, dead=0.0, load=0.5))
+    good = {name: solve_family(f, classes).value for name, f in everyone(classes).items()}
+    monkeypatch.setattr(structured, "LIMIT", 2)
+    for name, family in everyone(classes).items():
+        answer = solve_family(family, classes)
+        assert answer.solver in {"highs", "clarabel"}
+        assert answer.value == pytest.approx(good[name], rel=2e-6)
+
+
+def test_without_a_second_stage_the_first_stands(monkeypatch, random_problem):
+    classes = apart(random_problem(1, dead=0.0, load=0.5))
+    family = everyone(classes)["max-min"]
+    level = solve_family(family, classes).value
+    monkeypatch.setattr(families, "answer_of_kernel", lambda *_, **__: None)
+    monkeypatch.setattr(families, "_both_at_once", lambda *_: None)
+    monkeypatch.setattr(families, "SMALL", 0)
+    monkeypatch.setattr(families, "FEW", 0)
+    assert solve_family(family, classes).value == pytest.approx(level, rel=1e-7)
+
+
+def test_columns_that_do_not_settle_are_replaced_by_all_pairs(monkeypatch, random_problem):
+    classes = apart(random_problem(2, pairs=True, dead=0.0))
+    family = everyone(classes)["max-min"]
+    value = solve_family(family, classes).value
+    monkeypatch.setattr(solving, "MANY_PAIRS", 0)
+    monkeypatch.setattr(columns, "ROUNDS", 0)
+    answer = solve_family(family, classes)
+    assert answer.solver == "highs"
+    assert answer.value == pytest.approx(value, rel=1e-7)
+
+
+def test_finish_times_that_do_not_converge_are_an_error(monkeypatch, random_problem):
+    classes = apart(random_problem(5, jobs=20, pairs=True, dead=0.0, load=3.0))
+    monkeypatch.setattr(finishing, "STEPS", 1)
+    monkeypatch.setattr(finishing, "solve_structured_finish", lambda *_: None)
+    with pytest.raises(SolveError, match="stopped at rho"):
+        solve_family(everyone(classes)["finish"], classes)
+
+
+def test_a_utility_that_is_not_finite_is_an_error(monkeypatch, random_problem):
+    classes = apart(random_problem(2, pairs=True, dead=0.0))
+    monkeypatch.setattr(curved, "utility", lambda *_: -np.inf)
+    with pytest.raises(SolveError, match="some job receives nothing"):
+        solve_family(everyone(classes)["log"], classes)
+
+
+def test_jobs_that_run_only_in_company_are_given_company():
+    # One worker. Neither job makes progress alone; together they do 2 and 4 steps/s.
+    table = make_table([[0.0], [0.0]], shared={(0, 1, 0): (2.0, 4.0)})
+    classes = ClassProblem.build(make_problem(table, capacity=[1], remaining_steps=8.0))
+    expected = {"max-min": 2.0, "sum": 6.0, "finish": 0.5, "log": np.log(8.0), "alpha 3": -5 / 32}
+    for name, family in everyone(classes).items():
+        answer = solve_family(family, classes)
+        assert answer.value == pytest.approx(expected[name], rel=1e-5), name
+        assert answer.warnings == ()
+        allocation = classes.expand(answer.x, answer.pair_x)
+        assert allocation.pair_jobs.tolist() == [[0, 1]]
+        assert allocation.pair_x == pytest.approx([1.0], rel=1e-5)
