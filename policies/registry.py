@@ -27,6 +27,7 @@ BUILT_IN: dict[str, str] = {
     "gittins": "policies.gittins:Gittins",
     "hierarchical": "policies.hierarchical:Hierarchical",
     "isolated": "policies.isolated:Isolated",
+    "least_remaining_work": "policies.least_remaining_work:LeastRemainingWork",
     "makespan": "policies.makespan:Makespan",
     "max_min_fairness": "policies.max_min_fairness:MaxMinFairness",
     "max_throughput": "policies.max_throughput:MaxThroughput",

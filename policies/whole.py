@@ -1,0 +1,224 @@
+"""Whole allocations: a weighted sum in which everything runs all the time or not at all.
+
+    maximise    sum_mj worth_mj x_mj + sum_p pair_worth_p X_p
+    subject to  time of every job <= 1, workers of type k in use <= W_k, x and X in {0, 1}
+
+A fraction of a gang may stand for nothing that can run: on 8 workers, 4 for one gang all the time
+and 8 for another half of the time is feasible for the linear program, but the two never fit in one
+round. Whole answers can be run as they are.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from policies.level import LevelProgram
+from policies.linear import new_highs
+from policies.solving import solve_level
+from scheduler.errors import SolveError
+
+if TYPE_CHECKING:
+    from policies.classes import ClassProblem
+    from scheduler.domain.arrays import BoolArray, FloatArray, IntArray
+
+#: Relative gap at which the search stops.
+GAP = 1e-4
+#: The search looks at so many columns (those of the least reduced cost) and nodes at most.
+MOST_COLUMNS, MOST_NODES = 4000, 2000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class WholeAnswer:
+    """An allocation of zeros and ones.
+
+    Attributes:
+        x: (M, J) single configurations.
+        pair_x: (P,) pairs.
+        value: the objective attained.
+        bound: what no allocation, whole or not, can beat.
+        solver: what produced it.
+    """
+
+    x: FloatArray
+    pair_x: FloatArray
+    value: float
+    bound: float
+    solver: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Columns:
+    """Configurations and pairs alike, C columns in order of reduced cost.
+
+    Attributes:
+        at: (C,) position among all columns, singles before pairs.
+        first: (C,) job.
+        second: (C,) second job, -1 for a single configuration.
+        demand: (C, K) workers.
+        worth: (C,) what it adds to the objective.
+        loss: (C,) >= 0 reduced cost: how far below the bound any answer that uses it must stay.
+    """
+
+    at: IntArray
+    first: IntArray
+    second: IntArray
+    demand: FloatArray
+    worth: FloatArray
+    loss: FloatArray
+
+    def take(self, which: IntArray | BoolArray) -> _Columns:
+        return _Columns(
+            at=self.at[which],
+            first=self.first[which],
+            second=self.second[which],
+            demand=self.demand[which],
+            worth=self.worth[which],
+            loss=self.loss[which],
+        )
+
+
+def solve_whole(
+    classes: ClassProblem, worth: FloatArray, pair_worth: FloatArray | None = None
+) -> WholeAnswer:
+    """Solve a weighted sum over whole allocations.
+
+    The linear program comes first. Its prices give every column a reduced cost, and a greedy fill
+    in that order gives a whole answer. Columns whose reduced cost exceeds the gap between the two
+    can be in no better answer (reduced-cost fixing); a branch and bound over the others ends it.
+
+    Args:
+        classes: every class a single job.
+        worth: (M, J) gain in the objective of running a job in a configuration.
+        pair_worth: (P,) likewise of a pair; needed where the table has pairs.
+
+    Returns:
+        An answer within 1e-4 of the best whole one, unless the search met its limits on columns
+        or nodes; its ``bound`` holds in any case.
+
+    Raises:
+        SolveError: a class has several jobs, or the linear program could not be solved.
+    """
+    if len(classes.count) != classes.problem.jobs:
+        raise SolveError("a whole allocation is over single jobs; group the jobs by job_number")
+    pair_worth = np.zeros(len(classes.pair_index)) if pair_worth is None else pair_worth
+    columns, bound = _priced(classes, worth, pair_worth)
+    chosen = _fill(columns, classes)
+    value = float(columns.worth[chosen].sum())
+    solver = "prices"
+    if bound - value > GAP * max(bound, 0.0):
+        kept = columns.take(np.flatnonzero(columns.loss <= bound - value)[:MOST_COLUMNS])
+        found = _search(kept, classes, bound)
+        if found is not None and (better := float(kept.worth[found].sum())) > value:
+            columns, chosen, value, solver = kept, found, better, "highs"
+    x, pair_x = _as_arrays(classes, columns.at[chosen], worth.size)
+    return WholeAnswer(x=x, pair_x=pair_x, value=value, bound=bound, solver=solver)
+
+
+def _priced(
+    classes: ClassProblem, worth: FloatArray, pair_worth: FloatArray
+) -> tuple[_Columns, float]:
+    """Return the columns worth anything by reduced cost, and the bound that the prices prove."""
+    m, j, k = classes.demand.shape
+    program = LevelProgram(
+        classes=classes,
+        gain=np.zeros(m),
+        slope=np.zeros(m),
+        floor=np.full(m, -np.inf),
+        cost=worth,
+        pair_cost=pair_worth if len(pair_worth) else None,
+    )
+    solution = solve_level(program).solution
+    price = np.maximum(solution.worker_price, 0.0)
+    none = np.full(m * j, -1, dtype=np.int64)
+    columns = _Columns(
+        at=np.arange(m * j + len(pair_worth)),
+        first=np.concatenate((np.repeat(np.arange(m), j), classes.pair_classes[:, 0])),
+        second=np.concatenate((none, classes.pair_classes[:, 1])),
+        demand=np.concatenate((classes.demand.reshape(m * j, k), classes.pair_demand)),
+        worth=np.concatenate((np.where(classes.usable, worth, 0.0).ravel(), pair_worth)),
+        loss=np.zeros(m * j + len(pair_worth)),
+    )
+    columns = columns.take(columns.worth > 0)
+    profit = columns.worth - columns.demand @ price
+    time = np.maximum(solution.time_price, 0.0) if len(pair_worth) else np.zeros(m)
+    paired = columns.second >= 0
+    single = ~paired
+    np.maximum.at(time, columns.first[single], profit[single])
+    both = time[columns.first] + np.where(paired, time[columns.second], 0.0)
+    np.maximum.at(time, columns.first, profit - both + time[columns.first])
+    both = time[columns.first] + np.where(paired, time[columns.second], 0.0)
+    loss = np.maximum(both - profit, 0.0)
+    order = np.lexsort((columns.at, loss))
+    priced = _Columns(
+        **{name: getattr(columns, name) for name in ("at", "first", "second", "demand", "worth")},
+        loss=loss,
+    ).take(order)
+    return priced, float(price @ classes.capacity + time.sum())
+
+
+def _fill(columns: _Columns, classes: ClassProblem) -> IntArray:
+    """Return the columns that a greedy fill takes, in order of reduced cost."""
+    free = classes.capacity.copy()
+    busy = np.zeros(classes.size + 1, dtype=bool)  # the last entry stands for "no second job"
+    chosen: list[int] = []
+    smallest = columns.demand.sum(axis=1).min(initial=np.inf)
+    for c in range(len(columns.at)):
+        a, b = columns.first[c], columns.second[c]
+        if busy[a] or busy[b] or (columns.demand[c] > free).any():
+            continue
+        chosen.append(c)
+        free -= columns.demand[c]
+        busy[a] = True
+        busy[b] = b >= 0
+        if free.sum() < smallest:
+            break
+    return np.array(chosen, dtype=np.int64)
+
+
+def _search(columns: _Columns, classes: ClassProblem, scale: float) -> IntArray | None:
+    """Return the columns of the best whole answer found by branch and bound; None for none."""
+    highs = new_highs()
+    highs.setOptionValue("mip_rel_gap", GAP)
+    highs.setOptionValue("mip_max_nodes", MOST_NODES)
+    highs.passModel(_as_lp(columns, classes, scale))
+    highs.run()
+    values = np.array(highs.getSolution().col_value)
+    return np.flatnonzero(values > 0.5) if len(values) else None
+
+
+def _as_lp(columns: _Columns, classes: ClassProblem, scale: float) -> Any:
+    """Return the program as HiGHS reads it: a row per job that occurs, then worker types."""
+    import highspy  # noqa: PLC0415
+    from scipy.sparse import coo_array, csc_array  # noqa: PLC0415
+
+    number = len(columns.at)
+    paired = np.flatnonzero(columns.second >= 0)
+    k, at = np.nonzero(columns.demand.T)
+    row = np.concatenate((columns.first, columns.second[paired], classes.size + k))
+    column = np.concatenate((np.arange(number), paired, at))
+    data = np.concatenate((np.ones(number + len(paired)), columns.demand[at, k]))
+    shape = (classes.size + len(classes.capacity), number)
+    matrix: csc_array[Any] = csc_array(coo_array((data, (row, column)), shape=shape))
+    lp = highspy.HighsLp()
+    lp.num_row_, lp.num_col_ = shape
+    lp.col_cost_ = -columns.worth / scale
+    lp.col_lower_, lp.col_upper_ = np.zeros(number), np.ones(number)
+    lp.row_lower_ = np.full(shape[0], -highspy.kHighsInf)
+    lp.row_upper_ = np.concatenate((np.ones(classes.size), classes.capacity))
+    lp.a_matrix_.format_ = highspy.MatrixFormat.kColwise
+    lp.a_matrix_.start_, lp.a_matrix_.index_ = matrix.indptr, matrix.indices
+    lp.a_matrix_.value_ = matrix.data
+    lp.integrality_ = [highspy.HighsVarType.kInteger] * number
+    return lp
+
+
+def _as_arrays(classes: ClassProblem, at: IntArray, singles: int) -> tuple[FloatArray, FloatArray]:
+    """Return (M, J) and (P,) ones where a column is chosen."""
+    x = np.zeros(singles)
+    pair_x = np.zeros(len(classes.pair_index))
+    x[at[at < singles]] = 1.0
+    pair_x[at[at >= singles] - singles] = 1.0
+    return x.reshape(classes.throughput.shape), pair_x
