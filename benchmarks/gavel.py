@@ -53,6 +53,7 @@ class Row:
     trace: str
     gavel_policy: str
     policy: str
+    windowed: bool
     gavel_jct_h: float
     jct_h: float
     gavel_end_h: float
@@ -63,8 +64,12 @@ class Row:
 
     @property
     def metric(self) -> str:
-        """What the policy is for: the end of the run for makespan, else the average JCT."""
-        return "end" if self.policy.startswith("makespan") else "jct"
+        """What the policy is for: the end of a whole trace for makespan, else the average JCT.
+
+        A run with a window ends with the window's last job, while later jobs are still there; that
+        end is nobody's makespan.
+        """
+        return "end" if self.policy.startswith("makespan") and not self.windowed else "jct"
 
     @property
     def ratio(self) -> float:
@@ -108,6 +113,7 @@ def run(row: dict[str, str], *, carry: bool = True) -> Row:
         trace=row["trace"],
         gavel_policy=row["policy"],
         policy=request.label,
+        windowed=request.window is not None,
         gavel_jct_h=float(row["average_jct_s"]) / 3600,
         jct_h=summary.average_jct_s / 3600,
         gavel_end_h=float(row["end_s"]) / 3600,
