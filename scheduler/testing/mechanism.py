@@ -1,0 +1,127 @@
+"""The round mechanism alone, under allocations that can be realised."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from scheduler.domain.job import Job
+from scheduler.engine.jobs import NONE, RUNNING, JobTable
+from scheduler.engine.pairs import PairTable
+from scheduler.engine.rounds import choose_round
+from scheduler.testing.problems import make_table
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from typing import TypeAlias
+
+    from scheduler.domain.arrays import FloatArray, IntArray
+
+    #: (credits in rounds (N, K), configurations held (N,), -1 for none) -> configurations (N,)
+    Mechanism: TypeAlias = Callable[[FloatArray, IntArray], IntArray]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deviation:
+    """How closely a mechanism followed X, in rounds.
+
+    Attributes:
+        largest: the largest |time received - X t| of any configuration after any round.
+        lag: the largest X t - time received.
+        mean: the mean of |time received - X t| over configurations with X > 0 and rounds.
+        restarts: jobs that began or changed configuration, per round.
+    """
+
+    largest: float
+    lag: float
+    mean: float
+    restarts: float
+
+
+def random_shares(rng: np.random.Generator, gangs: IntArray, capacity: Sequence[int]) -> FloatArray:
+    """Draw an X that a perfect schedule could realise: a mixture of full rounds.
+
+    Args:
+        rng: source of the draws.
+        gangs: (N,) workers that each job holds.
+        capacity: (K,) workers of each type.
+
+    Returns:
+        (N, K) fractions of time on each worker type.
+    """
+    count = int(rng.integers(2, 13))
+    weights = rng.dirichlet(np.full(count, rng.choice([0.3, 1.0, 10.0])))
+    x = np.zeros((len(gangs), len(capacity)))
+    for weight in weights:
+        free = np.array(capacity)
+        for i in rng.permutation(len(gangs)):
+            fits = np.flatnonzero(free >= gangs[i])
+            if len(fits):
+                k = rng.choice(fits)
+                free[k] -= gangs[i]
+                x[i, k] += weight
+    return x
+
+
+def follow(mechanism: Mechanism, x: FloatArray, *, rounds: int) -> Deviation:
+    """Let a mechanism choose round after round and measure how it follows ``x`` (N, K)."""
+    credit = np.zeros_like(x)
+    held = np.full(len(x), NONE, dtype=np.int64)
+    wanted = x > 0
+    largest = lag = total = 0.0
+    restarts = 0
+    for _ in range(rounds):
+        chosen = mechanism(credit, held)
+        rows = np.flatnonzero(chosen != NONE)
+        credit += x
+        credit[rows, chosen[rows]] -= 1.0
+        restarts += int(((chosen != held) & (chosen != NONE)).sum())
+        held = chosen
+        largest = max(largest, float(np.abs(credit).max()))
+        lag = max(lag, float(credit.max()))
+        total += float(np.abs(credit[wanted]).mean())
+    return Deviation(largest=largest, lag=lag, mean=total / rounds, restarts=restarts / rounds)
+
+
+def credit_mechanism(
+    x: FloatArray, gangs: IntArray, capacity: Sequence[int], *, keep_bonus: float
+) -> Mechanism:
+    """Return the engine's mechanism, for rounds of one second.
+
+    Args:
+        x: (N, K) fractions of time on each worker type.
+        gangs: (N,) workers that each job holds.
+        capacity: (K,) workers of each type.
+        keep_bonus: as in ``EngineSettings``.
+    """
+    n, k = x.shape
+    table = make_table([[1.0] * k] * n, scale_factor=gangs.tolist())
+    jobs = JobTable(width=k)
+    for i in range(n):
+        job = Job(job_id=str(i), job_type="any", total_steps=1.0, scale_factor=int(gangs[i]))
+        jobs.add(job, number=i, profile=i, entity=0)
+    jobs.x[:] = x
+    eligible = np.ones(n, dtype=bool)
+    free = np.array(capacity, dtype=np.int64)
+
+    def choose(credit: FloatArray, held: IntArray) -> IntArray:
+        jobs.credit_s[:] = credit
+        jobs["configuration"][:] = held
+        jobs["charged"][:] = held != NONE
+        jobs["status"][:] = np.where(held != NONE, RUNNING, 0)
+        choice = choose_round(
+            jobs,
+            PairTable(),
+            table,
+            eligible=eligible,
+            free=free,
+            length_s=1.0,
+            lead_s=0.0,
+            keep_bonus_s=keep_bonus,
+        )
+        # Time on workers that X left over is a gift and counts for nothing.
+        return np.where(choice.charged, choice.configuration, NONE)
+
+    return choose

@@ -1,0 +1,88 @@
+"""Time received follows X: the bounds that the round mechanism states, over random allocations."""
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from scheduler.engine.rounds import HEAD_START, NEARLY_ALWAYS
+from scheduler.engine.settings import EngineSettings
+from scheduler.testing.mechanism import credit_mechanism, follow, random_shares
+
+USUAL_BONUS = EngineSettings().keep_bonus
+FLOAT = 1e-9
+
+
+def deviation(seed, *, types, keep_bonus, gangs=(1,), most=NEARLY_ALWAYS, rounds=60):
+    rng = np.random.default_rng(seed)
+    capacity = (rng.integers(1, 7, size=types) * (4 if len(gangs) > 1 else 1)).tolist()
+    jobs = int(rng.integers(2, 4 * sum(capacity) // len(gangs) + 2))
+    sizes = rng.choice(gangs, size=jobs).astype(np.int64)
+    x = np.minimum(random_shares(rng, sizes, capacity), most)
+    mechanism = credit_mechanism(x, sizes, capacity, keep_bonus=keep_bonus)
+    return follow(mechanism, x, rounds=rounds)
+
+
+@given(seed=st.integers(0, 10**9))
+@settings(max_examples=60)
+def test_with_one_type_and_no_bonus_nobody_is_more_than_a_round_away_from_x(seed):
+    assert deviation(seed, types=1, keep_bonus=0.0).largest <= 1 + FLOAT
+
+
+@given(seed=st.integers(0, 10**9))
+@settings(max_examples=60)
+def test_a_bonus_for_what_is_held_adds_at_most_itself(seed):
+    assert deviation(seed, types=1, keep_bonus=USUAL_BONUS).largest <= 1 + USUAL_BONUS + FLOAT
+
+
+@given(seed=st.integers(0, 10**9), types=st.integers(2, 5))
+@settings(max_examples=60)
+def test_with_several_types_the_deviation_stays_below_two_rounds(seed, types):
+    assert deviation(seed, types=types, keep_bonus=0.0).largest < 2
+
+
+@given(seed=st.integers(0, 10**9), types=st.integers(2, 5))
+@settings(max_examples=60)
+def test_with_several_types_too_a_bonus_adds_at_most_itself(seed, types):
+    assert deviation(seed, types=types, keep_bonus=USUAL_BONUS).largest < 2 + USUAL_BONUS
+
+
+@given(seed=st.integers(0, 10**9), types=st.integers(1, 3))
+@settings(max_examples=60)
+def test_gangs_that_can_be_packed_stay_within_three_rounds(seed, types):
+    found = deviation(seed, types=types, keep_bonus=USUAL_BONUS, gangs=(1, 1, 1, 2, 4))
+    assert found.largest < 3
+
+
+def test_jobs_that_x_wants_nearly_always_delay_others_by_their_head_start_at_most():
+    x = np.full((21, 1), 0.955)
+    x[20] = 0.9
+    gangs = np.ones(21, dtype=np.int64)
+    mechanism = credit_mechanism(x, gangs, [20], keep_bonus=USUAL_BONUS)
+    assert follow(mechanism, x, rounds=400).lag < HEAD_START + 2 + USUAL_BONUS
+
+
+def test_the_deviation_does_not_grow_with_time():
+    short = deviation(5, types=3, keep_bonus=USUAL_BONUS, gangs=(1, 2, 4), rounds=50)
+    long = deviation(5, types=3, keep_bonus=USUAL_BONUS, gangs=(1, 2, 4), rounds=1500)
+    assert long.largest < short.largest + 1
+    assert long.mean < 0.6
+
+
+def test_a_job_with_all_of_a_worker_is_never_moved():
+    x = np.array([[1.0, 0.0], [0.0, 0.5], [0.0, 0.5]])
+    mechanism = credit_mechanism(x, np.ones(3, dtype=np.int64), [1, 1], keep_bonus=0.0)
+    held = np.full(3, -1)
+    credit = np.zeros_like(x)
+    for _ in range(20):
+        held = mechanism(credit, held)
+        assert held[0] == 0
+        assert sorted(held[1:].tolist()) == [-1, 1]
+        credit += x
+        rows = np.flatnonzero(held >= 0)
+        credit[rows, held[rows]] -= 1
+
+
+def test_holding_on_saves_restarts_within_the_bound():
+    eager = deviation(3, types=3, keep_bonus=0.0)
+    usual = deviation(3, types=3, keep_bonus=USUAL_BONUS)
+    assert usual.restarts < 0.8 * eager.restarts
