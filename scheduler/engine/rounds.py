@@ -11,8 +11,8 @@ of one no configuration is ever more than one round and the keep bonus away from
 time. With several types a job may be wanted on two of them at once, and the deviation stays below
 two rounds and the bonus. With larger gangs it is bounded as far as they can be packed at all.
 Entries above ``NEARLY_ALWAYS`` may delay others by ``HEAD_START`` rounds more.
-``benchmarks/rounds.py --draws 40`` measures 1.2, 1.9 and 2.2 rounds where Gavel's rule reaches 5.4, 6.5
-and 4.4.
+``benchmarks/rounds.py --draws 40`` measures 1.2, 1.9 and 2.2 rounds where Gavel's rule reaches 5.4,
+6.5 and 4.4.
 """
 
 from __future__ import annotations
