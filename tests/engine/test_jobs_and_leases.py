@@ -59,12 +59,12 @@ def test_a_held_job_gives_its_worker_to_who_waits_and_comes_back_after_release(s
     assert "job_preempted" in kinds(shell)
 
 
-def test_a_held_job_gathers_no_claim_while_nobody_else_is_here(start, job):
+def test_a_held_job_gathers_no_more_than_a_rounds_claim_while_nobody_else_is_here(start, job):
     shell = start("type-0:1")
     shell.submit(job("a"))
     shell.tell(ev.JobHeld(job_id="a"))
     shell.run(until_s=5000.0)
-    assert shell.engine.jobs.credit_s.max() <= 0.0
+    assert shell.engine.jobs.credit_s.max() <= 100.0
 
 
 def test_a_job_released_before_its_workers_are_back_keeps_its_place(start, job):
@@ -120,6 +120,7 @@ def test_a_weight_reaches_the_next_question(start, job):
     shell = start()
     shell.submit(job("a"))
     shell.tell(ev.WeightChanged(job_id="a", weight=4.0), ev.WeightChanged(job_id="x", weight=2.0))
+    shell.run(until_s=100.0)
     questions = [entry for _, entry in shell.history(do.ComputeAllocation)]
     assert [q.problem.weight.tolist() for q in questions] == [[1.0], [4.0]]
 
@@ -177,11 +178,12 @@ def test_a_lost_worker_ends_its_leases_and_is_not_let_again_until_it_returns(sta
     shell.tell(ev.WorkersLost(workers=(0,)))
     assert set(shell.running()) == {"b"}
     assert shell.steps["a"] == 0.0
+    shell.run(until_s=150.0)
     capacity = shell.history(do.ComputeAllocation)[-1][1].problem.capacity
     assert capacity.tolist() == [1.0]
-    shell.run(until_s=50.0)
+    assert list(shell.running().values()) == [(1,)]
     shell.tell(ev.WorkersReturned(workers=(0,)))
-    assert shell.running() == {"a": (0,), "b": (1,)}
+    assert set(shell.running()) == {"a", "b"}
     assert "job_interrupted" in kinds(shell)
 
 
@@ -189,11 +191,11 @@ def test_a_lost_worker_takes_its_planned_leases_with_it(start, job):
     shell = start("type-0:1", release_delay_s=30.0)
     shell.submit(job("a"))
     shell.submit(job("b"))
-    shell.run(until_s=110.0)
-    assert len(shell.engine.book.planned) == 1
+    while not shell.engine.book.planned:
+        shell.run(until_s=shell.now + 10.0)
     shell.tell(ev.WorkersLost(workers=(0,)))
     assert not shell.engine.book.planned
-    shell.run(until_s=200.0)
+    shell.run(until_s=shell.now + 200.0)
     assert shell.running() == {}
     shell.tell(ev.WorkersReturned(workers=(0,)))
     assert len(shell.running()) == 1

@@ -129,3 +129,8 @@ def test_keeping_in_place_is_a_matching_of_minimum_cost(units):
 def test_workers_of_another_type_or_none_are_not_kept(held):
     unit = Unit(rows=(0,), demand=(1, 0), held=(held,))
     assert Placer(make_cluster("aaaa", "b")).keep([unit]) == [()]
+
+
+def test_a_gang_takes_the_node_that_it_fills():
+    cluster = make_cluster("aaaa", "aa", "aaa")
+    assert Placer(cluster).place([(2, 0)], np.ones(9, dtype=bool)) == [(4, 5)]

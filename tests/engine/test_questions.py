@@ -54,6 +54,7 @@ def test_without_an_answer_the_last_good_allocation_stays(start, job):
     shell.submit(job("a"))
     shell.answer()
     shell.submit(job("b"))
+    shell.run(until_s=100.0)
     shell.fail()
     shell.questions.clear()
     assert shell.engine.jobs.x.tolist() == [[1.0], [0.0]]
@@ -121,14 +122,14 @@ def test_the_rank_of_a_policy_decides_who_gets_what_is_left_over(start, job):
 
 
 def test_a_question_tells_what_the_policy_may_know(start, job):
-    shell = start("type-0:2")
+    shell = start("type-0:3")
     shell.tell(ev.WorkersLost(workers=(1,)))
     shell.submit(job("a", 500.0, weight=2.0, deadline_s=900.0))
     shell.run(until_s=150.0)
     shell.submit(job("b", arrival_s=150.0))
     problem = shell.history(do.ComputeAllocation)[-1][1].problem
     assert problem.now_s == 150.0
-    assert problem.capacity.tolist() == [1.0]
+    assert problem.capacity.tolist() == [2.0]
     assert problem.remaining_steps.tolist() == [350.0, 10_000.0]
     assert problem.age_s.tolist() == [150.0, 0.0]
     assert problem.time_left_s.tolist() == [750.0, np.inf]
