@@ -299,6 +299,8 @@ def _useful_rows(classes: ClassProblem) -> IntArray:
     to 1 or less is no better than taking turns, so that dropping it loses nothing.
     """
     table = classes.problem.table
+    if not table.has_pairs:
+        return np.empty(0, dtype=np.int64)
     present = np.zeros(len(table.throughput), dtype=bool)
     present[classes.profile] = True
     demand = table.pair_demand

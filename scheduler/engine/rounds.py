@@ -99,10 +99,12 @@ def choose_round(
         keep_bonus_s: seconds of lag that a configuration held now is credited with.
     """
     draft = _Draft(jobs, eligible, free)
-    singles = _singles(jobs, table, eligible=eligible, length_s=length_s, lead_s=lead_s)
-    shared = _shared(jobs, pairs, table, eligible=eligible, length_s=length_s, lead_s=lead_s)
-    lagging = shared.deficit_s > np.where(shared.held, -NEGLIGIBLE, NEGLIGIBLE) * length_s
-    found = _join(singles, shared.where(lagging)) if len(pairs) else singles
+    found = _singles(jobs, table, eligible=eligible, length_s=length_s, lead_s=lead_s)
+    shared = None
+    if len(pairs):
+        shared = _shared(jobs, pairs, table, eligible=eligible, length_s=length_s, lead_s=lead_s)
+        lagging = shared.deficit_s > np.where(shared.held, -NEGLIGIBLE, NEGLIGIBLE) * length_s
+        found = _join(found, shared.where(lagging))
     restart_s = jobs.floats("restart_s")[found.first]
     bonus_s = np.where(found.held, keep_bonus_s + np.minimum(restart_s, length_s), 0.0)
     # What X wants nearly all the time could hardly ever catch up, so it has a head start; it does
@@ -110,7 +112,8 @@ def choose_round(
     bonus_s += np.where(found.always, HEAD_START * length_s, 0.0)
     draft.take(found, bonus_s, urgent_s=length_s * (1 - 1e-9), charged=True)
     if draft.free.any() and not draft.busy.all():
-        draft.take(shared, np.zeros(len(shared.first)), urgent_s=np.inf, charged=False)
+        if shared is not None:
+            draft.take(shared, np.zeros(len(shared.first)), urgent_s=np.inf, charged=False)
         waiting = ~draft.busy
         leftover = _leftover(jobs, table, waiting=waiting, free=draft.free, length_s=length_s)
         draft.configuration[leftover >= 0] = leftover[leftover >= 0]
@@ -201,8 +204,7 @@ def _shared(
     """List the pairs that X wants, whether they lag behind it or are ahead."""
     rows = jobs.rows_of(pairs.numbers.ravel()).reshape(-1, 2)
     there = (rows >= 0).all(axis=1) & (pairs.x > NEGLIGIBLE)
-    q = np.flatnonzero(there & eligible[rows[:, 0]] & eligible[rows[:, 1]]) if len(rows) else there
-    q = q.astype(np.int64)
+    q = np.flatnonzero(there & eligible[rows[:, 0]] & eligible[rows[:, 1]])
     first, second = rows[q, 0], rows[q, 1]
     running = jobs["pair"][first] == q
     deficit_s = pairs.credit_s[q] + pairs.x[q] * (length_s + lead_s)
