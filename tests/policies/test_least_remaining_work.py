@@ -78,8 +78,8 @@ def test_the_job_with_less_to_go_runs() -> None:
 def test_a_job_that_waited_beyond_its_isolated_time_overtakes() -> None:
     table = make_table([[1.0]])
     shares = {"capacity": [1], "profile": [0, 0], "remaining_steps": [1e3, 4e3]}
-    # Each is entitled to half the worker, so the long one to 8,000 s. Its weight against the
-    # other's is 4 ** -0.15 = 0.81; once rho / 0.5 exceeds that by age, (age + 4,000) / 4,000, it runs.
+    # Each is entitled to half the worker, so that the long one should need 8,000 s. Its weight is
+    # 4 ** -0.15 = 0.81 of the other's, times rho / 0.5 = (age + 4,000) / 4,000.
     patient = make_problem(table, **shares, total_steps=[1e3, 4e3], age_s=[0.0, 400.0])
     assert LeastRemainingWork().allocate(patient).x[:, 0].tolist() == [1.0, 0.0]
     waited = make_problem(table, **shares, total_steps=[1e3, 4e3], age_s=[0.0, 1200.0])
