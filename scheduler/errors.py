@@ -7,6 +7,13 @@
     |  `- ParameterError     a policy parameter or setting
     |- AdmissionError        a job that can never run
     |- UnknownPolicyError    no policy of that name; lists what there is
+    |- CodecError            stored data that this release cannot read, or a value that has no form
+    |- StoreError            the store refused or could not do what it was asked
+    |  |- SequenceError      a journal entry is not the next one
+    |  |- StaleLeaderError   somebody else leads, or nobody does
+    |  |- ConflictError      a unique name or key is taken
+    |  |- StoreVersionError  the database belongs to a newer release, or was never set up
+    |  `- StoreUnavailableError  the database cannot be reached or is locked; try again
     |- SolveError            no solver returned an answer that passed its checks
     |- ShadowedPackageError  another distribution hides one of our packages
     `- InvariantError        the engine's own state is inconsistent (a bug)
@@ -69,6 +76,37 @@ class AdmissionError(LeaseholdError):
 
 class UnknownPolicyError(InputError):
     """No policy has the requested name."""
+
+
+class CodecError(LeaseholdError):
+    """Stored data that this release cannot read, or a value that has no stored form."""
+
+
+class StoreError(LeaseholdError):
+    """The store refused, or could not do, what it was asked; nothing of it was done."""
+
+
+class SequenceError(StoreError):
+    """A journal entry is not the next one: another process has written, or one was lost."""
+
+
+class StaleLeaderError(StoreError):
+    """The fencing token is not the leader's: somebody else leads now, or nobody does."""
+
+
+class ConflictError(StoreError):
+    """A name or key that must be unique is taken."""
+
+
+class StoreVersionError(StoreError):
+    """The database's schema is not the one of this release."""
+
+
+class StoreUnavailableError(StoreError):
+    """The database cannot be reached or is locked; the same call may succeed later.
+
+    Whether an interrupted commit took place is unknown: ``Store.position`` tells.
+    """
 
 
 class SolveError(LeaseholdError):
