@@ -353,10 +353,11 @@ class Simulation:
     def _end(self, lease_id: int, reason: EndReason) -> ev.LeaseEnded:
         execution = self._workers.executions[lease_id]
         lease = execution.lease
-        saved = self._workers.saved(lease_id, self._now)
-        done = self._workers.end(lease_id, self._now)
+        kept = None
         if reason in {EndReason.LOST, EndReason.FAILED}:
-            done = saved
+            kept = self._workers.saved(lease_id, self._now)
+        done = self._workers.end(lease_id, self._now)
+        done = done if kept is None else kept
         total = self._steps[lease.job_id][1]
         self._steps[lease.job_id] = (done, total)
         self._ledger.lease_ended(lease, self._now, str(reason))

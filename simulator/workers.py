@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -63,6 +64,8 @@ class SimulatedWorkers:
         self._uniform = bool(np.all(self._speed == 1.0))
         self._slots: NDArray[np.void] = np.zeros(64, dtype=_SLOT)
         self._size = 0
+        #: ids of the slots' leases, ascending; a list, since bisect beats numpy on single look-ups.
+        self._ids: list[int] = []
         #: lease id -> execution, for exactly the slots.
         self.executions: dict[int, Execution] = {}
         #: worker -> ids of the leases running on it.
@@ -138,6 +141,7 @@ class SimulatedWorkers:
             *(now, base),
         )
         self._size += 1
+        self._ids.append(lease.lease_id)
         self.executions[lease.lease_id] = Execution(lease=lease, overhead=overhead, fails_s=fails_s)
         for worker in lease.workers:
             if not self._on_worker[worker]:
@@ -160,6 +164,7 @@ class SimulatedWorkers:
         done = self._done(slot, now)
         self._slots[slot : self._size - 1] = self._slots[slot + 1 : self._size]
         self._size -= 1
+        del self._ids[slot]
         lease = self.executions.pop(lease_id).lease
         for worker in lease.workers:
             self._on_worker[worker].remove(lease_id)
@@ -178,7 +183,7 @@ class SimulatedWorkers:
         return list(self._on_worker[worker])
 
     def _slot(self, lease_id: int) -> int:
-        return int(np.searchsorted(self._slots["lease"][: self._size], lease_id))
+        return bisect_left(self._ids, lease_id)
 
     def _slowed(self, rate: float, lease: Lease) -> float:
         """Return a rate on the lease's workers: a gang is as fast as its slowest."""

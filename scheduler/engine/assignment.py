@@ -240,10 +240,12 @@ class Assigner:
 
     def leave_pair(self, row: int) -> None:
         """Let the partner of a job that stops run on alone, as a bonus."""
-        entry = int(self.jobs["pair"][row])
-        number = int(self.jobs["number"][row])
+        record = self.jobs.record(row)
+        entry, number = int(record["pair"]), int(record["number"])
+        if entry == NONE:
+            return
         plan = self.book.planned.get(number)
-        if entry != NONE and not (plan is not None and plan.pair == entry):
+        if plan is None or plan.pair != entry:
             self._part(entry, number)
 
     def _part(self, entry: int, leaver: int) -> None:

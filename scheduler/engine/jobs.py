@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -59,6 +60,8 @@ class JobTable:
         self._x: FloatArray = np.zeros((16, width))
         self._credit_s: FloatArray = np.zeros((16, width))
         self._size = 0
+        #: the column ``number`` as a list, since bisect beats numpy on single look-ups.
+        self._numbers: list[int] = []
         #: job id -> number, for exactly the jobs that have a row.
         self.number_of: dict[str, int] = {}
         #: number -> job, for exactly the jobs that have a row.
@@ -117,12 +120,13 @@ class JobTable:
         )
         self._x[i] = 0.0
         self._credit_s[i] = 0.0
+        self._numbers.append(number)
         self.number_of[job.job_id] = number
         self.job_of[number] = job
 
     def remove(self, row: int) -> Job:
         """Drop a row; later rows move up. Returns its job."""
-        number = int(self._rows["number"][row])
+        number = self._numbers.pop(row)
         last = self._size - 1
         for array in (self._rows, self._x, self._credit_s):
             array[row:last] = array[row + 1 : self._size]
@@ -133,9 +137,8 @@ class JobTable:
 
     def row_of(self, number: int) -> int:
         """Return the row of a job number, -1 if it has none (any more)."""
-        numbers = self._rows["number"]
-        row = int(numbers[: self._size].searchsorted(number))
-        return row if row < self._size and numbers[row] == number else NONE
+        row = bisect_left(self._numbers, number)
+        return row if row < self._size and self._numbers[row] == number else NONE
 
     def rows_of(self, numbers: IntArray) -> IntArray:
         """Return the rows of job numbers, -1 where a job has none (any more)."""
@@ -155,6 +158,7 @@ class JobTable:
         numbers = self["number"]
         checks = {
             "numbers ascend strictly": bool(np.all(np.diff(numbers) > 0)),
+            "numbers are listed": numbers.tolist() == self._numbers,
             "ids and rows correspond": sorted(self.number_of.values()) == numbers.tolist()
             and sorted(self.job_of) == numbers.tolist(),
             "a running job holds a lease": bool(

@@ -50,6 +50,8 @@ class LeaseBook:
         self.on_worker: list[list[int]] = [[] for _ in range(cluster.workers)]
         #: job number -> planned lease; its job holds no lease that is not stopping.
         self.planned: dict[int, PlannedLease] = {}
+        #: lease id -> plans that it blocks or blocked; may name plans that were dropped since.
+        self._blocked_by: dict[int, list[PlannedLease]] = {}
         #: (W,) planned leases on each worker.
         self._reserved: IntArray = np.zeros(cluster.workers, dtype=np.int64)
         #: (W,) leases on each worker, the lengths of ``on_worker``.
@@ -75,8 +77,8 @@ class LeaseBook:
             self.on_worker[worker].remove(lease_id)
             self._holders[worker] -= 1
         ready = []
-        for plan in self.planned.values():
-            if lease_id in plan.blockers:
+        for plan in self._blocked_by.pop(lease_id, ()):
+            if self.planned.get(plan.number) is plan:
                 plan.blockers.discard(lease_id)
                 if not plan.blockers:
                     ready.append(plan)
@@ -96,6 +98,8 @@ class LeaseBook:
         plan.blockers.discard(partner_lease)
         if own_lease >= 0:
             plan.blockers.add(own_lease)
+        for lease_id in plan.blockers:
+            self._blocked_by.setdefault(lease_id, []).append(plan)
         self.planned[plan.number] = plan
 
     def forget(self, number: int) -> None:
@@ -108,6 +112,7 @@ class LeaseBook:
     def forget_all(self) -> None:
         """Drop every planned lease."""
         self.planned.clear()
+        self._blocked_by.clear()
         self._reserved[:] = 0
 
     def check_invariants(self) -> None:

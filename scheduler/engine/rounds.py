@@ -1,7 +1,7 @@
 """The round mechanism: from X to the configurations that run in a round.
 
 Every configuration of a job (or of a pair) carries a credit: the seconds that X has promised it so
-far minus the seconds it received. What would be more than a round behind at the end of the round is
+far minus the seconds it received. What would be more than a round behind at its end is
 urgent and runs first; then what is held, then what lags most. A configuration that is ahead of X is
 not entitled, so none gets ahead by more than a round. What the entitled leave over is offered to
 the jobs that still wait, as a bonus that is not charged.
@@ -10,8 +10,8 @@ Bound, for an X that stays and has no entry above ``NEARLY_ALWAYS``: with one wo
 of one no configuration is ever more than one round away from X times the elapsed time. With several
 types a job may be wanted on two of them at once, and the deviation stays below two rounds. With
 larger gangs it is bounded as far as they can be packed at all. Entries above ``NEARLY_ALWAYS`` may
-delay others by ``HEAD_START`` rounds more. ``benchmarks/rounds.py --draws 40`` measures 1.0, 1.8 and
-2.0 rounds where Gavel's rule reaches 5.4, 6.5 and 4.4.
+delay others by ``HEAD_START`` rounds more. ``benchmarks/rounds.py --draws 40`` measures 1.0, 1.8
+and 2.0 rounds where Gavel's rule reaches 5.4, 6.5 and 4.4.
 """
 
 from __future__ import annotations
