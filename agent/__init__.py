@@ -1,0 +1,1 @@
+"""The agent: our process on a node. It holds leases and runs the jobs under them."""

@@ -1,0 +1,70 @@
+"""Why a lease's processes ended, from what the supervisor wrote down. Pure."""
+
+from __future__ import annotations
+
+import signal
+from typing import TYPE_CHECKING
+
+from agent.desired import LeaseEnd
+from agent.supervisor import LEFT_EARLY
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_KILLED = {-signal.SIGKILL, 128 + signal.SIGKILL}
+
+
+def classify(
+    ending: Mapping[str, object] | None,
+    *,
+    noticed: bool,
+    unwanted: bool,
+    steps_done: int,
+    total_steps: int | None,
+) -> tuple[LeaseEnd, str]:
+    """Return why it ended, and in words what a person should know.
+
+    Once SIGTERM was sent for the lease's sake nothing that the job does is its failure.
+
+    Args:
+        ending: the contents of ``exit.json``; None where the supervisor itself vanished.
+        noticed: the job had been told to leave.
+        unwanted: it was stopped because the lease was no longer desired.
+        steps_done: checkpointed steps.
+        total_steps: steps of the whole job; None if unknown.
+    """
+    if ending is None:
+        return LeaseEnd.LOST, "the processes vanished without a trace; see supervisor.log"
+    if ending["error"]:
+        return LeaseEnd.FAILED, str(ending["error"])
+    code = ending["code"]
+    assert isinstance(code, int)
+    preempted = bool(ending["terminated"] or ending["expired"])
+    complete = total_steps is not None and steps_done >= total_steps
+    if code == 0 and (complete or not (noticed or preempted)):
+        return LeaseEnd.COMPLETED, ""
+    if preempted:
+        by_force = "it did not leave in time and was killed" if ending["killed"] else ""
+        return (LeaseEnd.CANCELLED if unwanted else LeaseEnd.RELEASED), by_force
+    if code in {0, LEFT_EARLY}:
+        return LeaseEnd.RELEASED, ""
+    return _failure(code, ending)
+
+
+def _failure(code: int, ending: Mapping[str, object]) -> tuple[LeaseEnd, str]:
+    kills = ending["oom_kills"]
+    if code in _KILLED and kills != 0 and not ending["killed"]:
+        seen = "the kernel counted it" if kills else "guessed from SIGKILL, no counter is visible"
+        return LeaseEnd.OOM, f"killed for lack of host memory ({seen})"
+    if ending["memory_error"]:
+        return LeaseEnd.OOM, "stderr ends with an out-of-memory error"
+    if code < 0:
+        return LeaseEnd.FAILED, f"ended by {_signal_name(-code)}"
+    return LeaseEnd.FAILED, f"exit code {code}"
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"

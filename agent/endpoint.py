@@ -1,0 +1,159 @@
+"""The job-facing endpoint: jobs report their progress here and learn that they have to leave.
+
+A Unix socket with one JSON object per line in each direction. A job sends::
+
+    {"secret": "...", "rank": 0, "steps_live": 120, "steps_done": 100}
+
+and gets, at once, and again whenever it changes while the connection is open::
+
+    {"notice": false}      or      {"notice": true, "leave_in_s": 9.5}
+
+Everything but ``secret`` may be left out. A line that cannot be used is answered with ``error``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hmac
+import json
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from agent.clock import lease_clock_s
+from agent.reading import Reader
+from scheduler.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+#: Longest path that the kernel takes for a Unix socket, its NUL left out.
+LONGEST_SOCKET_PATH = 107
+#: Longest line that a job may send.
+LINE_BYTES = 4096
+
+
+@dataclass(kw_only=True)
+class Tenant:
+    """A lease as the endpoint knows it.
+
+    Attributes:
+        lease_id: which.
+        secret: what its processes prove themselves with.
+        steps_live: steps that were done.
+        steps_done: steps that were checkpointed.
+        leave_by_s: when SIGTERM comes, on the lease clock; None while the job may stay.
+    """
+
+    lease_id: int
+    secret: str
+    steps_live: int = 0
+    steps_done: int = 0
+    leave_by_s: float | None = None
+    writers: set[asyncio.StreamWriter] = field(default_factory=set)
+
+    def reply(self) -> bytes:
+        """Return the line that tells the job whether to leave."""
+        message: dict[str, object] = {"notice": self.leave_by_s is not None}
+        if self.leave_by_s is not None:
+            message["leave_in_s"] = round(max(self.leave_by_s - lease_clock_s(), 0.0), 3)
+        return json.dumps(message).encode() + b"\n"
+
+
+class Endpoint:
+    """Serves the jobs of one node.
+
+    Args:
+        path: of the socket; kept over restarts of the agent, so that jobs find it again.
+        on_progress: called after a job has reported.
+    """
+
+    def __init__(self, path: Path, *, on_progress: Callable[[], None] | None = None) -> None:
+        if len(str(path).encode()) > LONGEST_SOCKET_PATH:
+            raise InputError(
+                f"the socket path {path} has {len(str(path))} characters; the kernel takes "
+                f"{LONGEST_SOCKET_PATH}: choose a shorter state folder"
+            )
+        self.path = path
+        self._on_progress = on_progress
+        self._tenants: dict[int, Tenant] = {}
+        self._server: asyncio.Server | None = None
+
+    def admit(self, tenant: Tenant) -> None:
+        """Serve a lease's processes from now on."""
+        self._tenants[tenant.lease_id] = tenant
+
+    def dismiss(self, lease_id: int) -> None:
+        """Serve a lease no longer."""
+        tenant = self._tenants.pop(lease_id, None)
+        for writer in tuple(tenant.writers) if tenant else ():
+            writer.close()
+
+    def notify(self, lease_id: int, leave_by_s: float | None) -> None:
+        """Tell a lease's processes to leave, or that they may stay."""
+        tenant = self._tenants[lease_id]
+        if tenant.leave_by_s == leave_by_s:
+            return
+        tenant.leave_by_s = leave_by_s
+        for writer in tenant.writers:
+            writer.write(tenant.reply())
+
+    async def open(self) -> None:
+        """Begin to listen; a socket that a dead agent left behind is replaced."""
+        self.path.unlink(missing_ok=True)
+        self._server = await asyncio.start_unix_server(
+            self._serve, path=self.path, limit=LINE_BYTES
+        )
+        self.path.chmod(0o600)
+
+    async def close(self) -> None:
+        """Stop listening and cut the connections."""
+        if self._server is not None:
+            self._server.close()
+            for lease_id in tuple(self._tenants):
+                self.dismiss(lease_id)
+            await self._server.wait_closed()
+            self._server = None
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        tenant: Tenant | None = None
+        try:
+            while line := await reader.readline():
+                tenant = self._take(line, writer, tenant)
+                await writer.drain()
+        except (ConnectionError, ValueError):  # ValueError: a line without an end
+            pass
+        finally:
+            if tenant is not None:
+                tenant.writers.discard(writer)
+            writer.close()
+            with contextlib.suppress(ConnectionError):
+                await writer.wait_closed()
+
+    def _take(
+        self, line: bytes, writer: asyncio.StreamWriter, known: Tenant | None
+    ) -> Tenant | None:
+        try:
+            message = Reader.of(json.loads(line))
+            tenant = self._find(message.text("secret"))
+            live = message.optional("steps_live", message.integer)
+            done = message.optional("steps_done", message.integer)
+            rank = message.optional("rank", message.integer)
+        except (InputError, ValueError) as error:
+            writer.write(json.dumps({"error": str(error)}).encode() + b"\n")
+            return known
+        if not rank:  # the others do the same steps
+            tenant.steps_live = max(tenant.steps_live, live or 0)
+            tenant.steps_done = max(tenant.steps_done, done or 0)
+        tenant.writers.add(writer)
+        writer.write(tenant.reply())
+        if self._on_progress is not None:
+            self._on_progress()
+        return tenant
+
+    def _find(self, secret: str) -> Tenant:
+        for tenant in self._tenants.values():
+            if hmac.compare_digest(tenant.secret.encode(), secret.encode()):
+                return tenant
+        raise InputError("the secret is not that of a lease on this node; see LEASEHOLD_SECRET")

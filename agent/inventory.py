@@ -1,0 +1,201 @@
+"""The workers of this node: found through NVML, or declared where there is no GPU to ask."""
+
+from __future__ import annotations
+
+import importlib
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from scheduler.domain.cluster import parse_cluster_spec
+from scheduler.errors import ClusterError, InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Worker:
+    """One accelerator, or one slice of it.
+
+    Attributes:
+        index: local index, from 0 without gaps.
+        worker_type: its hardware class.
+        device: what CUDA_VISIBLE_DEVICES calls it: a number in PCI order or a MIG UUID.
+        uuid: as NVML names it; None for a declared worker.
+        memory_bytes: its memory; None for a declared worker.
+    """
+
+    index: int
+    worker_type: str
+    device: str
+    uuid: str | None = None
+    memory_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inventory:
+    """The workers of a node and how they were found.
+
+    Attributes:
+        workers: (n,) by local index.
+        nvml: the loaded NVML module, None where the workers were declared.
+    """
+
+    workers: tuple[Worker, ...]
+    nvml: Any = None
+
+    def environment(self, indices: Sequence[int]) -> dict[str, str]:
+        """Return the variables that show a job exactly these workers.
+
+        Raises:
+            InputError: there is no worker of one of the indices.
+        """
+        for index in indices:
+            if not 0 <= index < len(self.workers):
+                raise InputError(
+                    f"there is no worker {index} on this node; it has {len(self.workers)}, "
+                    "numbered from 0"
+                )
+        devices = ",".join(self.workers[index].device for index in indices)
+        return {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": devices}
+
+    def problems(self) -> dict[int, str]:
+        """Ask each worker how it is; takes about a millisecond per GPU.
+
+        Returns:
+            by local index, why a worker cannot be used; workers in order are left out.
+        """
+        if self.nvml is None:
+            return {}
+        found = {w.index: _problem(self.nvml, w) for w in self.workers}
+        return {index: text for index, text in found.items() if text}
+
+
+def declared(spec: str) -> Inventory:
+    """Declare workers: ``v100:4`` or ``v100:2,p100:2``.
+
+    Raises:
+        ClusterError: the spec is malformed.
+    """
+    cluster = parse_cluster_spec(spec)
+    names = [name for node in cluster.nodes for name in node.workers]
+    return Inventory(
+        workers=tuple(
+            Worker(index=index, worker_type=name, device=str(index))
+            for index, name in enumerate(names)
+        )
+    )
+
+
+def discover(*, names: Mapping[str, str] | None = None, nvml: Any = None) -> Inventory:
+    """Find the NVIDIA GPUs of this machine; a GPU in MIG mode counts as its instances.
+
+    Args:
+        names: worker type by NVML's product name, where the derived one is not wanted.
+        nvml: the NVML module; imported when None.
+
+    Raises:
+        ClusterError: there is no NVML, no driver or no GPU; says what to do instead.
+    """
+    module = _load() if nvml is None else nvml
+    try:
+        module.nvmlInit()
+        count = module.nvmlDeviceGetCount()
+        workers: list[Worker] = []
+        for position in range(count):
+            handle = module.nvmlDeviceGetHandleByIndex(position)
+            for device, slice_ in _schedulable(module, handle, position):
+                workers.append(_worker(module, slice_, device, len(workers), names or {}))
+    except module.NVMLError as error:
+        raise ClusterError(
+            f"NVML gave up: {error}; check `nvidia-smi`, or declare workers: --worker v100:4"
+        ) from error
+    if not workers:
+        raise ClusterError(
+            "NVML finds no GPU or MIG instance here; create the instances, check "
+            "NVIDIA_VISIBLE_DEVICES in a container, or declare workers: --worker v100:4"
+        )
+    return Inventory(workers=tuple(workers), nvml=module)
+
+
+def type_name(product: str) -> str:
+    """Derive a worker type from a product name.
+
+    ``NVIDIA A100-SXM4-80GB MIG 1g.10gb`` becomes ``a100-sxm4-80gb-mig-1g.10gb``.
+    """
+    name = re.sub(r"[^a-z0-9.]+", "-", product.lower()).strip("-")
+    for brand in ("nvidia-", "tesla-", "geforce-"):
+        name = name.removeprefix(brand)
+    return name
+
+
+def _load() -> Any:
+    try:
+        return importlib.import_module("pynvml")
+    except ImportError as error:
+        raise ClusterError(
+            "NVML's Python module is not installed; install nvidia-ml-py, "
+            "or declare workers: --worker v100:4"
+        ) from error
+
+
+def _schedulable(nvml: Any, handle: Any, position: int) -> list[tuple[str | None, Any]]:
+    """Return (device number or None for a slice, handle) of the GPU or of its MIG instances."""
+    try:
+        mode, _ = nvml.nvmlDeviceGetMigMode(handle)
+    except nvml.NVMLError:
+        mode = 0  # too old a GPU for MIG
+    if not mode:
+        return [(str(position), handle)]
+    slices: list[tuple[str | None, Any]] = []
+    for number in range(nvml.nvmlDeviceGetMaxMigDeviceCount(handle)):
+        try:
+            slices.append((None, nvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, number)))
+        except nvml.NVMLError:
+            continue  # instance numbers have gaps
+    return slices
+
+
+def _worker(
+    nvml: Any, handle: Any, device: str | None, index: int, names: Mapping[str, str]
+) -> Worker:
+    product = _text(nvml.nvmlDeviceGetName(handle))
+    uuid = _text(nvml.nvmlDeviceGetUUID(handle))
+    return Worker(
+        index=index,
+        worker_type=names.get(product) or type_name(product),
+        device=uuid if device is None else device,
+        uuid=uuid,
+        memory_bytes=int(nvml.nvmlDeviceGetMemoryInfo(handle).total),
+    )
+
+
+def _problem(nvml: Any, worker: Worker) -> str:
+    try:
+        handle = nvml.nvmlDeviceGetHandleByUUID(worker.uuid)
+        nvml.nvmlDeviceGetMemoryInfo(handle)
+    except nvml.NVMLError as error:
+        return f"{worker.worker_type} {worker.uuid} does not answer: {error}"
+    errors = _uncorrected_errors(nvml, handle)
+    if errors:
+        return (
+            f"{worker.worker_type} {worker.uuid} has {errors} uncorrected memory errors since "
+            "the driver was loaded; reset the GPU"
+        )
+    return ""
+
+
+def _uncorrected_errors(nvml: Any, handle: Any) -> int:
+    try:
+        return int(
+            nvml.nvmlDeviceGetTotalEccErrors(
+                handle, nvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, nvml.NVML_VOLATILE_ECC
+            )
+        )
+    except nvml.NVMLError:
+        return 0  # no ECC, or a MIG slice, which has no counter of its own
+
+
+def _text(value: str | bytes) -> str:
+    return value.decode() if isinstance(value, bytes) else value

@@ -1,0 +1,69 @@
+"""The folder of a lease: what the agent, the supervisor and the job leave for one another.
+
+| file | written by | holds |
+|---|---|---|
+| ``lease.json`` | agent | the lease, its secret, when it was started |
+| ``launch.json`` | agent | what the supervisor needs to start the processes |
+| ``control.json`` | agent | deadline and orders; renewed |
+| ``notice.json`` | agent | there while the job is told to leave |
+| ``running.json`` | supervisor | its pid, the process groups and when they started |
+| ``output.json`` | supervisor | steps found in the output |
+| ``progress.json`` | job (SDK) | steps, for the time without an agent |
+| ``exit.json`` | supervisor | how it ended |
+| ``lock`` | supervisor | locked while it lives |
+
+The folder is closed to other users: it holds the job's environment.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from agent.supervisor import write_json
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseFolder:
+    """One lease's folder."""
+
+    path: Path
+
+    def read(self, name: str) -> dict[str, Any] | None:
+        """Return a file's object; None if it is not there or not (yet) whole."""
+        try:
+            value = json.loads((self.path / name).read_text())
+        except (OSError, ValueError):
+            return None
+        return value if isinstance(value, dict) else None
+
+    def write(self, name: str, value: dict[str, Any]) -> None:
+        """Replace a file in one step."""
+        write_json(self.path / name, value)
+
+    def open_lock(self) -> int | None:
+        """Take the lock and return its descriptor; None while a supervisor lives."""
+        descriptor = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(descriptor)
+            return None
+        return descriptor
+
+    def supervised(self) -> bool:
+        """Tell whether the supervisor lives."""
+        descriptor = self.open_lock()
+        if descriptor is None:
+            return True
+        os.close(descriptor)
+        return False
+
+
+def boot_id() -> str:
+    """Return the kernel's name for the time since the last boot."""
+    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()

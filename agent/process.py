@@ -1,0 +1,317 @@
+"""The process backend: runs jobs as local processes, each lease under a supervisor of its own.
+
+What has to survive the agent lies in files (see ``lease_files``), and what enforces the deadline is
+the supervisor; the agent may be killed at any moment and find everything again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import secrets
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING
+
+import agent.supervisor
+from agent.clock import lease_clock_s
+from agent.desired import LeaseEnd, to_dict
+from agent.endpoint import Tenant
+from agent.lease_files import LeaseFolder, boot_id
+from agent.reconcile import Forget, Kill, Notice, Refuse, Renew, Start, Terminate
+from agent.record import Record
+from agent.remnants import kill_remnants
+from agent.surroundings import process_environment
+from scheduler.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+    from pathlib import Path
+
+    from agent.desired import DesiredLease, LeaseReport
+    from agent.endpoint import Endpoint
+    from agent.inventory import Inventory
+    from agent.reconcile import Action, Held, Wanted
+
+#: How long a supervisor may take to obey SIGKILL orders before the agent does it itself.
+OBEY_S = 1.0
+
+
+class ProcessBackend:
+    """Starts, stops and finds again the processes under leases.
+
+    Args:
+        state_dir: private folder of this agent; holds leases, logs and the socket.
+        inventory: the node's workers.
+        endpoint: where jobs report.
+        on_change: called when a lease's processes have ended.
+        margin_s: from SIGKILL to the deadline.
+        log_bytes: size at which a log file moves aside.
+        log_backups: how many of those are kept.
+        log_leases: of how many leases the logs are kept.
+    """
+
+    def __init__(
+        self,
+        *,
+        state_dir: Path,
+        inventory: Inventory,
+        endpoint: Endpoint,
+        on_change: Callable[[], None],
+        margin_s: float = 1.0,
+        log_bytes: int = 16 * 2**20,
+        log_backups: int = 3,
+        log_leases: int = 1000,
+    ) -> None:
+        self._leases_dir, self.logs_dir = state_dir / "leases", state_dir / "logs"
+        for folder in (self._leases_dir, self.logs_dir):
+            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self._inventory = inventory
+        self._endpoint = endpoint
+        self._on_change = on_change
+        self._margin_s = margin_s
+        self._log_bytes, self._log_backups, self._log_leases = log_bytes, log_backups, log_leases
+        self._records: dict[int, Record] = {}
+        self._zombies: set[int] = set()
+        self._boot = boot_id()
+
+    def adopt(self) -> tuple[Held, ...]:
+        """Take over what an earlier agent left behind, running or ended. Needs a running loop."""
+        for path in sorted(self._leases_dir.iterdir()):
+            record = Record.load(LeaseFolder(path))
+            if record is None:
+                kill_remnants(path, {})
+                shutil.rmtree(path)
+                continue
+            self._records[record.lease.lease_id] = record
+            self._endpoint.admit(record.tenant)
+            self._watch(record, (record.folder.read("running.json") or {}).get("pid"))
+        return self.held()
+
+    def held(self) -> tuple[Held, ...]:
+        """Return every lease on this node, those that have just ended included."""
+        for record in self._records.values():
+            if record.end is None:
+                self._look_for_end(record)
+        for pid in tuple(self._zombies):
+            self._reap(pid)
+        return tuple(record.held() for _, record in sorted(self._records.items()))
+
+    def reports(self) -> tuple[LeaseReport, ...]:
+        """Return every lease for the scheduler, ascending by id."""
+        return tuple(record.report() for _, record in sorted(self._records.items()))
+
+    def mark_delivered(self, lease_ids: Collection[int]) -> None:
+        """Note that the scheduler knows of these leases' ends."""
+        for lease_id in lease_ids:
+            if lease_id in self._records:
+                self._records[lease_id].delivered = True
+
+    def perform(self, action: Action) -> None:
+        """Do one thing that the reconciliation asks for. Takes milliseconds at most."""
+        if isinstance(action, Start):
+            self._start(action.wanted)
+        elif isinstance(action, Refuse):
+            self._refuse(action.wanted, LeaseEnd.RELEASED, action.message)
+        elif isinstance(action, Forget):
+            self._forget(action.lease_id)
+        else:
+            self._order(self._records[action.lease_id], action)
+
+    def _order(self, record: Record, action: Renew | Notice | Terminate | Kill) -> None:
+        if record.end is not None:
+            return
+        now_s = lease_clock_s()
+        if isinstance(action, Notice):
+            self._give_notice(record, action.by_s if action.on else None)
+            return
+        if isinstance(action, Renew):
+            record.deadline_s = action.deadline_s
+        elif isinstance(action, Terminate):
+            record.terminated_s, record.unwanted = now_s, action.unwanted
+            self._give_notice(record, now_s)
+        elif record.kill_s is None:
+            record.kill_s = now_s
+        elif now_s - record.kill_s > OBEY_S:
+            self._kill_directly(record)
+            return
+        record.save(margin_s=self._margin_s)
+        self._poke(record)
+
+    def _give_notice(self, record: Record, leave_by_s: float | None) -> None:
+        if leave_by_s is None:
+            (record.folder.path / "notice.json").unlink(missing_ok=True)
+        else:
+            record.folder.write("notice.json", {"leave_by_s": leave_by_s})
+        self._endpoint.notify(record.lease.lease_id, leave_by_s)
+
+    def _start(self, wanted: Wanted) -> None:
+        lease = wanted.lease
+        try:
+            devices = self._inventory.environment(lease.workers)
+        except InputError as error:
+            self._refuse(wanted, LeaseEnd.LOST, str(error))
+            return
+        record = self._new_record(wanted, started_s=time.time())
+        folder = record.folder
+        logs = self.logs_dir / str(lease.lease_id)
+        logs.mkdir(exist_ok=True, mode=0o700)
+        processes = [
+            {
+                "env": process_environment(
+                    lease,
+                    position,
+                    devices=devices,
+                    folder=folder.path,
+                    socket=self._endpoint.path,
+                    secret=record.tenant.secret,
+                ),
+                "stdout": str(logs / f"stdout.{lease.rank + position}.log"),
+                "stderr": str(logs / f"stderr.{lease.rank + position}.log"),
+            }
+            for position in range(len(lease.local_ranks))
+        ]
+        launch = {
+            "command": list(lease.command),
+            "cwd": lease.working_dir,
+            "processes": processes,
+            "progress_regex": lease.progress_regex,
+            "log_bytes": self._log_bytes,
+            "log_backups": self._log_backups,
+        }
+        folder.write("launch.json", launch)
+        self._watch(record, self._launch(record))
+
+    def _launch(self, record: Record) -> int:
+        """Start the supervisor, which takes the lock with it, and return its pid."""
+        folder = record.folder
+        lock = folder.open_lock()
+        assert lock is not None, "the folder is new"
+        self._write_identity(record, refused=None)
+        command = [sys.executable, "-I", "-S", agent.supervisor.__file__, str(folder.path)]
+        with (folder.path / "supervisor.log").open("ab") as log:
+            child = subprocess.Popen(  # noqa: S603 - our own program
+                [*command, str(lock)],
+                cwd="/",
+                env={"LEASEHOLD_LEASE_FOLDER": str(folder.path)},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                pass_fds=(lock,),
+                start_new_session=True,
+            )
+        os.close(lock)
+        child.returncode = 0  # we reap by pid: an adopted supervisor has no such object either
+        record.supervisor_pid = child.pid
+        return child.pid
+
+    def _refuse(self, wanted: Wanted, reason: LeaseEnd, message: str) -> None:
+        record = self._new_record(wanted, started_s=None)
+        record.end, record.message = reason, message
+        self._write_identity(record, refused={"reason": reason.value, "message": message})
+        self._on_change()
+
+    def _new_record(self, wanted: Wanted, *, started_s: float | None) -> Record:
+        lease = wanted.lease
+        path = self._leases_dir / str(lease.lease_id)
+        path.mkdir(mode=0o700)
+        tenant = Tenant(
+            lease_id=lease.lease_id,
+            secret=secrets.token_urlsafe(24),
+            steps_live=lease.steps_done,
+            steps_done=lease.steps_done,
+        )
+        record = Record(
+            folder=LeaseFolder(path),
+            lease=lease,
+            tenant=tenant,
+            boot=self._boot,
+            started_s=started_s,
+            deadline_s=wanted.deadline_s,
+        )
+        record.save(margin_s=self._margin_s)
+        self._records[lease.lease_id] = record
+        self._endpoint.admit(tenant)
+        return record
+
+    def _write_identity(self, record: Record, *, refused: dict[str, str] | None) -> None:
+        record.folder.write(
+            "lease.json",
+            {
+                "lease": to_dict(record.lease),
+                "secret": record.tenant.secret,
+                "boot": record.boot,
+                "started_s": record.started_s,
+                "refused": refused,
+            },
+        )
+
+    def _look_for_end(self, record: Record) -> None:
+        folder = record.folder
+        if folder.read("exit.json") is None:
+            if folder.supervised():
+                return
+            if record.boot == self._boot and folder.read("exit.json") is None:
+                groups = (folder.read("running.json") or {}).get("groups", {})
+                kill_remnants(folder.path, groups)
+        record.close()
+        self._endpoint.dismiss(record.lease.lease_id)
+        if record.supervisor_pid is not None:
+            self._zombies.add(record.supervisor_pid)
+
+    def _forget(self, lease_id: int) -> None:
+        record = self._records.pop(lease_id)
+        self._endpoint.dismiss(lease_id)
+        shutil.rmtree(record.folder.path, ignore_errors=True)
+        kept = sorted(self.logs_dir.iterdir(), key=lambda path: int(path.name))
+        for path in kept[: -self._log_leases]:
+            shutil.rmtree(path, ignore_errors=True)
+
+    def _poke(self, record: Record) -> None:
+        """Let the supervisor read its orders; one that only just starts reads them anyway."""
+        pid = (record.folder.read("running.json") or {}).get("pid", record.supervisor_pid)
+        if pid is not None and record.folder.supervised():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)
+
+    def _kill_directly(self, record: Record) -> None:
+        """End a lease whose supervisor does not obey; then its processes have no supervisor."""
+        running = record.folder.read("running.json") or {}
+        kill_remnants(record.folder.path, running.get("groups", {}))
+
+    def _watch(self, record: Record, pid: int | None) -> None:
+        """Have ``on_change`` called when the supervisor ends."""
+        if pid is None or record.end is not None:
+            return
+        try:
+            descriptor = os.pidfd_open(pid)
+        except OSError:
+            return  # gone, or a kernel without pidfd: found at the next look
+        loop = asyncio.get_running_loop()
+
+        def ended() -> None:
+            loop.remove_reader(descriptor)
+            os.close(descriptor)
+            self._on_change()
+
+        loop.add_reader(descriptor, ended)
+
+    def _reap(self, pid: int) -> None:
+        with contextlib.suppress(ChildProcessError):
+            if os.waitpid(pid, os.WNOHANG)[0] == 0:
+                return
+        self._zombies.discard(pid)
+
+
+def log_files(backend: ProcessBackend, lease: DesiredLease) -> dict[str, Path]:
+    """Return where a lease's output goes, by stream and rank such as ``stdout.0``."""
+    folder = backend.logs_dir / str(lease.lease_id)
+    return {
+        f"{stream}.{lease.rank + position}": folder / f"{stream}.{lease.rank + position}.log"
+        for position in range(len(lease.local_ranks))
+        for stream in ("stdout", "stderr")
+    }

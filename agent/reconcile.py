@@ -1,0 +1,312 @@
+"""What to do, from what is wanted, what there is, and the time. Pure: no clock, no processes.
+
+The scheduler's messages say what is wanted and never what to do, so this function may be called at
+any time, with any message lost, repeated or overtaken. A lease that is not renewed runs down by
+itself: notice, SIGTERM and SIGKILL are all placed *before* its deadline, counted back from it::
+
+    deadline - margin_s                        SIGKILL, if anything is left
+    deadline - margin_s - grace_s              SIGTERM
+    deadline - margin_s - grace_s - notice_s   notice, or earlier where the scheduler announced it
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import TYPE_CHECKING, TypeAlias
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from agent.desired import Desired, DesiredLease
+
+#: Jobs whose newest token is remembered.
+REMEMBERED_JOBS = 4096
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """A desired lease with its times on the agent's clock.
+
+    Attributes:
+        lease: as the scheduler sent it.
+        deadline_s: until when it holds.
+        notice_at_s: when the job is to be told; infinity while no end is announced.
+    """
+
+    lease: DesiredLease
+    deadline_s: float
+    notice_at_s: float = math.inf
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View:
+    """What the agent has accepted of the scheduler's wishes.
+
+    Attributes:
+        known: False until the first desired set since the agent's start; nothing is stopped for
+            being unwanted before that.
+        term: of the newest accepted set, kept over restarts.
+        revision: of the same.
+        wanted: by lease id.
+        newest_token: by job, the greatest token seen; an older lease of the job is never started.
+    """
+
+    known: bool = False
+    term: int = 0
+    revision: int = -1
+    wanted: Mapping[int, Wanted] = field(default_factory=lambda: MappingProxyType({}))
+    newest_token: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Held:
+    """A lease as the backend knows it.
+
+    Attributes:
+        lease_id: which.
+        token: its fencing token.
+        job_id: its job.
+        workers: local indices.
+        deadline_s: until when it holds, on the agent's clock.
+        notice_s: from notice to SIGTERM.
+        grace_s: from SIGTERM to SIGKILL.
+        noticed: the job has been told.
+        terminated_s: when SIGTERM was sent; None before.
+        ended: no process is left.
+        delivered: the end has reached the scheduler.
+    """
+
+    lease_id: int
+    token: int
+    job_id: str
+    workers: tuple[int, ...]
+    deadline_s: float
+    notice_s: float
+    grace_s: float
+    noticed: bool = False
+    terminated_s: float | None = None
+    ended: bool = False
+    delivered: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Start:
+    """Launch the processes of a lease."""
+
+    wanted: Wanted
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refuse:
+    """Report a lease as released without having started it."""
+
+    wanted: Wanted
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Renew:
+    """Move a running lease's deadline."""
+
+    lease_id: int
+    deadline_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Notice:
+    """Tell the job that it has to leave by ``by_s``, or (``on`` false) that it may stay."""
+
+    lease_id: int
+    on: bool
+    by_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terminate:
+    """Send SIGTERM; ``unwanted`` when the lease is no longer desired."""
+
+    lease_id: int
+    unwanted: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kill:
+    """Send SIGKILL to whatever is left. Repeated until nothing is."""
+
+    lease_id: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Forget:
+    """Drop the record of an ended lease: delivered, and no longer desired."""
+
+    lease_id: int
+
+
+Action: TypeAlias = Start | Refuse | Renew | Notice | Terminate | Kill | Forget
+
+
+def accept(view: View, desired: Desired, *, sent_s: float) -> View:
+    """Take in a desired set, unless a newer one is already known.
+
+    Args:
+        view: what was accepted so far.
+        desired: the scheduler's answer.
+        sent_s: when the request for it was sent, on the agent's clock. Counting from here (and
+            not from the answer's arrival) bounds the deadline from above by the scheduler's.
+
+    Returns:
+        the new view; the same one if the answer is older.
+    """
+    if (desired.term, desired.revision) < (view.term, view.revision):
+        return view
+    repeated = view.known and (desired.term, desired.revision) == (view.term, view.revision)
+    answered_s = sent_s + desired.held_s
+    wanted = {
+        lease.lease_id: _wanted(lease, answered_s, view.wanted if repeated else {})
+        for lease in desired.leases
+    }
+    newest = dict(view.newest_token)
+    for lease in desired.leases:
+        newest[lease.job_id] = max(lease.token, newest.get(lease.job_id, -1))
+    if len(newest) > REMEMBERED_JOBS:
+        youngest = sorted(newest.items(), key=lambda item: item[1])[-REMEMBERED_JOBS:]
+        newest = dict(youngest)
+    return View(
+        known=True,
+        term=desired.term,
+        revision=desired.revision,
+        wanted=MappingProxyType(wanted),
+        newest_token=MappingProxyType(newest),
+    )
+
+
+def remember(view: View, held: Sequence[Held]) -> View:
+    """Return the view of an agent that has just adopted these leases."""
+    newest = dict(view.newest_token)
+    for lease in held:
+        newest[lease.job_id] = max(lease.token, newest.get(lease.job_id, -1))
+    return replace(view, newest_token=MappingProxyType(newest))
+
+
+def decide(
+    view: View, held: Sequence[Held], *, now_s: float, margin_s: float
+) -> tuple[Action, ...]:
+    """Return what has to be done now.
+
+    Args:
+        view: what is wanted.
+        held: what there is, each lease once.
+        now_s: the agent's clock.
+        margin_s: from SIGKILL to the deadline; what the kernel may need to end a process.
+
+    Returns:
+        the actions, those that end something first.
+    """
+    stopping = [action for lease in held for action in _continue(view, lease, now_s, margin_s)]
+    return (*stopping, *_starts(view, held, now_s, margin_s))
+
+
+def wake_at(view: View, held: Sequence[Held], *, margin_s: float) -> float:
+    """Return the next time at which ``decide`` may have something to do without any news.
+
+    A lease that is already being killed is left out: its end is news.
+    """
+    times = [math.inf]
+    for lease in held:
+        if lease.ended:
+            continue
+        want = view.wanted.get(lease.lease_id)
+        if lease.terminated_s is not None:
+            times.append(_kill_at(lease, margin_s))
+            continue
+        term_at = lease.deadline_s - margin_s - lease.grace_s
+        times.append(term_at)
+        if not lease.noticed:
+            announced = math.inf if want is None else want.notice_at_s
+            times.append(min(announced, term_at - lease.notice_s))
+    return min(times)
+
+
+def _wanted(lease: DesiredLease, answered_s: float, earlier: Mapping[int, Wanted]) -> Wanted:
+    deadline_s = answered_s + lease.remaining_s
+    notice_at_s = math.inf if lease.notice_in_s is None else answered_s + lease.notice_in_s
+    if lease.lease_id in earlier:
+        # The same revision twice: both figures are lower bounds of the same instant.
+        deadline_s = max(deadline_s, earlier[lease.lease_id].deadline_s)
+    return Wanted(lease=lease, deadline_s=deadline_s, notice_at_s=notice_at_s)
+
+
+def _continue(view: View, lease: Held, now_s: float, margin_s: float) -> list[Action]:
+    want = view.wanted.get(lease.lease_id)
+    if lease.ended:
+        forget = lease.delivered and view.known and want is None
+        return [Forget(lease_id=lease.lease_id)] if forget else []
+    if want is not None and want.lease.token < lease.token:
+        want = replace(want, deadline_s=lease.deadline_s)
+    unwanted = view.known and (want is None or want.lease.token > lease.token)
+    if lease.terminated_s is not None:
+        late = now_s >= _kill_at(lease, margin_s)
+        return [Kill(lease_id=lease.lease_id)] if late else []
+    if unwanted:
+        return _last(lease, now_s, margin_s, unwanted=True)
+    return _wind_down(lease, want, now_s, margin_s)
+
+
+def _wind_down(lease: Held, want: Wanted | None, now_s: float, margin_s: float) -> list[Action]:
+    """Renew, tell, or stop a lease that may go on until its deadline."""
+    actions: list[Action] = []
+    deadline_s = lease.deadline_s if want is None else want.deadline_s
+    if deadline_s != lease.deadline_s:
+        actions.append(Renew(lease_id=lease.lease_id, deadline_s=deadline_s))
+    term_at = deadline_s - margin_s - lease.grace_s
+    if now_s >= term_at:
+        renewed = replace(lease, deadline_s=deadline_s)
+        return [*actions, *_last(renewed, now_s, margin_s, unwanted=False)]
+    announced = math.inf if want is None else want.notice_at_s
+    due = now_s >= min(announced, term_at - lease.notice_s)
+    if due != lease.noticed:
+        actions.append(Notice(lease_id=lease.lease_id, on=due, by_s=term_at))
+    return actions
+
+
+def _last(lease: Held, now_s: float, margin_s: float, *, unwanted: bool) -> list[Action]:
+    actions: list[Action] = [Terminate(lease_id=lease.lease_id, unwanted=unwanted)]
+    if now_s >= lease.deadline_s - margin_s:
+        actions.append(Kill(lease_id=lease.lease_id))
+    return actions
+
+
+def _kill_at(lease: Held, margin_s: float) -> float:
+    sent_s = math.inf if lease.terminated_s is None else lease.terminated_s
+    return min(sent_s + lease.grace_s, lease.deadline_s - margin_s)
+
+
+def _starts(view: View, held: Sequence[Held], now_s: float, margin_s: float) -> list[Action]:
+    present = {lease.lease_id for lease in held}
+    alive = [lease for lease in held if not lease.ended]
+    busy_jobs = {lease.job_id for lease in alive}
+    leaving = {worker for lease in alive if _is_leaving(view, lease) for worker in lease.workers}
+    actions: list[Action] = []
+    for want in view.wanted.values():
+        lease = want.lease
+        if lease.lease_id in present or lease.token < view.newest_token.get(lease.job_id, -1):
+            continue
+        if now_s >= want.deadline_s - margin_s - lease.grace_s:
+            message = "the lease reached this node too late to start anything under it"
+            actions.append(Refuse(wanted=want, message=message))
+        elif lease.job_id not in busy_jobs and leaving.isdisjoint(lease.workers):
+            busy_jobs.add(lease.job_id)
+            actions.append(Start(wanted=want))
+    return actions
+
+
+def _is_leaving(view: View, lease: Held) -> bool:
+    """Tell whether a lease only has its workers until its processes are gone.
+
+    Two leases that are both desired may share workers: that is a pair.
+    """
+    want = view.wanted.get(lease.lease_id)
+    return lease.terminated_s is not None or want is None or want.lease.token != lease.token

@@ -1,0 +1,412 @@
+"""The small process between the agent and a job; it outlives the agent. Standard library only.
+
+Run as a script: ``python -I -S supervisor.py FOLDER LOCK_FD``. It starts the processes of one lease
+in sessions of their own, copies their output into rotated files, and writes down how they ended, so
+that an agent that was away still learns it. It also holds the deadline: it reads it from a file
+that the agent renews, and sends SIGTERM and SIGKILL in time even if the agent is dead. It keeps the
+lock ``LOCK_FD`` for as long as it lives; whoever can take that lock knows that it is gone.
+
+It is the reaper of everything that the job leaves behind (PR_SET_CHILD_SUBREAPER), so a grandchild
+that has left the process group is found and killed too.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import os
+import re
+import selectors
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, BinaryIO
+
+#: A sleep never lasts longer, since sleeping does not count the time that the machine is suspended.
+LONGEST_SLEEP_S = 1.0
+#: After this long without an end, what is left of the output is not waited for.
+DRAIN_S = 2.0
+#: Kept from the end of stderr to look for memory errors.
+TAIL_BYTES = 8192
+#: A line longer than this is not searched for progress.
+LINE_BYTES = 4096
+#: The exit code by which a job says: I have left early, run me again.
+LEFT_EARLY = 75
+#: Signs on stderr of a job that ran out of memory and did not get a signal for it.
+MEMORY_ERRORS = re.compile(
+    rb"CUDA out of memory|OutOfMemoryError|^MemoryError|CUDA_ERROR_OUT_OF_MEMORY", re.MULTILINE
+)
+
+_PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
+
+
+def now_s() -> float:
+    """Return the clock that leases are measured on."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+def write_json(path: Path, value: dict[str, Any]) -> None:
+    """Replace a file in one step, so that nobody reads half of it."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary.write_text(json.dumps(value))
+    temporary.replace(path)
+
+
+def oom_kills() -> int | None:
+    """Return how many processes of our control group the kernel killed for memory; None: unseen."""
+    for line in Path("/proc/self/cgroup").read_text().splitlines():
+        number, controllers, group = line.split(":", 2)
+        if number != "0" and "memory" not in controllers.split(","):
+            continue
+        root = "/sys/fs/cgroup" if number == "0" else "/sys/fs/cgroup/memory"
+        name = "memory.events" if number == "0" else "memory.oom_control"
+        for folder in (root + group, root):  # in a container the group may be mounted as the root
+            with contextlib.suppress(OSError):
+                text = Path(folder, name).read_text()
+                found = re.search(r"^oom_kill (\d+)$", text, re.MULTILINE)
+                if found:
+                    return int(found[1])
+    return None
+
+
+def start_ticks(pid: int) -> int:
+    """Return when a process started, in clock ticks since boot: tells a reused pid from the old.
+
+    Raises:
+        OSError: there is no such process.
+    """
+    stat = Path(f"/proc/{pid}/stat").read_text()
+    return int(stat.rpartition(")")[2].split()[19])
+
+
+@dataclass(kw_only=True)
+class RotatedLog:
+    """A file that moves aside when it is full: ``name``, then ``name.1`` to ``name.n`` (oldest)."""
+
+    path: Path
+    max_bytes: int
+    backups: int
+    file: BinaryIO | None = None
+    size: int = 0
+
+    def write(self, data: bytes) -> None:
+        """Append; output that a full disk refuses is dropped, the job goes on."""
+        with contextlib.suppress(OSError):
+            if self.file is not None and self.size + len(data) > self.max_bytes and self.size:
+                self._rotate()
+            if self.file is None:
+                self.file = self.path.open("ab", buffering=0)
+                self.size = self.file.tell()
+            self.size += self.file.write(data) or 0
+
+    def _rotate(self) -> None:
+        if self.file is not None:
+            self.file.close()
+        self.file = None
+        for number in range(self.backups - 1, 0, -1):
+            older = Path(f"{self.path}.{number}")
+            if older.exists():
+                older.replace(f"{self.path}.{number + 1}")
+        if self.backups:
+            self.path.replace(f"{self.path}.1")
+        else:
+            self.path.unlink()
+
+
+@dataclass(kw_only=True)
+class Progress:
+    """Steps found in the output by the job's regular expression."""
+
+    pattern: re.Pattern[str] | None
+    path: Path
+    steps: int = 0
+    saved: int = 0
+    written: tuple[int, int] = (0, 0)
+    written_s: float = 0.0
+
+    def search(self, line: bytes) -> None:
+        """Look for a number of steps in one line."""
+        found = None if self.pattern is None else self.pattern.search(line.decode(errors="replace"))
+        if found is None:
+            return
+        groups = found.groupdict()
+        live = groups.get("steps") or (None if "saved" in groups else found[1])
+        self.steps = max(self.steps, _whole(live))
+        self.saved = max(self.saved, _whole(groups.get("saved")))
+
+    def write(self, *, least_s: float) -> None:
+        """Write the figures if they are new and the last writing is ``least_s`` ago."""
+        figures = (self.steps, self.saved)
+        if figures != self.written and now_s() - self.written_s >= least_s:
+            write_json(self.path, {"steps_live": self.steps, "steps_done": self.saved})
+            self.written, self.written_s = figures, now_s()
+
+
+@dataclass(kw_only=True)
+class Stream:
+    """One output of one process."""
+
+    pipe: BinaryIO
+    log: RotatedLog
+    progress: Progress
+    partial: bytes = b""
+    tail: bytes = b""
+
+    def pump(self) -> bool:
+        """Copy what there is; return False at the end of the stream."""
+        try:
+            data = os.read(self.pipe.fileno(), 65536)
+        except BlockingIOError:
+            return True
+        if not data:
+            self.progress.search(self.partial)
+            return False
+        self.log.write(data)
+        self.tail = (self.tail + data)[-TAIL_BYTES:]
+        if self.progress.pattern is not None:
+            *lines, rest = (self.partial + data).split(b"\n")
+            for line in lines:
+                if len(line) <= LINE_BYTES:
+                    self.progress.search(line)
+            self.partial = rest[-LINE_BYTES:]
+        return True
+
+
+@dataclass(kw_only=True)
+class Control:
+    """The agent's orders for this lease, read from the file that it renews."""
+
+    path: Path
+    deadline_s: float = 0.0
+    grace_s: float = 0.0
+    margin_s: float = 0.0
+    terminate: bool = False
+    kill: bool = False
+
+    def read(self) -> None:
+        """Take in the newest orders."""
+        data = json.loads(self.path.read_text())
+        self.deadline_s = data["deadline_s"]
+        self.grace_s, self.margin_s = data["grace_s"], data["margin_s"]
+        self.terminate, self.kill = data["terminate"], data["kill"]
+
+
+@dataclass(kw_only=True)
+class Supervisor:
+    """The processes of one lease and what has been done to them."""
+
+    folder: Path
+    launch: dict[str, Any]
+    control: Control
+    progress: Progress
+    selector: selectors.BaseSelector = field(default_factory=selectors.DefaultSelector)
+    streams: list[Stream] = field(default_factory=list)
+    leaders: list[int] = field(default_factory=list)  # each leads a session and a process group
+    codes: dict[int, int] = field(default_factory=dict)  # of the leaders that have ended
+    first_failure: int | None = None
+    terminated_s: float | None = None  # SIGTERM was sent because the lease ends
+    mates_told_s: float | None = None  # SIGTERM was sent because another process failed
+    killed: bool = False
+    expired: bool = False
+
+    def start(self) -> str:
+        """Start every process; return what went wrong, else an empty text."""
+        die_with_us = ctypes.CDLL(None, use_errno=True).prctl
+        for process in self.launch["processes"]:
+            try:
+                child = subprocess.Popen(  # noqa: S603 - exec form, and no shell
+                    self.launch["command"],
+                    cwd=self.launch["cwd"],
+                    env=process["env"],
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.PIPE,
+                    bufsize=0,
+                    start_new_session=True,
+                    preexec_fn=lambda: die_with_us(_PR_SET_PDEATHSIG, signal.SIGKILL),  # noqa: PLW1509
+                )
+            except (OSError, ValueError) as error:
+                return f"cannot start {self.launch['command'][0]!r}: {error}"
+            child.returncode = 0  # we reap by ourselves
+            self.leaders.append(child.pid)
+            for pipe, name in ((child.stdout, "stdout"), (child.stderr, "stderr")):
+                self._watch(pipe, Path(process[name]))
+        return ""
+
+    def _watch(self, pipe: Any, path: Path) -> None:
+        os.set_blocking(pipe.fileno(), False)
+        log = RotatedLog(
+            path=path, max_bytes=self.launch["log_bytes"], backups=self.launch["log_backups"]
+        )
+        stream = Stream(pipe=pipe, log=log, progress=self.progress)
+        self.streams.append(stream)
+        self.selector.register(pipe, selectors.EVENT_READ, stream)
+
+    def run(self, wake_fd: int) -> None:
+        """Copy output and hold the deadline until every process has ended."""
+        self.selector.register(wake_fd, selectors.EVENT_READ, None)
+        while len(self.codes) < len(self.leaders):
+            self._pump(self._sleep_s(), wake_fd)
+            self.reap()
+            self._act()
+            self.progress.write(least_s=0.5)
+        self.selector.unregister(wake_fd)
+
+    def finish(self) -> None:
+        """Kill what the processes have left behind, and take the rest of their output."""
+        until = now_s() + DRAIN_S
+        while self._sweep() and now_s() < until:
+            self._pump(0.005, -1)
+        while self.selector.get_map() and now_s() < until:
+            if not self._pump(0.05, -1):
+                break  # nothing came: somebody that we cannot see holds the pipe open
+        self.progress.write(least_s=0.0)
+
+    def reap(self) -> None:
+        """Collect the children that have ended, ours and adopted ones."""
+        with contextlib.suppress(ChildProcessError):
+            while True:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+                if pid == 0:
+                    return
+                if pid in self.leaders:
+                    code = os.waitstatus_to_exitcode(status)
+                    self.codes[pid] = code
+                    if code not in {0, LEFT_EARLY} and self.first_failure is None:
+                        self.first_failure = code
+
+    def exit_code(self) -> int:
+        """Return the code of the first that failed, else 75 if one left early, else 0."""
+        if self.first_failure is not None:
+            return self.first_failure
+        return max(self.codes.values(), default=0)
+
+    def signal_all(self, number: int) -> None:
+        """Send a signal to every process group."""
+        for pid in self.leaders:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(pid, number)
+
+    def _act(self) -> None:
+        if self.control.kill or now_s() >= self._kill_at():
+            self.expired |= now_s() >= self.control.deadline_s - self.control.margin_s
+            self.killed = True
+            self.signal_all(signal.SIGKILL)
+        elif self.terminated_s is None and (self.control.terminate or now_s() >= self._term_at()):
+            self.control.read()  # the agent may have renewed it a moment ago
+            if self.control.terminate or now_s() >= self._term_at():
+                self.terminated_s = now_s()
+                self.signal_all(signal.SIGTERM)
+        elif self.first_failure is not None and self.mates_told_s is None:
+            self.mates_told_s = now_s()
+            self.signal_all(signal.SIGTERM)
+
+    def _term_at(self) -> float:
+        control = self.control
+        return control.deadline_s - control.margin_s - control.grace_s
+
+    def _kill_at(self) -> float:
+        told = [t for t in (self.terminated_s, self.mates_told_s) if t is not None]
+        last = self.control.deadline_s - self.control.margin_s
+        return min([last, *(t + self.control.grace_s for t in told)])
+
+    def _sleep_s(self) -> float:
+        times = [self._kill_at()]
+        if self.terminated_s is None:
+            times.append(self._term_at())
+        return min(max(min(times) - now_s(), 0.01), LONGEST_SLEEP_S)
+
+    def _pump(self, timeout_s: float, wake_fd: int) -> bool:
+        """Wait for output or a signal; return whether there was any."""
+        ready = self.selector.select(timeout_s)
+        for key, _ in ready:
+            if key.data is None:
+                with contextlib.suppress(BlockingIOError):
+                    os.read(wake_fd, 4096)
+                self.control.read()
+            elif not key.data.pump():
+                self.selector.unregister(key.fileobj)
+        return bool(ready)
+
+    def _sweep(self) -> bool:
+        """Kill the groups and every child that is left; return whether there was one."""
+        self.signal_all(signal.SIGKILL)
+        self.reap()
+        me = os.getpid()
+        try:
+            children = Path(f"/proc/{me}/task/{me}/children").read_text().split()
+        except OSError:  # a kernel without this list: the groups are all that we can reach
+            return False
+        for pid in children:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(int(pid), signal.SIGKILL)
+        return bool(children)
+
+
+def main(folder: Path, lock_fd: int) -> int:
+    """Run one lease from start to end; the exit code is always 0."""
+    os.set_inheritable(lock_fd, False)
+    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
+    before = oom_kills()
+    launch = json.loads((folder / "launch.json").read_text())
+    control = Control(path=folder / "control.json")
+    control.read()
+    pattern = launch["progress_regex"] and re.compile(launch["progress_regex"])
+    progress = Progress(pattern=pattern or None, path=folder / "output.json")
+    supervisor = Supervisor(folder=folder, launch=launch, control=control, progress=progress)
+    wake_fd = _wake_on_signals(control)
+    error = supervisor.start()
+    if error:
+        supervisor.signal_all(signal.SIGKILL)
+    else:
+        groups = {str(pid): start_ticks(pid) for pid in supervisor.leaders}
+        write_json(folder / "running.json", {"pid": os.getpid(), "groups": groups})
+        supervisor.run(wake_fd)
+    supervisor.finish()
+    after = oom_kills()
+    tails = [s.tail for s in supervisor.streams]
+    write_json(
+        folder / "exit.json",
+        {
+            "error": error,
+            "code": 127 if error else supervisor.exit_code(),
+            "terminated": supervisor.terminated_s is not None,
+            "killed": supervisor.killed,
+            "expired": supervisor.expired,
+            "oom_kills": None if before is None or after is None else after - before,
+            "memory_error": any(MEMORY_ERRORS.search(tail) for tail in tails),
+            "ended_s": time.time(),
+        },
+    )
+    return 0
+
+
+def _wake_on_signals(control: Control) -> int:
+    """Let signals end a sleep. SIGCONT means new orders; it harms nobody who has no handler yet."""
+    reading, writing = os.pipe()
+    os.set_blocking(reading, False)
+    os.set_blocking(writing, False)
+    signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    signal.signal(signal.SIGCONT, lambda *_: None)
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, lambda *_: _order_termination(control))  # the machine shuts down
+    return reading
+
+
+def _order_termination(control: Control) -> None:
+    data = json.loads(control.path.read_text())
+    write_json(control.path, data | {"terminate": True})
+
+
+def _whole(text: str | None) -> int:
+    return int(text) if text is not None and text.isdecimal() else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1]), int(sys.argv[2])))

@@ -1,0 +1,129 @@
+"""Workers found by a fake NVML, and declared ones."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+from agent.inventory import declared, discover, type_name
+from scheduler.errors import ClusterError, InputError
+
+
+class _NVMLError(Exception):
+    pass
+
+
+class FakeNVML:
+    """Two whole GPUs and one in MIG mode with a gap among its instances."""
+
+    NVMLError = _NVMLError
+    NVML_MEMORY_ERROR_TYPE_UNCORRECTED = 1
+    NVML_VOLATILE_ECC = 0
+
+    def __init__(self, *, gpus=("v100", "v100", "mig"), broken=()):
+        self.gpus, self.broken, self.ecc = gpus, set(broken), {}
+
+    def nvmlInit(self):  # noqa: N802
+        if "init" in self.broken:
+            raise _NVMLError("driver not loaded")
+
+    def nvmlDeviceGetCount(self):  # noqa: N802
+        return len(self.gpus)
+
+    def nvmlDeviceGetHandleByIndex(self, position):  # noqa: N802
+        return f"GPU-{position}"
+
+    def nvmlDeviceGetHandleByUUID(self, uuid):  # noqa: N802
+        if uuid in self.broken:
+            raise _NVMLError("GPU is lost")
+        return uuid
+
+    def nvmlDeviceGetMigMode(self, handle):  # noqa: N802
+        if self.gpus[int(handle[4:])] == "v100":
+            raise _NVMLError("not supported")
+        return 1, 1
+
+    def nvmlDeviceGetMaxMigDeviceCount(self, handle):  # noqa: N802
+        return 3
+
+    def nvmlDeviceGetMigDeviceHandleByIndex(self, handle, number):  # noqa: N802
+        if number == 1:
+            raise _NVMLError("not found")
+        return f"MIG-{handle}-{number}"
+
+    def nvmlDeviceGetName(self, handle):  # noqa: N802
+        if handle.startswith("MIG"):
+            return "NVIDIA A100-SXM4-80GB MIG 1g.10gb"
+        return b"Tesla V100-SXM2-16GB"
+
+    def nvmlDeviceGetUUID(self, handle):  # noqa: N802
+        return handle
+
+    def nvmlDeviceGetMemoryInfo(self, handle):  # noqa: N802
+        return SimpleNamespace(total=16 * 2**30)
+
+    def nvmlDeviceGetTotalEccErrors(self, handle, kind, counter):  # noqa: N802
+        if handle.startswith("MIG"):
+            raise _NVMLError("not supported")
+        return self.ecc.get(handle, 0)
+
+
+def test_whole_gpus_and_mig_instances_are_workers():
+    inventory = discover(nvml=FakeNVML())
+    assert [w.worker_type for w in inventory.workers] == [
+        "v100-sxm2-16gb",
+        "v100-sxm2-16gb",
+        "a100-sxm4-80gb-mig-1g.10gb",
+        "a100-sxm4-80gb-mig-1g.10gb",
+    ]
+    assert [w.index for w in inventory.workers] == [0, 1, 2, 3]
+    assert inventory.environment([1, 3]) == {
+        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
+        "CUDA_VISIBLE_DEVICES": "1,MIG-GPU-2-2",
+    }
+
+
+def test_types_can_be_given_other_names():
+    inventory = discover(nvml=FakeNVML(gpus=("v100",)), names={"Tesla V100-SXM2-16GB": "v100"})
+    assert inventory.workers[0].worker_type == "v100"
+
+
+@pytest.mark.parametrize(
+    ("nvml", "words"),
+    [
+        (FakeNVML(broken=["init"]), "driver not loaded.*--worker v100:4"),
+        (FakeNVML(gpus=()), "no GPU.*--worker v100:4"),
+    ],
+)
+def test_without_gpus_the_message_says_how_to_declare_workers(nvml, words):
+    with pytest.raises(ClusterError, match=words):
+        discover(nvml=nvml)
+
+
+def test_a_lost_gpu_and_one_with_memory_errors_are_named():
+    nvml = FakeNVML()
+    inventory = discover(nvml=nvml)
+    assert inventory.problems() == {}
+    nvml.broken.add("GPU-0")
+    nvml.ecc["GPU-1"] = 2
+    problems = inventory.problems()
+    assert problems.keys() == {0, 1}
+    assert "GPU is lost" in problems[0]
+    assert "2 uncorrected memory errors" in problems[1]
+
+
+def test_declared_workers_are_numbered_through():
+    inventory = declared("v100:2,p100:5")
+    assert [w.worker_type for w in inventory.workers] == ["v100"] * 2 + ["p100"] * 5
+    assert inventory.environment([0, 6])["CUDA_VISIBLE_DEVICES"] == "0,6"
+    assert inventory.problems() == {}
+    with pytest.raises(InputError, match="no worker 7"):
+        inventory.environment([7])
+    with pytest.raises(ClusterError, match="type:count"):
+        declared("v100")
+
+
+def test_type_names_are_short_and_lower_case():
+    assert type_name("NVIDIA GeForce RTX 4090") == "rtx-4090"
+    assert type_name("NVIDIA H200") == "h200"
