@@ -66,9 +66,10 @@ def _start(classes: ClassProblem, gain: FloatArray, near: FloatArray | None = No
 
 def _prices(start: _Start, mu: float) -> FloatArray:
     """Choose time and worker prices near complementarity, and set U and W; returns (K,) p."""
-    return first_prices(
+    prices: FloatArray = first_prices(
         *(start.V, start.X, start.D, start.first, start.col, start.q, mu),
     )
+    return prices
 
 
 def solve_structured(program: LevelProgram, near: FloatArray | None = None) -> LevelSolution | None:
@@ -85,8 +86,8 @@ def solve_structured(program: LevelProgram, near: FloatArray | None = None) -> L
     start = _start(classes, program.gain, near)
     V, X = start.V, start.X
     on = program.leveled & (start.reached > 0)
-    size = np.where(program.slope > 0, 0.0, np.maximum(program.floor, 0.0))
-    scale = np.where(on, 1.0 / np.where(on, np.maximum(start.reached, size), 1.0), 0.0)
+    least_size = np.where(program.slope > 0, 0.0, np.maximum(program.floor, 0.0))
+    scale = np.where(on, 1.0 / np.where(on, np.maximum(start.reached, least_size), 1.0), 0.0)
     floor = np.where(on, program.floor, 0.0) * scale
     slope = program.slope * scale
     X[ip.AA] *= scale
