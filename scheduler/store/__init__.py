@@ -1,0 +1,1 @@
+"""Persistence: one ``Store`` protocol, in memory and in SQLite or PostgreSQL."""

@@ -1,0 +1,74 @@
+"""What every store refuses, in the same words."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from scheduler.errors import SequenceError, StaleLeaderError, StoreError
+
+if TYPE_CHECKING:
+    from scheduler.store.protocol import Entry
+    from scheduler.store.rows import Leadership
+
+
+def check_entry(entry: Entry) -> None:
+    """Refuse an entry that contradicts itself.
+
+    Raises:
+        StoreError: a job has two states, a row comes twice, or the time is no number.
+    """
+    changes = entry.projections
+    lists: tuple[tuple[str, list[object]], ...] = (
+        ("job", [row.job_id for row in changes.jobs]),
+        ("state of job", [row.job_id for row in changes.states]),
+        ("attempt with lease", [row.lease_id for row in changes.attempts]),
+        ("setting", [row.key for row in changes.settings]),
+    )
+    for what, keys in lists:
+        if len(set(keys)) < len(keys):
+            twice = next(key for key in keys if keys.count(key) > 1)
+            raise StoreError(f"entry {entry.sequence} has the {what} {twice!r} twice; merge them")
+    if not math.isfinite(entry.now_s):
+        raise StoreError(f"entry {entry.sequence} has the time {entry.now_s!r}; give a number")
+
+
+def check_leader(token: int, leader: Leadership | None) -> Leadership:
+    """Return the leadership if the token is its own.
+
+    Raises:
+        StaleLeaderError: it is not, or nobody leads.
+    """
+    if leader is None:
+        raise StaleLeaderError(f"token {token} leads no more and nobody does; acquire it again")
+    if leader.token != token:
+        raise StaleLeaderError(
+            f"token {token} is stale: '{leader.holder}' leads with token {leader.token}; "
+            "stop writing"
+        )
+    return leader
+
+
+def check_next(sequence: int, last: int) -> None:
+    """Refuse a journal entry that is not the next one.
+
+    Raises:
+        SequenceError: it is not.
+    """
+    if sequence != last + 1:
+        raise SequenceError(
+            f"journal entry {sequence} is not the next one after {last}; load the store again"
+        )
+
+
+def check_snapshot(sequence: int, stored: int, last: int) -> None:
+    """Refuse a snapshot that is older than the stored one, or newer than the journal.
+
+    Raises:
+        SequenceError: it is.
+    """
+    if not stored <= sequence <= last:
+        raise SequenceError(
+            f"a snapshot of entry {sequence} does not fit: the stored one is of entry {stored} and "
+            f"the journal ends with entry {last}"
+        )

@@ -1,0 +1,143 @@
+"""Connections to SQLite and PostgreSQL, with the settings that each of them needs."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import create_engine, event
+from sqlalchemy.engine import URL, Connection, Engine, make_url
+from sqlalchemy.exc import (
+    ArgumentError,
+    DBAPIError,
+    IntegrityError,
+    InterfaceError,
+    OperationalError,
+)
+from sqlalchemy.exc import TimeoutError as PoolTimeoutError
+
+from scheduler.errors import ConflictError, InputError, StoreError, StoreUnavailableError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+#: How long a writer waits for another one before it gives up.
+LOCK_TIMEOUT_S = 30
+_WRITES = "leasehold_writes"
+
+
+def connect(url: str) -> Engine:
+    """Return a pool of connections; none is made before it is needed.
+
+    Args:
+        url: ``sqlite:////var/lib/leasehold/leasehold.db`` or
+            ``postgresql://user:password@host/database``.
+
+    Raises:
+        InputError: the URL names another database, or one in memory.
+    """
+    try:
+        parsed = make_url(url)
+    except ArgumentError as error:
+        raise InputError(f"database {url!r} is no URL; an example is sqlite:///jobs.db") from error
+    backend = parsed.get_backend_name()
+    if backend == "sqlite":
+        return _connect_sqlite(parsed)
+    if backend in ("postgresql", "postgres"):
+        return _connect_postgresql(parsed)
+    raise InputError(f"database '{backend}' is not supported; give sqlite:/// or postgresql://")
+
+
+def _connect_sqlite(url: URL) -> Engine:
+    if url.database in (None, "", ":memory:"):
+        raise InputError(
+            "a SQLite database in memory cannot be shared by threads; name a file, as in "
+            "sqlite:///leasehold.db"
+        )
+    engine = create_engine(url, connect_args={"timeout": LOCK_TIMEOUT_S})
+    event.listen(engine, "connect", _prepare_sqlite)
+    event.listen(engine, "begin", _begin_sqlite)
+    return engine
+
+
+def _prepare_sqlite(connection: Any, _record: object) -> None:
+    # The driver must begin nothing of its own accord: it would begin deferred transactions.
+    connection.isolation_level = None
+    cursor = connection.cursor()
+    for pragma in (
+        f"busy_timeout = {LOCK_TIMEOUT_S * 1000}",
+        "journal_mode = WAL",
+        "synchronous = NORMAL",
+        "foreign_keys = ON",
+    ):
+        cursor.execute(f"PRAGMA {pragma}")
+    cursor.close()
+
+
+def _begin_sqlite(connection: Connection) -> None:
+    # A reader that becomes a writer fails at once with SQLITE_BUSY in spite of the timeout, so
+    # writers say so from the beginning.
+    writes = connection.get_execution_options().get(_WRITES, False)
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+
+
+def _connect_postgresql(url: URL) -> Engine:
+    return create_engine(
+        url.set(drivername="postgresql+psycopg"),
+        isolation_level="READ COMMITTED",
+        pool_pre_ping=True,
+        connect_args={
+            "connect_timeout": 10,
+            "application_name": "leasehold",
+            "options": f"-c timezone=UTC -c lock_timeout={LOCK_TIMEOUT_S}s",
+        },
+    )
+
+
+@contextmanager
+def writing(engine: Engine) -> Iterator[Connection]:
+    """Run one writing transaction: committed at the end, rolled back on any error.
+
+    Raises:
+        StoreError: one of its kinds, for what the database refused.
+    """
+    with translated(), engine.execution_options(**{_WRITES: True}).begin() as connection:
+        yield connection
+
+
+@contextmanager
+def reading(engine: Engine, *, frozen: bool = False) -> Iterator[Connection]:
+    """Run one reading transaction.
+
+    Args:
+        engine: where.
+        frozen: whether all statements must see one moment. SQLite's always do.
+
+    Raises:
+        StoreError: one of its kinds, for what the database refused.
+    """
+    if frozen and engine.dialect.name == "postgresql":
+        engine = engine.execution_options(isolation_level="REPEATABLE READ")
+    with translated(), engine.begin() as connection:
+        yield connection
+
+
+@contextmanager
+def translated() -> Iterator[None]:
+    """Turn the database's errors into the project's.
+
+    Raises:
+        StoreError: one of its kinds.
+    """
+    try:
+        yield
+    except IntegrityError as error:
+        text = str(error.orig).strip()
+        if "foreign key" in text.lower():
+            raise StoreError(f"a row belongs to a job that is not stored: {text}") from error
+        raise ConflictError(f"a unique name or key is taken: {text}") from error
+    except (OperationalError, InterfaceError, PoolTimeoutError) as error:
+        text = str(getattr(error, "orig", error)).strip()
+        raise StoreUnavailableError(f"the database cannot be used now: {text}") from error
+    except DBAPIError as error:
+        raise StoreError(f"the database refused: {str(error.orig).strip()}") from error

@@ -1,0 +1,87 @@
+"""Rows as the columns of their tables, and back."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import fields
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from scheduler.domain.codec import decode, encode
+from scheduler.domain.job import JobStatus
+from scheduler.domain.lease import EndReason
+from scheduler.store.rows import AttemptRow, HistoryRow, JobRow, SettingRow, TokenRow
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from sqlalchemy import Row as SqlRow
+
+    from scheduler.domain.events import Event
+
+R = TypeVar("R")
+
+
+def to_json(value: object) -> str:
+    """Return compact JSON; mappings become objects, and NaN is refused.
+
+    Raises:
+        ValueError: a number is not finite.
+    """
+    return json.dumps(value, separators=(",", ":"), allow_nan=False, default=dict)
+
+
+def events_to_json(events: tuple[Event, ...]) -> str:
+    """Return the journal's form of an engine call's events."""
+    return to_json([encode(event) for event in events])
+
+
+def events_from_json(text: str) -> tuple[Event, ...]:
+    """Return the events of ``events_to_json``."""
+    return tuple(decode(item) for item in json.loads(text))
+
+
+def _mapping(text: str) -> Mapping[str, Any]:
+    return MappingProxyType(json.loads(text))
+
+
+def _tuple(text: str) -> tuple[Any, ...]:
+    return tuple(json.loads(text))
+
+
+def _end_reason(text: str | None) -> EndReason | None:
+    return None if text is None else EndReason(text)
+
+
+#: Row class -> column -> (to the column, from the column), where they differ.
+_FORMS: Mapping[type, Mapping[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]]] = {
+    JobRow: {
+        "status": (str, JobStatus),
+        "labels": (to_json, _mapping),
+        "spec": (to_json, _mapping),
+    },
+    AttemptRow: {
+        "workers": (to_json, _tuple),
+        "nodes": (to_json, _tuple),
+        "end_reason": (lambda reason: reason and str(reason), _end_reason),
+    },
+    HistoryRow: {"data": (to_json, _mapping)},
+    SettingRow: {"value": (to_json, json.loads)},
+    TokenRow: {"projects": (to_json, _tuple)},
+}
+
+
+def to_columns(row: Any) -> dict[str, Any]:
+    """Return the values of the row's columns."""
+    columns = {f.name: getattr(row, f.name) for f in fields(row)}
+    for name, (there, _) in _FORMS.get(type(row), {}).items():
+        columns[name] = there(columns[name])
+    return columns
+
+
+def from_columns(kind: type[R], columns: SqlRow[Any]) -> R:
+    """Return the row of a table's columns."""
+    values = dict(columns._mapping)  # noqa: SLF001 - SQLAlchemy's public name for it
+    for name, (_, back) in _FORMS.get(kind, {}).items():
+        values[name] = back(values[name])
+    return kind(**values)

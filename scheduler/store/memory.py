@@ -1,0 +1,348 @@
+"""A store in memory: for tests, and for a daemon whose state need not outlive it."""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+from typing import TYPE_CHECKING
+
+from scheduler.errors import ConflictError, StoreError
+from scheduler.store.checks import check_entry, check_leader, check_next, check_snapshot
+from scheduler.store.protocol import Entry, Head, JournalEntry, Recovered, Snapshot
+from scheduler.store.queries import SORT_KEYS, JobPage, make_cursor, read_cursor
+from scheduler.store.rows import Leadership
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from scheduler.domain.job import JobStatus
+    from scheduler.store.protocol import Projections
+    from scheduler.store.queries import HistoryQuery, JobFilter, JobQuery
+    from scheduler.store.rows import (
+        AttemptRow,
+        EnrolmentRow,
+        HistoryRow,
+        IdempotencyRow,
+        JobRow,
+        SettingRow,
+        TokenRow,
+    )
+
+
+class MemoryStore:
+    """The contract of ``Store`` over dictionaries under one lock."""
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self._head = Head(sequence=0, event_id=0)
+        self._journal: list[JournalEntry] = []
+        self._snapshot: Snapshot | None = None
+        self._leader: Leadership | None = None
+        #: the largest fencing token that was ever given out.
+        self._last_token = 0
+        self._jobs: dict[str, JobRow] = {}
+        #: job id of every job number.
+        self._numbers: dict[int, str] = {}
+        self._keys: dict[tuple[str, str], IdempotencyRow] = {}
+        self._attempts: dict[int, AttemptRow] = {}
+        #: by event id, ascending.
+        self._history: list[HistoryRow] = []
+        self._settings: dict[str, SettingRow] = {}
+        self._tokens: dict[str, TokenRow] = {}
+        self._enrolments: dict[str, EnrolmentRow] = {}
+
+    def close(self) -> None:
+        """Do nothing: there is nothing to let go of."""
+
+    # -- journal ----------------------------------------------------------------------------------
+
+    def load(self) -> Recovered:
+        """Return the last snapshot and the entries behind it."""
+        with self._lock:
+            return Recovered(
+                snapshot=self._snapshot,
+                entries=tuple(self._journal),
+                next_sequence=self._head.sequence + 1,
+            )
+
+    def head(self) -> Head:
+        """Return how far the store is."""
+        return self._head
+
+    def commit(self, entry: Entry, *, token: int) -> Head:
+        """Append an entry and apply its projections."""
+        check_entry(entry)
+        with self._lock:
+            check_leader(token, self._leader)
+            check_next(entry.sequence, self._head.sequence)
+            self._check(entry.projections)
+            self._apply(entry.projections)
+            self._journal.append(
+                JournalEntry(sequence=entry.sequence, now_s=entry.now_s, events=entry.events)
+            )
+            self._head = dataclasses.replace(self._head, sequence=entry.sequence)
+            return self._append(entry.projections.history)
+
+    def _check(self, changes: Projections) -> None:
+        known = self._jobs.keys() | {row.job_id for row in changes.jobs}
+        numbers: dict[int, str] = {}
+        for row in changes.jobs:
+            other = numbers.setdefault(row.number, self._numbers.get(row.number, row.job_id))
+            if other != row.job_id:
+                raise ConflictError(f"job number {row.number} is taken by job '{other}'")
+        keys = set(self._keys)
+        for key in changes.idempotency:
+            if (key.scope, key.key) in keys:
+                raise ConflictError(f"client key '{key.key}' of '{key.scope}' is taken")
+            keys.add((key.scope, key.key))
+        owners = {row.job_id for row in changes.idempotency}
+        owners |= {row.job_id for row in changes.states}
+        unknown = (owners | {row.job_id for row in changes.attempts}) - known
+        if unknown:
+            raise StoreError(f"there is no job '{min(unknown)}' that a row could belong to")
+
+    def _apply(self, changes: Projections) -> None:
+        for row in changes.jobs:
+            if before := self._jobs.get(row.job_id):
+                del self._numbers[before.number]
+            self._jobs[row.job_id] = row
+            self._numbers[row.number] = row.job_id
+        for key in changes.idempotency:
+            self._keys[key.scope, key.key] = key
+        for state in changes.states:
+            parts = {f.name: getattr(state, f.name) for f in dataclasses.fields(state)}
+            self._jobs[state.job_id] = dataclasses.replace(self._jobs[state.job_id], **parts)
+        for attempt in changes.attempts:
+            self._attempts[attempt.lease_id] = attempt
+        for extension in changes.extensions:
+            self._extend(extension.lease_ids, extension.deadline_s)
+        for setting in changes.settings:
+            self._settings[setting.key] = setting
+            if setting.value is None:
+                del self._settings[setting.key]
+
+    def _extend(self, lease_ids: tuple[int, ...], deadline_s: float) -> None:
+        for lease_id in lease_ids:
+            row = self._attempts.get(lease_id)
+            if row is not None and row.ended_s is None:
+                self._attempts[lease_id] = dataclasses.replace(row, deadline_s=deadline_s)
+
+    def _append(self, rows: Iterable[HistoryRow]) -> Head:
+        event_id = self._head.event_id
+        for row in rows:
+            event_id += 1
+            self._history.append(dataclasses.replace(row, event_id=event_id))
+        self._head = dataclasses.replace(self._head, event_id=event_id)
+        return self._head
+
+    def write_snapshot(self, snapshot: Snapshot, *, token: int) -> None:
+        """Replace the snapshot, and drop the journal entries that it covers."""
+        with self._lock:
+            check_leader(token, self._leader)
+            last = 0 if self._snapshot is None else self._snapshot.sequence
+            check_snapshot(snapshot.sequence, last, self._head.sequence)
+            self._snapshot = snapshot
+            self._journal = [e for e in self._journal if e.sequence > snapshot.sequence]
+
+    def append_history(self, rows: tuple[HistoryRow, ...]) -> Head:
+        """Append lines of history that belong to no journal entry."""
+        with self._lock:
+            return self._append(rows)
+
+    # -- leadership -------------------------------------------------------------------------------
+
+    def acquire_leadership(
+        self, holder: str, *, now_s: float, ttl_s: float, address: str = ""
+    ) -> Leadership | None:
+        """Become the leader; None while another one leads."""
+        with self._lock:
+            now = self._leader
+            if now is not None and now.holder != holder and now.expires_s > now_s:
+                return None
+            self._last_token += 1
+            self._leader = Leadership(
+                holder=holder, address=address, token=self._last_token, expires_s=now_s + ttl_s
+            )
+            return self._leader
+
+    def renew_leadership(self, token: int, *, now_s: float, ttl_s: float) -> Leadership:
+        """Lead for ``ttl_s`` seconds from ``now_s``."""
+        with self._lock:
+            leader = check_leader(token, self._leader)
+            self._leader = dataclasses.replace(leader, expires_s=now_s + ttl_s)
+            return self._leader
+
+    def release_leadership(self, token: int) -> None:
+        """Give the leadership up; nothing if it is lost."""
+        with self._lock:
+            if self._leader is not None and self._leader.token == token:
+                self._leader = None
+
+    def leader(self) -> Leadership | None:
+        """Return who leads; None if nobody does."""
+        return self._leader
+
+    # -- queries ----------------------------------------------------------------------------------
+
+    def job(self, job_id: str) -> JobRow | None:
+        """Return a job, or None."""
+        return self._jobs.get(job_id)
+
+    def jobs(self, query: JobQuery) -> JobPage:
+        """Return a page of a list of jobs."""
+        start = read_cursor(query)
+        name = SORT_KEYS[query.order]
+
+        def place(row: JobRow) -> tuple[float | str, int]:
+            return getattr(row, name), row.number
+
+        with self._lock:
+            rows = [r for r in self._jobs.values() if _passes(r, query.where)]
+        rows = [row for row in rows if getattr(row, name) is not None]
+        rows.sort(key=place, reverse=query.descending)
+        if start is not None:
+            at = (start.value, start.number)
+            rows = [r for r in rows if (place(r) < at if query.descending else place(r) > at)]
+        page = tuple(rows[: query.limit])
+        more = len(rows) > query.limit
+        return JobPage(rows=page, next_cursor=make_cursor(query, page[-1]) if more else None)
+
+    def job_counts(self, where: JobFilter) -> Mapping[JobStatus, int]:
+        """Return how many jobs there are by status."""
+        counts: dict[JobStatus, int] = {}
+        with self._lock:
+            for row in self._jobs.values():
+                if _passes(row, where):
+                    counts[row.status] = counts.get(row.status, 0) + 1
+        return counts
+
+    def job_of_key(self, scope: str, key: str) -> IdempotencyRow | None:
+        """Return what a client's key stands for, or None."""
+        return self._keys.get((scope, key))
+
+    def attempts(self, job_id: str) -> tuple[AttemptRow, ...]:
+        """Return the job's leases, oldest first."""
+        with self._lock:
+            return tuple(a for _, a in sorted(self._attempts.items()) if a.job_id == job_id)
+
+    def open_attempts(self) -> tuple[AttemptRow, ...]:
+        """Return every lease that has not ended, by lease id."""
+        with self._lock:
+            return tuple(a for _, a in sorted(self._attempts.items()) if a.ended_s is None)
+
+    def history(self, query: HistoryQuery) -> tuple[HistoryRow, ...]:
+        """Return lines of history."""
+        with self._lock:
+            rows = self._history[::-1] if query.descending else list(self._history)
+        found = (row for row in rows if _is_asked(row, query))
+        return tuple(row for row, _ in zip(found, range(query.limit), strict=False))
+
+    def settings(self, prefix: str = "") -> tuple[SettingRow, ...]:
+        """Return the settings whose keys begin with ``prefix``, by key."""
+        with self._lock:
+            return tuple(s for key, s in sorted(self._settings.items()) if key.startswith(prefix))
+
+    def prune_finished(self, before_s: float, *, limit: int) -> int:
+        """Forget jobs that ended before a time, oldest first."""
+        with self._lock:
+            ended = [r for r in self._jobs.values() if r.finished_s is not None]
+            old = sorted(
+                (row.finished_s, row.number, row.job_id)
+                for row in ended
+                if row.finished_s is not None and row.finished_s < before_s
+            )[:limit]
+            gone = {job_id for _, _, job_id in old}
+            for _, number, job_id in old:
+                del self._jobs[job_id], self._numbers[number]
+            self._keys = {k: r for k, r in self._keys.items() if r.job_id not in gone}
+            self._attempts = {k: r for k, r in self._attempts.items() if r.job_id not in gone}
+            self._history = [
+                r for r in self._history if r.subject_kind != "job" or r.subject not in gone
+            ]
+            return len(old)
+
+    def prune_history(self, before_s: float, *, limit: int) -> int:
+        """Forget lines of history older than a time, oldest first."""
+        with self._lock:
+            old = sorted((r.at_s, r.event_id) for r in self._history if r.at_s < before_s)[:limit]
+            gone = {event_id for _, event_id in old}
+            self._history = [r for r in self._history if r.event_id not in gone]
+            return len(old)
+
+    # -- secrets ----------------------------------------------------------------------------------
+
+    def add_token(self, row: TokenRow) -> None:
+        """Store a new token."""
+        with self._lock:
+            hashes = {token.secret_hash for token in self._tokens.values()}
+            if row.token_id in self._tokens or row.secret_hash in hashes:
+                raise ConflictError(
+                    f"token '{row.token_id}', or its secret, is taken; make another"
+                )
+            self._tokens[row.token_id] = row
+
+    def token(self, secret_hash: str) -> TokenRow | None:
+        """Return the token of that hash."""
+        with self._lock:
+            found = (t for t in self._tokens.values() if t.secret_hash == secret_hash)
+            return next(found, None)
+
+    def tokens(self) -> tuple[TokenRow, ...]:
+        """Return every token, by id."""
+        with self._lock:
+            return tuple(row for _, row in sorted(self._tokens.items()))
+
+    def revoke_token(self, token_id: str, *, now_s: float) -> bool:
+        """Revoke a token; False if there is none of that id."""
+        with self._lock:
+            row = self._tokens.get(token_id)
+            if row is not None and row.revoked_s is None:
+                self._tokens[token_id] = dataclasses.replace(row, revoked_s=now_s)
+            return row is not None
+
+    def touch_tokens(self, last_used_s: Mapping[str, float]) -> None:
+        """Note when tokens (by id) were last used."""
+        with self._lock:
+            for token_id, used_s in last_used_s.items():
+                row = self._tokens.get(token_id)
+                if row is not None and (row.last_used_s is None or row.last_used_s < used_s):
+                    self._tokens[token_id] = dataclasses.replace(row, last_used_s=used_s)
+
+    def add_enrolment(self, row: EnrolmentRow) -> None:
+        """Store a new enrolment."""
+        with self._lock:
+            if row.secret_hash in self._enrolments:
+                raise ConflictError("this enrolment secret is taken; make another")
+            self._enrolments[row.secret_hash] = row
+
+    def use_enrolment(self, secret_hash: str, *, node: str, now_s: float) -> EnrolmentRow | None:
+        """Use an enrolment up; None if it cannot be used."""
+        with self._lock:
+            row = self._enrolments.get(secret_hash)
+            if row is None or row.used_s is not None or row.expires_s <= now_s:
+                return None
+            if row.node not in ("", node):
+                return None
+            used = dataclasses.replace(row, used_s=now_s, used_by=node)
+            self._enrolments[secret_hash] = used
+            return used
+
+
+def _passes(row: JobRow, where: JobFilter) -> bool:
+    return (
+        (not where.statuses or row.status in where.statuses)
+        and (not where.projects or row.project in where.projects)
+        and (not where.job_types or row.job_type in where.job_types)
+        and where.owner in ("", row.owner)
+        and all(row.labels.get(key) == value for key, value in where.labels.items())
+    )
+
+
+def _is_asked(row: HistoryRow, query: HistoryQuery) -> bool:
+    return (
+        query.subject_kind in ("", row.subject_kind)
+        and query.subject in ("", row.subject)
+        and (not query.kinds or row.kind in query.kinds)
+        and row.event_id > query.after_id
+        and (query.before_id is None or row.event_id < query.before_id)
+    )

@@ -1,0 +1,1 @@
+"""Migrations of the schema: expand first, contract a release later."""

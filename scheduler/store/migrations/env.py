@@ -1,0 +1,14 @@
+"""What alembic runs: it migrates over the connection, and in the transaction, of its caller."""
+
+from __future__ import annotations
+
+from alembic import context
+
+from scheduler.store.tables import METADATA
+
+context.configure(
+    connection=context.config.attributes["connection"],
+    target_metadata=METADATA,
+    render_as_batch=True,
+)
+context.run_migrations()

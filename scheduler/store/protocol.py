@@ -1,0 +1,310 @@
+"""The store's contract.
+
+The engine is a deterministic function of its inputs, so the store keeps a *journal* of them: one
+entry per call of the engine, committed together with the rows that people query before anything
+that the engine asked for is done. After a crash the last snapshot and the entries behind it, put
+through the same engine, give the same state; what was to be done is derived again.
+
+Every method is synchronous, safe to call from several threads, and either happens as a whole or
+not at all. Any of them may raise ``StoreUnavailableError`` where the database is out of reach or
+locked, and ``StoreError`` where it refuses.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from scheduler.domain.events import Event
+    from scheduler.domain.job import JobStatus
+    from scheduler.store.queries import HistoryQuery, JobFilter, JobPage, JobQuery
+    from scheduler.store.rows import (
+        AttemptRow,
+        EnrolmentRow,
+        HistoryRow,
+        IdempotencyRow,
+        JobRow,
+        JobState,
+        Leadership,
+        LeaseExtension,
+        SettingRow,
+        TokenRow,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Projections:
+    """Rows that change with a journal entry, applied in the order of the fields.
+
+    Attributes:
+        jobs: new jobs, or whole rows that replace those of the same ``job_id``.
+        idempotency: clients' keys of new jobs.
+        states: changes of jobs that exist; at most one per job.
+        attempts: new attempts, or rows that replace those of the same ``lease_id``.
+        extensions: later deadlines.
+        settings: settings made, replaced or (value None) removed.
+        history: lines to append; the store numbers them.
+    """
+
+    jobs: tuple[JobRow, ...] = ()
+    idempotency: tuple[IdempotencyRow, ...] = ()
+    states: tuple[JobState, ...] = ()
+    attempts: tuple[AttemptRow, ...] = ()
+    extensions: tuple[LeaseExtension, ...] = ()
+    settings: tuple[SettingRow, ...] = ()
+    history: tuple[HistoryRow, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Entry:
+    """One call of the engine, ``handle(*events, now=now_s)``, and what it changed.
+
+    Attributes:
+        sequence: 1 for the first entry, then without a gap.
+        now_s: the engine's time, seconds since the Unix epoch.
+        events: the engine's inputs.
+        projections: rows that change with them.
+    """
+
+    sequence: int
+    now_s: float
+    events: tuple[Event, ...]
+    projections: Projections
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class JournalEntry:
+    """A stored call of the engine; the attributes are ``Entry``'s."""
+
+    sequence: int
+    now_s: float
+    events: tuple[Event, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """The engine's state after the entry ``sequence``, in a form that the store does not read."""
+
+    sequence: int
+    state: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Recovered:
+    """What a start begins from.
+
+    Attributes:
+        snapshot: the last one, or None.
+        entries: every journal entry behind it, in order.
+        next_sequence: the number that the next entry must have.
+    """
+
+    snapshot: Snapshot | None
+    entries: tuple[JournalEntry, ...]
+    next_sequence: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Head:
+    """How far the store is: the last journal entry and the last line of history; 0 for none."""
+
+    sequence: int
+    event_id: int
+
+
+class Journal(Protocol):
+    """The engine's inputs, its snapshots, and who may write them."""
+
+    def load(self) -> Recovered:
+        """Return the last snapshot and the entries behind it, as of one moment.
+
+        Raises:
+            CodecError: an entry was written by a newer release, or is damaged.
+        """
+        ...
+
+    def head(self) -> Head:
+        """Return how far the store is.
+
+        After an interrupted ``commit`` this tells whether it took place; after a notification it
+        tells a stream whether there is news.
+        """
+        ...
+
+    def commit(self, entry: Entry, *, token: int) -> Head:
+        """Append an entry and apply its projections; all of it is durable on return, or none.
+
+        Commits take place one after the other, and the lines of history are numbered in the order
+        in which they become visible: who has seen event id n will never find a new line below n.
+
+        Args:
+            entry: the next entry.
+            token: the leader's fencing token.
+
+        Raises:
+            SequenceError: the entry is not the next one.
+            StaleLeaderError: the token is not the leader's. An expired leadership that nobody has
+                taken over is still good.
+            ConflictError: a client's key or a job's number is taken.
+            StoreError: a state or attempt belongs to no job, or a job has two states.
+        """
+        ...
+
+    def write_snapshot(self, snapshot: Snapshot, *, token: int) -> None:
+        """Replace the snapshot, and drop the journal entries that it covers.
+
+        Raises:
+            SequenceError: the snapshot is older than the stored one, or newer than the journal.
+            StaleLeaderError: the token is not the leader's.
+        """
+        ...
+
+    def append_history(self, rows: tuple[HistoryRow, ...]) -> Head:
+        """Append lines of history that belong to no journal entry (a token made, say)."""
+        ...
+
+    def acquire_leadership(
+        self, holder: str, *, now_s: float, ttl_s: float, address: str = ""
+    ) -> Leadership | None:
+        """Become the leader, under a larger token than any before; None while another one leads.
+
+        A holder that already leads gets a new token too: it may be a restart under the same name,
+        whose earlier self must not write any more. Clocks that differ only move the moment of a
+        takeover; what keeps two leaders apart is the token.
+
+        Args:
+            holder: the process, by a name of its own.
+            now_s: the caller's time.
+            ttl_s: seconds for which the leadership holds unless renewed.
+            address: where the others send writes.
+        """
+        ...
+
+    def renew_leadership(self, token: int, *, now_s: float, ttl_s: float) -> Leadership:
+        """Lead for ``ttl_s`` seconds from ``now_s``.
+
+        Raises:
+            StaleLeaderError: somebody else leads now, or the leadership was given up.
+        """
+        ...
+
+    def release_leadership(self, token: int) -> None:
+        """Give the leadership up, so that another one need not wait; nothing if it is lost."""
+        ...
+
+    def leader(self) -> Leadership | None:
+        """Return who leads, or led last and has not given it up; None if nobody does."""
+        ...
+
+
+class Queries(Protocol):
+    """What people and services ask. Any process may, leader or not."""
+
+    def job(self, job_id: str) -> JobRow | None:
+        """Return a job, or None."""
+        ...
+
+    def jobs(self, query: JobQuery) -> JobPage:
+        """Return a page of a list of jobs.
+
+        A job that changes its place between two pages may be missed or seen twice; one that
+        does not is seen once.
+
+        Raises:
+            InputError: the cursor is damaged or belongs to another order.
+        """
+        ...
+
+    def job_counts(self, where: JobFilter) -> Mapping[JobStatus, int]:
+        """Return how many jobs there are by status; statuses without jobs are left out."""
+        ...
+
+    def job_of_key(self, scope: str, key: str) -> IdempotencyRow | None:
+        """Return what a client's key stands for, or None."""
+        ...
+
+    def attempts(self, job_id: str) -> tuple[AttemptRow, ...]:
+        """Return the job's leases, oldest first."""
+        ...
+
+    def open_attempts(self) -> tuple[AttemptRow, ...]:
+        """Return every lease that has not ended, by lease id."""
+        ...
+
+    def history(self, query: HistoryQuery) -> tuple[HistoryRow, ...]:
+        """Return lines of history."""
+        ...
+
+    def settings(self, prefix: str = "") -> tuple[SettingRow, ...]:
+        """Return the settings whose keys begin with ``prefix``, by key."""
+        ...
+
+    def prune_finished(self, before_s: float, *, limit: int) -> int:
+        """Forget jobs that ended before a time, with their attempts, history and keys.
+
+        Args:
+            before_s: jobs that ended at or after this time stay.
+            limit: jobs at most, so that other writers need not wait long; oldest first.
+
+        Returns:
+            How many were forgotten; fewer than ``limit`` means that none is left.
+        """
+        ...
+
+    def prune_history(self, before_s: float, *, limit: int) -> int:
+        """Forget lines of history older than a time, oldest first; returns how many."""
+        ...
+
+
+class Secrets(Protocol):
+    """Tokens and enrolments. Only hashes of secrets come here."""
+
+    def add_token(self, row: TokenRow) -> None:
+        """Store a new token.
+
+        Raises:
+            ConflictError: its id or its hash is taken.
+        """
+        ...
+
+    def token(self, secret_hash: str) -> TokenRow | None:
+        """Return the token of that hash, expired and revoked ones too; None if there is none."""
+        ...
+
+    def tokens(self) -> tuple[TokenRow, ...]:
+        """Return every token, by id."""
+        ...
+
+    def revoke_token(self, token_id: str, *, now_s: float) -> bool:
+        """Revoke a token; False if there is none of that id. A second time changes nothing."""
+        ...
+
+    def touch_tokens(self, last_used_s: Mapping[str, float]) -> None:
+        """Note when tokens (by id) were last used; an earlier time than the stored is ignored."""
+        ...
+
+    def add_enrolment(self, row: EnrolmentRow) -> None:
+        """Store a new enrolment.
+
+        Raises:
+            ConflictError: its hash is taken.
+        """
+        ...
+
+    def use_enrolment(self, secret_hash: str, *, node: str, now_s: float) -> EnrolmentRow | None:
+        """Use an enrolment up; None if it is unknown, used, expired or another node's.
+
+        Of several that try at once, one succeeds.
+        """
+        ...
+
+
+class Store(Journal, Queries, Secrets, Protocol):
+    """All of it."""
+
+    def close(self) -> None:
+        """Let go of files and connections. Other methods must not be called any more."""
+        ...

@@ -1,0 +1,178 @@
+"""What can be asked of the store: filters, orders, cursors and pages."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import enum
+import json
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from scheduler.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from scheduler.domain.job import JobStatus
+    from scheduler.store.rows import JobRow
+
+#: Most rows of one page.
+MAX_LIMIT = 1000
+
+
+class JobOrder(enum.StrEnum):
+    """By what a list of jobs is sorted; ties by the order of submission."""
+
+    SUBMITTED = "submitted"
+    UPDATED = "updated"
+    NAME = "name"
+    WEIGHT = "weight"
+    FINISHED = "finished"  #: lists only jobs that have ended
+    DEADLINE = "deadline"  #: lists only jobs with a deadline
+
+
+#: The attribute of ``JobRow`` that each order sorts by.
+SORT_KEYS: Mapping[JobOrder, str] = MappingProxyType(
+    {
+        JobOrder.SUBMITTED: "number",
+        JobOrder.UPDATED: "updated_s",
+        JobOrder.NAME: "name",
+        JobOrder.WEIGHT: "weight",
+        JobOrder.FINISHED: "finished_s",
+        JobOrder.DEADLINE: "deadline_s",
+    }
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobFilter:
+    """Which jobs are meant. An empty field lets all pass; the fields must all hold.
+
+    Attributes:
+        statuses: any of these.
+        projects: any of these.
+        job_types: any of these.
+        owner: exactly this.
+        labels: every one of these.
+    """
+
+    statuses: tuple[JobStatus, ...] = ()
+    projects: tuple[str, ...] = ()
+    job_types: tuple[str, ...] = ()
+    owner: str = ""
+    labels: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobQuery:
+    """A page of a list of jobs.
+
+    Attributes:
+        where: which jobs.
+        order: by what they are sorted.
+        descending: whether the largest comes first; newest first unless told otherwise.
+        limit: rows of the page.
+        cursor: ``JobPage.next_cursor`` of the page before, with the same order; or None.
+    """
+
+    where: JobFilter = field(default_factory=JobFilter)
+    order: JobOrder = JobOrder.SUBMITTED
+    descending: bool = True
+    limit: int = 100
+    cursor: str | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse a limit that is none."""
+        check_limit(self.limit)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobPage:
+    """Some jobs of a list.
+
+    Attributes:
+        rows: in the order asked for.
+        next_cursor: where the next page begins; None after the last one.
+    """
+
+    rows: tuple[JobRow, ...]
+    next_cursor: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HistoryQuery:
+    """Lines of history, oldest first unless ``descending``.
+
+    Attributes:
+        subject_kind: exactly this, or empty for any.
+        subject: exactly this, or empty for any.
+        kinds: any of these.
+        after_id: only lines with a larger event id, so that a stream can be resumed.
+        before_id: only lines with a smaller event id, or None.
+        descending: newest first.
+        limit: lines at most.
+    """
+
+    subject_kind: str = ""
+    subject: str = ""
+    kinds: tuple[str, ...] = ()
+    after_id: int = 0
+    before_id: int | None = None
+    descending: bool = False
+    limit: int = 100
+
+    def __post_init__(self) -> None:
+        """Refuse a limit that is none."""
+        check_limit(self.limit)
+
+
+def check_limit(limit: int) -> None:
+    """Refuse a number of rows outside 1 to ``MAX_LIMIT``.
+
+    Raises:
+        InputError: it is outside.
+    """
+    if not 1 <= limit <= MAX_LIMIT:
+        raise InputError(f"limit is {limit}; give a number from 1 to {MAX_LIMIT}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Position:
+    """The last row of a page: its sort key and its number."""
+
+    value: float | str
+    number: int
+
+
+def make_cursor(query: JobQuery, row: JobRow) -> str:
+    """Return the cursor of the page that begins after ``row``."""
+    value = getattr(row, SORT_KEYS[query.order])
+    text = json.dumps([query.order.value, value, row.number], separators=(",", ":"))
+    return base64.urlsafe_b64encode(text.encode()).decode("ascii")
+
+
+def read_cursor(query: JobQuery) -> Position | None:
+    """Return where the query's page begins; None for the first page.
+
+    Raises:
+        InputError: the cursor is damaged, or belongs to another order.
+    """
+    if query.cursor is None:
+        return None
+    try:
+        order, value, number = json.loads(base64.urlsafe_b64decode(query.cursor.encode("ascii")))
+    except (ValueError, TypeError, binascii.Error) as error:
+        raise _bad_cursor(query) from error
+    wanted = (str,) if query.order is JobOrder.NAME else (int, float)
+    if order != query.order.value or type(value) not in wanted or type(number) is not int:
+        raise _bad_cursor(query)
+    return Position(value=value, number=number)
+
+
+def _bad_cursor(query: JobQuery) -> InputError:
+    return InputError(
+        f"cursor {query.cursor!r} does not belong to a list sorted by {query.order}; "
+        "give next_cursor of the page before, with the same order, or none"
+    )

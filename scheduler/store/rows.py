@@ -1,0 +1,256 @@
+"""What the store keeps for people to query: frozen rows, one class per table.
+
+Times are seconds since the Unix epoch, so UTC. Texts must not contain NUL characters, which
+PostgreSQL cannot store; the API refuses them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from scheduler.domain.job import JobStatus
+    from scheduler.domain.lease import EndReason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobRow:
+    """A job as people see it.
+
+    Attributes:
+        job_id: unique.
+        number: the order of submission; unique, never reused.
+        name: what the user calls it.
+        project: whose quota and permissions it falls under.
+        owner: who submitted it.
+        job_type: key into the throughput table.
+        status: where it stands.
+        reason: why it waits, failed or was refused; a code.
+        entity: whom its share is accounted to.
+        scale_factor: workers that it holds at once.
+        weight: its importance.
+        total_steps: steps until it is complete.
+        steps_done: steps that are safe.
+        attempts: leases that it has had.
+        failures: failures of its own.
+        submitted_s: when it was submitted.
+        started_s: when it first ran, or None.
+        finished_s: when it ended, or None.
+        deadline_s: by when it should be complete, or None.
+        updated_s: when this row last changed.
+        labels: free key-value pairs.
+        spec: the whole specification as submitted; plain JSON values.
+    """
+
+    job_id: str
+    number: int
+    name: str
+    project: str
+    owner: str
+    job_type: str
+    status: JobStatus
+    reason: str = ""
+    entity: str = ""
+    scale_factor: int = 1
+    weight: float = 1.0
+    total_steps: float
+    steps_done: float = 0.0
+    attempts: int = 0
+    failures: int = 0
+    submitted_s: float
+    started_s: float | None = None
+    finished_s: float | None = None
+    deadline_s: float | None = None
+    updated_s: float
+    labels: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    spec: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobState:
+    """The part of a job's row that changes while it lives; the attributes are ``JobRow``'s."""
+
+    job_id: str
+    status: JobStatus
+    reason: str = ""
+    weight: float
+    steps_done: float
+    attempts: int
+    failures: int = 0
+    started_s: float | None = None
+    finished_s: float | None = None
+    deadline_s: float | None = None
+    updated_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptRow:
+    """One lease of a job.
+
+    Attributes:
+        lease_id: unique.
+        job_id: whose.
+        attempt: 1 for the job's first lease.
+        token: the lease's fencing token.
+        worker_type: of the workers; empty where they are of several types.
+        workers: worker indices.
+        nodes: names of the nodes that they are on.
+        start_s: when it was granted.
+        deadline_s: until when it holds.
+        ended_s: when it ended; None while it holds.
+        end_reason: why it ended.
+        steps_done: the job's safe steps when it ended.
+        exit_code: of the job's process, if it exited.
+        message: what the agent said about the end.
+    """
+
+    lease_id: int
+    job_id: str
+    attempt: int
+    token: int
+    worker_type: str = ""
+    workers: tuple[int, ...]
+    nodes: tuple[str, ...]
+    start_s: float
+    deadline_s: float
+    ended_s: float | None = None
+    end_reason: EndReason | None = None
+    steps_done: float = 0.0
+    exit_code: int | None = None
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaseExtension:
+    """A later deadline of many leases. Leases that have ended keep theirs."""
+
+    lease_ids: tuple[int, ...]
+    deadline_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HistoryRow:
+    """One line of history.
+
+    Attributes:
+        event_id: given by the store; grows in the order in which lines become visible.
+        at_s: when it happened.
+        kind: what happened, in snake case.
+        subject_kind: ``job``, ``node``, ``policy``, ``token``, ...
+        subject: the job's, node's or policy's name.
+        actor: who did it; empty for the scheduler itself.
+        data: further figures; plain JSON values.
+    """
+
+    event_id: int = 0
+    at_s: float
+    kind: str
+    subject_kind: str
+    subject: str
+    actor: str = ""
+    data: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SettingRow:
+    """A value that an operator set: the policy in force, a cordoned node, a project's quota.
+
+    Attributes:
+        key: dotted name, as in ``policy`` or ``node.alpha.cordon``.
+        value: plain JSON value; None removes the setting.
+        updated_s: when it was set.
+        actor: who set it.
+    """
+
+    key: str
+    value: Any
+    updated_s: float
+    actor: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IdempotencyRow:
+    """A client's own key of a submission, so that a repeated one is recognised.
+
+    Attributes:
+        scope: whose keys these are (the owner, say); keys are unique within it.
+        key: the client's key.
+        job_id: the job that the key stands for.
+        digest: of the request, to tell a repetition from another request under the same key.
+        created_s: when it was first used.
+    """
+
+    scope: str
+    key: str
+    job_id: str
+    digest: str = ""
+    created_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenRow:
+    """A bearer token. Its secret is never stored, only a hash.
+
+    Attributes:
+        token_id: public name by which it is listed and revoked.
+        secret_hash: hexadecimal hash of the secret; unique.
+        subject: user or agent that it stands for.
+        role: viewer, user, operator, admin or agent.
+        projects: projects that it is confined to; empty for all.
+        created_s: when it was made.
+        expires_s: when it ends, or None.
+        revoked_s: when it was revoked, or None.
+        last_used_s: when it was last seen, or None.
+    """
+
+    token_id: str
+    secret_hash: str
+    subject: str
+    role: str
+    projects: tuple[str, ...] = ()
+    created_s: float
+    expires_s: float | None = None
+    revoked_s: float | None = None
+    last_used_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EnrolmentRow:
+    """A one-time secret with which an agent obtains its token.
+
+    Attributes:
+        secret_hash: hexadecimal hash of the secret; unique.
+        node: the only node that may use it; empty for any.
+        created_s: when it was made.
+        expires_s: until when it can be used.
+        used_s: when it was used, or None.
+        used_by: by which node.
+    """
+
+    secret_hash: str
+    node: str = ""
+    created_s: float
+    expires_s: float
+    used_s: float | None = None
+    used_by: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Leadership:
+    """Who leads.
+
+    Attributes:
+        holder: the process, by a name of its own.
+        address: where the others send writes; may be empty.
+        token: fencing token; grows with every change of leader.
+        expires_s: when somebody else may take over.
+    """
+
+    holder: str
+    address: str = ""
+    token: int
+    expires_s: float

@@ -1,0 +1,54 @@
+"""The store in SQLite or PostgreSQL."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from scheduler.store.databases import connect
+from scheduler.store.schema import check_schema, upgrade_schema
+from scheduler.store.sql_journal import SqlJournal
+from scheduler.store.sql_queries import SqlQueries
+from scheduler.store.sql_secrets import SqlSecrets
+
+if TYPE_CHECKING:
+    from sqlalchemy.engine import Engine
+
+
+class SqlStore(SqlJournal, SqlQueries, SqlSecrets):
+    """The contract of ``Store`` in a database.
+
+    With SQLite a killed process loses nothing; a power failure may lose the last commits (never
+    corrupt the file), because WAL with ``synchronous=NORMAL`` does not wait for the disk. With
+    PostgreSQL it loses what that server is set up to lose.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    @classmethod
+    def open(cls, url: str, *, migrate: bool = True) -> SqlStore:
+        """Open a database, and bring its schema up to this release.
+
+        Args:
+            url: ``sqlite:///leasehold.db`` or ``postgresql://user:password@host/database``.
+            migrate: whether to upgrade an older schema, or refuse it.
+
+        Raises:
+            InputError: the URL names another kind of database.
+            StoreVersionError: the schema is newer than this release, or older and not upgraded.
+            StoreUnavailableError: the database cannot be reached.
+        """
+        engine = connect(url)
+        try:
+            if migrate:
+                upgrade_schema(engine)
+            else:
+                check_schema(engine)
+        except BaseException:
+            engine.dispose()
+            raise
+        return cls(engine)
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._engine.dispose()

@@ -1,0 +1,257 @@
+"""The journal, its snapshots and the leader in a database."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import bindparam, delete, insert, select, update
+from sqlalchemy.dialects import postgresql, sqlite
+
+from scheduler.errors import SequenceError, StoreError, StoreVersionError
+from scheduler.store import tables
+from scheduler.store.checks import check_entry, check_leader, check_next, check_snapshot
+from scheduler.store.databases import reading, writing
+from scheduler.store.forms import events_from_json, events_to_json, to_columns
+from scheduler.store.protocol import Head, JournalEntry, Recovered, Snapshot
+from scheduler.store.rows import Leadership
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from sqlalchemy import Table
+    from sqlalchemy.engine import Connection, Engine
+    from sqlalchemy.engine import Row as SqlRow
+
+    from scheduler.store.protocol import Entry, Projections
+    from scheduler.store.rows import HistoryRow, JobRow, JobState, LeaseExtension, SettingRow
+
+
+class SqlJournal:
+    """The contract of ``Journal`` in SQL; every writer locks the table ``head`` first."""
+
+    _engine: Engine
+
+    def load(self) -> Recovered:
+        """Return the last snapshot and the entries behind it."""
+        with reading(self._engine, frozen=True) as connection:
+            head = _read_head(connection)
+            stored = connection.execute(select(tables.SNAPSHOT)).one_or_none()
+            journal = tables.JOURNAL
+            entries = connection.execute(select(journal).order_by(journal.c.sequence)).all()
+        snapshot = None
+        if stored is not None:
+            snapshot = Snapshot(sequence=stored.sequence, state=bytes(stored.state))
+        first = snapshot.sequence + 1 if snapshot else 1
+        expected = list(range(first, head.sequence + 1))
+        if [entry.sequence for entry in entries] != expected:
+            raise SequenceError(
+                f"the journal should hold the entries {first} to {head.sequence} and has "
+                f"{len(entries)} others; restore a backup"
+            )
+        return Recovered(
+            snapshot=snapshot,
+            entries=tuple(
+                JournalEntry(sequence=e.sequence, now_s=e.now_s, events=events_from_json(e.events))
+                for e in entries
+            ),
+            next_sequence=head.sequence + 1,
+        )
+
+    def head(self) -> Head:
+        """Return how far the store is."""
+        with reading(self._engine) as connection:
+            row = _read_head(connection)
+        return Head(sequence=row.sequence, event_id=row.event_id)
+
+    def commit(self, entry: Entry, *, token: int) -> Head:
+        """Append an entry and apply its projections."""
+        check_entry(entry)
+        events = events_to_json(entry.events)  # before the lock: it may take a while
+        with writing(self._engine) as connection:
+            head = _lock_head(connection)
+            check_leader(token, _leadership(head))
+            check_next(entry.sequence, head.sequence)
+            record = {"sequence": entry.sequence, "now_s": entry.now_s, "events": events}
+            connection.execute(insert(tables.JOURNAL), record)
+            _apply(connection, entry.projections)
+            event_id = _append(connection, entry.projections.history, head.event_id)
+            _set_head(connection, sequence=entry.sequence, event_id=event_id)
+        return Head(sequence=entry.sequence, event_id=event_id)
+
+    def write_snapshot(self, snapshot: Snapshot, *, token: int) -> None:
+        """Replace the snapshot, and drop the journal entries that it covers."""
+        with writing(self._engine) as connection:
+            head = _lock_head(connection)
+            check_leader(token, _leadership(head))
+            stored = connection.execute(select(tables.SNAPSHOT.c.sequence)).scalar() or 0
+            check_snapshot(snapshot.sequence, stored, head.sequence)
+            record = {"id": 1, "sequence": snapshot.sequence, "state": snapshot.state}
+            _upsert(connection, tables.SNAPSHOT, [record])
+            covered = tables.JOURNAL.c.sequence <= snapshot.sequence
+            connection.execute(delete(tables.JOURNAL).where(covered))
+
+    def append_history(self, rows: tuple[HistoryRow, ...]) -> Head:
+        """Append lines of history that belong to no journal entry."""
+        with writing(self._engine) as connection:
+            head = _lock_head(connection)
+            event_id = _append(connection, rows, head.event_id)
+            _set_head(connection, event_id=event_id)
+        return Head(sequence=head.sequence, event_id=event_id)
+
+    def acquire_leadership(
+        self, holder: str, *, now_s: float, ttl_s: float, address: str = ""
+    ) -> Leadership | None:
+        """Become the leader; None while another one leads."""
+        with writing(self._engine) as connection:
+            head = _lock_head(connection)
+            now = _leadership(head)
+            if now is not None and now.holder != holder and now.expires_s > now_s:
+                return None
+            taken = Leadership(
+                holder=holder,
+                address=address,
+                token=head.leader_token + 1,
+                expires_s=now_s + ttl_s,
+            )
+            columns = {f"leader_{name}": value for name, value in to_columns(taken).items()}
+            _set_head(connection, **columns)
+        return taken
+
+    def renew_leadership(self, token: int, *, now_s: float, ttl_s: float) -> Leadership:
+        """Lead for ``ttl_s`` seconds from ``now_s``."""
+        with writing(self._engine) as connection:
+            leader = check_leader(token, _leadership(_lock_head(connection)))
+            _set_head(connection, leader_expires_s=now_s + ttl_s)
+        return Leadership(
+            holder=leader.holder,
+            address=leader.address,
+            token=leader.token,
+            expires_s=now_s + ttl_s,
+        )
+
+    def release_leadership(self, token: int) -> None:
+        """Give the leadership up; nothing if it is lost."""
+        head = tables.HEAD
+        with writing(self._engine) as connection:
+            connection.execute(
+                update(head).where(head.c.leader_token == token).values(leader_holder=None)
+            )
+
+    def leader(self) -> Leadership | None:
+        """Return who leads; None if nobody does."""
+        with reading(self._engine) as connection:
+            return _leadership(_read_head(connection))
+
+
+def _read_head(connection: Connection, *, lock: bool = False) -> SqlRow[Any]:
+    query = select(tables.HEAD)
+    row = connection.execute(query.with_for_update(key_share=True) if lock else query).one_or_none()
+    if row is None:
+        raise StoreVersionError("the database was never set up; open it with migrate=True")
+    return row
+
+
+def _lock_head(connection: Connection) -> SqlRow[Any]:
+    return _read_head(connection, lock=True)
+
+
+def _set_head(connection: Connection, **columns: Any) -> None:
+    connection.execute(update(tables.HEAD).values(**columns))
+
+
+def _leadership(head: SqlRow[Any]) -> Leadership | None:
+    if head.leader_holder is None:
+        return None
+    return Leadership(
+        holder=head.leader_holder,
+        address=head.leader_address,
+        token=head.leader_token,
+        expires_s=head.leader_expires_s,
+    )
+
+
+def _apply(connection: Connection, changes: Projections) -> None:
+    _put_jobs(connection, changes.jobs)
+    if changes.idempotency:
+        connection.execute(insert(tables.IDEMPOTENCY), [to_columns(r) for r in changes.idempotency])
+    _put_states(connection, changes.states)
+    _upsert(connection, tables.ATTEMPTS, [to_columns(row) for row in changes.attempts])
+    for extension in changes.extensions:
+        _extend(connection, extension)
+    _put_settings(connection, changes.settings)
+
+
+def _put_jobs(connection: Connection, rows: Sequence[JobRow]) -> None:
+    if not rows:
+        return
+    _upsert(connection, tables.JOBS, [to_columns(row) for row in rows])
+    labels = tables.JOB_LABELS
+    connection.execute(
+        delete(labels).where(labels.c.job_id == bindparam("changed")),
+        [{"changed": row.job_id} for row in rows],
+    )
+    records = [
+        {"job_id": row.job_id, "number": row.number, "key": key, "value": value}
+        for row in rows
+        for key, value in row.labels.items()
+    ]
+    if records:
+        connection.execute(insert(labels), records)
+
+
+def _put_states(connection: Connection, states: Sequence[JobState]) -> None:
+    if not states:
+        return
+    records = [to_columns(state) for state in states]
+    for record in records:
+        record["changed"] = record.pop("job_id")
+        record["status"] = str(record["status"])
+    jobs = tables.JOBS
+    statement = (
+        update(jobs)
+        .where(jobs.c.job_id == bindparam("changed"))
+        .values({name: bindparam(name) for name in records[0] if name != "changed"})
+    )
+    changed = connection.execute(statement, records).rowcount
+    if changed != len(records):
+        raise StoreError(
+            f"{len(records)} states of jobs were given and {changed} of the jobs are stored"
+        )
+
+
+def _extend(connection: Connection, extension: LeaseExtension) -> None:
+    attempts = tables.ATTEMPTS
+    if not extension.lease_ids:
+        return
+    connection.execute(
+        update(attempts)
+        .where(attempts.c.lease_id == bindparam("changed"), attempts.c.ended_s.is_(None))
+        .values(deadline_s=extension.deadline_s),
+        [{"changed": lease_id} for lease_id in extension.lease_ids],
+    )
+
+
+def _put_settings(connection: Connection, rows: Sequence[SettingRow]) -> None:
+    _upsert(connection, tables.SETTINGS, [to_columns(r) for r in rows if r.value is not None])
+    removed = [row.key for row in rows if row.value is None]
+    if removed:
+        connection.execute(delete(tables.SETTINGS).where(tables.SETTINGS.c.key.in_(removed)))
+
+
+def _append(connection: Connection, rows: Iterable[HistoryRow], last: int) -> int:
+    records = [to_columns(row) for row in rows]
+    for event_id, record in enumerate(records, start=last + 1):
+        record["event_id"] = event_id
+    if records:
+        connection.execute(insert(tables.HISTORY), records)
+    return last + len(records)
+
+
+def _upsert(connection: Connection, table: Table, records: list[dict[str, Any]]) -> None:
+    if not records:
+        return
+    dialect = postgresql if connection.dialect.name == "postgresql" else sqlite
+    statement = dialect.insert(table)
+    key = [column.name for column in table.primary_key]
+    replaced = {c.name: c for c in statement.excluded if c.name not in key}
+    connection.execute(statement.on_conflict_do_update(index_elements=key, set_=replaced), records)

@@ -1,0 +1,170 @@
+"""Lists, histories and retention in a database."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import and_, delete, func, or_, select
+
+from scheduler.domain.job import JobStatus
+from scheduler.store import tables
+from scheduler.store.databases import reading, writing
+from scheduler.store.forms import from_columns
+from scheduler.store.queries import SORT_KEYS, JobPage, make_cursor, read_cursor
+from scheduler.store.rows import AttemptRow, HistoryRow, IdempotencyRow, JobRow, SettingRow
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from sqlalchemy import ColumnElement, Select
+    from sqlalchemy.engine import Engine
+
+    from scheduler.store.queries import HistoryQuery, JobFilter, JobQuery, Position
+
+_JOBS = tables.JOBS.c
+_ATTEMPTS = tables.ATTEMPTS.c
+_HISTORY = tables.HISTORY.c
+
+
+class SqlQueries:
+    """The contract of ``Queries`` in SQL."""
+
+    _engine: Engine
+
+    def job(self, job_id: str) -> JobRow | None:
+        """Return a job, or None."""
+        with reading(self._engine) as connection:
+            found = connection.execute(select(tables.JOBS).where(_JOBS.job_id == job_id)).first()
+        return None if found is None else from_columns(JobRow, found)
+
+    def jobs(self, query: JobQuery) -> JobPage:
+        """Return a page of a list of jobs."""
+        statement = _page(query, read_cursor(query))
+        with reading(self._engine) as connection:
+            found = connection.execute(statement).all()
+        rows = tuple(from_columns(JobRow, columns) for columns in found[: query.limit])
+        more = len(found) > query.limit
+        return JobPage(rows=rows, next_cursor=make_cursor(query, rows[-1]) if more else None)
+
+    def job_counts(self, where: JobFilter) -> Mapping[JobStatus, int]:
+        """Return how many jobs there are by status."""
+        statement = select(_JOBS.status, func.count()).where(*_conditions(where))
+        with reading(self._engine) as connection:
+            found = connection.execute(statement.group_by(_JOBS.status)).all()
+        return {JobStatus(status): count for status, count in found}
+
+    def job_of_key(self, scope: str, key: str) -> IdempotencyRow | None:
+        """Return what a client's key stands for, or None."""
+        keys = tables.IDEMPOTENCY
+        statement = select(keys).where(keys.c.scope == scope, keys.c.key == key)
+        with reading(self._engine) as connection:
+            found = connection.execute(statement).first()
+        return None if found is None else from_columns(IdempotencyRow, found)
+
+    def attempts(self, job_id: str) -> tuple[AttemptRow, ...]:
+        """Return the job's leases, oldest first."""
+        return self._attempts_where(_ATTEMPTS.job_id == job_id)
+
+    def open_attempts(self) -> tuple[AttemptRow, ...]:
+        """Return every lease that has not ended, by lease id."""
+        return self._attempts_where(_ATTEMPTS.ended_s.is_(None))
+
+    def _attempts_where(self, condition: ColumnElement[bool]) -> tuple[AttemptRow, ...]:
+        statement = select(tables.ATTEMPTS).where(condition).order_by(_ATTEMPTS.lease_id)
+        with reading(self._engine) as connection:
+            found = connection.execute(statement).all()
+        return tuple(from_columns(AttemptRow, columns) for columns in found)
+
+    def history(self, query: HistoryQuery) -> tuple[HistoryRow, ...]:
+        """Return lines of history."""
+        order = _HISTORY.event_id.desc() if query.descending else _HISTORY.event_id
+        statement = select(tables.HISTORY).where(_HISTORY.event_id > query.after_id)
+        if query.before_id is not None:
+            statement = statement.where(_HISTORY.event_id < query.before_id)
+        if query.subject_kind:
+            statement = statement.where(_HISTORY.subject_kind == query.subject_kind)
+        if query.subject:
+            statement = statement.where(_HISTORY.subject == query.subject)
+        if query.kinds:
+            statement = statement.where(_HISTORY.kind.in_(query.kinds))
+        with reading(self._engine) as connection:
+            found = connection.execute(statement.order_by(order).limit(query.limit)).all()
+        return tuple(from_columns(HistoryRow, columns) for columns in found)
+
+    def settings(self, prefix: str = "") -> tuple[SettingRow, ...]:
+        """Return the settings whose keys begin with ``prefix``, by key."""
+        key = tables.SETTINGS.c.key
+        # Not LIKE: SQLite's ignores case.
+        begins = func.substr(key, 1, len(prefix)) == prefix
+        with reading(self._engine) as connection:
+            found = connection.execute(select(tables.SETTINGS).where(begins).order_by(key)).all()
+        return tuple(from_columns(SettingRow, columns) for columns in found)
+
+    def prune_finished(self, before_s: float, *, limit: int) -> int:
+        """Forget jobs that ended before a time, oldest first."""
+        old = (
+            select(_JOBS.job_id)
+            .where(_JOBS.finished_s < before_s)
+            .order_by(_JOBS.finished_s, _JOBS.number)
+            .limit(limit)
+        )
+        with writing(self._engine) as connection:
+            gone = list(connection.execute(old).scalars())
+            connection.execute(
+                delete(tables.HISTORY).where(
+                    _HISTORY.subject_kind == "job", _HISTORY.subject.in_(gone)
+                )
+            )
+            connection.execute(delete(tables.JOBS).where(_JOBS.job_id.in_(gone)))
+        return len(gone)
+
+    def prune_history(self, before_s: float, *, limit: int) -> int:
+        """Forget lines of history older than a time, oldest first."""
+        old = (
+            select(_HISTORY.event_id)
+            .where(_HISTORY.at_s < before_s)
+            .order_by(_HISTORY.at_s, _HISTORY.event_id)
+            .limit(limit)
+        )
+        with writing(self._engine) as connection:
+            statement = delete(tables.HISTORY).where(_HISTORY.event_id.in_(old))
+            return connection.execute(statement).rowcount
+
+
+def _page(query: JobQuery, start: Position | None) -> Select[Any]:
+    name = SORT_KEYS[query.order]
+    key = _JOBS[name]
+    statement = select(tables.JOBS).where(*_conditions(query.where), key.is_not(None))
+    if start is not None:
+        statement = statement.where(_after(key, start, descending=query.descending))
+    columns = (_JOBS.number,) if name == "number" else (key, _JOBS.number)
+    order = [column.desc() if query.descending else column.asc() for column in columns]
+    return statement.order_by(*order).limit(query.limit + 1)
+
+
+def _after(key: Any, start: Position, *, descending: bool) -> ColumnElement[bool]:
+    number: Any = _JOBS.number
+    if descending:
+        beyond, tied = key < start.value, number < start.number
+    else:
+        beyond, tied = key > start.value, number > start.number
+    # The first condition follows from the second; it is what an index can be entered by.
+    entered = key <= start.value if descending else key >= start.value
+    return and_(entered, or_(beyond, and_(key == start.value, tied)))
+
+
+def _conditions(where: JobFilter) -> list[ColumnElement[bool]]:
+    conditions: list[ColumnElement[bool]] = []
+    if where.statuses:
+        conditions.append(_JOBS.status.in_([str(status) for status in where.statuses]))
+    if where.projects:
+        conditions.append(_JOBS.project.in_(where.projects))
+    if where.job_types:
+        conditions.append(_JOBS.job_type.in_(where.job_types))
+    if where.owner:
+        conditions.append(_JOBS.owner == where.owner)
+    labels = tables.JOB_LABELS.c
+    for key, value in where.labels.items():
+        labelled = select(labels.number).where(labels.key == key, labels.value == value)
+        conditions.append(_JOBS.number.in_(labelled))
+    return conditions

@@ -1,0 +1,96 @@
+"""Tokens and enrolments in a database."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sqlalchemy import bindparam, insert, or_, select, update
+
+from scheduler.store import tables
+from scheduler.store.databases import reading, writing
+from scheduler.store.forms import from_columns, to_columns
+from scheduler.store.rows import EnrolmentRow, TokenRow
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from sqlalchemy import BindParameter
+    from sqlalchemy.engine import Engine
+
+_TOKENS = tables.TOKENS.c
+_ENROLMENTS = tables.ENROLMENTS.c
+
+
+class SqlSecrets:
+    """The contract of ``Secrets`` in SQL."""
+
+    _engine: Engine
+
+    def add_token(self, row: TokenRow) -> None:
+        """Store a new token."""
+        with writing(self._engine) as connection:
+            connection.execute(insert(tables.TOKENS), to_columns(row))
+
+    def token(self, secret_hash: str) -> TokenRow | None:
+        """Return the token of that hash."""
+        statement = select(tables.TOKENS).where(_TOKENS.secret_hash == secret_hash)
+        with reading(self._engine) as connection:
+            found = connection.execute(statement).first()
+        return None if found is None else from_columns(TokenRow, found)
+
+    def tokens(self) -> tuple[TokenRow, ...]:
+        """Return every token, by id."""
+        with reading(self._engine) as connection:
+            found = connection.execute(select(tables.TOKENS).order_by(_TOKENS.token_id)).all()
+        return tuple(from_columns(TokenRow, columns) for columns in found)
+
+    def revoke_token(self, token_id: str, *, now_s: float) -> bool:
+        """Revoke a token; False if there is none of that id."""
+        known = _TOKENS.token_id == token_id
+        with writing(self._engine) as connection:
+            unrevoked = update(tables.TOKENS).where(known, _TOKENS.revoked_s.is_(None))
+            connection.execute(unrevoked.values(revoked_s=now_s))
+            return connection.execute(select(_TOKENS.token_id).where(known)).first() is not None
+
+    def touch_tokens(self, last_used_s: Mapping[str, float]) -> None:
+        """Note when tokens (by id) were last used."""
+        if not last_used_s:
+            return
+        used: BindParameter[float] = bindparam("used_s")
+        statement = (
+            update(tables.TOKENS)
+            .where(
+                _TOKENS.token_id == bindparam("touched"),
+                or_(_TOKENS.last_used_s.is_(None), _TOKENS.last_used_s < used),
+            )
+            .values(last_used_s=used)
+        )
+        # In one order everywhere, so that two processes cannot wait for each other.
+        records = [{"touched": key, "used_s": at_s} for key, at_s in sorted(last_used_s.items())]
+        with writing(self._engine) as connection:
+            connection.execute(statement, records)
+
+    def add_enrolment(self, row: EnrolmentRow) -> None:
+        """Store a new enrolment."""
+        with writing(self._engine) as connection:
+            connection.execute(insert(tables.ENROLMENTS), to_columns(row))
+
+    def use_enrolment(self, secret_hash: str, *, node: str, now_s: float) -> EnrolmentRow | None:
+        """Use an enrolment up; None if it cannot be used."""
+        statement = (
+            update(tables.ENROLMENTS)
+            .where(
+                _ENROLMENTS.secret_hash == secret_hash,
+                _ENROLMENTS.used_s.is_(None),
+                _ENROLMENTS.expires_s > now_s,
+                _ENROLMENTS.node.in_(("", node)),
+            )
+            .values(used_s=now_s, used_by=node)
+        )
+        with writing(self._engine) as connection:
+            if not connection.execute(statement).rowcount:
+                return None
+            found = connection.execute(
+                select(tables.ENROLMENTS).where(_ENROLMENTS.secret_hash == secret_hash)
+            ).one()
+        return from_columns(EnrolmentRow, found)

@@ -1,0 +1,499 @@
+"""The contract of a store, the same for every kind of it."""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+
+from scheduler.domain.events import JobSubmitted, ProgressReported, TimerFired
+from scheduler.domain.job import Job, JobStatus
+from scheduler.domain.lease import EndReason
+from scheduler.errors import (
+    ConflictError,
+    InputError,
+    SequenceError,
+    StaleLeaderError,
+    StoreError,
+)
+from scheduler.store.protocol import Entry, Projections, Snapshot, Store
+from scheduler.store.queries import HistoryQuery, JobFilter, JobOrder, JobQuery
+from scheduler.store.rows import (
+    EnrolmentRow,
+    IdempotencyRow,
+    LeaseExtension,
+    SettingRow,
+    TokenRow,
+)
+from scheduler.testing.stored import (
+    attempt_row,
+    entry,
+    full_entry,
+    history_row,
+    job_row,
+    job_state,
+    lead,
+)
+
+
+def listed(store: Store, **query: Any) -> list[int]:
+    return [row.number for row in store.jobs(JobQuery(**query)).rows]
+
+
+def lines(store: Store, **query: Any) -> list[int]:
+    return [row.event_id for row in store.history(HistoryQuery(**query))]
+
+
+# -- journal --------------------------------------------------------------------------------------
+
+
+def test_an_empty_store_begins_with_entry_1(store: Store) -> None:
+    recovered = store.load()
+    assert (recovered.snapshot, recovered.entries, recovered.next_sequence) == (None, (), 1)
+    assert (store.head().sequence, store.head().event_id) == (0, 0)
+
+
+def test_entries_come_back_in_order_with_their_events(store: Store) -> None:
+    token = lead(store)
+    job = Job(job_id="a", job_type="t", total_steps=2.0, deadline_s=float("inf"))
+    store.commit(entry(1, JobSubmitted(job=job, profile=3)), token=token)
+    progress = ProgressReported(lease_ids=np.array([4, 9]), steps_done=np.array([0.1, 7.0]))
+    store.commit(entry(2, progress, TimerFired(timer="grace")), token=token)
+    first, second = store.load().entries
+    assert (first.sequence, first.now_s, second.sequence) == (1, 1.0, 2)
+    assert first.events == (JobSubmitted(job=job, profile=3),)
+    again, timer = second.events
+    assert isinstance(again, ProgressReported)
+    assert again.lease_ids.tolist() == [4, 9]
+    assert again.steps_done.tolist() == [0.1, 7.0]
+    assert timer == TimerFired(timer="grace")
+    assert store.load().next_sequence == 3
+
+
+@pytest.mark.parametrize("sequence", [0, 1, 3, 7])
+def test_only_the_next_entry_is_taken(store: Store, sequence: int) -> None:
+    token = lead(store)
+    store.commit(full_entry(1), token=token)
+    with pytest.raises(SequenceError, match=f"entry {sequence} is not the next one after 1"):
+        store.commit(dataclasses.replace(full_entry(5), sequence=sequence), token=token)
+    assert store.head().sequence == 1
+    assert listed(store) == [1]
+
+
+def test_a_snapshot_replaces_the_entries_that_it_covers(store: Store) -> None:
+    token = lead(store)
+    for sequence in range(1, 6):
+        store.commit(full_entry(sequence), token=token)
+    store.write_snapshot(Snapshot(sequence=3, state=b"\x00three"), token=token)
+    recovered = store.load()
+    assert recovered.snapshot == Snapshot(sequence=3, state=b"\x00three")
+    assert [e.sequence for e in recovered.entries] == [4, 5]
+    store.write_snapshot(Snapshot(sequence=5, state=b"five"), token=token)
+    assert store.load().entries == ()
+    assert store.load().next_sequence == 6
+    for sequence in (4, 6):
+        with pytest.raises(SequenceError, match=f"snapshot of entry {sequence} does not fit"):
+            store.write_snapshot(Snapshot(sequence=sequence, state=b""), token=token)
+    store.commit(full_entry(6), token=token)
+    assert [e.sequence for e in store.load().entries] == [6]
+
+
+def test_an_entry_that_is_refused_leaves_nothing_behind(store: Store) -> None:
+    token = lead(store)
+    store.commit(full_entry(1), token=token)
+    key = IdempotencyRow(scope="ada", key="job-1", job_id="job-2", created_s=2.0)
+    refused: list[tuple[type[Exception], Entry]] = [
+        (ConflictError, entry(2, jobs=(job_row(2),), idempotency=(key,))),
+        (ConflictError, entry(2, jobs=(job_row(2), job_row(3, number=1)))),
+        (StoreError, entry(2, jobs=(job_row(2),), states=(job_state(9),))),
+        (StoreError, entry(2, jobs=(job_row(2),), attempts=(attempt_row(2, 9),))),
+        (StoreError, entry(2, states=(job_state(1), job_state(1)))),
+        (StoreError, entry(2, jobs=(job_row(2), job_row(2)))),
+        (StoreError, dataclasses.replace(full_entry(2), now_s=float("nan"))),
+    ]
+    for error, bad in refused:
+        told = dataclasses.replace(bad.projections, history=(history_row("job-2"),))
+        with pytest.raises(error):
+            store.commit(dataclasses.replace(bad, projections=told), token=token)
+        assert (store.head().sequence, store.head().event_id) == (1, 2)
+        assert listed(store) == [1]
+        assert store.attempts("job-1") == (attempt_row(1, 1),)
+    assert store.commit(full_entry(2), token=token).sequence == 2
+
+
+# -- leadership -----------------------------------------------------------------------------------
+
+
+def test_one_leads_and_the_others_wait_until_it_expires(store: Store) -> None:
+    assert store.leader() is None
+    first = store.acquire_leadership("a", now_s=100.0, ttl_s=10.0, address="http://a")
+    assert first is not None
+    assert store.leader() == first
+    assert store.acquire_leadership("b", now_s=109.0, ttl_s=10.0) is None
+    renewed = store.renew_leadership(first.token, now_s=109.0, ttl_s=10.0)
+    assert (renewed.expires_s, renewed.address) == (119.0, "http://a")
+    assert store.acquire_leadership("b", now_s=118.0, ttl_s=10.0) is None
+    second = store.acquire_leadership("b", now_s=119.0, ttl_s=10.0)
+    assert second is not None
+    assert second.token > first.token
+    with pytest.raises(StaleLeaderError, match="'b' leads with token"):
+        store.renew_leadership(first.token, now_s=119.5, ttl_s=10.0)
+
+
+def test_a_deposed_leader_can_write_nothing(store: Store) -> None:
+    old = store.acquire_leadership("a", now_s=0.0, ttl_s=1.0)
+    assert old is not None
+    store.commit(full_entry(1), token=old.token)
+    new = store.acquire_leadership("b", now_s=2.0, ttl_s=1.0)
+    assert new is not None
+    with pytest.raises(StaleLeaderError, match="stop writing"):
+        store.commit(full_entry(2), token=old.token)
+    with pytest.raises(StaleLeaderError):
+        store.write_snapshot(Snapshot(sequence=1, state=b""), token=old.token)
+    store.release_leadership(old.token)
+    assert store.leader() == new
+    store.commit(full_entry(2), token=new.token)
+
+
+def test_an_expired_leader_writes_on_until_somebody_takes_over(store: Store) -> None:
+    taken = store.acquire_leadership("a", now_s=0.0, ttl_s=1.0)
+    assert taken is not None
+    store.commit(dataclasses.replace(full_entry(1), now_s=1e6), token=taken.token)
+    assert store.renew_leadership(taken.token, now_s=1e6, ttl_s=1.0).token == taken.token
+
+
+def test_a_restart_under_the_same_name_fences_its_earlier_self(store: Store) -> None:
+    before = lead(store)
+    after = lead(store)
+    assert after > before
+    with pytest.raises(StaleLeaderError):
+        store.commit(full_entry(1), token=before)
+
+
+def test_a_leadership_given_up_is_free_at_once_and_its_token_is_never_used_again(
+    store: Store,
+) -> None:
+    token = lead(store)
+    store.release_leadership(token)
+    assert store.leader() is None
+    with pytest.raises(StaleLeaderError, match="nobody does"):
+        store.commit(full_entry(1), token=token)
+    taken = store.acquire_leadership("other", now_s=0.0, ttl_s=1.0)
+    assert taken is not None
+    assert taken.token > token
+
+
+def test_of_many_who_try_at_once_one_leads_and_commits_do_not_overlap(store: Store) -> None:
+    won: list[int] = []
+    refused: list[type] = []
+
+    def race(name: str) -> None:
+        taken = store.acquire_leadership(name, now_s=0.0, ttl_s=100.0)
+        if taken is not None:
+            won.append(taken.token)
+
+    run_all([lambda n=n: race(f"p{n}") for n in range(6)])
+    assert len(won) == 1
+
+    def write(number: int) -> None:
+        try:
+            store.commit(dataclasses.replace(full_entry(number), sequence=1), token=won[0])
+        except SequenceError as error:
+            refused.append(type(error))
+
+    run_all([lambda n=n: write(n) for n in range(1, 7)])
+    assert len(refused) == 5
+    assert len(store.load().entries) == len(listed(store)) == 1
+
+
+def run_all(calls: list[Any]) -> None:
+    threads = [threading.Thread(target=call) for call in calls]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+# -- jobs -----------------------------------------------------------------------------------------
+
+
+def test_rows_come_back_as_they_were_written(store: Store) -> None:
+    token = lead(store)
+    job = job_row(
+        1,
+        name="naïve \N{SNOWMAN} 'quoted' %s",
+        status=JobStatus.REFUSED,
+        deadline_s=0.1 + 0.2,
+        labels={"a": "1", "b": ""},
+        spec={"command": ["python", "x"], "nested": {"n": None, "t": True, "f": 1e-300}},
+    )
+    attempt = attempt_row(
+        7,
+        1,
+        ended_s=9.5,
+        end_reason=EndReason.FAILED,
+        exit_code=-9,
+        message="out of memory",
+        workers=(),
+        nodes=(),
+    )
+    key = IdempotencyRow(scope="ada", key="k", job_id="job-1", digest="d", created_s=3.0)
+    store.commit(entry(1, jobs=(job,), idempotency=(key,), attempts=(attempt,)), token=token)
+    assert store.job("job-1") == job
+    assert store.attempts("job-1") == (attempt,)
+    assert store.job_of_key("ada", "k") == key
+    assert store.job("job-2") is None
+    assert store.job_of_key("bob", "k") is None
+    assert store.attempts("job-2") == ()
+
+
+def test_a_state_changes_its_part_of_the_row_and_a_row_replaces_all_of_it(store: Store) -> None:
+    token = lead(store)
+    store.commit(entry(1, jobs=(job_row(1, labels={"a": "1"}), job_row(2))), token=token)
+    state = job_state(1, status=JobStatus.COMPLETED, weight=2.0, finished_s=50.0, failures=1)
+    store.commit(entry(2, states=(state,)), token=token)
+    row = store.job("job-1")
+    assert row is not None
+    changed = {f.name: getattr(state, f.name) for f in dataclasses.fields(state)}
+    assert row == dataclasses.replace(job_row(1, labels={"a": "1"}), **changed)
+    store.commit(entry(3, jobs=(job_row(1, labels={"b": "2"}),)), token=token)
+    assert store.job("job-1") == job_row(1, labels={"b": "2"})
+    assert listed(store, where=JobFilter(labels={"a": "1"})) == []
+    assert listed(store, where=JobFilter(labels={"b": "2"})) == [1]
+
+
+def test_leases_are_extended_together_unless_they_have_ended(store: Store) -> None:
+    token = lead(store)
+    rows = (attempt_row(1, 1), attempt_row(2, 1, ended_s=20.0), attempt_row(3, 1))
+    store.commit(entry(1, jobs=(job_row(1),), attempts=rows), token=token)
+    longer = LeaseExtension(lease_ids=(1, 2, 99), deadline_s=130.0)
+    store.commit(
+        entry(2, extensions=(longer, LeaseExtension(lease_ids=(), deadline_s=1.0))), token=token
+    )
+    assert [a.deadline_s for a in store.attempts("job-1")] == [130.0, 70.0, 70.0]
+    assert [a.lease_id for a in store.open_attempts()] == [1, 3]
+
+
+@pytest.fixture
+def many(store: Store) -> Store:
+    statuses = list(JobStatus)
+    jobs = tuple(
+        job_row(
+            n,
+            name="BbAaéz"[n % 6] + str(n % 4),
+            project=("vision", "speech", "text")[n % 3],
+            job_type=("resnet", "bert")[n % 2],
+            owner=("ada", "bob")[n >= 30],
+            status=statuses[n % len(statuses)],
+            weight=float(n % 5 + 1),
+            updated_s=float(-n * 7 % 13),
+            finished_s=None if n % 2 else float(n % 7),
+            deadline_s=float(n % 6) if n % 3 else None,
+            labels={"team": "abc"[n % 3], "even": str(n % 2 == 0)},
+        )
+        for n in range(1, 61)
+    )
+    store.commit(entry(1, jobs=jobs), token=lead(store))
+    return store
+
+
+@pytest.mark.parametrize(
+    ("where", "passes"),
+    [
+        (JobFilter(statuses=(JobStatus.HELD, JobStatus.FAILED)), lambda n: n % 7 in {2, 5}),
+        (JobFilter(projects=("text", "speech")), lambda n: n % 3 != 0),
+        (JobFilter(job_types=("bert",), owner="bob"), lambda n: n % 2 == 1 and n >= 30),
+        (JobFilter(labels={"team": "b", "even": "True"}), lambda n: n % 3 == 1 and n % 2 == 0),
+        (JobFilter(labels={"team": "z"}), lambda _: False),
+        (JobFilter(projects=("vision",), labels={"even": "True"}), lambda n: n % 6 == 0),
+    ],
+)
+def test_filters_pass_the_jobs_that_meet_all_of_them(many: Store, where: Any, passes: Any) -> None:
+    expected = [n for n in range(1, 61) if passes(n)]
+    assert listed(many, where=where, descending=False) == expected
+    assert sum(many.job_counts(where).values()) == len(expected)
+
+
+@pytest.mark.parametrize("order", JobOrder)
+@pytest.mark.parametrize("descending", [False, True])
+def test_pages_join_to_the_sorted_list(many: Store, order: JobOrder, descending: bool) -> None:
+    names = {
+        "submitted": "number",
+        "updated": "updated_s",
+        "finished": "finished_s",
+        "deadline": "deadline_s",
+    }
+    attribute = names.get(order, str(order))
+    rows = [many.job(f"job-{n}") for n in range(1, 61)]
+    rows = [row for row in rows if getattr(row, attribute) is not None]
+    rows.sort(key=lambda row: (getattr(row, attribute), row.number), reverse=descending)  # type: ignore[union-attr]
+    seen: list[Any] = []
+    cursor = None
+    while True:
+        page = many.jobs(JobQuery(order=order, descending=descending, limit=7, cursor=cursor))
+        seen += page.rows
+        cursor = page.next_cursor
+        if cursor is None:
+            break
+        assert len(page.rows) == 7
+    assert seen == rows
+
+
+def test_counts_by_status_leave_out_what_is_not_there(many: Store) -> None:
+    counts = many.job_counts(JobFilter(projects=("vision",)))
+    assert counts == {
+        status: sum(1 for n in range(3, 61, 3) if list(JobStatus)[n % 7] is status)
+        for status in JobStatus
+    }
+    assert many.job_counts(JobFilter(owner="nobody")) == {}
+
+
+@pytest.mark.parametrize("cursor", ["", "x", "bm8", "WzFd", "WyJuYW1lIiwxLDFd", "é"])
+def test_a_foreign_cursor_is_refused(store: Store, cursor: str) -> None:
+    with pytest.raises(InputError, match="does not belong to a list sorted by name"):
+        store.jobs(JobQuery(order=JobOrder.NAME, cursor=cursor))
+
+
+def test_a_page_without_rows_or_with_too_many_is_refused() -> None:
+    for query in (JobQuery, HistoryQuery):
+        for limit in (0, 1001):
+            with pytest.raises(InputError, match=f"limit is {limit}"):
+                query(limit=limit)
+
+
+# -- history and settings -------------------------------------------------------------------------
+
+
+def test_lines_of_history_are_numbered_as_they_become_visible(store: Store) -> None:
+    token = lead(store)
+    assert store.commit(full_entry(1), token=token).event_id == 2
+    drained = history_row("alpha", "node_drained", subject_kind="node", actor="ada", data={"n": 1})
+    assert store.append_history((drained,)).event_id == 3
+    assert store.commit(full_entry(2), token=token).event_id == 5
+    assert lines(store) == [1, 2, 3, 4, 5]
+    assert lines(store, after_id=3) == [4, 5]
+    assert lines(store, descending=True, limit=2) == [5, 4]
+    assert lines(store, descending=True, before_id=4, limit=2) == [3, 2]
+    assert lines(store, subject_kind="job", subject="job-2") == [4, 5]
+    assert lines(store, kinds=("job_started", "node_drained")) == [2, 3, 5]
+    assert store.history(HistoryQuery(subject_kind="node")) == (
+        dataclasses.replace(drained, event_id=3),
+    )
+    assert store.head().event_id == 5
+
+
+def test_settings_are_set_replaced_and_removed(store: Store) -> None:
+    token = lead(store)
+    policy = SettingRow(key="policy", value={"name": "fifo", "p": [1, None]}, updated_s=1.0)
+    nodes = [SettingRow(key=f"node.{n}", value=True, updated_s=1.0, actor="a") for n in "aBA"]
+    store.commit(entry(1, settings=(policy, *nodes)), token=token)
+    assert [row.key for row in store.settings()] == ["node.A", "node.B", "node.a", "policy"]
+    assert store.settings("policy") == (policy,)
+    assert [row.key for row in store.settings("node.")] == ["node.A", "node.B", "node.a"]
+    assert store.settings("NODE") == ()
+    newer = SettingRow(key="policy", value="x", updated_s=2.0)
+    gone = SettingRow(key="node.B", value=None, updated_s=2.0)
+    store.commit(entry(2, settings=(newer, gone)), token=token)
+    assert [(row.key, row.value) for row in store.settings()] == [
+        ("node.A", True),
+        ("node.a", True),
+        ("policy", "x"),
+    ]
+
+
+# -- retention ------------------------------------------------------------------------------------
+
+
+def test_old_finished_jobs_are_forgotten_with_all_that_is_theirs(store: Store) -> None:
+    token = lead(store)
+    for n in range(1, 6):
+        store.commit(full_entry(n), token=token)
+    ended = [job_state(n, status=JobStatus.COMPLETED, finished_s=float(n)) for n in (1, 2, 3, 4)]
+    store.commit(entry(6, states=tuple(ended)), token=token)
+    store.append_history((history_row("job-1", subject_kind="node"),))
+    assert store.prune_finished(4.0, limit=2) == 2
+    assert listed(store) == [5, 4, 3]
+    assert store.prune_finished(4.0, limit=2) == 1
+    assert store.prune_finished(4.0, limit=2) == 0
+    assert listed(store) == [5, 4]
+    assert store.attempts("job-1") == ()
+    assert store.job_of_key("ada", "job-1") is None
+    assert lines(store) == [7, 8, 9, 10, 11]
+    assert listed(store, where=JobFilter(labels={"run": "1"})) == []
+    assert len(store.load().entries) == 6
+    store.commit(dataclasses.replace(full_entry(1), sequence=7), token=token)
+
+
+def test_old_lines_of_history_are_forgotten_oldest_first(store: Store) -> None:
+    rows = tuple(history_row("x", at_s=float(at)) for at in (5, 1, 3, 9))
+    store.append_history(rows)
+    assert store.prune_history(9.0, limit=2) == 2
+    assert lines(store) == [1, 4]
+    assert store.prune_history(9.0, limit=2) == 1
+    assert store.append_history(rows[:1]).event_id == 5
+
+
+# -- secrets --------------------------------------------------------------------------------------
+
+
+def test_tokens_are_found_by_hash_revoked_once_and_touched_forwards(store: Store) -> None:
+    token = TokenRow(
+        token_id="t1",
+        secret_hash="aa",
+        subject="ada",
+        role="user",
+        projects=("vision", "text"),
+        created_s=1.0,
+        expires_s=9.0,
+    )
+    other = TokenRow(token_id="T0", secret_hash="bb", subject="n", role="agent", created_s=1.0)
+    store.add_token(token)
+    store.add_token(other)
+    for taken in ("token_id", "secret_hash"):
+        clash = dataclasses.replace(
+            token, **{"token_id": "t9", "secret_hash": "zz"} | {taken: getattr(token, taken)}
+        )
+        with pytest.raises(ConflictError, match="taken"):
+            store.add_token(clash)
+    assert store.token("aa") == token
+    assert store.token("AA") is None
+    assert store.tokens() == (other, token)
+    assert store.revoke_token("t1", now_s=5.0)
+    assert store.revoke_token("t1", now_s=6.0)
+    assert not store.revoke_token("t2", now_s=6.0)
+    store.touch_tokens({})
+    store.touch_tokens({"t1": 4.0, "T0": 2.0, "gone": 1.0})
+    store.touch_tokens({"t1": 3.0})
+    assert store.token("aa") == dataclasses.replace(token, revoked_s=5.0, last_used_s=4.0)
+
+
+def test_an_enrolment_is_used_once_in_time_and_by_its_node(store: Store) -> None:
+    store.add_enrolment(EnrolmentRow(secret_hash="any", created_s=0.0, expires_s=10.0))
+    own = EnrolmentRow(secret_hash="own", node="alpha", created_s=0.0, expires_s=10.0)
+    store.add_enrolment(own)
+    with pytest.raises(ConflictError):
+        store.add_enrolment(own)
+    assert store.use_enrolment("none", node="alpha", now_s=1.0) is None
+    assert store.use_enrolment("own", node="beta", now_s=1.0) is None
+    assert store.use_enrolment("own", node="alpha", now_s=10.0) is None
+    used = store.use_enrolment("own", node="alpha", now_s=9.0)
+    assert used == dataclasses.replace(own, used_s=9.0, used_by="alpha")
+    assert store.use_enrolment("own", node="alpha", now_s=9.0) is None
+    winners: list[Any] = []
+    run_all(
+        [
+            lambda n=n: winners.append(store.use_enrolment("any", node=f"n{n}", now_s=1.0))
+            for n in range(6)
+        ]
+    )
+    assert sum(row is not None for row in winners) == 1
+
+
+def test_a_store_is_closed_quietly(store: Store) -> None:
+    store.commit(
+        Entry(sequence=1, now_s=0.0, events=(), projections=Projections()), token=lead(store)
+    )
+    store.close()
