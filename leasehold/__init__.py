@@ -1,3 +1,22 @@
 """What training scripts and clients import. Standard library only."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from leasehold.checkpoints import StaleLeaseError
+    from leasehold.iterator import LEFT_EARLY, LeaseIterator
+
+__all__ = ["LEFT_EARLY", "LeaseIterator", "StaleLeaseError"]
 __version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> object:
+    """Load a public name when it is first used: the command line starts here and needs none."""
+    import importlib  # noqa: PLC0415 - likewise
+
+    if name not in __all__:
+        raise AttributeError(f"module 'leasehold' has no attribute {name!r}")
+    module = "checkpoints" if name == "StaleLeaseError" else "iterator"
+    return getattr(importlib.import_module(f"leasehold.{module}"), name)

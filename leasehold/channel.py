@@ -1,0 +1,144 @@
+"""The way to the agent: a thread that reports progress and listens for the notice.
+
+The training loop never waits for it: a step is one assignment to an attribute. An agent that is
+away (it may be restarted under a running job) is asked again; meanwhile the notice file and SIGTERM
+still speak, and steps are left in a file.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import socket
+import threading
+import time
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from leasehold.surroundings import Surroundings
+
+
+class Channel:
+    """Reports steps and learns of the notice, in a thread of its own.
+
+    Args:
+        surroundings: of this process; they name the endpoint.
+        report_every_s: between two reports.
+
+    Attributes:
+        steps_live: steps done; the loop counts here.
+        steps_done: steps that are checkpointed.
+        noticed: the job is to leave.
+        leave_by_s: when SIGTERM comes, on ``time.monotonic``; None if nobody said.
+    """
+
+    def __init__(self, surroundings: Surroundings, *, report_every_s: float) -> None:
+        self.steps_live = 0
+        self.steps_done = 0
+        self.noticed = False
+        self.leave_by_s: float | None = None
+        self._surroundings = surroundings
+        self._report_every_s = report_every_s
+        self._socket: socket.socket | None = None
+        self._unread = b""
+        self._wake_reader, self._wake_writer = -1, -1
+        self._closing = False
+        self._thread = threading.Thread(target=self._run, name="leasehold", daemon=True)
+
+    def start(self) -> None:
+        """Begin to report and listen."""
+        self._wake_reader, self._wake_writer = os.pipe()
+        self._thread.start()
+
+    def close(self) -> None:
+        """Report a last time and stop."""
+        if self._closing or not self._thread.is_alive():
+            return
+        self._closing = True
+        os.write(self._wake_writer, b"x")
+        self._thread.join(timeout=2.0)
+        self.leave_steps()
+        if not self._thread.is_alive():
+            os.close(self._wake_reader)
+            os.close(self._wake_writer)
+
+    def leave_steps(self) -> None:
+        """Write the steps to the file in which an agent that was away finds them."""
+        path = self._surroundings.progress_file
+        if path is None or self._surroundings.rank:
+            return
+        steps = {"steps_live": self.steps_live, "steps_done": self.steps_done}
+        temporary = path.with_name(f".{path.name}.{os.getpid()}")
+        with contextlib.suppress(OSError):  # the agent has forgotten the lease: nobody asks
+            temporary.write_text(json.dumps(steps))
+            temporary.replace(path)
+
+    def _run(self) -> None:
+        due_s = 0.0
+        while not self._closing:
+            if time.monotonic() >= due_s:
+                self._look_at_file()
+                self._report()
+                due_s = time.monotonic() + self._report_every_s
+            self._listen(max(due_s - time.monotonic(), 0.0))
+        self._report()
+        self._disconnect()
+
+    def _report(self) -> None:
+        message = {
+            "secret": self._surroundings.secret,
+            "rank": self._surroundings.rank,
+            "steps_live": self.steps_live,
+            "steps_done": self.steps_done,
+        }
+        try:
+            self._connected().sendall(json.dumps(message).encode() + b"\n")
+        except OSError:
+            self._disconnect()
+
+    def _connected(self) -> socket.socket:
+        if self._socket is None:
+            self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+            self._socket.settimeout(1.0)
+            self._socket.connect(str(self._surroundings.endpoint))
+        return self._socket
+
+    def _disconnect(self) -> None:
+        if self._socket is not None:
+            self._socket.close()
+        self._socket, self._unread = None, b""
+
+    def _listen(self, timeout_s: float) -> None:
+        """Wait for a line of the agent, or for the end."""
+        sources: list[int | socket.socket] = [self._wake_reader]
+        if self._socket is not None:
+            sources.append(self._socket)
+        ready, _, _ = select.select(sources, [], [], timeout_s)
+        if self._socket is None or self._socket not in ready:
+            return
+        try:
+            data = self._socket.recv(4096)
+        except OSError:
+            data = b""
+        if not data:
+            self._disconnect()
+            return
+        *lines, self._unread = (self._unread + data).split(b"\n")
+        for line in lines:
+            self._take(line)
+
+    def _take(self, line: bytes) -> None:
+        with contextlib.suppress(ValueError):
+            message = json.loads(line)
+            if message.get("notice"):
+                leave_in_s = message.get("leave_in_s")
+                if leave_in_s is not None:
+                    self.leave_by_s = time.monotonic() + leave_in_s
+                self.noticed = True
+
+    def _look_at_file(self) -> None:
+        path = self._surroundings.notice_file
+        if path is not None and path.exists():
+            self.noticed = True

@@ -1,0 +1,118 @@
+"""Checkpoints in a folder: written aside and renamed, so that half of one is never found.
+
+``checkpoint_dir/step-000000000120/`` is a whole checkpoint, whatever the job put into it. The
+newest is the one with the most steps.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+
+class StaleLeaseError(RuntimeError):
+    """A later attempt of this job has begun; this one must leave its checkpoints alone."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checkpoints:
+    """The checkpoints of one job.
+
+    Attributes:
+        folder: where they lie; on storage that every node of the job sees.
+        token: fencing token of this attempt; 0 outside a lease, which fences nothing.
+        keep: how many are kept.
+    """
+
+    folder: Path
+    token: int = 0
+    keep: int = 2
+
+    def claim(self) -> None:
+        """Mark this attempt as the one that writes here, and clear what others left half done.
+
+        Raises:
+            StaleLeaseError: a later attempt was here first.
+        """
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.check()
+        marker = self.folder / f".token-{self.token:020d}"
+        marker.touch()
+        for older in self.folder.glob(".token-*"):
+            if older.name < marker.name:
+                older.unlink(missing_ok=True)
+        for half in self.folder.glob(".half-*"):
+            if int(half.name.split("-")[1]) < self.token or not self.token:
+                shutil.rmtree(half, ignore_errors=True)
+
+    def check(self) -> None:
+        """Make sure that no later attempt has begun.
+
+        Raises:
+            StaleLeaseError: one has.
+        """
+        newest = max((int(p.name[7:]) for p in self.folder.glob(".token-*")), default=0)
+        if self.token and newest > self.token:
+            raise StaleLeaseError(
+                f"the attempt with token {newest} has taken over {self.folder}; this one has "
+                f"token {self.token} and writes no more"
+            )
+
+    def newest(self) -> int:
+        """Return the steps of the newest whole checkpoint, 0 if there is none."""
+        found = self._whole()
+        return found[-1][0] if found else 0
+
+    def at(self, step: int) -> Path:
+        """Return the folder of the checkpoint after ``step`` steps."""
+        return self.folder / f"step-{step:012d}"
+
+    def save(self, step: int, write: Callable[[Path], object]) -> Path:
+        """Have a checkpoint written, and put it in place in one step.
+
+        Args:
+            step: steps done.
+            write: called with an empty folder.
+
+        Raises:
+            StaleLeaseError: a later attempt has begun.
+        """
+        self.check()
+        half = self.folder / f".half-{self.token}-{os.getpid()}"
+        shutil.rmtree(half, ignore_errors=True)
+        half.mkdir()
+        write(half)
+        for path in (*half.rglob("*"), half):
+            _flush(path)
+        self.check()
+        final = self.at(step)
+        if final.exists():  # the same step, by an attempt that was cut off: the same state
+            shutil.rmtree(half)
+        else:
+            half.replace(final)
+        _flush(self.folder)
+        for _, older in self._whole()[: -self.keep]:
+            shutil.rmtree(older, ignore_errors=True)
+        return final
+
+    def _whole(self) -> list[tuple[int, Path]]:
+        matches = ((re.fullmatch(r"step-(\d+)", p.name), p) for p in self.folder.glob("step-*"))
+        return sorted((int(m[1]), p) for m, p in matches if m)
+
+
+def _flush(path: Path) -> None:
+    """Write a file or folder through to the disk, where the file system can."""
+    with contextlib.suppress(OSError):
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

@@ -1,0 +1,193 @@
+"""How the processes of a gang agree on the step after which they all leave.
+
+The notice reaches each process at another moment, and a process that leaves one step before the
+others leaves them waiting in a collective operation for ever. So rank 0 proposes a step that lies
+ahead, and nobody leaves before all have promised to stop there:
+
+1. Whoever has seen the notice leaves a marker. Rank 0 then proposes to stop after step S, some
+   steps ahead of its own.
+2. Each process answers with a vote. If it has not begun step S + 1 it promises not to begin it
+   before it has heard of a decision; otherwise it refuses and says how far it is.
+3. All promised: rank 0 decides, and everybody leaves after S. Anybody refused: rank 0 proposes a
+   later step, which also frees those who wait at the old one.
+
+Voting happens in a thread, so a process that is inside a step, waiting for its mates, still votes;
+nobody waits in a way that keeps another from getting on. Messages are files in the checkpoint
+folder, which the gang shares anyway; if they are too slow (some network file systems cache for
+long), the deadline comes first, the gang is killed and goes on from its last checkpoint: time is
+lost, no step is counted twice.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+#: Between two looks at the files once the gang is leaving.
+BUSY_S = 0.02
+#: Between two looks as long as nobody has said anything.
+IDLE_S = 0.5
+#: How far ahead of rank 0 the gang is asked to stop, in time.
+AHEAD_S = 0.2
+
+
+class Gang:
+    """One process's part in the agreement.
+
+    Args:
+        folder: shared by the gang, of this attempt alone.
+        rank: of this process.
+        world_size: processes in the gang.
+        noticed: tells whether this process is to leave.
+    """
+
+    def __init__(
+        self, folder: Path, *, rank: int, world_size: int, noticed: Callable[[], bool]
+    ) -> None:
+        self._folder, self._rank, self._world_size = folder, rank, world_size
+        self._noticed = noticed
+        self._changed = threading.Condition()
+        self._begun = 0
+        self._began_s = time.monotonic()
+        self._first = 0
+        self._barrier: int | None = None
+        self._decided: int | None = None
+        self._round = 0
+        self._closing = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="leasehold-gang", daemon=True)
+
+    def agree_on_start(self, newest: Callable[[], int]) -> int:
+        """Return the step at which the whole gang begins: what rank 0 finds to be the newest.
+
+        Each for itself might find another, once rank 0 has begun to write new checkpoints.
+        """
+        self._folder.mkdir(parents=True, exist_ok=True)
+        if self._rank == 0:
+            self._write("start", {"step": newest()})
+        while (start := self._read("start")) is None:
+            time.sleep(BUSY_S)
+        return int(start["step"])
+
+    def start(self, step: int) -> None:
+        """Begin to take part after ``step`` steps."""
+        self._begun = self._first = step
+        self._began_s = time.monotonic()
+        self._thread.start()
+
+    def close(self, *, finished_step: int | None = None) -> None:
+        """Take part no longer.
+
+        Args:
+            finished_step: the last step of the job, where this process has done it: the others
+                are then to go on to that step, too, whatever was proposed.
+        """
+        if finished_step is not None:
+            with contextlib.suppress(OSError):
+                self._write(f"finished-{self._rank}", {"promised": False, "begun": finished_step})
+                if self._rank == 0 and self._decided is None:
+                    number = self._newest_proposal()[0] + 1
+                    self._write(f"proposal-{number:06d}", {"step": finished_step})
+        self._closing.set()
+        with self._changed:
+            self._changed.notify_all()
+        if self._thread.is_alive():
+            self._thread.join(timeout=2.0)
+
+    def may_begin(self, step: int) -> bool:
+        """Tell whether to begin step number ``step`` (from 1), or to leave before it.
+
+        Waits where this process has promised to.
+        """
+        with self._changed:
+            while self._barrier is not None and step > self._barrier:
+                if self._decided == self._barrier or self._closing.is_set():
+                    return False
+                self._changed.wait(1.0)
+            self._begun = step
+            return True
+
+    def _run(self) -> None:
+        asked = False
+        while not self._closing.wait(BUSY_S if asked else IDLE_S / 5):
+            with contextlib.suppress(OSError):
+                if self._noticed() and not asked:
+                    self._write(f"notice-{self._rank}", {})
+                asked = asked or self._noticed() or self._marked()
+                if asked and self._decided is None:
+                    if self._rank == 0:
+                        self._lead()
+                    self._follow()
+
+    def _marked(self) -> bool:
+        return any(self._folder.glob("notice-*"))
+
+    def _lead(self) -> None:
+        """Propose, count votes, decide or propose again."""
+        if self._round == 0:
+            self._propose(self._begun)
+            return
+        votes = [
+            self._read(f"vote-{self._round}-{rank}") or self._read(f"finished-{rank}")
+            for rank in range(self._world_size)
+        ]
+        refusals = [v["begun"] for v in votes if v is not None and not v["promised"]]
+        if refusals:
+            self._propose(max(self._begun, *refusals))
+        elif all(votes):
+            self._write("decision", {"round": self._round, "step": self._barrier})
+
+    def _propose(self, furthest: int) -> None:
+        elapsed_s = max(time.monotonic() - self._began_s, 1e-3)
+        ahead = int(AHEAD_S * (self._begun - self._first) / elapsed_s) + 1
+        number = self._newest_proposal()[0] + 1
+        self._write(f"proposal-{number:06d}", {"step": furthest + ahead})
+
+    def _newest_proposal(self) -> tuple[int, int]:
+        names = sorted(p.name for p in self._folder.glob("proposal-*"))
+        data = self._read(names[-1]) if names else None
+        return (0, 0) if data is None else (int(names[-1].split("-")[1]), data["step"])
+
+    def _follow(self) -> None:
+        """Vote on the newest proposal, and take in a decision."""
+        number, step = self._newest_proposal()
+        if number > self._round:
+            with self._changed:
+                promised = self._begun <= step
+                self._barrier = step if promised else None
+                self._round = number
+                begun = self._begun
+                self._changed.notify_all()
+            self._write(f"vote-{number}-{self._rank}", {"promised": promised, "begun": begun})
+        decision = self._read("decision")
+        if decision is not None and decision["round"] == self._round:
+            with self._changed:
+                self._decided = decision["step"]
+                self._changed.notify_all()
+
+    def _write(self, name: str, value: dict[str, Any]) -> None:
+        temporary = self._folder / f".{name}.{self._rank}"
+        temporary.write_text(json.dumps(value))
+        os.replace(temporary, self._folder / name)  # noqa: PTH105 - one call, no new object
+
+    def _read(self, name: str) -> dict[str, Any] | None:
+        try:
+            value: dict[str, Any] = json.loads((self._folder / name).read_text())
+        except (OSError, ValueError):
+            return None
+        return value
+
+
+def clear_older(folder: Path, token: int) -> None:
+    """Remove what the agreements of earlier attempts left behind."""
+    for path in folder.glob("gang-*"):
+        if int(path.name.split("-")[1]) < token:
+            shutil.rmtree(path, ignore_errors=True)

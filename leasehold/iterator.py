@@ -1,0 +1,238 @@
+"""The loop of a training job: counts steps, keeps checkpoints, and leaves when it is asked to."""
+
+from __future__ import annotations
+
+import itertools
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Generic, Literal, TypeVar
+
+from leasehold.channel import Channel
+from leasehold.checkpoints import Checkpoints
+from leasehold.gang import Gang, clear_older
+from leasehold.surroundings import Surroundings
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+T = TypeVar("T")
+
+#: The exit code by which a job says: I have left early, run me again (EX_TEMPFAIL).
+LEFT_EARLY = 75
+
+
+class LeaseIterator(Generic[T]):
+    """Iterates over training steps, under a lease or without one.
+
+    A step is done when the next item is asked for. When the lease ends, the step at hand is
+    finished, a checkpoint is written, and the process leaves with exit code 75; started again, it
+    goes on after that step. Without Leasehold it is a plain iterator that also keeps checkpoints.
+
+    In a gang (WORLD_SIZE > 1) every process has an iterator; rank 0 writes the checkpoints, all
+    load them, and all leave after the same step.
+
+    Example:
+        ::
+
+            for batch in LeaseIterator(batches, total_steps=1000, save=save, load=load):
+                train(batch)
+
+    Args:
+        data: what to iterate over. A sequence or an iterable is one epoch, begun again as often as
+            needed; a sequence is entered at the right place, an iterable is read up to it. A
+            function is called with the number of steps done and returns an iterator from there.
+        total_steps: steps of the whole job; else LEASEHOLD_TOTAL_STEPS, else one epoch.
+        checkpoint_dir: where the checkpoints lie, on storage that every node sees; else
+            LEASEHOLD_CHECKPOINT_DIR; without either nothing is kept, which a lease refuses.
+        save: writes the job's state into an empty folder.
+        load: reads it back from such a folder.
+        checkpoint_every_s: how often to save while nobody asks for it; None for never.
+        keep: how many checkpoints are kept.
+        on_notice: ``exit`` leaves by SystemExit(75) after the checkpoint; ``stop`` ends the
+            iteration, and the program goes on with ``left_early`` true.
+        report_every_s: between two reports to the agent.
+        surroundings: what the agent has told this process; read from the environment.
+
+    Attributes:
+        step: steps done, since the job's first start.
+        left_early: the iteration ended because the lease does.
+
+    Raises:
+        ValueError: nobody says how many steps there are, or where checkpoints are to lie.
+    """
+
+    def __init__(
+        self,
+        data: Sequence[T] | Iterable[T] | Callable[[int], Iterator[T]],
+        *,
+        total_steps: int | None = None,
+        checkpoint_dir: str | Path | None = None,
+        save: Callable[[Path], object] | None = None,
+        load: Callable[[Path], object] | None = None,
+        checkpoint_every_s: float | None = 300.0,
+        keep: int = 2,
+        on_notice: Literal["exit", "stop"] = "exit",
+        report_every_s: float = 1.0,
+        surroundings: Surroundings | None = None,
+    ) -> None:
+        self._told = surroundings or Surroundings.read()
+        self._data = data
+        self.total_steps = _total_steps(data, total_steps, self._told)
+        self._save, self._load = save, load
+        folder = Path(checkpoint_dir) if checkpoint_dir else self._told.checkpoint_dir
+        if folder is None and save is not None and self._told.leased:
+            raise ValueError(
+                "save is given, but no place for checkpoints; "
+                "give checkpoint_dir or set LEASEHOLD_CHECKPOINT_DIR"
+            )
+        self._checkpoints = (
+            None
+            if folder is None
+            else Checkpoints(folder=folder, token=self._told.token, keep=keep)
+        )
+        self._checkpoint_every_s = checkpoint_every_s
+        self._exits = on_notice == "exit"
+        self.step = 0
+        self.left_early = False
+        self._saved_step = 0
+        self._saved_s = 0.0
+        self._channel = Channel(self._told, report_every_s=report_every_s)
+        self._gang = self._make_gang(folder)
+
+    @property
+    def finished(self) -> bool:
+        """Whether all steps are done."""
+        return self.step >= self.total_steps
+
+    def __iter__(self) -> Iterator[T]:
+        handler = self._catch_sigterm()
+        try:
+            self._resume()
+            yield from self._steps()
+        finally:
+            if self._gang is not None:
+                self._gang.close(finished_step=self.total_steps if self.finished else None)
+            self._channel.close()
+            if handler is not None:
+                signal.signal(signal.SIGTERM, handler)
+        if self.left_early and self._exits:
+            raise SystemExit(LEFT_EARLY)
+
+    def checkpoint(self) -> None:
+        """Write a checkpoint now, unless this step has one. Rank 0 writes, the others do nothing.
+
+        Raises:
+            StaleLeaseError: a later attempt of the job has begun.
+        """
+        self._saved_s = time.monotonic()
+        if self._checkpoints is None or self._save is None or self._told.rank:
+            return
+        if self.step > self._saved_step:
+            self._checkpoints.save(self.step, self._save)
+            self._note_saved()
+
+    def _steps(self) -> Iterator[T]:
+        channel, gang, every_s = self._channel, self._gang, self._checkpoint_every_s
+        items = _items(self._data, self.step)
+        while self.step < self.total_steps:
+            if not gang.may_begin(self.step + 1) if gang is not None else channel.noticed:
+                self.left_early = True
+                break
+            yield next(items)
+            self.step += 1
+            channel.steps_live = self.step
+            if every_s is not None and time.monotonic() - self._saved_s >= every_s:
+                self.checkpoint()
+        self.checkpoint()
+
+    def _resume(self) -> None:
+        """Find out where to begin, load the state, and begin to report."""
+        if self._told.rank == 0 and self._checkpoints is not None and self._save is not None:
+            self._checkpoints.claim()
+            clear_older(self._checkpoints.folder, self._told.token)
+        if self._gang is not None:
+            self.step = self._gang.agree_on_start(self._newest_step)
+            self._gang.start(self.step)
+        else:
+            self.step = self._newest_step()
+        if self.step and self._load is not None and self._checkpoints is not None:
+            self._load(self._checkpoints.at(self.step))
+        self._saved_s = time.monotonic()
+        self._channel.steps_live = self.step
+        self._note_saved()
+        if self._told.leased:
+            self._channel.start()
+
+    def _newest_step(self) -> int:
+        if self._checkpoints is None or self._load is None:
+            return 0
+        return self._checkpoints.newest()
+
+    def _note_saved(self) -> None:
+        self._saved_step = self._channel.steps_done = self.step
+        self._channel.leave_steps()
+
+    def _make_gang(self, folder: Path | None) -> Gang | None:
+        if not self._told.leased or self._told.world_size < 2:
+            return None
+        if folder is None:
+            raise ValueError(
+                "a gang agrees on its last step through the checkpoint folder; "
+                "give checkpoint_dir or set LEASEHOLD_CHECKPOINT_DIR"
+            )
+        return Gang(
+            folder / f"gang-{self._told.token}",
+            rank=self._told.rank,
+            world_size=self._told.world_size,
+            noticed=lambda: self._channel.noticed,
+        )
+
+    def _catch_sigterm(self) -> Callable[[int, FrameType | None], object] | int | None:
+        """Take SIGTERM as a notice while under a lease; return what handled it before."""
+        if not self._told.leased or threading.current_thread() is not threading.main_thread():
+            return None
+
+        def notice(_number: int, _frame: FrameType | None) -> None:
+            self._channel.noticed = True
+
+        return signal.signal(signal.SIGTERM, notice)
+
+
+def _total_steps(data: object, given: int | None, told: Surroundings) -> int:
+    if given is not None:
+        return given
+    if told.total_steps is not None:
+        return told.total_steps
+    try:
+        return len(data)  # type: ignore[arg-type]
+    except TypeError:
+        raise ValueError(
+            "nobody says how many steps there are; give total_steps, or submit the job with it"
+        ) from None
+
+
+def _items(
+    data: Sequence[T] | Iterable[T] | Callable[[int], Iterator[T]], step: int
+) -> Iterator[T]:
+    """Yield items from step ``step`` on, epoch after epoch."""
+    if callable(data):
+        yield from data(step)
+    elif isinstance(data, Sequence):
+        for number in itertools.count(step):
+            yield data[number % len(data)]
+    else:
+        yield from itertools.islice(_epochs(data), step, None)
+    raise ValueError("the data ended before total_steps were done; give more data or fewer steps")
+
+
+def _epochs(data: Iterable[T]) -> Iterator[T]:
+    while True:
+        empty = True
+        for item in data:
+            empty = False
+            yield item
+        if empty:
+            return

@@ -1,0 +1,103 @@
+"""The job-facing endpoint, line by line."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import pytest
+
+from agent.clock import lease_clock_s
+from agent.endpoint import Endpoint, Tenant
+from scheduler.errors import InputError
+
+
+def _serve(node, talk):
+    async def main():
+        endpoint = Endpoint(node.folder / "s")
+        tenant = Tenant(lease_id=1, secret="s3cret")
+        endpoint.admit(tenant)
+        await endpoint.open()
+        reader, writer = await asyncio.open_unix_connection(endpoint.path)
+
+        async def say(line):
+            writer.write(line if isinstance(line, bytes) else json.dumps(line).encode() + b"\n")
+            return json.loads(await reader.readline())
+
+        try:
+            await talk(endpoint, tenant, say, reader)
+        finally:
+            writer.close()
+            await endpoint.close()
+
+    asyncio.run(asyncio.wait_for(main(), 20))
+
+
+def test_progress_is_taken_and_never_shrinks(node):
+    async def talk(endpoint, tenant, say, reader):
+        assert await say({"secret": "s3cret", "steps_live": 7, "steps_done": 5}) == {
+            "notice": False
+        }
+        await say({"secret": "s3cret", "steps_live": 6, "steps_done": 4})
+        await say({"secret": "s3cret", "rank": 1, "steps_live": 99})
+        assert (tenant.steps_live, tenant.steps_done) == (7, 5)
+
+    _serve(node, talk)
+
+
+def test_a_notice_is_pushed_and_taken_back(node):
+    async def talk(endpoint, tenant, say, reader):
+        await say({"secret": "s3cret"})
+        endpoint.notify(1, lease_clock_s() + 9.0)
+        pushed = json.loads(await reader.readline())
+        assert pushed["notice"]
+        assert 8.0 < pushed["leave_in_s"] <= 9.0
+        assert (await say({"secret": "s3cret"}))["notice"]
+        endpoint.notify(1, None)
+        assert json.loads(await reader.readline()) == {"notice": False}
+
+    _serve(node, talk)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"GET / HTTP/1.1\n",
+        b"\xff\xfe\n",
+        b"[]\n",
+        {"secret": "wrong"},
+        {"steps_live": 3},
+        {"secret": "s3cret", "steps_live": -1},
+        {"secret": "s3cret", "steps_done": "many"},
+    ],
+)
+def test_a_line_that_cannot_be_used_is_answered_and_changes_nothing(node, line):
+    async def talk(endpoint, tenant, say, reader):
+        assert (await say(line)).keys() == {"error"}
+        assert await say({"secret": "s3cret"}) == {"notice": False}
+        assert (tenant.steps_live, tenant.steps_done) == (0, 0)
+
+    _serve(node, talk)
+
+
+def test_a_line_without_an_end_closes_the_connection(node):
+    async def talk(endpoint, tenant, say, reader):
+        with pytest.raises((ConnectionError, json.JSONDecodeError)):
+            await say(b"x" * 100_000)
+
+    _serve(node, talk)
+
+
+def test_a_lease_that_has_ended_is_served_no_more(node):
+    async def talk(endpoint, tenant, say, reader):
+        await say({"secret": "s3cret"})
+        endpoint.dismiss(1)
+        endpoint.dismiss(1)
+        assert await reader.readline() == b""
+
+    _serve(node, talk)
+
+
+def test_a_path_that_the_kernel_does_not_take_is_refused(tmp_path):
+    with pytest.raises(InputError, match="shorter state folder"):
+        Endpoint(tmp_path / ("x" * 120))

@@ -1,0 +1,146 @@
+"""The iterator by itself: where it begins, what it yields, what it keeps."""
+
+from __future__ import annotations
+
+import itertools
+import signal
+import time
+
+import pytest
+
+from leasehold import LeaseIterator, StaleLeaseError
+from leasehold.checkpoints import Checkpoints
+from leasehold.surroundings import Surroundings
+
+
+class _State:
+    """Counts how often each step was done."""
+
+    def __init__(self):
+        self.seen = []
+
+    def save(self, folder):
+        (folder / "seen").write_text(",".join(map(str, self.seen)))
+
+    def load(self, folder):
+        text = (folder / "seen").read_text()
+        self.seen = [int(x) for x in text.split(",") if x]
+
+
+def _run(data, state, folder, *, stop_at=None, **more):
+    steps = LeaseIterator(data, checkpoint_dir=folder, save=state.save, load=state.load, **more)
+    for item in steps:
+        state.seen.append(item)
+        if steps.step + 1 == stop_at:
+            break
+    return steps
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        [0, 1, 2, 3, 4],
+        type("Loader", (), {"__iter__": lambda _: iter(range(5))})(),
+        lambda step: (i % 5 for i in itertools.count(step)),
+    ],
+    ids=["sequence", "iterable", "function"],
+)
+def test_an_interrupted_job_goes_on_after_its_last_checkpoint(tmp_path, data):
+    first = _State()
+    _run(data, first, tmp_path, total_steps=13, stop_at=9, checkpoint_every_s=0.0)
+    second = _State()
+    steps = _run(data, second, tmp_path, total_steps=13)
+    assert second.seen == [i % 5 for i in range(13)]
+    assert steps.finished
+    assert not steps.left_early
+    assert _run(data, second, tmp_path, total_steps=13).step == 13
+    assert len(second.seen) == 13
+
+
+def test_one_epoch_is_the_default():
+    assert list(LeaseIterator("abc")) == ["a", "b", "c"]
+
+
+def test_without_a_number_of_steps_the_message_says_so():
+    with pytest.raises(ValueError, match="total_steps"):
+        LeaseIterator(iter([1]))
+
+
+def test_data_that_ends_too_early_is_named():
+    with pytest.raises(ValueError, match="data ended"):
+        list(LeaseIterator(lambda step: iter([1, 2]), total_steps=3))
+    with pytest.raises(ValueError, match="data ended"):
+        list(LeaseIterator(type("E", (), {"__iter__": lambda _: iter(())})(), total_steps=1))
+
+
+def test_a_place_for_checkpoints_is_asked_for():
+    assert list(LeaseIterator([1], save=print)) == [1]
+    with pytest.raises(ValueError, match="checkpoint_dir"):
+        LeaseIterator([1], save=print, surroundings=Surroundings(endpoint="/none"))
+    with pytest.raises(ValueError, match="checkpoint_dir"):
+        LeaseIterator([1], surroundings=Surroundings(endpoint="/none", world_size=2))
+
+
+def test_a_name_that_the_package_does_not_have_is_refused():
+    import leasehold
+
+    with pytest.raises(AttributeError, match="nothing"):
+        _ = leasehold.nothing
+
+
+def test_a_checkpoint_that_was_cut_off_is_never_found(tmp_path):
+    checkpoints = Checkpoints(folder=tmp_path, token=3)
+    checkpoints.claim()
+    checkpoints.save(5, lambda folder: (folder / "x").write_text("5"))
+
+    def die(folder):
+        (folder / "x").write_text("half")
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        checkpoints.save(9, die)
+    later = Checkpoints(folder=tmp_path, token=4)
+    later.claim()
+    assert later.newest() == 5
+    assert (later.at(5) / "x").read_text() == "5"
+    assert not list(tmp_path.glob(".half-*"))
+
+
+def test_only_the_newest_checkpoints_are_kept(tmp_path):
+    checkpoints = Checkpoints(folder=tmp_path, keep=2)
+    for step in (1, 5, 30):
+        checkpoints.save(step, lambda folder: None)
+    assert sorted(p.name for p in tmp_path.glob("step-*")) == [
+        "step-000000000005",
+        "step-000000000030",
+    ]
+
+
+def test_an_attempt_that_was_overtaken_writes_no_more(tmp_path):
+    older, newer = Checkpoints(folder=tmp_path, token=1), Checkpoints(folder=tmp_path, token=2)
+    older.claim()
+    older.save(1, lambda folder: None)
+    newer.claim()
+    with pytest.raises(StaleLeaseError, match="token 2"):
+        older.save(2, lambda folder: None)
+    with pytest.raises(StaleLeaseError):
+        older.claim()
+    assert newer.newest() == 1
+
+
+def test_outside_a_lease_signals_are_left_alone():
+    before = signal.getsignal(signal.SIGTERM)
+    for _ in LeaseIterator(range(2)):
+        assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_a_step_costs_far_less_than_50_microseconds_under_a_lease(host):
+    told = Surroundings.read(host.environment(host.lease(1)))
+    n = 20_000
+    steps = LeaseIterator(range(10), total_steps=n, report_every_s=0.05, surroundings=told)
+    began_s = time.thread_time()  # of this thread alone: the machine may be busy
+    for _ in steps:
+        pass
+    cost_s = (time.thread_time() - began_s) / n
+    print(f"{cost_s * 1e6:.2f} us per step")
+    assert cost_s < 50e-6

@@ -1,0 +1,144 @@
+"""Real processes with the SDK: notices, preemptions, gangs."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+JOBS = Path(__file__).resolve().parents[2] / "examples" / "jobs"
+NUMPY = [str(JOBS / "numpy_training.py")]
+
+MEMBER = """
+import random, sys, time
+from leasehold import LeaseIterator
+rank, synchronous, folder = int(sys.argv[1]), sys.argv[2] == "synchronous", sys.argv[3]
+mine, other = open(f"{folder}/at-{rank}", "w"), f"{folder}/at-{1 - rank}"
+steps = LeaseIterator(range(10**6), save=lambda folder: None, load=lambda folder: None,
+                      total_steps=int(sys.argv[4]))
+for step in steps:
+    mine.write("x"); mine.flush()
+    if synchronous:  # as in a collective operation: nobody ends a step before all have begun it
+        import os
+        while not os.path.exists(other) or os.path.getsize(other) < steps.step + 1:
+            time.sleep(0.0005)
+    else:
+        time.sleep(random.random() * 0.01 * (1 + rank))
+"""
+
+
+def test_progress_arrives_and_a_notice_is_obeyed_at_once(host):
+    lease = host.lease(1)
+    job = host.start(NUMPY, lease, total_steps=100_000)
+    host.until(lambda: lease.steps_live > 20)
+    host.notify(lease)
+    assert job.wait(10) == 75
+    host.until(lambda: lease.steps_done == lease.steps_live)
+    assert lease.steps_done > 20
+
+
+def test_every_step_counts_once_across_preemptions_and_the_result_is_the_same(host):
+    whole = subprocess.run(
+        [sys.executable, *NUMPY, "--steps", "600", "--step-s", "0"],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.splitlines()[-1]
+    assert "600 steps, each once: True" in whole
+    ends, output = [], ""
+    for attempt in range(1, 9):
+        lease = host.lease(attempt)
+        job = host.start([*NUMPY, "--step-s", "0.004"], lease, total_steps=600)
+        if attempt <= 3:
+            host.until(lambda lease=lease: lease.writers)
+            begun = lease.steps_live
+            if attempt < 3:  # reports come every second, so some 200 steps each
+                host.until(lambda lease=lease, begun=begun: lease.steps_live > begun)
+            if attempt == 2:
+                job.send_signal(signal.SIGTERM)
+            else:
+                host.notify(lease)
+        output, _ = job.communicate(timeout=20)
+        ends.append((job.returncode, lease.steps_done))
+        if job.returncode == 0:
+            break
+    assert [code for code, _ in ends] == [75, 75, 75, 0]
+    assert output.splitlines()[-1] == whole
+    assert ends[-1][1] == 600
+    counts = [steps for _, steps in ends]
+    assert counts == sorted(counts)
+
+
+def test_an_agent_that_is_away_finds_the_steps_in_the_file(host):
+    lease = host.lease(1)
+    host.call(host.endpoint.close())
+    job = host.start(NUMPY, lease, total_steps=100_000)
+    host.until((host.folder / "progress.json").exists)
+    (host.folder / "notice.json").write_text("{}")
+    assert job.wait(10) == 75
+    steps = json.loads((host.folder / "progress.json").read_text())
+    newest = max((host.folder / "checkpoints").glob("step-*"))
+    assert steps["steps_done"] == int(newest.name[5:]) > 0
+
+
+def test_an_agent_that_comes_back_is_told_the_steps_again(host):
+    lease = host.lease(1)
+    host.start(NUMPY, lease, total_steps=100_000)
+    host.until(lambda: lease.steps_live > 0)
+    host.call(host.endpoint.close())
+    again = host.lease(1)
+    host.call(host.endpoint.open())
+    host.until(lambda: again.steps_live > 0)
+
+
+def test_the_plain_script_goes_on_where_it_was(host):
+    script, lease = [str(JOBS / "plain_script.py"), "80"], host.lease(1)
+    job = host.start(script, lease)
+    assert job.stdout.readline() == "from step 0\n"
+    job.send_signal(signal.SIGTERM)
+    output, _ = job.communicate(timeout=10)
+    assert job.returncode == 75
+    at = re.match(r"at step (\d+)", output)[1]
+    output, _ = host.start(script, lease).communicate(timeout=10)
+    assert output == f"from step {at}\nat step 80\n"
+
+
+@pytest.mark.parametrize("kind", ["synchronous", "loose"])
+@pytest.mark.parametrize("told", [0, 1])
+def test_a_gang_stops_on_the_same_step_whoever_hears_of_it_first(host, kind, told):
+    gang = _gang(host, host.lease(1), kind, 10**6)
+    marks = [host.folder / f"at-{r}" for r in (0, 1)]
+    host.until(lambda: all(m.exists() and m.stat().st_size > 20 for m in marks))
+    os.kill(gang[told].pid, signal.SIGTERM)  # only one of them hears of it
+    assert [job.wait(15) for job in gang] == [75, 75]
+    steps = [m.stat().st_size for m in marks]
+    newest = max((host.folder / "checkpoints").glob("step-*"))
+    assert steps[0] == steps[1] == int(newest.name[5:])
+
+
+def test_a_gang_that_is_nearly_done_leaves_as_one_or_finishes_as_one(host):
+    lease = host.lease(1)
+    gang = _gang(host, lease, "loose", 40)
+    mark = host.folder / "at-0"
+    host.until(lambda: mark.exists() and mark.stat().st_size > 36)
+    host.notify(lease)
+    codes = [job.wait(15) for job in gang]
+    assert codes in ([0, 0], [75, 75])
+
+
+def _gang(host, lease, kind, total_steps):
+    return [
+        host.start(
+            ["-c", MEMBER, str(rank), kind, str(host.folder), str(total_steps)],
+            lease,
+            rank=rank,
+            world_size=2,
+        )
+        for rank in (0, 1)
+    ]
