@@ -74,6 +74,7 @@ def main() -> int:
         checkpoint_dir=options.checkpoint_dir,
         save=model.save,
         load=model.load,
+        checkpoint_every_s=1.0,
     )
     model.times_done = np.zeros(steps.total_steps, dtype=np.int64)
     for step, inputs, targets in steps:
