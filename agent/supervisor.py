@@ -104,10 +104,14 @@ class RotatedLog:
                 self.size = self.file.tell()
             self.size += self.file.write(data) or 0
 
-    def _rotate(self) -> None:
+    def close(self) -> None:
+        """Close the file; a later write opens it again."""
         if self.file is not None:
             self.file.close()
         self.file = None
+
+    def _rotate(self) -> None:
+        self.close()
         for number in range(self.backups - 1, 0, -1):
             older = Path(f"{self.path}.{number}")
             if older.exists():

@@ -147,8 +147,10 @@ class Gang:
 
     def _propose(self, furthest: int) -> None:
         elapsed_s = max(time.monotonic() - self._began_s, 1e-3)
-        ahead = int(AHEAD_S * (self._begun - self._first) / elapsed_s) + 1
         number = self._newest_proposal()[0] + 1
+        # Doubled with each refusal: whoever refuses may be much faster than rank 0.
+        longer = 2 ** min(number - 1, 20)
+        ahead = int(AHEAD_S * longer * (self._begun - self._first) / elapsed_s) + longer
         self._write(f"proposal-{number:06d}", {"step": furthest + ahead})
 
     def _newest_proposal(self) -> tuple[int, int]:

@@ -83,7 +83,8 @@ def main() -> int:
             print(f"step {step} loss {loss:.4f}")
         time.sleep(options.step_s)
     once = bool((model.times_done == 1).all())
-    print(f"done: {steps.step} steps, each once: {once}, |w|^2 = {model.weights @ model.weights!r}")
+    length = float(model.weights @ model.weights)
+    print(f"done: {steps.step} steps, each once: {once}, |w|^2 = {length!r}")
     return 0 if once else 1
 
 

@@ -1,0 +1,92 @@
+"""The parts of the supervisor that need no processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+
+import pytest
+
+from agent import supervisor
+from agent.supervisor import Control, Progress, RotatedLog, Supervisor, start_ticks
+
+
+def test_a_full_log_moves_aside_and_the_oldest_goes(tmp_path):
+    log = RotatedLog(path=tmp_path / "log", max_bytes=10, backups=2)
+    for number in range(5):
+        log.write(b"%d" % number * 8)
+    log.close()
+    names = {p.name: p.read_text()[0] for p in tmp_path.iterdir()}
+    assert names == {"log": "4", "log.1": "3", "log.2": "2"}
+
+
+def test_without_backups_a_full_log_begins_anew(tmp_path):
+    log = RotatedLog(path=tmp_path / "log", max_bytes=10, backups=0)
+    log.write(b"a" * 8)
+    log.write(b"b" * 8)
+    log.close()
+    assert (tmp_path / "log").read_text() == "b" * 8
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_a_log_that_cannot_be_written_is_dropped(tmp_path):
+    RotatedLog(path=tmp_path / "no" / "log", max_bytes=10, backups=1).write(b"lost")
+
+
+@pytest.mark.parametrize(
+    ("pattern", "lines", "found"),
+    [
+        (r"step (\d+)", [b"step 3", b"no", b"step 12", b"step 5"], (12, 0)),
+        (r"step (?P<steps>\d+)", [b"\xff step 7"], (7, 0)),
+        (r"saved (?P<saved>\d+)", [b"saved 9"], (0, 9)),
+        (r"(?P<steps>\d+)/(?P<saved>\d+)", [b"12/10"], (12, 10)),
+        (r"step (\w+)", [b"step two"], (0, 0)),
+    ],
+)
+def test_steps_are_found_in_output(tmp_path, pattern, lines, found):
+    progress = Progress(pattern=re.compile(pattern), path=tmp_path / "out")
+    for line in lines:
+        progress.search(line)
+    assert (progress.steps, progress.saved) == found
+    progress.write(least_s=0.0)
+    if found != (0, 0):
+        figures = json.loads((tmp_path / "out").read_text())
+        assert figures == {"steps_live": found[0], "steps_done": found[1]}
+
+
+def test_the_code_of_several_processes_is_that_of_the_first_failure(tmp_path):
+    control = Control(path=tmp_path)
+    progress = Progress(pattern=None, path=tmp_path)
+    boss = Supervisor(folder=tmp_path, launch={}, control=control, progress=progress)
+    boss.codes = {1: 0, 2: 0}
+    assert boss.exit_code() == 0
+    boss.codes = {1: 0, 2: 75}
+    assert boss.exit_code() == 75
+    boss.first_failure = -9
+    assert boss.exit_code() == -9
+
+
+def test_times_are_counted_back_from_the_deadline(tmp_path):
+    control = Control(path=tmp_path / "c")
+    order = {"deadline_s": 100.0, "grace_s": 3.0, "margin_s": 1.0}
+    supervisor.write_json(control.path, order | {"terminate": False, "kill": False})
+    control.read()
+    progress = Progress(pattern=None, path=tmp_path)
+    boss = Supervisor(folder=tmp_path, launch={}, control=control, progress=progress)
+    assert (boss._term_at(), boss._kill_at()) == (96.0, 99.0)
+    boss.terminated_s = 10.0
+    assert boss._kill_at() == 13.0
+    boss.terminated_s = 98.0
+    assert boss._kill_at() == 99.0
+
+
+def test_a_process_is_told_from_a_later_one_by_its_start():
+    assert start_ticks(os.getpid()) > start_ticks(1)
+    with pytest.raises(OSError, match="No such"):
+        start_ticks(2**22 + 1)
+
+
+def test_the_count_of_memory_kills_is_a_number_or_unseen():
+    kills = supervisor.oom_kills()
+    assert kills is None or kills >= 0
