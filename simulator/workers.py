@@ -66,6 +66,8 @@ class SimulatedWorkers:
         self._size = 0
         #: ids of the slots' leases, ascending; a list, since bisect beats numpy on single look-ups.
         self._ids: list[int] = []
+        #: slots whose lease has ended; they are passed over only after the ranks are closed.
+        self._gone: list[int] = []
         #: lease id -> execution, for exactly the slots.
         self.executions: dict[int, Execution] = {}
         #: worker -> ids of the leases running on it.
@@ -82,15 +84,29 @@ class SimulatedWorkers:
         self.busy: IntArray = np.zeros(self._types, dtype=np.int64)
 
     def __len__(self) -> int:
-        return self._size
+        return self._size - len(self._gone)
+
+    def _close_ranks(self) -> None:
+        """Move slots up over those that are gone; once for all that ended at a time."""
+        if not self._gone:
+            return
+        kept = np.ones(self._size, dtype=bool)
+        kept[self._gone] = False
+        self._size -= len(self._gone)
+        self._slots[: self._size] = self._slots[: len(kept)][kept]
+        for slot in sorted(self._gone, reverse=True):
+            del self._ids[slot]
+        self._gone.clear()
 
     @property
     def lease_ids(self) -> IntArray:
         """(n,) ids of the running leases, ascending."""
+        self._close_ranks()
         return self._slots["lease"][: self._size].copy()
 
     def steps_done(self, now: float) -> FloatArray:
         """Return (n,) the steps done by the jobs of the running leases."""
+        self._close_ranks()
         slots = self._slots[: self._size]
         elapsed = np.minimum(now, slots["stop_s"]) - slots["since_s"]
         done: FloatArray = slots["base"] + slots["rate"] * np.maximum(elapsed, 0.0)
@@ -100,10 +116,12 @@ class SimulatedWorkers:
     @property
     def next_finish_s(self) -> float:
         """When the next job will have done its last step; inf if none will."""
+        self._close_ranks()
         return float(self._slots["finish_s"][: self._size].min()) if self._size else math.inf
 
     def finished(self, now: float) -> list[int]:
         """Return the leases whose jobs have done all steps by now."""
+        self._close_ranks()
         slots = self._slots[: self._size]
         ids: list[int] = slots["lease"][slots["finish_s"] <= now].tolist()
         return ids
@@ -162,9 +180,7 @@ class SimulatedWorkers:
         """Stop running a lease; returns the steps that its job has done."""
         slot = self._slot(lease_id)
         done = self._done(slot, now)
-        self._slots[slot : self._size - 1] = self._slots[slot + 1 : self._size]
-        self._size -= 1
-        del self._ids[slot]
+        self._gone.append(slot)
         lease = self.executions.pop(lease_id).lease
         for worker in lease.workers:
             self._on_worker[worker].remove(lease_id)
