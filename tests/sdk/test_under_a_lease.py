@@ -79,7 +79,7 @@ def test_an_agent_that_is_away_finds_the_steps_in_the_file(host):
     lease = host.lease(1)
     host.call(host.endpoint.close())
     job = host.start(NUMPY, lease, total_steps=100_000)
-    host.until((host.folder / "progress.json").exists)
+    host.until(lambda: list((host.folder / "checkpoints").glob("step-*")))
     (host.folder / "notice.json").write_text("{}")
     assert job.wait(10) == 75
     steps = json.loads((host.folder / "progress.json").read_text())
