@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 _JOBS = tables.JOBS.c
 _ATTEMPTS = tables.ATTEMPTS.c
 _HISTORY = tables.HISTORY.c
+_ENDED = frozenset({JobStatus.COMPLETED, JobStatus.CANCELLED, JobStatus.FAILED, JobStatus.REFUSED})
 
 
 class SqlQueries:
@@ -134,7 +135,7 @@ class SqlQueries:
 def _page(query: JobQuery, start: Position | None) -> Select[Any]:
     name = SORT_KEYS[query.order]
     key = _JOBS[name]
-    statement = select(tables.JOBS).where(*_conditions(query.where), key.is_not(None))
+    statement = select(tables.JOBS).where(*_conditions(query.where, name), key.is_not(None))
     if start is not None:
         statement = statement.where(_after(key, start, descending=query.descending))
     columns = (_JOBS.number,) if name == "number" else (key, _JOBS.number)
@@ -153,10 +154,14 @@ def _after(key: Any, start: Position, *, descending: bool) -> ColumnElement[bool
     return and_(entered, or_(beyond, and_(key == start.value, tied)))
 
 
-def _conditions(where: JobFilter) -> list[ColumnElement[bool]]:
+def _conditions(where: JobFilter, sort_key: str = "number") -> list[ColumnElement[bool]]:
     conditions: list[ColumnElement[bool]] = []
     if where.statuses:
-        conditions.append(_JOBS.status.in_([str(status) for status in where.statuses]))
+        # Nearly all jobs have ended: SQLite would fetch and sort them by way of the index on the
+        # status (64 ms of 100,000). An expression keeps it to the index of the order (2 ms).
+        many = sort_key != "number" and not _ENDED.isdisjoint(where.statuses)
+        status = _JOBS.status.concat("") if many else _JOBS.status
+        conditions.append(status.in_([str(wanted) for wanted in where.statuses]))
     if where.projects:
         conditions.append(_JOBS.project.in_(where.projects))
     if where.job_types:

@@ -1,0 +1,70 @@
+"""The stored schema: what migrations make, and whom they refuse."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.config import Config
+from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
+
+import scheduler.store
+from scheduler.errors import InputError, StoreUnavailableError, StoreVersionError
+from scheduler.store.databases import connect, writing
+from scheduler.store.schema import REVISIONS
+from scheduler.store.sql import SqlStore
+from scheduler.store.tables import METADATA
+
+
+def test_migrations_make_the_tables_that_the_code_uses(url: str) -> None:
+    store = SqlStore.open(url)
+    with store._engine.connect() as connection:
+        context = MigrationContext.configure(connection, opts={"compare_type": True})
+        assert compare_metadata(context, METADATA) == []
+    store.close()
+
+
+def test_every_revision_file_is_in_the_list() -> None:
+    config = Config()
+    config.set_main_option("path_separator", "os")
+    folder = Path(next(iter(scheduler.store.__path__))) / "migrations"
+    config.set_main_option("script_location", str(folder))
+    walked = ScriptDirectory.from_config(config).walk_revisions()
+    assert tuple(step.revision for step in walked)[::-1] == REVISIONS
+
+
+def test_a_database_of_a_newer_release_is_refused(url: str) -> None:
+    store = SqlStore.open(url)
+    with writing(store._engine) as connection:
+        connection.exec_driver_sql("UPDATE alembic_version SET version_num = '9999'")
+    store.close()
+    for migrate in (True, False):
+        with pytest.raises(StoreVersionError, match="9999, which this release does not know"):
+            SqlStore.open(url, migrate=migrate)
+
+
+def test_an_empty_database_is_refused_where_migrations_are_not_allowed(url: str) -> None:
+    with pytest.raises(StoreVersionError, match="schema is missing"):
+        SqlStore.open(url, migrate=False)
+
+
+@pytest.mark.parametrize(
+    ("url", "complaint"),
+    [
+        ("", "is no URL"),
+        ("mysql://x/y", "'mysql' is not supported"),
+        ("sqlite://", "in memory"),
+        ("sqlite:///:memory:", "in memory"),
+    ],
+)
+def test_a_database_of_another_kind_is_refused(url: str, complaint: str) -> None:
+    with pytest.raises(InputError, match=complaint):
+        connect(url)
+
+
+def test_a_database_out_of_reach_is_reported(tmp_path: Path) -> None:
+    for url in (f"sqlite:///{tmp_path}/no/such.db", f"postgresql://x@/y?host={tmp_path}"):
+        with pytest.raises(StoreUnavailableError, match="cannot be used now"):
+            SqlStore.open(url)
