@@ -153,7 +153,7 @@ class ClassProblem:
         """Return (K,) the workers in use on average."""
         m, j, k = self.demand.shape
         weighted = (x * self.count[:, None]).reshape(m * j)
-        result: FloatArray = weighted @ self.demand.reshape(m * j, k)
+        result: FloatArray = np.einsum("r,rk->k", weighted, self.demand.reshape(m * j, k))
         if len(pair_x):
             used = np.flatnonzero(pair_x)
             held = self.problem.table.pair_demand[self.pair_index[used]]

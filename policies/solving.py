@@ -106,7 +106,7 @@ def check(program: LevelProgram, raw: LevelSolution) -> CheckedSolution:
     y = np.where(program.leveled, np.maximum(raw.row_price, 0.0), 0.0)
     scale = 1.0
     if program.price > 0:
-        total = float(y @ program.slope)
+        total = float((y * program.slope).sum())  # no BLAS: its idle threads spin
         scale = program.price / total if total > 0 else 1.0
     solution = replace(
         raw,
@@ -119,7 +119,7 @@ def check(program: LevelProgram, raw: LevelSolution) -> CheckedSolution:
     if program.price > 0:
         solution = replace(solution, level=_attained(program, solution))
     floor = np.where(program.leveled, program.floor, 0.0)
-    bound = dual_value(program, solution) - float(solution.row_price @ floor)
+    bound = dual_value(program, solution) - float((solution.row_price * floor).sum())
     return CheckedSolution(solution=solution, value=program.value(solution), bound=bound)
 
 

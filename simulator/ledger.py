@@ -211,6 +211,7 @@ class Ledger:
         cpu_s: float,
         open_leases: Sequence[Lease],
         settings: Mapping[str, str],
+        warnings: tuple[str, ...] = (),
     ) -> SimulationResult:
         """Make the result of a run that ended at ``now``."""
         for lease in open_leases:
@@ -238,6 +239,7 @@ class Ledger:
             ),
             seed=seed,
             settings=settings,
+            warnings=warnings,
         )
 
     def _outcome(self, entry: _Entry) -> JobOutcome:

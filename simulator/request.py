@@ -62,6 +62,8 @@ class SimulationRequest:
         """Refuse what no run can be made of."""
         if not (math.isfinite(self.round_length_s) and self.round_length_s > 0):
             raise ParameterError(f"round length is {self.round_length_s!r} s; it must be > 0")
+        if self.seed < 0:
+            raise ParameterError(f"seed is {self.seed}; it must be a whole number >= 0")
         if self.window is not None and not 0 <= self.window[0] < self.window[1]:
             raise ParameterError(
                 f"window is {self.window[0]}:{self.window[1]}; it must be A:B with 0 <= A < B"

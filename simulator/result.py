@@ -207,6 +207,7 @@ class SimulationResult:
         node_of_worker: (W,) name of the node of each worker.
         seed: of every random draw.
         settings: further inputs, as text for reports.
+        warnings: what the reader of the figures must know, a sentence each.
     """
 
     summary: Summary
@@ -220,6 +221,7 @@ class SimulationResult:
     node_of_worker: tuple[str, ...]
     seed: int
     settings: Mapping[str, str] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
 
 
 def _json_value(value: str | float) -> str | int | float | None:

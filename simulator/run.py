@@ -22,6 +22,7 @@ from scheduler.errors import InputError, LeaseholdError, ParameterError, SolveEr
 from simulator.failures import FailureProcess, read_failures
 from simulator.ledger import Ledger
 from simulator.overheads import read_overheads
+from simulator.remarks import Remarks
 from simulator.workers import SimulatedWorkers
 from traces.cluster import read_cluster
 from traces.reader import read_trace
@@ -77,6 +78,12 @@ def simulate(
         reference_worker_type=request.reference_worker_type,
         limit=request.limit,
     )
+    unknown = sorted(set(cluster.type_names) - set(throughputs.worker_types))
+    if unknown:
+        raise InputError(
+            f"worker type '{unknown[0]}' of the cluster is not in the throughput table; it knows "
+            f"{', '.join(throughputs.worker_types)}"
+        )
     throughputs = extend_scale_factors(throughputs, {job.scale_factor for job in trace.jobs})
     keys = sorted({(job.job_type, job.scale_factor) for job in trace.jobs})
     table = build_table(cluster.type_names, throughputs, keys, space_sharing=request.space_sharing)
@@ -177,6 +184,7 @@ class Simulation:
         self._engine = Engine(cluster, settings, time_dependent=policy.time_dependent)
         self._engine.handle(ev.ConfigurationsChanged(table=believed or table), now=0.0)
         self._seed = seed
+        self._remarks = Remarks()
         self._label = label or policy.name
         self._settings = dict(inputs or {})
         self._progress = progress
@@ -209,6 +217,7 @@ class Simulation:
             cpu_s=time.process_time() - cpu,
             open_leases=[execution.lease for execution in self._workers.executions.values()],
             settings=self._settings,
+            warnings=self._remarks.sentences(self._policy.name, len(self._ledger.solve_s)),
         )
 
     def _report(self) -> None:
@@ -297,6 +306,7 @@ class Simulation:
                     self._timers[command.timer] = command.at_s
                 case do.RecordEvent():
                     self._ledger.note(command.kind, command.subject, command.at_s)
+                    self._remarks.take(command)
         return events
 
     def _answer(self, command: do.ComputeAllocation) -> ev.Event:
@@ -304,7 +314,16 @@ class Simulation:
         try:
             allocation = self._policy.allocate(command.problem)
         except SolveError as error:
+            if not self._ledger.solve_s:
+                raise LeaseholdError(
+                    f"policy '{self._policy.name}' could not answer its first question: {error}"
+                ) from error
             return ev.AllocationFailed(generation=command.generation, reason=str(error))
+        except Exception as error:  # a plugin may raise anything; the user must hear whose it was
+            raise LeaseholdError(
+                f"policy '{self._policy.name}' failed at {self._now:.0f} s with "
+                f"{type(error).__name__}: {error}; this is a fault of the policy"
+            ) from error
         finally:
             self._ledger.solve_s.append(time.perf_counter() - begin)
         self._timers.pop("grace", None)

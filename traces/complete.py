@@ -105,8 +105,12 @@ def _check_types(drafts: Drafts, throughputs: ThroughputTable, path: str) -> Non
     for draft in drafts.jobs:
         if draft.job_type and draft.job_type not in known:
             near = difflib.get_close_matches(draft.job_type, known, n=3, cutoff=0.3)
-            hint = f"; close to it are {', '.join(map(repr, near))}" if near else ""
-            problem = f"the throughput table ({throughputs.source}) does not know this job type"
+            some = near or sorted(known)[:3]
+            hint = f"; {'close to it are' if near else 'it knows'} {', '.join(map(repr, some))}"
+            problem = (
+                "the throughput table does not know this job type; add rows for it or name one "
+                "that it knows"
+            )
             Line(path, draft.line).fail(problem + hint, field="job_type", value=draft.job_type)
 
 

@@ -75,6 +75,8 @@ def generate(
     """
     _check(kind, jobs, rate_per_hour)
     reference = references.reference_worker_type(throughputs, reference_worker_type)
+    if seed < 0:
+        raise InputError(f"seed is {seed}; it must be a whole number >= 0")
     rng = np.random.default_rng(seed)
     sizes = _sizes(rng, kind, jobs, multi=multi)
     durations = gavel_durations(rng, jobs) if kind == "gavel" else philly_durations(rng, sizes)

@@ -1,7 +1,5 @@
 """A job that knows nothing of Leasehold: it saves its state on SIGTERM and goes on from there.
 
-    leasehold submit --progress-file steps.txt --total-steps 300 -- python plain_script.py 300
-
 Three things make it fit: it keeps its state in its working directory, it leaves on SIGTERM with
 exit code 0 or 75, and it writes how many steps are safe to a file that the agent reads.
 """

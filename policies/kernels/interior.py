@@ -45,10 +45,11 @@ AA, CC, EE = 6, 7, 8  # level row, cost, 1 where usable
 RD = 9  # dual residual c + a y - u - D p + w at the start
 SLABS = 10
 
-FLAGS = {"reassoc", "contract", "nsz", "arcp", "nnan"}
+# No fastmath: with it a freshly compiled kernel and a cached one differ in the last digits, and
+# equal inputs would no longer give equal bytes. It would save nothing that was measurable.
 
 
-@njit(cache=True, fastmath=FLAGS, error_model="numpy")
+@njit(cache=True, error_model="numpy")
 def assemble(
     V: np.ndarray,
     X: np.ndarray,
@@ -173,7 +174,7 @@ def assemble(
                     out[h, k] -= acc
 
 
-@njit(cache=True, fastmath=FLAGS, error_model="numpy")
+@njit(cache=True, error_model="numpy")
 def _collect(V: np.ndarray, out: np.ndarray, K: int, lo: int, hi: int, acc_f: float) -> None:
     """Add what the blocks' right sides E1, E2 contribute to the reduced right side."""
     e1, e2 = V[E1, lo:hi], V[E2, lo:hi]
@@ -188,7 +189,7 @@ def _collect(V: np.ndarray, out: np.ndarray, K: int, lo: int, hi: int, acc_f: fl
         out[K + 1, k] += acc
 
 
-@njit(cache=True, fastmath=FLAGS, error_model="numpy")
+@njit(cache=True, error_model="numpy")
 def correct(
     V: np.ndarray,
     X: np.ndarray,
@@ -266,7 +267,7 @@ def correct(
             dr[i] = old2[i]
 
 
-@njit(cache=True, fastmath=FLAGS, error_model="numpy")
+@njit(cache=True, error_model="numpy")
 def directions(
     V: np.ndarray,
     X: np.ndarray,
@@ -364,7 +365,7 @@ def directions(
     sums[6], sums[7] = worth, off
 
 
-@njit(cache=True, fastmath=FLAGS, error_model="numpy")
+@njit(cache=True, error_model="numpy")
 def relevel(V: np.ndarray, z: float, finish: bool, alpha: float) -> None:
     """Update g, its slope and curvature, and the targets of concave rows.
 
@@ -389,7 +390,7 @@ def relevel(V: np.ndarray, z: float, finish: bool, alpha: float) -> None:
                 V[TAU, i] = (V[WT, i] / V[Y, i]) ** (1.0 / alpha)
 
 
-@njit(cache=True, fastmath=FLAGS, error_model="numpy")
+@njit(cache=True, error_model="numpy")
 def advance(V: np.ndarray, X: np.ndarray, step_p: float, step_d: float) -> None:
     """Take the steps of all class variables."""
     for m in range(V.shape[1]):

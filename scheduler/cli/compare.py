@@ -170,6 +170,9 @@ def _print(
         from scheduler.cli.tables import print_summaries  # noqa: PLC0415
 
         print_summaries([result.summary for result in results])
+    for result in results:
+        for warning in result.warnings:
+            typer.echo(f"leasehold: warning: {result.summary.policy}: {warning}", err=True)
     for label, error in failed.items():
         typer.echo(f"failed: {label}: {error}", err=True)
     if report:

@@ -81,6 +81,9 @@ def main() -> int:
     except LeaseholdError as error:
         sys.stderr.write(f"leasehold: {_one_line(error)}\n")
         return exit_codes.INPUT
+    except OSError as error:
+        sys.stderr.write(f"leasehold: {error}\n")
+        return exit_codes.FAILED
     except KeyboardInterrupt:
         sys.stderr.write("leasehold: interrupted\n")
         return exit_codes.INTERRUPTED

@@ -82,13 +82,12 @@ def simulate(
         from simulator.output import write_result  # noqa: PLC0415
 
         write_result(result, out, report=True, chrome_trace=chrome_trace)
+    for warning in result.warnings:
+        typer.echo(f"leasehold: warning: {warning}", err=True)
     if json_output:
         typer.echo(json.dumps(result.summary.to_dict(), indent=2))
         return
     Console().print(_table(result.summary))
-    refused = [job.job_id for job in result.jobs if job.status == "refused"]
-    if refused:
-        typer.echo(f"{len(refused)} jobs were refused: {', '.join(refused[:5])}", err=True)
     if out is not None:
         typer.echo(f"Report: {out / 'report.html'}")
 

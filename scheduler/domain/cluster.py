@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from scheduler.domain.arrays import FloatArray, IntArray
 
 
+#: Larger clusters are taken for a slip of the pen.
+MOST_WORKERS = 1_000_000
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerType:
     """A hardware class of accelerators.
@@ -148,6 +152,11 @@ def parse_cluster_spec(
                 "an example is v100:36,p100:36"
             )
         count = int(count_text)
+        if count > MOST_WORKERS:
+            raise ClusterError(
+                f"cluster spec '{spec}': {count} workers of type '{name}' are more than "
+                f"{MOST_WORKERS}; lower the count"
+            )
         types.append(WorkerType(name=name, cost_usd_per_hour=(prices or {}).get(name, 0.0)))
         for first in range(0, count, workers_per_node):
             size = min(workers_per_node, count - first)

@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
+#: No cluster has more workers than this.
+LARGEST_GANG = 1_000_000
+
+
 class JobStatus(enum.StrEnum):
     """Where a job stands in its life."""
 
@@ -60,7 +64,12 @@ class Job:
         """Refuse values that no job can have, naming field and value."""
         _require(bool(self.job_id), "job_id", self.job_id, "must not be empty")
         _require(_positive(self.total_steps), "total_steps", self.total_steps, "must be > 0")
-        _require(self.scale_factor >= 1, "scale_factor", self.scale_factor, "must be >= 1")
+        _require(
+            1 <= self.scale_factor <= LARGEST_GANG,
+            "scale_factor",
+            self.scale_factor,
+            f"must be >= 1 and at most {LARGEST_GANG}",
+        )
         _require(
             math.isfinite(self.arrival_s) and self.arrival_s >= 0,
             "arrival_s",

@@ -1,0 +1,47 @@
+"""Remarks: what the reader of a run's figures must know."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from scheduler.domain.commands import RecordEvent
+
+#: Different warnings of a policy that are shown; the rest is counted.
+_SHOWN = 3
+
+
+class Remarks:
+    """Collects failed solves, refused jobs and warnings of the policy while a run goes on."""
+
+    def __init__(self) -> None:
+        self._failed: list[str] = []
+        self._refused: list[str] = []
+        self._warned: dict[str, int] = {}
+
+    def take(self, event: RecordEvent) -> None:
+        """Take in a line of the engine's history."""
+        if event.kind == "allocation_failed":
+            self._failed.append(str(event.data.get("reason", "")))
+        elif event.kind == "job_refused":
+            self._refused.append(str(event.data.get("reason", "")))
+        elif event.kind == "policy_warning":
+            text = str(event.data.get("text", ""))
+            self._warned[text] = self._warned.get(text, 0) + 1
+
+    def sentences(self, policy: str, solves: int) -> tuple[str, ...]:
+        """Return a sentence each, the gravest first."""
+        found = []
+        if self._failed:
+            found.append(
+                f"policy '{policy}' failed in {len(self._failed)} of {solves} solves, and the last "
+                f"good allocation stayed in force; the first time: {self._failed[0]}"
+            )
+        if self._refused:
+            more = f" (and {len(self._refused) - 1} more)" if len(self._refused) > 1 else ""
+            found.append(f"a job was refused{more}: {self._refused[0]}")
+        shown = list(self._warned.items())[:_SHOWN]
+        found += [f"policy '{policy}' warned {count} times: {text}" for text, count in shown]
+        if len(self._warned) > _SHOWN:
+            found.append(f"policy '{policy}' gave {len(self._warned) - _SHOWN} other warnings")
+        return tuple(found)

@@ -1,0 +1,98 @@
+"""What a run says beside its figures: failing policies, refused jobs, inputs that cannot be."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import pytest
+
+from policies.base import Policy
+from scheduler.domain.allocation import Allocation
+from scheduler.domain.cluster import parse_cluster_spec
+from scheduler.domain.configuration import Configuration, ConfigurationTable, Profile
+from scheduler.domain.job import Job
+from scheduler.engine.settings import EngineSettings
+from scheduler.errors import InputError, LeaseholdError, ParameterError, SolveError
+from simulator.failures import FailureModel
+from simulator.overheads import Overheads
+from simulator.request import SimulationRequest
+from simulator.run import Simulation, simulate
+
+
+@dataclass(frozen=True, kw_only=True)
+class Moody(Policy):
+    """Fails from its n-th question on, with the given error."""
+
+    name: ClassVar[str] = "moody"
+    good: int = 0
+    error: type[Exception] = SolveError
+
+    def allocate(self, problem):
+        calls = self.__dict__.setdefault("calls", [])
+        calls.append(1)
+        if len(calls) > self.good:
+            raise self.error("no idea")
+        return Allocation.singles(np.zeros((problem.jobs, 1)))
+
+
+def run(policy, *, gangs=(1, 1)):
+    profiles = tuple(
+        Profile(
+            job_type="a",
+            scale_factor=gang,
+            configurations=(Configuration(demand=(gang,), throughput=1.0),),
+        )
+        for gang in gangs
+    )
+    jobs = [
+        Job(job_id=str(i), job_type="a", total_steps=100.0, scale_factor=gang, arrival_s=10.0 * i)
+        for i, gang in enumerate(gangs)
+    ]
+    simulation = Simulation(
+        cluster=parse_cluster_spec("t4:2"),
+        jobs=jobs,
+        profiles=range(len(gangs)),
+        table=ConfigurationTable.build(("t4",), profiles),
+        policy=policy,
+        settings=EngineSettings(),
+        overheads=Overheads(),
+        failures=FailureModel(),
+    )
+    return simulation.run()
+
+
+def test_a_policy_that_cannot_answer_at_all_ends_the_run_and_is_named():
+    with pytest.raises(LeaseholdError, match="policy 'moody' could not answer its first question"):
+        run(Moody())
+
+
+def test_a_policy_that_fails_later_leaves_a_warning_with_counts():
+    result = run(Moody(good=1))
+    assert result.summary.jobs_completed == 2
+    (warning,) = result.warnings
+    assert "failed in" in warning
+    assert "no idea" in warning
+
+
+def test_any_other_error_of_a_policy_names_the_policy():
+    with pytest.raises(LeaseholdError, match="policy 'moody' failed at 0 s with ValueError"):
+        run(Moody(error=ValueError))
+
+
+def test_a_refused_job_is_told_with_its_reason():
+    result = run(Moody(good=9), gangs=(1, 4))
+    assert [job.status for job in result.jobs] == ["completed", "refused"]
+    assert "a job was refused: job '1'" in result.warnings[0]
+
+
+def test_a_worker_type_that_the_table_lacks_is_refused():
+    request = SimulationRequest(
+        trace="bundled", throughputs="bundled", cluster="foo:4", policy="fifo"
+    )
+    with pytest.raises(InputError, match="worker type 'foo' of the cluster is not in the"):
+        simulate(request)
+
+
+def test_a_negative_seed_is_refused():
+    with pytest.raises(ParameterError, match="seed is -1"):
+        SimulationRequest(trace="t", throughputs="t", cluster="c", policy="fifo", seed=-1)
