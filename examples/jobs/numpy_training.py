@@ -1,7 +1,7 @@
 """A training loop with the SDK: linear regression by stochastic gradient descent, in seconds.
 
-Under a lease it may be preempted at any step; the result is the same to the last bit, and the state holds how
-often each step was done. By itself it runs just so: python numpy_training.py --steps 300
+Under a lease it may be preempted at any step; the result is the same to the last bit, and the state
+holds how often each step was done. By itself it runs just so: python numpy_training.py --steps 300
 """
 
 from __future__ import annotations
