@@ -435,7 +435,6 @@ class Engine:
             length_s=length_s,
             lead_s=max(start_s - self._now, 0.0),
             keep_bonus_s=self._settings.keep_bonus * length_s,
-            slack_rounds=self._settings.slack_rounds,
         )
         self._commands += self._assigner.realise(
             choice, eligible, start_s=start_s, end_s=self._round_end_s

@@ -82,6 +82,14 @@ def take_over(
     """Put an allocation in force; credits carry over where a configuration is still wanted.
 
     Jobs that have left since the question are skipped, jobs that came since keep X = 0.
+
+    Args:
+        answer: the allocation, and the job numbers of its rows.
+        jobs: the job table; X, credits and ranks change.
+        pairs: the pair table; its entries are replaced, but for those that run.
+        planned: leases about to be granted, whose pairs must stay known.
+        round_length_s: nobody starts further ahead of the new X than this.
+        carry_credit: whether credits outlive the allocation that gave them.
     """
     allocation = answer.allocation
     rows = jobs.rows_of(answer.job_number)

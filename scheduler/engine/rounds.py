@@ -57,9 +57,17 @@ class Choice:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Candidates:
-    """Configurations that may run. C of them; fields are (C,), but demand is (C, K).
+    """Configurations that may run, C of them.
 
-    ``always`` marks those that X gives nearly all the time.
+    Attributes:
+        first: (C,) row of the job, or of the pair's first member.
+        second: (C,) row of the second member, NONE for a single job.
+        configuration: (C,) single configuration, NONE for a pair.
+        pair: (C,) entry of the pair table, NONE for a single job.
+        deficit_s: (C,) seconds by which it would lag behind X at the end of the round.
+        held: (C,) whether it runs now.
+        always: (C,) whether X gives it nearly all the time.
+        demand: (C, K) workers.
     """
 
     first: IntArray
@@ -86,7 +94,6 @@ def choose_round(
     length_s: float,
     lead_s: float,
     keep_bonus_s: float,
-    slack_rounds: float = 0.0,
 ) -> Choice:
     """Choose what runs for the next ``length_s`` seconds.
 
@@ -99,7 +106,6 @@ def choose_round(
         length_s: seconds that the choice holds.
         lead_s: seconds until it begins.
         keep_bonus_s: seconds of lag that a configuration held now is credited with.
-        slack_rounds: rounds by which a lag may exceed one before it goes first.
     """
     draft = _Draft(jobs, eligible, free)
     found = _singles(jobs, table, eligible=eligible, length_s=length_s, lead_s=lead_s)
@@ -113,8 +119,7 @@ def choose_round(
     # What X wants nearly all the time could hardly ever catch up, so it has a head start; it does
     # not come first come what may, or gangs would wait for good behind full-time jobs.
     bonus_s += np.where(found.always, HEAD_START * length_s, 0.0)
-    limit_s = (1.0 + slack_rounds) * length_s
-    urgent = found.always | (found.deficit_s > limit_s * (1 + NEGLIGIBLE))
+    urgent = found.always | (found.deficit_s > length_s * (1 + NEGLIGIBLE))
     bonus_s += np.where(urgent, URGENT * length_s, 0.0)
     draft.take(found, bonus_s, urgent, charged=True)
     if draft.free.any() and not draft.busy.all():

@@ -86,7 +86,11 @@ def follow(mechanism: Mechanism, x: FloatArray, *, rounds: int) -> Deviation:
 
 
 def credit_mechanism(
-    x: FloatArray, gangs: IntArray, capacity: Sequence[int], *, keep_bonus: float
+    x: FloatArray,
+    gangs: IntArray,
+    capacity: Sequence[int],
+    *,
+    keep_bonus: float,
 ) -> Mechanism:
     """Return the engine's mechanism, for rounds of one second.
 

@@ -136,3 +136,14 @@ def test_a_question_tells_what_the_policy_may_know(start, job):
     assert problem.attained_worker_s.tolist() == [150.0, 0.0]
     assert problem.held.tolist() == [0, -1]
     assert problem.weight.tolist() == [2.0, 1.0]
+
+
+@pytest.mark.parametrize(("carry", "left_s"), [(True, 100.0), (False, 0.0)])
+def test_credits_outlive_an_allocation_unless_the_engine_is_to_forget(start, job, carry, left_s):
+    shell = start(settings={"carry_credit": carry}, answer_delay_s=None)
+    shell.submit(job("a"))
+    shell.answer()
+    shell.engine.jobs.credit_s[:] = 100.0
+    shell.submit(job("b"))
+    shell.answer()
+    assert shell.engine.jobs.credit_s[0, 0] == left_s
