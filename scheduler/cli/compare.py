@@ -55,7 +55,7 @@ def compare(
 ) -> None:
     """Replay a trace under several policies, each in a process, and write one report."""
     from simulator.request import SimulationRequest, parse_window  # noqa: PLC0415  --help is quick
-    from simulator.staging import check_replaceable  # noqa: PLC0415
+    from simulator.staging import check_replaceable  # noqa: PLC0415 - keeps the start quick
 
     requests = [
         SimulationRequest(
@@ -97,7 +97,7 @@ def check_policies(requests: Sequence[SimulationRequest]) -> None:
     Raises:
         InputError: one is; names it.
     """
-    from policies.registry import make_policy  # noqa: PLC0415
+    from policies.registry import make_policy  # noqa: PLC0415 - keeps the start quick
 
     labels = [request.label for request in requests]
     for label in labels:
@@ -113,8 +113,8 @@ def run_requests(requests: Sequence[SimulationRequest], processes: int) -> list[
     Raises:
         InputError: all of them failed because of the same input.
     """
-    from scheduler.cli.parallel import first_bad_input, run_all  # noqa: PLC0415
-    from scheduler.cli.run_progress import show_progress  # noqa: PLC0415
+    from scheduler.cli.parallel import first_bad_input, run_all  # noqa: PLC0415 - keeps the start quick
+    from scheduler.cli.run_progress import show_progress  # noqa: PLC0415 - keeps the start quick
 
     with show_progress([request.label for request in requests]) as listener:
         outcomes = run_all(requests, processes=processes, listener=listener)
@@ -125,10 +125,10 @@ def run_requests(requests: Sequence[SimulationRequest], processes: int) -> list[
 
 
 def _write(results: Sequence[SimulationResult], out: Path, *, chrome_trace: bool) -> None:
-    from simulator.chrome_trace import write_chrome_trace  # noqa: PLC0415
-    from simulator.output import write_files  # noqa: PLC0415
-    from simulator.report import write_report  # noqa: PLC0415
-    from simulator.staging import staged_directory  # noqa: PLC0415
+    from simulator.chrome_trace import write_chrome_trace  # noqa: PLC0415 - keeps the start quick
+    from simulator.output import write_files  # noqa: PLC0415 - keeps the start quick
+    from simulator.report import write_report  # noqa: PLC0415 - keeps the start quick
+    from simulator.staging import staged_directory  # noqa: PLC0415 - keeps the start quick
 
     with staged_directory(out, kind="comparison") as folder:
         for result in results:
@@ -157,6 +157,9 @@ def _write_summaries(results: Sequence[SimulationResult], path: Path) -> None:
 def _print(
     results: Sequence[SimulationResult], failed: Mapping[str, str], out: Path, *, json_output: bool
 ) -> None:
+    for result in results:
+        for warning in result.warnings:
+            typer.echo(f"leasehold: warning: {result.summary.policy}: {warning}", err=True)
     report = str(out / "report.html") if results else None
     if json_output:
         shown = {
@@ -167,12 +170,9 @@ def _print(
         typer.echo(json.dumps(shown, indent=2))
         return
     if results:
-        from scheduler.cli.tables import print_summaries  # noqa: PLC0415
+        from scheduler.cli.tables import print_summaries  # noqa: PLC0415 - keeps the start quick
 
         print_summaries([result.summary for result in results])
-    for result in results:
-        for warning in result.warnings:
-            typer.echo(f"leasehold: warning: {result.summary.policy}: {warning}", err=True)
     for label, error in failed.items():
         typer.echo(f"failed: {label}: {error}", err=True)
     if report:
