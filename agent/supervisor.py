@@ -232,6 +232,7 @@ class Supervisor:
                     stderr=subprocess.PIPE,
                     bufsize=0,
                     start_new_session=True,
+                    # The job must not outlive its supervisor; nothing else forks here meanwhile.
                     preexec_fn=lambda: die_with_us(_PR_SET_PDEATHSIG, signal.SIGKILL),  # noqa: PLW1509
                 )
             except (OSError, ValueError) as error:

@@ -146,8 +146,8 @@ def measure_families(sizes: list[int], repeats: int) -> list[dict[str, Any]]:
 
 def gavel_problem(folder: Path, n: int, workers: int, *, gangs: bool, pairs: bool) -> Problem:
     """Return n jobs of Gavel's 26 types."""
-    from planner.oracle import build_table  # noqa: PLC0415
-    from traces.throughputs import read_throughputs  # noqa: PLC0415
+    from planner.oracle import build_table  # noqa: PLC0415 - slow to import, seldom needed
+    from traces.throughputs import read_throughputs  # noqa: PLC0415 - slow to import, seldom needed
 
     known = read_throughputs(folder / "simulation_throughputs.json")
     keys = [k for k in known.isolated if gangs or k[1] == 1]
@@ -199,7 +199,7 @@ def hierarchical(problem: Problem, kinds: tuple[str, ...]) -> None:
 
 def plain_cvxpy(problem: Problem) -> None:
     """State max-min over jobs in vectorised cvxpy and leave the rest to Clarabel."""
-    import cvxpy as cp  # noqa: PLC0415
+    import cvxpy as cp  # noqa: PLC0415 - slow to import, seldom needed
 
     even = problem.throughput.mean(axis=1)
     x = cp.Variable(problem.throughput.shape, nonneg=True)
@@ -212,10 +212,10 @@ def plain_cvxpy(problem: Problem) -> None:
 
 def chart(path: Path, repeats: int) -> list[dict[str, Any]]:
     """Measure from 32 to 262,144 jobs and draw; plain cvxpy as far as it is bearable."""
-    import matplotlib as mpl  # noqa: PLC0415
+    import matplotlib as mpl  # noqa: PLC0415 - slow to import, seldom needed
 
     mpl.use("Agg")
-    from matplotlib import pyplot as plt  # noqa: PLC0415
+    from matplotlib import pyplot as plt  # noqa: PLC0415 - slow to import, seldom needed
 
     sizes = [32, 128, 512, 2048, 8192, 32768, 131072, 262144]
     rows = []

@@ -146,7 +146,7 @@ class Model:
 
     def as_lp(self) -> Any:
         """Return the program as HiGHS reads it, as a minimisation."""
-        import highspy  # noqa: PLC0415
+        import highspy  # noqa: PLC0415 - slow to import, seldom needed
 
         matrix = self.single_block()
         if len(self.pairs):

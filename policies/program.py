@@ -165,7 +165,7 @@ def _solvers(program: Any) -> list[tuple[str, dict[str, Any]]]:
 
 def _attempt(program: Any, terms: Terms, solver: str, options: dict[str, Any]) -> str:
     """Solve with one solver; return what is wrong with the answer, or nothing."""
-    import cvxpy as cp  # noqa: PLC0415
+    import cvxpy as cp  # noqa: PLC0415 - slow to import, seldom needed
 
     try:
         with warnings.catch_warnings():

@@ -191,8 +191,8 @@ def _search(columns: _Columns, classes: ClassProblem, scale: float) -> IntArray 
 
 def _as_lp(columns: _Columns, classes: ClassProblem, scale: float) -> Any:
     """Return the program as HiGHS reads it: a row per job that occurs, then worker types."""
-    import highspy  # noqa: PLC0415
-    from scipy.sparse import coo_array, csc_array  # noqa: PLC0415
+    import highspy  # noqa: PLC0415 - slow to import, seldom needed
+    from scipy.sparse import coo_array, csc_array  # noqa: PLC0415 - slow to import, seldom needed
 
     number = len(columns.at)
     paired = np.flatnonzero(columns.second >= 0)

@@ -25,8 +25,8 @@ def show_progress(labels: Sequence[str]) -> Iterator[Listener]:
     if not console.is_terminal:
         yield _Lines(labels)
         return
-    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn  # noqa: PLC0415
-    from rich.progress import Progress as Bars  # noqa: PLC0415
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn  # noqa: PLC0415 - keeps the start quick
+    from rich.progress import Progress as Bars  # noqa: PLC0415 - keeps the start quick
 
     columns = (
         TextColumn("{task.description}"),

@@ -52,8 +52,8 @@ def simulate(
 ) -> None:
     """Replay a trace under one policy and print what it costs and yields."""
     from scheduler.errors import ParameterError  # noqa: PLC0415  keeps --help quick
-    from simulator.request import SimulationRequest, parse_window  # noqa: PLC0415
-    from simulator.run import simulate as run  # noqa: PLC0415
+    from simulator.request import SimulationRequest, parse_window  # noqa: PLC0415 - keeps the start quick
+    from simulator.run import simulate as run  # noqa: PLC0415 - keeps the start quick
 
     if chrome_trace and out is None:
         raise ParameterError("--chrome-trace writes a file under --out; give --out DIR too")
@@ -79,7 +79,7 @@ def simulate(
     with progress_bar(request.label) as report:
         result = run(request, report)
     if out is not None:
-        from simulator.output import write_result  # noqa: PLC0415
+        from simulator.output import write_result  # noqa: PLC0415 - keeps the start quick
 
         write_result(result, out, report=True, chrome_trace=chrome_trace)
     for warning in result.warnings:

@@ -61,9 +61,9 @@ def sweep(
 ) -> None:
     """Run every arrival rate under every policy with every seed; a stopped sweep resumes."""
     from simulator.request import SimulationRequest, parse_window  # noqa: PLC0415  --help is quick
-    from simulator.staging import claim_directory  # noqa: PLC0415
-    from simulator.sweep import Cell, CellStore  # noqa: PLC0415
-    from traces.bundle import resolve  # noqa: PLC0415
+    from simulator.staging import claim_directory  # noqa: PLC0415 - keeps the start quick
+    from simulator.sweep import Cell, CellStore  # noqa: PLC0415 - keeps the start quick
+    from traces.bundle import resolve  # noqa: PLC0415 - keeps the start quick
 
     items = parse_policies(policies)
     rate_list, seed_list = parse_rates(rates), parse_seeds(seeds)
@@ -154,7 +154,7 @@ def _generate(
     cells: Sequence[Cell], *, kind: str, jobs: int, multi: bool, table: str, reference: str | None
 ) -> None:
     """Write the traces. They are cheap beside the runs, so an existing one is made anew."""
-    from traces import generate, read_throughputs, write_trace  # noqa: PLC0415
+    from traces import generate, read_throughputs, write_trace  # noqa: PLC0415 - keeps the start quick
 
     known = read_throughputs(table)
     for name, cell in {cell.request.trace: cell for cell in cells}.items():
@@ -187,7 +187,7 @@ class _Storing:
 
     def ended(self, index: int, outcome: RunOutcome) -> None:
         """Store the cell and say how it went."""
-        from scheduler.cli.run_progress import end_note  # noqa: PLC0415
+        from scheduler.cli.run_progress import end_note  # noqa: PLC0415 - keeps the start quick
 
         self._ended += 1
         if outcome.result is not None:
@@ -200,7 +200,7 @@ def _run(
     cells: Sequence[Cell], store: CellStore, processes: int | None
 ) -> tuple[list[CellResult], dict[str, str]]:
     """Run what is missing; return the finished cells in order, and why others failed."""
-    from scheduler.cli.parallel import first_bad_input, run_all  # noqa: PLC0415
+    from scheduler.cli.parallel import first_bad_input, run_all  # noqa: PLC0415 - keeps the start quick
 
     missing = [cell for cell in cells if store.find(cell) is None]
     kept = len(cells) - len(missing)
@@ -220,8 +220,8 @@ def _run(
 
 
 def _write(results: Sequence[CellResult], out: Path, *, subtitle: str) -> None:
-    from simulator.staging import staged_file  # noqa: PLC0415
-    from simulator.sweep_report import write_sweep_report  # noqa: PLC0415
+    from simulator.staging import staged_file  # noqa: PLC0415 - keeps the start quick
+    from simulator.sweep_report import write_sweep_report  # noqa: PLC0415 - keeps the start quick
 
     if not results:
         return
@@ -257,11 +257,11 @@ def _print(
 
 
 def _print_table(results: Iterable[CellResult]) -> None:
-    from rich.console import Console  # noqa: PLC0415
-    from rich.table import Table  # noqa: PLC0415
-    from rich.text import Text  # noqa: PLC0415
+    from rich.console import Console  # noqa: PLC0415 - keeps the start quick
+    from rich.table import Table  # noqa: PLC0415 - keeps the start quick
+    from rich.text import Text  # noqa: PLC0415 - keeps the start quick
 
-    from simulator.sweep import curves  # noqa: PLC0415
+    from simulator.sweep import curves  # noqa: PLC0415 - keeps the start quick
 
     by_policy = curves(results, "average_jct_s")
     rates = sorted({point.rate_per_hour for points in by_policy.values() for point in points})

@@ -58,8 +58,8 @@ def print_summaries(summaries: Sequence[Summary], *, file: IO[str] | None = None
 
 
 def _table(summaries: Sequence[Summary], columns: Sequence[Column]) -> Table:
-    from rich.table import Table  # noqa: PLC0415
-    from rich.text import Text  # noqa: PLC0415
+    from rich.table import Table  # noqa: PLC0415 - keeps the start quick
+    from rich.text import Text  # noqa: PLC0415 - keeps the start quick
 
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("policy", no_wrap=True)

@@ -96,7 +96,7 @@ def generate_trace(
 ) -> None:
     """Draw a workload from Gavel's distributions, or one that resembles Philly's."""
     from traces.generate import generate  # noqa: PLC0415  keeps --help quick
-    from traces.throughputs import read_throughputs  # noqa: PLC0415
+    from traces.throughputs import read_throughputs  # noqa: PLC0415 - keeps the start quick
 
     table = read_throughputs(throughputs)
     made = generate(
@@ -113,7 +113,7 @@ def generate_trace(
 
 
 def _table(path: str | None) -> ThroughputTable | None:
-    from traces.throughputs import read_throughputs  # noqa: PLC0415
+    from traces.throughputs import read_throughputs  # noqa: PLC0415 - keeps the start quick
 
     return None if path is None else read_throughputs(path)
 
@@ -126,7 +126,7 @@ def _read(  # noqa: PLR0917  the options of two commands, in their order
     reference: str | None,
     limit: int | None,
 ) -> Trace:
-    from traces.reader import read_trace  # noqa: PLC0415
+    from traces.reader import read_trace  # noqa: PLC0415 - keeps the start quick
 
     return read_trace(
         trace,
@@ -139,7 +139,7 @@ def _read(  # noqa: PLR0917  the options of two commands, in their order
 
 
 def _write(trace: Trace, out: Path, *, force: bool) -> None:
-    from traces.native import write_trace  # noqa: PLC0415
+    from traces.native import write_trace  # noqa: PLC0415 - keeps the start quick
 
     if out.exists() and not force:
         raise InputError(f"{out} exists; give another name, or --force to replace it")
@@ -154,8 +154,8 @@ def _show(
     json_output: bool,
     written: Path | None = None,
 ) -> None:
-    from traces.scaling import extend_scale_factors  # noqa: PLC0415
-    from traces.summary import summarise  # noqa: PLC0415
+    from traces.scaling import extend_scale_factors  # noqa: PLC0415 - keeps the start quick
+    from traces.summary import summarise  # noqa: PLC0415 - keeps the start quick
 
     known = table and extend_scale_factors(table, trace.scale_factors)
     figures = summarise(trace, known, reference_worker_type=reference)
