@@ -14,6 +14,8 @@
     |  |- ConflictError      a unique name or key is taken
     |  |- StoreVersionError  the database belongs to a newer release, or was never set up
     |  `- StoreUnavailableError  the database cannot be reached or is locked; try again
+    |- NotFoundError         no job, node, project or token of that name
+    |- NotLeadingError       this process does not lead; says who does
     |- SolveError            no solver returned an answer that passed its checks
     |- ShadowedPackageError  another distribution hides one of our packages
     `- InvariantError        the engine's own state is inconsistent (a bug)
@@ -107,6 +109,23 @@ class StoreUnavailableError(StoreError):
 
     Whether an interrupted commit took place is unknown: ``Store.position`` tells.
     """
+
+
+class NotFoundError(LeaseholdError):
+    """There is no job, node, project or token of that name."""
+
+
+class NotLeadingError(LeaseholdError):
+    """This process does not lead and cannot write.
+
+    Args:
+        leader_address: where the leader is; empty where nobody knows.
+    """
+
+    def __init__(self, leader_address: str = "") -> None:
+        where = f"send it to {leader_address}" if leader_address else "try again in some seconds"
+        super().__init__(f"this scheduler is a standby and does not schedule; {where}")
+        self.leader_address = leader_address
 
 
 class SolveError(LeaseholdError):

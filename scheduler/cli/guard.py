@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 #: Our distribution's name.
 DISTRIBUTION = "leasehold"
 #: Our top-level packages.
-PACKAGES = ("leasehold", "scheduler", "policies", "planner", "simulator", "traces", "agent")
+PACKAGES = ("leasehold", "scheduler", "policies", "planner", "simulator", "traces", "agent", "api")
 
 
 def check_packages(search_path: Sequence[str] | None = None) -> None:

@@ -1,0 +1,1 @@
+"""The REST interface: routes, schemas, authentication, errors as problem+json."""

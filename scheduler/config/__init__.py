@@ -1,0 +1,1 @@
+"""Configuration of daemon and agent: files, environment, flags."""

@@ -1,0 +1,1 @@
+"""The composition roots of the daemon and of the agent."""

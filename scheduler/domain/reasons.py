@@ -1,0 +1,26 @@
+"""Why a job does not run: one enumeration for explanations, lists and metrics."""
+
+from __future__ import annotations
+
+import enum
+
+
+class WaitReason(enum.StrEnum):
+    """Why a job waits, in order of precedence: what the user must change comes first.
+
+    The order of the members is the precedence: where several hold, the first one is the answer.
+    """
+
+    HELD = "held"  #: somebody holds it; release it
+    DEPENDENCY = "dependency"  #: jobs that it depends on have not completed
+    QUOTA = "quota"  #: its project uses all that it may
+    NO_THROUGHPUT = "no_throughput"  #: it runs on none of the cluster's worker types
+    NO_WORKERS = "no_workers"  #: the cluster has no workers of its types
+    TOO_LARGE = "too_large"  #: its gang is larger than the cluster
+    WORKERS_OUT = "workers_out"  #: enough workers exist, but too few are in service
+    BACKOFF = "backoff"  #: it failed and is tried again later
+    STOPPING = "stopping"  #: its last lease is coming to an end
+    NO_ALLOCATION = "no_allocation"  #: the policy has not answered since it came
+    NO_SHARE = "no_share"  #: the policy gives it no time at present
+    PLACEMENT = "placement"  #: its turn has come, but no workers fit it at the moment
+    TURN = "turn"  #: other jobs are further behind their share; its turn comes

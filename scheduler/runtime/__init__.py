@@ -1,0 +1,1 @@
+"""The asynchronous shell of the daemon: clock, driver, nodes, solver pool, recovery."""

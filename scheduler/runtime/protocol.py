@@ -1,0 +1,576 @@
+"""What the daemon offers to the routes: one Protocol, and the frozen views that it returns.
+
+Every method may raise ``NotLeadingError`` where it writes and this process does not lead,
+``StoreUnavailableError`` where the database is away, and ``NotFoundError`` where a name is unknown.
+Times are seconds since the Unix epoch. Actors are names of tokens' subjects.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Mapping, Sequence
+
+    from agent.desired import Desired, NodeReport
+    from scheduler.domain.job import JobStatus
+    from scheduler.domain.reasons import WaitReason
+    from scheduler.domain.spec import JobSpec
+    from scheduler.store.protocol import Store
+    from scheduler.store.rows import JobRow
+
+
+class JobAction(enum.StrEnum):
+    """What can be done to a job."""
+
+    CANCEL = "cancel"
+    HOLD = "hold"
+    RELEASE = "release"
+    REQUEUE = "requeue"  #: stop and wait anew; an ended job is taken up again
+
+
+class NodeAction(enum.StrEnum):
+    """What can be done to a node."""
+
+    CORDON = "cordon"  #: nothing new starts there; what runs goes on
+    DRAIN = "drain"  #: cordon, and let what runs leave with notice
+    UNCORDON = "uncordon"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Submission:
+    """One job to submit.
+
+    Attributes:
+        spec: the job.
+        client_id: the client's own id, by which a repeated submission is recognised; empty: none.
+        owner: who submits it; client ids are unique per owner.
+        job_id: the id that the job is to have; empty: one is made.
+        held: whether it is held from the start.
+    """
+
+    spec: JobSpec
+    client_id: str = ""
+    owner: str
+    job_id: str = ""
+    held: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Submitted:
+    """What became of a submission.
+
+    Attributes:
+        job_id: the job; empty where it was refused.
+        created: False where the client id was known and this is the job of the earlier request.
+        refusal: why it can never run, or why the client id clashes; empty where it was taken.
+        code: ``refused``, ``conflict``, ``quota`` or empty.
+    """
+
+    job_id: str = ""
+    created: bool = False
+    refusal: str = ""
+    code: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fit:
+    """Whether and where a job could run.
+
+    Attributes:
+        fits: whether some configuration fits the cluster as it is.
+        reason: why not, or why not yet; None where it could start now.
+        message: in words.
+        configurations: worker type, count, steps/s, where the figure comes from, and whether that
+            many workers are in service and idle; fastest first.
+    """
+
+    fits: bool
+    reason: WaitReason | None
+    message: str
+    configurations: tuple[FitConfiguration, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FitConfiguration:
+    """One way in which a job could run; see ``Fit``."""
+
+    worker_type: str
+    count: int
+    steps_per_s: float
+    source: str
+    workers_in_service: int
+    workers_idle: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Acted:
+    """What became of an action on one job.
+
+    Attributes:
+        job_id: which.
+        changed: whether anything changed.
+        error: why it could not be done; empty otherwise.
+        code: ``not_found``, ``conflict`` or empty.
+    """
+
+    job_id: str
+    changed: bool = False
+    error: str = ""
+    code: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LiveJob:
+    """What is known of an active job beyond its stored row.
+
+    Attributes:
+        status: where it stands now.
+        reason: why it waits; None while it runs.
+        steps_done: newest count that is known.
+        lease_id: its lease, or None.
+        worker_type: what it runs on, or empty.
+        workers: how many.
+        nodes: where.
+        deadline_s: until when its lease holds, or None.
+        allocation: worker type -> fraction of time that the policy gives it.
+        share: its effective throughput over that of a 1/n share; None where that is unknown.
+    """
+
+    status: JobStatus
+    reason: WaitReason | None
+    steps_done: float
+    lease_id: int | None
+    worker_type: str
+    workers: int
+    nodes: tuple[str, ...]
+    deadline_s: float | None
+    allocation: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
+    share: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explanation:
+    """Why a job is where it is.
+
+    Attributes:
+        job_id: which.
+        status: where it stands.
+        reason: the first reason that holds; None while it runs or has ended.
+        also: further reasons that hold, in order of precedence.
+        message: in words, with figures.
+        unblocks: what would unblock it.
+        position: its place among the waiting jobs, 1 for the next; None where it waits for no turn.
+        waiting: jobs that wait for their turn.
+        starts_s: when it is expected to start; None where it runs or nobody knows.
+        completes_s: when it is expected to complete; None where nobody knows.
+        forecast: how the times were found, or why there are none.
+    """
+
+    job_id: str
+    status: JobStatus
+    reason: WaitReason | None
+    also: tuple[WaitReason, ...] = ()
+    message: str
+    unblocks: str = ""
+    position: int | None = None
+    waiting: int = 0
+    starts_s: float | None = None
+    completes_s: float | None = None
+    forecast: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerView:
+    """A worker.
+
+    Attributes:
+        index: the scheduler's number.
+        local_index: the node's number.
+        worker_type: its hardware class.
+        in_service: whether it may be let.
+        problem: why not, as far as the worker itself is the cause.
+        jobs: ids of the jobs on it.
+    """
+
+    index: int
+    local_index: int
+    worker_type: str
+    in_service: bool
+    problem: str = ""
+    jobs: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeView:
+    """A node.
+
+    Attributes:
+        name: unique.
+        state: ``ready``, ``cordoned``, ``draining``, ``drained``, ``lost`` or ``unknown`` (the
+            scheduler has started and not heard of it yet).
+        reason: why it is cordoned, drained or lost.
+        last_seen_s: when it last reported, or None.
+        address: where its jobs' rank 0 can be reached.
+        version: of its agent.
+        workers: by local index.
+    """
+
+    name: str
+    state: str
+    reason: str
+    last_seen_s: float | None
+    address: str
+    version: str
+    workers: tuple[WorkerView, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaseView:
+    """A lease in force."""
+
+    lease_id: int
+    job_id: str
+    project: str
+    attempt: int
+    worker_type: str
+    workers: tuple[int, ...]
+    nodes: tuple[str, ...]
+    start_s: float
+    deadline_s: float
+    state: str  #: ``granted``, ``running``, ``stopping``
+    steps_done: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AllocationView:
+    """The allocation in force.
+
+    Attributes:
+        policy: whose answer it is.
+        computed_s: when it was taken over; None before the first.
+        solve_s: how long the solver took.
+        shares: job id -> worker type -> fraction of time.
+        received: job id -> worker type -> fraction of time received since the allocation began.
+    """
+
+    policy: str
+    computed_s: float | None
+    solve_s: float | None
+    shares: Mapping[str, Mapping[str, float]]
+    received: Mapping[str, Mapping[str, float]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterView:
+    """The cluster in figures.
+
+    Attributes:
+        round_number: of the current round.
+        round_ends_s: when it ends; None while nothing is active.
+        round_length_s: the scheduling quantum.
+        workers: worker type -> workers known.
+        in_service: worker type -> workers that may be let.
+        busy: worker type -> workers under leases.
+        utilisation: busy over in service; 0 without workers.
+        jobs: status -> active jobs.
+        waiting: reason -> waiting jobs.
+    """
+
+    round_number: int
+    round_ends_s: float | None
+    round_length_s: float
+    workers: Mapping[str, int]
+    in_service: Mapping[str, int]
+    busy: Mapping[str, int]
+    utilisation: float
+    jobs: Mapping[str, int]
+    waiting: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyView:
+    """The policy in force."""
+
+    name: str
+    parameters: Mapping[str, str]
+    agnostic: bool
+    space_sharing: bool
+    since_s: float
+    actor: str
+    last_solve_s: float | None
+    last_failure: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyChoice:
+    """A policy to put in force; parameters as text, as on the command line."""
+
+    name: str
+    parameters: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    agnostic: bool = False
+    space_sharing: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProjectLimits:
+    """What a project may have.
+
+    Attributes:
+        project: its name.
+        weight: its share relative to other projects, where the policy heeds entities.
+        inner_policy: ``fairness`` or ``fifo`` among its own jobs.
+        max_workers: workers that its admitted jobs may ask for at once; None for any number.
+        max_jobs: jobs that it may have that have not ended; None for any number.
+    """
+
+    project: str
+    weight: float = 1.0
+    inner_policy: str = "fairness"
+    max_workers: int | None = None
+    max_jobs: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProjectView:
+    """A project with its limits and what it uses."""
+
+    limits: ProjectLimits
+    active_jobs: int
+    admitted_workers: int
+    running_workers: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ThroughputView:
+    """What is known of a job type on a worker type.
+
+    Attributes:
+        job_type: key.
+        scale_factor: workers.
+        worker_type: hardware class.
+        steps_per_s: what policies are told.
+        source: ``measured``, ``declared``, ``estimated`` or ``assumed``.
+        declared: as declared, or None.
+        measured: as measured, or None.
+        deviation: relative standard deviation of what was measured, or None.
+        samples: stretches that were measured.
+    """
+
+    job_type: str
+    scale_factor: int
+    worker_type: str
+    steps_per_s: float
+    source: str
+    declared: float | None
+    measured: float | None
+    deviation: float | None
+    samples: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Health:
+    """How the daemon is.
+
+    Attributes:
+        ready: whether requests can be served.
+        leading: whether this process schedules.
+        leader_address: where writes are to be sent; empty where unknown.
+        problems: what is wrong, in words.
+        started_s: when the process started.
+        version: of the program.
+    """
+
+    ready: bool
+    leading: bool
+    leader_address: str
+    problems: tuple[str, ...]
+    started_s: float
+    version: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogChunk:
+    """A piece of a job's output.
+
+    Attributes:
+        stream: ``out`` or ``err``.
+        node: where it was written.
+        attempt: of the job.
+        offset: of the first byte, since the attempt's start.
+        data: the bytes.
+    """
+
+    stream: str
+    node: str
+    attempt: int
+    offset: int
+    data: bytes
+
+
+class Jobs(Protocol):
+    """Jobs, for people."""
+
+    async def submit(
+        self, submissions: Sequence[Submission], *, actor: str
+    ) -> tuple[Submitted, ...]:
+        """Take jobs in; each stands for itself. Durable on return."""
+        ...
+
+    async def fit(self, spec: JobSpec) -> Fit:
+        """Tell whether and where a job could run; changes nothing."""
+        ...
+
+    async def act(
+        self, job_ids: Sequence[str], action: JobAction, *, actor: str
+    ) -> tuple[Acted, ...]:
+        """Cancel, hold, release or requeue jobs; each stands for itself."""
+        ...
+
+    async def change(
+        self,
+        job_ids: Sequence[str],
+        *,
+        actor: str,
+        weight: float | None = None,
+        deadline_s: float | None = None,
+        clear_deadline: bool = False,
+    ) -> tuple[Acted, ...]:
+        """Change weight or deadline of jobs that have not ended."""
+        ...
+
+    def live(self, job_ids: Sequence[str]) -> Mapping[str, LiveJob]:
+        """Return what is known of active jobs; others, and all on a standby, are left out."""
+        ...
+
+    async def explain(self, row: JobRow, *, forecast: bool = True) -> Explanation:
+        """Say why a job is where it is and, if asked, when it will start and end."""
+        ...
+
+    async def read_log(
+        self, job_id: str, *, attempt: int | None, stream: str, tail_bytes: int | None
+    ) -> tuple[LogChunk, ...]:
+        """Return a job's output so far, of its newest attempt unless told, all nodes of a gang."""
+        ...
+
+    def follow_log(
+        self, job_id: str, *, attempt: int | None, stream: str, tail_bytes: int | None
+    ) -> AsyncIterator[LogChunk]:
+        """Yield a job's output as it comes, through later attempts, until the job has ended."""
+        ...
+
+
+class ClusterService(Protocol):
+    """Nodes, policies, projects, throughputs."""
+
+    def nodes(self) -> tuple[NodeView, ...]:
+        """Return every node by name."""
+        ...
+
+    async def node_action(
+        self, name: str, action: NodeAction, *, reason: str, actor: str
+    ) -> NodeView:
+        """Cordon, drain or uncordon a node."""
+        ...
+
+    async def remove_node(self, name: str, *, actor: str) -> None:
+        """Forget a node that is lost or drained.
+
+        Raises:
+            ConflictError: leases are on it, or it still reports.
+        """
+        ...
+
+    def leases(self) -> tuple[LeaseView, ...]:
+        """Return the leases in force by id."""
+        ...
+
+    def cluster(self) -> ClusterView:
+        """Return the cluster in figures."""
+        ...
+
+    def allocation(self) -> AllocationView:
+        """Return the allocation in force."""
+        ...
+
+    def policy(self) -> PolicyView:
+        """Return the policy in force."""
+        ...
+
+    async def set_policy(self, choice: PolicyChoice, *, actor: str) -> PolicyView:
+        """Put a policy in force from the next question on.
+
+        Raises:
+            UnknownPolicyError: there is none of that name; lists what there is.
+            ParameterError: a parameter is unknown or wrong.
+        """
+        ...
+
+    def projects(self) -> tuple[ProjectView, ...]:
+        """Return every project that has limits or active jobs, by name."""
+        ...
+
+    async def set_project(self, limits: ProjectLimits, *, actor: str) -> ProjectView:
+        """Set a project's limits."""
+        ...
+
+    def throughputs(self) -> tuple[ThroughputView, ...]:
+        """Return what is known, by job type, scale factor and worker type."""
+        ...
+
+    async def declare_throughputs(
+        self, figures: Sequence[tuple[str, int, str, float]], *, actor: str
+    ) -> int:
+        """Declare (job type, scale factor, worker type, steps/s); returns how many changed."""
+        ...
+
+
+class Agents(Protocol):
+    """The agents' side. ``node`` is the subject of the agent's token."""
+
+    async def desired(self, node: str, *, after: tuple[int, int], wait_s: float) -> Desired:
+        """Return the node's desired set, at once if newer than ``after``; see ``agent.loop``."""
+        ...
+
+    async def report(self, report: NodeReport, *, address: str, version: str) -> None:
+        """Take a report in; ends of leases are durable on return."""
+        ...
+
+    async def append_log(
+        self, node: str, lease_id: int, stream: str, *, offset: int, data: bytes
+    ) -> int:
+        """Store output of a lease on a node; returns the offset to go on from.
+
+        A piece that does not follow what is stored is dropped, and the answer says where to go on.
+        """
+        ...
+
+
+class Service(Jobs, ClusterService, Agents, Protocol):
+    """All of it."""
+
+    @property
+    def store(self) -> Store:
+        """The store, for reading rows and for tokens."""
+        ...
+
+    def health(self) -> Health:
+        """Say how the daemon is."""
+        ...
+
+    async def note(
+        self, kind: str, subject_kind: str, subject: str, *, actor: str, data: Mapping[str, Any]
+    ) -> None:
+        """Append a line of history that belongs to no engine step (a token made, say)."""
+        ...
+
+    async def wait_for_history(self, after_id: int, *, wait_s: float) -> int:
+        """Return the newest event id, as soon as it is above ``after_id`` or after ``wait_s``."""
+        ...
+
+    def metrics(self) -> bytes:
+        """Return the figures in Prometheus' text format."""
+        ...
