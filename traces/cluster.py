@@ -78,6 +78,8 @@ def _read_file(name: str) -> Cluster:
     types = _worker_types(fields.get("worker_types", {}), checker)
     nodes = _nodes(fields.get("nodes", []), frozenset(t.name for t in types), checker)
     checker.finish()
+    if not any(node.workers for node in nodes):
+        raise ClusterError(f"{name}: the cluster has no workers; give at least one")
     try:
         return Cluster(worker_types=tuple(types), nodes=tuple(nodes))
     except ClusterError as error:

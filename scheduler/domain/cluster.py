@@ -59,6 +59,8 @@ class Node:
 class Cluster:
     """Worker types and nodes. Workers are numbered node by node, from 0.
 
+    It may be empty: nodes join later. What is read from a file or a spec has at least one worker.
+
     Letters: K worker types, W workers in all, V nodes.
     """
 
@@ -84,8 +86,6 @@ class Cluster:
                         f"node '{node.name}' has a worker of type '{worker}', which is not "
                         f"among the worker types: {', '.join(names)}"
                     )
-        if not any(node.workers for node in self.nodes):
-            raise ClusterError("the cluster has no workers; give at least one")
 
     @cached_property
     def type_names(self) -> tuple[str, ...]:

@@ -35,6 +35,8 @@ from scheduler.domain.configuration import (
 from scheduler.domain.job import Job, JobStatus
 from scheduler.domain.lease import EndReason, Lease
 from scheduler.domain.problem import Entity, Problem
+from scheduler.domain.reasons import WaitReason
+from scheduler.domain.spec import JobSpec
 from scheduler.domain.throughput import ThroughputTable
 from scheduler.errors import CodecError, LeaseholdError
 
@@ -45,11 +47,14 @@ VERSION: Final = 1
 DOMAIN_TYPES: Final[tuple[type, ...]] = (
     *(Allocation, Cluster, Node, WorkerType, Job, JobStatus, Lease, EndReason, Entity, Problem),
     *(Configuration, PairConfiguration, Profile, ConfigurationTable, ThroughputTable),
+    *(JobSpec, WaitReason),
     *(commands.ComputeAllocation, commands.GrantLease, commands.ExtendLeases),
     *(commands.RevokeLease, commands.SetTimer, commands.RecordEvent),
     *(events.ConfigurationsChanged, events.JobSubmitted, events.JobCancelled, events.JobHeld),
     *(events.JobReleased, events.WeightChanged, events.WorkersLost, events.WorkersReturned),
     *(events.ProgressReported, events.LeaseEnded, events.TimerFired, events.AllocationComputed),
+    *(events.DeadlineChanged, events.JobRequeued, events.EntityChanged, events.PolicyChanged),
+    *(events.NodesJoined, events.WorkersRetired, events.WorkersDrained, events.WorkersCordoned),
     events.AllocationFailed,
 )
 

@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, TypeAlias
 if TYPE_CHECKING:
     from scheduler.domain.allocation import Allocation
     from scheduler.domain.arrays import FloatArray, IntArray
+    from scheduler.domain.cluster import Node, WorkerType
     from scheduler.domain.configuration import ConfigurationTable
     from scheduler.domain.job import Job
     from scheduler.domain.lease import EndReason
+    from scheduler.domain.problem import Entity
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +60,98 @@ class WeightChanged:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DeadlineChanged:
+    """Somebody changed the time by which a job should be complete; None takes it away."""
+
+    job_id: str
+    deadline_s: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobRequeued:
+    """Somebody asked a running job to give its workers back and wait anew; no failure.
+
+    Without effect on a job that holds no lease, or one that is coming to an end already.
+    """
+
+    job_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EntityChanged:
+    """Somebody set the weight or the inner policy of an entity, known or new."""
+
+    entity: Entity
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyChanged:
+    """Another policy answers from now on, or the same one is to be asked again.
+
+    A new question is asked in any case; an answer to an older one is dropped.
+
+    Attributes:
+        policy: its name, for the history.
+        time_dependent: whether its answer changes with progress alone.
+        record: whether the history is to say so; not after a restart, when the policy is the same
+            and the answer to the open question will never come.
+    """
+
+    policy: str
+    time_dependent: bool
+    record: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodesJoined:
+    """Nodes came into the cluster; their workers are in service and numbered on.
+
+    A node may have the name of one whose workers have all been retired: the old one, whose workers
+    keep their numbers for the history, is then called ``NAME~retired-FIRST``, after its first
+    worker, so that names stay unique.
+
+    Attributes:
+        nodes: in the order in which their workers are numbered.
+        worker_types: types that the cluster did not have; appended to its own.
+    """
+
+    nodes: tuple[Node, ...]
+    worker_types: tuple[WorkerType, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkersRetired:
+    """Workers are gone for ever: their node was removed, or its workers changed.
+
+    As if lost, but they never return and no longer count as what a job could one day run on.
+    """
+
+    workers: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkersDrained:
+    """Somebody takes workers out of service, and leaves their jobs time to checkpoint.
+
+    The jobs are preempted, which is no failure, and run elsewhere.
+
+    Attributes:
+        workers: which.
+        by_s: when the leases on them end at the latest; their deadlines, if these are earlier.
+    """
+
+    workers: tuple[int, ...]
+    by_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkersCordoned:
+    """Nothing new is let on these workers; leases that run there go on and are extended."""
+
+    workers: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WorkersLost:
     """Workers went out of service; the leases on them are over."""
 
@@ -66,7 +160,7 @@ class WorkersLost:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkersReturned:
-    """Workers came (back) into service."""
+    """Workers came (back) into service after a loss, a drain or a cordon."""
 
     workers: tuple[int, ...]
 
@@ -130,6 +224,14 @@ Event: TypeAlias = (
     | JobHeld
     | JobReleased
     | WeightChanged
+    | DeadlineChanged
+    | JobRequeued
+    | EntityChanged
+    | PolicyChanged
+    | NodesJoined
+    | WorkersRetired
+    | WorkersDrained
+    | WorkersCordoned
     | WorkersLost
     | WorkersReturned
     | ProgressReported

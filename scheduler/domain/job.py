@@ -46,6 +46,8 @@ class Job:
         max_failures: failures of its own that are retried before the job counts as failed.
         restart_s: seconds of work that a change of workers costs it (checkpoint, launch, restore).
         labels: free key-value pairs, carried along.
+        attempts_before: attempts of an earlier life under the same name; its own are counted on.
+        steps_before: steps that were done, and are safe, in that life.
     """
 
     job_id: str
@@ -59,6 +61,8 @@ class Job:
     max_failures: int = 3
     restart_s: float = 0.0
     labels: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    attempts_before: int = 0
+    steps_before: float = 0.0
 
     def __post_init__(self) -> None:
         """Refuse values that no job can have, naming field and value."""
@@ -81,6 +85,14 @@ class Job:
         _require(passed, "deadline_s", self.deadline_s, "must be a time, or be left out")
         _require(self.max_failures >= 0, "max_failures", self.max_failures, "must be >= 0")
         _require(self.restart_s >= 0, "restart_s", self.restart_s, "must be >= 0")
+        before = self.attempts_before
+        _require(before >= 0, "attempts_before", before, "must be >= 0")
+        _require(
+            0 <= self.steps_before <= self.total_steps,
+            "steps_before",
+            self.steps_before,
+            f"must be >= 0 and at most total_steps, {self.total_steps}",
+        )
 
 
 def _positive(value: float) -> bool:

@@ -78,8 +78,12 @@ def test_a_cluster_refuses_what_cannot_be():
         Cluster(worker_types=(kind,), nodes=(Node(name="x", workers=("a",)),) * 2)
     with pytest.raises(ClusterError, match=r"node 'x' has a worker of type 'b', .* types: a"):
         Cluster(worker_types=(kind,), nodes=(Node(name="x", workers=("b",)),))
-    with pytest.raises(ClusterError, match="the cluster has no workers"):
-        Cluster(worker_types=(kind,), nodes=(Node(name="x", workers=()),))
+
+
+def test_a_cluster_may_wait_for_its_first_node():
+    cluster = Cluster(worker_types=(), nodes=())
+    assert (cluster.workers, cluster.spec) == (0, "")
+    assert (len(cluster.capacity), len(cluster.node_of), len(cluster.cost_usd_per_hour)) == (0,) * 3
 
 
 @pytest.mark.parametrize("price", [-1.0, math.inf, math.nan])

@@ -151,6 +151,8 @@ def of_job(kind: type) -> st.SearchStrategy[Any]:
 
 
 WORKERS = st.lists(COUNTS, max_size=4).map(tuple)
+NODES = st.builds(Node, name=NAMES, workers=st.lists(NAMES, max_size=3).map(tuple))
+TYPES = st.builds(WorkerType, name=NAMES, cost_usd_per_hour=st.floats(0, 1e6))
 SCALARS = st.one_of(NUMBERS, st.integers(), st.text(max_size=5))
 VALUES: dict[type, st.SearchStrategy[Any]] = {
     ev.ConfigurationsChanged: st.builds(ev.ConfigurationsChanged, table=tables()),
@@ -159,6 +161,21 @@ VALUES: dict[type, st.SearchStrategy[Any]] = {
     ev.JobHeld: of_job(ev.JobHeld),
     ev.JobReleased: of_job(ev.JobReleased),
     ev.WeightChanged: st.builds(ev.WeightChanged, job_id=NAMES, weight=NUMBERS),
+    ev.DeadlineChanged: st.builds(ev.DeadlineChanged, job_id=NAMES, deadline_s=st.none() | NUMBERS),
+    ev.JobRequeued: of_job(ev.JobRequeued),
+    ev.EntityChanged: st.builds(
+        ev.EntityChanged,
+        entity=st.builds(Entity, name=NAMES, weight=st.floats(0.1, 9), policy=st.just("fifo")),
+    ),
+    ev.PolicyChanged: st.builds(
+        ev.PolicyChanged, policy=NAMES, time_dependent=st.booleans(), record=st.booleans()
+    ),
+    ev.NodesJoined: st.builds(
+        ev.NodesJoined, nodes=st.lists(NODES).map(tuple), worker_types=st.lists(TYPES).map(tuple)
+    ),
+    ev.WorkersRetired: st.builds(ev.WorkersRetired, workers=WORKERS),
+    ev.WorkersDrained: st.builds(ev.WorkersDrained, workers=WORKERS, by_s=NUMBERS),
+    ev.WorkersCordoned: st.builds(ev.WorkersCordoned, workers=WORKERS),
     ev.WorkersLost: st.builds(ev.WorkersLost, workers=WORKERS),
     ev.WorkersReturned: st.builds(ev.WorkersReturned, workers=WORKERS),
     ev.ProgressReported: SIZES.flatmap(
