@@ -16,6 +16,9 @@
     |  `- StoreUnavailableError  the database cannot be reached or is locked; try again
     |- NotFoundError         no job, node, project or token of that name
     |- NotLeadingError       this process does not lead; says who does
+    |- UnreachableError      no scheduler answers, or it is too busy or not ready for too long
+    |- NotPermittedError     the token is missing or invalid, or does not allow it
+    |- AnswerError           the scheduler failed at a request, or its answer makes no sense
     |- SolveError            no solver returned an answer that passed its checks
     |- ShadowedPackageError  another distribution hides one of our packages
     `- InvariantError        the engine's own state is inconsistent (a bug)
@@ -126,6 +129,18 @@ class NotLeadingError(LeaseholdError):
         where = f"send it to {leader_address}" if leader_address else "try again in some seconds"
         super().__init__(f"this scheduler is a standby and does not schedule; {where}")
         self.leader_address = leader_address
+
+
+class UnreachableError(LeaseholdError):
+    """No scheduler answers, or it is too busy or not ready for longer than the caller waits."""
+
+
+class NotPermittedError(LeaseholdError):
+    """The token is missing, unknown or expired, or its role or projects do not allow this."""
+
+
+class AnswerError(LeaseholdError):
+    """The scheduler failed at a request, or its answer cannot be understood."""
 
 
 class SolveError(LeaseholdError):

@@ -4,9 +4,40 @@ from __future__ import annotations
 
 from typing import Final
 
-#: Some of several runs failed; they are named, the others' results are there.
+from scheduler.errors import (
+    AdmissionError,
+    AnswerError,
+    ConflictError,
+    NotFoundError,
+    NotPermittedError,
+    UnreachableError,
+)
+
+#: Some of several runs, jobs or requests failed; they are named, the others' results are there.
 FAILED: Final = 1
 #: An input or an option cannot be used.
 INPUT: Final = 2
+#: No scheduler answers, or it is too busy or not ready for longer than one was willing to wait.
+UNREACHABLE: Final = 3
+#: The token is missing, unknown or expired, or its role or projects do not allow it.
+NOT_PERMITTED: Final = 4
+#: There is no job, node, policy or token of that name.
+NOT_FOUND: Final = 5
+#: Refused as things stand: a job that can never run, a job that has ended, a name that is taken.
+REFUSED: Final = 6
 #: Interrupted from the keyboard.
 INTERRUPTED: Final = 130
+
+_CODES: Final = (
+    (UnreachableError, UNREACHABLE),
+    (NotPermittedError, NOT_PERMITTED),
+    (NotFoundError, NOT_FOUND),
+    (AdmissionError, REFUSED),
+    (ConflictError, REFUSED),
+    (AnswerError, FAILED),
+)
+
+
+def code_of(error: BaseException) -> int:
+    """Return the exit code for an error of ours."""
+    return next((code for kind, code in _CODES if isinstance(error, kind)), INPUT)

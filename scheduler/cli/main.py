@@ -73,14 +73,15 @@ def main() -> int:
     """Run the command line.
 
     Returns:
-        0, or 2 where an input cannot be used; every other end leaves through ``SystemExit``.
+        0, or what ``exit_codes`` says of the error; other ends leave through ``SystemExit``.
     """
     try:
         check_packages()
         app(prog_name=DISTRIBUTION)
     except LeaseholdError as error:
-        sys.stderr.write(f"leasehold: {_one_line(error)}\n")
-        return exit_codes.INPUT
+        details = "".join(f"  {note}\n" for note in getattr(error, "__notes__", ()))
+        sys.stderr.write(f"leasehold: {_one_line(error)}\n{details}")
+        return exit_codes.code_of(error)
     except OSError as error:
         sys.stderr.write(f"leasehold: {error}\n")
         return exit_codes.FAILED
