@@ -15,15 +15,34 @@ from agent.clock import lease_clock_s
 from agent.desired import LeaseState, NodeReport, WorkerReport
 from agent.endpoint import Endpoint
 from agent.lease_files import LeaseFolder
+from agent.log_upload import LogUploader, UploadSettings
 from agent.process import ProcessBackend
-from agent.reconcile import View, accept, decide, remember, wake_at
+from agent.reconcile import (
+    Notice,
+    Refuse,
+    Renew,
+    Start,
+    Terminate,
+    View,
+    accept,
+    decide,
+    remember,
+    wake_at,
+)
 from scheduler.errors import InputError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from agent.desired import Desired
     from agent.inventory import Inventory
+    from agent.reconcile import Action, Held
+
+#: Between two looks at a lease whose processes are being started.
+STARTING_TICK_S = 0.05
+#: What a worker's report says while the agent stops its jobs.
+LEAVING = "the agent on this node is being stopped"
 
 _log = logging.getLogger("leasehold.agent")
 
@@ -46,6 +65,21 @@ class Link(Protocol):
         """Deliver a report; return when the scheduler has stored it."""
         ...
 
+    async def append_log(self, lease_id: int, stream: str, *, offset: int, data: bytes) -> int:
+        """Deliver a piece of a lease's output.
+
+        Args:
+            lease_id: which lease.
+            stream: ``out`` or ``err``.
+            offset: bytes of this stream before the piece.
+            data: the piece; empty to ask how much is there.
+
+        Returns:
+            the offset to go on from: the end of what the scheduler has. A piece that does not
+            follow that was dropped.
+        """
+        ...
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentSettings:
@@ -54,20 +88,24 @@ class AgentSettings:
     Attributes:
         margin_s: from SIGKILL to a lease's deadline.
         report_every_s: between reports without news.
+        progress_every_s: between reports whose only news is that jobs have got on.
         report_least_s: between reports with news.
         tick_s: longest time between two looks at the processes.
         health_every_s: between two looks at the workers.
         retry_least_s: first wait after the scheduler could not be reached; doubles.
         retry_most_s: longest such wait.
+        retry_refused_s: longest wait after the scheduler has refused the agent's token.
     """
 
     margin_s: float = 1.0
-    report_every_s: float = 2.0
+    report_every_s: float = 10.0
+    progress_every_s: float = 5.0
     report_least_s: float = 0.1
     tick_s: float = 1.0
     health_every_s: float = 30.0
     retry_least_s: float = 0.2
     retry_most_s: float = 5.0
+    retry_refused_s: float = 30.0
 
 
 class Agent:
@@ -79,6 +117,7 @@ class Agent:
         inventory: the node's workers.
         state_dir: private folder, kept over restarts.
         settings: times of the loop.
+        upload: how output is sent.
     """
 
     def __init__(
@@ -89,6 +128,7 @@ class Agent:
         inventory: Inventory,
         state_dir: Path,
         settings: AgentSettings | None = None,
+        upload: UploadSettings | None = None,
     ) -> None:
         state_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._node = node
@@ -110,6 +150,13 @@ class Agent:
         self._incarnation = time.time()
         self._sequence = 0
         self._problems: dict[int, str] = {}
+        self._stopping = False
+        self._uploader = LogUploader(
+            link=link,
+            logs_dir=self._backend.logs_dir,
+            running=self._backend.running,
+            settings=upload or UploadSettings(),
+        )
 
     async def run(self) -> None:
         """Serve until cancelled.
@@ -127,7 +174,7 @@ class Agent:
             self._view = remember(self._view, self._backend.adopt())
             await self._endpoint.open()
             async with asyncio.TaskGroup() as tasks:
-                for work in (self._ask, self._act, self._tell, self._check):
+                for work in (self._ask, self._act, self._tell, self._check, self._uploader.run):
                     tasks.create_task(work())
         finally:
             await self._endpoint.close()
@@ -151,28 +198,50 @@ class Agent:
             self._news.set()
 
     async def _act(self) -> None:
-        margin_s, tick_s = self._settings.margin_s, self._settings.tick_s
-        reported: set[int] = set()
+        states: dict[int, LeaseState] = {}
         while True:
             self._news.clear()
             held = self._backend.held()
-            for action in decide(self._view, held, now_s=lease_clock_s(), margin_s=margin_s):
+            for action in self._decide(held):
                 self._backend.perform(action)
                 self._to_report.set()
-            ended = {lease.lease_id for lease in held if lease.ended}
-            if ended - reported:
+            if states != (states := self._backend.states()):
                 self._to_report.set()
-            reported = ended
-            held = self._backend.held()
-            wait_s = wake_at(self._view, held, margin_s=margin_s) - lease_clock_s()
-            await _wait(self._news, min(max(wait_s, 0.02), tick_s))
+            await _wait(self._news, self._sleep_s(states))
+
+    def _decide(self, held: Sequence[Held]) -> list[Action]:
+        margin_s = self._settings.margin_s
+        actions = decide(self._view, held, now_s=lease_clock_s(), margin_s=margin_s)
+        if not self._stopping:
+            return list(actions)
+        told = {a.lease_id for a in actions if isinstance(a, Terminate)}
+        alive = {h.lease_id for h in held if not h.ended and h.terminated_s is None}
+        return [
+            *(Terminate(lease_id=lease_id, unwanted=False) for lease_id in sorted(alive - told)),
+            *(Refuse(wanted=a.wanted, message=LEAVING) for a in actions if isinstance(a, Start)),
+            *(a for a in actions if not isinstance(a, Start | Renew | Notice)),
+        ]
+
+    def _sleep_s(self, states: Mapping[int, LeaseState]) -> float:
+        """Return how long nothing needs to be done without news."""
+        settings = self._settings
+        wake_s = wake_at(self._view, self._backend.held(), margin_s=settings.margin_s)
+        starting = LeaseState.STARTING in states.values()
+        most_s = min(STARTING_TICK_S, settings.tick_s) if starting else settings.tick_s
+        return min(max(wake_s - lease_clock_s(), 0.02), most_s)
 
     async def _tell(self) -> None:
-        failures = 0
+        settings, failures = self._settings, 0
+        last: NodeReport | None = None
+        last_s = 0.0
         while True:
-            await _wait(self._to_report, self._settings.report_every_s)
-            self._to_report.clear()
+            await _wait(self._to_report, min(settings.progress_every_s, settings.report_every_s))
             report = self._report()
+            quiet = last is not None and report.leases == last.leases
+            recent = lease_clock_s() - last_s < settings.report_every_s
+            if quiet and recent and not self._to_report.is_set():
+                continue
+            self._to_report.clear()
             try:
                 await self._link.report(report)
             except (OSError, InputError) as error:
@@ -181,11 +250,26 @@ class Agent:
                 await self._wait_after(failures, error)
                 continue
             failures = 0
+            last, last_s = report, lease_clock_s()
             ended = {r.lease_id for r in report.leases if r.state is LeaseState.ENDED}
             self._backend.mark_delivered(ended)
             if ended:
                 self._news.set()
-            await asyncio.sleep(self._settings.report_least_s)
+            await asyncio.sleep(settings.report_least_s)
+
+    async def stop_jobs(self, *, most_s: float = 60.0) -> None:
+        """Start nothing any more, have every job leave as when its lease ends, and tell so.
+
+        Args:
+            most_s: returns after this long even if a job is left or the scheduler does not know.
+        """
+        self._stopping = True
+        self._news.set()
+        end_s = lease_clock_s() + most_s
+        while lease_clock_s() < end_s:
+            if all(lease.ended and lease.delivered for lease in self._backend.held()):
+                return
+            await asyncio.sleep(0.05)
 
     async def _check(self) -> None:
         while True:
@@ -199,8 +283,15 @@ class Agent:
         """Wait longer after each failure, and not in step with other agents."""
         settings = self._settings
         most_s = min(settings.retry_least_s * 2 ** min(failures - 1, 16), settings.retry_most_s)
+        if isinstance(error, PermissionError):
+            most_s = settings.retry_refused_s
         wait_s = most_s * random.uniform(0.5, 1.0)  # noqa: S311 - spreads load, guards nothing
-        _log.warning("the scheduler cannot be reached (%s); asking again in %.1f s", error, wait_s)
+        _log.log(
+            _level(failures, error),
+            "no good answer from the scheduler (%s); asking again in %.1f s",
+            error,
+            wait_s,
+        )
         await asyncio.sleep(wait_s)
 
     def _report(self) -> NodeReport:
@@ -215,7 +306,7 @@ class Agent:
                 WorkerReport(
                     index=worker.index,
                     worker_type=worker.worker_type,
-                    problem=self._problems.get(worker.index, ""),
+                    problem=LEAVING if self._stopping else self._problems.get(worker.index, ""),
                 )
                 for worker in self._inventory.workers
             ),
@@ -226,6 +317,13 @@ class Agent:
         data = self._memory.read("agent.json")
         if data is not None:
             self._view = replace(self._view, term=data["term"], revision=data["revision"])
+
+
+def _level(failures: int, error: Exception) -> int:
+    """Return how loudly to say it: less and less often while nothing changes."""
+    if isinstance(error, PermissionError):
+        return logging.ERROR
+    return logging.WARNING if failures.bit_count() == 1 else logging.DEBUG
 
 
 async def _wait(event: asyncio.Event, most_s: float) -> None:

@@ -22,6 +22,7 @@ from agent.clock import lease_clock_s
 from agent.desired import LeaseEnd, to_dict
 from agent.endpoint import Tenant
 from agent.lease_files import LeaseFolder, boot_id
+from agent.log_files import SENT
 from agent.reconcile import Forget, Kill, Notice, Refuse, Renew, Start, Terminate
 from agent.record import Record
 from agent.remnants import kill_remnants
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection
     from pathlib import Path
 
-    from agent.desired import DesiredLease, LeaseReport
+    from agent.desired import DesiredLease, LeaseReport, LeaseState
     from agent.endpoint import Endpoint
     from agent.inventory import Inventory
     from agent.reconcile import Action, Held, Wanted
@@ -52,7 +53,8 @@ class ProcessBackend:
         margin_s: from SIGKILL to the deadline.
         log_bytes: size at which a log file moves aside.
         log_backups: how many of those are kept.
-        log_leases: of how many leases the logs are kept.
+        log_leases: of how many leases the logs are kept; of twice as many while the scheduler
+            does not have them.
     """
 
     def __init__(
@@ -104,6 +106,14 @@ class ProcessBackend:
     def reports(self) -> tuple[LeaseReport, ...]:
         """Return every lease for the scheduler, ascending by id."""
         return tuple(record.report() for _, record in sorted(self._records.items()))
+
+    def states(self) -> dict[int, LeaseState]:
+        """Return where each lease's processes are."""
+        return {lease_id: record.state() for lease_id, record in self._records.items()}
+
+    def running(self) -> set[int]:
+        """Return the leases under which there may still be processes."""
+        return {lease_id for lease_id, record in self._records.items() if record.end is None}
 
     def mark_delivered(self, lease_ids: Collection[int]) -> None:
         """Note that the scheduler knows of these leases' ends."""
@@ -269,7 +279,8 @@ class ProcessBackend:
         shutil.rmtree(record.folder.path, ignore_errors=True)
         kept = sorted(self.logs_dir.iterdir(), key=lambda path: int(path.name))
         for path in kept[: -self._log_leases]:
-            shutil.rmtree(path, ignore_errors=True)
+            if (path / SENT).exists() or len(kept) > 2 * self._log_leases:
+                shutil.rmtree(path, ignore_errors=True)
 
     def _poke(self, record: Record) -> None:
         """Let the supervisor read its orders; one that only just starts reads them anyway."""

@@ -124,7 +124,7 @@ class Record:
         return LeaseReport(
             lease_id=self.lease.lease_id,
             token=self.lease.token,
-            state=self._state(),
+            state=self.state(),
             reason=self.end,
             exit_code=self.exit_code,
             steps_done=self.tenant.steps_done,
@@ -174,7 +174,8 @@ class Record:
         if isinstance(done, int):
             self.tenant.steps_done = max(self.tenant.steps_done, done)
 
-    def _state(self) -> LeaseState:
+    def state(self) -> LeaseState:
+        """Return where its processes are."""
         if self.end is not None:
             return LeaseState.ENDED
         if self.terminated_s is not None or self.tenant.leave_by_s is not None:

@@ -86,13 +86,19 @@ def start_ticks(pid: int) -> int:
 
 @dataclass(kw_only=True)
 class RotatedLog:
-    """A file that moves aside when it is full: ``name``, then ``name.1`` to ``name.n`` (oldest)."""
+    """A file that moves aside when it is full: ``name``, then ``name.1`` to ``name.n`` (oldest).
+
+    ``.name.index`` says at which offset since the beginning each file begins, by inode, and is
+    written before the first move; see ``agent.log_files``.
+    """
 
     path: Path
     max_bytes: int
     backups: int
     file: BinaryIO | None = None
     size: int = 0
+    start: int = 0  # offset of the open file since the beginning
+    starts: dict[Path, int] = field(default_factory=dict)  # of the files that are kept
 
     def write(self, data: bytes) -> None:
         """Append; output that a full disk refuses is dropped, the job goes on."""
@@ -112,14 +118,24 @@ class RotatedLog:
 
     def _rotate(self) -> None:
         self.close()
-        for number in range(self.backups - 1, 0, -1):
-            older = Path(f"{self.path}.{number}")
-            if older.exists():
-                older.replace(f"{self.path}.{number + 1}")
-        if self.backups:
-            self.path.replace(f"{self.path}.1")
-        else:
+        kept = [self.path, *(Path(f"{self.path}.{n}") for n in range(1, self.backups + 1))]
+        self.starts[self.path] = self.start
+        self.starts.pop(kept[-1], None)
+        self._write_index()  # without the file that goes: its inode may be given to the next
+        for older, newer in zip(kept[:0:-1], kept[-2::-1], strict=True):
+            if newer in self.starts:
+                newer.replace(older)
+                self.starts[older] = self.starts.pop(newer)
+        if not self.backups:
             self.path.unlink()
+        self.start += self.size
+        self.file, self.size = self.path.open("ab", buffering=0), 0
+        self.starts[self.path] = self.start
+        self._write_index()
+
+    def _write_index(self) -> None:
+        inodes = {str(path.stat().st_ino): start for path, start in self.starts.items()}
+        write_json(self.path.with_name(f".{self.path.name}.index"), inodes)
 
 
 @dataclass(kw_only=True)
@@ -158,8 +174,11 @@ class Stream:
     pipe: BinaryIO
     log: RotatedLog
     progress: Progress
+    together: RotatedLog | None = None  # where the lines of several processes come together
+    prefix: bytes = b""  # of this process's lines there
     partial: bytes = b""
     tail: bytes = b""
+    line: bytes = b""  # begun, for ``together``
 
     def pump(self) -> bool:
         """Copy what there is; return False at the end of the stream."""
@@ -169,7 +188,9 @@ class Stream:
             return True
         if not data:
             self.progress.search(self.partial)
+            self._bring_together(b"\n" if self.line else b"")
             return False
+        self._bring_together(data)
         self.log.write(data)
         self.tail = (self.tail + data)[-TAIL_BYTES:]
         if self.progress.pattern is not None:
@@ -179,6 +200,16 @@ class Stream:
                     self.progress.search(line)
             self.partial = rest[-LINE_BYTES:]
         return True
+
+    def _bring_together(self, data: bytes) -> None:
+        """Write whole lines, and pieces of overlong ones, to the log of all processes."""
+        if self.together is None:
+            return
+        *lines, self.line = (self.line + data).split(b"\n")
+        if len(self.line) > LINE_BYTES:
+            lines, self.line = [*lines, self.line], b""
+        if lines:
+            self.together.write(b"".join(self.prefix + line + b"\n" for line in lines))
 
 
 @dataclass(kw_only=True)
@@ -210,6 +241,7 @@ class Supervisor:
     progress: Progress
     selector: selectors.BaseSelector = field(default_factory=selectors.DefaultSelector)
     streams: list[Stream] = field(default_factory=list)
+    together: dict[str, RotatedLog] = field(default_factory=dict)  # by stream, of several processes
     leaders: list[int] = field(default_factory=list)  # each leads a session and a process group
     codes: dict[int, int] = field(default_factory=dict)  # of the leaders that have ended
     first_failure: int | None = None
@@ -240,17 +272,24 @@ class Supervisor:
             child.returncode = 0  # we reap by ourselves
             self.leaders.append(child.pid)
             for pipe, name in ((child.stdout, "stdout"), (child.stderr, "stderr")):
-                self._watch(pipe, Path(process[name]))
+                self._watch(pipe, Path(process[name]), name)
         return ""
 
-    def _watch(self, pipe: Any, path: Path) -> None:
+    def _watch(self, pipe: Any, path: Path, name: str) -> None:
         os.set_blocking(pipe.fileno(), False)
-        log = RotatedLog(
-            path=path, max_bytes=self.launch["log_bytes"], backups=self.launch["log_backups"]
-        )
-        stream = Stream(pipe=pipe, log=log, progress=self.progress)
+        stream = Stream(pipe=pipe, log=self._log(path), progress=self.progress)
+        if len(self.launch["processes"]) > 1:
+            stream.together = self.together.setdefault(
+                name, self._log(path.with_name(f"{name}.log"))
+            )
+            stream.prefix = b"[%s] " % path.name.split(".")[1].encode()
         self.streams.append(stream)
         self.selector.register(pipe, selectors.EVENT_READ, stream)
+
+    def _log(self, path: Path) -> RotatedLog:
+        return RotatedLog(
+            path=path, max_bytes=self.launch["log_bytes"], backups=self.launch["log_backups"]
+        )
 
     def run(self, wake_fd: int) -> None:
         """Copy output and hold the deadline until every process has ended."""

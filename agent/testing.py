@@ -53,6 +53,16 @@ class FileLink:
         self._read()
         write_json(self.folder / "report.json", to_dict(report))
 
+    async def append_log(self, lease_id: int, stream: str, *, offset: int, data: bytes) -> int:
+        """Append to ``received/LEASE.STREAM`` what follows the end of that file."""
+        self._read()
+        path = self.folder / "received" / f"{lease_id}.{stream}"
+        path.parent.mkdir(exist_ok=True)
+        with path.open("ab") as file:
+            if file.tell() == offset:
+                file.write(data)
+            return file.tell()
+
     def _read(self) -> Desired:
         try:
             text = (self.folder / "desired.json").read_text()

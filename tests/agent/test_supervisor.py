@@ -17,7 +17,7 @@ def test_a_full_log_moves_aside_and_the_oldest_goes(tmp_path):
     for number in range(5):
         log.write(b"%d" % number * 8)
     log.close()
-    names = {p.name: p.read_text()[0] for p in tmp_path.iterdir()}
+    names = {p.name: p.read_text()[0] for p in tmp_path.glob("log*")}
     assert names == {"log": "4", "log.1": "3", "log.2": "2"}
 
 
@@ -27,7 +27,7 @@ def test_without_backups_a_full_log_begins_anew(tmp_path):
     log.write(b"b" * 8)
     log.close()
     assert (tmp_path / "log").read_text() == "b" * 8
-    assert len(list(tmp_path.iterdir())) == 1
+    assert len(list(tmp_path.glob("log*"))) == 1
 
 
 def test_a_log_that_cannot_be_written_is_dropped(tmp_path):

@@ -1,0 +1,111 @@
+"""Reading a lease's output by its offset since the lease began, over the rotation of its files.
+
+The supervisor writes ``stdout.0.log`` and moves it aside to ``.1``, ``.2`` and so on. Before a file
+is moved for the first time, and after each move, it writes down in ``.stdout.0.log.index`` at which
+offset each file begins, by inode: names change under the reader, inodes do not.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+#: The streams of a lease by the names that the scheduler uses, and what their files begin with.
+STREAMS = {"out": "stdout", "err": "stderr"}
+
+#: The mark, in a lease's folder of logs, that the scheduler has all of it.
+SENT = ".sent"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Piece:
+    """Bytes of a stream.
+
+    Attributes:
+        offset: bytes of the stream before it; later than what was asked for where older output is
+            no longer kept.
+        data: empty where nothing follows yet.
+    """
+
+    offset: int
+    data: bytes
+
+
+def stream_file(folder: Path, stream: str) -> Path | None:
+    """Return the file that holds a lease's stream; None while nothing was written.
+
+    Where several processes run on this node it is the file in which their lines come together.
+
+    Args:
+        folder: the lease's folder of logs.
+        stream: ``out`` or ``err``.
+    """
+    together = folder / f"{STREAMS[stream]}.log"
+    if together.exists():
+        return together
+    alone = sorted(p for p in folder.glob(f"{STREAMS[stream]}.*.log"))
+    return alone[0] if alone else None
+
+
+def read_piece(path: Path, offset: int, most_bytes: int) -> Piece:
+    """Return up to ``most_bytes`` from ``offset`` on.
+
+    Two passes in which the index stays the same are needed before output counts as gone, since
+    the files may be moved while they are looked at.
+
+    Args:
+        path: of the stream's newest file.
+        offset: bytes of the stream to leave out.
+        most_bytes: at most so much.
+    """
+    piece = Piece(offset=offset, data=b"")
+    for _ in range(3):
+        before = _index(path)
+        piece = _read(path, before, offset, most_bytes)
+        if piece.offset == offset or _index(path) == before:
+            break
+    return piece
+
+
+def _read(path: Path, index: Mapping[int, int], offset: int, most_bytes: int) -> Piece:
+    later: tuple[int, Path] | None = None
+    for file in _files(path):
+        try:
+            with file.open("rb") as opened:
+                status = os.fstat(opened.fileno())
+                start = index.get(status.st_ino) if index else 0
+                if start is None:
+                    continue  # just begun: the index names it in a moment
+                if start <= offset < start + status.st_size:
+                    opened.seek(offset - start)
+                    return Piece(offset=offset, data=opened.read(most_bytes))
+        except FileNotFoundError:
+            continue  # just moved: found under its new name by the next pass
+        if start > offset and status.st_size and (later is None or start < later[0]):
+            later = (start, file)
+    if later is None:
+        return Piece(offset=offset, data=b"")
+    return Piece(offset=later[0], data=b"")
+
+
+def _files(path: Path) -> list[Path]:
+    """Return the stream's files, the newest first."""
+    older = re.compile(re.escape(path.name) + r"\.(\d+)")
+    matches = ((older.fullmatch(p.name), p) for p in path.parent.glob(f"{path.name}.*"))
+    return [path, *(p for _, p in sorted((int(m[1]), p) for m, p in matches if m))]
+
+
+def _index(path: Path) -> dict[int, int]:
+    """Return where each file begins, by inode; empty before the first rotation."""
+    try:
+        data = json.loads(path.with_name(f".{path.name}.index").read_text())
+    except (OSError, ValueError):
+        return {}
+    return {int(inode): int(start) for inode, start in data.items()}

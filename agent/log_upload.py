@@ -1,0 +1,195 @@
+"""Sends the output of leases to the scheduler, in the background and as fast as is allowed.
+
+The scheduler's answer says how much it has, so nothing needs to be remembered here: after a restart
+an empty piece asks. A lease whose output is all there gets the file ``.sent`` into its folder of
+logs; folders without it are gone through at the start.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import random
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from agent.log_files import SENT, STREAMS, read_piece, stream_file
+from agent.supervisor import write_json
+from scheduler.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+    from pathlib import Path
+
+    from agent.loop import Link
+
+_log = logging.getLogger("leasehold.agent")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UploadSettings:
+    """How output is sent.
+
+    Attributes:
+        every_s: between two looks for new output.
+        piece_bytes: sent at once at most.
+        bytes_per_s: sent in the long run at most, by the whole node.
+        retry_least_s: first wait after the scheduler could not be reached; doubles.
+        retry_most_s: longest such wait.
+    """
+
+    every_s: float = 1.0
+    piece_bytes: int = 256 * 1024
+    bytes_per_s: float = 4e6
+    retry_least_s: float = 1.0
+    retry_most_s: float = 30.0
+
+
+@dataclass(kw_only=True)
+class Outbox:
+    """One stream of one lease on its way.
+
+    Attributes:
+        folder: the lease's folder of logs.
+        stream: ``out`` or ``err``.
+        offset: how much the scheduler has; None until it was asked.
+        shift: offset in the files minus offset at the scheduler. Not 0 once output was rotated away
+            before it could be sent; a line that says so stands in its place.
+    """
+
+    folder: Path
+    stream: str
+    offset: int | None = None
+    shift: int = 0
+
+    @property
+    def lease_id(self) -> int:
+        """The lease."""
+        return int(self.folder.name)
+
+    def recall(self) -> None:
+        """Read the shift that an earlier agent wrote down."""
+        try:
+            self.shift = int(json.loads(self._shift_file().read_text())["shift"])
+        except (OSError, ValueError, KeyError):
+            self.shift = 0
+
+    def next_piece(self, most_bytes: int) -> bytes:
+        """Return what is to be sent next; empty when the scheduler has everything."""
+        assert self.offset is not None
+        path = stream_file(self.folder, self.stream)
+        if path is None:
+            return b""
+        piece = read_piece(path, self.offset + self.shift, most_bytes)
+        lost = piece.offset - (self.offset + self.shift)
+        if not lost:
+            return piece.data
+        note = f"\n[{lost} bytes of output were dropped before they could be sent]\n".encode()
+        self.shift += lost - len(note)
+        write_json(self._shift_file(), {"shift": self.shift})
+        return note
+
+    def _shift_file(self) -> Path:
+        return self.folder / f".shift.{self.stream}"
+
+
+@dataclass(kw_only=True)
+class LogUploader:
+    """Sends what leases write.
+
+    Attributes:
+        link: the way to the scheduler.
+        logs_dir: a folder per lease, named by its id.
+        running: returns the leases that may still write.
+        settings: times and sizes.
+    """
+
+    link: Link
+    logs_dir: Path
+    running: Callable[[], Collection[int]]
+    settings: UploadSettings = field(default_factory=UploadSettings)
+    _outboxes: dict[int, list[Outbox]] = field(default_factory=dict, init=False)
+    _seen: set[str] | None = field(default=None, init=False)
+
+    async def run(self) -> None:
+        """Send until cancelled."""
+        failures = 0
+        while True:
+            try:
+                await self._round()
+            except OSError as error:
+                failures += 1
+                _log.debug("output waits (%s)", error)
+                await asyncio.sleep(self._pause_s(failures))
+            else:
+                failures = 0
+                await asyncio.sleep(self.settings.every_s)
+
+    def _pause_s(self, failures: int) -> float:
+        settings = self.settings
+        most_s: float = settings.retry_least_s * 2 ** min(failures - 1, 16)
+        return min(most_s, settings.retry_most_s) * random.uniform(0.5, 1.0)  # noqa: S311 - spreads load, guards nothing
+
+    def _look_around(self) -> None:
+        """Take up new leases, and at first what an earlier agent had not sent to the end."""
+        names = {path.name for path in self.logs_dir.iterdir()}
+        for name in sorted(names if self._seen is None else names - self._seen):
+            if name.isdecimal() and not (self.logs_dir / name / SENT).exists():
+                self._take_up(self.logs_dir / name, offset=None if self._seen is None else 0)
+        self._seen = names
+
+    def _take_up(self, folder: Path, *, offset: int | None) -> None:
+        boxes = [Outbox(folder=folder, stream=stream, offset=offset) for stream in STREAMS]
+        for box in boxes:
+            box.recall()
+        self._outboxes[boxes[0].lease_id] = boxes
+
+    async def _round(self) -> None:
+        """Send one piece of each stream, again and again until nothing is left to send."""
+        self._look_around()
+        more = True
+        while more:
+            more = False
+            for lease_id in tuple(self._outboxes):
+                more |= await self._send_lease(lease_id)
+
+    async def _send_lease(self, lease_id: int) -> bool:
+        """Send a piece of each stream of a lease; return whether there was anything."""
+        ended = lease_id not in self.running()  # asked first: what is written later is not missed
+        sent = 0
+        for box in self._outboxes[lease_id]:
+            try:
+                sent += await self._send(box)
+            except InputError as error:
+                _log.info("the scheduler does not want output of lease %d: %s", lease_id, error)
+                sent, ended = 0, True
+                break
+            except FileNotFoundError:
+                continue  # pruned meanwhile
+        if ended and not sent:
+            self._finish(lease_id)
+        return sent > 0
+
+    async def _send(self, box: Outbox) -> int:
+        if box.offset is None:
+            box.offset = await self._append(box, offset=0, data=b"")
+        data = await asyncio.to_thread(box.next_piece, self.settings.piece_bytes)
+        if not data:
+            return 0
+        before, box.offset = box.offset, await self._append(box, offset=box.offset, data=data)
+        if box.offset <= before:
+            raise ConnectionError(
+                f"the scheduler has {box.offset} bytes of {box.stream} of lease {box.lease_id} "
+                f"after {len(data)} were sent from {before} on"
+            )
+        await asyncio.sleep(len(data) / self.settings.bytes_per_s)
+        return len(data)
+
+    async def _append(self, box: Outbox, *, offset: int, data: bytes) -> int:
+        return await self.link.append_log(box.lease_id, box.stream, offset=offset, data=data)
+
+    def _finish(self, lease_id: int) -> None:
+        boxes = self._outboxes.pop(lease_id)
+        if boxes[0].folder.exists():
+            (boxes[0].folder / SENT).touch()
