@@ -20,6 +20,7 @@
     |- NotPermittedError     the token is missing or invalid, or does not allow it
     |- AnswerError           the scheduler failed at a request, or its answer makes no sense
     |- SolveError            no solver returned an answer that passed its checks
+    |  `- SupersededError    a newer question took the place of one that waited
     |- ShadowedPackageError  another distribution hides one of our packages
     `- InvariantError        the engine's own state is inconsistent (a bug)
 
@@ -145,6 +146,10 @@ class AnswerError(LeaseholdError):
 
 class SolveError(LeaseholdError):
     """No solver returned an answer that passed its checks."""
+
+
+class SupersededError(SolveError):
+    """A question was not answered, because a newer one has taken its place."""
 
 
 class ShadowedPackageError(LeaseholdError):

@@ -1,0 +1,180 @@
+"""Staying the leader, or waiting to become it.
+
+What keeps two leaders apart is the fencing token, which the store checks at every commit. This
+keeper only sees to it that a leader that cannot renew stops acting before another one may begin,
+and that a standby takes over soon.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from typing import TYPE_CHECKING
+
+from scheduler.errors import StaleLeaderError, StoreUnavailableError
+
+if TYPE_CHECKING:
+    from scheduler.runtime.clock import Clock
+    from scheduler.store.protocol import Journal
+    from scheduler.store.rows import Leadership
+
+_log = logging.getLogger(__name__)
+
+#: A leader renews, and a standby looks, so many times within the life of a leadership.
+_TIMES_PER_TTL = 3
+#: Pause after a renewal that the database did not take, as a part of the leadership's life.
+_RETRY_PART = 0.1
+
+
+class LeaderKeeper:
+    """Acquires, renews and releases the leadership of one process.
+
+    Args:
+        journal: where the leadership is kept.
+        clock: never goes back, so it tells how long ago the last renewal was.
+        holder: this process' name; one that restarts under its old name leads again at once.
+        ttl_s: seconds after which another one may take over from a leader that is silent.
+        address: where standbys send those who want to write.
+    """
+
+    def __init__(
+        self, journal: Journal, clock: Clock, *, holder: str, ttl_s: float, address: str = ""
+    ) -> None:
+        self._journal = journal
+        self._clock = clock
+        self.holder = holder
+        self.ttl_s = ttl_s
+        self.address = address
+        #: set as soon as this process must not act as the leader any more
+        self.lost = asyncio.Event()
+        self._token: int | None = None
+        #: on our clock: when the leadership ends unless it is renewed
+        self._until_s = 0.0
+        self._seen: Leadership | None = None
+
+    @property
+    def token(self) -> int | None:
+        """The fencing token while this process leads, else None."""
+        return self._token if self.leading else None
+
+    @property
+    def leading(self) -> bool:
+        """Whether this process leads, as far as it can know."""
+        held = self._token is not None and not self.lost.is_set()
+        return held and self._clock.now_s() < self._until_s
+
+    @property
+    def leader_address(self) -> str:
+        """Where the leader is, by what was last seen; empty where nobody knows."""
+        if self.leading:
+            return self.address
+        return self._seen.address if self._seen is not None else ""
+
+    async def acquire(self) -> int | None:
+        """Try once to become the leader.
+
+        Returns:
+            The fencing token, or None while another one leads.
+
+        Raises:
+            StoreUnavailableError: the database is away.
+        """
+        asked_s = self._clock.now_s()
+        taken = await asyncio.to_thread(
+            self._journal.acquire_leadership,
+            self.holder,
+            now_s=asked_s,
+            ttl_s=self.ttl_s,
+            address=self.address,
+        )
+        if taken is None:
+            self._seen = await asyncio.to_thread(self._journal.leader)
+            return None
+        self.lost.clear()
+        self._token, self._until_s = taken.token, asked_s + self.ttl_s
+        _log.info("leading with token %d", taken.token)
+        return taken.token
+
+    async def wait_to_lead(self) -> int:
+        """Try until this process leads; returns the fencing token. A standby spends its life here.
+
+        A database that is away is waited for.
+        """
+        while True:
+            try:
+                token = await self.acquire()
+            except StoreUnavailableError as error:
+                _log.warning("the leadership cannot be read, trying again: %s", error)
+                token = None
+            if token is not None:
+                return token
+            await self._clock.sleep_until(self._next_look_s())
+
+    def _next_look_s(self) -> float:
+        """Return when to look again: in a while, or as soon as the leadership runs out."""
+        now_s = self._clock.now_s()
+        ends_s = self._seen.expires_s if self._seen is not None else now_s
+        pause_s = self.ttl_s / _TIMES_PER_TTL
+        return min(now_s + pause_s, max(ends_s, now_s + self.ttl_s * _RETRY_PART))
+
+    async def keep(self) -> str:
+        """Renew until the leadership is lost; sets ``lost``. Only after ``acquire``.
+
+        Returns:
+            Why it is lost, in words.
+        """
+        next_s = self._until_s - self.ttl_s * (1 - 1 / _TIMES_PER_TTL)
+        while True:
+            await self._clock.sleep_until(min(next_s, self._until_s))
+            reason, renewed = await self._renew()
+            if reason:
+                self._token = None
+                self.lost.set()
+                _log.error("the leadership is lost: %s", reason)
+                return reason
+            part = 1 / _TIMES_PER_TTL if renewed else _RETRY_PART
+            next_s = self._clock.now_s() + self.ttl_s * part
+
+    async def _renew(self) -> tuple[str, bool]:
+        """Try once; returns why the leadership is lost, if it is, and whether it was renewed."""
+        asked_s = self._clock.now_s()
+        call = asyncio.create_task(
+            asyncio.to_thread(
+                self._journal.renew_leadership,
+                self._token or 0,
+                now_s=asked_s,
+                ttl_s=self.ttl_s,
+            )
+        )
+        # A database that neither answers nor refuses must not keep us from giving up in time.
+        expiry = asyncio.create_task(self._clock.sleep_until(self._until_s))
+        try:
+            await asyncio.wait({call, expiry}, return_when=asyncio.FIRST_COMPLETED)
+            if not call.done():
+                return f"the database has not taken a renewal for {self.ttl_s:g} s", False
+            call.result()
+        except StaleLeaderError as error:
+            return str(error), False
+        except StoreUnavailableError as error:
+            _log.warning("the leadership could not be renewed, trying again: %s", error)
+            over = self._clock.now_s() >= self._until_s
+            return (f"no renewal for {self.ttl_s:g} s: {error}" if over else ""), False
+        finally:
+            expiry.cancel()
+            call.add_done_callback(_fetch)
+        self._until_s = asked_s + self.ttl_s
+        return "", True
+
+    async def release(self) -> None:
+        """Give the leadership up, so that a standby need not wait; never fails."""
+        token, self._token = self._token, None
+        if token is not None:
+            with contextlib.suppress(StoreUnavailableError):
+                await asyncio.to_thread(self._journal.release_leadership, token)
+
+
+def _fetch(done: asyncio.Task[object]) -> None:
+    """Take the outcome of a call that nobody waits for, so that asyncio does not complain."""
+    if not done.cancelled():
+        done.exception()

@@ -1,0 +1,221 @@
+"""The daemon's figures, in Prometheus' format. No metric is labelled with a job's id."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    GCCollector,
+    Histogram,
+    Info,
+    PlatformCollector,
+    ProcessCollector,
+    generate_latest,
+)
+
+from scheduler.domain.job import JobStatus
+from scheduler.domain.reasons import WaitReason
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+_ENDED = (JobStatus.COMPLETED, JobStatus.CANCELLED, JobStatus.FAILED, JobStatus.REFUSED)
+_ACTIVE = tuple(status for status in JobStatus if status not in _ENDED)
+
+#: Seconds: from a vector operation to a solve that misses its deadline.
+_QUICK_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
+#: Seconds: from a minute to a month.
+_LONG_S = (60, 300, 900, 1800, 3600, 7200, 14400, 28800, 86400, 172800, 604800, 2592000)
+
+
+class Metrics:
+    """Figures of one daemon, in a registry of their own.
+
+    Every method may be called from any thread.
+
+    Args:
+        version: of the program.
+        process: whether to report memory, open files and collections of the process too.
+        clock: seconds of a stopwatch, for those who measure.
+    """
+
+    def __init__(
+        self,
+        *,
+        version: str = "",
+        process: bool = True,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self.clock = clock
+        self.registry = CollectorRegistry()
+        if process:
+            ProcessCollector(registry=self.registry)
+            PlatformCollector(registry=self.registry)
+            GCCollector(registry=self.registry)
+        Info("leasehold", "The running program.", registry=self.registry).info({"version": version})
+        self._make_queue()
+        self._make_leases()
+        self._make_durations()
+        self._make_health()
+
+    # -- what there is ---------------------------------------------------------------------------
+
+    def _make_queue(self) -> None:
+        self._jobs = self._gauge("jobs", "Active jobs by status.", "status")
+        self._waiting = self._gauge("jobs_waiting", "Waiting jobs by reason.", "reason")
+        self._workers = self._gauge(
+            "workers",
+            "Workers by type; known to the scheduler, in service, under a lease.",
+            "worker_type",
+            "state",
+        )
+        self._agents = self._gauge("agents_connected", "Agents that have reported recently.")
+        self._submitted = self._counter("jobs_submitted", "Jobs taken in.")
+        self._ended = self._counter("jobs_ended", "Jobs that have ended, by status.", "status")
+        for status in _ACTIVE:
+            self._jobs.labels(status.value)
+        for status in _ENDED:
+            self._ended.labels(status.value)
+        for reason in WaitReason:
+            self._waiting.labels(reason.value)
+
+    def _make_leases(self) -> None:
+        self._starts = self._counter("lease_starts", "Leases granted.")
+        self._preemptions = self._counter(
+            "preemptions", "Running jobs told to leave for another job."
+        )
+        self._ends = self._counter("lease_ends", "Leases that have ended, by reason.", "reason")
+        self._deviation = self._gauge(
+            "deviation_rounds",
+            "How far jobs are from the time that X promises them, in rounds: mean and largest.",
+            "statistic",
+        )
+        self._round_number = self._gauge("round_number", "Number of the current round.")
+
+    def _make_durations(self) -> None:
+        self._round = self._histogram(
+            "round_seconds",
+            "Wall-clock seconds of a round's turn: plan, commit and dispatch.",
+            _QUICK_S,
+        )
+        self._commit = self._histogram(
+            "commit_seconds", "Wall-clock seconds of a journal commit.", _QUICK_S
+        )
+        self._solve = self._histogram(
+            "solve_seconds", "Wall-clock seconds of a policy's answer.", _QUICK_S
+        )
+        self._solve_failures = self._counter(
+            "solve_failures", "Questions that the policy did not answer."
+        )
+        self._jct = self._histogram(
+            "jct_seconds", "Seconds from a job's submission to its completion.", _LONG_S
+        )
+
+    def _make_health(self) -> None:
+        self._leading = self._gauge("leading", "1 while this process schedules.")
+        self._stalls = self._counter("event_loop_stalls", "Times the event loop stood still.")
+        self._longest_stall = self._gauge(
+            "event_loop_longest_stall_seconds", "Longest time the event loop stood still."
+        )
+        self._longest_s = 0.0
+
+    # -- what the daemon tells -------------------------------------------------------------------
+
+    def set_jobs(self, by_status: Mapping[str, int], waiting_by_reason: Mapping[str, int]) -> None:
+        """Set active jobs by status, and the waiting ones by reason; what is left out is 0."""
+        for status in _ACTIVE:
+            self._jobs.labels(status.value).set(by_status.get(status.value, 0))
+        for reason in WaitReason:
+            self._waiting.labels(reason.value).set(waiting_by_reason.get(reason.value, 0))
+
+    def set_workers(
+        self, known: Mapping[str, int], in_service: Mapping[str, int], busy: Mapping[str, int]
+    ) -> None:
+        """Set workers by type; a type that is not ``known`` any more disappears."""
+        self._workers.clear()
+        for worker_type, count in known.items():
+            self._workers.labels(worker_type, "known").set(count)
+            self._workers.labels(worker_type, "in_service").set(in_service.get(worker_type, 0))
+            self._workers.labels(worker_type, "busy").set(busy.get(worker_type, 0))
+
+    def set_agents(self, connected: int) -> None:
+        """Set how many agents have reported recently."""
+        self._agents.set(connected)
+
+    def set_deviation(self, *, mean: float, largest: float) -> None:
+        """Set how far jobs are from X, in rounds: |time received - time promised|."""
+        self._deviation.labels("mean").set(mean)
+        self._deviation.labels("max").set(largest)
+
+    def set_round(self, number: int) -> None:
+        """Set the number of the current round."""
+        self._round_number.set(number)
+
+    def set_leading(self, leading: bool) -> None:
+        """Set whether this process schedules."""
+        self._leading.set(1 if leading else 0)
+
+    def submitted(self, jobs: int = 1) -> None:
+        """Count jobs that were taken in."""
+        self._submitted.inc(jobs)
+
+    def job_ended(self, status: JobStatus, *, jct_s: float | None = None) -> None:
+        """Count a job that has ended; ``jct_s`` is since its submission, if it completed."""
+        self._ended.labels(status.value).inc()
+        if jct_s is not None and status is JobStatus.COMPLETED:
+            self._jct.observe(jct_s)
+
+    def leases_started(self, leases: int = 1) -> None:
+        """Count leases that were granted."""
+        self._starts.inc(leases)
+
+    def lease_ended(self, reason: str) -> None:
+        """Count a lease that has ended."""
+        self._ends.labels(reason).inc()
+
+    def preempted(self, jobs: int = 1) -> None:
+        """Count running jobs that were told to leave for another one."""
+        self._preemptions.inc(jobs)
+
+    def round_done(self, seconds: float) -> None:
+        """Note how long a round's turn took, from its plan to the dispatch of what follows."""
+        self._round.observe(seconds)
+
+    def committed(self, seconds: float) -> None:
+        """Note how long a journal commit took, waits for the database included."""
+        self._commit.observe(seconds)
+
+    def solved(self, seconds: float) -> None:
+        """Note how long the policy took to answer."""
+        self._solve.observe(seconds)
+
+    def solve_failed(self) -> None:
+        """Count a question that was not answered."""
+        self._solve_failures.inc()
+
+    def stalled(self, seconds: float) -> None:
+        """Note that the event loop stood still."""
+        self._stalls.inc()
+        self._longest_s = max(self._longest_s, seconds)
+        self._longest_stall.set(self._longest_s)
+
+    def render(self) -> bytes:
+        """Return everything in Prometheus' text format."""
+        return generate_latest(self.registry)
+
+    # -- making ----------------------------------------------------------------------------------
+
+    def _gauge(self, name: str, text: str, *labels: str) -> Gauge:
+        return Gauge(f"leasehold_{name}", text, labels, registry=self.registry)
+
+    def _counter(self, name: str, text: str, *labels: str) -> Counter:
+        return Counter(f"leasehold_{name}", text, labels, registry=self.registry)
+
+    def _histogram(
+        self, name: str, text: str, buckets: tuple[float, ...], *labels: str
+    ) -> Histogram:
+        return Histogram(f"leasehold_{name}", text, labels, buckets=buckets, registry=self.registry)
