@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING
 
+from scheduler.domain.scaling import EFFICIENCY_PER_DOUBLING, steps_per_s_at
 from scheduler.domain.throughput import ProfileKey, ThroughputTable
 from scheduler.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-
-#: Share of the linear speed-up that is kept each time a gang doubles beyond what is known.
-EFFICIENCY_PER_DOUBLING = 0.9
 
 
 def extend_scale_factors(
@@ -23,12 +20,8 @@ def extend_scale_factors(
 ) -> ThroughputTable:
     """Add rows for scale factors that a job type lacks.
 
-    The rule, for each job type that distributes (it has a row at some scale factor > 1) and each
-    worker type, from the scale factors ``s`` at which it runs there with throughput ``T(s)``:
-
-    - beyond the largest known one, S: ``T(n) = T(S) * (n / S) * efficiency ** log2(n / S)``;
-    - between two known ones: on the straight line between them;
-    - below the smallest known one: in proportion to the workers.
+    For each job type that distributes (it has a row at some scale factor > 1) and each worker type,
+    by the rule of ``scheduler.domain.scaling`` from the scale factors at which it runs there.
 
     Where no job type has a row beyond scale factor 1 nothing is known about which ones distribute,
     and all are taken to. Rows that are there already stay as they are, also where they say 0.
@@ -50,7 +43,7 @@ def extend_scale_factors(
     curves = _curves(table)
     added: dict[ProfileKey, dict[str, float]] = {
         (job_type, n): {
-            worker_type: _throughput(curve, n, efficiency_per_doubling)
+            worker_type: steps_per_s_at(curve, n, efficiency_per_doubling=efficiency_per_doubling)
             for worker_type, curve in curves[job_type].items()
         }
         for job_type in _distributing(table)
@@ -78,17 +71,3 @@ def _curves(table: ThroughputTable) -> dict[str, dict[str, list[tuple[int, float
             if steps_per_s > 0.0:
                 of_type.setdefault(worker_type, []).append((scale_factor, steps_per_s))
     return curves
-
-
-def _throughput(curve: list[tuple[int, float]], n: int, efficiency: float) -> float:
-    largest, at_largest = curve[-1]
-    if n > largest:
-        growth = n / largest
-        return float(at_largest * growth * efficiency ** math.log2(growth))
-    smallest, at_smallest = curve[0]
-    if n < smallest:
-        return at_smallest * n / smallest
-    below = max(p for p in curve if p[0] < n)
-    above = min(p for p in curve if p[0] > n)
-    part = (n - below[0]) / (above[0] - below[0])
-    return below[1] + part * (above[1] - below[1])

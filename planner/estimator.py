@@ -1,0 +1,344 @@
+"""The estimator: throughputs that were measured, declared, or are inferred from others."""
+
+from __future__ import annotations
+
+import enum
+import math
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from planner.completion import SpeedModel, fit
+from planner.measured import Cell
+from scheduler.domain.scaling import steps_per_s_at
+from scheduler.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from scheduler.domain.arrays import FloatArray
+    from scheduler.domain.throughput import ProfileKey, ThroughputTable
+
+_VERSION: Final = 1
+#: Relative deviation that the rule for other scale factors adds per doubling.
+_PER_DOUBLING = 0.15
+#: Relative deviation where nothing is known: a factor of e.
+_UNKNOWN = 1.0
+
+
+class Source(enum.StrEnum):
+    """Where a throughput comes from."""
+
+    MEASURED = "measured"  #: jobs ran there, and that outweighs what was declared
+    DECLARED = "declared"  #: somebody said so
+    ESTIMATED = "estimated"  #: inferred: other scale factors, worker types, job types
+    ASSUMED = "assumed"  #: nothing is known of the job type: one step a second on one worker
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Estimate:
+    """What is known of a job type at a scale factor on a worker type.
+
+    Attributes:
+        steps_per_s: of the whole job; 0 where it was declared not to run.
+        relative_deviation: standard deviation of its logarithm; about the relative one when small.
+        source: where it comes from.
+        samples: stretches measured.
+        declared: as declared, or None.
+        measured: steps/s as measured, without what was declared; None where never run.
+    """
+
+    steps_per_s: float
+    relative_deviation: float
+    source: Source
+    samples: int = 0
+    declared: float | None = None
+    measured: float | None = None
+
+
+#: Worker type -> (log steps/s, its variance).
+_Row = dict[str, tuple[float, float]]
+
+
+class Estimator:
+    """Learns throughputs. Deterministic: no clock, no randomness; the order of calls decides.
+
+    Own figures come first. A declared one is a prior with a relative deviation of 0.2; every
+    stretch of running is a measurement with one of about 0.05, more if it is short; the two are
+    weighted by their precision, in logarithms. Measurements fade, so that the last ten long
+    stretches decide; two surprises in a row of the same sign (beyond three deviations) make nearly
+    all earlier ones forgotten, since the program has changed. A declared figure that measurements
+    contradict loses weight. The source is "measured" once measurements carry at least half.
+
+    A cell without figures of its own is estimated: from the job type's other scale factors on the
+    same worker type (``scheduler.domain.scaling``) and from its other worker types by completion
+    (``planner.completion``), both at once. Of a job type of which nothing at all is known, only the
+    usual proportions among worker types are: one step/s on one worker, on average over the types.
+    """
+
+    def __init__(self) -> None:
+        #: (job type, scale factor) -> worker type -> cell; in the order of first mention.
+        self._rows: dict[ProfileKey, dict[str, Cell]] = {}
+        #: job type -> its scale factors in ``_rows``.
+        self._scales: dict[str, list[int]] = {}
+        #: worker types mentioned -> their column, in the order of first mention.
+        self._columns: dict[str, int] = {}
+        #: fitted to all rows; None when it must be fitted anew.
+        self._model: SpeedModel | None = None
+        #: rows completed with that model.
+        self._completed: dict[ProfileKey, _Row] = {}
+
+    # -- learning ---------------------------------------------------------------------------------
+
+    def declare(
+        self, job_type: str, scale_factor: int, worker_type: str, steps_per_s: float
+    ) -> bool:
+        """Note a figure that somebody gives; it replaces the one declared before.
+
+        Args:
+            job_type: key.
+            scale_factor: workers.
+            worker_type: hardware class.
+            steps_per_s: of the whole job; 0 where it does not run.
+
+        Returns:
+            Whether it is news.
+
+        Raises:
+            InputError: the figure or the scale factor is out of range.
+        """
+        _check_scale(job_type, scale_factor)
+        if not 0.0 <= steps_per_s < math.inf:
+            raise InputError(
+                f"throughput of '{job_type}' on {worker_type} is {steps_per_s!r}; "
+                "give a number of steps/s >= 0"
+            )
+        cell = self._cell(job_type, scale_factor, worker_type)
+        if cell.declared == steps_per_s:
+            return False
+        cell.declared = float(steps_per_s)
+        self._forget_model()
+        return True
+
+    def declare_table(self, table: ThroughputTable) -> None:
+        """Note every figure of a table about jobs alone."""
+        for (job_type, scale_factor), row in table.isolated.items():
+            for worker_type, steps_per_s in row.items():
+                self.declare(job_type, scale_factor, worker_type, steps_per_s)
+
+    def observe(
+        self, job_type: str, scale_factor: int, worker_type: str, steps: float, seconds: float
+    ) -> None:
+        """Note a stretch of running alone, the time to launch left out. Constant time.
+
+        Args:
+            job_type: key.
+            scale_factor: workers held.
+            worker_type: of these workers.
+            steps: done in the stretch; less than one is kept for the next stretch.
+            seconds: how long it was.
+
+        Raises:
+            InputError: steps, seconds or the scale factor are out of range.
+        """
+        _check_scale(job_type, scale_factor)
+        if not (0.0 <= steps < math.inf and 0.0 < seconds < math.inf):
+            raise InputError(
+                f"'{job_type}' on {worker_type} was seen to do {steps!r} steps in {seconds!r} s; "
+                "give steps >= 0 and seconds > 0"
+            )
+        if self._cell(job_type, scale_factor, worker_type).take(steps, seconds):
+            self._forget_model()
+
+    def forget(self, job_type: str) -> None:
+        """Drop everything about a job type, declared and measured."""
+        for scale_factor in self._scales.pop(job_type, ()):
+            del self._rows[job_type, scale_factor]
+        self._forget_model()
+
+    # -- answers ----------------------------------------------------------------------------------
+
+    def estimate(self, job_type: str, scale_factor: int, worker_type: str) -> Estimate:
+        """Return the best figure there is; there always is one."""
+        cell = self._rows.get((job_type, scale_factor), {}).get(worker_type)
+        if cell is not None and cell.known:
+            return _own(cell)
+        if cell is not None and cell.never:
+            return Estimate(
+                steps_per_s=0.0, relative_deviation=0.0, source=Source.DECLARED, declared=0.0
+            )
+        log, variance, source = self._inferred(job_type, scale_factor, worker_type)
+        return Estimate(
+            steps_per_s=math.exp(log), relative_deviation=math.sqrt(variance), source=source
+        )
+
+    def known(self) -> Iterator[tuple[str, int, str, Estimate]]:
+        """Yield job type, scale factor, worker type and estimate of all figures, sorted."""
+        for (job_type, scale_factor), row in sorted(self._rows.items()):
+            for worker_type in sorted(row):
+                if row[worker_type].known or row[worker_type].never:
+                    estimate = self.estimate(job_type, scale_factor, worker_type)
+                    yield job_type, scale_factor, worker_type, estimate
+
+    @property
+    def worker_types(self) -> tuple[str, ...]:
+        """Every worker type that was ever mentioned, sorted."""
+        return tuple(sorted(self._columns))
+
+    @property
+    def job_types(self) -> tuple[str, ...]:
+        """Every job type that was ever mentioned, sorted."""
+        return tuple(sorted(self._scales))
+
+    def _inferred(
+        self, job_type: str, scale_factor: int, worker_type: str
+    ) -> tuple[float, float, Source]:
+        row = self._completed_row(job_type, scale_factor)
+        if row is not None:
+            if worker_type not in row:  # no job was ever seen there: as fast as the others
+                logs, variances = zip(*row.values(), strict=True)
+                mean = sum(logs) / len(logs)
+                return mean, max(variances) + _UNKNOWN**2, Source.ESTIMATED
+            return *row[worker_type], Source.ESTIMATED
+        log = math.log(steps_per_s_at([(1, 1.0)], scale_factor))
+        column = self._columns.get(worker_type)
+        if column is not None and any(self._known_rows()):
+            mean_row = self._fitted().mean
+            log += float(mean_row[column] - mean_row.mean())
+        return log, _UNKNOWN**2, Source.ASSUMED
+
+    def _completed_row(self, job_type: str, scale_factor: int) -> _Row | None:
+        """Return every worker type of a row; None where nothing is known of the job type."""
+        key = job_type, scale_factor
+        if key not in self._completed:
+            given = self._given(job_type, scale_factor)
+            if not given:
+                return None
+            self._completed[key] = self._complete(given)
+        return self._completed[key]
+
+    def _given(self, job_type: str, scale_factor: int) -> _Row:
+        """Return what is known of a row, by itself or from other scale factors."""
+        curves: dict[str, list[tuple[int, float]]] = {}
+        given: _Row = {}
+        for scale in sorted(self._scales.get(job_type, ())):
+            for worker_type, cell in self._rows[job_type, scale].items():
+                if not cell.known:
+                    continue
+                log, variance, _ = cell.belief()
+                curves.setdefault(worker_type, []).append((scale, math.exp(log)))
+                variance += (_PER_DOUBLING * math.log2(scale / scale_factor)) ** 2
+                if worker_type not in given or variance < given[worker_type][1]:
+                    given[worker_type] = log, variance
+        return {
+            worker_type: (math.log(steps_per_s_at(curves[worker_type], scale_factor)), variance)
+            for worker_type, (_, variance) in given.items()
+        }
+
+    def _complete(self, given: _Row) -> _Row:
+        known = np.zeros(len(self._columns), dtype=bool)
+        logs, variance = np.zeros((2, len(known)))
+        for worker_type, (log, own) in given.items():
+            k = self._columns[worker_type]
+            known[k], logs[k], variance[k] = True, log, own
+        mean, spread = self._fitted().complete(known, logs, variance)
+        return {
+            worker_type: (float(mean[k]), float(spread[k]))
+            for worker_type, k in self._columns.items()
+        }
+
+    def _fitted(self) -> SpeedModel:
+        if self._model is None:
+            self._model = fit(self._matrix())
+        return self._model
+
+    def _known_rows(self) -> Iterator[dict[str, Cell]]:
+        return (row for row in self._rows.values() if any(cell.known for cell in row.values()))
+
+    def _matrix(self) -> FloatArray:
+        """Return (M, K) the log steps/s of every row of which anything is known."""
+        rows = list(self._known_rows())
+        logs = np.full((len(rows), len(self._columns)), np.nan)
+        for i, row in enumerate(rows):
+            for worker_type, cell in row.items():
+                if cell.known:
+                    logs[i, self._columns[worker_type]] = cell.belief()[0]
+        return logs
+
+    # -- state ------------------------------------------------------------------------------------
+
+    def dump(self) -> dict[str, Any]:
+        """Return everything that was learned as plain JSON values."""
+        return {
+            "version": _VERSION,
+            "worker_types": list(self._columns),
+            "cells": [
+                [job_type, scale_factor, worker_type, *cell.dump()]
+                for (job_type, scale_factor), row in self._rows.items()
+                for worker_type, cell in row.items()
+            ],
+        }
+
+    @classmethod
+    def restore(cls, data: Mapping[str, Any]) -> Estimator:
+        """Return the estimator that ``dump`` was called on.
+
+        Raises:
+            InputError: the data are damaged, or of a newer release.
+        """
+        if data.get("version") != _VERSION:
+            raise InputError(
+                f"stored throughputs have version {data.get('version')!r}; this release reads "
+                f"{_VERSION}; run the release that wrote them"
+            )
+        estimator = cls()
+        names = [field.name for field in fields(Cell)]
+        try:
+            for worker_type in data["worker_types"]:
+                estimator._columns[str(worker_type)] = len(estimator._columns)
+            for job_type, scale_factor, worker_type, *values in data["cells"]:
+                cell = Cell(**dict(zip(names, values, strict=True)))
+                estimator._row(job_type, scale_factor)[worker_type] = cell
+        except (KeyError, TypeError, ValueError) as error:
+            raise InputError(f"stored throughputs are damaged: {error!r}") from error
+        return estimator
+
+    def _cell(self, job_type: str, scale_factor: int, worker_type: str) -> Cell:
+        if worker_type not in self._columns:
+            self._columns[worker_type] = len(self._columns)
+            self._forget_model()
+        return self._row(job_type, scale_factor).setdefault(worker_type, Cell())
+
+    def _row(self, job_type: str, scale_factor: int) -> dict[str, Cell]:
+        row = self._rows.get((job_type, scale_factor))
+        if row is None:
+            row = self._rows[job_type, scale_factor] = {}
+            self._scales.setdefault(job_type, []).append(scale_factor)
+        return row
+
+    def _forget_model(self) -> None:
+        self._model = None
+        self._completed.clear()
+
+
+def declare_all(estimator: Estimator, figures: Iterable[tuple[str, int, str, float]]) -> int:
+    """Declare (job type, scale factor, worker type, steps/s); returns how many are news."""
+    return sum(estimator.declare(*figure) for figure in figures)
+
+
+def _own(cell: Cell) -> Estimate:
+    log, variance, measured = cell.belief()
+    return Estimate(
+        steps_per_s=math.exp(log),
+        relative_deviation=math.sqrt(variance),
+        source=Source.MEASURED if measured else Source.DECLARED,
+        samples=cell.samples,
+        declared=cell.declared,
+        measured=math.exp(cell.log) if cell.weight else None,
+    )
+
+
+def _check_scale(job_type: str, scale_factor: int) -> None:
+    if scale_factor < 1:
+        raise InputError(f"scale factor of '{job_type}' is {scale_factor!r}; it must be >= 1")
