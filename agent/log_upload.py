@@ -79,7 +79,7 @@ class Outbox:
         """Return what is to be sent next; empty when the scheduler has everything."""
         assert self.offset is not None
         path = stream_file(self.folder, self.stream)
-        if path is None:
+        if path is None:  # pruned a moment ago
             return b""
         piece = read_piece(path, self.offset + self.shift, most_bytes)
         lost = piece.offset - (self.offset + self.shift)
@@ -172,6 +172,8 @@ class LogUploader:
         return sent > 0
 
     async def _send(self, box: Outbox) -> int:
+        if stream_file(box.folder, box.stream) is None:
+            return 0
         if box.offset is None:
             box.offset = await self._append(box, offset=0, data=b"")
         data = await asyncio.to_thread(box.next_piece, self.settings.piece_bytes)

@@ -38,6 +38,11 @@ COMMANDS = {
         attribute="app",
         summary="Inspect, convert and generate traces.",
     ),
+    "agent": LazyCommand(
+        module="scheduler.cli.agent",
+        attribute="agent",
+        summary="Run this node's agent: hold leases and run jobs under them.",
+    ),
 }
 
 app = typer.Typer(

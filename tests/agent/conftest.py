@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from agent.clock import lease_clock_s
 from agent.desired import Desired, DesiredLease, LeaseState, report_from_dict
 from agent.inventory import declared
 from agent.loop import Agent, AgentSettings
@@ -142,3 +143,149 @@ def node():
 
                 os.kill(pid, 9)
     shutil.rmtree(folder, ignore_errors=True)
+
+
+class Scheduler:
+    """A scheduler that speaks the agents' four routes over real HTTP, and misbehaves when told."""
+
+    def __init__(self, port=0):
+        import socket
+        import threading
+
+        import uvicorn
+        from starlette.applications import Starlette
+        from starlette.routing import Route
+
+        self.revision, self.term, self.leases, self.published_s = 0, 1, (), lease_clock_s()
+        self.reports, self.logs, self.headers, self.requests = [], {}, [], []
+        self.tokens, self.secrets = {"lh_good"}, {"lhe_once"}
+        self.faults = []  # of the next requests: a status, a location, "cut", a delay, or bytes
+        routes = [
+            Route("/v1/agent/enrol", self._enrol, methods=["POST"]),
+            Route("/v1/agent/desired", self._desired),
+            Route("/v1/agent/report", self._report, methods=["POST"]),
+            Route("/v1/agent/logs/{lease}/{stream}", self._log, methods=["PUT"]),
+        ]
+        app = Starlette(
+            routes=[Route(r.path, self._faulty(r.endpoint), methods=r.methods) for r in routes]
+        )
+        self.socket = socket.create_server(("127.0.0.1", port))
+        self.address = f"http://127.0.0.1:{self.socket.getsockname()[1]}"
+        config = uvicorn.Config(
+            app, log_level="critical", lifespan="off", timeout_graceful_shutdown=1
+        )
+        self.server = uvicorn.Server(config)
+        self.thread = threading.Thread(target=self.server.run, args=([self.socket],))
+        self.thread.start()
+
+    def want(self, *leases):
+        self.leases, self.published_s = leases, lease_clock_s()
+        self.revision += 1
+
+    def close(self):
+        self.server.should_exit = True
+        self.thread.join(10)
+        self.socket.close()
+
+    def _faulty(self, handle):
+        from starlette.responses import JSONResponse, RedirectResponse, Response, StreamingResponse
+
+        async def cut():
+            yield b"{"
+            raise RuntimeError("cut")
+
+        async def answer(request):
+            body = await request.body()
+            self.requests.append((request.method, request.url.path))
+            self.headers.append(request.headers)
+            fault = self.faults.pop(0) if self.faults else None
+            if isinstance(fault, float):
+                await asyncio.sleep(fault)
+            if isinstance(fault, str) and fault != "cut":
+                return RedirectResponse(fault + request.url.path, 307)
+            if isinstance(fault, int):
+                return JSONResponse({"title": "no", "detail": f"told to say {fault}"}, fault)
+            if isinstance(fault, bytes):
+                return Response(fault)
+            token = request.headers.get("authorization", "").removeprefix("Bearer ")
+            if "enrol" not in request.url.path and self.tokens and token not in self.tokens:
+                return JSONResponse({"detail": "unknown token"}, 401)
+            reply = await handle(request, body)
+            return (
+                StreamingResponse(cut(), headers={"content-length": "99"})
+                if fault == "cut"
+                else reply
+            )
+
+        return answer
+
+    async def _enrol(self, request, body):
+        from starlette.responses import JSONResponse
+
+        message = json.loads(body)
+        if message["secret"] not in self.secrets:
+            return JSONResponse({"detail": "no such enrolment"}, 401)
+        self.secrets.remove(message["secret"])
+        self.tokens.add(f"lh_{message['node']}")
+        return JSONResponse({"token": f"lh_{message['node']}", "token_id": "t1"})
+
+    async def _desired(self, request, body):
+        from starlette.responses import JSONResponse
+
+        from agent.desired import to_dict
+
+        asked_s, query = lease_clock_s(), request.query_params
+        while (self.term, self.revision) <= (int(query["term"]), int(query["revision"])):
+            if lease_clock_s() - asked_s > float(query["wait_s"]) or self.server.should_exit:
+                break
+            await asyncio.sleep(0.01)
+        age_s = lease_clock_s() - self.published_s
+        leases = tuple(replace(x, remaining_s=x.remaining_s - age_s) for x in self.leases)
+        held_s = lease_clock_s() - asked_s
+        desired = Desired(term=self.term, revision=self.revision, held_s=held_s, leases=leases)
+        return JSONResponse(to_dict(desired))
+
+    async def _report(self, request, body):
+        from starlette.responses import Response
+
+        self.reports.append(report_from_dict(json.loads(body)))
+        return Response(status_code=204)
+
+    async def _log(self, request, body):
+        from starlette.responses import JSONResponse
+
+        key = (int(request.path_params["lease"]), request.path_params["stream"])
+        stored = self.logs.setdefault(key, b"")
+        if int(request.query_params["offset"]) == len(stored):
+            self.logs[key] = stored + body
+        return JSONResponse({"next_offset": len(self.logs[key])})
+
+    def of(self, lease_id):
+        """The newest report of one lease, of the newest report that has it."""
+        for report in reversed(self.reports):
+            for lease in report.leases:
+                if lease.lease_id == lease_id:
+                    return lease
+        return None
+
+    def ended(self, lease_id):
+        found = self.of(lease_id)
+        return found if found is not None and found.state is LeaseState.ENDED else None
+
+
+@pytest.fixture
+def start_scheduler():
+    started = []
+
+    def start(**options):
+        started.append(Scheduler(**options))
+        return started[-1]
+
+    yield start
+    for scheduler in started:
+        scheduler.close()
+
+
+@pytest.fixture
+def scheduler(start_scheduler):
+    return start_scheduler()

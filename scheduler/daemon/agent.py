@@ -1,0 +1,258 @@
+"""The composition root of the agent: from options to a running agent."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import logging
+import os
+import random
+import socket
+from dataclasses import dataclass, field
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from agent.http_link import HttpLink, LinkSettings, enrol, server_address
+from agent.inventory import declared, discover
+from agent.log_upload import UploadSettings
+from agent.loop import Agent, AgentSettings
+from scheduler.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine, Mapping
+    from typing import Any
+
+    from agent.inventory import Inventory
+
+_log = logging.getLogger("leasehold.agent")
+
+#: The scheduler's address where none is given.
+DEFAULT_SERVER = "http://127.0.0.1:8642"
+#: The token that an enrolment brought, in the state folder.
+TOKEN_FILE = "agent.token"  # noqa: S105 - a file's name
+#: Environment variables; a command line can be read by every user of the machine.
+TOKEN_VARIABLE = "LEASEHOLD_AGENT_TOKEN"  # noqa: S105 - a variable's name
+ENROLMENT_VARIABLE = "LEASEHOLD_ENROLMENT"
+#: Longest wait between two attempts to enrol.
+ENROL_MOST_S = 10.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentOptions:
+    """What ``leasehold agent`` can be told.
+
+    Attributes:
+        servers: addresses of the scheduler's processes.
+        node: the node's name; empty: the host name.
+        workers: declared workers such as ``v100:4``; empty: asked of NVML.
+        worker_names: worker type by NVML's product name.
+        state_dir: private folder, kept over restarts; None: of this user.
+        token: the bearer token; empty: from the file, the state folder, or an enrolment.
+        token_file: a file with the token; read again when the scheduler refuses it.
+        enrolment: one-time secret, used where there is no token yet.
+        enrolment_file: a file with it.
+        ca_file: certificates that the scheduler's is checked against.
+        address: where rank 0 of a gang on this node is reachable; empty: the local address of the
+            route to the scheduler.
+        stop_jobs: whether the jobs leave when the agent does; otherwise they go on and the next
+            agent finds them.
+        settings: times of the loop.
+        link: times of the link.
+        upload: how output is sent.
+    """
+
+    servers: tuple[str, ...] = (DEFAULT_SERVER,)
+    node: str = ""
+    workers: tuple[str, ...] = ()
+    worker_names: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    state_dir: Path | None = None
+    token: str = ""
+    token_file: Path | None = None
+    enrolment: str = ""
+    enrolment_file: Path | None = None
+    ca_file: Path | None = None
+    address: str = ""
+    stop_jobs: bool = False
+    settings: AgentSettings = field(default_factory=AgentSettings)
+    link: LinkSettings = field(default_factory=LinkSettings)
+    upload: UploadSettings = field(default_factory=UploadSettings)
+
+
+async def run_agent(options: AgentOptions, *, stop: asyncio.Event | None = None) -> None:
+    """Run an agent until ``stop`` is set or the call is cancelled.
+
+    Cancelling leaves the jobs running whatever the options say.
+
+    Raises:
+        InputError: an option cannot be used, or the enrolment was refused.
+        ClusterError: there is no GPU here and no worker was declared.
+    """
+    stop = stop or asyncio.Event()
+    node = options.node or socket.gethostname()
+    state_dir = (options.state_dir or default_state_dir()).absolute()
+    state_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+    inventory = find_workers(options)
+    await _unless(stop, _enrol_if_needed(options, node, state_dir))
+    if stop.is_set():
+        return
+    link = HttpLink(
+        servers=options.servers,
+        node=node,
+        token=lambda: read_token(options, state_dir),
+        address=options.address or local_address(options.servers[0]),
+        version=_version(),
+        ca_file=options.ca_file,
+        settings=options.link,
+    )
+    agent = Agent(
+        node=node,
+        link=link,
+        inventory=inventory,
+        state_dir=state_dir,
+        settings=options.settings,
+        upload=options.upload,
+    )
+    types = ", ".join(worker.worker_type for worker in inventory.workers)
+    _log.info("node %s serves %s with workers: %s", node, link.server, types)
+    try:
+        await _serve(agent, stop, stop_jobs=options.stop_jobs)
+    finally:
+        await link.close()
+
+
+async def _serve(agent: Agent, stop: asyncio.Event, *, stop_jobs: bool) -> None:
+    running = asyncio.ensure_future(agent.run())
+    try:
+        stopped = asyncio.ensure_future(stop.wait())
+        await asyncio.wait({running, stopped}, return_when=asyncio.FIRST_COMPLETED)
+        stopped.cancel()
+        if stop_jobs and not running.done():
+            _log.info("stopping the jobs")
+            leaving = asyncio.ensure_future(agent.stop_jobs())
+            await asyncio.wait({running, leaving}, return_when=asyncio.FIRST_COMPLETED)
+            leaving.cancel()
+    finally:
+        running.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await running
+
+
+def find_workers(options: AgentOptions) -> Inventory:
+    """Return the declared workers, else those that NVML finds.
+
+    Raises:
+        ClusterError: a declaration is malformed, or NVML finds none.
+    """
+    if options.workers:
+        return declared(",".join(options.workers))
+    return discover(names=options.worker_names)
+
+
+def read_token(options: AgentOptions, state_dir: Path) -> str:
+    """Return the token as it is now; empty where there is none.
+
+    Raises:
+        InputError: the token file cannot be read or is empty.
+    """
+    if options.token:
+        return options.token
+    if options.token_file is not None:
+        return read_secret(options.token_file, "token")
+    enrolled = state_dir / TOKEN_FILE
+    return read_secret(enrolled, "token") if enrolled.exists() else ""
+
+
+def read_secret(path: Path, what: str) -> str:
+    """Return the only word in a file.
+
+    Raises:
+        InputError: the file cannot be read, or holds nothing or more than one word.
+    """
+    try:
+        text = path.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"the {what} file {path} cannot be read: {error}") from error
+    if not text or len(text.split()) > 1 or not text.isascii():
+        raise InputError(f"the {what} file {path} must hold one {what} and nothing else")
+    return text
+
+
+def write_secret(path: Path, text: str) -> None:
+    """Replace a file that only its owner may read, in one step."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary.unlink(missing_ok=True)
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "w") as file:
+        file.write(text + "\n")
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)
+
+
+def default_state_dir() -> Path:
+    """Return where an agent of this user keeps its state."""
+    base = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
+    return Path(base) / "leasehold" / "agent"
+
+
+def local_address(server: str) -> str:
+    """Return the address of this machine on the way to the scheduler; nothing is sent.
+
+    Loopback for a scheduler on this machine, and where the way is not known.
+    """
+    url = urlsplit(server_address(server))
+    try:
+        host, port = url.hostname or "", url.port or 80
+        family, kind, proto, _, target = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
+        with socket.socket(family, kind, proto) as probe:
+            probe.connect(target)
+            return str(probe.getsockname()[0])
+    except OSError:
+        _log.warning("no way to %s is known; gangs on this node use 127.0.0.1: see --address", host)
+        return "127.0.0.1"
+
+
+async def _enrol_if_needed(options: AgentOptions, node: str, state_dir: Path) -> None:
+    """Exchange the secret for a token, once, and for as long as it takes."""
+    has_secret = options.enrolment or options.enrolment_file is not None
+    if not has_secret or read_token(options, state_dir):
+        return
+    secret = options.enrolment
+    if options.enrolment_file is not None:
+        secret = read_secret(options.enrolment_file, "enrolment")
+    wait_s = 0.5
+    for server in itertools.cycle(options.servers):
+        try:
+            token = await enrol(servers=[server], node=node, secret=secret, ca_file=options.ca_file)
+        except OSError as error:
+            wait_s = min(wait_s * 1.5, ENROL_MOST_S)
+            _log.warning("cannot enrol yet (%s); again in %.1f s", error, wait_s)
+            await asyncio.sleep(wait_s * random.uniform(0.5, 1.0))  # noqa: S311 - spreads load
+            continue
+        write_secret(state_dir / TOKEN_FILE, token)
+        _log.info("enrolled as node %s; the token is in %s", node, state_dir / TOKEN_FILE)
+        return
+
+
+async def _unless(stop: asyncio.Event, work: Coroutine[Any, Any, None]) -> None:
+    """Do some work, or leave it when the agent is stopped."""
+    doing, stopped = asyncio.ensure_future(work), asyncio.ensure_future(stop.wait())
+    try:
+        await asyncio.wait({doing, stopped}, return_when=asyncio.FIRST_COMPLETED)
+        if doing.done():
+            doing.result()
+    finally:
+        stopped.cancel()
+        doing.cancel()
+        await asyncio.gather(doing, return_exceptions=True)
+
+
+def _version() -> str:
+    try:
+        return version("leasehold")
+    except PackageNotFoundError:  # a source checkout that was never installed
+        return "0"

@@ -1,0 +1,295 @@
+"""Whole agents as they are started in service, over real HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import stat
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+
+from agent.desired import LeaseEnd, LeaseState
+from agent.http_link import LinkSettings
+from agent.log_upload import UploadSettings
+from agent.loop import AgentSettings
+from scheduler.daemon.agent import (
+    AgentOptions,
+    default_state_dir,
+    find_workers,
+    local_address,
+    read_secret,
+    run_agent,
+)
+from scheduler.errors import ClusterError, InputError
+
+SLEEP = "import time\nprint('up', flush=True)\ntime.sleep(60)"
+QUICK = AgentSettings(
+    margin_s=0.2,
+    report_every_s=0.5,
+    report_least_s=0.01,
+    tick_s=0.1,
+    retry_least_s=0.05,
+    retry_most_s=0.2,
+    retry_refused_s=0.2,
+)
+
+
+def run(main):
+    asyncio.run(asyncio.wait_for(main, 50))
+
+
+def options(node, *schedulers, **more):
+    told = {
+        "servers": tuple(s.address for s in schedulers),
+        "node": "n1",
+        "workers": ("v100:2", "p100:2"),
+        "state_dir": node.state_dir,
+        "token": "lh_good",
+        "settings": QUICK,
+        "link": LinkSettings(wait_s=0.5, slack_s=0.5, connect_s=1.0, reply_s=1.0),
+        "upload": UploadSettings(every_s=0.05, retry_least_s=0.05),
+    }
+    return AgentOptions(**(told | more))
+
+
+@contextlib.asynccontextmanager
+async def serving(told):
+    stop = asyncio.Event()
+    task = asyncio.create_task(run_agent(told, stop=stop))
+    try:
+        yield task
+    finally:
+        stop.set()
+        await task
+
+
+def test_from_an_enrolment_to_a_job_s_output_and_on_without_the_secret(node, scheduler):
+    (node.folder / "secret").write_text("lhe_once\n")
+    told = options(node, scheduler, token="", enrolment_file=node.folder / "secret")
+    program = "import sys\nprint('to out')\nprint('to err', file=sys.stderr)"
+
+    async def main():
+        scheduler.faults = [503]
+        scheduler.want(node.lease(1, program))
+        async with serving(told):
+            report = await node.until(lambda: scheduler.ended(1))
+            assert report.reason is LeaseEnd.COMPLETED
+            await node.until(lambda: len(scheduler.logs) == 2)
+        assert scheduler.logs == {(1, "out"): b"to out\n", (1, "err"): b"to err\n"}
+        types = [w.worker_type for w in scheduler.reports[-1].workers]
+        assert types == ["v100", "v100", "p100", "p100"]
+        token = node.state_dir / "agent.token"
+        assert token.read_text() == "lh_n1\n"
+        assert stat.S_IMODE(token.stat().st_mode) == 0o600
+        assert scheduler.headers[-1]["x-leasehold-address"] == "127.0.0.1"
+        seen = len(scheduler.reports)
+        async with serving(told):  # the secret is used up
+            await node.until(lambda: len(scheduler.reports) > seen)
+
+    run(main())
+
+
+def test_a_refused_enrolment_ends_the_agent_with_the_reason(node, scheduler):
+    async def main():
+        told = options(node, scheduler, token="", enrolment="lhe_wrong")
+        with pytest.raises(InputError, match="wrong, used or too old"):
+            await run_agent(told)
+
+    run(main())
+
+
+def test_an_agent_that_cannot_enrol_yet_can_be_stopped(node, scheduler):
+    async def main():
+        scheduler.faults = [503] * 100
+        async with serving(options(node, scheduler, token="", enrolment="lhe_once")):
+            await node.until(lambda: len(scheduler.requests) > 1)
+
+    run(main())
+
+
+def test_a_job_outlives_a_leader_change_a_refused_token_and_cut_answers(
+    node, scheduler, start_scheduler
+):
+    second = start_scheduler()
+    lease = node.lease(1, SLEEP)
+
+    async def main():
+        scheduler.want(lease)
+        async with serving(options(node, scheduler, second)):
+            await node.until(lambda: scheduler.of(1) and scheduler.of(1).state == "running")
+            pids = node.processes_of(1)
+            scheduler.tokens, good = {"lh_other"}, scheduler.tokens
+            refused = len(scheduler.requests)
+            await node.until(lambda: len(scheduler.requests) > refused + 3)
+            scheduler.tokens, seen = good, len(scheduler.reports)
+            await node.until(lambda: len(scheduler.reports) > seen)
+            scheduler.faults = ["cut", b"{}", 500, "cut", "cut", 2.0]
+            await node.until(lambda: not scheduler.faults)
+            second.term = 2  # the new leader
+            second.want(replace(lease, remaining_s=25.0))
+            scheduler.faults = [503] * 10_000
+            await node.until(lambda: second.of(1) and second.of(1).state == "running")
+            assert node.processes_of(1) == pids
+            assert second.reports[-1].term == 2
+            second.want()
+            report = await node.until(lambda: second.ended(1))
+            assert report.reason is LeaseEnd.CANCELLED
+
+    run(main())
+
+
+def test_answers_that_are_repeated_or_late_change_nothing(node, scheduler):
+    lease = node.lease(1, SLEEP)
+
+    async def main():
+        scheduler.want(lease)
+        async with serving(options(node, scheduler)):
+            await node.until(lambda: scheduler.of(1) and scheduler.of(1).state == "running")
+            pids = node.processes_of(1)
+            scheduler.revision -= 1  # as if an older answer had been under way for long
+            scheduler.leases = ()
+            asked = len(scheduler.requests)
+            await node.until(lambda: len(scheduler.requests) > asked + 4)
+            assert node.processes_of(1) == pids
+            scheduler.leases = (lease,)
+
+    run(main())
+
+
+def test_ends_are_reported_at_once_and_progress_only_now_and_then(node, scheduler):
+    steps = "import time\nfor i in range(1, 200): print('step', i, flush=True); time.sleep(0.01)"
+    rare = replace(QUICK, report_every_s=30.0, progress_every_s=1.0)
+
+    async def main():
+        scheduler.want(node.lease(1, steps, progress_regex=r"step (\d+)", total_steps=199))
+        async with serving(options(node, scheduler, settings=rare)):
+            await node.until(lambda: scheduler.ended(1))
+        live = [r.leases[0].steps_live for r in scheduler.reports if r.leases]
+        assert 3 <= len(live) <= 8  # two states, an end or two, and one a second
+        assert scheduler.ended(1).steps_done == 199
+
+    run(main())
+
+
+def test_with_stop_jobs_they_leave_with_the_agent_and_it_is_no_failure(node, scheduler):
+    async def main():
+        scheduler.want(node.lease(1, SLEEP))
+        async with serving(options(node, scheduler, stop_jobs=True)):
+            await node.until(lambda: scheduler.of(1) and scheduler.of(1).state == "running")
+        assert scheduler.ended(1).reason is LeaseEnd.RELEASED
+        assert node.processes_of(1) == []
+        assert all("being stopped" in w.problem for w in scheduler.reports[-1].workers)
+
+    run(main())
+
+
+def test_a_lease_that_comes_while_the_agent_stops_is_handed_back(node, scheduler):
+    deaf = f"import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n{SLEEP}"
+
+    async def main():
+        first = node.lease(1, deaf)
+        scheduler.want(first)
+        async with serving(options(node, scheduler, stop_jobs=True)):
+            await node.until(lambda: (1, "out") in scheduler.logs)
+            told = len(scheduler.reports)
+
+            async def offer():
+                await node.until(
+                    lambda: len(scheduler.reports) > told and scheduler.of(1).state == "stopping"
+                )
+                scheduler.want(first, node.lease(2, SLEEP, workers=(1,)))
+
+            offering = asyncio.create_task(offer())
+        await offering
+        report = scheduler.ended(2)
+        assert (report.reason, report.started_s) == (LeaseEnd.RELEASED, None)
+        assert scheduler.ended(1).exit_code == -9
+
+    run(main())
+
+
+def test_the_command_stops_on_sigterm_while_its_jobs_go_on(node, scheduler):
+    command = [sys.executable, "-m", "leasehold", "agent", "--node", "n1", "--worker", "v100:2"]
+    command += ["--server", scheduler.address, "--state-dir", str(node.state_dir)]
+    command += ["--poll-wait", "0.5", "--report-every", "0.5"]
+    environment = os.environ | {"LEASEHOLD_AGENT_TOKEN": "lh_good"}
+
+    def start():
+        process = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
+        node.processes.append(process)
+        return process
+
+    async def main():
+        scheduler.want(node.lease(1, SLEEP))
+        agent = start()
+        await node.until(lambda: scheduler.of(1) and scheduler.of(1).state == "running")
+        pids = node.processes_of(1)
+        agent.send_signal(signal.SIGTERM)
+        _, said = await asyncio.to_thread(agent.communicate, timeout=10)
+        assert agent.returncode == 0
+        assert "node n1 serves" in said
+        assert "lh_good" not in said
+        assert node.processes_of(1) == pids
+        agent = start()
+        seen = len(scheduler.reports)
+        await node.until(lambda: len(scheduler.reports) > seen)
+        assert scheduler.of(1).state is LeaseState.RUNNING
+        scheduler.want()
+        await node.until(lambda: not node.processes_of(1))
+        agent.terminate()
+        await asyncio.to_thread(agent.communicate, timeout=10)
+
+    run(main())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--log-level", "loud"], "loud"),
+        (["--worker-name", "A100"], "PRODUCT=TYPE"),
+        (["--worker", "v100:x"], "v100:x"),
+        (["--worker", "v100:1", "--server", "nowhere"], "nowhere"),
+        (["--worker", "v100:1", "--token-file", "/no/such/file"], "/no/such/file"),
+    ],
+)
+def test_the_command_says_what_is_wrong_with_an_option(node, arguments, words):
+    command = [sys.executable, "-m", "leasehold", "agent", "--state-dir", str(node.state_dir)]
+    done = subprocess.run(
+        [*command, *arguments], capture_output=True, text=True, timeout=30, check=False
+    )
+    assert done.returncode == 2
+    assert words in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_workers_are_declared_or_asked_of_nvml():
+    two = find_workers(AgentOptions(workers=("v100:1", "k80:1")))
+    assert [w.worker_type for w in two.workers] == ["v100", "k80"]
+    with pytest.raises(ClusterError, match="v100"):
+        find_workers(AgentOptions(workers=("v100",)))
+
+
+def test_the_address_is_that_of_the_way_to_the_scheduler():
+    assert local_address("http://127.0.0.1:1") == "127.0.0.1"
+    assert local_address("http://[::1]:1") in {"::1", "127.0.0.1"}
+    assert local_address("http://no-such-host.invalid") == "127.0.0.1"
+
+
+def test_the_state_folder_follows_the_environment(monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    assert default_state_dir() == tmp_path / "leasehold" / "agent"
+    monkeypatch.delenv("XDG_STATE_HOME")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert default_state_dir() == tmp_path / ".local" / "state" / "leasehold" / "agent"
+
+
+@pytest.mark.parametrize("text", ["", "two words", "kö"])
+def test_a_token_file_holds_one_word(tmp_path, text):
+    (tmp_path / "token").write_text(text)
+    with pytest.raises(InputError, match="one token"):
+        read_secret(tmp_path / "token", "token")
