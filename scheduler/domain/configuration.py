@@ -8,7 +8,7 @@ their number.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -129,6 +129,36 @@ class ConfigurationTable:
             pair_demand=pair_demand,
             pair_throughput=pair_throughput,
         )
+
+    def with_worker_types(self, worker_types: tuple[str, ...]) -> ConfigurationTable:
+        """Return the same table over more worker types, on which nothing runs yet.
+
+        Args:
+            worker_types: this table's types, and further ones behind them.
+        """
+        none = (0,) * (len(worker_types) - len(self.worker_types))
+        profiles = tuple(
+            replace(
+                profile,
+                configurations=tuple(
+                    replace(way, demand=(*way.demand, *none)) for way in profile.configurations
+                ),
+            )
+            for profile in self.profiles
+        )
+        rows = zip(
+            self.pair_profiles.tolist(),
+            self.pair_demand.tolist(),
+            self.pair_throughput.tolist(),
+            strict=True,
+        )
+        pairs = tuple(
+            PairConfiguration(
+                profiles=(first, second), demand=(*demand, *none), throughput=(mine, theirs)
+            )
+            for (first, second), demand, (mine, theirs) in rows
+        )
+        return ConfigurationTable.build(worker_types, profiles, pairs)
 
     @property
     def has_pairs(self) -> bool:

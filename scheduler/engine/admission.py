@@ -13,7 +13,13 @@ if TYPE_CHECKING:
 
 
 def admit(
-    job: Job, profile: int, table: ConfigurationTable, capacity: FloatArray, *, taken: bool = False
+    job: Job,
+    profile: int,
+    table: ConfigurationTable,
+    capacity: FloatArray,
+    *,
+    taken: bool = False,
+    must_fit: bool = True,
 ) -> None:
     """Check that some configuration of the job fits the cluster.
 
@@ -23,6 +29,7 @@ def admit(
         table: configurations by profile.
         capacity: (K,) workers of each type, in service or not.
         taken: whether an active job already has its id.
+        must_fit: whether a job that fits nowhere is refused; it waits otherwise.
 
     Raises:
         AdmissionError: it can never run; the message says why.
@@ -36,6 +43,8 @@ def admit(
             f"job '{job.job_id}': profile {profile} is not in the configuration table "
             f"(it has {len(table.profiles)}); give job type '{job.job_type}' throughputs first"
         )
+    if not must_fit:
+        return
     runs = table.throughput[profile] > 0
     what = f"job '{job.job_id}' of type '{job.job_type}' at scale factor {job.scale_factor}"
     if not runs.any():

@@ -9,17 +9,20 @@ import numpy as np
 from scheduler.domain import commands as do
 from scheduler.domain.configuration import ConfigurationTable
 from scheduler.domain.lease import Lease
+from scheduler.engine.fleet import Fleet
 from scheduler.engine.jobs import NONE, RUNNING, JobTable
 from scheduler.engine.leases import LeaseBook, PlannedLease
 from scheduler.engine.pairs import PairTable
 from scheduler.engine.placement import Placer, Unit
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
-    from scheduler.domain.arrays import BoolArray
+    from scheduler.domain.arrays import BoolArray, IntArray
     from scheduler.domain.cluster import Cluster
     from scheduler.engine.rounds import Choice
+
+_UNMOVED: IntArray = np.empty(0, dtype=np.int64)
 
 #: A job that joins another on its workers: row, workers, lease of the partner that stays.
 Joiner: TypeAlias = tuple[int, tuple[int, ...], int]
@@ -29,17 +32,17 @@ class Assigner:
     """Keeps jobs, pairs and leases consistent while assignments change."""
 
     def __init__(self, cluster: Cluster) -> None:
-        self._cluster = cluster
-        self.placer = Placer(cluster)
-        #: configurations by profile; only grows.
+        self.fleet = Fleet(cluster)
+        self.placer = Placer(self.fleet)
+        #: configurations by profile, over the fleet's worker types.
         self.table = ConfigurationTable.build(cluster.type_names, ())
         self.jobs = JobTable()
         self.pairs = PairTable()
-        self.book = LeaseBook(cluster)
+        self.book = LeaseBook(self.fleet)
         #: the time of the current call.
         self.now_s = 0.0
         #: id of the newest lease; also its fencing token.
-        self._next_lease = 0
+        self.next_lease = 0
 
     def realise(
         self, choice: Choice, eligible: BoolArray, *, start_s: float, end_s: float
@@ -81,7 +84,7 @@ class Assigner:
             self._reserve(row, workers, choice, partner_lease)
             begins[row] = False
         if joins or begins.any():
-            available = self.book.in_service.copy()
+            available = self.fleet.lettable
             for lease_id in kept.tolist():
                 available[list(self.book.leases[lease_id].workers)] = False
             commands += self._start(self._units(choice, begins), choice, available, end_s)
@@ -102,6 +105,7 @@ class Assigner:
         """
         joins: list[Joiner] = []
         units = []
+        lettable = self.fleet.lettable
         for rows in self._units(choice, wanted & ~stays):
             partner = self._staying_partner(rows, choice, stays)
             if partner == NONE:
@@ -116,7 +120,7 @@ class Assigner:
             free = tuple(workers if workers not in taken else () for workers in held)
             asked.append(Unit(rows=rows, demand=self._demand(rows[0], choice), held=free))
         for rows, workers in zip(units, self.placer.keep(asked), strict=True):
-            if not workers or not self.book.in_service[list(workers)].all():
+            if not workers or not lettable[list(workers)].all():
                 continue
             stayers = [row for row in rows if self._workers_of(row) == workers]
             for row in stayers:
@@ -204,16 +208,16 @@ class Assigner:
         row = jobs.row_of(plan.number)
         record = jobs.record(row)
         record["attempts"] += 1
-        self._next_lease += 1
+        self.next_lease += 1
         lease = Lease(
-            lease_id=self._next_lease,
+            lease_id=self.next_lease,
             attempt=int(record["attempts"]),
             job_number=plan.number,
             job_id=jobs.job_of[plan.number].job_id,
             profile=int(record["profile"]),
             configuration=plan.configuration,
             workers=plan.workers,
-            token=self._next_lease,
+            token=self.next_lease,
             start_s=self.now_s,
             deadline_s=end_s,
         )
@@ -230,6 +234,26 @@ class Assigner:
         """Give notice to a lease."""
         self.book.stopping.add(lease_id)
         return do.RevokeLease(lease_id=lease_id, by_s=by_s, reason=reason)
+
+    def follow(self, moved: Mapping[int, IntArray]) -> None:
+        """Let jobs and planned leases follow their configurations to other columns.
+
+        Args:
+            moved: profile -> (J,) new columns, see ``columns.moves``.
+        """
+        jobs = self.jobs
+        for profile, columns in moved.items():
+            jobs.move_columns(profile, columns)
+        for plan in list(self.book.planned.values()):
+            columns = moved.get(int(jobs["profile"][jobs.row_of(plan.number)]), _UNMOVED)
+            if plan.configuration != NONE and len(columns):
+                plan.configuration = int(columns[plan.configuration])
+                if plan.configuration == NONE:
+                    self.drop_plan(plan.number)
+        bonus = (jobs["lease"] != NONE) & (jobs["configuration"] == NONE) & (jobs["pair"] == NONE)
+        for row in np.flatnonzero(bonus).tolist():
+            workers = self.book.leases[int(jobs["lease"][row])].workers
+            jobs["configuration"][row] = self._single_on(row, workers)
 
     def drop_plan(self, number: int) -> None:
         """Drop a job's planned lease, if it has one; a partner in it goes on alone."""
@@ -265,7 +289,7 @@ class Assigner:
 
     def _single_on(self, row: int, workers: tuple[int, ...]) -> int:
         """Return the job's single configuration on exactly these workers, NONE if it has none."""
-        types = self._cluster.worker_type_of[list(workers)]
+        types = self.fleet.type_of[list(workers)]
         demand = np.bincount(types, minlength=len(self.table.worker_types))
         profile = int(self.jobs["profile"][row])
         same = (self.table.demand[profile] == demand).all(axis=1)

@@ -10,6 +10,8 @@ import numpy as np
 from scheduler.errors import InvariantError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
     from numpy.typing import NDArray
 
     from scheduler.domain.arrays import BoolArray, FloatArray, IntArray
@@ -31,7 +33,7 @@ _ROW = np.dtype(
         ("configuration", np.int64),  # single configuration run now, NONE if waiting or sharing
         ("pair", np.int64),  # entry of the pair table run now, NONE otherwise
         ("charged", np.int64),  # 1 while the time it runs counts against X, 0 for a bonus
-        ("attempts", np.int64),  # leases granted so far
+        ("attempts", np.int64),  # leases granted so far, also in an earlier life
         ("failures", np.int64),  # own failures so far
         ("weight", np.float64),
         ("total_steps", np.float64),
@@ -104,6 +106,26 @@ class JobTable:
             self._x = np.pad(self._x, ((0, 0), (0, missing)))
             self._credit_s = np.pad(self._credit_s, ((0, 0), (0, missing)))
 
+    def move_columns(self, profile: int, columns: IntArray) -> None:
+        """Let X, credits and what runs follow a profile's configurations to other columns.
+
+        Args:
+            profile: row of the configuration table.
+            columns: (J,) new column of each configuration, NONE where it is gone; time that it was
+                promised is forgotten, and a job that runs in it does so as a bonus.
+        """
+        rows = np.flatnonzero(self["profile"] == profile)
+        kept = np.flatnonzero(columns != NONE)
+        for array in (self.x, self.credit_s):
+            before = array[rows]
+            after = np.zeros_like(before)
+            after[:, columns[kept]] = before[:, kept]
+            array[rows] = after
+        held = self["configuration"][rows]
+        now = np.append(columns, NONE)[held]
+        self["configuration"][rows] = now
+        self["charged"][rows[(held != NONE) & (now == NONE)]] = 0
+
     def add(self, job: Job, *, number: int, profile: int, entity: int) -> None:
         """Append a waiting job; ``number`` must be larger than every number before it."""
         if self._size == len(self._rows):
@@ -114,8 +136,9 @@ class JobTable:
         self._size += 1
         deadline_s = np.inf if job.deadline_s is None else job.deadline_s
         self._rows[i] = (
-            *(number, profile, job.scale_factor, entity, WAITING, NONE, NONE, NONE, 0, 0, 0),
-            *(job.weight, job.total_steps, 0.0, job.arrival_s, deadline_s, 0.0, 0.0),
+            *(number, profile, job.scale_factor, entity, WAITING, NONE, NONE, NONE, 0),
+            *(job.attempts_before, 0, job.weight, job.total_steps, job.steps_before),
+            *(job.arrival_s, deadline_s, 0.0, 0.0),
             *(job.restart_s, -np.inf, np.inf),
         )
         self._x[i] = 0.0
@@ -152,6 +175,32 @@ class JobTable:
         """Return (N,) which jobs may hold a lease at that time."""
         result: BoolArray = (self["status"] != HELD) & (self["retry_at_s"] <= at_s)
         return result
+
+    def columns(self) -> dict[str, NDArray[Any]]:
+        """Return a copy of every column by name, for a snapshot."""
+        assert _ROW.names is not None
+        return {name: self[name].copy() for name in _ROW.names}
+
+    def restore(
+        self,
+        jobs: Iterable[Job],
+        columns: Mapping[str, NDArray[Any]],
+        x: FloatArray,
+        credit_s: FloatArray,
+    ) -> None:
+        """Fill an empty table with what it held before; jobs in the order of their rows."""
+        assert _ROW.names is not None
+        self._size = len(x)
+        self._rows = np.zeros(max(16, self._size), dtype=_ROW)
+        for name in _ROW.names:
+            self[name][:] = columns[name]
+        self._x = np.zeros((len(self._rows), x.shape[1]))
+        self._credit_s = np.zeros_like(self._x)
+        self.x[:] = x
+        self.credit_s[:] = credit_s
+        self._numbers = self["number"].tolist()
+        self.job_of = dict(zip(self._numbers, jobs, strict=True))
+        self.number_of = {job.job_id: number for number, job in self.job_of.items()}
 
     def check_invariants(self) -> None:
         """Raise InvariantError if rows contradict each other."""

@@ -7,12 +7,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from scheduler.engine.fleet import Growing
 from scheduler.errors import InvariantError
 
 if TYPE_CHECKING:
-    from scheduler.domain.arrays import BoolArray, IntArray
-    from scheduler.domain.cluster import Cluster
+    from collections.abc import Iterable
+
+    from scheduler.domain.arrays import BoolArray
     from scheduler.domain.lease import Lease
+    from scheduler.engine.fleet import Fleet
 
 
 @dataclass(slots=True, kw_only=True)
@@ -39,43 +42,52 @@ class PlannedLease:
 class LeaseBook:
     """Leases in force and planned, by worker."""
 
-    def __init__(self, cluster: Cluster) -> None:
-        #: (W,) whether the worker is in service.
-        self.in_service: BoolArray = np.ones(cluster.workers, dtype=bool)
+    def __init__(self, fleet: Fleet) -> None:
+        self._fleet = fleet
         #: lease id -> lease, for exactly the leases in force (revoked ones too until they end).
         self.leases: dict[int, Lease] = {}
         #: leases that have been revoked and not ended; a subset of ``leases``.
         self.stopping: set[int] = set()
         #: worker -> ids of the leases on it; two only where they share.
-        self.on_worker: list[list[int]] = [[] for _ in range(cluster.workers)]
+        self.on_worker: list[list[int]] = [[] for _ in range(fleet.workers)]
         #: job number -> planned lease; its job holds no lease that is not stopping.
         self.planned: dict[int, PlannedLease] = {}
         #: lease id -> plans that it blocks or blocked; may name plans that were dropped since.
         self._blocked_by: dict[int, list[PlannedLease]] = {}
         #: (W,) planned leases on each worker.
-        self._reserved: IntArray = np.zeros(cluster.workers, dtype=np.int64)
+        self._reserved = Growing(np.zeros(fleet.workers, dtype=np.int64))
         #: (W,) leases on each worker, the lengths of ``on_worker``.
-        self._holders: IntArray = np.zeros(cluster.workers, dtype=np.int64)
+        self._holders = Growing(np.zeros(fleet.workers, dtype=np.int64))
+
+    def grow(self) -> None:
+        """Follow the fleet, which has grown."""
+        more = self._fleet.workers - len(self.on_worker)
+        self.on_worker += [[] for _ in range(more)]
+        self._reserved.extend(np.zeros(more, dtype=np.int64))
+        self._holders.extend(np.zeros(more, dtype=np.int64))
 
     def idle(self) -> BoolArray:
-        """Return (W,) workers in service that nobody holds or is about to hold."""
-        result: BoolArray = self.in_service & (self._holders == 0) & (self._reserved == 0)
+        """Return (W,) workers that may be let and that nobody holds or is about to hold."""
+        free = (self._holders.view == 0) & (self._reserved.view == 0)
+        result: BoolArray = self._fleet.lettable & free
         return result
 
     def add(self, lease: Lease) -> None:
         """Put a granted lease in force."""
         self.leases[lease.lease_id] = lease
+        holders = self._holders.view
         for worker in lease.workers:
             self.on_worker[worker].append(lease.lease_id)
-            self._holders[worker] += 1
+            holders[worker] += 1
 
     def end(self, lease_id: int) -> list[PlannedLease]:
         """Take a lease out of force; returns the planned leases that nothing blocks any more."""
         lease = self.leases.pop(lease_id)
         self.stopping.discard(lease_id)
+        holders = self._holders.view
         for worker in lease.workers:
             self.on_worker[worker].remove(lease_id)
-            self._holders[worker] -= 1
+            holders[worker] -= 1
         ready = []
         for plan in self._blocked_by.pop(lease_id, ()):
             if self.planned.get(plan.number) is plan:
@@ -92,9 +104,10 @@ class LeaseBook:
             own_lease: the lease that the job still holds, or -1.
             partner_lease: a lease on the same workers that it will share with, or -1.
         """
+        reserved = self._reserved.view
         for worker in plan.workers:
             plan.blockers.update(self.on_worker[worker])
-            self._reserved[worker] += 1
+            reserved[worker] += 1
         plan.blockers.discard(partner_lease)
         if own_lease >= 0:
             plan.blockers.add(own_lease)
@@ -106,14 +119,30 @@ class LeaseBook:
         """Drop a job's planned lease, if it has one."""
         plan = self.planned.pop(number, None)
         if plan is not None:
+            reserved = self._reserved.view
             for worker in plan.workers:
-                self._reserved[worker] -= 1
+                reserved[worker] -= 1
 
     def forget_all(self) -> None:
         """Drop every planned lease."""
         self.planned.clear()
         self._blocked_by.clear()
-        self._reserved[:] = 0
+        self._reserved.view[:] = 0
+
+    def restore(self, leases: Iterable[Lease], stopping: Iterable[int]) -> None:
+        """Put leases in force that were so before."""
+        for lease in leases:
+            self.add(lease)
+        self.stopping.update(stopping)
+
+    def restore_plan(self, plan: PlannedLease) -> None:
+        """Reserve workers as before; unlike ``plan``, what stands in the way is known."""
+        reserved = self._reserved.view
+        for worker in plan.workers:
+            reserved[worker] += 1
+        for lease_id in plan.blockers:
+            self._blocked_by.setdefault(lease_id, []).append(plan)
+        self.planned[plan.number] = plan
 
     def check_invariants(self) -> None:
         """Raise InvariantError if the views of the leases contradict each other."""
@@ -127,9 +156,9 @@ class LeaseBook:
         checks = {
             "workers know their leases": [sorted(h) for h in holders]
             == [sorted(h) for h in self.on_worker],
-            "holders are counted": [len(h) for h in self.on_worker] == self._holders.tolist(),
+            "holders are counted": [len(h) for h in self.on_worker] == self._holders.view.tolist(),
             "a worker is shared by two at most": all(len(h) <= 2 for h in holders),
-            "reservations are counted": bool(np.array_equal(reserved, self._reserved)),
+            "reservations are counted": bool(np.array_equal(reserved, self._reserved.view)),
             "stopping leases are in force": self.stopping <= set(self.leases),
             "tokens grow with leases": all(
                 lease.token == lease_id for lease_id, lease in self.leases.items()

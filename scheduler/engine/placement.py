@@ -13,8 +13,8 @@ from scheduler.engine.kernels import place
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from scheduler.domain.arrays import BoolArray, IntArray
-    from scheduler.domain.cluster import Cluster
+    from scheduler.domain.arrays import BoolArray
+    from scheduler.engine.fleet import Fleet
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,16 +35,8 @@ class Unit:
 class Placer:
     """Chooses workers so that few jobs move and gangs stay on few nodes."""
 
-    def __init__(self, cluster: Cluster) -> None:
-        self._type_of = cluster.worker_type_of
-        self._types = len(cluster.worker_types)
-        sizes = [len(node.workers) for node in cluster.nodes]
-        self._node_start: IntArray = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
-
-    def count(self, available: BoolArray) -> IntArray:
-        """Return (K,) how many of the available workers are of each type."""
-        counts: IntArray = np.bincount(self._type_of[available], minlength=self._types)
-        return counts
+    def __init__(self, fleet: Fleet) -> None:
+        self._fleet = fleet
 
     def keep(self, units: Sequence[Unit]) -> list[tuple[int, ...]]:
         """Match units with worker sets that their members hold, so that the fewest jobs move.
@@ -94,7 +86,7 @@ class Placer:
         requests.sort(key=lambda request: (-request[0], request[3]))
         counts = np.array([count for _, _, count, _ in requests], dtype=np.int64)
         types = np.array([k for _, k, _, _ in requests], dtype=np.int64)
-        given = place(types, counts, available, self._type_of, self._node_start)
+        given = place(types, counts, available, self._fleet.type_of, self._fleet.node_start)
         result: list[list[int]] = [[] for _ in demands]
         at = 0
         for (_, _, count, r), _ in zip(requests, types, strict=True):
@@ -107,7 +99,8 @@ class Placer:
         return [tuple(sorted(workers)) for workers in result]
 
     def _matches(self, workers: tuple[int, ...], demand: tuple[int, ...]) -> bool:
-        counts = [0] * self._types
+        type_of = self._fleet.type_of
+        counts = [0] * len(self._fleet.worker_types)
         for worker in workers:
-            counts[self._type_of[worker]] += 1
+            counts[type_of[worker]] += 1
         return tuple(counts) == demand

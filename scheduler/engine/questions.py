@@ -13,7 +13,7 @@ from scheduler.engine.rounds import NEGLIGIBLE
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from scheduler.domain.arrays import FloatArray
+    from scheduler.domain.arrays import BoolArray, FloatArray
     from scheduler.domain.configuration import ConfigurationTable
     from scheduler.domain.events import AllocationComputed
     from scheduler.domain.problem import Entity
@@ -30,8 +30,11 @@ def pose(
     capacity: FloatArray,
     cost_usd_per_hour: FloatArray,
     now_s: float,
+    left_out: BoolArray,
 ) -> Problem | None:
     """Make the allocation problem of the jobs that may run; None if there are none.
+
+    Without any worker type there is nothing to ask, however many jobs wait.
 
     Args:
         jobs: the job table.
@@ -40,9 +43,10 @@ def pose(
         capacity: (K,) workers in service.
         cost_usd_per_hour: (K,) price of one worker.
         now_s: the time of the snapshot.
+        left_out: (N,) jobs that the policy does not decide about.
     """
-    asked = (jobs["status"] != HELD) & (jobs["retry_at_s"] <= now_s)
-    if not asked.any():
+    asked = (jobs["status"] != HELD) & (jobs["retry_at_s"] <= now_s) & ~left_out
+    if not asked.any() or not len(capacity):
         return None
     rows = slice(None) if asked.all() else np.flatnonzero(asked)
     arrival_s, total, done = (

@@ -28,6 +28,8 @@ class EngineSettings:
         solve_grace_s: how long idle workers wait for a fresh allocation before waiting jobs are
             served by the old one.
         retry_backoff_s: wait after a job's first own failure; doubles with each further one.
+        refuse_what_cannot_fit: whether a job that the cluster could never run is refused. Off where
+            nodes or throughputs may come later: then it is admitted and waits.
         entities: weights and inner policies of entities that are not the default.
     """
 
@@ -38,6 +40,7 @@ class EngineSettings:
     carry_credit: bool = True
     solve_grace_s: float = 1.0
     retry_backoff_s: float = 30.0
+    refuse_what_cannot_fit: bool = True
     entities: tuple[Entity, ...] = ()
 
     def __post_init__(self) -> None:

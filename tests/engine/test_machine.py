@@ -219,7 +219,7 @@ class EngineMachine(RuleBasedStateMachine):
 
     @invariant()
     def no_worker_idles_while_a_runnable_job_that_fits_waits(self):
-        if self.engine._blocked or self.engine._open:
+        if self.engine.state.blocked or self.engine.question_open:
             return
         jobs, book = self.engine.jobs, self.engine.book
         free = np.bincount(CLUSTER.worker_type_of[book.idle()], minlength=2)
@@ -233,7 +233,7 @@ class EngineMachine(RuleBasedStateMachine):
 
     @invariant()
     def an_open_lease_is_never_past_its_deadline_while_timers_are_on_time(self):
-        if self.shell.timer_delay_s or self.engine._open:
+        if self.shell.timer_delay_s or self.engine.question_open:
             return
         for run in self.shell.executions.values():
             if not run.stopping:

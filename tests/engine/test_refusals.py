@@ -52,11 +52,11 @@ def test_time_does_not_run_backwards(start, now):
 def test_a_malformed_fact_changes_nothing_not_even_what_came_with_it(start, job, event, message):
     shell = start()
     shell.submit(job("a"))
-    before = shell.engine.jobs["weight"].tolist(), shell.engine.book.in_service.tolist()
+    before = shell.engine.jobs["weight"].tolist(), shell.engine.in_service.tolist()
     with pytest.raises(InputError, match=message):
         shell.engine.handle(ev.JobSubmitted(job=job("b"), profile=0), event, now=50.0)
     assert list(shell.engine.jobs.number_of) == ["a"]
-    assert before == (shell.engine.jobs["weight"].tolist(), shell.engine.book.in_service.tolist())
+    assert before == (shell.engine.jobs["weight"].tolist(), shell.engine.in_service.tolist())
     shell.engine.handle(now=1.0)  # the clock has not moved either
     shell.engine.check_invariants()
 
@@ -127,11 +127,11 @@ def _stray_sharing(engine):
 
 
 def _lost_worker(engine):
-    engine.book.in_service[0] = False
+    engine.in_service[0] = False
 
 
 def _no_round(engine):
-    engine._round_end_s = None
+    engine.state.round_end_s = None
 
 
 def _too_many_steps(engine):
@@ -144,7 +144,7 @@ def _too_many_steps(engine):
         (_second_lease, "lease book: workers know their leases"),
         (_forgotten_lease, "jobs hold leases"),
         (_stray_sharing, "share a worker but are no pair"),
-        (_lost_worker, "lease 1 holds a lost worker"),
+        (_lost_worker, "lease 1 holds a worker that is out of service"),
         (_no_round, "leases are in force, but no round runs"),
         (_too_many_steps, "job table: steps done stay within the total"),
     ],

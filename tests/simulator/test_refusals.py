@@ -41,7 +41,7 @@ def test_a_job_id_used_twice_is_refused(simulation):
             profiles=[0, 0],
             table=run._engine.table,
             policy=run._policy,
-            settings=run._engine._settings,
+            settings=run._engine.settings,
             overheads=run._overheads,
             failures=run._failures._model,
         )
@@ -49,7 +49,7 @@ def test_a_job_id_used_twice_is_refused(simulation):
 
 def test_a_run_that_cannot_go_on_says_who_still_waits(simulation):
     run = simulation(100, changes=[(10.0, 0, True)])
-    run._engine._set_timer = lambda *_: None  # an engine that forgets to be woken
+    run._engine.state.set_timer = lambda *_: None  # an engine that forgets to be woken
     with pytest.raises(LeaseholdError, match=r"nothing more can happen at 10 s, but 1 .*job-0"):
         run.run()
 

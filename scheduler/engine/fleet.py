@@ -1,0 +1,190 @@
+"""The fleet: the workers, by number, of a cluster that grows; numbers are never given twice."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from scheduler.domain.cluster import Cluster, Node
+from scheduler.errors import InvariantError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from scheduler.domain.arrays import BoolArray, FloatArray, IntArray
+    from scheduler.domain.cluster import WorkerType
+
+
+class Fleet:
+    """Nodes and workers with what may be done with them. Arrays are views of growing buffers.
+
+    Letters: K worker types, W workers in all, V nodes; a node's workers are consecutive.
+    """
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.worker_types: list[WorkerType] = list(cluster.worker_types)
+        #: (K,) their names, in order.
+        self.type_names: tuple[str, ...] = cluster.type_names
+        #: (V,) replaced nodes are among them under another name.
+        self.nodes: list[Node] = list(cluster.nodes)
+        #: node name -> its position, for exactly the nodes.
+        self.position_of: dict[str, int] = {node.name: v for v, node in enumerate(self.nodes)}
+        #: W
+        self.workers = cluster.workers
+        sizes = [len(node.workers) for node in self.nodes]
+        self._node_start = Growing(np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64))
+        self._type_of = Growing(cluster.worker_type_of)
+        self._node_of = Growing(cluster.node_of)
+        self._in_service = Growing(np.ones(self.workers, dtype=bool))
+        self._cordoned = Growing(np.zeros(self.workers, dtype=bool))
+        self._retired = Growing(np.zeros(self.workers, dtype=bool))
+        #: the same as a value; made when somebody asks.
+        self._cluster: Cluster | None = cluster
+
+    @property
+    def type_of(self) -> IntArray:
+        """(W,) type of each worker."""
+        return self._type_of.view
+
+    @property
+    def node_of(self) -> IntArray:
+        """(W,) position of the node of each worker."""
+        return self._node_of.view
+
+    @property
+    def node_start(self) -> IntArray:
+        """(V + 1,) first worker of each node, and W."""
+        return self._node_start.view
+
+    @property
+    def in_service(self) -> BoolArray:
+        """(W,) whether the worker is neither lost nor drained nor retired."""
+        return self._in_service.view
+
+    @property
+    def cordoned(self) -> BoolArray:
+        """(W,) whether nothing new may be let there."""
+        return self._cordoned.view
+
+    @property
+    def retired(self) -> BoolArray:
+        """(W,) whether the worker is gone for ever; then it is not in service."""
+        return self._retired.view
+
+    @property
+    def lettable(self) -> BoolArray:
+        """(W,) workers that may be let anew; a copy."""
+        result: BoolArray = self.in_service & ~self.cordoned
+        return result
+
+    @property
+    def capacity(self) -> FloatArray:
+        """(K,) workers of each type that are not gone for ever."""
+        return self.count(~self.retired).astype(float)
+
+    @property
+    def cost_usd_per_hour(self) -> FloatArray:
+        """(K,) price of one worker of each type."""
+        return np.array([kind.cost_usd_per_hour for kind in self.worker_types], dtype=float)
+
+    @property
+    def cluster(self) -> Cluster:
+        """The fleet as a value; retired workers are still in it, since numbers stay."""
+        if self._cluster is None:
+            self._cluster = Cluster(worker_types=tuple(self.worker_types), nodes=tuple(self.nodes))
+        return self._cluster
+
+    def count(self, workers: BoolArray) -> IntArray:
+        """Return (K,) how many of the marked workers are of each type."""
+        counts: IntArray = np.bincount(self.type_of[workers], minlength=len(self.worker_types))
+        return counts
+
+    def workers_of(self, node: str) -> range:
+        """Return the numbers of a node's workers; none if there is no such node."""
+        position = self.position_of.get(node)
+        if position is None:
+            return range(0)
+        first, behind = self.node_start[position : position + 2].tolist()
+        return range(first, behind)
+
+    def add_types(self, worker_types: tuple[WorkerType, ...]) -> None:
+        """Append types that are new."""
+        self.worker_types += worker_types
+        self.type_names = tuple(kind.name for kind in self.worker_types)
+        self._cluster = None
+
+    def join(self, node: Node) -> None:
+        """Append a node of known types; one of the same name is renamed, its workers are gone."""
+        old = self.position_of.pop(node.name, None)
+        if old is not None:
+            self._rename(old)
+        position = len(self.nodes)
+        self.nodes.append(node)
+        self.position_of[node.name] = position
+        index = {name: k for k, name in enumerate(self.type_names)}
+        count = len(node.workers)
+        self.workers += count
+        self._node_start.extend(np.array([self.workers]))
+        self._type_of.extend(np.array([index[name] for name in node.workers], dtype=np.int64))
+        self._node_of.extend(np.full(count, position, dtype=np.int64))
+        self._in_service.extend(np.ones(count, dtype=bool))
+        self._cordoned.extend(np.zeros(count, dtype=bool))
+        self._retired.extend(np.zeros(count, dtype=bool))
+        self._cluster = None
+
+    def _rename(self, position: int) -> None:
+        old = self.nodes[position]
+        name = f"{old.name}~retired-{int(self.node_start[position])}"
+        while name in self.position_of:  # an earlier node without workers began there as well
+            name += "~"
+        self.nodes[position] = Node(name=name, workers=old.workers)
+        self.position_of[name] = position
+
+    def restore(self, in_service: BoolArray, cordoned: BoolArray, retired: BoolArray) -> None:
+        """Take over (W,) what may be done with each worker."""
+        self.in_service[:] = in_service
+        self.cordoned[:] = cordoned
+        self.retired[:] = retired
+
+    def check_invariants(self) -> None:
+        """Raise InvariantError if numbers or names contradict each other."""
+        cluster = Cluster(worker_types=tuple(self.worker_types), nodes=tuple(self.nodes))
+        checks = {
+            "workers are numbered node by node": np.array_equal(
+                self.type_of, cluster.worker_type_of
+            )
+            and np.array_equal(self.node_of, cluster.node_of)
+            and self.workers == cluster.workers,
+            "nodes are found by name": self.position_of
+            == {node.name: v for v, node in enumerate(self.nodes)},
+            "retired workers are out of service": not (self.retired & self.in_service).any(),
+        }
+        broken = [name for name, holds in checks.items() if not holds]
+        if broken:
+            raise InvariantError(f"fleet: {'; '.join(broken)}")
+
+
+class Growing:
+    """A one-dimensional array that is appended to at a cost that does not grow with its length."""
+
+    __slots__ = ("_buffer", "_size")
+
+    def __init__(self, values: NDArray[Any]) -> None:
+        self._buffer = np.array(values)
+        self._size = len(values)
+
+    @property
+    def view(self) -> NDArray[Any]:
+        """The array; writes go to it, and it is out of date after ``extend``."""
+        return self._buffer[: self._size]
+
+    def extend(self, values: NDArray[Any]) -> None:
+        """Append values."""
+        size = self._size + len(values)
+        if size > len(self._buffer):
+            room = np.zeros(max(size, 2 * len(self._buffer)), dtype=self._buffer.dtype)
+            room[: self._size] = self.view
+            self._buffer = room
+        self._buffer[self._size : size] = values
+        self._size = size

@@ -1,0 +1,98 @@
+"""What changes questions and answers: allocations, another policy, other throughputs, timers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from scheduler.domain import events as ev
+from scheduler.engine.columns import moves
+from scheduler.engine.on_leases import set_retry_timer
+from scheduler.engine.questions import take_over
+from scheduler.engine.state import GRACE, RETRY
+from scheduler.engine.validation import fault_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from scheduler.engine.state import State
+
+
+def _computed(state: State, event: ev.AllocationComputed) -> None:
+    if event.generation != state.generation or not state.question_open:
+        return
+    state.question_open = state.blocked = False
+    fault = fault_of(event, state.table)
+    if fault:
+        state.record("allocation_failed", "policy", reason=fault)
+        return
+    take_over(
+        event,
+        state.jobs,
+        state.pairs,
+        state.book.planned.values(),
+        round_length_s=state.settings.round_length_s,
+        carry_credit=state.settings.carry_credit,
+    )
+    promise_pinned(state)
+    for warning in event.allocation.warnings:
+        state.record("policy_warning", "policy", text=warning)
+    state.serve_due = True
+
+
+def promise_pinned(state: State) -> None:
+    """Let X say that jobs on cordoned workers, which no policy is asked about, run all the time."""
+    jobs = state.jobs
+    rows = np.flatnonzero(state.pinned())
+    held = jobs["configuration"][rows]
+    alone = held >= 0
+    jobs.x[rows] = 0.0
+    jobs.x[rows[alone], held[alone]] = 1.0
+
+
+def _failed(state: State, event: ev.AllocationFailed) -> None:
+    if event.generation == state.generation and state.question_open:
+        state.question_open = state.blocked = False
+        state.record("allocation_failed", "policy", reason=event.reason)
+
+
+def _policy(state: State, event: ev.PolicyChanged) -> None:
+    state.time_dependent = event.time_dependent
+    _ask_again(state)
+    if event.record:
+        state.record("policy_changed", "policy", policy=event.policy)
+
+
+def _configurations(state: State, event: ev.ConfigurationsChanged) -> None:
+    moved = moves(state.table, event.table)
+    state.pairs.renumber(state.table, event.table)
+    state.assigner.table = event.table
+    state.jobs.widen(event.table.throughput.shape[1])
+    if moved:
+        state.assigner.follow(moved)
+    _ask_again(state)
+    state.serve_due = True
+
+
+def _ask_again(state: State) -> None:
+    """Ask anew; an answer to the open question would speak of what no longer is."""
+    state.question_open = state.blocked = False
+    state.changed = True
+
+
+def _timer(state: State, event: ev.TimerFired) -> None:
+    if event.timer == GRACE:
+        state.blocked = False
+    elif event.timer == RETRY:
+        state.changed = state.serve_due = True
+        set_retry_timer(state)
+
+
+HANDLERS: Final[dict[type, Callable[[State, Any], None]]] = {
+    ev.AllocationComputed: _computed,
+    ev.AllocationFailed: _failed,
+    ev.PolicyChanged: _policy,
+    ev.ConfigurationsChanged: _configurations,
+    ev.TimerFired: _timer,
+}

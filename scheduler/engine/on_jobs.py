@@ -1,0 +1,131 @@
+"""What happens to jobs: submitted, stopped, released, changed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from scheduler.domain import events as ev
+from scheduler.domain.problem import Entity
+from scheduler.engine.admission import admit
+from scheduler.engine.jobs import HELD, NONE, RUNNING, WAITING
+from scheduler.errors import AdmissionError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from scheduler.engine.state import State
+
+
+def _submitted(state: State, event: ev.JobSubmitted) -> None:
+    job, jobs = event.job, state.jobs
+    try:
+        admit(
+            job,
+            event.profile,
+            state.table,
+            state.fleet.capacity,
+            taken=job.job_id in jobs.number_of,
+            must_fit=state.settings.refuse_what_cannot_fit,
+        )
+    except AdmissionError as error:
+        state.record("job_refused", job.job_id, reason=str(error))
+        return
+    entity = state.entity_of.get(job.entity)
+    if entity is None:
+        entity = state.entity_of[job.entity] = len(state.entities)
+        state.entities.append(Entity(name=job.entity))
+    jobs.widen(state.table.throughput.shape[1])
+    jobs.add(job, number=state.next_number, profile=event.profile, entity=entity)
+    state.next_number += 1
+    state.rows_moved()
+    state.changed = state.serve_due = True
+    state.record("job_admitted", job.job_id)
+
+
+def _cancelled(state: State, event: ev.JobCancelled) -> None:
+    _stop(state, event.job_id, "cancel")
+
+
+def _held(state: State, event: ev.JobHeld) -> None:
+    _stop(state, event.job_id, "hold")
+
+
+def _stop(state: State, job_id: str, how: str) -> None:
+    """Cancel or hold a job; a lease that it has is revoked first."""
+    row = state.row_of_job(job_id)
+    if row == NONE:
+        return
+    jobs = state.jobs
+    lease_id = int(jobs["lease"][row])
+    if how == "hold" and jobs["status"][row] == HELD:
+        return
+    state.assigner.drop_plan(int(jobs["number"][row]))
+    jobs["status"][row] = HELD
+    state.changed = state.serve_due = True
+    if lease_id != NONE:
+        state.after_end[lease_id] = how
+        state.revoke(lease_id, by_s=state.now_s, reason=how)
+    elif how == "cancel":
+        state.remove_job(row, "job_cancelled")
+        return
+    if how == "hold":
+        state.record("job_held", job_id)
+
+
+def _released(state: State, event: ev.JobReleased) -> None:
+    row = state.row_of_job(event.job_id)
+    if row == NONE or state.jobs["status"][row] != HELD:
+        return
+    lease_id = int(state.jobs["lease"][row])
+    if state.after_end.get(lease_id) == "cancel":
+        return
+    state.after_end.pop(lease_id, None)
+    state.jobs["status"][row] = WAITING if lease_id == NONE else RUNNING
+    state.changed = state.serve_due = True
+    state.record("job_released", event.job_id)
+
+
+def _requeued(state: State, event: ev.JobRequeued) -> None:
+    row = state.row_of_job(event.job_id)
+    if row == NONE or state.jobs["status"][row] != RUNNING:
+        return
+    lease_id = int(state.jobs["lease"][row])
+    if lease_id in state.book.stopping:
+        return
+    state.revoke(lease_id, by_s=state.now_s, reason="requeue")
+    state.record("job_requeued", event.job_id)
+
+
+def _weight(state: State, event: ev.WeightChanged) -> None:
+    row = state.row_of_job(event.job_id)
+    if row != NONE:
+        state.jobs["weight"][row] = event.weight
+        state.changed = True
+
+
+def _deadline(state: State, event: ev.DeadlineChanged) -> None:
+    row = state.row_of_job(event.job_id)
+    if row != NONE:
+        deadline_s = np.inf if event.deadline_s is None else event.deadline_s
+        state.jobs["deadline_s"][row] = deadline_s
+        state.changed = True
+
+
+def _entity(state: State, event: ev.EntityChanged) -> None:
+    position = state.entity_of.setdefault(event.entity.name, len(state.entities))
+    state.entities[position : position + 1] = [event.entity]
+    state.changed = True
+
+
+HANDLERS: Final[dict[type, Callable[[State, Any], None]]] = {
+    ev.JobSubmitted: _submitted,
+    ev.JobCancelled: _cancelled,
+    ev.JobHeld: _held,
+    ev.JobReleased: _released,
+    ev.JobRequeued: _requeued,
+    ev.WeightChanged: _weight,
+    ev.DeadlineChanged: _deadline,
+    ev.EntityChanged: _entity,
+}

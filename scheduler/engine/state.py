@@ -1,0 +1,133 @@
+"""The engine's state: everything that must survive a restart, and what every handler needs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from scheduler.domain import commands as do
+from scheduler.engine.assignment import Assigner
+from scheduler.engine.jobs import NONE, RUNNING
+
+if TYPE_CHECKING:
+    from scheduler.domain.arrays import BoolArray, IntArray
+    from scheduler.domain.cluster import Cluster
+    from scheduler.domain.configuration import ConfigurationTable
+    from scheduler.domain.problem import Entity
+    from scheduler.engine.settings import EngineSettings
+
+#: Names of the engine's timers.
+PLAN, GRACE, RETRY = "plan", "grace", "retry"
+
+
+class State:
+    """What the engine knows. Events change it, decisions follow from it.
+
+    Whatever is added here belongs into ``snapshot`` as well, unless it is derived.
+    """
+
+    def __init__(self, cluster: Cluster, settings: EngineSettings, *, time_dependent: bool) -> None:
+        self.settings = settings
+        self.assigner = Assigner(cluster)
+        self.fleet = self.assigner.fleet
+        self.jobs = self.assigner.jobs
+        self.pairs = self.assigner.pairs
+        self.book = self.assigner.book
+        #: whether the policy's answer changes with progress alone.
+        self.time_dependent = time_dependent
+        self.entities: list[Entity] = list(settings.entities)
+        #: name -> its position in ``entities``.
+        self.entity_of = {entity.name: e for e, entity in enumerate(self.entities)}
+        self.now_s = 0.0
+        #: number of the next job.
+        self.next_number = 0
+        #: generation of the newest question; answers of older ones are dropped.
+        self.generation = 0
+        #: whether that question is open.
+        self.question_open = False
+        #: whether decisions wait for the open question.
+        self.blocked = False
+        #: whether jobs, weights, workers or throughputs changed since the last question.
+        self.changed = False
+        #: whether a round must be planned now.
+        self.plan_due = False
+        #: whether workers may be idle while jobs wait.
+        self.serve_due = False
+        #: number of the current round; 0 before the first.
+        self.round_number = 0
+        #: end of the current round, and so of every lease that is not stopping; None while no job
+        #: is active.
+        self.round_end_s: float | None = None
+        #: lease id -> "cancel" or "hold": what becomes of the job when the lease has ended.
+        self.after_end: dict[int, str] = {}
+        #: what the current call answers.
+        self.commands: list[do.Command] = []
+        #: rows of the running jobs by ascending lease id; None when it must be made anew.
+        self._running_rows: IntArray | None = None
+
+    @property
+    def table(self) -> ConfigurationTable:
+        """Configurations by profile."""
+        return self.assigner.table
+
+    # -- jobs and leases ------------------------------------------------------------------------
+
+    def row_of_job(self, job_id: str) -> int:
+        """Return the row of an active job, NONE if there is none of that id."""
+        number = self.jobs.number_of.get(job_id)
+        return NONE if number is None else self.jobs.row_of(number)
+
+    def remove_job(self, row: int, kind: str, **data: float | str) -> None:
+        """Let a job end; ``kind`` tells the history how."""
+        self.assigner.drop_plan(int(self.jobs["number"][row]))
+        job = self.jobs.remove(row)
+        self.rows_moved()
+        self.changed = self.serve_due = True
+        self.record(kind, job.job_id, **data)
+
+    def rows_moved(self) -> None:
+        """Note that rows or their leases have changed."""
+        self._running_rows = None
+
+    def rows_by_lease(self) -> IntArray:
+        """Return the rows that hold leases, by ascending lease id."""
+        if self._running_rows is None:
+            leases = self.jobs["lease"]
+            rows = np.flatnonzero(leases >= 0)
+            self._running_rows = rows[np.argsort(leases[rows])]
+        return self._running_rows
+
+    def revoke(self, lease_id: int, *, by_s: float, reason: str) -> None:
+        """Give notice to a lease."""
+        self.commands.append(self.assigner.revoke(lease_id, by_s=by_s, reason=reason))
+
+    def pinned(self) -> BoolArray:
+        """Return (N,) jobs on cordoned workers: they keep what they hold, and compete for nothing.
+
+        Whoever outbid such a job could not run in its place, so the time would be lost.
+        """
+        result = np.zeros(len(self.jobs), dtype=bool)
+        for worker in np.flatnonzero(self.fleet.cordoned).tolist():
+            for lease_id in self.book.on_worker[worker]:
+                if lease_id not in self.book.stopping:
+                    row = self.jobs.row_of(self.book.leases[lease_id].job_number)
+                    result[row] = self.jobs["status"][row] == RUNNING
+        return result
+
+    def workers_for(self, pinned: BoolArray) -> BoolArray:
+        """Return (W,) the workers that all other jobs compete for."""
+        lettable = self.fleet.lettable
+        for lease_id in self.jobs["lease"][pinned].tolist():
+            lettable[list(self.book.leases[lease_id].workers)] = False
+        return lettable
+
+    # -- commands -------------------------------------------------------------------------------
+
+    def record(self, kind: str, subject: str, **data: float | str) -> None:
+        """Write a line of history."""
+        self.commands.append(do.RecordEvent(kind=kind, subject=subject, at_s=self.now_s, data=data))
+
+    def set_timer(self, timer: str, at_s: float) -> None:
+        """Ask to be woken."""
+        self.commands.append(do.SetTimer(timer=timer, at_s=max(at_s, self.now_s)))
