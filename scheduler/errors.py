@@ -4,7 +4,8 @@
     |- InputError            a file, option or request that cannot be used
     |  |- TraceError         a trace or table: names file, line, field and value
     |  |- ClusterError       a cluster spec or file
-    |  `- ParameterError     a policy parameter or setting
+    |  |- ParameterError     a policy parameter or setting
+    |  `- ConfigError        the daemon's configuration: lists everything that is wrong
     |- AdmissionError        a job that can never run
     |- UnknownPolicyError    no policy of that name; lists what there is
     |- CodecError            stored data that this release cannot read, or a value that has no form
@@ -28,6 +29,11 @@ A message says what happened, the value, and what to do about it.
 """
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 
 class LeaseholdError(Exception):
@@ -74,6 +80,23 @@ class ClusterError(InputError):
 
 class ParameterError(InputError):
     """A policy parameter or a setting has a wrong name, type or range."""
+
+
+class ConfigError(InputError):
+    """The daemon's configuration cannot be used.
+
+    Args:
+        problems: (n,) each names the file, variable or flag, the setting and what would be right.
+    """
+
+    def __init__(self, problems: Iterable[str]) -> None:
+        self.problems = tuple(problems)
+        if len(self.problems) == 1:
+            super().__init__(self.problems[0])
+            return
+        super().__init__(f"the configuration has {len(self.problems)} problems:")
+        for problem in self.problems:
+            self.add_note(problem)
 
 
 class AdmissionError(LeaseholdError):

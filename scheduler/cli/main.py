@@ -28,6 +28,11 @@ COMMANDS = {
         attribute="sweep",
         summary="Run a grid of arrival rates, policies and seeds; resumable.",
     ),
+    "config": LazyCommand(
+        module="scheduler.cli.config",
+        attribute="app",
+        summary="Show and check the daemon's configuration.",
+    ),
     "policies": LazyCommand(
         module="scheduler.cli.policies",
         attribute="app",

@@ -1,1 +1,1 @@
-"""Configuration of daemon and agent: files, environment, flags."""
+"""The daemon's configuration: defaults, a TOML file, the environment, flags."""

@@ -1,0 +1,187 @@
+"""Settings as dataclass fields: a type, a default, a range, and a sentence about it."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+import types
+import typing
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+_TRUE = ("true", "yes", "on", "1")
+_FALSE = ("false", "no", "off", "0")
+_WORDS = {float: "a number", int: "a whole number", bool: "true or false", str: "text"}
+_BOUNDS = (("ge", ">="), ("gt", ">"), ("le", "<="), ("lt", "<"))
+
+
+def setting(
+    default: object,
+    help: str,  # noqa: A002  the word that dataclass metadata and command lines use
+    *,
+    ge: float | None = None,
+    gt: float | None = None,
+    le: float | None = None,
+    choices: tuple[str, ...] = (),
+    endless: bool = False,
+    derived: str = "",
+) -> Any:
+    """Declare a setting.
+
+    Args:
+        default: the value where nobody gives one; None where it is derived or absent.
+        help: one sentence.
+        ge: smallest allowed value.
+        gt: value that it must exceed.
+        le: largest allowed value.
+        choices: the allowed words; any if empty.
+        endless: whether ``inf`` is allowed.
+        derived: from what the default is derived, in words.
+
+    Returns:
+        A dataclass field, typed ``Any`` so that ``port: int = setting(8642, ...)`` checks.
+    """
+    metadata = {
+        "help": help,
+        "bounds": {k: v for k, v in (("ge", ge), ("gt", gt), ("le", le)) if v is not None},
+        "choices": choices,
+        "endless": endless,
+        "derived": derived,
+    }
+    if isinstance(default, Mapping):  # dataclasses take no unhashable default
+        return field(default_factory=lambda: default, metadata=metadata)
+    return field(default=default, metadata=metadata)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SettingInfo:
+    """What is known of a setting.
+
+    Attributes:
+        key: ``section.name``, or a name alone outside of sections.
+        kind: ``int``, ``float``, ``bool``, ``str`` or ``Mapping``.
+        optional: whether it may be absent.
+        default: the value where nobody gives one.
+        help: one sentence.
+        bounds: (name, value) of ``ge``, ``gt`` and ``le``.
+        choices: the allowed words; any if empty.
+        endless: whether ``inf`` is allowed.
+        derived: from what the default is derived, in words.
+    """
+
+    key: str
+    kind: type[Any]
+    optional: bool
+    default: object
+    help: str
+    bounds: tuple[tuple[str, float], ...]
+    choices: tuple[str, ...]
+    endless: bool
+    derived: str
+
+    @property
+    def variable(self) -> str:
+        """The environment variable that sets it."""
+        return "LEASEHOLD_" + self.key.upper().replace(".", "__")
+
+    @property
+    def words(self) -> str:
+        """What it takes, in words."""
+        if self.choices:
+            return " or ".join(self.choices)
+        if self.kind is Mapping:
+            return "names with values"
+        limits = " and ".join(f"{dict(_BOUNDS)[name]} {value:g}" for name, value in self.bounds)
+        return " ".join(part for part in (_WORDS[self.kind], limits) if part)
+
+    def read(self, text: str) -> object:
+        """Turn text of the environment into a value.
+
+        Raises:
+            ValueError: it is none; says what would be one.
+        """
+        stripped = text.strip()
+        if self.optional and stripped.lower() in {"", "none"}:
+            return None
+        if self.kind is bool:
+            if stripped.lower() in _TRUE + _FALSE:
+                return stripped.lower() in _TRUE
+            raise ValueError(self.words)
+        if self.kind is str:
+            return self.check(text)
+        try:
+            number: float = self.kind(stripped)
+        except ValueError:
+            raise ValueError(self.words) from None
+        return self.check(number)
+
+    def check(self, value: object) -> object:
+        """Return a value in the setting's type.
+
+        Raises:
+            ValueError: it has another type or is out of range; says what would be right.
+        """
+        if value is None and self.optional:
+            return None
+        if self.kind is float and isinstance(value, int) and not isinstance(value, bool):
+            value = float(value)
+        if not isinstance(value, self.kind) or (isinstance(value, bool) and self.kind is not bool):
+            raise ValueError(self.words)
+        if self.choices and value not in self.choices:
+            raise ValueError(self.words)
+        if isinstance(value, int | float) and self.kind is not bool:
+            self._check_range(value)
+        return value
+
+    def _check_range(self, value: float) -> None:
+        broken = any(
+            (name == "ge" and value < bound)
+            or (name == "gt" and value <= bound)
+            or (name == "le" and value > bound)
+            for name, bound in self.bounds
+        )
+        if broken or math.isnan(value) or (math.isinf(value) and not self.endless):
+            raise ValueError(self.words)
+
+
+@functools.cache
+def describe(root: type[Any]) -> dict[str, SettingInfo]:
+    """Return every setting of a configuration by key, in the order of the classes' fields."""
+    hints = typing.get_type_hints(root)
+    found: dict[str, SettingInfo] = {}
+    for outer in dataclasses.fields(root):
+        hint = hints[outer.name]
+        if dataclasses.is_dataclass(hint):
+            inner_hints = typing.get_type_hints(hint)
+            for inner in dataclasses.fields(hint):
+                key = f"{outer.name}.{inner.name}"
+                found[key] = _info(key, inner_hints[inner.name], inner)
+        else:
+            found[outer.name] = _info(outer.name, hint, outer)
+    return found
+
+
+def _info(key: str, hint: Any, declared: dataclasses.Field[Any]) -> SettingInfo:
+    optional = False
+    if typing.get_origin(hint) is types.UnionType:
+        optional = True
+        hint = next(part for part in typing.get_args(hint) if part is not types.NoneType)
+    if typing.get_origin(hint) is not None:
+        hint = Mapping
+    default = declared.default
+    if declared.default_factory is not dataclasses.MISSING:
+        default = declared.default_factory()
+    told = declared.metadata
+    return SettingInfo(
+        key=key,
+        kind=hint,
+        optional=optional,
+        default=default,
+        help=told["help"],
+        bounds=tuple(told["bounds"].items()),
+        choices=told["choices"],
+        endless=told["endless"],
+        derived=told["derived"],
+    )
