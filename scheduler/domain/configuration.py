@@ -109,7 +109,7 @@ class ConfigurationTable:
                 throughput[u, j] = configuration.throughput
                 demand[u, j] = configuration.demand
         pair_profiles = np.array([p.profiles for p in pairs], dtype=np.int64).reshape(-1, 2)
-        pair_demand = np.array([p.demand for p in pairs], dtype=np.int64).reshape(-1, k)
+        pair_demand = np.array([p.demand for p in pairs], dtype=np.int64).reshape(len(pairs), k)
         pair_throughput = np.array([p.throughput for p in pairs], dtype=float).reshape(-1, 2)
         arrays: tuple[NDArray[np.generic], ...] = (
             throughput,
