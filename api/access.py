@@ -1,0 +1,58 @@
+"""What a route asks of the one who calls it."""
+
+from typing import Annotated
+
+from fastapi import Depends, Request
+
+from api.context import Context, context_of
+from api.edge import principal_of
+from api.problems import ProblemError
+from api.roles import Principal, Role
+
+
+class Access:
+    """A dependency that lets a role in.
+
+    Args:
+        role: the least role; None for any, agents' too.
+        everywhere: whether a token that is confined to projects is refused, since what the route
+            changes is everybody's.
+    """
+
+    def __init__(self, role: Role | None, *, everywhere: bool = False) -> None:
+        self.role = role
+        self.everywhere = everywhere
+
+    async def __call__(self, request: Request) -> Principal:
+        """Return by whom the request is made.
+
+        Raises:
+            ProblemError: there is no token, or its role or projects do not suffice.
+        """
+        principal = principal_of(request.state)
+        if self.role is not None and not principal.has(self.role):
+            raise ProblemError(
+                403,
+                f"this needs role {self.role}, and the token of '{principal.subject}' has "
+                f"{principal.role}; use another token",
+            )
+        if self.everywhere and principal.projects:
+            names = ", ".join(sorted(principal.projects))
+            raise ProblemError(
+                403,
+                f"this concerns all projects, and the token of '{principal.subject}' is confined "
+                f"to {names}; use another token",
+            )
+        return principal
+
+
+async def _context(request: Request) -> Context:
+    return context_of(request)
+
+
+Anybody = Annotated[Principal, Depends(Access(None))]
+Viewer = Annotated[Principal, Depends(Access(Role.VIEWER))]
+User = Annotated[Principal, Depends(Access(Role.USER))]
+Operator = Annotated[Principal, Depends(Access(Role.OPERATOR, everywhere=True))]
+Admin = Annotated[Principal, Depends(Access(Role.ADMIN, everywhere=True))]
+Ctx = Annotated[Context, Depends(_context)]

@@ -1,0 +1,53 @@
+"""Answers as JSON by orjson: plain values, and the frozen values of the service."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
+from typing import Any
+
+import orjson
+from starlette.responses import Response
+
+_OPTIONS = orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS
+#: Longest text of a value that an error quotes.
+SHOWN = 200
+
+
+class Answer(Response):
+    """A JSON answer.
+
+    Frozen dataclasses, enumerations, mappings and tuples may be anywhere in it.
+    """
+
+    media_type = "application/json"
+
+    def render(self, content: Any) -> bytes:
+        """Return the body."""
+        return dump(content)
+
+
+def dump(value: object) -> bytes:
+    """Return a value as JSON."""
+    return orjson.dumps(value, default=_plain, option=_OPTIONS)
+
+
+def shown(value: object) -> object:
+    """Return a value in a form that is short and surely JSON, to be quoted in an error."""
+    if value is None or isinstance(value, bool | int):
+        return value
+    try:
+        text = dump(value)
+    except (TypeError, ValueError):
+        return ascii(value)[:SHOWN]
+    if len(text) > SHOWN:
+        return text[:SHOWN].decode(errors="ignore") + "..."
+    return orjson.loads(text)
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, Mapping):
+        return dict(value)
+    if isinstance(value, AbstractSet):
+        return sorted(value)
+    raise TypeError(f"{type(value).__name__} has no form in JSON")

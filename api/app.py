@@ -1,0 +1,177 @@
+"""Puts the REST interface together."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from typing import TYPE_CHECKING, Any, cast
+
+from fastapi import FastAPI
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.routing import Match, Route
+
+from api.answers import Answer
+from api.auth import Authenticator
+from api.context import Context
+from api.edge import Edge, Gate, instance_of
+from api.limits import Buckets
+from api.openapi import document
+from api.problems import Fault, fault_of, field_problems, invalid
+from api.redaction import redact_loggers
+from api.routes import (
+    agents,
+    cluster,
+    events,
+    health,
+    jobs_act,
+    jobs_read,
+    jobs_submit,
+    logs,
+    nodes,
+    policies,
+    projects,
+    throughputs,
+    tokens,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+    from starlette.requests import Request
+    from starlette.responses import Response
+
+    from api.settings import ApiSettings
+    from scheduler.runtime.protocol import Service
+
+_log = logging.getLogger("leasehold.api")
+_SUBJECTS = (
+    jobs_submit,
+    jobs_read,
+    jobs_act,
+    logs,
+    events,
+    nodes,
+    cluster,
+    policies,
+    projects,
+    throughputs,
+    tokens,
+    health,
+)
+OPENAPI_PATH = "/v1/openapi.json"
+
+
+def create_app(
+    service: Service,
+    settings: ApiSettings,
+    *,
+    now: Callable[[], float] = time.time,
+    monotonic: Callable[[], float] = time.monotonic,
+) -> FastAPI:
+    """Return the application that serves a daemon.
+
+    Call ``stop_waiting`` before the server is told to shut down: servers wait for open streams.
+
+    Args:
+        service: the daemon.
+        settings: limits and times.
+        now: seconds since the Unix epoch.
+        monotonic: seconds on a clock that never goes back.
+    """
+    context = Context(
+        service=service,
+        settings=settings,
+        authenticator=Authenticator(service.store, settings, now=now, monotonic=monotonic),
+        buckets=Buckets(monotonic),
+        now=now,
+        stopping=asyncio.Event(),
+    )
+    app = FastAPI(
+        title="Leasehold",
+        version=service.health().version,
+        openapi_url=None,
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+        lifespan=_lifespan,
+    )
+    app.state.context = context
+    redact_loggers("leasehold.access", "leasehold.api", "uvicorn.access", "uvicorn.error")
+    # Flat, in this order: the agents' routes are asked for most.
+    app.router.routes.extend(agents.routes())
+    for subject in _SUBJECTS:
+        app.router.routes.extend(subject.router.routes)
+    app.router.routes.append(Route(OPENAPI_PATH, _serve_document, methods=["GET"]))
+    app.add_exception_handler(HTTPException, cast("Any", _on_http_error))
+    app.add_exception_handler(RequestValidationError, cast("Any", _on_validation_error))
+    app.add_middleware(Gate, context=context)
+    app.add_middleware(Edge, max_body_bytes=settings.max_body_bytes)
+    app.openapi = lambda: _document(app)  # type: ignore[method-assign]  # FastAPI's documented way
+    return app
+
+
+def stop_waiting(app: FastAPI) -> None:
+    """Answer every request that waits, and end every stream, so that the server can stop."""
+    cast("Context", app.state.context).stopping.set()
+
+
+@contextlib.asynccontextmanager
+async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
+    context = cast("Context", app.state.context)
+    writing = asyncio.create_task(_write_last_uses(context))
+    try:
+        yield
+    finally:
+        context.stopping.set()
+        writing.cancel()
+        await context.authenticator.flush()
+
+
+async def _write_last_uses(context: Context) -> None:
+    while True:
+        await asyncio.sleep(context.settings.token_touch_s)
+        await context.authenticator.flush()
+
+
+def _document(app: FastAPI) -> dict[str, Any]:
+    if app.openapi_schema is None:
+        app.openapi_schema = document(app)
+    return app.openapi_schema
+
+
+async def _serve_document(request: Request) -> Response:
+    return Answer(request.app.openapi())
+
+
+async def _on_http_error(request: Request, error: HTTPException) -> Response:
+    fault = fault_of(error)
+    assert fault is not None
+    if error.status_code == 404 and error.detail == "Not Found":
+        path = request.url.path
+        fault = Fault(status=404, detail=f"there is nothing at '{path[:200]}'; see {OPENAPI_PATH}")
+    elif error.status_code == 405:
+        allowed = _allowed(request)
+        fault = Fault(
+            status=405,
+            detail=f"{request.method} is not possible here; {allowed} is",
+            headers={"Allow": allowed},
+        )
+    return fault.answer(instance_of(request.scope))
+
+
+async def _on_validation_error(request: Request, error: RequestValidationError) -> Response:
+    fault = fault_of(invalid(field_problems(error.errors())))
+    assert fault is not None
+    return fault.answer(instance_of(request.scope))
+
+
+def _allowed(request: Request) -> str:
+    """Return the methods of every route at the request's path."""
+    methods: set[str] = set()
+    for route in request.app.routes:
+        if isinstance(route, Route) and route.matches(request.scope)[0] is not Match.NONE:
+            methods |= route.methods or set()
+    return ", ".join(sorted(methods))

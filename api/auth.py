@@ -1,0 +1,154 @@
+"""Bearer tokens: made here, known by their hashes, looked up seldom."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import hmac
+import logging
+import secrets
+from typing import TYPE_CHECKING
+
+from api.context import in_thread
+from api.roles import Principal, Role
+from scheduler.errors import StoreError, StoreUnavailableError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from api.settings import ApiSettings
+    from scheduler.store.protocol import Store
+    from scheduler.store.rows import TokenRow
+
+#: What secrets begin with: tokens, and one-time secrets of enrolments.
+TOKEN_PREFIX, ENROLMENT_PREFIX = "lh_", "lhe_"
+#: Longest secret that is looked at.
+LONGEST = 256
+#: Unknown hashes that are remembered between two readings.
+MOST_UNKNOWN = 10_000
+
+_log = logging.getLogger("leasehold.api")
+
+
+def new_secret(prefix: str = TOKEN_PREFIX) -> str:
+    """Return a new secret of 32 random bytes."""
+    return prefix + secrets.token_urlsafe(32)
+
+
+def hash_secret(secret: str) -> str:
+    """Return the form in which a secret is stored: SHA-256, hexadecimal.
+
+    A plain hash is enough, since secrets are 32 random bytes and cannot be guessed.
+    """
+    return hashlib.sha256(secret.encode(errors="replace")).hexdigest()
+
+
+class Authenticator:
+    """Knows the tokens.
+
+    All tokens are read at once and again when the reading is older than ``token_cache_s``: with
+    1,000 agents that ask every second this is one query where one per token would be hundreds.
+
+    Args:
+        store: where the tokens are.
+        settings: times.
+        now: seconds since the Unix epoch.
+        monotonic: seconds on a clock that never goes back.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        settings: ApiSettings,
+        *,
+        now: Callable[[], float],
+        monotonic: Callable[[], float],
+    ) -> None:
+        self._store = store
+        self._settings = settings
+        self._now = now
+        self._monotonic = monotonic
+        self._reading = asyncio.Lock()
+        #: hash -> token, as of the last reading.
+        self._rows: dict[str, TokenRow] = {}
+        #: hashes that were looked up since and are unknown.
+        self._unknown: set[str] = set()
+        self._read_at: float | None = None
+        self._outdated = False
+        #: token id -> time of last use, not yet written.
+        self._used: dict[str, float] = {}
+
+    async def principal(self, secret: str) -> Principal | None:
+        """Return whom a secret stands for; None if it is unknown, expired or revoked.
+
+        Raises:
+            StoreUnavailableError: tokens could not be read for longer than the grace.
+        """
+        if not secret or len(secret) > LONGEST:
+            return None
+        digest, now = hash_secret(secret), self._now()
+        row = await self._row(digest)
+        if row is None or not hmac.compare_digest(row.secret_hash, digest):
+            return None
+        if row.revoked_s is not None or (row.expires_s is not None and row.expires_s <= now):
+            return None
+        self._used[row.token_id] = now
+        return _principal(row)
+
+    def forget(self) -> None:
+        """Read the tokens again before the next one is judged."""
+        self._outdated = True
+
+    async def flush(self) -> None:
+        """Write the times of last use."""
+        used, self._used = self._used, {}
+        if not used:
+            return
+        try:
+            await in_thread(self._store.touch_tokens, used)
+        except StoreError as error:
+            _log.warning("the tokens' times of last use could not be written: %s", error)
+
+    async def _row(self, digest: str) -> TokenRow | None:
+        if self._is_due():
+            async with self._reading:
+                if self._is_due():
+                    await self._read()
+        row = self._rows.get(digest)
+        if row is None and digest not in self._unknown:
+            row = await in_thread(self._store.token, digest)
+            if row is not None:
+                self._rows[digest] = row
+            elif len(self._unknown) < MOST_UNKNOWN:
+                self._unknown.add(digest)
+        return row
+
+    def _is_due(self) -> bool:
+        return self._outdated or self._age() >= self._settings.token_cache_s
+
+    def _age(self) -> float:
+        return float("inf") if self._read_at is None else self._monotonic() - self._read_at
+
+    async def _read(self) -> None:
+        asked_at, self._outdated = self._monotonic(), False
+        try:
+            rows = await in_thread(self._store.tokens)
+        except StoreUnavailableError:
+            if self._age() > self._settings.token_grace_s:
+                raise
+            return  # while the store is away nobody can revoke anything either
+        self._rows = {row.secret_hash: row for row in rows if row.revoked_s is None}
+        self._unknown = set()
+        self._read_at = asked_at
+
+
+def _principal(row: TokenRow) -> Principal:
+    role = Role(row.role)
+    return Principal(
+        subject=row.subject,
+        role=role,
+        projects=frozenset(row.projects),
+        token_id=row.token_id,
+        expires_s=row.expires_s,
+        node=row.subject if role is Role.AGENT else "",
+    )

@@ -1,0 +1,72 @@
+"""What every route works with; one per application."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar, cast
+
+import anyio.to_thread
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from starlette.requests import Request
+
+    from api.auth import Authenticator
+    from api.limits import Buckets
+    from api.settings import ApiSettings
+    from scheduler.runtime.protocol import Service
+    from scheduler.store.protocol import Store
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Context:
+    """What every route works with.
+
+    Attributes:
+        service: the daemon.
+        settings: limits and times.
+        authenticator: knows the tokens.
+        buckets: rate limits.
+        now: seconds since the Unix epoch.
+        stopping: set when requests that wait are to be answered at once.
+        projects: job id -> project, of jobs that history was asked for; a job never moves.
+    """
+
+    service: Service
+    settings: ApiSettings
+    authenticator: Authenticator
+    buckets: Buckets
+    now: Callable[[], float]
+    stopping: asyncio.Event
+    projects: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def store(self) -> Store:
+        """The service's store; its methods block, see ``in_thread``."""
+        return self.service.store
+
+    async def unless_stopping(self, work: Awaitable[T]) -> T | None:
+        """Wait for something that may take long; None if the service is told to stop meanwhile."""
+        task = asyncio.ensure_future(work)
+        stop = asyncio.ensure_future(self.stopping.wait())
+        try:
+            await asyncio.wait({task, stop}, return_when=asyncio.FIRST_COMPLETED)
+            return task.result() if task.done() else None
+        finally:
+            stop.cancel()
+            task.cancel()
+
+
+def context_of(request: Request) -> Context:
+    """Return the context of the application that serves a request."""
+    return cast("Context", request.app.state.context)
+
+
+async def in_thread(call: Callable[..., T], *args: object, **kwargs: object) -> T:
+    """Call something that blocks, such as a method of the store, beside the event loop."""
+    return await anyio.to_thread.run_sync(partial(call, *args, **kwargs))

@@ -1,0 +1,180 @@
+"""From requests to the values of the domain, and from rows and views to answers."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from scheduler.domain.spec import DEFAULT_PROJECT, JobSpec
+from scheduler.runtime.protocol import Submission
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from api.roles import Principal
+    from api.schemas.jobs import JobIn
+    from scheduler.runtime.protocol import LiveJob
+    from scheduler.store.rows import AttemptRow, HistoryRow, JobRow, TokenRow
+
+#: Estimated run time of a job that says nothing about it.
+DEFAULT_DURATION_S = 3600.0
+#: How the elements of an array learn who they are.
+ARRAY_INDEX, ARRAY_COUNT = "LEASEHOLD_ARRAY_INDEX", "LEASEHOLD_ARRAY_COUNT"
+#: Fields that are the same in ``JobIn`` and in ``JobSpec``.
+_SAME = (
+    "name",
+    "total_steps",
+    "weight",
+    "max_run_time_s",
+    "max_failures",
+    "retry_oom",
+    "checkpoint_dir",
+    "notice_s",
+    "grace_s",
+    "restart_s",
+    "progress_regex",
+    "progress_file",
+    "memory_bytes",
+    "cpus",
+    "space_sharing",
+)
+#: Fields that are None in ``JobIn`` and empty in ``JobSpec`` where they are left out.
+_OR_EMPTY = ("working_dir", "image", "job_type", "entity")
+#: Fields of ``JobRow`` in answers; the live ones are put over them.
+_ROW = (
+    "job_id",
+    "number",
+    "name",
+    "project",
+    "owner",
+    "job_type",
+    "status",
+    "reason",
+    "entity",
+    "scale_factor",
+    "weight",
+    "total_steps",
+    "steps_done",
+    "attempts",
+    "failures",
+    "submitted_s",
+    "started_s",
+    "finished_s",
+    "deadline_s",
+    "updated_s",
+    "labels",
+)
+_NO_LEASE: Mapping[str, Any] = MappingProxyType(
+    {
+        "lease_id": None,
+        "worker_type": "",
+        "workers": 0,
+        "nodes": (),
+        "lease_deadline_s": None,
+        "allocation": {},
+        "share": None,
+    }
+)
+
+
+def project_of(job: JobIn, principal: Principal) -> str:
+    """Return the project of a job that may name none: the default, or the token's only one."""
+    if job.project is not None:
+        return job.project
+    only = tuple(principal.projects)
+    return only[0] if len(only) == 1 else DEFAULT_PROJECT
+
+
+def to_spec(job: JobIn, *, project: str, now_s: float) -> JobSpec:
+    """Return the domain's value of a job that was checked.
+
+    Args:
+        job: as submitted; an array counts as one job here.
+        project: whose job it is.
+        now_s: from when ``deadline_in_s`` counts.
+    """
+    duration_s = job.duration_s
+    if job.total_steps is None and duration_s is None:
+        duration_s = DEFAULT_DURATION_S
+    due_s = job.deadline_s if job.deadline_in_s is None else now_s + job.deadline_in_s
+    same: dict[str, Any] = {name: getattr(job, name) for name in _SAME}
+    same.update({name: getattr(job, name) or "" for name in _OR_EMPTY})
+    return JobSpec(
+        project=project,
+        command=tuple(job.command),
+        env=MappingProxyType(dict(job.env)),
+        scale_factors=tuple(sorted(job.scale_factor)),
+        worker_types=tuple(job.worker_types),
+        throughputs=MappingProxyType(dict(job.throughputs)),
+        labels=MappingProxyType(dict(job.labels)),
+        depends_on=tuple(job.depends_on),
+        duration_s=duration_s,
+        deadline_s=due_s,
+        **same,
+    )
+
+
+def submissions(
+    job: JobIn, *, owner: str, project: str, client_id: str, now_s: float
+) -> Iterator[Submission]:
+    """Yield what a job stands for: itself, or the elements of its array."""
+    spec = to_spec(job, project=project, now_s=now_s)
+    if job.array is None:
+        yield Submission(spec=spec, client_id=client_id, owner=owner, held=job.held)
+        return
+    parts = {f: getattr(spec, f) for f in JobSpec.__dataclass_fields__}
+    for index in range(job.array.count):
+        env = dict(spec.env) | {ARRAY_INDEX: str(index), ARRAY_COUNT: str(job.array.count)}
+        own = {
+            "name": f"{spec.name}[{index}]",
+            "env": MappingProxyType(env),
+            "array_index": index,
+            "job_type": spec.type_key,
+        }
+        yield Submission(
+            spec=JobSpec(**(parts | own)),
+            client_id=f"{client_id}[{index}]" if client_id else "",
+            owner=owner,
+            held=job.held,
+        )
+
+
+def job_answer(row: JobRow, live: LiveJob | None, *, spec: bool = False) -> dict[str, Any]:
+    """Return a job as people see it: its row, and over it what is known of it now."""
+    answer = {name: getattr(row, name) for name in _ROW}
+    answer.update(_NO_LEASE)
+    if live is not None:
+        answer.update(
+            status=live.status,
+            reason=live.reason or "",
+            steps_done=live.steps_done,
+            lease_id=live.lease_id,
+            worker_type=live.worker_type,
+            workers=live.workers,
+            nodes=live.nodes,
+            lease_deadline_s=live.deadline_s,
+            allocation=live.allocation,
+            share=live.share,
+        )
+    if spec:
+        answer["spec"] = row.spec
+    return answer
+
+
+def attempt_answer(row: AttemptRow) -> dict[str, Any]:
+    """Return a lease of a job; its fencing token is nobody's business."""
+    answer = asdict(row)
+    del answer["token"]
+    return answer
+
+
+def event_answer(row: HistoryRow) -> dict[str, Any]:
+    """Return a line of history."""
+    return {name: getattr(row, name) for name in row.__dataclass_fields__}
+
+
+def token_answer(row: TokenRow) -> dict[str, Any]:
+    """Return a token as it is listed: without its hash."""
+    names = (name for name in row.__dataclass_fields__ if name != "secret_hash")
+    return {name: getattr(row, name) for name in names}

@@ -1,0 +1,222 @@
+"""The outermost layers of the application: request ids, access log, sizes, tokens, rates."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import secrets
+import time
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from starlette.datastructures import Headers, MutableHeaders
+
+from api.problems import Fault, ProblemError, fault_of, internal, rate_limited
+from api.roles import ANONYMOUS, Principal, Role
+from scheduler.errors import NotLeadingError
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+    from api.context import Context
+
+_access = logging.getLogger("leasehold.access")
+_log = logging.getLogger("leasehold.api")
+_REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
+#: Paths that need no token.
+OPEN_PATHS = frozenset({"/healthz", "/readyz", "/v1/openapi.json", "/v1/agent/enrol"})
+#: Agents are known and many behind one address; only their enrolment counts.
+_UNLIMITED = "/v1/agent/"
+_FIXED_HEADERS = {
+    "x-content-type-options": "nosniff",
+    "cache-control": "no-store",
+    "content-security-policy": "default-src 'none'; frame-ancestors 'none'",
+}
+
+
+class Edge:
+    """Gives each request an id, a line in the access log, a limit of size, and always an answer.
+
+    Args:
+        app: what answers.
+        max_body_bytes: largest body.
+    """
+
+    def __init__(self, app: ASGIApp, *, max_body_bytes: int) -> None:
+        self._app = app
+        self._max_body_bytes = max_body_bytes
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve a request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        exchange = _Exchange(scope, receive, send, self._max_body_bytes)
+        try:
+            exchange.check_announced_size()
+            await self._app(scope, exchange.receive, exchange.send)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the caller gets an answer
+            await exchange.fail(error)
+        finally:
+            exchange.log()
+
+
+class _Exchange:
+    """One request and its answer."""
+
+    def __init__(self, scope: Scope, receive: Receive, send: Send, max_body_bytes: int) -> None:
+        self._scope, self._receive, self._send = scope, receive, send
+        self._max_body_bytes = max_body_bytes
+        self._headers = Headers(scope=scope)
+        self._began_s = time.perf_counter()
+        self._received = self._status = 0
+        given = self._headers.get("x-request-id", "")
+        self.request_id = given if _REQUEST_ID.fullmatch(given) else secrets.token_hex(8)
+        scope.setdefault("state", {})["request_id"] = self.request_id
+
+    def check_announced_size(self) -> None:
+        announced = self._headers.get("content-length", "0")
+        if announced.isdigit() and int(announced[:20]) > self._max_body_bytes:
+            raise self._too_large()
+
+    async def receive(self) -> Message:
+        message = await self._receive()
+        self._received += len(message.get("body", b""))
+        if self._received > self._max_body_bytes:
+            raise self._too_large()
+        return message
+
+    async def send(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self._status = message["status"]
+            headers = MutableHeaders(scope=message)
+            for name, value in _FIXED_HEADERS.items():
+                headers.setdefault(name, value)
+            headers["x-request-id"] = self.request_id
+        await self._send(message)
+
+    async def fail(self, error: Exception) -> None:
+        """Answer with what went wrong, unless an answer is under way already."""
+        fault = fault_for(error, self._scope)
+        if fault is None:
+            _log.error("request %s failed", self.request_id, exc_info=error)
+            fault = internal(self.request_id)
+        if self._status:
+            return
+        await fault.answer(instance_of(self._scope))(self._scope, self._receive, self.send)
+
+    def log(self) -> None:
+        """Write the line of the access log; never a query, which may hold anything."""
+        principal = self._scope["state"].get("principal")
+        client = self._scope.get("client")
+        fields = {
+            "request_id": self.request_id,
+            "method": self._scope["method"],
+            "path": self._scope["path"],
+            "status": self._status,
+            "duration_ms": round((time.perf_counter() - self._began_s) * 1e3, 2),
+            "subject": principal.subject if principal else "",
+            "client": client[0] if client else "",
+            "received_bytes": self._received,
+        }
+        line = " ".join(f"{name}={json.dumps(value)}" for name, value in fields.items())
+        _access.info(line, extra={"request": fields})
+
+    def _too_large(self) -> ProblemError:
+        return ProblemError(
+            413,
+            f"the body is larger than {self._max_body_bytes} bytes; send it in smaller pieces",
+            headers={"Connection": "close"},
+        )
+
+
+class Gate:
+    """Finds out who asks, and lets nobody in who shows no token or asks too often.
+
+    Args:
+        app: what answers.
+        context: of the application.
+    """
+
+    def __init__(self, app: ASGIApp, *, context: Context) -> None:
+        self._app = app
+        self._context = context
+        open_metrics = {"/metrics"} if context.settings.metrics_open else set()
+        self._open = OPEN_PATHS | open_metrics
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve a request."""
+        if scope["type"] == "http":
+            principal = await self._principal(Headers(scope=scope))
+            scope["state"]["principal"] = principal
+            self._limit(scope, principal)
+            if principal is None and scope["path"] not in self._open:
+                raise unauthenticated()
+        await self._app(scope, receive, send)
+
+    async def _principal(self, headers: Headers) -> Principal | None:
+        scheme, _, secret = headers.get("authorization", "").partition(" ")
+        known = None
+        if scheme.lower() == "bearer":
+            known = await self._context.authenticator.principal(secret.strip())
+        if self._context.settings.auth:
+            return known
+        if known is None:
+            return ANONYMOUS
+        return Principal(subject=known.subject, role=Role.ADMIN, node=known.node)
+
+    def _limit(self, scope: Scope, principal: Principal | None) -> None:
+        settings, path = self._context.settings, scope["path"]
+        if principal is not None and path.startswith(_UNLIMITED) and path not in OPEN_PATHS:
+            return
+        client = scope.get("client")
+        address = client[0] if client else ""
+        if principal is None:
+            caller, limit = f"address {address}", settings.rate_without_token
+        else:
+            caller = f"token {principal.token_id}" if principal.token_id else f"open {address}"
+            limit = settings.rate
+        wait_s = self._context.buckets.take(caller, limit)
+        if wait_s > 0:
+            raise rate_limited(wait_s)
+
+
+def unauthenticated() -> ProblemError:
+    """Return the refusal of a request without a valid token."""
+    return ProblemError(
+        401,
+        "no valid token was shown; send 'Authorization: Bearer TOKEN' with one that is neither "
+        "expired nor revoked",
+        headers={"WWW-Authenticate": 'Bearer realm="leasehold"'},
+    )
+
+
+def fault_for(error: Exception, scope: Scope) -> Fault | None:
+    """Say what an error looks like to the request that met it; a standby names the leader."""
+    if isinstance(error, NotLeadingError) and error.leader_address:
+        address = error.leader_address.rstrip("/")
+        if "://" not in address:
+            address = f"{scope.get('scheme', 'http')}://{address}"
+        query = scope.get("query_string", b"").decode("latin-1")
+        location = address + quote(scope["path"]) + (f"?{query}" if query else "")
+        headers = {"Location": location, "Retry-After": "1"}
+        return Fault(status=307, detail=str(error), code="not_leading", headers=headers)
+    return fault_of(error)
+
+
+def instance_of(scope: Scope) -> str:
+    """Return the URI reference of a request, for problem documents."""
+    return quote(scope["path"])
+
+
+def principal_of(state: Any) -> Principal:
+    """Return by whom a request is made.
+
+    Raises:
+        ProblemError: nobody: the path is open, and the route asks for somebody.
+    """
+    principal = getattr(state, "principal", None)
+    if not isinstance(principal, Principal):
+        raise unauthenticated()
+    return principal

@@ -1,0 +1,153 @@
+"""Reading the history as far as a caller may see it."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from api.context import in_thread
+from api.roles import Principal, Role
+from scheduler.store.queries import MAX_LIMIT, HistoryQuery
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from api.context import Context
+    from scheduler.store.protocol import Store
+    from scheduler.store.rows import HistoryRow
+
+#: Lines that one page reads at most where few of them may be seen.
+MOST_READ = 10_000
+#: Jobs whose projects are remembered.
+MOST_PROJECTS = 100_000
+#: Kinds of subjects that only administrators read of.
+_SECRET_KINDS = frozenset({"token", "enrolment"})
+_ONE_JOB, _MANY_JOBS = ("job", "job_id"), ("jobs", "job_ids")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """Which lines are asked for; empty fields let all pass.
+
+    Attributes:
+        subject_kind: exactly this.
+        subject: exactly this.
+        kinds: any of these.
+        project: only what concerns its jobs and itself.
+    """
+
+    subject_kind: str = ""
+    subject: str = ""
+    kinds: tuple[str, ...] = ()
+    project: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HistoryReader:
+    """Reads lines of history for a caller.
+
+    Attributes:
+        context: of the application.
+        principal: who reads; jobs of foreign projects do not exist for it.
+        wanted: which lines.
+    """
+
+    context: Context
+    principal: Principal
+    wanted: Wanted
+
+    async def page(
+        self, *, after: int, before: int | None = None, descending: bool = False, limit: int
+    ) -> tuple[list[HistoryRow], int]:
+        """Return lines, and the event id up to which everything was looked at."""
+        found: list[HistoryRow] = []
+        looked_at, last = 0, before if descending and before is not None else after
+        while len(found) < limit and looked_at < MOST_READ:
+            query = HistoryQuery(
+                subject_kind=self.wanted.subject_kind,
+                subject=self.wanted.subject,
+                kinds=self.wanted.kinds,
+                after_id=after,
+                before_id=before,
+                descending=descending,
+                limit=MAX_LIMIT if self._is_filtered() else limit,
+            )
+            rows = await in_thread(self._read, query)
+            for row, seen in rows:
+                last = row.event_id
+                if seen is not None:
+                    found.append(seen)
+                    if len(found) == limit:
+                        break
+            looked_at += len(rows)
+            if len(rows) < query.limit:
+                break
+            after, before = (after, last) if descending else (last, before)
+        return found, last
+
+    def _is_filtered(self) -> bool:
+        return bool(self.principal.projects or self.wanted.project)
+
+    def _read(self, query: HistoryQuery) -> list[tuple[HistoryRow, HistoryRow | None]]:
+        """Return lines, each with what the caller may see of it."""
+        rows = self.context.store.history(query)
+        if not self._is_filtered():
+            return [(row, row if self._may_read(row) else None) for row in rows]
+        self._learn(rows)
+        return [(row, self._shown(row)) for row in rows]
+
+    def _may_read(self, row: HistoryRow) -> bool:
+        return row.subject_kind not in _SECRET_KINDS or self.principal.has(Role.ADMIN)
+
+    def _learn(self, rows: Sequence[HistoryRow]) -> None:
+        projects, store = self.context.projects, self.context.store
+        for job_id in {job_id for row in rows for job_id in _jobs_of(row)} - projects.keys():
+            if (found := _project(store, job_id)) is not None:
+                if len(projects) >= MOST_PROJECTS:
+                    projects.clear()
+                projects[job_id] = found
+
+    def _shown(self, row: HistoryRow) -> HistoryRow | None:
+        if not self._may_read(row):
+            return None
+        if row.subject_kind == "job":
+            return row if self._concerns(row.subject) else None
+        if row.subject_kind == "project":
+            return row if self._is_asked(row.subject) else None
+        if self.wanted.project is not None and not any(map(self._concerns, _jobs_of(row))):
+            return None
+        return dataclasses.replace(row, data=self._without_foreign(row.data))
+
+    def _without_foreign(self, data: Mapping[str, Any]) -> Mapping[str, Any]:
+        shown: dict[str, Any] = {}
+        for name, value in data.items():
+            if name in _ONE_JOB and not self._concerns(str(value)):
+                continue
+            if name in _MANY_JOBS and isinstance(value, list | tuple):
+                shown[name] = [job_id for job_id in value if self._concerns(str(job_id))]
+                continue
+            shown[name] = value
+        return shown
+
+    def _concerns(self, job_id: str) -> bool:
+        project = self.context.projects.get(job_id)
+        return project is not None and self._is_asked(project)
+
+    def _is_asked(self, project: str) -> bool:
+        return self.principal.sees(project) and self.wanted.project in {None, project}
+
+
+def _jobs_of(row: HistoryRow) -> list[str]:
+    found = [row.subject] if row.subject_kind == "job" else []
+    found += [str(row.data[name]) for name in _ONE_JOB if name in row.data]
+    for name in _MANY_JOBS:
+        value = row.data.get(name)
+        if isinstance(value, list | tuple):
+            found += map(str, value)
+    return found
+
+
+def _project(store: Store, job_id: str) -> str | None:
+    row = store.job(job_id)
+    return None if row is None else row.project

@@ -1,0 +1,41 @@
+"""Rate limits: one token bucket per caller."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from api.settings import RateLimit
+
+#: Callers that are remembered; the one that was silent longest is forgotten first.
+MOST_BUCKETS = 20_000
+
+
+class Buckets:
+    """Token buckets by caller.
+
+    Args:
+        monotonic: seconds on a clock that never goes back.
+    """
+
+    def __init__(self, monotonic: Callable[[], float]) -> None:
+        self._monotonic = monotonic
+        #: caller -> requests left, and when that was; the caller seen last is the last one.
+        self._left: dict[str, tuple[float, float]] = {}
+
+    def take(self, caller: str, limit: RateLimit) -> float:
+        """Take one request out of a caller's bucket.
+
+        Returns:
+            0.0 if there was one, else the seconds until there is.
+        """
+        now = self._monotonic()
+        left, since = self._left.pop(caller, (float(limit.burst), now))
+        left = min(float(limit.burst), left + (now - since) * limit.per_s)
+        missing = 1.0 - left
+        self._left[caller] = (left if missing > 0 else left - 1.0, now)
+        if len(self._left) > MOST_BUCKETS:
+            del self._left[next(iter(self._left))]
+        return max(missing, 0.0) / limit.per_s

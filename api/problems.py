@@ -1,0 +1,216 @@
+"""Errors as problem details (RFC 9457)."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any
+
+from starlette.exceptions import HTTPException
+
+from api.answers import Answer, shown
+from api.redaction import redact
+from scheduler.errors import (
+    AdmissionError,
+    ConflictError,
+    InputError,
+    NotFoundError,
+    NotLeadingError,
+    SequenceError,
+    StaleLeaderError,
+    StoreUnavailableError,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+#: Bad fields that one answer lists at most.
+MOST_ERRORS = 100
+#: Content type of every error.
+PROBLEM = "application/problem+json"
+
+_CODES = {
+    400: "malformed",
+    401: "unauthenticated",
+    403: "forbidden",
+    404: "not_found",
+    405: "method_not_allowed",
+    409: "conflict",
+    413: "too_large",
+    415: "unsupported_media_type",
+    422: "invalid",
+    429: "rate_limited",
+    503: "unavailable",
+}
+_SECRETS = {"secret", "token", "authorization"}
+_PLACES = {"body", "query", "path", "header"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FieldProblem:
+    """What is wrong with one field.
+
+    Attributes:
+        field: its path, as in ``scale_factor.0``; empty for the request as a whole.
+        value: what was given.
+        problem: what is wrong, and what would be right.
+    """
+
+    field: str
+    value: Any
+    problem: str
+
+
+class ProblemError(HTTPException):
+    """A request that is refused with a problem document.
+
+    Args:
+        status: HTTP status.
+        detail: what happened, the value, and what to do.
+        code: short name of the kind of problem; by status unless given.
+        errors: the bad fields.
+        headers: further headers of the answer.
+    """
+
+    def __init__(
+        self,
+        status: int,
+        detail: str,
+        *,
+        code: str = "",
+        errors: Sequence[FieldProblem] = (),
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(status, detail, dict(headers or {}))
+        self.code = code
+        self.errors = tuple(errors)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    """What an error looks like from outside; the attributes are ``ProblemError``'s."""
+
+    status: int
+    detail: str
+    code: str = ""
+    errors: tuple[FieldProblem, ...] = ()
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+    def document(self, instance: str = "") -> dict[str, Any]:
+        """Return the problem document."""
+        code = self.code or _CODES.get(self.status, "error")
+        return {
+            "type": f"urn:leasehold:problem:{code}",
+            "title": HTTPStatus(self.status).phrase,
+            "status": self.status,
+            "detail": redact(self.detail),
+            "instance": instance,
+            "errors": [
+                {"field": e.field, "value": shown(e.value), "problem": e.problem}
+                for e in self.errors
+            ],
+        }
+
+    def answer(self, instance: str = "") -> Answer:
+        """Return the answer to the request that met it."""
+        return Answer(
+            self.document(instance), self.status, headers=self.headers, media_type=PROBLEM
+        )
+
+
+def fault_of(error: Exception) -> Fault | None:
+    """Say what an error looks like from outside; None for a bug, of which nothing is told."""
+    if isinstance(error, ProblemError):
+        return Fault(
+            status=error.status_code,
+            detail=error.detail,
+            code=error.code,
+            errors=error.errors,
+            headers=error.headers or {},
+        )
+    if isinstance(error, HTTPException):
+        return Fault(status=error.status_code, detail=error.detail, headers=error.headers or {})
+    if isinstance(error, NotLeadingError):
+        return Fault(
+            status=503, detail=str(error), code="not_leading", headers={"Retry-After": "2"}
+        )
+    if isinstance(error, StoreUnavailableError | SequenceError | StaleLeaderError):
+        detail = "the store cannot be used at the moment; try again in some seconds"
+        return Fault(status=503, detail=detail, headers={"Retry-After": "2"})
+    statuses: tuple[tuple[type[Exception], int, str], ...] = (
+        (NotFoundError, 404, ""),
+        (ConflictError, 409, ""),
+        (AdmissionError, 422, "refused"),
+        (InputError, 422, ""),
+    )
+    for kind, status, code in statuses:
+        if isinstance(error, kind):
+            return Fault(status=status, detail=str(error), code=code)
+    return None
+
+
+def internal(request_id: str) -> Fault:
+    """Return what is told of a bug: under which id the log has more."""
+    return Fault(
+        status=500,
+        detail=f"the scheduler failed at this request; its log tells more under '{request_id}'",
+        code="internal",
+    )
+
+
+def rate_limited(wait_s: float) -> ProblemError:
+    """Return the refusal of a caller that asks too often."""
+    seconds = max(1, math.ceil(wait_s))
+    return ProblemError(
+        429,
+        f"too many requests; try again in {seconds} s",
+        headers={"Retry-After": str(seconds)},
+    )
+
+
+def not_found(what: str, name: str) -> ProblemError:
+    """Return the answer for a name that does not exist, or not for this caller."""
+    return ProblemError(404, f"there is no {what} '{name}'; list them to see the names")
+
+
+def invalid(problems: Sequence[FieldProblem]) -> ProblemError:
+    """Return the refusal of a request with bad fields."""
+    names = ", ".join(f"'{p.field}'" if p.field else "the body" for p in problems[:5])
+    more = ", ..." if len(problems) > 5 else ""
+    return ProblemError(
+        422, f"{names}{more} cannot be used; 'errors' says why", errors=problems[:MOST_ERRORS]
+    )
+
+
+def field_problems(errors: Iterable[Mapping[str, Any]]) -> list[FieldProblem]:
+    """Turn pydantic's errors into ours: path, value, what is wrong."""
+    found: dict[str, FieldProblem] = {}
+    for error in errors:
+        path = list(error["loc"])
+        if path and path[0] in _PLACES:
+            del path[0]
+        if error["type"] == "json_invalid":
+            path = []
+        name = ".".join(str(part) for part in path)
+        found.setdefault(
+            name, FieldProblem(field=name, value=_value(error, path), problem=_words(error))
+        )
+    return list(found.values())
+
+
+def _value(error: Mapping[str, Any], path: list[Any]) -> Any:
+    if error["type"] in {"missing", "json_invalid"}:
+        return None
+    return "***" if path and path[-1] in _SECRETS else error.get("input")
+
+
+def _words(error: Mapping[str, Any]) -> str:
+    if error["type"] == "extra_forbidden":
+        return "unknown field; leave it out"
+    if error["type"] == "missing":
+        return "is needed"
+    if error["type"] == "json_invalid":
+        return f"is not JSON: {error.get('ctx', {}).get('error', '')}"
+    text = str(error["msg"])
+    return text.removeprefix("Value error, ")

@@ -1,0 +1,37 @@
+"""Keep secrets out of the logs."""
+
+from __future__ import annotations
+
+import logging
+import re
+
+_SECRET = re.compile(r"(\blhe?_)[A-Za-z0-9_-]{8,}|(\bbearer\s+)[^\s\"',;]+", re.IGNORECASE)
+
+
+def redact(text: str) -> str:
+    """Return a text with every token and enrolment secret blotted out."""
+    return _SECRET.sub(lambda found: (found[1] or found[2]) + "***", text)
+
+
+class RedactingFilter(logging.Filter):
+    """Blots secrets out of the messages and tracebacks of log records.
+
+    A filter of a logger sees only what is logged there; put it on handlers to cover everything.
+    """
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Let every record pass, cleaned."""
+        record.msg, record.args = redact(record.getMessage()), ()
+        if record.exc_info and not record.exc_text:
+            record.exc_text = logging.Formatter().formatException(record.exc_info)
+        if record.exc_text:
+            record.exc_text = redact(record.exc_text)
+        return True
+
+
+def redact_loggers(*names: str) -> None:
+    """Put the filter on loggers that have none yet."""
+    for name in names:
+        logger = logging.getLogger(name)
+        if not any(isinstance(known, RedactingFilter) for known in logger.filters):
+            logger.addFilter(RedactingFilter())

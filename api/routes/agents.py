@@ -1,0 +1,174 @@
+"""The agents' routes. A thousand agents call them all the time: plain routes, no models."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import TYPE_CHECKING, TypeVar
+from urllib.parse import unquote
+
+import orjson
+from starlette.responses import Response
+from starlette.routing import Route
+
+from agent.desired import report_from_dict, to_dict
+from agent.reading import Reader
+from api.answers import Answer
+from api.auth import hash_secret, new_secret
+from api.context import context_of, in_thread
+from api.edge import principal_of, unauthenticated
+from api.problems import FieldProblem, ProblemError, invalid
+from api.roles import Role
+from api.routes.tokens import new_token_id
+from api.schemas.fields import NAME
+from scheduler.errors import InputError
+from scheduler.store.rows import TokenRow
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from starlette.requests import Request
+
+T = TypeVar("T", int, float)
+
+_NODE = re.compile(NAME)
+_ADDRESS = re.compile(r"[A-Za-z0-9._:\[\]-]{0,253}")
+_VERSION = re.compile(r"[A-Za-z0-9._+-]{0,64}")
+_LARGEST = 2**62
+
+
+async def enrol(request: Request) -> Response:
+    """Exchange a one-time secret for the node's token."""
+    context, body = context_of(request), Reader.of(await _json(request))
+    node, secret = _checked_node(body.text("node")), body.text("secret")
+    now_s = context.now()
+    row = await in_thread(context.store.use_enrolment, hash_secret(secret), node=node, now_s=now_s)
+    if row is None:
+        raise ProblemError(
+            403,
+            f"the enrolment of node '{node}' is refused: the secret is unknown, used, expired or "
+            "another node's; make a new one",
+        )
+    token = new_secret()
+    made = TokenRow(
+        token_id=new_token_id(),
+        secret_hash=hash_secret(token),
+        subject=node,
+        role=Role.AGENT.value,
+        created_s=now_s,
+    )
+    await in_thread(context.store.add_token, made)
+    await context.service.note(
+        "agent_enrolled", "node", node, actor=node, data={"token_id": made.token_id}
+    )
+    return Answer({"token": token, "token_id": made.token_id})
+
+
+async def desired(request: Request) -> Response:
+    """Return the node's desired set, at once if it is newer than what the agent has."""
+    node, context = _node(request), context_of(request)
+    term, revision = (_number(request, n, int, 0, _LARGEST) for n in ("term", "revision"))
+    wait_s = _number(request, "wait_s", float, 0.0, 3600.0)
+    work = context.service.desired(
+        node, after=(term, revision), wait_s=min(wait_s, context.settings.max_wait_s)
+    )
+    found = await context.unless_stopping(work)
+    if found is None:
+        raise ProblemError(
+            503, "this scheduler is going down; ask again", headers={"Retry-After": "1"}
+        )
+    return Answer(to_dict(found))
+
+
+async def report(request: Request) -> Response:
+    """Take a node's report in."""
+    node, context = _node(request), context_of(request)
+    found = report_from_dict(await _json(request))
+    if found.node != node:
+        raise ProblemError(
+            403, f"the report is node '{found.node[:253]}'s and the token is '{node}'s"
+        )
+    await context.service.report(
+        found,
+        address=_header(request, "x-leasehold-address", _ADDRESS),
+        version=_header(request, "x-leasehold-agent", _VERSION),
+    )
+    return Response(status_code=204)
+
+
+async def append_log(request: Request) -> Response:
+    """Store output of a lease."""
+    node, context = _node(request), context_of(request)
+    lease_id, stream = int(request.path_params["lease_id"]), request.path_params["stream"]
+    if stream not in {"out", "err"} or lease_id > _LARGEST:
+        raise ProblemError(404, f"there is no stream '{stream[:20]}'; it is out or err")
+    offset = _number(request, "offset", int, 0, _LARGEST)
+    data = await request.body()
+    following = await context.service.append_log(node, lease_id, stream, offset=offset, data=data)
+    return Answer({"next_offset": following})
+
+
+def routes() -> list[Route]:
+    """Return the agents' routes."""
+    return [
+        Route("/v1/agent/enrol", enrol, methods=["POST"]),
+        Route("/v1/agent/desired", desired, methods=["GET"]),
+        Route("/v1/agent/report", report, methods=["POST"]),
+        Route("/v1/agent/logs/{lease_id:int}/{stream}", append_log, methods=["PUT"]),
+    ]
+
+
+def _node(request: Request) -> str:
+    """Return the node that asks.
+
+    Raises:
+        ProblemError: the token is not an agent's; or, where tokens are not asked for, no node is
+            named.
+    """
+    principal = principal_of(request.state)
+    if principal.node:
+        return principal.node
+    if context_of(request).settings.auth:
+        raise ProblemError(
+            403,
+            f"this needs a token of role agent, and the token of '{principal.subject}' has "
+            f"{principal.role}; enrol the node",
+        )
+    named = unquote(request.headers.get("x-leasehold-node", ""))
+    if not named:
+        raise unauthenticated()
+    return _checked_node(named)
+
+
+def _checked_node(name: str) -> str:
+    if len(name) > 253 or not _NODE.fullmatch(name):
+        problem = "must be letters, digits, '.', '_' and '-', at most 253"
+        raise invalid([FieldProblem(field="node", value=name, problem=problem)])
+    return name
+
+
+def _number(request: Request, name: str, kind: Callable[[str], T], least: T, most: T) -> T:
+    text = request.query_params.get(name, "0")
+    try:
+        value = kind(text[:40])
+    except ValueError:
+        value = kind("-1")
+    if not math.isfinite(value) or not least <= value <= most:
+        problem = f"must be a number from {least} to {most}"
+        raise invalid([FieldProblem(field=name, value=text, problem=problem)])
+    return value
+
+
+def _header(request: Request, name: str, allowed: re.Pattern[str]) -> str:
+    text = request.headers.get(name, "")
+    if not allowed.fullmatch(text):
+        raise invalid([FieldProblem(field=name, value=text, problem="has unsuitable characters")])
+    return text
+
+
+async def _json(request: Request) -> object:
+    body = await request.body()
+    try:
+        return orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise InputError(f"the body is not JSON: {error}") from error

@@ -1,0 +1,95 @@
+"""The history: pages, and a stream that can be resumed."""
+
+from collections.abc import AsyncIterator
+from typing import Annotated
+
+from fastapi import APIRouter, Header, Query, Request
+from fastapi.sse import KEEPALIVE_COMMENT, EventSourceResponse, format_sse_event
+from starlette.responses import Response
+
+from api.access import Ctx, Viewer
+from api.answers import Answer, dump
+from api.context import in_thread
+from api.conversions import event_answer
+from api.history import HistoryReader, Wanted
+from api.routing import StrictRoute
+from api.schemas.answers import EventPageOut
+from api.schemas.fields import NAME, Line, ProjectName
+from scheduler.store.queries import MAX_LIMIT
+
+router = APIRouter(prefix="/v1", tags=["events"], route_class=StrictRoute)
+
+SSE = "text/event-stream"
+EventId = Annotated[int, Query(ge=0, le=2**62)]
+
+
+@router.get(
+    "/events",
+    summary="Read or watch the history",
+    operation_id="list_events",
+    response_class=Response,
+    responses={
+        200: {
+            "model": EventPageOut,
+            "description": "a page; or a stream, where Accept is text/event-stream",
+            "content": {SSE: {"schema": {"type": "string"}}},
+        }
+    },
+)
+async def list_events(
+    *,
+    request: Request,
+    context: Ctx,
+    principal: Viewer,
+    subject_kind: Annotated[
+        str | None, Query(max_length=32, pattern=NAME, description="job, node, policy, ...")
+    ] = None,
+    subject: Annotated[Line | None, Query(description="id or name")] = None,
+    kind: Annotated[list[Line], Query(max_length=50, description="any of these")] = [],  # noqa: B006
+    project: Annotated[ProjectName | None, Query(description="only this project's")] = None,
+    after: Annotated[EventId | None, Query(description="only event ids above it")] = None,
+    before: Annotated[EventId | None, Query(description="only event ids below it")] = None,
+    descending: Annotated[bool, Query(description="newest first")] = False,
+    limit: Annotated[int, Query(ge=1, le=MAX_LIMIT, description="most events of one page")] = 100,
+    last_event_id: Annotated[
+        str | None, Header(max_length=20, pattern=r"^[0-9]*$", description="resume after it")
+    ] = None,
+) -> Response:
+    """Return what happened, oldest first.
+
+    With `Accept: text/event-stream` the answer is a stream of server-sent events: `id` is the event
+    id, `event` the kind, `data` the event as JSON. It begins after `Last-Event-ID` or `after`, or
+    with what is new, and goes on until either side ends it; a comment is sent when nothing happens.
+    """
+    wanted = Wanted(
+        subject_kind=subject_kind or "", subject=subject or "", kinds=tuple(kind), project=project
+    )
+    reader = HistoryReader(context=context, principal=principal, wanted=wanted)
+    start = int(last_event_id[:18]) if last_event_id else after
+    if SSE in request.headers.get("accept", ""):
+        if start is None:
+            start = (await in_thread(context.store.head)).event_id
+        return EventSourceResponse(_stream(reader, start), headers={"x-accel-buffering": "no"})
+    rows, last = await reader.page(
+        after=start or 0, before=before, descending=descending, limit=limit
+    )
+    return Answer({"events": [event_answer(row) for row in rows], "last_event_id": last})
+
+
+async def _stream(reader: HistoryReader, after: int) -> AsyncIterator[bytes]:
+    """Yield events as they come; ends when the service is told to stop."""
+    context = reader.context
+    yield KEEPALIVE_COMMENT  # the headers go out at once
+    while not context.stopping.is_set():
+        rows, last = await reader.page(after=after, limit=MAX_LIMIT)
+        for row in rows:
+            yield format_sse_event(
+                data_str=dump(event_answer(row)).decode(), event=row.kind, id=str(row.event_id)
+            )
+        if last > after:
+            after = last
+            continue
+        waiting = context.service.wait_for_history(after, wait_s=context.settings.heartbeat_s)
+        newest = await context.unless_stopping(waiting)
+        if newest is not None and newest <= after:
+            yield KEEPALIVE_COMMENT

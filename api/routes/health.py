@@ -1,0 +1,80 @@
+"""How the daemon is: for probes, for Prometheus, for people."""
+
+from fastapi import APIRouter, Depends, Request
+from starlette.responses import Response
+
+from api.access import Access, Anybody, Ctx
+from api.answers import Answer
+from api.roles import Principal, Role
+from api.routing import StrictRoute
+from api.schemas.answers import Alive, Ready, VersionOut
+
+router = APIRouter(tags=["health"], route_class=StrictRoute)
+
+METRICS = "text/plain; version=0.0.4; charset=utf-8"
+#: Version of the interface.
+API_VERSION = "v1"
+
+
+@router.get(
+    "/healthz",
+    summary="Tell whether the process answers",
+    operation_id="healthz",
+    responses={200: {"model": Alive}},
+)
+async def healthz() -> Answer:
+    """Answer; that is all. Needs no token."""
+    return Answer({"status": "ok"})
+
+
+@router.get(
+    "/readyz",
+    summary="Tell whether requests can be served",
+    operation_id="readyz",
+    responses={200: {"model": Ready}, 503: {"model": Ready, "description": "Not ready"}},
+)
+async def readyz(request: Request, context: Ctx) -> Answer:
+    """Answer 200 if requests can be served, else 503. Needs no token."""
+    health = context.service.health()
+    known = isinstance(getattr(request.state, "principal", None), Principal)
+    answer = {
+        "ready": health.ready,
+        "leading": health.leading,
+        "version": health.version,
+        "problems": health.problems if known else (),
+    }
+    return Answer(answer, 200 if health.ready else 503)
+
+
+@router.get(
+    "/v1/version",
+    summary="Show the program's version",
+    operation_id="version",
+    responses={200: {"model": VersionOut}},
+)
+async def version(context: Ctx, principal: Anybody) -> Answer:  # noqa: ARG001 - asks for a token
+    """Return the versions of the program and of the interface."""
+    return Answer({"version": context.service.health().version, "api": API_VERSION})
+
+
+async def _may_read_metrics(request: Request, context: Ctx) -> None:
+    if not context.settings.metrics_open:
+        await Access(Role.VIEWER)(request)
+
+
+@router.get(
+    "/metrics",
+    summary="Show figures for Prometheus",
+    operation_id="metrics",
+    response_class=Response,
+    dependencies=[Depends(_may_read_metrics)],
+    responses={
+        200: {
+            "description": "Prometheus' text format",
+            "content": {"text/plain": {"schema": {"type": "string"}}},
+        }
+    },
+)
+async def metrics(context: Ctx) -> Response:
+    """Return the figures in Prometheus' text format; needs a token unless configured open."""
+    return Response(context.service.metrics(), media_type=METRICS)

@@ -1,0 +1,159 @@
+"""Reading jobs: lists, one job, its leases, its history, and why it waits."""
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Path, Query
+
+from api.access import Ctx, Viewer
+from api.answers import Answer
+from api.context import in_thread
+from api.conversions import attempt_answer, event_answer, job_answer
+from api.problems import FieldProblem, invalid
+from api.routing import StrictRoute
+from api.schemas.answers import (
+    AttemptsOut,
+    EventPageOut,
+    ExplanationOut,
+    JobPageOut,
+    JobWithSpec,
+)
+from api.schemas.fields import JobId, JobType, ProjectName, Subject
+from api.schemas.jobs import SortKey
+from api.selection import visible_job, visible_projects
+from scheduler.domain.job import JobStatus
+from scheduler.store.queries import MAX_LIMIT, HistoryQuery, JobFilter, JobOrder, JobQuery
+
+router = APIRouter(prefix="/v1", tags=["jobs"], route_class=StrictRoute)
+
+Id = Annotated[JobId, Path(description="job id")]
+Limit = Annotated[int, Query(ge=1, le=MAX_LIMIT, description="most items of one page")]
+
+
+@router.get(
+    "/jobs",
+    summary="List jobs",
+    operation_id="list_jobs",
+    responses={200: {"model": JobPageOut}},
+)
+async def list_jobs(
+    *,
+    context: Ctx,
+    principal: Viewer,
+    status: Annotated[list[JobStatus], Query(max_length=16, description="any of these")] = [],  # noqa: B006
+    project: Annotated[list[ProjectName], Query(max_length=100, description="any of these")] = [],  # noqa: B006
+    job_type: Annotated[list[JobType], Query(max_length=100, description="any of these")] = [],  # noqa: B006
+    owner: Annotated[Subject | None, Query(description="who submitted it")] = None,
+    label: Annotated[
+        list[str], Query(max_length=64, description="key=value; every one of these")
+    ] = [],  # noqa: B006
+    sort: Annotated[SortKey, Query(description="order; '-' puts the largest first")] = "-submitted",
+    limit: Limit = 100,
+    cursor: Annotated[
+        str | None, Query(max_length=2000, description="next_cursor of the page before")
+    ] = None,
+) -> Answer:
+    """Return a page of jobs, newest first unless sorted otherwise.
+
+    `finished` lists only jobs that have ended, `deadline` only jobs with a deadline.
+    """
+    labels = _labels(label)
+    projects = visible_projects(principal, project)
+    if projects is None:
+        return Answer({"jobs": [], "next_cursor": None})
+    where = JobFilter(
+        statuses=tuple(status),
+        projects=projects,
+        job_types=tuple(job_type),
+        owner=owner or "",
+        labels=labels,
+    )
+    query = JobQuery(
+        where=where,
+        order=JobOrder(sort.removeprefix("-")),
+        descending=sort.startswith("-"),
+        limit=limit,
+        cursor=cursor,
+    )
+    page = await in_thread(context.store.jobs, query)
+    live = context.service.live([row.job_id for row in page.rows if row.finished_s is None])
+    jobs = [job_answer(row, live.get(row.job_id)) for row in page.rows]
+    return Answer({"jobs": jobs, "next_cursor": page.next_cursor})
+
+
+@router.get(
+    "/jobs/{job_id}",
+    summary="Show a job",
+    operation_id="get_job",
+    responses={200: {"model": JobWithSpec}},
+)
+async def get_job(job_id: Id, context: Ctx, principal: Viewer) -> Answer:
+    """Return a job with its specification."""
+    row = await visible_job(context, principal, job_id)
+    live = context.service.live([job_id]).get(job_id)
+    return Answer(job_answer(row, live, spec=True))
+
+
+@router.get(
+    "/jobs/{job_id}/attempts",
+    summary="List a job's leases",
+    operation_id="list_attempts",
+    responses={200: {"model": AttemptsOut}},
+)
+async def list_attempts(job_id: Id, context: Ctx, principal: Viewer) -> Answer:
+    """Return the leases that a job has had, oldest first."""
+    await visible_job(context, principal, job_id)
+    rows = await in_thread(context.store.attempts, job_id)
+    return Answer({"attempts": [attempt_answer(row) for row in rows]})
+
+
+@router.get(
+    "/jobs/{job_id}/events",
+    summary="List a job's history",
+    operation_id="list_job_events",
+    responses={200: {"model": EventPageOut}},
+)
+async def list_job_events(
+    job_id: Id,
+    context: Ctx,
+    principal: Viewer,
+    after: Annotated[int, Query(ge=0, le=2**62, description="only event ids above it")] = 0,
+    limit: Limit = 100,
+) -> Answer:
+    """Return what happened to a job, oldest first."""
+    await visible_job(context, principal, job_id)
+    query = HistoryQuery(subject_kind="job", subject=job_id, after_id=after, limit=limit)
+    rows = await in_thread(context.store.history, query)
+    last = rows[-1].event_id if rows else after
+    return Answer({"events": [event_answer(row) for row in rows], "last_event_id": last})
+
+
+@router.get(
+    "/jobs/{job_id}/explain",
+    summary="Say why a job is where it is",
+    operation_id="explain_job",
+    responses={200: {"model": ExplanationOut}},
+)
+async def explain_job(
+    job_id: Id,
+    context: Ctx,
+    principal: Viewer,
+    forecast: Annotated[bool, Query(description="whether start and end are forecast")] = True,
+) -> Answer:
+    """Return the first reason that holds, what would unblock the job, and when it may start."""
+    row = await visible_job(context, principal, job_id)
+    return Answer(await context.service.explain(row, forecast=forecast))
+
+
+def _labels(given: list[str]) -> dict[str, str]:
+    pairs: dict[str, Any] = {}
+    problems = []
+    for position, text in enumerate(given):
+        key, sign, value = text.partition("=")
+        if not sign or not key or len(text) > 400:
+            problems.append(
+                FieldProblem(field=f"label.{position}", value=text, problem="must be key=value")
+            )
+        pairs[key] = value
+    if problems:
+        raise invalid(problems)
+    return pairs

@@ -1,0 +1,50 @@
+"""Projects: shares and quotas."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Path
+
+from api.access import Ctx, Operator, Viewer
+from api.answers import Answer
+from api.routing import StrictRoute
+from api.schemas.admin import ProjectIn
+from api.schemas.answers import ProjectOut, ProjectsOut
+from api.schemas.fields import ProjectName
+from scheduler.runtime.protocol import ProjectLimits
+
+router = APIRouter(prefix="/v1", tags=["projects"], route_class=StrictRoute)
+
+
+@router.get(
+    "/projects",
+    summary="List projects",
+    operation_id="list_projects",
+    responses={200: {"model": ProjectsOut}},
+)
+async def list_projects(context: Ctx, principal: Viewer) -> Answer:
+    """Return the projects that have limits or active jobs, as far as the token sees them."""
+    found = context.service.projects()
+    return Answer({"projects": [p for p in found if principal.sees(p.limits.project)]})
+
+
+@router.put(
+    "/projects/{name}",
+    summary="Set a project's limits",
+    operation_id="set_project",
+    responses={200: {"model": ProjectOut}},
+)
+async def set_project(
+    name: Annotated[ProjectName, Path(description="project")],
+    given: ProjectIn,
+    context: Ctx,
+    principal: Operator,
+) -> Answer:
+    """Set a project's share and quotas; fields that are left out take their defaults."""
+    limits = ProjectLimits(
+        project=name,
+        weight=given.weight,
+        inner_policy=given.inner_policy,
+        max_workers=given.max_workers,
+        max_jobs=given.max_jobs,
+    )
+    return Answer(await context.service.set_project(limits, actor=principal.subject))

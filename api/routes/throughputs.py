@@ -1,0 +1,50 @@
+"""Throughputs: measured against declared."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+
+from api.access import Ctx, Operator, Viewer
+from api.answers import Answer
+from api.routing import StrictRoute
+from api.schemas.admin import ThroughputsIn
+from api.schemas.answers import ChangedOut, ThroughputsOut
+from api.schemas.fields import JobType, WorkerType
+
+router = APIRouter(prefix="/v1", tags=["throughputs"], route_class=StrictRoute)
+
+
+@router.get(
+    "/throughputs",
+    summary="Show the throughput table",
+    operation_id="list_throughputs",
+    responses={200: {"model": ThroughputsOut}},
+)
+async def list_throughputs(
+    context: Ctx,
+    principal: Viewer,  # noqa: ARG001 - asks for a role
+    job_type: Annotated[JobType | None, Query(description="only this one")] = None,
+    worker_type: Annotated[WorkerType | None, Query(description="only this one")] = None,
+) -> Answer:
+    """Return steps/s by job type, scale factor and worker type: measured, declared, estimated."""
+    found = [
+        figure
+        for figure in context.service.throughputs()
+        if job_type in {None, figure.job_type} and worker_type in {None, figure.worker_type}
+    ]
+    return Answer({"throughputs": found})
+
+
+@router.put(
+    "/throughputs",
+    summary="Declare throughputs",
+    operation_id="declare_throughputs",
+    responses={200: {"model": ChangedOut}},
+)
+async def declare_throughputs(given: ThroughputsIn, context: Ctx, principal: Operator) -> Answer:
+    """Declare steps/s; figures that are not named stay as they are."""
+    figures = [
+        (f.job_type, f.scale_factor, f.worker_type, f.steps_per_s) for f in given.throughputs
+    ]
+    changed = await context.service.declare_throughputs(figures, actor=principal.subject)
+    return Answer({"changed": changed})

@@ -1,0 +1,130 @@
+"""Tokens and enrolments: made, listed, revoked."""
+
+import secrets
+from typing import Annotated
+
+from fastapi import APIRouter, Path
+from starlette.responses import Response
+
+from api.access import Admin, Anybody, Ctx
+from api.answers import Answer
+from api.auth import ENROLMENT_PREFIX, hash_secret, new_secret
+from api.context import in_thread
+from api.conversions import token_answer
+from api.problems import not_found
+from api.routing import StrictRoute
+from api.schemas.admin import EnrolmentIn, TokenIn
+from api.schemas.answers import EnrolmentOut, NewTokenOut, TokensOut, WhoAmI
+from api.schemas.fields import TokenId
+from scheduler.store.rows import EnrolmentRow, TokenRow
+
+router = APIRouter(prefix="/v1", tags=["tokens"], route_class=StrictRoute)
+
+
+@router.get(
+    "/whoami",
+    summary="Show whom the token stands for",
+    operation_id="whoami",
+    responses={200: {"model": WhoAmI}},
+)
+async def whoami(principal: Anybody) -> Answer:
+    """Return subject, role and projects of the token that the request shows."""
+    return Answer(
+        {
+            "subject": principal.subject,
+            "role": principal.role,
+            "projects": principal.projects,
+            "token_id": principal.token_id,
+            "expires_s": principal.expires_s,
+        }
+    )
+
+
+@router.get(
+    "/tokens",
+    summary="List tokens",
+    operation_id="list_tokens",
+    responses={200: {"model": TokensOut}},
+)
+async def list_tokens(context: Ctx, principal: Admin) -> Answer:  # noqa: ARG001 - asks for a role
+    """Return every token, expired and revoked ones too; never a secret."""
+    rows = await in_thread(context.store.tokens)
+    return Answer({"tokens": [token_answer(row) for row in rows]})
+
+
+@router.post(
+    "/tokens",
+    summary="Make a token",
+    operation_id="create_token",
+    status_code=201,
+    responses={201: {"model": NewTokenOut}},
+)
+async def create_token(given: TokenIn, context: Ctx, principal: Admin) -> Answer:
+    """Make a token. Its secret is in this answer and nowhere else: only a hash is kept."""
+    secret, now_s = new_secret(), context.now()
+    row = TokenRow(
+        token_id=new_token_id(),
+        secret_hash=hash_secret(secret),
+        subject=given.subject,
+        role=given.role.value,
+        projects=tuple(sorted(set(given.projects))),
+        created_s=now_s,
+        expires_s=None if given.ttl_s is None else now_s + given.ttl_s,
+    )
+    await in_thread(context.store.add_token, row)
+    data = {"subject": row.subject, "role": row.role, "projects": list(row.projects)}
+    await context.service.note(
+        "token_created", "token", row.token_id, actor=principal.subject, data=data
+    )
+    return Answer(token_answer(row) | {"token": secret}, 201)
+
+
+@router.delete(
+    "/tokens/{token_id}",
+    summary="Revoke a token",
+    operation_id="revoke_token",
+    status_code=204,
+    response_class=Response,
+)
+async def revoke_token(
+    token_id: Annotated[TokenId, Path(description="token id")], context: Ctx, principal: Admin
+) -> Response:
+    """Revoke a token: at once in this process, within some seconds in others."""
+    if not await in_thread(context.store.revoke_token, token_id, now_s=context.now()):
+        raise not_found("token", token_id)
+    context.authenticator.forget()
+    await context.service.note("token_revoked", "token", token_id, actor=principal.subject, data={})
+    return Response(status_code=204)
+
+
+@router.post(
+    "/enrolments",
+    summary="Make a one-time secret for an agent",
+    operation_id="create_enrolment",
+    status_code=201,
+    responses={201: {"model": EnrolmentOut}},
+)
+async def create_enrolment(given: EnrolmentIn, context: Ctx, principal: Admin) -> Answer:
+    """Make a secret that an agent exchanges for its own token, once."""
+    secret, now_s = new_secret(ENROLMENT_PREFIX), context.now()
+    row = EnrolmentRow(
+        secret_hash=hash_secret(secret),
+        node=given.node or "",
+        created_s=now_s,
+        expires_s=now_s + given.ttl_s,
+    )
+    await in_thread(context.store.add_enrolment, row)
+    await context.service.note(
+        "enrolment_created",
+        "enrolment",
+        row.node,
+        actor=principal.subject,
+        data={"expires_s": row.expires_s},
+    )
+    answer = {"secret": secret, "node": row.node, "created_s": now_s, "expires_s": row.expires_s}
+    return Answer(answer, 201)
+
+
+def new_token_id() -> str:
+    """Return a new public name of a token."""
+    return f"t-{secrets.token_hex(6)}"

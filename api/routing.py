@@ -1,0 +1,62 @@
+"""How routes read requests: JSON by orjson, nothing unknown in the query."""
+
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import orjson
+from fastapi import Request, Response
+from fastapi.routing import APIRoute
+
+from api.problems import FieldProblem, ProblemError, invalid
+
+
+class StrictRequest(Request):
+    """A request whose JSON is read strictly: no NaN, no lone surrogates, bounded depth."""
+
+    async def json(self) -> Any:
+        """Return the decoded body."""
+        return orjson.loads(await self.body())
+
+
+class StrictRoute(APIRoute):
+    """A route that refuses other media types than JSON, and parameters that it does not know."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """Return what serves the route."""
+        serve = super().get_route_handler()
+        known = frozenset(field.alias for field in self.dependant.query_params)
+        takes_body = self.body_field is not None or "requestBody" in (self.openapi_extra or {})
+
+        async def strict(request: Request) -> Response:
+            _check_query(request, known)
+            if takes_body:
+                _check_media_type(request)
+            return await serve(StrictRequest(request.scope, request.receive))
+
+        return strict
+
+
+def _check_query(request: Request, known: frozenset[str]) -> None:
+    unknown = [name for name in request.query_params if name not in known]
+    problems = [
+        FieldProblem(field=name[:100], value=None, problem="unknown parameter; leave it out")
+        for name in unknown
+    ]
+    problems += [
+        FieldProblem(field=name[:100], value=value, problem="must not contain NUL characters")
+        for name, value in request.query_params.multi_items()
+        if "\0" in value
+    ]
+    if problems:
+        raise invalid(problems)
+
+
+def _check_media_type(request: Request) -> None:
+    """Refuse a body that does not say that it is JSON, so that no web form can send one."""
+    media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if media_type != "application/json" and (
+        media_type or request.headers.get("content-length", "0") != "0"
+    ):
+        raise ProblemError(
+            415, f"the body's media type is '{media_type[:100]}'; send application/json"
+        )

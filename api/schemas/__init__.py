@@ -1,0 +1,1 @@
+"""The forms of requests and answers, from which the OpenAPI document is made."""

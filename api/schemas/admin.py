@@ -1,0 +1,110 @@
+"""Requests about nodes, policies, projects, throughputs and tokens."""
+
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from api.roles import Role
+from api.schemas.fields import (
+    LONGEST_S,
+    Flag,
+    Form,
+    JobType,
+    Name,
+    NodeName,
+    ProjectName,
+    Rate,
+    Reason,
+    Subject,
+    Weight,
+    Workers,
+    WorkerType,
+)
+
+#: Longest life of an enrolment: 30 days.
+LONGEST_ENROLMENT_S = 30 * 86400.0
+
+
+class NodeReasonIn(Form):
+    """Why something is done to a node."""
+
+    reason: Reason = Field("", description="in words; shown beside the node")
+
+
+_Text = Annotated[str, Field(max_length=2000, pattern=r"^[^\x00-\x1f\x7f-\x9f]*$")]
+_Number = Annotated[float, Field(strict=True, ge=-1e15, le=1e15)]
+_Whole = Annotated[int, Field(strict=True, ge=-(2**53), le=2**53)]
+
+
+class PolicyIn(Form):
+    """A policy to put in force."""
+
+    name: Name = Field(description="see GET /v1/policies")
+    parameters: Annotated[dict[Name, Flag | _Whole | _Number | _Text], Field(max_length=64)] = (
+        Field({}, description="as on the command line; numbers and booleans may be JSON's")
+    )
+    agnostic: Flag = Field(False, description="whether differences of worker types are ignored")
+    space_sharing: Flag = Field(False, description="whether two jobs may share workers")
+
+    def texts(self) -> dict[str, str]:
+        """Return the parameters as text, as on the command line."""
+        return {
+            name: str(value).lower() if isinstance(value, bool) else str(value)
+            for name, value in self.parameters.items()
+        }
+
+
+class ProjectIn(Form):
+    """What a project may have."""
+
+    weight: Weight = Field(1.0, description="share relative to other projects")
+    inner_policy: Literal["fairness", "fifo"] = Field("fairness", description="among its own jobs")
+    max_workers: Annotated[int, Field(strict=True, ge=0, le=10**9)] | None = Field(
+        None, description="workers that its admitted jobs may ask for at once; null for any number"
+    )
+    max_jobs: Annotated[int, Field(strict=True, ge=0, le=10**9)] | None = Field(
+        None, description="jobs that have not ended; null for any number"
+    )
+
+
+class ThroughputIn(Form):
+    """A declared throughput."""
+
+    job_type: JobType
+    scale_factor: Workers = Field(1, description="workers of the job")
+    worker_type: WorkerType
+    steps_per_s: Rate = Field(description="steps/s of the whole job")
+
+
+class ThroughputsIn(Form):
+    """Throughputs to declare."""
+
+    throughputs: Annotated[list[ThroughputIn], Field(min_length=1, max_length=10_000)]
+
+
+class TokenIn(Form):
+    """A token to make."""
+
+    subject: Subject = Field(description="user, or node for role agent")
+    role: Role
+    projects: Annotated[list[ProjectName], Field(max_length=100)] = Field(
+        [], description="projects that it is confined to; none for all"
+    )
+    ttl_s: Annotated[float, Field(strict=True, ge=1, le=LONGEST_S)] | None = Field(
+        None, description="seconds until it expires; null for never"
+    )
+
+    @model_validator(mode="after")
+    def _agrees(self) -> Self:
+        if self.role is Role.AGENT and self.projects:
+            raise ValueError("a token of role agent cannot be confined to projects")
+        return self
+
+
+class EnrolmentIn(Form):
+    """A one-time secret to make, with which an agent obtains its token."""
+
+    node: NodeName | None = Field(None, description="the only node that may use it; null for any")
+    ttl_s: Annotated[float, Field(strict=True, ge=1, le=LONGEST_ENROLMENT_S)] = Field(
+        3600.0, description="seconds for which it can be used"
+    )

@@ -1,0 +1,447 @@
+"""The forms of answers. They document; answers are written from the values themselves."""
+
+from typing import Any
+
+from pydantic import BaseModel, Field
+
+from scheduler.domain.job import JobStatus
+from scheduler.domain.reasons import WaitReason
+
+
+class FieldProblemOut(BaseModel):
+    """What is wrong with one field."""
+
+    field: str = Field(description="path, as in 'scale_factor.0'; empty for the whole request")
+    value: Any = Field(description="what was given, shortened")
+    problem: str
+
+
+class Problem(BaseModel):
+    """An error (RFC 9457)."""
+
+    type: str = Field(description="urn:leasehold:problem:CODE")
+    title: str
+    status: int
+    detail: str = Field(description="what happened, the value, and what to do")
+    instance: str = Field(description="path of the request")
+    errors: list[FieldProblemOut] = Field(description="every bad field")
+
+
+class JobOut(BaseModel):
+    """A job."""
+
+    job_id: str
+    number: int = Field(description="order of submission")
+    name: str
+    project: str
+    owner: str
+    job_type: str
+    status: JobStatus
+    reason: str = Field(description="why it waits, failed or was refused; a code")
+    entity: str
+    scale_factor: int = Field(description="workers at once")
+    weight: float
+    total_steps: float | None
+    steps_done: float
+    attempts: int
+    failures: int
+    submitted_s: float = Field(description="seconds since the Unix epoch, as all moments")
+    started_s: float | None
+    finished_s: float | None
+    deadline_s: float | None
+    updated_s: float
+    labels: dict[str, str]
+    lease_id: int | None
+    worker_type: str = Field(description="what it runs on, or empty")
+    workers: int = Field(description="workers that it holds")
+    nodes: list[str]
+    lease_deadline_s: float | None
+    allocation: dict[str, float | None] = Field(
+        description="worker type -> fraction of time that the policy gives it"
+    )
+    share: float | None = Field(description="effective throughput over that of a 1/n share")
+
+
+class JobWithSpec(JobOut):
+    """A job with its specification."""
+
+    spec: dict[str, Any]
+
+
+class JobPageOut(BaseModel):
+    """A page of jobs."""
+
+    jobs: list[JobOut]
+    next_cursor: str | None = Field(description="give it as 'cursor' for the next page")
+
+
+class SubmittedOut(BaseModel):
+    """One job that was submitted."""
+
+    job_id: str
+    created: bool = Field(description="false where the client id was known already")
+
+
+class SubmittedItem(BaseModel):
+    """What became of one job of a batch or an array."""
+
+    index: int = Field(description="position in the request")
+    array_index: int | None = Field(description="position in its array")
+    job_id: str
+    created: bool
+    error: Problem | None
+
+
+class BatchOut(BaseModel):
+    """What became of a batch or an array."""
+
+    jobs: list[SubmittedItem]
+
+
+class FitConfigurationOut(BaseModel):
+    """One way in which a job could run."""
+
+    worker_type: str
+    count: int
+    steps_per_s: float | None
+    source: str
+    workers_in_service: int
+    workers_idle: int
+
+
+class FitOut(BaseModel):
+    """Whether and where a job could run."""
+
+    fits: bool
+    reason: WaitReason | None
+    message: str
+    configurations: list[FitConfigurationOut]
+
+
+class FitItem(BaseModel):
+    """Whether one job of a batch could run."""
+
+    index: int
+    fit: FitOut | None
+    error: Problem | None
+
+
+class BatchFitOut(BaseModel):
+    """Whether the jobs of a batch could run."""
+
+    jobs: list[FitItem]
+
+
+class ActedOut(BaseModel):
+    """What became of an action on one job."""
+
+    job_id: str
+    changed: bool
+    error: str = Field(description="why it could not be done; empty otherwise")
+    code: str = Field(description="'not_found', 'conflict' or empty")
+
+
+class BulkOut(BaseModel):
+    """What became of an action on many jobs."""
+
+    matched: int
+    changed: int
+    failed: int
+    truncated: bool = Field(description="whether more jobs match than one request may act on")
+    jobs: list[ActedOut]
+
+
+class AttemptOut(BaseModel):
+    """One lease of a job."""
+
+    lease_id: int
+    job_id: str
+    attempt: int
+    worker_type: str
+    workers: list[int]
+    nodes: list[str]
+    start_s: float
+    deadline_s: float
+    ended_s: float | None
+    end_reason: str | None
+    steps_done: float
+    exit_code: int | None
+    message: str
+
+
+class AttemptsOut(BaseModel):
+    """A job's leases, oldest first."""
+
+    attempts: list[AttemptOut]
+
+
+class ExplanationOut(BaseModel):
+    """Why a job is where it is."""
+
+    job_id: str
+    status: JobStatus
+    reason: WaitReason | None
+    also: list[WaitReason]
+    message: str
+    unblocks: str
+    position: int | None
+    waiting: int
+    starts_s: float | None
+    completes_s: float | None
+    forecast: str
+
+
+class EventOut(BaseModel):
+    """A line of history."""
+
+    event_id: int
+    at_s: float
+    kind: str
+    subject_kind: str
+    subject: str
+    actor: str
+    data: dict[str, Any]
+
+
+class EventPageOut(BaseModel):
+    """Lines of history."""
+
+    events: list[EventOut]
+    last_event_id: int = Field(description="how far was read: give it as 'after' (or 'before')")
+
+
+class WorkerOut(BaseModel):
+    """A worker."""
+
+    index: int
+    local_index: int
+    worker_type: str
+    in_service: bool
+    problem: str
+    jobs: list[str]
+
+
+class NodeOut(BaseModel):
+    """A node."""
+
+    name: str
+    state: str
+    reason: str
+    last_seen_s: float | None
+    address: str
+    version: str
+    workers: list[WorkerOut]
+
+
+class NodesOut(BaseModel):
+    """Every node."""
+
+    nodes: list[NodeOut]
+
+
+class LeaseOut(BaseModel):
+    """A lease in force."""
+
+    lease_id: int
+    job_id: str
+    project: str
+    attempt: int
+    worker_type: str
+    workers: list[int]
+    nodes: list[str]
+    start_s: float
+    deadline_s: float
+    state: str
+    steps_done: float
+
+
+class LeasesOut(BaseModel):
+    """The leases in force."""
+
+    leases: list[LeaseOut]
+
+
+class AllocationOut(BaseModel):
+    """The allocation in force."""
+
+    policy: str
+    computed_s: float | None
+    solve_s: float | None
+    shares: dict[str, dict[str, float | None]]
+    received: dict[str, dict[str, float | None]]
+
+
+class ClusterOut(BaseModel):
+    """The cluster in figures."""
+
+    round_number: int
+    round_ends_s: float | None
+    round_length_s: float
+    workers: dict[str, int]
+    in_service: dict[str, int]
+    busy: dict[str, int]
+    utilisation: float
+    jobs: dict[str, int]
+    waiting: dict[str, int]
+
+
+class PolicyParameterOut(BaseModel):
+    """A parameter of a policy."""
+
+    name: str
+    type: str
+    default: Any
+    range: str
+    help: str
+
+
+class PolicySummary(BaseModel):
+    """A policy that could be put in force."""
+
+    name: str
+    summary: str
+    time_dependent: bool
+    origin: str
+    parameters: list[PolicyParameterOut]
+
+
+class PolicyDetails(PolicySummary):
+    """A policy with its program."""
+
+    description: str
+
+
+class PoliciesOut(BaseModel):
+    """Every policy."""
+
+    policies: list[PolicySummary]
+
+
+class PolicyOut(BaseModel):
+    """The policy in force."""
+
+    name: str
+    parameters: dict[str, str]
+    agnostic: bool
+    space_sharing: bool
+    since_s: float
+    actor: str
+    last_solve_s: float | None
+    last_failure: str
+
+
+class ProjectLimitsOut(BaseModel):
+    """What a project may have."""
+
+    project: str
+    weight: float
+    inner_policy: str
+    max_workers: int | None
+    max_jobs: int | None
+
+
+class ProjectOut(BaseModel):
+    """A project with its limits and what it uses."""
+
+    limits: ProjectLimitsOut
+    active_jobs: int
+    admitted_workers: int
+    running_workers: int
+
+
+class ProjectsOut(BaseModel):
+    """Projects."""
+
+    projects: list[ProjectOut]
+
+
+class ThroughputOut(BaseModel):
+    """What is known of a job type on a worker type."""
+
+    job_type: str
+    scale_factor: int
+    worker_type: str
+    steps_per_s: float | None
+    source: str
+    declared: float | None
+    measured: float | None
+    deviation: float | None
+    samples: int
+
+
+class ThroughputsOut(BaseModel):
+    """What is known."""
+
+    throughputs: list[ThroughputOut]
+
+
+class ChangedOut(BaseModel):
+    """How many figures changed."""
+
+    changed: int
+
+
+class TokenOut(BaseModel):
+    """A token, without its secret."""
+
+    token_id: str
+    subject: str
+    role: str
+    projects: list[str]
+    created_s: float
+    expires_s: float | None
+    revoked_s: float | None
+    last_used_s: float | None
+
+
+class TokensOut(BaseModel):
+    """Every token."""
+
+    tokens: list[TokenOut]
+
+
+class NewTokenOut(TokenOut):
+    """A new token with its secret, which is shown this once."""
+
+    token: str
+
+
+class EnrolmentOut(BaseModel):
+    """A one-time secret for an agent, which is shown this once."""
+
+    secret: str
+    node: str
+    created_s: float
+    expires_s: float
+
+
+class WhoAmI(BaseModel):
+    """Whom the token stands for."""
+
+    subject: str
+    role: str
+    projects: list[str]
+    token_id: str
+    expires_s: float | None
+
+
+class VersionOut(BaseModel):
+    """The program's version."""
+
+    version: str
+    api: str
+
+
+class Alive(BaseModel):
+    """The process answers."""
+
+    status: str
+
+
+class Ready(BaseModel):
+    """Whether requests can be served."""
+
+    ready: bool
+    leading: bool
+    version: str
+    problems: list[str] = Field(description="what is wrong; told to callers with a token")

@@ -1,0 +1,108 @@
+"""Kinds of fields with their limits; every text refuses control characters."""
+
+import re
+from typing import Annotated, Any
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    WithJsonSchema,
+)
+
+from scheduler.domain.job import LARGEST_GANG
+
+#: No control characters at all.
+PRINTABLE = r"^[^\x00-\x1f\x7f-\x9f]*$"
+#: No control characters but tab and line ends: arguments may be small programs.
+PRINTABLE_LINES = r"^[^\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]*$"
+NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
+#: Job ids may be those of array elements, as in ``name[3]``.
+JOB_ID = r"^[A-Za-z0-9][A-Za-z0-9._\[\]-]*$"
+#: Longest time that can be given, some 30 years, and the latest date, in the year 5138.
+LONGEST_S, LATEST_S = 1e9, 1e11
+
+
+class Form(BaseModel):
+    """A request's body: unknown fields are refused."""
+
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False, frozen=True)
+
+
+def _text(longest: int, pattern: str = PRINTABLE, *, shortest: int = 1) -> Any:
+    return StringConstraints(min_length=shortest, max_length=longest, pattern=pattern)
+
+
+def _no_parent(path: str) -> str:
+    if ".." in path.split("/"):
+        raise ValueError("must not contain '..'")
+    return path
+
+
+def _regex(pattern: str) -> str:
+    try:
+        compiled = re.compile(pattern)
+    except (re.error, OverflowError, RecursionError) as error:
+        raise ValueError(f"is no regular expression: {error}") from error
+    if compiled.groups < 1:
+        raise ValueError("has no group; put the number of steps in one, such as step (\\d+)")
+    return pattern
+
+
+def _listed(value: Any) -> Any:
+    return [value] if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+def _distinct(counts: list[int]) -> list[int]:
+    if len(set(counts)) < len(counts):
+        raise ValueError("names a count twice")
+    return counts
+
+
+def _own_variable(name: str) -> str:
+    if name.startswith("LEASEHOLD_"):
+        raise ValueError(f"'{name}': names that begin with LEASEHOLD_ are set by the agent")
+    return name
+
+
+Name = Annotated[str, _text(128, NAME)]
+ProjectName = Annotated[str, _text(63, NAME)]
+NodeName = Annotated[str, _text(253, NAME)]
+Subject = Annotated[str, _text(128, r"^[A-Za-z0-9][A-Za-z0-9._@+-]*$")]
+JobId = Annotated[str, _text(160, JOB_ID)]
+TokenId = Annotated[str, _text(64, NAME)]
+JobType = Annotated[str, _text(200)]
+WorkerType = Annotated[str, _text(64, r"^[A-Za-z0-9][A-Za-z0-9._:+/ -]*$")]
+ClientId = Annotated[str, _text(200, r"^[\x21-\x7e]*$")]
+Reason = Annotated[str, _text(500, shortest=0)]
+Line = Annotated[str, _text(200)]
+Argument = Annotated[str, _text(131_071, PRINTABLE_LINES, shortest=0)]
+Variable = Annotated[str, _text(128, r"^[A-Za-z_][A-Za-z0-9_]*$"), AfterValidator(_own_variable)]
+LabelKey = Annotated[str, _text(63, r"^[A-Za-z0-9][A-Za-z0-9._/-]*$")]
+LabelValue = Annotated[str, _text(255, shortest=0)]
+AbsolutePath = Annotated[str, _text(4096, r"^/[^\x00-\x1f\x7f-\x9f]*$"), AfterValidator(_no_parent)]
+AnyPath = Annotated[str, _text(4096), AfterValidator(_no_parent)]
+Regex = Annotated[str, _text(500), AfterValidator(_regex)]
+Image = Annotated[str, _text(500, r"^[A-Za-z0-9][A-Za-z0-9._:/@-]*$")]
+
+Flag = Annotated[bool, Field(strict=True)]
+Workers = Annotated[int, Field(strict=True, ge=1, le=LARGEST_GANG)]
+Positive = Annotated[float, Field(strict=True, gt=0, le=1e15)]
+Rate = Annotated[float, Field(strict=True, gt=0, le=1e12)]
+Weight = Annotated[float, Field(strict=True, ge=1e-6, le=1e6)]
+Seconds = Annotated[float, Field(strict=True, ge=0, le=LONGEST_S)]
+SomeSeconds = Annotated[float, Field(strict=True, gt=0, le=LONGEST_S)]
+Moment = Annotated[float, Field(strict=True, gt=0, le=LATEST_S)]
+ShortSeconds = Annotated[float, Field(strict=True, ge=0, le=3600)]
+_COUNT = {"type": "integer", "minimum": 1, "maximum": LARGEST_GANG}
+_COUNTS = {"type": "array", "items": _COUNT, "minItems": 1, "maxItems": 64, "uniqueItems": True}
+WorkerCounts = Annotated[
+    list[Workers],
+    Field(min_length=1, max_length=64),
+    BeforeValidator(_listed),
+    AfterValidator(_distinct),
+    WithJsonSchema({"anyOf": [_COUNT, _COUNTS]}),
+]

@@ -1,0 +1,99 @@
+"""Which jobs a caller may see, and which ones a selector means."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from api.context import in_thread
+from api.problems import not_found
+from scheduler.domain.job import JobStatus
+from scheduler.store.queries import MAX_LIMIT, JobFilter, JobQuery
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from api.context import Context
+    from api.roles import Principal
+    from api.schemas.jobs import SelectorIn
+    from scheduler.store.protocol import Store
+    from scheduler.store.rows import JobRow
+
+#: Jobs that have not ended.
+ACTIVE = (JobStatus.WAITING, JobStatus.RUNNING, JobStatus.HELD)
+
+
+async def visible_job(context: Context, principal: Principal, job_id: str) -> JobRow:
+    """Return a job of the caller's projects.
+
+    Raises:
+        ProblemError: there is none of that id, or it is another project's.
+    """
+    row = await in_thread(context.store.job, job_id)
+    if row is None or not principal.sees(row.project):
+        raise not_found("job", job_id)
+    return row
+
+
+async def visible_ids(
+    context: Context, principal: Principal, job_ids: Sequence[str]
+) -> frozenset[str]:
+    """Return those of some job ids that exist for the caller; all if it is not confined."""
+    if not principal.projects or not job_ids:
+        return frozenset(job_ids)
+    return await in_thread(_in_projects, context.store, principal, tuple(job_ids))
+
+
+def _in_projects(store: Store, principal: Principal, job_ids: tuple[str, ...]) -> frozenset[str]:
+    rows = (store.job(job_id) for job_id in job_ids)
+    return frozenset(row.job_id for row in rows if row and principal.sees(row.project))
+
+
+def visible_projects(principal: Principal, asked: Sequence[str]) -> tuple[str, ...] | None:
+    """Return the projects to ask the store for: empty for all, None if nothing can be visible."""
+    if not principal.projects:
+        return tuple(asked)
+    allowed = [p for p in asked if p in principal.projects] if asked else principal.projects
+    return tuple(sorted(allowed)) or None
+
+
+async def own_active_ids(context: Context, principal: Principal) -> frozenset[str] | None:
+    """Return the active jobs of the caller's projects; None where it sees all."""
+    projects = visible_projects(principal, ())
+    if not projects:
+        return None
+    where = JobFilter(statuses=ACTIVE, projects=projects)
+    ids, _ = await in_thread(_page_ids, context.store, where, 10**9)
+    return frozenset(ids)
+
+
+async def selected_ids(
+    context: Context, principal: Principal, selector: SelectorIn
+) -> tuple[list[str], bool]:
+    """Return the jobs that a selector means, oldest first, and whether there are more.
+
+    At most ``max_selected`` are returned. They are collected before any is changed, so that a
+    change does not move the pages.
+    """
+    projects = visible_projects(principal, selector.project)
+    if projects is None:
+        return [], False
+    where = JobFilter(
+        statuses=tuple(selector.status) or ACTIVE,
+        projects=projects,
+        job_types=tuple(selector.job_type),
+        owner=selector.owner or "",
+        labels=selector.labels,
+    )
+    return await in_thread(_page_ids, context.store, where, context.settings.max_selected)
+
+
+def _page_ids(store: Store, where: JobFilter, most: int) -> tuple[list[str], bool]:
+    ids: list[str] = []
+    cursor: str | None = None
+    while True:
+        query = JobQuery(where=where, descending=False, limit=MAX_LIMIT, cursor=cursor)
+        page = store.jobs(query)
+        ids += (row.job_id for row in page.rows)
+        cursor = page.next_cursor
+        if cursor is None or len(ids) >= most:
+            return ids[:most], cursor is not None or len(ids) > most

@@ -1,0 +1,51 @@
+"""What can be set about the REST interface."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RateLimit:
+    """A token bucket.
+
+    Attributes:
+        per_s: requests per second in the long run.
+        burst: requests at once after a pause.
+    """
+
+    per_s: float
+    burst: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApiSettings:
+    """Settings of the REST interface.
+
+    Attributes:
+        auth: whether bearer tokens are asked for; without them everybody is an administrator.
+        metrics_open: whether ``/metrics`` needs no token.
+        max_body_bytes: largest body of a request.
+        rate: requests of one token, or of one address where there are no tokens.
+        rate_without_token: requests of one address that show no valid token.
+        token_cache_s: how long a token may be used after it was revoked elsewhere.
+        token_grace_s: how long known tokens stay good while the store is away.
+        token_touch_s: how often the times of last use are written.
+        heartbeat_s: silence after which a stream of events sends a comment.
+        max_wait_s: longest time for which an agent's request is held.
+        max_selected: most jobs that one selector may act on.
+        max_batch: most jobs of one submission.
+    """
+
+    auth: bool = True
+    metrics_open: bool = False
+    max_body_bytes: int = 8 * 1024 * 1024
+    rate: RateLimit = RateLimit(per_s=200.0, burst=1000)
+    rate_without_token: RateLimit = RateLimit(per_s=20.0, burst=200)
+    token_cache_s: float = 3.0
+    token_grace_s: float = 60.0
+    token_touch_s: float = 60.0
+    heartbeat_s: float = 15.0
+    max_wait_s: float = 60.0
+    max_selected: int = 10_000
+    max_batch: int = 1000

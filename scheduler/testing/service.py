@@ -1,0 +1,610 @@
+"""A daemon for tests of what stands on it: the ``Service`` protocol in memory, without an engine.
+
+What it does is simple and the same on every run: jobs wait until a test lets them run, refusals
+follow from counts of workers, and history is written as the real one writes it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import hashlib
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from agent.desired import Desired
+from policies.registry import make_policy
+from scheduler.domain.job import JobStatus
+from scheduler.domain.reasons import WaitReason
+from scheduler.errors import ConflictError, NotFoundError
+from scheduler.runtime.protocol import (
+    Acted,
+    AllocationView,
+    ClusterView,
+    Explanation,
+    Fit,
+    FitConfiguration,
+    Health,
+    JobAction,
+    LeaseView,
+    LiveJob,
+    LogChunk,
+    NodeAction,
+    NodeView,
+    PolicyView,
+    ProjectView,
+    Submitted,
+    ThroughputView,
+    WorkerView,
+)
+from scheduler.store.memory import MemoryStore
+from scheduler.store.protocol import Entry, Projections
+from scheduler.store.rows import AttemptRow, HistoryRow, IdempotencyRow, JobRow
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Mapping, Sequence
+
+    from agent.desired import NodeReport
+    from scheduler.domain.spec import JobSpec
+    from scheduler.runtime.protocol import PolicyChoice, ProjectLimits, Submission
+
+_ACTIVE = frozenset({JobStatus.WAITING, JobStatus.RUNNING, JobStatus.HELD})
+_AFTER = {
+    JobAction.CANCEL: JobStatus.CANCELLED,
+    JobAction.HOLD: JobStatus.HELD,
+    JobAction.RELEASE: JobStatus.WAITING,
+    JobAction.REQUEUE: JobStatus.WAITING,
+}
+_STATES = {
+    NodeAction.CORDON: "cordoned",
+    NodeAction.DRAIN: "draining",
+    NodeAction.UNCORDON: "ready",
+}
+
+
+class FakeService:
+    """The ``Service`` protocol over a ``MemoryStore``; see ``scheduler.runtime.protocol``.
+
+    Args:
+        workers: workers of type ``v100`` on the one node ``alpha``; larger gangs are refused.
+        now_s: its clock, which a test may set.
+    """
+
+    def __init__(self, *, workers: int = 8, now_s: float = 1_000_000.0) -> None:
+        self.now_s = now_s
+        #: raised by whatever changes something, if set.
+        self.failure: Exception | None = None
+        self.workers = workers
+        self.leading, self.ready = True, True
+        self.reports: list[tuple[NodeReport, str, str]] = []
+        #: (job id, chunk), in the order of writing.
+        self.log: list[tuple[str, LogChunk]] = []
+        self.wanted: dict[str, Desired] = {}
+        self._store = MemoryStore()
+        leader = self._store.acquire_leadership("fake", now_s=now_s, ttl_s=1e9)
+        assert leader is not None
+        self._token = leader.token
+        self._sequence = self._number = 0
+        self._leases: dict[str, LeaseView] = {}
+        self._nodes = {"alpha": self._node("alpha")}
+        self._projects: dict[str, ProjectLimits] = {}
+        self._figures: dict[tuple[str, int, str], float] = {}
+        self._pieces: dict[tuple[int, str], bytes] = {}
+        self._news = asyncio.Event()
+        self._policy = PolicyView(
+            name="max_min_fairness",
+            parameters={},
+            agnostic=False,
+            space_sharing=False,
+            since_s=now_s,
+            actor="",
+            last_solve_s=0.01,
+            last_failure="",
+        )
+
+    @property
+    def store(self) -> MemoryStore:
+        """The store."""
+        return self._store
+
+    # -- jobs -------------------------------------------------------------------------------------
+
+    async def submit(
+        self, submissions: Sequence[Submission], *, actor: str
+    ) -> tuple[Submitted, ...]:
+        """Take jobs in; a gang larger than the cluster is refused."""
+        self._may_write()
+        return tuple(self._take(submission, actor) for submission in submissions)
+
+    def _take(self, submission: Submission, actor: str) -> Submitted:
+        spec, digest = submission.spec, _digest(submission.spec)
+        if spec.scale_factor > self.workers:
+            words = f"needs {spec.scale_factor} workers, and there are {self.workers}"
+            return Submitted(refusal=words, code="refused")
+        key = None
+        if submission.client_id:
+            key = self._store.job_of_key(submission.owner, submission.client_id)
+        if key is not None and key.digest != digest:
+            words = f"client id '{submission.client_id}' stands for another job, '{key.job_id}'"
+            return Submitted(refusal=words, code="conflict")
+        if key is not None:
+            return Submitted(job_id=key.job_id)
+        self._number += 1
+        job_id = submission.job_id or f"job-{self._number}"
+        keys: tuple[IdempotencyRow, ...] = ()
+        if submission.client_id:
+            keys = (
+                IdempotencyRow(
+                    scope=submission.owner,
+                    key=submission.client_id,
+                    job_id=job_id,
+                    digest=digest,
+                    created_s=self.now_s,
+                ),
+            )
+        row = self._row(submission, job_id)
+        self._commit("job_submitted", job_id, actor, jobs=(row,), idempotency=keys)
+        return Submitted(job_id=job_id, created=True)
+
+    def _row(self, submission: Submission, job_id: str) -> JobRow:
+        spec = submission.spec
+        return JobRow(
+            job_id=job_id,
+            number=self._number,
+            name=spec.name,
+            project=spec.project,
+            owner=submission.owner,
+            job_type=spec.type_key,
+            status=JobStatus.HELD if submission.held else JobStatus.WAITING,
+            entity=spec.account,
+            scale_factor=spec.scale_factor,
+            weight=spec.weight,
+            total_steps=spec.total_steps or spec.duration_s or 1.0,
+            submitted_s=self.now_s,
+            deadline_s=spec.deadline_s,
+            updated_s=self.now_s,
+            labels=spec.labels,
+            spec=_plain(spec),
+        )
+
+    async def fit(self, spec: JobSpec) -> Fit:
+        """Tell whether the gang fits the one node."""
+        fits = spec.scale_factor <= self.workers
+        way = FitConfiguration(
+            worker_type="v100",
+            count=spec.scale_factor,
+            steps_per_s=1.0,
+            source="assumed",
+            workers_in_service=self.workers,
+            workers_idle=self.workers,
+        )
+        return Fit(
+            fits=fits,
+            reason=None if fits else WaitReason.TOO_LARGE,
+            message="it fits" if fits else f"there are {self.workers} workers",
+            configurations=(way,) if fits else (),
+        )
+
+    async def act(
+        self, job_ids: Sequence[str], action: JobAction, *, actor: str
+    ) -> tuple[Acted, ...]:
+        """Set the status that follows from an action."""
+        self._may_write()
+        return tuple(self._act(job_id, action, actor) for job_id in job_ids)
+
+    def _act(self, job_id: str, action: JobAction, actor: str) -> Acted:
+        row = self._store.job(job_id)
+        if row is None:
+            return Acted(job_id=job_id, error=f"there is no job '{job_id}'", code="not_found")
+        status = _AFTER[action]
+        if row.status is status:
+            return Acted(job_id=job_id)
+        if row.status not in _ACTIVE and action is not JobAction.REQUEUE:
+            return Acted(job_id=job_id, error=f"job '{job_id}' has ended", code="conflict")
+        if action is JobAction.RELEASE and row.status is not JobStatus.HELD:
+            return Acted(job_id=job_id, error=f"job '{job_id}' is not held", code="conflict")
+        self._leases.pop(job_id, None)
+        ended_s = None if status in _ACTIVE else self.now_s
+        self._replace(row, f"job_{status}", actor, status=status, finished_s=ended_s)
+        return Acted(job_id=job_id, changed=True)
+
+    async def change(
+        self,
+        job_ids: Sequence[str],
+        *,
+        actor: str,
+        weight: float | None = None,
+        deadline_s: float | None = None,
+        clear_deadline: bool = False,
+    ) -> tuple[Acted, ...]:
+        """Change weight or deadline."""
+        self._may_write()
+        found = []
+        for job_id in job_ids:
+            row = self._store.job(job_id)
+            if row is None:
+                found.append(
+                    Acted(job_id=job_id, error=f"there is no job '{job_id}'", code="not_found")
+                )
+                continue
+            if row.status not in _ACTIVE:
+                words = f"job '{job_id}' has ended"
+                found.append(Acted(job_id=job_id, error=words, code="conflict"))
+                continue
+            due_s = None if clear_deadline else deadline_s or row.deadline_s
+            self._replace(row, "job_changed", actor, weight=weight or row.weight, deadline_s=due_s)
+            found.append(Acted(job_id=job_id, changed=True))
+        return tuple(found)
+
+    def live(self, job_ids: Sequence[str]) -> Mapping[str, LiveJob]:
+        """Return what is known of jobs that a test has let run, and of those that wait."""
+        found = {}
+        for job_id in job_ids:
+            row, lease = self._store.job(job_id), self._leases.get(job_id)
+            if row is not None and row.status in _ACTIVE and self.leading:
+                found[job_id] = _live(row, lease)
+        return found
+
+    async def explain(self, row: JobRow, *, forecast: bool = True) -> Explanation:
+        """Say that a waiting job waits for its turn."""
+        waits = row.status is JobStatus.WAITING
+        return Explanation(
+            job_id=row.job_id,
+            status=row.status,
+            reason=WaitReason.TURN if waits else None,
+            message="others are further behind their share" if waits else "it does not wait",
+            position=row.number if waits else None,
+            waiting=self._number,
+            starts_s=self.now_s + 60.0 if forecast and waits else None,
+            forecast="" if forecast else "not asked for",
+        )
+
+    async def read_log(
+        self, job_id: str, *, attempt: int | None, stream: str, tail_bytes: int | None
+    ) -> tuple[LogChunk, ...]:
+        """Return what a test has put into ``log``."""
+        chunks = [
+            chunk
+            for owner, chunk in self.log
+            if owner == job_id
+            and attempt in {None, chunk.attempt}
+            and stream in {"both", chunk.stream}
+        ]
+        if tail_bytes is None:
+            return tuple(chunks)
+        cut = [
+            dataclasses.replace(c, data=c.data[max(len(c.data) - tail_bytes, 0) :]) for c in chunks
+        ]
+        return tuple(cut)
+
+    async def follow_log(
+        self, job_id: str, *, attempt: int | None, stream: str, tail_bytes: int | None
+    ) -> AsyncIterator[LogChunk]:
+        """Yield what is in ``log`` and what comes, until the job has ended."""
+        shown = 0
+        while True:
+            chunks = await self.read_log(
+                job_id, attempt=attempt, stream=stream, tail_bytes=tail_bytes
+            )
+            for chunk in chunks[shown:]:
+                yield chunk
+            shown = len(chunks)
+            row = self._store.job(job_id)
+            if row is None or row.status not in _ACTIVE:
+                return
+            await self._wait(1.0)
+
+    # -- cluster ----------------------------------------------------------------------------------
+
+    def nodes(self) -> tuple[NodeView, ...]:
+        """Return the nodes, with the jobs on them."""
+        on = tuple(sorted(self._leases))
+        return tuple(
+            dataclasses.replace(
+                node, workers=tuple(dataclasses.replace(w, jobs=on) for w in node.workers)
+            )
+            for _, node in sorted(self._nodes.items())
+        )
+
+    async def node_action(
+        self, name: str, action: NodeAction, *, reason: str, actor: str
+    ) -> NodeView:
+        """Set the state that follows from an action."""
+        self._may_write()
+        node = self._named(name)
+        self._nodes[name] = dataclasses.replace(node, state=_STATES[action], reason=reason)
+        self._note(f"node_{_STATES[action]}", "node", name, actor, {"reason": reason})
+        return self._nodes[name]
+
+    async def remove_node(self, name: str, *, actor: str) -> None:
+        """Forget a node that is draining or lost."""
+        self._may_write()
+        if self._named(name).state not in {"draining", "drained", "lost"}:
+            raise ConflictError(f"node '{name}' still reports; drain it first")
+        del self._nodes[name]
+        self._note("node_removed", "node", name, actor, {})
+
+    def leases(self) -> tuple[LeaseView, ...]:
+        """Return the leases that a test has granted."""
+        return tuple(sorted(self._leases.values(), key=lambda lease: lease.lease_id))
+
+    def cluster(self) -> ClusterView:
+        """Return the cluster in figures."""
+        counts = {"v100": self.workers}
+        return ClusterView(
+            round_number=1,
+            round_ends_s=self.now_s + 60.0,
+            round_length_s=60.0,
+            workers=counts,
+            in_service=counts,
+            busy={"v100": len(self._leases)},
+            utilisation=len(self._leases) / max(self.workers, 1),
+            jobs={"running": len(self._leases)},
+            waiting={},
+        )
+
+    def allocation(self) -> AllocationView:
+        """Return all of the time for whatever runs."""
+        shares = {job_id: {"v100": 1.0} for job_id in self._leases}
+        return AllocationView(
+            policy=self._policy.name,
+            computed_s=self.now_s,
+            solve_s=0.01,
+            shares=shares,
+            received=shares,
+        )
+
+    def policy(self) -> PolicyView:
+        """Return the policy in force."""
+        return self._policy
+
+    async def set_policy(self, choice: PolicyChoice, *, actor: str) -> PolicyView:
+        """Put a policy in force that exists and takes these parameters."""
+        self._may_write()
+        make_policy(choice.name, choice.parameters)
+        self._policy = PolicyView(
+            name=choice.name,
+            parameters=choice.parameters,
+            agnostic=choice.agnostic,
+            space_sharing=choice.space_sharing,
+            since_s=self.now_s,
+            actor=actor,
+            last_solve_s=None,
+            last_failure="",
+        )
+        self._note("policy_changed", "policy", choice.name, actor, {})
+        return self._policy
+
+    def projects(self) -> tuple[ProjectView, ...]:
+        """Return the projects with limits."""
+        return tuple(_project(limits) for _, limits in sorted(self._projects.items()))
+
+    async def set_project(self, limits: ProjectLimits, *, actor: str) -> ProjectView:
+        """Set a project's limits."""
+        self._may_write()
+        self._projects[limits.project] = limits
+        self._note("project_changed", "project", limits.project, actor, {})
+        return _project(limits)
+
+    def throughputs(self) -> tuple[ThroughputView, ...]:
+        """Return what was declared."""
+        return tuple(
+            ThroughputView(
+                job_type=job_type,
+                scale_factor=count,
+                worker_type=worker_type,
+                steps_per_s=figure,
+                source="declared",
+                declared=figure,
+                measured=None,
+                deviation=None,
+                samples=0,
+            )
+            for (job_type, count, worker_type), figure in sorted(self._figures.items())
+        )
+
+    async def declare_throughputs(
+        self, figures: Sequence[tuple[str, int, str, float]], *, actor: str
+    ) -> int:
+        """Declare throughputs."""
+        self._may_write()
+        before = dict(self._figures)
+        self._figures |= {(kind, count, worker): rate for kind, count, worker, rate in figures}
+        self._note("throughputs_declared", "throughputs", "", actor, {"count": len(figures)})
+        return sum(before.get(key) != value for key, value in self._figures.items())
+
+    # -- agents -----------------------------------------------------------------------------------
+
+    async def desired(self, node: str, *, after: tuple[int, int], wait_s: float) -> Desired:
+        """Return what a test has put into ``wanted``; waits while that is not newer."""
+        found = self.wanted.get(node, Desired(term=1, revision=1, leases=()))
+        if (found.term, found.revision) <= after:
+            await self._wait(wait_s)
+            found = self.wanted.get(node, found)
+        return found
+
+    async def report(self, report: NodeReport, *, address: str, version: str) -> None:
+        """Keep a report in ``reports``."""
+        self._may_write()
+        self.reports.append((report, address, version))
+
+    async def append_log(
+        self, node: str, lease_id: int, stream: str, *, offset: int, data: bytes
+    ) -> int:
+        """Store output that follows what is stored."""
+        known = {lease.lease_id: lease for lease in self._leases.values()}
+        if lease_id not in known or node not in known[lease_id].nodes:
+            raise NotFoundError(f"node '{node}' holds no lease {lease_id}")
+        stored = self._pieces.get((lease_id, stream), b"")
+        if offset == len(stored):
+            stored += data
+        self._pieces[lease_id, stream] = stored
+        return len(stored)
+
+    # -- the rest ---------------------------------------------------------------------------------
+
+    def health(self) -> Health:
+        """Say how it is."""
+        return Health(
+            ready=self.ready,
+            leading=self.leading,
+            leader_address="",
+            problems=() if self.ready else ("the database is away",),
+            started_s=self.now_s,
+            version="0.0.0",
+        )
+
+    async def note(
+        self, kind: str, subject_kind: str, subject: str, *, actor: str, data: Mapping[str, Any]
+    ) -> None:
+        """Append a line of history."""
+        self._note(kind, subject_kind, subject, actor, data)
+
+    async def wait_for_history(self, after_id: int, *, wait_s: float) -> int:
+        """Return the newest event id, as soon as it is above ``after_id`` or after ``wait_s``."""
+        if self._store.head().event_id <= after_id:
+            await self._wait(wait_s)
+        return self._store.head().event_id
+
+    def metrics(self) -> bytes:
+        """Return one figure."""
+        return b"# TYPE leasehold_jobs gauge\nleasehold_jobs %d\n" % self._number
+
+    # -- what tests do to it ----------------------------------------------------------------------
+
+    def run(self, job_id: str, *, nodes: tuple[str, ...] = ("alpha",)) -> LeaseView:
+        """Let a job run: grant it a lease."""
+        row = self._store.job(job_id)
+        assert row is not None
+        lease_id = 1 + sum(len(self._store.attempts(f"job-{n}")) for n in range(self._number + 1))
+        attempt = AttemptRow(
+            lease_id=lease_id,
+            job_id=job_id,
+            attempt=row.attempts + 1,
+            token=lease_id,
+            worker_type="v100",
+            workers=tuple(range(row.scale_factor)),
+            nodes=nodes,
+            start_s=self.now_s,
+            deadline_s=self.now_s + 60.0,
+        )
+        self._leases[job_id] = LeaseView(
+            lease_id=lease_id,
+            job_id=job_id,
+            project=row.project,
+            attempt=attempt.attempt,
+            worker_type="v100",
+            workers=attempt.workers,
+            nodes=nodes,
+            start_s=attempt.start_s,
+            deadline_s=attempt.deadline_s,
+            state="running",
+            steps_done=0.0,
+        )
+        running = dataclasses.replace(
+            row, status=JobStatus.RUNNING, attempts=attempt.attempt, started_s=self.now_s
+        )
+        self._commit("lease_granted", job_id, "", jobs=(running,), attempts=(attempt,))
+        return self._leases[job_id]
+
+    def finish(self, job_id: str) -> None:
+        """Let a job complete."""
+        row = self._store.job(job_id)
+        assert row is not None
+        self._leases.pop(job_id, None)
+        self._replace(row, "job_completed", "", status=JobStatus.COMPLETED, finished_s=self.now_s)
+
+    def _may_write(self) -> None:
+        if self.failure is not None:
+            raise self.failure
+
+    def _named(self, name: str) -> NodeView:
+        if name not in self._nodes:
+            raise NotFoundError(f"there is no node '{name}'")
+        return self._nodes[name]
+
+    def _node(self, name: str) -> NodeView:
+        return NodeView(
+            name=name,
+            state="ready",
+            reason="",
+            last_seen_s=self.now_s,
+            address="",
+            version="",
+            workers=tuple(
+                WorkerView(index=i, local_index=i, worker_type="v100", in_service=True)
+                for i in range(self.workers)
+            ),
+        )
+
+    def _replace(self, row: JobRow, kind: str, actor: str, **changes: Any) -> None:
+        changed = dataclasses.replace(row, updated_s=self.now_s, **changes)
+        self._commit(kind, row.job_id, actor, jobs=(changed,))
+
+    def _commit(self, kind: str, job_id: str, actor: str, **rows: Any) -> None:
+        self._sequence += 1
+        line = HistoryRow(
+            at_s=self.now_s, kind=kind, subject_kind="job", subject=job_id, actor=actor
+        )
+        projections = Projections(history=(line,), **rows)
+        entry = Entry(sequence=self._sequence, now_s=self.now_s, events=(), projections=projections)
+        self._store.commit(entry, token=self._token)
+        self._tell()
+
+    def _note(
+        self, kind: str, subject_kind: str, subject: str, actor: str, data: Mapping[str, Any]
+    ) -> None:
+        line = HistoryRow(
+            at_s=self.now_s,
+            kind=kind,
+            subject_kind=subject_kind,
+            subject=subject,
+            actor=actor,
+            data=data,
+        )
+        self._store.append_history((line,))
+        self._tell()
+
+    def _tell(self) -> None:
+        self._news.set()
+        self._news = asyncio.Event()
+
+    async def _wait(self, wait_s: float) -> None:
+        try:
+            await asyncio.wait_for(self._news.wait(), wait_s)
+        except TimeoutError:
+            return
+
+
+def _live(row: JobRow, lease: LeaseView | None) -> LiveJob:
+    waits = row.status is JobStatus.WAITING
+    return LiveJob(
+        status=row.status,
+        reason=WaitReason.TURN if waits else None,
+        steps_done=row.steps_done,
+        lease_id=None if lease is None else lease.lease_id,
+        worker_type="" if lease is None else lease.worker_type,
+        workers=0 if lease is None else len(lease.workers),
+        nodes=() if lease is None else lease.nodes,
+        deadline_s=None if lease is None else lease.deadline_s,
+        allocation=MappingProxyType({} if lease is None else {"v100": 1.0}),
+        share=None if lease is None else 1.0,
+    )
+
+
+def _project(limits: ProjectLimits) -> ProjectView:
+    return ProjectView(limits=limits, active_jobs=0, admitted_workers=0, running_workers=0)
+
+
+def _plain(spec: JobSpec) -> dict[str, Any]:
+    plain = {name: getattr(spec, name) for name in spec.__dataclass_fields__}
+    for name, value in plain.items():
+        if isinstance(value, MappingProxyType):
+            plain[name] = dict(value)
+        elif isinstance(value, tuple):
+            plain[name] = list(value)
+    return plain
+
+
+def _digest(spec: JobSpec) -> str:
+    return hashlib.sha256(repr(sorted(_plain(spec).items())).encode()).hexdigest()
