@@ -73,6 +73,8 @@ class DesiredLease:
             steps done, group ``saved`` those that are checkpointed.
         progress_file: a file whose last number is the count of checkpointed steps, relative to
             the working directory.
+        memory_bytes: limit of host memory for its processes on this node, or None.
+        cpus: limit of processor cores for the same, or None.
     """
 
     lease_id: int
@@ -97,6 +99,8 @@ class DesiredLease:
     grace_s: float = 5.0
     progress_regex: str | None = None
     progress_file: str | None = None
+    memory_bytes: int | None = None
+    cpus: float | None = None
 
     def __post_init__(self) -> None:
         """Refuse what could not be launched."""
@@ -201,6 +205,7 @@ class NodeReport:
         workers: by local index.
         leases: ascending by id; an ended lease stays until it was delivered and has left the
             desired set.
+        remarks: what a person should know of the node although its workers can be used.
     """
 
     node: str
@@ -210,6 +215,7 @@ class NodeReport:
     revision: int
     workers: tuple[WorkerReport, ...]
     leases: tuple[LeaseReport, ...]
+    remarks: tuple[str, ...] = ()
 
 
 def to_dict(value: Desired | DesiredLease | NodeReport) -> dict[str, object]:
@@ -272,6 +278,7 @@ def report_from_dict(data: object) -> NodeReport:
             for item in message.objects("workers")
         ),
         leases=tuple(_lease_report(item) for item in message.objects("leases")),
+        remarks=message.optional("remarks", message.texts) or (),
     )
 
 
@@ -307,6 +314,8 @@ def _lease(item: Reader) -> DesiredLease:
         grace_s=item.number("grace_s", at_least=0.0),
         progress_regex=item.optional("progress_regex", item.text),
         progress_file=item.optional("progress_file", item.text),
+        memory_bytes=item.optional("memory_bytes", lambda name: item.integer(name, at_least=1)),
+        cpus=item.optional("cpus", lambda name: item.number(name, at_least=0.001)),
     )
 
 

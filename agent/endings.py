@@ -53,6 +53,8 @@ def classify(
 
 def _failure(code: int, ending: Mapping[str, object]) -> tuple[LeaseEnd, str]:
     kills = ending["oom_kills"]
+    if kills and ending.get("oom_own"):
+        return LeaseEnd.OOM, "killed by the kernel at the lease's limit of host memory"
     if code in _KILLED and kills != 0 and not ending["killed"]:
         seen = "the kernel counted it" if kills else "guessed from SIGKILL, no counter is visible"
         return LeaseEnd.OOM, f"killed for lack of host memory ({seen})"

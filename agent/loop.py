@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
+    from agent.control_groups import ControlGroups
     from agent.desired import Desired
     from agent.inventory import Inventory
     from agent.reconcile import Action, Held
@@ -118,6 +119,7 @@ class Agent:
         state_dir: private folder, kept over restarts.
         settings: times of the loop.
         upload: how output is sent.
+        groups: where control groups can be made; by default nowhere.
     """
 
     def __init__(
@@ -129,6 +131,7 @@ class Agent:
         state_dir: Path,
         settings: AgentSettings | None = None,
         upload: UploadSettings | None = None,
+        groups: ControlGroups | None = None,
     ) -> None:
         state_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._node = node
@@ -145,7 +148,9 @@ class Agent:
             endpoint=self._endpoint,
             on_change=self._news.set,
             margin_s=self._settings.margin_s,
+            groups=groups,
         )
+        self._remarks = (groups.problem,) if groups is not None and groups.problem else ()
         self._view = View()
         self._incarnation = time.time()
         self._sequence = 0
@@ -311,6 +316,7 @@ class Agent:
                 for worker in self._inventory.workers
             ),
             leases=self._backend.reports(),
+            remarks=self._remarks,
         )
 
     def _recall(self) -> None:

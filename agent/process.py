@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
 import secrets
 import shutil
@@ -15,10 +16,12 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import agent.supervisor
 from agent.clock import lease_clock_s
+from agent.control_groups import ControlGroups, LeaseGroup, remove_groups
 from agent.desired import LeaseEnd, to_dict
 from agent.endpoint import Tenant
 from agent.lease_files import LeaseFolder, boot_id
@@ -26,17 +29,19 @@ from agent.log_files import SENT
 from agent.reconcile import Forget, Kill, Notice, Refuse, Renew, Start, Terminate
 from agent.record import Record
 from agent.remnants import kill_remnants
+from agent.supervisor import kill_members
 from agent.surroundings import process_environment
 from scheduler.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
-    from pathlib import Path
 
     from agent.desired import DesiredLease, LeaseReport, LeaseState
     from agent.endpoint import Endpoint
     from agent.inventory import Inventory
     from agent.reconcile import Action, Held, Wanted
+
+_log = logging.getLogger("leasehold.agent")
 
 #: How long a supervisor may take to obey SIGKILL orders before the agent does it itself.
 OBEY_S = 1.0
@@ -55,6 +60,7 @@ class ProcessBackend:
         log_backups: how many of those are kept.
         log_leases: of how many leases the logs are kept; of twice as many while the scheduler
             does not have them.
+        groups: where control groups can be made; by default nowhere.
     """
 
     def __init__(
@@ -68,6 +74,7 @@ class ProcessBackend:
         log_bytes: int = 16 * 2**20,
         log_backups: int = 3,
         log_leases: int = 1000,
+        groups: ControlGroups | None = None,
     ) -> None:
         self._leases_dir, self.logs_dir = state_dir / "leases", state_dir / "logs"
         for folder in (self._leases_dir, self.logs_dir):
@@ -80,6 +87,7 @@ class ProcessBackend:
         self._records: dict[int, Record] = {}
         self._zombies: set[int] = set()
         self._boot = boot_id()
+        self._groups = groups or ControlGroups()
 
     def adopt(self) -> tuple[Held, ...]:
         """Take over what an earlier agent left behind, running or ended. Needs a running loop."""
@@ -92,6 +100,7 @@ class ProcessBackend:
             self._records[record.lease.lease_id] = record
             self._endpoint.admit(record.tenant)
             self._watch(record, (record.folder.read("running.json") or {}).get("pid"))
+        self._groups.clear(self._records)
         return self.held()
 
     def held(self) -> tuple[Held, ...]:
@@ -185,7 +194,7 @@ class ProcessBackend:
             }
             for position in range(len(lease.local_ranks))
         ]
-        launch = {
+        launch: dict[str, object] = {
             "command": list(lease.command),
             "cwd": lease.working_dir,
             "processes": processes,
@@ -193,8 +202,20 @@ class ProcessBackend:
             "log_bytes": self._log_bytes,
             "log_backups": self._log_backups,
         }
+        group = self._make_group(lease)
+        if group is not None:
+            launch["group"] = group.to_dict()
         folder.write("launch.json", launch)
         self._watch(record, self._launch(record))
+
+    def _make_group(self, lease: DesiredLease) -> LeaseGroup | None:
+        try:
+            return self._groups.make(
+                lease.lease_id, memory_bytes=lease.memory_bytes, cpus=lease.cpus
+            )
+        except OSError as error:
+            _log.warning("lease %d runs without its limits: %s", lease.lease_id, error)
+            return None
 
     def _launch(self, record: Record) -> int:
         """Start the supervisor, which takes the lock with it, and return its pid."""
@@ -266,8 +287,10 @@ class ProcessBackend:
             if folder.supervised():
                 return
             if record.boot == self._boot and folder.read("exit.json") is None:
-                groups = (folder.read("running.json") or {}).get("groups", {})
-                kill_remnants(folder.path, groups)
+                self._kill_directly(record)
+        group = (folder.read("launch.json") or {}).get("group")
+        if group is not None:
+            remove_groups([Path(name) for name in group["folders"]])
         record.close()
         self._endpoint.dismiss(record.lease.lease_id)
         if record.supervisor_pid is not None:
@@ -292,6 +315,9 @@ class ProcessBackend:
     def _kill_directly(self, record: Record) -> None:
         """End a lease whose supervisor does not obey; then its processes have no supervisor."""
         running = record.folder.read("running.json") or {}
+        group = (record.folder.read("launch.json") or {}).get("group")
+        if group is not None:
+            kill_members(group["folders"], group["kill"])
         kill_remnants(record.folder.path, running.get("groups", {}))
 
     def _watch(self, record: Record, pid: int | None) -> None:

@@ -38,7 +38,11 @@ LINE_BYTES = 4096
 LEFT_EARLY = 75
 #: Signs on stderr of a job that ran out of memory and did not get a signal for it.
 MEMORY_ERRORS = re.compile(
-    rb"CUDA out of memory|OutOfMemoryError|^MemoryError|CUDA_ERROR_OUT_OF_MEMORY", re.MULTILINE
+    rb"CUDA out of memory|HIP out of memory|OutOfMemoryError|CUDA_ERROR_OUT_OF_MEMORY"
+    rb"|cudaErrorMemoryAllocation|CUBLAS_STATUS_ALLOC_FAILED|Cuda failure.{0,20}out of memory"
+    rb"|RESOURCE_EXHAUSTED: Out of memory|ResourceExhaustedError|can't allocate memory"
+    rb"|^MemoryError|ArrayMemoryError|std::bad_alloc|Cannot allocate memory",
+    re.MULTILINE,
 )
 
 _PR_SET_PDEATHSIG = 1
@@ -57,8 +61,15 @@ def write_json(path: Path, value: dict[str, Any]) -> None:
     temporary.replace(path)
 
 
-def oom_kills() -> int | None:
-    """Return how many processes of our control group the kernel killed for memory; None: unseen."""
+def oom_kills(events: str | None = None) -> int | None:
+    """Return how many processes the kernel has killed for memory; None where nobody counts.
+
+    Args:
+        events: the file in which the lease's own control group counts; otherwise our group is
+            asked, and where that does not count, the whole machine.
+    """
+    if events is not None:
+        return _count(Path(events))
     for line in Path("/proc/self/cgroup").read_text().splitlines():
         number, controllers, group = line.split(":", 2)
         if number != "0" and "memory" not in controllers.split(","):
@@ -66,12 +77,44 @@ def oom_kills() -> int | None:
         root = "/sys/fs/cgroup" if number == "0" else "/sys/fs/cgroup/memory"
         name = "memory.events" if number == "0" else "memory.oom_control"
         for folder in (root + group, root):  # in a container the group may be mounted as the root
-            with contextlib.suppress(OSError):
-                text = Path(folder, name).read_text()
-                found = re.search(r"^oom_kill (\d+)$", text, re.MULTILINE)
-                if found:
-                    return int(found[1])
+            found = _count(Path(folder, name))
+            if found is not None:
+                return found
+    return _count(Path("/proc/vmstat"))
+
+
+def _count(file: Path) -> int | None:
+    with contextlib.suppress(OSError):
+        found = re.search(r"^oom_kill (\d+)$", file.read_text(), re.MULTILINE)
+        return None if found is None else int(found[1])
     return None
+
+
+def members(folders: list[str]) -> list[int]:
+    """Return the processes in control groups."""
+    found = []
+    for folder in folders:
+        with contextlib.suppress(OSError):
+            found += [int(pid) for pid in Path(folder, "cgroup.procs").read_text().split()]
+    return found
+
+
+def kill_members(folders: list[str], kill: str | None = None) -> bool:
+    """Kill everything in control groups; return whether there was anything.
+
+    Args:
+        folders: of the groups.
+        kill: the file that does it at once, where the kernel has one.
+    """
+    found = members(folders)
+    if found and kill is not None:
+        with contextlib.suppress(OSError):
+            Path(kill).write_text("1")
+            return True
+    for pid in found:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, signal.SIGKILL)
+    return bool(found)
 
 
 def start_ticks(pid: int) -> int:
@@ -250,9 +293,22 @@ class Supervisor:
     killed: bool = False
     expired: bool = False
 
+    @property
+    def group(self) -> dict[str, Any]:
+        """The lease's control groups; see ``agent.control_groups``."""
+        return self.launch.get("group") or {"folders": [], "kill": None, "events": None}
+
     def start(self) -> str:
         """Start every process; return what went wrong, else an empty text."""
-        die_with_us = ctypes.CDLL(None, use_errno=True).prctl
+        prctl = ctypes.CDLL(None, use_errno=True).prctl
+
+        def prepare() -> None:
+            """Run in the child: it must not outlive us, and belongs to the lease's groups."""
+            prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+            for folder in self.group["folders"]:
+                with contextlib.suppress(OSError):
+                    Path(folder, "cgroup.procs").write_text("0")
+
         for process in self.launch["processes"]:
             try:
                 child = subprocess.Popen(  # noqa: S603 - exec form, and no shell
@@ -264,8 +320,7 @@ class Supervisor:
                     stderr=subprocess.PIPE,
                     bufsize=0,
                     start_new_session=True,
-                    # The job must not outlive its supervisor; nothing else forks here meanwhile.
-                    preexec_fn=lambda: die_with_us(_PR_SET_PDEATHSIG, signal.SIGKILL),  # noqa: PLW1509
+                    preexec_fn=prepare,  # noqa: PLW1509 - nothing else forks here meanwhile
                 )
             except (OSError, ValueError) as error:
                 return f"cannot start {self.launch['command'][0]!r}: {error}"
@@ -335,6 +390,8 @@ class Supervisor:
         for pid in self.leaders:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(pid, number)
+        if number == signal.SIGKILL:
+            kill_members(self.group["folders"], self.group["kill"])
 
     def _act(self) -> None:
         if self.control.kill or now_s() >= self._kill_at():
@@ -389,15 +446,22 @@ class Supervisor:
         for pid in children:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(int(pid), signal.SIGKILL)
-        return bool(children)
+        return bool(children or members(self.group["folders"]))
+
+    def dissolve(self) -> None:
+        """Remove the control groups; what is not empty yet the agent removes later."""
+        for folder in self.group["folders"]:
+            with contextlib.suppress(OSError):
+                Path(folder).rmdir()
 
 
 def main(folder: Path, lock_fd: int) -> int:
     """Run one lease from start to end; the exit code is always 0."""
     os.set_inheritable(lock_fd, False)
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
-    before = oom_kills()
     launch = json.loads((folder / "launch.json").read_text())
+    events = (launch.get("group") or {}).get("events")
+    before = oom_kills(events)
     control = Control(path=folder / "control.json")
     control.read()
     pattern = launch["progress_regex"] and re.compile(launch["progress_regex"])
@@ -412,8 +476,9 @@ def main(folder: Path, lock_fd: int) -> int:
         write_json(folder / "running.json", {"pid": os.getpid(), "groups": groups})
         supervisor.run(wake_fd)
     supervisor.finish()
-    after = oom_kills()
-    tails = [s.tail for s in supervisor.streams]
+    after = oom_kills(events)
+    supervisor.dissolve()
+    tails = [s.tail for s in supervisor.streams if s.log.path.name.startswith("stderr")]
     write_json(
         folder / "exit.json",
         {
@@ -423,6 +488,7 @@ def main(folder: Path, lock_fd: int) -> int:
             "killed": supervisor.killed,
             "expired": supervisor.expired,
             "oom_kills": None if before is None or after is None else after - before,
+            "oom_own": events is not None,
             "memory_error": any(MEMORY_ERRORS.search(tail) for tail in tails),
             "ended_s": time.time(),
         },

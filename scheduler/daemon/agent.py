@@ -16,6 +16,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from agent.control_groups import find_groups
 from agent.http_link import HttpLink, LinkSettings, enrol, server_address
 from agent.inventory import declared, discover
 from agent.log_upload import UploadSettings
@@ -108,6 +109,9 @@ async def run_agent(options: AgentOptions, *, stop: asyncio.Event | None = None)
         ca_file=options.ca_file,
         settings=options.link,
     )
+    groups = find_groups(state_dir)
+    if groups.problem:
+        _log.warning("%s", groups.problem)
     agent = Agent(
         node=node,
         link=link,
@@ -115,6 +119,7 @@ async def run_agent(options: AgentOptions, *, stop: asyncio.Event | None = None)
         state_dir=state_dir,
         settings=options.settings,
         upload=options.upload,
+        groups=groups,
     )
     types = ", ".join(worker.worker_type for worker in inventory.workers)
     _log.info("node %s serves %s with workers: %s", node, link.server, types)

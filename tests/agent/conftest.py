@@ -100,7 +100,7 @@ class Node:
         return process
 
     @contextlib.asynccontextmanager
-    async def agent(self, **settings):
+    async def agent(self, *, groups=None, **settings):
         """An agent in this process."""
         agent = Agent(
             node="n1",
@@ -108,6 +108,7 @@ class Node:
             inventory=declared("v100:4"),
             state_dir=self.state_dir,
             settings=replace(QUICK, **settings),
+            groups=groups,
         )
         task = asyncio.create_task(agent.run())
         try:

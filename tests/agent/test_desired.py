@@ -52,6 +52,8 @@ def leases(draw, lease_id):
         grace_s=draw(seconds),
         progress_regex=draw(st.none() | st.just(r"step (\d+)")),
         progress_file=draw(st.none() | texts),
+        memory_bytes=draw(st.none() | st.integers(1, 2**50)),
+        cpus=draw(st.none() | st.floats(0.001, 512)),
     )
 
 
@@ -75,6 +77,7 @@ def test_a_report_survives_the_wire(sequence, reason, code, started_s):
         term=1,
         revision=2,
         workers=(WorkerReport(index=0, worker_type="v100", problem="hot"),),
+        remarks=("no limits",),
         leases=(
             LeaseReport(lease_id=1, token=2, state=LeaseState.RUNNING, started_s=started_s),
             LeaseReport(lease_id=2, token=3, state=LeaseState.ENDED, reason=reason, exit_code=code),

@@ -37,6 +37,9 @@ ALL_DONE = {"steps_done": 10}
         ({"code": 137, "oom_kills": None}, {}, LeaseEnd.OOM),
         ({"code": -9}, {}, LeaseEnd.FAILED),
         ({"code": 1, "memory_error": True}, {}, LeaseEnd.OOM),
+        ({"code": 1, "oom_kills": 1}, {}, LeaseEnd.FAILED),  # of another lease, perhaps
+        ({"code": 1, "oom_kills": 1, "oom_own": True}, {}, LeaseEnd.OOM),
+        ({"code": -9, "killed": True, "oom_kills": 1, "terminated": True}, {}, LeaseEnd.RELEASED),
         ({"code": -11}, {}, LeaseEnd.FAILED),
         ({"code": 127, "error": "cannot start"}, {}, LeaseEnd.FAILED),
     ],
