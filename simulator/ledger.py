@@ -20,7 +20,7 @@ from simulator.result import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from scheduler.domain.allocation import Allocation
     from scheduler.domain.arrays import FloatArray, IntArray
@@ -197,6 +197,11 @@ class Ledger:
             name = problem.table.profiles[profile].job_type
             by_type[name] = by_type.get(name, 0.0) + workers
         self._answers.append((now, allocation.usage(problem), by_type))
+
+    def times(self) -> Iterator[tuple[str, float | None, float | None]]:
+        """Yield every job's id, its first start, and when it completed; None where it has not."""
+        for entry in self._entries:
+            yield entry.job.job_id, entry.start_s, entry.end_s
 
     # -- at the end -------------------------------------------------------------------------------
 

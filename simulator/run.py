@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from scheduler.domain.configuration import ConfigurationTable
     from scheduler.domain.job import Job
     from simulator.failures import FailureModel
-    from simulator.overheads import Overheads
+    from simulator.overheads import Overhead, Overheads
     from simulator.request import SimulationRequest
     from simulator.result import SimulationResult
 
@@ -336,7 +336,6 @@ class Simulation:
 
     def _grant(self, command: do.GrantLease) -> None:
         lease = command.lease
-        job_type = self._engine.jobs.job_of[lease.job_number].job_type
         base, total = self._steps[lease.job_id]
         fails_s = self._now + self._failures.draw_job_failure_s()
         self._workers.start(
@@ -344,12 +343,16 @@ class Simulation:
             now=self._now,
             base=base,
             total=total,
-            overhead=self._overheads.of(job_type),
+            overhead=self._overhead_of(self._engine.jobs.job_of[lease.job_number]),
             fails_s=fails_s,
         )
         if math.isfinite(fails_s):
             heapq.heappush(self._ends, (fails_s, lease.lease_id, EndReason.FAILED))
         self._ledger.lease_granted(lease, self._workers.leases_on(lease.workers[0]))
+
+    def _overhead_of(self, job: Job) -> Overhead:
+        """Return what a lease that is granted now costs the job."""
+        return self._overheads.of(job.job_type)
 
     def _revoke(self, command: do.RevokeLease, events: list[ev.Event]) -> None:
         execution = self._workers.executions.get(command.lease_id)
