@@ -72,6 +72,11 @@ class LeaseBook:
         result: BoolArray = self._fleet.lettable & free
         return result
 
+    def held(self) -> BoolArray:
+        """Return (W,) workers under leases."""
+        result: BoolArray = self._holders.view > 0
+        return result
+
     def add(self, lease: Lease) -> None:
         """Put a granted lease in force."""
         self.leases[lease.lease_id] = lease

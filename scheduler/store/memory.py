@@ -13,7 +13,7 @@ from scheduler.store.queries import SORT_KEYS, JobPage, make_cursor, read_cursor
 from scheduler.store.rows import Leadership
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
     from scheduler.domain.job import JobStatus
     from scheduler.store.protocol import Projections
@@ -219,6 +219,17 @@ class MemoryStore:
     def job_of_key(self, scope: str, key: str) -> IdempotencyRow | None:
         """Return what a client's key stands for, or None."""
         return self._keys.get((scope, key))
+
+    def jobs_of_keys(self, scope: str, keys: Collection[str]) -> Mapping[str, IdempotencyRow]:
+        """Return what clients' keys stand for."""
+        with self._lock:
+            found = ((key, self._keys.get((scope, key))) for key in keys)
+            return {key: row for key, row in found if row is not None}
+
+    def attempt(self, lease_id: int) -> AttemptRow | None:
+        """Return a lease, or None."""
+        with self._lock:
+            return self._attempts.get(lease_id)
 
     def attempts(self, job_id: str) -> tuple[AttemptRow, ...]:
         """Return the job's leases, oldest first."""

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
     from scheduler.domain.events import Event
     from scheduler.domain.job import JobStatus
@@ -224,6 +224,14 @@ class Queries(Protocol):
 
     def job_of_key(self, scope: str, key: str) -> IdempotencyRow | None:
         """Return what a client's key stands for, or None."""
+        ...
+
+    def jobs_of_keys(self, scope: str, keys: Collection[str]) -> Mapping[str, IdempotencyRow]:
+        """Return what clients' keys stand for; keys that nobody used are left out."""
+        ...
+
+    def attempt(self, lease_id: int) -> AttemptRow | None:
+        """Return a lease, or None."""
         ...
 
     def attempts(self, job_id: str) -> tuple[AttemptRow, ...]:

@@ -14,7 +14,7 @@ from scheduler.store.queries import SORT_KEYS, JobPage, make_cursor, read_cursor
 from scheduler.store.rows import AttemptRow, HistoryRow, IdempotencyRow, JobRow, SettingRow
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
     from sqlalchemy import ColumnElement, Select
     from sqlalchemy.engine import Engine
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 _JOBS = tables.JOBS.c
 _ATTEMPTS = tables.ATTEMPTS.c
 _HISTORY = tables.HISTORY.c
+#: SQLite takes 32,766 parameters in a statement, older ones 999.
+_KEYS_AT_ONCE = 900
 _ENDED = frozenset({JobStatus.COMPLETED, JobStatus.CANCELLED, JobStatus.FAILED, JobStatus.REFUSED})
 
 
@@ -61,6 +63,24 @@ class SqlQueries:
         with reading(self._engine) as connection:
             found = connection.execute(statement).first()
         return None if found is None else from_columns(IdempotencyRow, found)
+
+    def jobs_of_keys(self, scope: str, keys: Collection[str]) -> Mapping[str, IdempotencyRow]:
+        """Return what clients' keys stand for."""
+        table, wanted = tables.IDEMPOTENCY, sorted(keys)
+        found: dict[str, IdempotencyRow] = {}
+        with reading(self._engine) as connection:
+            for first in range(0, len(wanted), _KEYS_AT_ONCE):
+                some = wanted[first : first + _KEYS_AT_ONCE]
+                statement = select(table).where(table.c.scope == scope, table.c.key.in_(some))
+                for columns in connection.execute(statement):
+                    row = from_columns(IdempotencyRow, columns)
+                    found[row.key] = row
+        return found
+
+    def attempt(self, lease_id: int) -> AttemptRow | None:
+        """Return a lease, or None."""
+        found = self._attempts_where(_ATTEMPTS.lease_id == lease_id)
+        return found[0] if found else None
 
     def attempts(self, job_id: str) -> tuple[AttemptRow, ...]:
         """Return the job's leases, oldest first."""

@@ -1,0 +1,203 @@
+"""What people do to jobs that are there: cancel, hold, release, requeue, change."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from scheduler.domain import events as ev
+from scheduler.domain.job import JobStatus
+from scheduler.runtime.housekeeping import end_parked, tell_submitted
+from scheduler.runtime.jobs import ENDED, JobRecord
+from scheduler.runtime.protocol import Acted, JobAction
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from scheduler.runtime.state import LiveState
+    from scheduler.runtime.turn import Turn
+    from scheduler.store.rows import JobRow
+
+
+def act(
+    state: LiveState,
+    turn: Turn,
+    job_ids: Sequence[str],
+    action: JobAction,
+    rows: Mapping[str, JobRow],
+    *,
+    actor: str,
+) -> tuple[Acted, ...]:
+    """Do something to jobs; each stands for itself.
+
+    Args:
+        state: the leader's state.
+        turn: the turn under way.
+        job_ids: which.
+        action: what.
+        rows: stored rows of those that have ended.
+        actor: who asks for it.
+    """
+    return tuple(
+        _act(state, turn, job_id, action, rows.get(job_id), actor=actor) for job_id in job_ids
+    )
+
+
+def _act(
+    state: LiveState, turn: Turn, job_id: str, action: JobAction, row: JobRow | None, *, actor: str
+) -> Acted:
+    record = state.jobs.by_id.get(job_id)
+    if record is None:
+        return _act_on_ended(state, turn, job_id, action, row, actor=actor)
+    turn.actors[job_id] = actor
+    work = {
+        JobAction.CANCEL: _cancel,
+        JobAction.HOLD: _hold,
+        JobAction.RELEASE: _release,
+        JobAction.REQUEUE: _requeue,
+    }[action]
+    changed = work(state, turn, record)
+    if changed:
+        turn.note(f"{action.value}_requested", "job", job_id, actor=actor)
+    return Acted(job_id=job_id, changed=changed)
+
+
+def _act_on_ended(
+    state: LiveState, turn: Turn, job_id: str, action: JobAction, row: JobRow | None, *, actor: str
+) -> Acted:
+    if row is None:
+        return Acted(job_id=job_id, code="not_found", error=f"there is no job '{job_id}'")
+    if row.status not in ENDED:
+        # It was read before the turn that took it in; whoever asks again will find it.
+        return Acted(job_id=job_id, code="conflict", error=f"job '{job_id}' has just changed")
+    if action is JobAction.CANCEL:
+        return Acted(job_id=job_id)
+    if action is not JobAction.REQUEUE:
+        return Acted(
+            job_id=job_id,
+            code="conflict",
+            error=f"job '{job_id}' has ended as {row.status.value}; it can only be requeued",
+        )
+    _take_up_again(state, turn, row, actor)
+    return Acted(job_id=job_id, changed=True)
+
+
+def _take_up_again(state: LiveState, turn: Turn, row: JobRow, actor: str) -> None:
+    """Let a job that has ended wait again; one that completed begins anew."""
+    profiles = len(state.catalogue)
+    record = JobRecord.of_row(row, profile=-1)
+    record.profile = state.catalogue.profile_of(record.spec)
+    state.table_due |= record.profile == profiles
+    if row.status is JobStatus.COMPLETED:
+        record.steps_done = 0.0
+    record.status, record.reason, record.finished_s = JobStatus.WAITING, "", None
+    record.failures = 0
+    record.parked = state.jobs.parked_reason(record)
+    record.reason = "" if record.parked is None else record.parked.value
+    state.jobs.add(record)
+    state.jobs.touch(record, turn.now_s)
+    turn.actors[record.job_id] = actor
+    turn.note("requeue_requested", "job", record.job_id, actor=actor, was=row.status.value)
+    if record.parked is None:
+        tell_submitted(turn, record)
+
+
+def _cancel(state: LiveState, turn: Turn, record: JobRecord) -> bool:
+    if record.parked is not None:
+        end_parked(state, turn, record, JobStatus.CANCELLED, "")
+    else:
+        turn.tell(ev.JobCancelled(job_id=record.job_id))
+    return True
+
+
+def _hold(state: LiveState, turn: Turn, record: JobRecord) -> bool:
+    if record.status is JobStatus.HELD:
+        return False
+    if record.parked is not None:
+        record.status = JobStatus.HELD
+        state.jobs.touch(record, turn.now_s)
+        state.jobs.recheck = True
+    else:
+        turn.tell(ev.JobHeld(job_id=record.job_id))
+    return True
+
+
+def _release(state: LiveState, turn: Turn, record: JobRecord) -> bool:
+    if record.status is not JobStatus.HELD:
+        return False
+    if record.parked is not None:
+        record.status = JobStatus.WAITING
+        state.jobs.touch(record, turn.now_s)
+        state.jobs.recheck = True
+    else:
+        turn.tell(ev.JobReleased(job_id=record.job_id))
+    return True
+
+
+def _requeue(_state: LiveState, turn: Turn, record: JobRecord) -> bool:
+    if record.status is not JobStatus.RUNNING:
+        return False
+    turn.tell(ev.JobRequeued(job_id=record.job_id))
+    return True
+
+
+def change(
+    state: LiveState,
+    turn: Turn,
+    job_ids: Sequence[str],
+    rows: Mapping[str, JobRow],
+    *,
+    actor: str,
+    weight: float | None,
+    deadline_s: float | None,
+    clear_deadline: bool,
+) -> tuple[Acted, ...]:
+    """Change weight or deadline of jobs that have not ended; each stands for itself."""
+    results = []
+    for job_id in job_ids:
+        record = state.jobs.by_id.get(job_id)
+        if record is None:
+            results.append(_unchangeable(job_id, rows.get(job_id)))
+            continue
+        changed = _change_weight(turn, record, weight)
+        if deadline_s is not None or clear_deadline:
+            changed |= _change_deadline(turn, record, None if clear_deadline else deadline_s)
+        if changed:
+            state.jobs.touch(record, turn.now_s)
+            turn.note(
+                "job_changed",
+                "job",
+                job_id,
+                actor=actor,
+                weight=record.weight,
+                deadline_s=record.deadline_s,
+            )
+        results.append(Acted(job_id=job_id, changed=changed))
+    return tuple(results)
+
+
+def _unchangeable(job_id: str, row: JobRow | None) -> Acted:
+    if row is None:
+        return Acted(job_id=job_id, code="not_found", error=f"there is no job '{job_id}'")
+    return Acted(
+        job_id=job_id,
+        code="conflict",
+        error=f"job '{job_id}' has ended as {row.status.value}; it cannot be changed",
+    )
+
+
+def _change_weight(turn: Turn, record: JobRecord, weight: float | None) -> bool:
+    if weight is None or weight == record.weight:
+        return False
+    record.weight = weight
+    if record.parked is None:
+        turn.tell(ev.WeightChanged(job_id=record.job_id, weight=weight))
+    return True
+
+
+def _change_deadline(turn: Turn, record: JobRecord, deadline_s: float | None) -> bool:
+    if deadline_s == record.deadline_s:
+        return False
+    record.deadline_s = deadline_s
+    if record.parked is None:
+        turn.tell(ev.DeadlineChanged(job_id=record.job_id, deadline_s=deadline_s))
+    return True

@@ -1,0 +1,346 @@
+"""The driver: the one task that calls the engine, commits what it says, and only then does it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from typing import TYPE_CHECKING, TypeVar
+
+from scheduler.domain import commands as do
+from scheduler.domain import events as ev
+from scheduler.errors import NotLeadingError, SolveError, StoreUnavailableError, SupersededError
+from scheduler.runtime.fold import follow_jobs, follow_leases
+from scheduler.runtime.housekeeping import after_step, keep_house
+from scheduler.runtime.progress import flush_progress
+from scheduler.runtime.snapshots import Taken, store_snapshot, take_snapshot
+from scheduler.runtime.turn import Turn
+from scheduler.store.protocol import Entry, Projections
+from scheduler.store.rows import LeaseExtension
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from scheduler.runtime.clock import Clock
+    from scheduler.runtime.jobs import JobRecord
+    from scheduler.runtime.metrics import Metrics
+    from scheduler.runtime.solver import Solved, Solver
+    from scheduler.runtime.state import LiveState, PolicyInForce
+    from scheduler.store.protocol import Head, Store
+
+_log = logging.getLogger("leasehold.driver")
+_T = TypeVar("_T")
+
+#: Longest wait between two attempts to commit while the database is away.
+COMMIT_RETRY_MOST_S = 5.0
+#: Pieces of work that are taken into one turn at most.
+WORK_PER_TURN = 2000
+
+
+class Driver:
+    """Runs turns: collect facts, call the engine, commit, perform.
+
+    Args:
+        state: the leader's state; only the driver's turns change it.
+        store: where turns are committed.
+        next_sequence: number of the next journal entry.
+        clock: the time.
+        solver: answers the engine's questions.
+        metrics: what is counted.
+    """
+
+    def __init__(
+        self,
+        *,
+        state: LiveState,
+        store: Store,
+        next_sequence: int,
+        clock: Clock,
+        solver: Solver,
+        metrics: Metrics,
+    ) -> None:
+        self.state = state
+        self._store = store
+        self._next_sequence = next_sequence
+        self._clock = clock
+        self._solver = solver
+        self._metrics = metrics
+        self._work: list[tuple[Callable[[Turn], object], asyncio.Future[object]]] = []
+        self._wake = asyncio.Event()
+        self._question: asyncio.Task[None] | None = None
+        self._entries_since_snapshot = 0
+        self._snapshot: asyncio.Task[None] | None = None
+        self._broken: BaseException | None = None
+        #: newest line of history that is committed, and who waits for a newer one.
+        self.event_id = 0
+        self.news = asyncio.Event()
+        #: every command that was performed, in order; filled only on request.
+        self.log: list[do.Command] | None = None
+
+    # -- what others call -----------------------------------------------------------------------
+
+    async def take_in(self, work: Callable[[Turn], _T]) -> _T:
+        """Run ``work`` in the next turn; return its result when that turn has been committed.
+
+        ``work`` changes the state and adds facts; if it raises, it must have changed nothing.
+        """
+        if self._broken is not None:
+            raise NotLeadingError
+        future: asyncio.Future[object] = asyncio.get_running_loop().create_future()
+        self._work.append((work, future))
+        self._wake.set()
+        return await future  # type: ignore[return-value]  # the result of `work`
+
+    def soon(self, work: Callable[[Turn], object]) -> None:
+        """Run ``work`` in the next turn; nobody waits for it."""
+        future: asyncio.Future[object] = asyncio.get_running_loop().create_future()
+        future.add_done_callback(_log_failure)
+        self._work.append((work, future))
+        self._wake.set()
+
+    def tell_news(self, head: Head) -> None:
+        """Wake those who wait for new lines of history."""
+        if head.event_id > self.event_id:
+            self.event_id = head.event_id
+            self.news.set()
+            self.news = asyncio.Event()
+
+    async def run(self) -> None:
+        """Serve until cancelled.
+
+        Raises:
+            StaleLeaderError: somebody else leads now.
+        """
+        try:
+            while True:
+                await self.turn()
+                if not self._work:
+                    self._wake.clear()
+                    await self._clock.sleep_until(self._next_due_s(), wake=self._wake)
+        except BaseException as error:
+            self._broken = error
+            for _, future in self._work:
+                if not future.done():
+                    future.set_exception(NotLeadingError())
+            raise
+        finally:
+            for task in (self._question, self._snapshot):
+                if task is not None:
+                    task.cancel()
+
+    def ask_again(self) -> None:
+        """Ask the policy anew, because the answer to the open question will never come."""
+        policy = self.state.policy.choice.name
+        dependent = self.state.engine.time_dependent
+        again = ev.PolicyChanged(policy=policy, time_dependent=dependent, record=False)
+        self.soon(lambda turn: turn.tell(again))
+
+    # -- one turn -------------------------------------------------------------------------------
+
+    async def turn(self) -> None:
+        """Take in what has come, call the engine once, commit, and perform."""
+        work, self._work = self._work[:WORK_PER_TURN], self._work[WORK_PER_TURN:]
+        turn = Turn(now_s=self._clock.now_s())
+        answers = []
+        for piece, future in work:
+            try:
+                answers.append((future, piece(turn)))
+            except Exception as error:  # noqa: BLE001  it belongs to whoever asked
+                if not future.done():
+                    future.set_exception(error)
+        self._fire_timers(turn)
+        keep_house(self.state, turn)
+        try:
+            if turn.events or turn.settings or turn.history or self.state.jobs.touched:
+                await self._step(turn)
+        except BaseException:
+            # Whether it took place is unknown to them; the next leader finds out.
+            for future, _ in answers:
+                if not future.done():
+                    future.set_exception(NotLeadingError())
+            raise
+        for future, result in answers:
+            if not future.done():
+                future.set_result(result)
+
+    async def _step(self, turn: Turn) -> None:
+        state = self.state
+        flush_progress(state, turn)
+        events = turn.ordered()
+        now = turn.now_s = max(turn.now_s, state.engine.now_s)
+        began_s = self._metrics.clock()
+        rounds = state.engine.round_number
+        commands = state.engine.handle(*events, now=now)
+        joined = state.nodes.follow(state.engine.cluster, now_s=now)
+        ended = follow_jobs(state, turn, commands)
+        after_step(state, turn, joined, ended)
+        projections = self._projections(turn, commands)
+        entry = Entry(
+            sequence=self._next_sequence, now_s=now, events=events, projections=projections
+        )
+        if not state.engine.question_open and any(
+            isinstance(event, ev.AllocationComputed) for event in events
+        ):
+            jobs = state.engine.jobs
+            state.policy.baseline = jobs.ints("number"), jobs.credit_s.copy()
+        head = await self._commit(entry)
+        self._next_sequence += 1
+        # Nodes are told what follows from here; so nobody may see it before it is committed.
+        follow_leases(state, events, commands, now)
+        self._perform(turn, commands, head)
+        if state.engine.round_number != rounds:
+            self._metrics.round_done(self._metrics.clock() - began_s)
+        self._count(commands, ended)
+
+    def _projections(self, turn: Turn, commands: Sequence[do.Command]) -> Projections:
+        touched = self.state.jobs.touched
+        rows = tuple(record.to_row() for record in touched.values() if record.new)
+        states = tuple(record.to_state() for record in touched.values() if not record.new)
+        for record in touched.values():
+            record.new = False
+        touched.clear()
+        extensions = tuple(
+            LeaseExtension(lease_ids=tuple(c.lease_ids.tolist()), deadline_s=c.deadline_s)
+            for c in commands
+            if isinstance(c, do.ExtendLeases)
+        )
+        return Projections(
+            jobs=rows,
+            idempotency=tuple(turn.idempotency),
+            states=states,
+            attempts=tuple(turn.attempts.values()),
+            extensions=extensions,
+            settings=tuple(turn.settings),
+            history=tuple(turn.history),
+        )
+
+    async def _commit(self, entry: Entry) -> Head:
+        """Commit, however long the database is away; an interrupted commit is looked for first."""
+        wait_s = 0.1
+        began_s = self._metrics.clock()
+        while True:
+            try:
+                head = await asyncio.to_thread(self._commit_once, entry)
+            except StoreUnavailableError as error:
+                _log.warning("entry %d cannot be committed: %s", entry.sequence, error)
+                await asyncio.sleep(wait_s)
+                wait_s = min(2.0 * wait_s, COMMIT_RETRY_MOST_S)
+            else:
+                self._metrics.committed(self._metrics.clock() - began_s)
+                return head
+
+    def _commit_once(self, entry: Entry) -> Head:
+        head = self._store.head()
+        if head.sequence >= entry.sequence:
+            leader = self._store.leader()
+            if leader is not None and leader.token == self.state.term:
+                return head
+        return self._store.commit(entry, token=self.state.term)
+
+    def _perform(self, turn: Turn, commands: Sequence[do.Command], head: Head) -> None:
+        state = self.state
+        if self.log is not None:
+            self.log.extend(commands)
+        for node in state.leases.changed:
+            known = state.nodes.by_name.get(node)
+            if known is not None:
+                known.publish()
+        for node in state.leases.changed:
+            known = state.nodes.by_name.get(node)
+            for _, member in state.leases.held_by(node):
+                member.since = known.revision if known else 0
+        state.leases.changed.clear()
+        for command in commands:
+            if isinstance(command, do.ComputeAllocation):
+                self._ask(command)
+        for call in turn.after:
+            call()
+        self.tell_news(head)
+        self._entries_since_snapshot += 1
+        if self._entries_since_snapshot >= state.settings.snapshot_entries:
+            self.write_snapshot_soon()
+
+    def _count(self, commands: Sequence[do.Command], ended: Sequence[JobRecord]) -> None:
+        metrics = self._metrics
+        for command in commands:
+            match command:
+                case do.GrantLease():
+                    metrics.leases_started()
+                case do.RevokeLease(reason="outbid"):
+                    metrics.preempted()
+        for record in ended:
+            metrics.job_ended(record.status, jct_s=(record.finished_s or 0.0) - record.submitted_s)
+
+    def _fire_timers(self, turn: Turn) -> None:
+        timers = self.state.leases.timers
+        due = [name for name, at_s in timers.items() if at_s <= turn.now_s]
+        turn.tell(*(ev.TimerFired(timer=name) for name in due))
+
+    def _next_due_s(self) -> float:
+        timers = self.state.leases.timers
+        next_tick_s = self._clock.now_s() + self.state.settings.tick_s
+        return min(min(timers.values(), default=math.inf), next_tick_s)
+
+    # -- questions ------------------------------------------------------------------------------
+
+    def _ask(self, question: do.ComputeAllocation) -> None:
+        task = asyncio.create_task(self._answer(question))
+        self._question = task
+
+    async def _answer(self, question: do.ComputeAllocation) -> None:
+        policy = self.state.policy
+        event: ev.Event
+        try:
+            solved = await self._solver.solve(policy.choice, question.problem)
+        except SupersededError:
+            return  # the newer question is answered instead
+        except SolveError as error:
+            policy.last_failure = str(error)
+            self._metrics.solve_failed()
+            _log.warning("policy '%s' gave no answer: %s", policy.choice.name, error)
+            event = ev.AllocationFailed(generation=question.generation, reason=str(error))
+        else:
+            self._metrics.solved(solved.solve_s)
+            event = ev.AllocationComputed(
+                generation=question.generation,
+                job_number=question.problem.job_number,
+                allocation=solved.allocation,
+            )
+            if question.generation == self.state.engine.generation:
+                _note_answer(policy, question, solved, self._clock.now_s())
+        if question.generation == self.state.engine.generation:
+            self.soon(lambda turn: turn.tell(event))
+
+    # -- snapshots ------------------------------------------------------------------------------
+
+    def write_snapshot_soon(self) -> None:
+        """Write a snapshot beside the turns that follow; not two at a time."""
+        if self._snapshot is None or self._snapshot.done():
+            self._entries_since_snapshot = 0
+            taken = take_snapshot(self.state)
+            sequence = self._next_sequence - 1
+            self._snapshot = asyncio.create_task(self._write_snapshot(taken, sequence))
+
+    async def write_snapshot(self) -> None:
+        """Write a snapshot now; for a graceful end."""
+        await self._write_snapshot(take_snapshot(self.state), self._next_sequence - 1)
+
+    async def _write_snapshot(self, taken: Taken, sequence: int) -> None:
+        try:
+            await asyncio.to_thread(store_snapshot, self._store, taken, sequence, self.state.term)
+        except StoreUnavailableError as error:
+            _log.warning("no snapshot could be written: %s", error)
+
+
+def _note_answer(
+    policy: PolicyInForce, question: do.ComputeAllocation, solved: Solved, now_s: float
+) -> None:
+    policy.last_solve_s, policy.last_failure = solved.solve_s, ""
+    policy.answer, policy.question, policy.computed_s = solved.allocation, question, now_s
+    numbers = question.problem.job_number
+    policy.newest_number = int(numbers[-1]) if len(numbers) else -1
+
+
+def _log_failure(future: asyncio.Future[object]) -> None:
+    if not future.cancelled() and future.exception() is not None:
+        _log.error("a step of the scheduler failed", exc_info=future.exception())

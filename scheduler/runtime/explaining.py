@@ -1,0 +1,216 @@
+"""Why a job waits: typed reasons, in words, with what would unblock it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from scheduler.domain.job import JobStatus
+from scheduler.domain.reasons import WaitReason
+from scheduler.engine.jobs import HELD, NONE, WAITING
+from scheduler.engine.rounds import NEGLIGIBLE
+from scheduler.runtime.jobs import ENDED
+from scheduler.runtime.protocol import Explanation
+from scheduler.runtime.submitting import fit_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from scheduler.domain.arrays import BoolArray
+    from scheduler.runtime.jobs import JobRecord
+    from scheduler.runtime.state import LiveState
+    from scheduler.runtime.submitting import FitCache
+    from scheduler.store.rows import JobRow
+
+_ORDER: Mapping[WaitReason, int] = {reason: place for place, reason in enumerate(WaitReason)}
+
+_UNBLOCKS: Mapping[WaitReason, str] = {
+    WaitReason.HELD: "release it",
+    WaitReason.DEPENDENCY: "the jobs that it depends on have to complete",
+    WaitReason.QUOTA: "other jobs of the project have to end, or the quota has to grow",
+    WaitReason.NO_THROUGHPUT: "declare a throughput, or allow a worker type that it runs on",
+    WaitReason.NO_WORKERS: "a node with workers of its types has to join",
+    WaitReason.TOO_LARGE: "lower its scale factor, or add workers",
+    WaitReason.WORKERS_OUT: "nodes have to return, or be uncordoned",
+    WaitReason.BACKOFF: "nothing; it is tried again by itself",
+    WaitReason.STOPPING: "nothing; its workers are being given back",
+    WaitReason.NO_ALLOCATION: "nothing; the policy is being asked",
+    WaitReason.NO_SHARE: "jobs that the policy prefers have to end; a larger weight may help",
+    WaitReason.PLACEMENT: "workers have to become free together",
+    WaitReason.TURN: "nothing; a larger weight makes its turns longer",
+}
+
+
+def reason_of(
+    state: LiveState, record: JobRecord, cache: FitCache | None = None
+) -> WaitReason | None:
+    """Return the first reason for which a job waits; None while it runs."""
+    found = reasons_of(state, record, cache)
+    return found[0] if found else None
+
+
+def reasons_of(
+    state: LiveState, record: JobRecord, cache: FitCache | None = None
+) -> tuple[WaitReason, ...]:
+    """Return every reason for which a job waits, in order of precedence; none while it runs."""
+    if record.status is JobStatus.RUNNING:
+        return ()
+    reasons = set(_outside(state, record, cache))
+    number = state.engine.jobs.number_of.get(record.job_id)
+    if number is not None:
+        reasons |= _inside(state, number)
+    return tuple(sorted(reasons or {WaitReason.TURN}, key=lambda reason: _ORDER[reason]))
+
+
+def _outside(state: LiveState, record: JobRecord, cache: FitCache | None) -> list[WaitReason]:
+    reasons = []
+    if record.status is JobStatus.HELD:
+        reasons.append(WaitReason.HELD)
+    if record.parked is not None:
+        if record.waits_for:
+            reasons.append(WaitReason.DEPENDENCY)
+        if state.jobs.over_workers(record):
+            reasons.append(WaitReason.QUOTA)
+    fit = fit_of(state, record.spec, cache).reason
+    if fit is not None and fit is not WaitReason.TURN:
+        reasons.append(fit)
+    return reasons
+
+
+def _inside(state: LiveState, number: int) -> set[WaitReason]:
+    engine = state.engine
+    jobs = engine.jobs
+    row = jobs.row_of(number)
+    reasons: set[WaitReason] = set()
+    if int(jobs["lease"][row]) != NONE:
+        reasons.add(WaitReason.STOPPING)
+    if jobs["status"][row] == HELD:
+        return reasons
+    if jobs["retry_at_s"][row] > engine.now_s:
+        reasons.add(WaitReason.BACKOFF)
+    if number > state.policy.newest_number:
+        reasons.add(WaitReason.NO_ALLOCATION)
+    elif not _has_share(state, number, row):
+        reasons.add(WaitReason.NO_SHARE)
+    elif number not in engine.book.planned and _could_start(state, row):
+        reasons.add(WaitReason.PLACEMENT)
+    else:
+        reasons.add(WaitReason.TURN)
+    return reasons
+
+
+def _has_share(state: LiveState, number: int, row: int) -> bool:
+    engine = state.engine
+    if engine.jobs.x[row].sum() > NEGLIGIBLE:
+        return True
+    pairs = engine.pairs
+    return bool(len(pairs) and ((pairs.numbers == number).any(axis=1) & (pairs.x > 0)).any())
+
+
+def _could_start(state: LiveState, row: int) -> bool:
+    engine = state.engine
+    idle = engine.fleet.count(engine.book.idle())
+    profile = int(engine.jobs["profile"][row])
+    table = engine.table
+    if profile >= len(table.profiles):
+        return False
+    usable = (table.throughput[profile] > 0) & (table.demand[profile].sum(axis=1) > 0)
+    return bool(
+        (usable & (table.demand[profile] <= idle[: table.demand.shape[2]]).all(axis=1)).any()
+    )
+
+
+def queue(state: LiveState) -> list[str]:
+    """Return the ids of the jobs that wait for their turn, the one furthest behind first."""
+    jobs = state.engine.jobs
+    if not len(jobs):
+        return []
+    waiting: BoolArray = (jobs["status"] == WAITING) & jobs.runnable(state.engine.now_s)
+    behind = jobs.credit_s.max(axis=1)
+    rows = np.flatnonzero(waiting)
+    planned = np.isin(jobs["number"][rows], list(state.engine.book.planned))
+    order = np.lexsort((jobs["number"][rows], -behind[rows], ~planned))
+    numbers = jobs.ints("number")[rows][order]
+    return [jobs.job_of[number].job_id for number in numbers.tolist()]
+
+
+def explain(state: LiveState, row: JobRow) -> Explanation:
+    """Say why a job is where it is, without a forecast."""
+    record = state.jobs.by_id.get(row.job_id)
+    if record is None:
+        return explain_ended(row)
+    if record.status is JobStatus.RUNNING:
+        return _explain_running(state, record)
+    reasons = reasons_of(state, record)
+    waiting = queue(state)
+    position = waiting.index(record.job_id) + 1 if record.job_id in waiting else None
+    return Explanation(
+        job_id=record.job_id,
+        status=record.status,
+        reason=reasons[0],
+        also=reasons[1:],
+        message=_words(state, record, reasons[0], position, len(waiting)),
+        unblocks=_UNBLOCKS[reasons[0]],
+        position=position,
+        waiting=len(waiting),
+    )
+
+
+def explain_ended(row: JobRow) -> Explanation:
+    """Say how a job has ended; or, where nobody leads, what the store knows."""
+    why = f": {row.reason}" if row.reason else ""
+    message = f"it has ended as {row.status.value}{why}"
+    if row.status not in ENDED:
+        message = f"it is {row.status.value}{why}; ask the leader for more"
+    unblocks = "requeue it" if row.status in ENDED - {JobStatus.COMPLETED} else ""
+    return Explanation(
+        job_id=row.job_id, status=row.status, reason=None, message=message, unblocks=unblocks
+    )
+
+
+def _explain_running(state: LiveState, record: JobRecord) -> Explanation:
+    live = state.leases.by_id[state.leases.of_job[record.job_id]]
+    where = ", ".join(dict.fromkeys(live.nodes))
+    leaving = f"; it is told to leave ({live.revoked})" if live.revoked else ""
+    message = (
+        f"it runs on {len(live.lease.workers)} x {live.worker_type or 'several types'} "
+        f"on {where}, attempt {live.lease.attempt}{leaving}"
+    )
+    return Explanation(job_id=record.job_id, status=record.status, reason=None, message=message)
+
+
+def _words(
+    state: LiveState, record: JobRecord, reason: WaitReason, position: int | None, waiting: int
+) -> str:
+    policy = state.policy.choice.name
+    words: Mapping[WaitReason, Callable[[], str]] = {
+        WaitReason.HELD: lambda: "somebody holds it",
+        WaitReason.DEPENDENCY: lambda: f"it waits for {', '.join(sorted(record.waits_for))}",
+        WaitReason.QUOTA: lambda: _quota_words(state, record),
+        WaitReason.BACKOFF: lambda: _backoff_words(state, record),
+        WaitReason.STOPPING: lambda: "its last lease is coming to an end",
+        WaitReason.NO_ALLOCATION: lambda: f"policy '{policy}' has not answered since it came",
+        WaitReason.NO_SHARE: lambda: f"policy '{policy}' gives it no time at present",
+        WaitReason.PLACEMENT: lambda: "workers are idle, but none that it could have together",
+        WaitReason.TURN: lambda: _turn_words(position, waiting),
+    }
+    return words.get(reason, lambda: fit_of(state, record.spec).message)()
+
+
+def _quota_words(state: LiveState, record: JobRecord) -> str:
+    used = state.jobs.admitted.get(record.project, 0)
+    most = state.jobs.limits[record.project].max_workers
+    return f"project '{record.project}' uses {used} of the {most} workers that it may have"
+
+
+def _backoff_words(state: LiveState, record: JobRecord) -> str:
+    jobs = state.engine.jobs
+    at_s = float(jobs["retry_at_s"][jobs.row_of(jobs.number_of[record.job_id])])
+    left_s = max(at_s - state.engine.now_s, 0.0)
+    return f"it failed {record.failures} times and is tried again in {left_s:.0f} s"
+
+
+def _turn_words(position: int | None, waiting: int) -> str:
+    place = "" if position is None else f"; it is number {position} of {waiting} that wait"
+    return f"other jobs are further behind their share{place}"

@@ -1,0 +1,228 @@
+"""What the engine's commands change in the shell: leases, timers, jobs, and the rows to write."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from scheduler.domain import commands as do
+from scheduler.domain import events as ev
+from scheduler.domain.job import JobStatus
+from scheduler.engine.jobs import HELD, NONE
+from scheduler.runtime.leases import LiveLease, members_of
+from scheduler.store.rows import AttemptRow
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from scheduler.runtime.jobs import JobRecord
+    from scheduler.runtime.state import LiveState
+    from scheduler.runtime.turn import Turn
+
+#: From SIGKILL to a lease's deadline, as agents keep it.
+AGENT_MARGIN_S = 1.0
+#: Notice and grace of a job whose specification is not known any more.
+UNKNOWN_STOP_S = 10.0
+#: What the engine's last words on a job mean for its status.
+FINAL = {
+    "job_completed": JobStatus.COMPLETED,
+    "job_cancelled": JobStatus.CANCELLED,
+    "job_failed": JobStatus.FAILED,
+    "job_refused": JobStatus.REFUSED,
+}
+
+
+def stop_time_s(state: LiveState, job_id: str) -> float:
+    """Return how long a job needs from its notice to its last process's end."""
+    record = state.jobs.by_id.get(job_id)
+    if record is None:
+        return UNKNOWN_STOP_S + AGENT_MARGIN_S
+    return record.spec.notice_s + record.spec.grace_s + AGENT_MARGIN_S
+
+
+def follow_leases(
+    state: LiveState, events: Sequence[ev.Event], commands: Sequence[do.Command], now_s: float
+) -> None:
+    """Bring leases, nodes and timers to what the engine now holds; the same live and in replay."""
+    for event in events:
+        _follow_event(state, event)
+    for command in commands:
+        _follow_command(state, command, now_s)
+
+
+def _follow_event(state: LiveState, event: ev.Event) -> None:
+    match event:
+        case ev.LeaseEnded():
+            state.leases.end(event.lease_id)
+            state.progress.pop(event.lease_id, None)
+        case ev.TimerFired():
+            state.leases.timers.pop(event.timer, None)
+        case ev.AllocationComputed() | ev.AllocationFailed():
+            state.leases.timers.pop("grace", None)
+
+
+def _follow_command(state: LiveState, command: do.Command, now_s: float) -> None:
+    leases = state.leases
+    match command:
+        case do.GrantLease():
+            leases.grant(_live_lease(state, command))
+        case do.ExtendLeases():
+            leases.extend(command)
+        case do.RevokeLease():
+            live = leases.by_id.get(command.lease_id)
+            if live is not None:
+                stop_s = stop_time_s(state, live.lease.job_id)
+                leases.revoke(command, least_s=now_s + stop_s)
+        case do.SetTimer():
+            leases.timers[command.timer] = command.at_s
+
+
+def _live_lease(state: LiveState, command: do.GrantLease) -> LiveLease:
+    lease = command.lease
+    record = state.jobs.by_id.get(lease.job_id)
+    steps = 0.0 if record is None else record.steps_done
+    return LiveLease(
+        lease=lease,
+        worker_type=state.nodes.type_of(lease.workers),
+        members=members_of(lease, state.nodes.place),
+        deadline_s=lease.deadline_s,
+        base_steps=steps,
+        steps_done=steps,
+        steps_live=steps,
+    )
+
+
+def follow_jobs(state: LiveState, turn: Turn, commands: Sequence[do.Command]) -> list[JobRecord]:
+    """Bring the jobs' records to what has happened, and collect the rows of leases and history.
+
+    Must run before ``follow_leases``, which forgets the leases that have ended.
+
+    Returns:
+        The jobs that have ended; they are still in the book.
+    """
+    touched: set[str] = set()
+    for event in turn.events:
+        if isinstance(event, ev.LeaseEnded):
+            touched |= _lease_ended(state, turn, event)
+    final: dict[str, tuple[JobStatus, str]] = {}
+    for command in commands:
+        match command:
+            case do.GrantLease():
+                _granted(state, turn, command)
+                touched.add(command.lease.job_id)
+            case do.RecordEvent():
+                _recorded(state, turn, command, final)
+    for job_id in sorted(touched - final.keys()):
+        _sync(state, state.jobs.by_id[job_id], turn.now_s)
+    return [
+        _finish(state, state.jobs.by_id[job_id], how, turn.now_s) for job_id, how in final.items()
+    ]
+
+
+def _granted(state: LiveState, turn: Turn, command: do.GrantLease) -> None:
+    live = _live_lease(state, command)
+    lease = live.lease
+    record = state.jobs.by_id[lease.job_id]
+    record.attempts = lease.attempt
+    record.started_s = turn.now_s if record.started_s is None else record.started_s
+    turn.attempts[lease.lease_id] = _attempt(live)
+    turn.note(
+        "lease_granted",
+        "job",
+        lease.job_id,
+        lease=lease.lease_id,
+        attempt=lease.attempt,
+        worker_type=live.worker_type,
+        workers=list(lease.workers),
+        nodes=list(live.nodes),
+    )
+
+
+def _lease_ended(state: LiveState, turn: Turn, event: ev.LeaseEnded) -> set[str]:
+    live = state.leases.by_id.get(event.lease_id)
+    if live is None:
+        return set()
+    end = turn.ends[event.lease_id]
+    record = state.jobs.by_id[live.lease.job_id]
+    record.steps_done = event.steps_done
+    turn.attempts[event.lease_id] = _attempt(
+        live,
+        ended_s=turn.now_s,
+        end_reason=event.reason,
+        steps_done=event.steps_done,
+        exit_code=end.exit_code,
+        message=end.message,
+    )
+    turn.note(
+        "lease_ended",
+        "job",
+        record.job_id,
+        lease=event.lease_id,
+        reason=end.reason.value,
+        steps_done=event.steps_done,
+        exit_code=end.exit_code,
+        message=end.message,
+    )
+    return {record.job_id}
+
+
+def _recorded(
+    state: LiveState,
+    turn: Turn,
+    command: do.RecordEvent,
+    final: dict[str, tuple[JobStatus, str]],
+) -> None:
+    subject = command.subject
+    kind = "job" if subject in state.jobs.by_id and command.kind.startswith("job_") else "policy"
+    data = dict(command.data)
+    turn.note(command.kind, kind, subject, actor=turn.actors.get(subject, ""), **data)
+    status = FINAL.get(command.kind)
+    if kind == "job" and status is not None:
+        final[subject] = (status, str(data.get("reason", "")))
+    elif kind == "job" and command.kind in {"job_held", "job_released"}:
+        _sync(state, state.jobs.by_id[subject], turn.now_s)
+
+
+def _sync(state: LiveState, record: JobRecord, now_s: float) -> None:
+    """Copy what the engine knows of a job that goes on."""
+    jobs = state.engine.jobs
+    number = jobs.number_of.get(record.job_id)
+    if number is None:
+        return
+    row = jobs.row_of(number)
+    lease_id = int(jobs["lease"][row])
+    live = state.leases.by_id.get(lease_id)
+    leaving = live is not None and live.revoked == "cancel"
+    if jobs["status"][row] == HELD and not leaving:
+        record.status = JobStatus.HELD
+    else:
+        record.status = JobStatus.WAITING if lease_id == NONE else JobStatus.RUNNING
+    record.reason = ""
+    record.failures = int(jobs["failures"][row])
+    state.jobs.touch(record, now_s)
+
+
+def _finish(
+    state: LiveState, record: JobRecord, how: tuple[JobStatus, str], now_s: float
+) -> JobRecord:
+    record.status, record.reason = record.ending or how
+    if record.status is JobStatus.COMPLETED:
+        record.steps_done = max(record.steps_done, float(record.spec.total_steps or 0.0))
+    record.finished_s = now_s
+    state.jobs.touch(record, now_s)
+    return record
+
+
+def _attempt(live: LiveLease, **ended: object) -> AttemptRow:
+    lease = live.lease
+    return AttemptRow(
+        lease_id=lease.lease_id,
+        job_id=lease.job_id,
+        attempt=lease.attempt,
+        token=lease.token,
+        worker_type=live.worker_type,
+        workers=lease.workers,
+        nodes=live.nodes,
+        start_s=lease.start_s,
+        deadline_s=live.deadline_s,
+        **ended,  # type: ignore[arg-type]  # the callers above name fields of the row
+    )

@@ -1,0 +1,202 @@
+"""What a turn does unasked: leases that ran out, silent nodes, time limits, parked jobs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from agent.desired import LeaseEnd
+from scheduler.domain import events as ev
+from scheduler.domain.job import JobStatus
+from scheduler.runtime.leases import END_REASON, MemberEnd
+from scheduler.runtime.progress import safe_steps
+from scheduler.runtime.protocol import NodeAction
+from scheduler.runtime.specs import engine_job
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from scheduler.runtime.jobs import JobRecord
+    from scheduler.runtime.leases import LiveLease
+    from scheduler.runtime.nodes import NodeState
+    from scheduler.runtime.state import LiveState
+    from scheduler.runtime.turn import Turn
+
+
+def keep_house(state: LiveState, turn: Turn) -> None:
+    """Find what has become due without anybody telling."""
+    if turn.now_s >= state.next_look_s:
+        state.next_look_s = turn.now_s + state.settings.tick_s
+        _expire(state, turn)
+        _lose_silent_nodes(state, turn)
+        _enforce_time_limits(state, turn)
+    if state.jobs.recheck:
+        state.jobs.recheck = False
+        _admit_parked(state, turn)
+    renew_table(state, turn)
+
+
+def settle(state: LiveState, turn: Turn, live: LiveLease) -> None:
+    """Tell the engine that a lease has ended, once all of its members have."""
+    lease_id = live.lease.lease_id
+    if not live.ended or lease_id in turn.ends or lease_id not in state.leases.by_id:
+        return
+    end = live.outcome()
+    turn.ends[lease_id] = end
+    steps = safe_steps(state, live, end, now_s=turn.now_s)
+    turn.tell(ev.LeaseEnded(lease_id=lease_id, reason=END_REASON[end.reason], steps_done=steps))
+    record = state.jobs.by_id[live.lease.job_id]
+    if end.reason is LeaseEnd.OOM and not record.spec.retry_oom:
+        record.ending = (JobStatus.FAILED, "out_of_memory")
+        turn.tell(ev.JobCancelled(job_id=record.job_id))
+
+
+def end_member(state: LiveState, turn: Turn, live: LiveLease, node: str, end: MemberEnd) -> None:
+    """Note how a lease ended on one node; a bad end there ends the gang everywhere."""
+    for member in live.members:
+        if member.node == node and member.end is None:
+            member.end = end
+    if end.reason not in {LeaseEnd.COMPLETED, LeaseEnd.RELEASED}:
+        state.leases.stop_others(live)
+    settle(state, turn, live)
+
+
+def _expire(state: LiveState, turn: Turn) -> None:
+    """Take leases for lost whose deadlines passed without a word; nothing can run under them."""
+    settings = state.settings
+    for live in state.leases.overdue(turn.now_s, after_s=settings.margin_s):
+        for member in live.members:
+            node = state.nodes.by_name.get(member.node)
+            # After a restart every node first gets its time to tell how its leases ended.
+            if (
+                node is not None
+                and node.last_seen_s is None
+                and turn.now_s - node.since_s <= settings.node_timeout_s
+            ):
+                continue
+            end = MemberEnd(
+                reason=LeaseEnd.LOST,
+                message=f"node '{member.node}' did not say how the lease ended",
+            )
+            end_member(state, turn, live, member.node, end)
+
+
+def _lose_silent_nodes(state: LiveState, turn: Turn) -> None:
+    timeout_s = state.settings.node_timeout_s
+    for node in list(state.nodes.silent(turn.now_s, timeout_s=timeout_s)):
+        node.lost = True
+        turn.tell(ev.WorkersLost(workers=node.workers))
+        silent_s = round(turn.now_s - node.silent_since(), 1)
+        turn.note("node_lost", "node", node.name, silent_s=silent_s)
+
+
+def _enforce_time_limits(state: LiveState, turn: Turn) -> None:
+    for live in state.leases.by_id.values():
+        record = state.jobs.by_id.get(live.lease.job_id)
+        if record is None or record.spec.max_run_time_s is None or record.time_limit:
+            continue
+        worker_s = state.engine.attained_worker_s_of(record.job_id)
+        held_s = worker_s / max(len(live.lease.workers), 1)
+        if held_s + turn.now_s - state.engine.now_s >= record.spec.max_run_time_s:
+            record.time_limit = True
+            record.ending = (JobStatus.FAILED, "time_limit")
+            turn.tell(ev.JobCancelled(job_id=record.job_id))
+            turn.note("time_limit", "job", record.job_id, held_s=round(held_s, 1))
+
+
+def _admit_parked(state: LiveState, turn: Turn) -> None:
+    for record in list(state.jobs.parked()):
+        reason = state.jobs.parked_reason(record)
+        if reason is None:
+            state.jobs.admit(record)
+            tell_submitted(turn, record)
+        elif record.reason != reason:
+            record.parked = reason
+            record.reason = reason.value
+            state.jobs.touch(record, turn.now_s)
+
+
+def tell_submitted(turn: Turn, record: JobRecord) -> None:
+    """Tell the engine of a job."""
+    job = engine_job(
+        record.spec,
+        job_id=record.job_id,
+        arrival_s=record.submitted_s,
+        weight=record.weight,
+        deadline_s=record.deadline_s,
+        attempts=record.attempts,
+        steps_done=record.steps_done,
+    )
+    turn.tell(ev.JobSubmitted(job=job, profile=record.profile))
+
+
+def renew_table(state: LiveState, turn: Turn) -> None:
+    """Make the configuration table anew where profiles, types or throughputs have changed."""
+    engine, choice, settings = state.engine, state.policy.choice, state.settings
+    # What was measured is told when a round is planned, and not with every report.
+    learned = state.estimates_due and any(isinstance(e, ev.TimerFired) for e in turn.events)
+    if not (state.table_due or learned):
+        return
+    table = state.catalogue.renewed(
+        engine.table,
+        engine.cluster.type_names,
+        state.estimator,
+        agnostic=choice.agnostic,
+        space_sharing=choice.space_sharing,
+        profiling=settings.profiling,
+        tolerance=settings.relearn_tolerance if not state.table_due else 0.0,
+    )
+    state.table_due = state.estimates_due = False
+    turn.set("throughputs", state.estimator.dump())
+    if table is not None:
+        turn.set("catalogue", state.catalogue.dump())
+        turn.tell(ev.ConfigurationsChanged(table=table))
+
+
+def after_step(
+    state: LiveState, turn: Turn, joined: Sequence[NodeState], ended: Sequence[JobRecord]
+) -> None:
+    """Draw the consequences of a step that need no word of the engine."""
+    for node in joined:
+        turn.note("node_joined", "node", node.name, workers=list(node.types))
+    if set(state.engine.cluster.type_names) - set(state.engine.table.worker_types) or joined:
+        state.table_due = True
+    for record in ended:
+        state.jobs.remove(record.job_id)
+        for dependent in list(state.jobs.dependents(record.job_id)):
+            _dependency_ended(state, turn, dependent, record)
+
+
+def _dependency_ended(
+    state: LiveState, turn: Turn, dependent: JobRecord, record: JobRecord
+) -> None:
+    if record.status is JobStatus.COMPLETED:
+        dependent.waits_for.discard(record.job_id)
+        return
+    end_parked(state, turn, dependent, JobStatus.CANCELLED, "dependency_failed")
+
+
+def end_parked(
+    state: LiveState, turn: Turn, record: JobRecord, status: JobStatus, reason: str
+) -> None:
+    """End a job that the engine has never known."""
+    record.status, record.reason = status, reason
+    record.finished_s = turn.now_s
+    state.jobs.touch(record, turn.now_s)
+    state.jobs.remove(record.job_id)
+    kind = f"job_{status.value}"
+    actor = turn.actors.get(record.job_id, "")
+    turn.note(kind, "job", record.job_id, actor=actor, reason=reason)
+    for dependent in list(state.jobs.dependents(record.job_id)):
+        _dependency_ended(state, turn, dependent, record)
+
+
+def apply_order(turn: Turn, node: NodeState) -> None:
+    """Bring a node's workers in the engine to what its state and its operator's order say."""
+    usable = node.usable
+    if not usable or node.lost:
+        return
+    turn.tell(ev.WorkersReturned(workers=usable))
+    if node.order is NodeAction.CORDON:
+        turn.tell(ev.WorkersCordoned(workers=usable))
+    elif node.order is NodeAction.DRAIN:
+        turn.tell(ev.WorkersDrained(workers=usable, by_s=turn.now_s))

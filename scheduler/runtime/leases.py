@@ -1,0 +1,239 @@
+"""Leases as the shell knows them: deadlines, members on nodes, and how they end."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from agent.desired import LeaseEnd
+from scheduler.domain.lease import EndReason
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from scheduler.domain import commands as do
+    from scheduler.domain.lease import Lease
+
+#: Reasons of a revocation that leave the job no time to checkpoint.
+ABRUPT = frozenset({"cancel", "worker lost"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberEnd:
+    """How the processes of a lease on one node ended.
+
+    Attributes:
+        reason: why.
+        exit_code: of the first process that failed, if one did.
+        message: what a person should know.
+    """
+
+    reason: LeaseEnd
+    exit_code: int | None = None
+    message: str = ""
+
+
+@dataclass(slots=True, kw_only=True)
+class Member:
+    """The part of a lease that lies on one node.
+
+    Attributes:
+        node: its name.
+        local: local indices of the workers there.
+        rank: global rank of its first process.
+        wanted: whether the node is to hold it.
+        seen: whether the node has reported it.
+        since: the node's revision with which ``wanted`` was published last.
+        end: how it ended; None before.
+    """
+
+    node: str
+    local: tuple[int, ...]
+    rank: int
+    wanted: bool = True
+    seen: bool = False
+    since: int = 0
+    end: MemberEnd | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class LiveLease:
+    """A lease in force.
+
+    Attributes:
+        lease: as granted.
+        worker_type: of its workers; empty where they are of several types.
+        members: by rank; the first one holds rank 0.
+        deadline_s: until when it holds.
+        revoked: why it was revoked; empty while it goes on.
+        base_steps: the job's safe steps when it was granted.
+        steps_done: the job's safe steps as last reported.
+        steps_live: its steps as last reported, safe or not.
+        counted: whether the job has reported any steps under this lease.
+        running_s: when its processes were first seen running; None before.
+        mark: (time, steps) from which the throughput is measured; None before the first report.
+    """
+
+    lease: Lease
+    worker_type: str
+    members: tuple[Member, ...]
+    deadline_s: float
+    revoked: str = ""
+    base_steps: float = 0.0
+    steps_done: float = 0.0
+    steps_live: float = 0.0
+    counted: bool = False
+    running_s: float | None = None
+    mark: tuple[float, float] | None = None
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """Names of its nodes, by rank."""
+        return tuple(member.node for member in self.members)
+
+    @property
+    def ended(self) -> bool:
+        """Whether no processes are left anywhere."""
+        return all(member.end is not None for member in self.members)
+
+    def outcome(self) -> MemberEnd:
+        """Return how the gang as a whole ended: the gravest end of its members.
+
+        A node that was lost takes its partners' processes down, so it outweighs their failures.
+        """
+        ends = [member.end for member in self.members if member.end is not None]
+        return min(ends, key=lambda end: _GRAVITY.index(end.reason))
+
+
+_GRAVITY = (
+    LeaseEnd.LOST,
+    LeaseEnd.OOM,
+    LeaseEnd.FAILED,
+    LeaseEnd.CANCELLED,
+    LeaseEnd.RELEASED,
+    LeaseEnd.COMPLETED,
+)
+
+#: What the engine is told.
+END_REASON: Mapping[LeaseEnd, EndReason] = {
+    LeaseEnd.COMPLETED: EndReason.COMPLETED,
+    LeaseEnd.RELEASED: EndReason.RELEASED,
+    LeaseEnd.FAILED: EndReason.FAILED,
+    LeaseEnd.OOM: EndReason.FAILED,
+    LeaseEnd.LOST: EndReason.LOST,
+    LeaseEnd.CANCELLED: EndReason.CANCELLED,
+}
+
+
+@dataclass(slots=True, kw_only=True)
+class Leases:
+    """Every lease in force, and which node holds what. A fold over the engine's commands.
+
+    Attributes:
+        by_id: leases in force.
+        of_job: job id -> lease id.
+        on_node: node -> ids of the leases that have members there.
+        timers: the engine's timers.
+        earliest_s: no deadline is earlier than this; may be too early.
+        changed: nodes whose desired sets have changed since this was last emptied.
+    """
+
+    by_id: dict[int, LiveLease] = field(default_factory=dict)
+    of_job: dict[str, int] = field(default_factory=dict)
+    on_node: dict[str, set[int]] = field(default_factory=dict)
+    timers: dict[str, float] = field(default_factory=dict)
+    earliest_s: float = math.inf
+    changed: set[str] = field(default_factory=set)
+
+    def grant(self, live: LiveLease) -> None:
+        """Put a lease in force."""
+        lease_id = live.lease.lease_id
+        self.by_id[lease_id] = live
+        self.of_job[live.lease.job_id] = lease_id
+        self.earliest_s = min(self.earliest_s, live.deadline_s)
+        for member in live.members:
+            self.on_node.setdefault(member.node, set()).add(lease_id)
+            self.changed.add(member.node)
+
+    def extend(self, command: do.ExtendLeases) -> None:
+        """Move deadlines."""
+        for lease_id in command.lease_ids.tolist():
+            live = self.by_id.get(lease_id)
+            if live is not None:
+                live.deadline_s = command.deadline_s
+                self.changed.update(live.nodes)
+
+    def revoke(self, command: do.RevokeLease, *, least_s: float) -> None:
+        """Let a lease come to its end.
+
+        Args:
+            command: the engine's order.
+            least_s: the earliest time by which the job can be gone with a checkpoint.
+        """
+        live = self.by_id.get(command.lease_id)
+        if live is None:
+            return
+        live.revoked = live.revoked or command.reason
+        if command.reason in ABRUPT:
+            live.revoked = command.reason
+            for member in live.members:
+                member.wanted = False
+        else:
+            live.deadline_s = min(live.deadline_s, max(command.by_s, least_s))
+            self.earliest_s = min(self.earliest_s, live.deadline_s)
+        self.changed.update(live.nodes)
+
+    def stop_others(self, live: LiveLease) -> None:
+        """Let a gang end everywhere because it ended badly on one of its nodes."""
+        for member in live.members:
+            if member.end is None and member.wanted:
+                member.wanted = False
+                self.changed.add(member.node)
+
+    def end(self, lease_id: int) -> LiveLease | None:
+        """Take a lease out of force."""
+        live = self.by_id.pop(lease_id, None)
+        if live is None:
+            return None
+        if self.of_job.get(live.lease.job_id) == lease_id:
+            del self.of_job[live.lease.job_id]
+        for member in live.members:
+            self.on_node.get(member.node, set()).discard(lease_id)
+            self.changed.add(member.node)
+        return live
+
+    def held_by(self, node: str) -> Iterator[tuple[LiveLease, Member]]:
+        """Yield the leases that have members on a node, by id."""
+        for lease_id in sorted(self.on_node.get(node, ())):
+            live = self.by_id[lease_id]
+            for member in live.members:
+                if member.node == node:
+                    yield live, member
+
+    def overdue(self, now_s: float, *, after_s: float) -> list[LiveLease]:
+        """Return leases whose deadlines passed more than ``after_s`` ago."""
+        if now_s <= self.earliest_s + after_s:
+            return []
+        self.earliest_s = min((live.deadline_s for live in self.by_id.values()), default=math.inf)
+        late = (live for live in self.by_id.values() if now_s > live.deadline_s + after_s)
+        return sorted(late, key=lambda live: live.lease.lease_id)
+
+
+def members_of(lease: Lease, node_of: Callable[[int], tuple[str, int]]) -> tuple[Member, ...]:
+    """Split a lease's workers by node; ranks follow the order of the workers.
+
+    Args:
+        lease: the lease.
+        node_of: worker index -> (node, local index).
+    """
+    by_node: dict[str, list[int]] = {}
+    for worker in lease.workers:
+        node, local = node_of(worker)
+        by_node.setdefault(node, []).append(local)
+    members = []
+    rank = 0
+    for node, local_indices in by_node.items():
+        members.append(Member(node=node, local=tuple(local_indices), rank=rank))
+        rank += len(local_indices)
+    return tuple(members)

@@ -1,0 +1,144 @@
+"""Nodes as the shell knows them."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from agent.desired import NodeReport
+    from scheduler.domain.cluster import Cluster
+    from scheduler.runtime.protocol import NodeAction
+
+#: Part of the names of nodes whose workers are gone for ever.
+RETIRED = "~retired-"
+
+
+@dataclass(slots=True, kw_only=True)
+class NodeState:
+    """A node.
+
+    Attributes:
+        name: unique.
+        first: number of its first worker; its workers are numbered on from there.
+        types: (n,) worker types by local index.
+        address: where its jobs' rank 0 can be reached.
+        version: of its agent.
+        incarnation: of the agent, as last reported.
+        sequence: of the agent's newest report.
+        last_seen_s: when it last spoke; None since the scheduler's start.
+        lost: whether it is taken for lost.
+        problems: local index -> why a worker cannot be used.
+        order: what an operator ordered; None for nothing.
+        reason: why.
+        since_s: when the scheduler began to expect it.
+        revision: of the desired set.
+        changed: set when the revision grows; replaced by a new one then.
+    """
+
+    name: str
+    first: int
+    types: tuple[str, ...]
+    address: str = "127.0.0.1"
+    version: str = ""
+    incarnation: float = -1.0
+    sequence: int = -1
+    last_seen_s: float | None = None
+    lost: bool = False
+    problems: dict[int, str] = field(default_factory=dict)
+    order: NodeAction | None = None
+    reason: str = ""
+    since_s: float = 0.0
+    revision: int = 1
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+
+    @property
+    def workers(self) -> tuple[int, ...]:
+        """Numbers of its workers by local index."""
+        return tuple(range(self.first, self.first + len(self.types)))
+
+    @property
+    def usable(self) -> tuple[int, ...]:
+        """Numbers of its workers that have no problem of their own."""
+        return tuple(w for i, w in enumerate(self.workers) if i not in self.problems)
+
+    def is_news(self, report: NodeReport) -> bool:
+        """Tell whether a report is newer than what is known."""
+        return (report.incarnation, report.sequence) > (self.incarnation, self.sequence)
+
+    def silent_since(self) -> float:
+        """Return since when it has not spoken."""
+        return self.since_s if self.last_seen_s is None else self.last_seen_s
+
+    def publish(self) -> None:
+        """Let the desired set be asked for anew."""
+        self.revision += 1
+        self.changed.set()
+        self.changed = asyncio.Event()
+
+
+class NodeBook:
+    """All nodes, and which node a worker lies on."""
+
+    def __init__(self) -> None:
+        self.by_name: dict[str, NodeState] = {}
+        #: worker number -> (node, local index), for every worker there ever was.
+        self._places: list[tuple[str, int]] = []
+        #: worker number -> worker type.
+        self._types: list[str] = []
+        self._nodes = 0
+        #: nodes that asked before they joined, so that they need not ask again at once.
+        self._strangers: dict[str, asyncio.Event] = {}
+
+    def follow(self, cluster: Cluster, *, now_s: float) -> list[NodeState]:
+        """Take in the nodes that have joined the engine's cluster since the last call.
+
+        Returns:
+            Their states; a node that came back under its old name has a new one.
+        """
+        joined = []
+        for node in cluster.nodes[self._nodes :]:
+            name = node.name.partition(RETIRED)[0]
+            state = NodeState(name=name, first=len(self._places), types=node.workers, since_s=now_s)
+            self._places.extend((name, local) for local in range(len(node.workers)))
+            self._types.extend(node.workers)
+            old = self.by_name.get(name)
+            if old is not None:
+                state.revision = old.revision
+                old.changed.set()
+            if RETIRED not in node.name:
+                self.by_name[name] = state
+                joined.append(state)
+            stranger = self._strangers.pop(name, None)
+            if stranger is not None:
+                stranger.set()
+        self._nodes = len(cluster.nodes)
+        return joined
+
+    def place(self, worker: int) -> tuple[str, int]:
+        """Return the node of a worker and its local index there."""
+        return self._places[worker]
+
+    def type_of(self, workers: tuple[int, ...]) -> str:
+        """Return the type of the workers; empty where they are of several."""
+        types = {self._types[worker] for worker in workers}
+        return types.pop() if len(types) == 1 else ""
+
+    def remove(self, name: str) -> None:
+        """Forget a node."""
+        state = self.by_name.pop(name, None)
+        if state is not None:
+            state.changed.set()
+
+    def wait_for(self, name: str) -> asyncio.Event:
+        """Return what is set when a node that is not known has joined."""
+        return self._strangers.setdefault(name, asyncio.Event())
+
+    def silent(self, now_s: float, *, timeout_s: float) -> Iterator[NodeState]:
+        """Yield nodes that have said nothing for too long and do not count as lost."""
+        for state in self.by_name.values():
+            if not state.lost and now_s - state.silent_since() > timeout_s:
+                yield state

@@ -1,0 +1,133 @@
+"""What operators order: nodes, policies, projects, throughputs."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+from policies.registry import make_policy
+from scheduler.domain import events as ev
+from scheduler.domain.problem import Entity
+from scheduler.errors import ConflictError, NotFoundError
+from scheduler.runtime.housekeeping import apply_order
+from scheduler.runtime.protocol import NodeAction, PolicyChoice
+from scheduler.runtime.state import PolicyInForce
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from scheduler.runtime.nodes import NodeState
+    from scheduler.runtime.protocol import ProjectLimits
+    from scheduler.runtime.state import LiveState
+    from scheduler.runtime.turn import Turn
+
+
+def node_of(state: LiveState, name: str) -> NodeState:
+    """Return a node.
+
+    Raises:
+        NotFoundError: there is none of that name.
+    """
+    node = state.nodes.by_name.get(name)
+    if node is None:
+        raise NotFoundError(f"there is no node '{name}'")
+    return node
+
+
+def order_node(
+    state: LiveState, turn: Turn, name: str, action: NodeAction, *, reason: str, actor: str
+) -> None:
+    """Cordon, drain or uncordon a node; the order outlives restarts of both sides."""
+    node = node_of(state, name)
+    if action is NodeAction.UNCORDON:
+        node.order, node.reason = None, ""
+        turn.set(f"node/{name}", None, actor=actor)
+    else:
+        node.order, node.reason = action, reason
+        turn.set(f"node/{name}", {"order": action.value, "reason": reason}, actor=actor)
+    apply_order(turn, node)
+    turn.note(f"node_{action.value}", "node", name, actor=actor, reason=reason)
+
+
+def remove_node(state: LiveState, turn: Turn, name: str, *, actor: str) -> None:
+    """Forget a node that is lost or drained.
+
+    Raises:
+        NotFoundError: there is none of that name.
+        ConflictError: leases are on it, or it still reports.
+    """
+    node = node_of(state, name)
+    if any(state.leases.held_by(name)):
+        raise ConflictError(f"node '{name}' holds leases; drain it and wait until they have ended")
+    if not node.lost and node.last_seen_s is not None:
+        raise ConflictError(
+            f"node '{name}' still reports; stop its agent, wait until it counts as lost "
+            f"({state.settings.node_timeout_s:g} s), and try again"
+        )
+    turn.tell(ev.WorkersRetired(workers=node.workers))
+    turn.set(f"node/{name}", None, actor=actor)
+    turn.note("node_removed", "node", name, actor=actor)
+    turn.after.append(lambda: state.nodes.remove(name))
+
+
+def set_policy(state: LiveState, turn: Turn, choice: PolicyChoice, *, actor: str) -> None:
+    """Put a policy in force from the next question on.
+
+    Raises:
+        UnknownPolicyError: there is none of that name.
+        ParameterError: a parameter is unknown or wrong.
+    """
+    policy = make_policy(choice.name, choice.parameters)
+    before = state.policy.choice
+    state.policy = PolicyInForce(choice=choice, since_s=turn.now_s, actor=actor)
+    kind_of_table = choice.agnostic, choice.space_sharing
+    state.table_due |= kind_of_table != (before.agnostic, before.space_sharing)
+    turn.set("policy", asdict(choice) | {"parameters": dict(choice.parameters)}, actor=actor)
+    turn.tell(
+        ev.PolicyChanged(policy=choice.name, time_dependent=policy.time_dependent, record=False)
+    )
+    turn.note(
+        "policy_changed",
+        "policy",
+        choice.name,
+        actor=actor,
+        before=before.name,
+        parameters=dict(choice.parameters),
+        agnostic=choice.agnostic,
+        space_sharing=choice.space_sharing,
+    )
+
+
+def set_project(state: LiveState, turn: Turn, limits: ProjectLimits, *, actor: str) -> None:
+    """Set a project's limits; jobs that fit now are admitted in the next turn."""
+    state.jobs.limits[limits.project] = limits
+    state.jobs.recheck = True
+    turn.set(f"project/{limits.project}", asdict(limits), actor=actor)
+    entity = Entity(name=limits.project, weight=limits.weight, policy=limits.inner_policy)
+    turn.tell(ev.EntityChanged(entity=entity))
+    turn.note("project_changed", "project", limits.project, actor=actor, **_changes(limits))
+
+
+def _changes(limits: ProjectLimits) -> dict[str, object]:
+    return {name: value for name, value in asdict(limits).items() if name != "project"}
+
+
+def declare_throughputs(
+    state: LiveState, turn: Turn, figures: Sequence[tuple[str, int, str, float]], *, actor: str
+) -> int:
+    """Declare throughputs; returns how many are news.
+
+    Raises:
+        InputError: a figure is out of range; none was taken.
+    """
+    known = {
+        (job_type, scale, worker_type): estimate.declared
+        for job_type, scale, worker_type, estimate in state.estimator.known()
+    }
+    changed = [f for f in figures if known.get((f[0], f[1], f[2])) != f[3]]
+    for figure in changed:
+        state.estimator.declare(*figure)
+    state.table_due |= bool(changed)
+    if changed:
+        turn.note("throughputs_declared", "throughputs", "", actor=actor, figures=len(changed))
+    return len(changed)

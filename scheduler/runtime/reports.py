@@ -1,0 +1,167 @@
+"""What agents are told, and what they report."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from agent.desired import Desired, DesiredLease, LeaseEnd, LeaseState
+from scheduler.domain import events as ev
+from scheduler.domain.cluster import Node, WorkerType
+from scheduler.runtime.housekeeping import apply_order, end_member
+from scheduler.runtime.leases import MemberEnd
+from scheduler.runtime.progress import take_steps
+
+if TYPE_CHECKING:
+    from agent.desired import LeaseReport, NodeReport
+    from scheduler.runtime.leases import LiveLease, Member
+    from scheduler.runtime.nodes import NodeState
+    from scheduler.runtime.state import LiveState
+    from scheduler.runtime.turn import Turn
+
+#: Ports that rank 0 of a gang may listen on; below those that systems give out by themselves.
+FIRST_PORT, PORTS = 12_000, 16_000
+
+
+def desired_set(state: LiveState, name: str, *, now_s: float, held_s: float) -> Desired:
+    """Return what a node is to hold; empty for a node that is not known."""
+    node = state.nodes.by_name.get(name)
+    if node is None:
+        return Desired(term=state.term, revision=0, held_s=held_s, leases=())
+    leases = tuple(
+        _desired(state, live, member, now_s)
+        for live, member in state.leases.held_by(name)
+        if member.wanted
+    )
+    return Desired(term=state.term, revision=node.revision, held_s=held_s, leases=leases)
+
+
+def _desired(state: LiveState, live: LiveLease, member: Member, now_s: float) -> DesiredLease:
+    lease = live.lease
+    record = state.jobs.by_id[lease.job_id]
+    spec = record.spec
+    master = state.nodes.by_name.get(live.members[0].node)
+    return DesiredLease(
+        lease_id=lease.lease_id,
+        attempt=lease.attempt,
+        token=lease.token,
+        job_id=lease.job_id,
+        command=spec.command,
+        env=spec.env,
+        working_dir=spec.working_dir or "/",
+        checkpoint_dir=spec.checkpoint_dir,
+        workers=member.local,
+        rank=member.rank,
+        world_size=len(lease.workers),
+        local_ranks=tuple(range(len(member.local))),
+        master_addr=master.address if master is not None else "127.0.0.1",
+        master_port=FIRST_PORT + lease.lease_id % PORTS,
+        total_steps=None if spec.total_steps is None else int(spec.total_steps),
+        steps_done=int(live.base_steps),
+        remaining_s=live.deadline_s - now_s,
+        notice_in_s=0.0 if live.revoked else None,
+        notice_s=spec.notice_s,
+        grace_s=spec.grace_s,
+        progress_regex=spec.progress_regex,
+        progress_file=spec.progress_file,
+        memory_bytes=spec.memory_bytes,
+        cpus=spec.cpus,
+    )
+
+
+def take_report(
+    state: LiveState, turn: Turn, report: NodeReport, *, address: str, version: str
+) -> None:
+    """Take in what an agent knows; a report that was overtaken by a newer one changes nothing."""
+    node = state.nodes.by_name.get(report.node)
+    types = tuple(worker.worker_type for worker in report.workers)
+    if node is None:
+        if not any(isinstance(e, ev.NodesJoined) and _joins(e, report.node) for e in turn.events):
+            _join(state, turn, report.node, types)
+        return
+    if not node.is_news(report):
+        return
+    node.incarnation, node.sequence = report.incarnation, report.sequence
+    node.last_seen_s, node.address, node.version = turn.now_s, address, version
+    if types != node.types:
+        _replace(state, turn, node, types)
+        return
+    _heed_problems(turn, node, report)
+    _take_leases(state, turn, node, report)
+
+
+def _joins(event: ev.NodesJoined, name: str) -> bool:
+    return any(node.name == name for node in event.nodes)
+
+
+def _join(state: LiveState, turn: Turn, name: str, types: tuple[str, ...]) -> None:
+    known = set(state.engine.cluster.type_names)
+    for event in turn.events:
+        if isinstance(event, ev.NodesJoined):
+            known |= {worker_type.name for worker_type in event.worker_types}
+    new = [WorkerType(name=t) for t in dict.fromkeys(types) if t not in known]
+    turn.tell(ev.NodesJoined(nodes=(Node(name=name, workers=types),), worker_types=tuple(new)))
+
+
+def _replace(state: LiveState, turn: Turn, node: NodeState, types: tuple[str, ...]) -> None:
+    """Take a node's workers out for ever and its new ones in: somebody changed its hardware."""
+    for live, _ in list(state.leases.held_by(node.name)):
+        end = MemberEnd(reason=LeaseEnd.LOST, message=f"node '{node.name}' has other workers now")
+        end_member(state, turn, live, node.name, end)
+    turn.tell(ev.WorkersRetired(workers=node.workers))
+    turn.note("node_changed", "node", node.name, before=list(node.types), now=list(types))
+    _join(state, turn, node.name, types)
+
+
+def _heed_problems(turn: Turn, node: NodeState, report: NodeReport) -> None:
+    problems = {worker.index: worker.problem for worker in report.workers if worker.problem}
+    lost = [i for i in problems if i not in node.problems]
+    back = [i for i in node.problems if i not in problems]
+    node.problems = problems
+    if lost:
+        turn.tell(ev.WorkersLost(workers=tuple(node.workers[i] for i in lost)))
+        turn.note(
+            "workers_failed",
+            "node",
+            node.name,
+            problems={str(i): problems[i] for i in lost},
+        )
+    if node.lost:
+        node.lost = False
+        turn.note("node_returned", "node", node.name)
+        apply_order(turn, node)
+    elif back:
+        turn.note("workers_recovered", "node", node.name, workers=back)
+        apply_order(turn, node)
+
+
+def _take_leases(state: LiveState, turn: Turn, node: NodeState, report: NodeReport) -> None:
+    told = {lease.lease_id: lease for lease in report.leases}
+    current = report.term == state.term
+    for live, member in list(state.leases.held_by(node.name)):
+        lease = told.get(live.lease.lease_id)
+        if lease is not None and lease.token == live.lease.token:
+            _take_lease(state, turn, live, member, lease)
+        elif member.end is None and current and report.revision >= member.since:
+            # An agent lists what it holds and what it is about to start; the rest is not there.
+            reason = LeaseEnd.LOST if member.wanted else LeaseEnd.RELEASED
+            message = "the node knows nothing of the lease" if member.wanted else ""
+            end_member(state, turn, live, node.name, MemberEnd(reason=reason, message=message))
+
+
+def _take_lease(
+    state: LiveState, turn: Turn, live: LiveLease, member: Member, lease: LeaseReport
+) -> None:
+    member.seen = True
+    if lease.state is not LeaseState.STARTING and live.running_s is None:
+        live.running_s = turn.now_s
+    if member.rank == 0:
+        take_steps(
+            state,
+            live,
+            steps_done=float(lease.steps_done),
+            steps_live=float(lease.steps_live),
+            now_s=turn.now_s,
+        )
+    if lease.state is LeaseState.ENDED and member.end is None and lease.reason is not None:
+        end = MemberEnd(reason=lease.reason, exit_code=lease.exit_code, message=lease.message)
+        end_member(state, turn, live, member.node, end)

@@ -1,0 +1,536 @@
+"""The service: one process of the daemon, leading or standing by."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+from scheduler.errors import (
+    NotFoundError,
+    NotLeadingError,
+    StaleLeaderError,
+    StoreUnavailableError,
+)
+from scheduler.runtime import views
+from scheduler.runtime.acting import act, change
+from scheduler.runtime.driver import Driver
+from scheduler.runtime.explaining import explain, explain_ended
+from scheduler.runtime.leadership import LeaderKeeper
+from scheduler.runtime.logbook import LogBook
+from scheduler.runtime.orders import (
+    declare_throughputs,
+    node_of,
+    order_node,
+    remove_node,
+    set_policy,
+    set_project,
+)
+from scheduler.runtime.protocol import (
+    AllocationView,
+    ClusterView,
+    Health,
+    ProjectLimits,
+    ProjectView,
+)
+from scheduler.runtime.reports import desired_set, take_report
+from scheduler.runtime.retention import Retention
+from scheduler.runtime.snapshots import recover
+from scheduler.runtime.submitting import Known, fit_of, submit
+from scheduler.store.rows import HistoryRow
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+    from pathlib import Path
+
+    from agent.desired import Desired, NodeReport
+    from scheduler.domain.spec import JobSpec
+    from scheduler.runtime.clock import Clock
+    from scheduler.runtime.metrics import Metrics
+    from scheduler.runtime.protocol import (
+        Acted,
+        Explanation,
+        Fit,
+        JobAction,
+        LeaseView,
+        LiveJob,
+        LogChunk,
+        NodeAction,
+        NodeView,
+        PolicyChoice,
+        PolicyView,
+        Submission,
+        Submitted,
+        ThroughputView,
+    )
+    from scheduler.runtime.settings import RuntimeSettings
+    from scheduler.runtime.solver import Solver
+    from scheduler.runtime.state import LiveState
+    from scheduler.runtime.turn import Turn
+    from scheduler.store.protocol import Store
+    from scheduler.store.rows import JobRow
+
+_log = logging.getLogger("leasehold.service")
+_T = TypeVar("_T")
+
+#: Between two looks at a log that is followed.
+FOLLOW_S = 0.25
+
+
+class Forecaster(Protocol):
+    """Who predicts when jobs start and complete."""
+
+    async def add_times(self, state: LiveState, explanation: Explanation) -> Explanation:
+        """Return the explanation with expected times, or with the reason why there are none."""
+        ...
+
+
+class LiveService:
+    """The contract of ``protocol.Service``.
+
+    Args:
+        store: the database.
+        clock: the time.
+        solver: answers questions.
+        settings: of the runtime.
+        metrics: what is counted.
+        state_dir: where logs are kept.
+        holder: this process's name among those that may lead.
+        address: where others reach it.
+        ttl_s: of the leadership.
+        forecaster: predicts times; None for no forecasts.
+        version: of the program.
+    """
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        clock: Clock,
+        solver: Solver,
+        settings: RuntimeSettings,
+        metrics: Metrics,
+        state_dir: Path,
+        holder: str,
+        address: str = "",
+        ttl_s: float = 15.0,
+        forecaster: Forecaster | None = None,
+        version: str = "",
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._solver = solver
+        self._settings = settings
+        self._metrics = metrics
+        self._keeper = LeaderKeeper(store, clock, holder=holder, ttl_s=ttl_s, address=address)
+        self._logs = LogBook(state_dir / "logs", most_bytes=settings.log_bytes)
+        self._retention = Retention(store, self._logs, clock, settings)
+        self._forecaster = forecaster
+        self._version = version
+        self._started_s = clock.now_s()
+        self._driver: Driver | None = None
+        self._problem = "starting"
+        #: set whenever this process begins or ceases to lead; replaced by a new one then.
+        self._turned = asyncio.Event()
+
+    # -- life -------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Stand by, lead, and stand by again, until cancelled."""
+        while True:
+            self._problem = "another scheduler leads"
+            token = await self._keeper.wait_to_lead()
+            try:
+                await self._lead(token)
+            except StaleLeaderError as error:
+                _log.error("this scheduler leads no more: %s", error)
+            finally:
+                self._driver = None
+                self._metrics.set_leading(False)
+                self._turn_around()
+
+    async def stop(self) -> None:
+        """Write a last snapshot and let somebody else lead. ``run`` must have been cancelled."""
+        await self._keeper.release()
+
+    async def _lead(self, token: int) -> None:
+        self._problem = "recovering"
+        driver = await self._recover(token)
+        keep = asyncio.create_task(self._keeper.keep())
+        drive = asyncio.create_task(driver.run())
+        prune = asyncio.create_task(self._retention.run())
+        tasks = (keep, drive, prune)
+        self._driver, self._problem = driver, ""
+        self._metrics.set_leading(True)
+        self._turn_around()
+        try:
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
+        except asyncio.CancelledError:
+            await _end(drive)
+            with contextlib.suppress(StoreUnavailableError, StaleLeaderError):
+                await driver.write_snapshot()
+            raise
+        finally:
+            for task in tasks:
+                await _end(task)
+
+    async def _recover(self, token: int) -> Driver:
+        """Load the state; the database may go away meanwhile."""
+        while True:
+            try:
+                recovered = await asyncio.to_thread(self._store.load)
+                self._clock.never_before(max((e.now_s for e in recovered.entries), default=0.0))
+                now_s = self._clock.now_s()
+                state = await asyncio.to_thread(
+                    recover, self._store, recovered, self._settings, term=token, now_s=now_s
+                )
+            except StoreUnavailableError as error:
+                _log.warning("the state cannot be loaded, trying again: %s", error)
+                await asyncio.sleep(1.0)
+            else:
+                break
+        self._clock.never_before(state.engine.now_s)
+        driver = Driver(
+            state=state,
+            store=self._store,
+            next_sequence=recovered.next_sequence,
+            clock=self._clock,
+            solver=self._solver,
+            metrics=self._metrics,
+        )
+        driver.event_id = (await asyncio.to_thread(self._store.head)).event_id
+        driver.ask_again()
+        _log.info(
+            "leading: %d active jobs, %d leases, %d nodes; %d journal entries were replayed",
+            len(state.jobs),
+            len(state.leases.by_id),
+            len(state.nodes.by_name),
+            len(recovered.entries),
+        )
+        return driver
+
+    def _turn_around(self) -> None:
+        self._turned.set()
+        self._turned = asyncio.Event()
+
+    @property
+    def store(self) -> Store:
+        """The store."""
+        return self._store
+
+    @property
+    def driver(self) -> Driver:
+        """The driver of a leading process.
+
+        Raises:
+            NotLeadingError: this process does not lead.
+        """
+        if self._driver is None:
+            raise NotLeadingError(self._keeper.leader_address)
+        return self._driver
+
+    @property
+    def _state(self) -> LiveState:
+        return self.driver.state
+
+    async def until_turned(self) -> None:
+        """Wait until this process begins or ceases to lead."""
+        await self._turned.wait()
+
+    async def _do(self, work: Callable[[LiveState, Turn], _T]) -> _T:
+        driver = self.driver
+        return await driver.take_in(lambda turn: work(driver.state, turn))
+
+    # -- jobs -------------------------------------------------------------------------------------
+
+    async def submit(
+        self, submissions: Sequence[Submission], *, actor: str
+    ) -> tuple[Submitted, ...]:
+        """Take jobs in; each stands for itself. Durable on return."""
+        known = await asyncio.to_thread(self._look_up, submissions)
+        results = await self._do(
+            lambda state, turn: submit(state, turn, submissions, known, actor=actor)
+        )
+        self._metrics.submitted(sum(result.created for result in results))
+        return results
+
+    def _look_up(self, submissions: Sequence[Submission]) -> Known:
+        by_owner: dict[str, set[str]] = {}
+        wanted: set[str] = set()
+        for item in submissions:
+            if item.client_id:
+                by_owner.setdefault(item.owner, set()).add(item.client_id)
+            wanted.update(other for other in (item.job_id, *item.spec.depends_on) if other)
+        keys = {
+            (owner, key): row
+            for owner, names in by_owner.items()
+            for key, row in self._store.jobs_of_keys(owner, names).items()
+        }
+        rows = ((job_id, self._store.job(job_id)) for job_id in sorted(wanted))
+        return Known(keys, {job_id: row for job_id, row in rows if row is not None})
+
+    async def fit(self, spec: JobSpec) -> Fit:
+        """Tell whether and where a job could run; changes nothing."""
+        return fit_of(self._state, spec)
+
+    async def act(
+        self, job_ids: Sequence[str], action: JobAction, *, actor: str
+    ) -> tuple[Acted, ...]:
+        """Cancel, hold, release or requeue jobs; each stands for itself."""
+        rows = await self._rows_of(job_ids)
+        return await self._do(
+            lambda state, turn: act(state, turn, job_ids, action, rows, actor=actor)
+        )
+
+    async def change(
+        self,
+        job_ids: Sequence[str],
+        *,
+        actor: str,
+        weight: float | None = None,
+        deadline_s: float | None = None,
+        clear_deadline: bool = False,
+    ) -> tuple[Acted, ...]:
+        """Change weight or deadline of jobs that have not ended."""
+        rows = await self._rows_of(job_ids)
+        return await self._do(
+            lambda state, turn: change(
+                state,
+                turn,
+                job_ids,
+                rows,
+                actor=actor,
+                weight=weight,
+                deadline_s=deadline_s,
+                clear_deadline=clear_deadline,
+            )
+        )
+
+    async def _rows_of(self, job_ids: Sequence[str]) -> dict[str, JobRow]:
+        """Return the stored rows of jobs that are not active."""
+        active = self._state.jobs.by_id
+        missing = [job_id for job_id in job_ids if job_id not in active]
+        if not missing:
+            return {}
+        rows = await asyncio.to_thread(lambda: [self._store.job(job_id) for job_id in missing])
+        return {row.job_id: row for row in rows if row is not None}
+
+    def live(self, job_ids: Sequence[str]) -> Mapping[str, LiveJob]:
+        """Return what is known of active jobs; others, and all on a standby, are left out."""
+        return {} if self._driver is None else views.live_jobs(self._driver.state, job_ids)
+
+    async def explain(self, row: JobRow, *, forecast: bool = True) -> Explanation:
+        """Say why a job is where it is and, if asked, when it will start and end."""
+        if self._driver is None:
+            return explain_ended(row)
+        state = self._driver.state
+        explanation = explain(state, row)
+        if forecast and self._forecaster is not None and row.job_id in state.jobs.by_id:
+            explanation = await self._forecaster.add_times(state, explanation)
+        return explanation
+
+    async def read_log(
+        self, job_id: str, *, attempt: int | None, stream: str, tail_bytes: int | None
+    ) -> tuple[LogChunk, ...]:
+        """Return a job's output so far, of its newest attempt unless told, all nodes of a gang."""
+        return await asyncio.to_thread(
+            self._logs.read, job_id, attempt=attempt, stream=stream, tail_bytes=tail_bytes
+        )
+
+    async def follow_log(
+        self, job_id: str, *, attempt: int | None, stream: str, tail_bytes: int | None
+    ) -> AsyncIterator[LogChunk]:
+        """Yield a job's output as it comes, through later attempts, until the job has ended."""
+        seen: dict[str, int] = {}
+        first = await self.read_log(job_id, attempt=attempt, stream=stream, tail_bytes=tail_bytes)
+        for chunk in first:
+            seen[f"{chunk.attempt}/{chunk.node}/{chunk.stream}"] = chunk.offset + len(chunk.data)
+            yield chunk
+        while True:
+            # Looked at first: what came before the end is still read after it.
+            ended = self._driver is None or job_id not in self._driver.state.jobs.by_id
+            chunks = await asyncio.to_thread(
+                self._logs.read_on, job_id, attempt=attempt, stream=stream, seen=seen
+            )
+            for chunk in chunks:
+                yield chunk
+            if ended and not chunks:
+                return
+            if not chunks:
+                await asyncio.sleep(FOLLOW_S)
+
+    # -- cluster ----------------------------------------------------------------------------------
+
+    def nodes(self) -> tuple[NodeView, ...]:
+        """Return every node by name."""
+        return views.nodes(self._state)
+
+    async def node_action(
+        self, name: str, action: NodeAction, *, reason: str, actor: str
+    ) -> NodeView:
+        """Cordon, drain or uncordon a node."""
+        await self._do(
+            lambda state, turn: order_node(state, turn, name, action, reason=reason, actor=actor)
+        )
+        return views.node_view(self._state, node_of(self._state, name))
+
+    async def remove_node(self, name: str, *, actor: str) -> None:
+        """Forget a node that is lost or drained."""
+        await self._do(lambda state, turn: remove_node(state, turn, name, actor=actor))
+
+    def leases(self) -> tuple[LeaseView, ...]:
+        """Return the leases in force by id."""
+        return views.leases(self._state)
+
+    def cluster(self) -> ClusterView:
+        """Return the cluster in figures."""
+        return views.cluster(self._state)
+
+    def allocation(self) -> AllocationView:
+        """Return the allocation in force."""
+        return views.allocation(self._state)
+
+    def policy(self) -> PolicyView:
+        """Return the policy in force."""
+        return views.policy_view(self._state)
+
+    async def set_policy(self, choice: PolicyChoice, *, actor: str) -> PolicyView:
+        """Put a policy in force from the next question on."""
+        await self._do(lambda state, turn: set_policy(state, turn, choice, actor=actor))
+        return self.policy()
+
+    def projects(self) -> tuple[ProjectView, ...]:
+        """Return every project that has limits or active jobs, by name."""
+        return views.projects(self._state)
+
+    async def set_project(self, limits: ProjectLimits, *, actor: str) -> ProjectView:
+        """Set a project's limits."""
+        await self._do(lambda state, turn: set_project(state, turn, limits, actor=actor))
+        return next(view for view in self.projects() if view.limits.project == limits.project)
+
+    def throughputs(self) -> tuple[ThroughputView, ...]:
+        """Return what is known, by job type, scale factor and worker type."""
+        return views.throughputs(self._state)
+
+    async def declare_throughputs(
+        self, figures: Sequence[tuple[str, int, str, float]], *, actor: str
+    ) -> int:
+        """Declare (job type, scale factor, worker type, steps/s); returns how many changed."""
+        return await self._do(
+            lambda state, turn: declare_throughputs(state, turn, figures, actor=actor)
+        )
+
+    # -- agents -----------------------------------------------------------------------------------
+
+    async def desired(self, node: str, *, after: tuple[int, int], wait_s: float) -> Desired:
+        """Return the node's desired set, at once if newer than ``after``."""
+        asked_s = self._clock.now_s()
+        loop = asyncio.get_running_loop()
+        until = loop.time() + wait_s
+        while True:
+            state = self._state
+            known = state.nodes.by_name.get(node)
+            if known is not None and known.last_seen_s is not None:
+                known.last_seen_s = self._clock.now_s()
+            current = state.term, 0 if known is None else known.revision
+            left_s = until - loop.time()
+            if current > after or left_s <= 0:
+                break
+            news = state.nodes.wait_for(node) if known is None else known.changed
+            await self._wait_any(news, left_s)
+        now_s = self._clock.now_s()
+        return desired_set(self._state, node, now_s=now_s, held_s=now_s - asked_s)
+
+    async def _wait_any(self, news: asyncio.Event, most_s: float) -> None:
+        """Wait for news, or for this process to lose the leadership."""
+        waits = [asyncio.ensure_future(event.wait()) for event in (news, self._turned)]
+        try:
+            await asyncio.wait(waits, timeout=most_s, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for wait in waits:
+                wait.cancel()
+
+    async def report(self, report: NodeReport, *, address: str, version: str) -> None:
+        """Take a report in; ends of leases are durable on return."""
+        await self._do(
+            lambda state, turn: take_report(state, turn, report, address=address, version=version)
+        )
+
+    async def append_log(
+        self, node: str, lease_id: int, stream: str, *, offset: int, data: bytes
+    ) -> int:
+        """Store output of a lease on a node; returns the offset to go on from.
+
+        Raises:
+            NotFoundError: there was no such lease on the node, or it has been forgotten.
+        """
+        live = self._state.leases.by_id.get(lease_id)
+        if live is not None:
+            job_id, attempt, nodes = live.lease.job_id, live.lease.attempt, live.nodes
+        else:
+            row = await asyncio.to_thread(self._store.attempt, lease_id)
+            if row is None:
+                raise NotFoundError(f"there is no lease {lease_id}")
+            job_id, attempt, nodes = row.job_id, row.attempt, row.nodes
+        if node not in nodes:
+            raise NotFoundError(f"there is no lease {lease_id} on node '{node}'")
+        return await asyncio.to_thread(
+            self._logs.append, job_id, attempt, node, stream, offset=offset, data=data
+        )
+
+    # -- the rest ---------------------------------------------------------------------------------
+
+    def health(self) -> Health:
+        """Say how the daemon is."""
+        leading = self._driver is not None
+        problems = () if leading or not self._problem else (self._problem,)
+        recovering = not leading and self._keeper.leading
+        return Health(
+            ready=not recovering and self._problem != "starting",
+            leading=leading,
+            leader_address=self._keeper.leader_address,
+            problems=problems,
+            started_s=self._started_s,
+            version=self._version,
+        )
+
+    async def note(
+        self, kind: str, subject_kind: str, subject: str, *, actor: str, data: Mapping[str, Any]
+    ) -> None:
+        """Append a line of history that belongs to no engine step."""
+        row = HistoryRow(
+            at_s=self._clock.now_s(),
+            kind=kind,
+            subject_kind=subject_kind,
+            subject=subject,
+            actor=actor,
+            data=dict(data),
+        )
+        head = await asyncio.to_thread(self._store.append_history, (row,))
+        if self._driver is not None:
+            self._driver.tell_news(head)
+
+    async def wait_for_history(self, after_id: int, *, wait_s: float) -> int:
+        """Return the newest event id, as soon as it is above ``after_id`` or after ``wait_s``."""
+        driver = self._driver
+        if driver is None:  # a standby looks now and then
+            await asyncio.sleep(min(wait_s, 1.0))
+            return (await asyncio.to_thread(self._store.head)).event_id
+        if driver.event_id <= after_id:
+            await self._wait_any(driver.news, wait_s)
+        return driver.event_id
+
+    def metrics(self) -> bytes:
+        """Return the figures in Prometheus' text format."""
+        if self._driver is not None:
+            views.measure(self._driver.state, self._metrics, now_s=self._clock.now_s())
+        return self._metrics.render()
+
+
+async def _end(task: asyncio.Task[Any]) -> None:
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError, Exception):
+        await task

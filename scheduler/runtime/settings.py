@@ -1,0 +1,73 @@
+"""What an operator may set about the runtime."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from planner.profiling import Profiling
+from scheduler.engine.settings import EngineSettings
+from scheduler.errors import ParameterError
+from scheduler.runtime.protocol import PolicyChoice
+
+if TYPE_CHECKING:
+    from scheduler.domain.throughput import ThroughputTable
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RuntimeSettings:
+    """Settings of the daemon's shell around the engine.
+
+    Attributes:
+        engine: of the round mechanism.
+        policy: in force until somebody switches it; the stored choice wins after that.
+        margin_s: after a lease's deadline, until its workers are let again if nobody has confirmed
+            their release.
+        node_timeout_s: a node that is silent for so long is lost.
+        snapshot_entries: journal entries after which a snapshot is written.
+        tick_s: longest time between two looks at nodes, leases and limits.
+        learn: whether measured throughputs replace declared and estimated ones.
+        measure_least_s: shortest stretch of running that counts as a measurement.
+        relearn_tolerance: relative change of a throughput that is worth telling the engine.
+        profiling: how much better than estimated unmeasured worker types are shown to policies.
+        throughputs: figures that the operator declares, also of jobs that share workers; or None.
+        refuse_unfit: whether a job that no node known so far could ever run is refused.
+        finished_days: how long jobs that have ended are kept.
+        history_days: how long lines of history are kept.
+        log_bytes: of output kept per attempt and stream on a node.
+    """
+
+    engine: EngineSettings = field(
+        default_factory=lambda: EngineSettings(refuse_what_cannot_fit=False)
+    )
+    policy: PolicyChoice = field(default_factory=lambda: PolicyChoice(name="max_min_fairness"))
+    margin_s: float = 2.0
+    node_timeout_s: float = 60.0
+    snapshot_entries: int = 1000
+    tick_s: float = 1.0
+    learn: bool = True
+    measure_least_s: float = 5.0
+    relearn_tolerance: float = 0.05
+    profiling: Profiling = field(default_factory=Profiling)
+    throughputs: ThroughputTable | None = None
+    refuse_unfit: bool = True
+    finished_days: float = 30.0
+    history_days: float = 90.0
+    log_bytes: int = 16 * 2**20
+
+    def __post_init__(self) -> None:
+        """Refuse times that are none."""
+        names = ("margin_s", "node_timeout_s", "tick_s", "measure_least_s", "relearn_tolerance")
+        for name in names:
+            value = getattr(self, name)
+            if not (math.isfinite(value) and value > 0):
+                raise ParameterError(f"{name} is {value!r}; it must be > 0")
+        for name in ("snapshot_entries", "log_bytes"):
+            value = getattr(self, name)
+            if value < 1:
+                raise ParameterError(f"{name} is {value!r}; it must be >= 1")
+        for name in ("finished_days", "history_days"):
+            value = getattr(self, name)
+            if not value > 0:
+                raise ParameterError(f"{name} is {value!r}; it must be > 0, or inf to keep all")

@@ -1,0 +1,228 @@
+"""Snapshots of the leader's state, and the state that a start begins from."""
+
+from __future__ import annotations
+
+import base64
+import zlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from planner.catalogue import Catalogue
+from planner.estimator import Estimator
+from scheduler.domain.cluster import Cluster
+from scheduler.engine.engine import Engine
+from scheduler.engine.snapshot import decode_state, dump, encode_state, restore
+from scheduler.errors import CodecError
+from scheduler.runtime.fold import follow_leases
+from scheduler.runtime.jobs import ACTIVE, JobBook, JobRecord
+from scheduler.runtime.leases import Leases, LiveLease, members_of
+from scheduler.runtime.nodes import NodeBook
+from scheduler.runtime.protocol import NodeAction, PolicyChoice, ProjectLimits
+from scheduler.runtime.specs import spec_from_json
+from scheduler.runtime.state import LiveState, PolicyInForce
+from scheduler.store.protocol import Snapshot
+from scheduler.store.queries import MAX_LIMIT, JobFilter, JobOrder, JobQuery
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from scheduler.domain.lease import Lease
+    from scheduler.engine.snapshot import EngineState
+    from scheduler.runtime.settings import RuntimeSettings
+    from scheduler.store.protocol import Recovered, Store
+    from scheduler.store.rows import JobRow
+
+#: Version of the shell's part of a snapshot.
+VERSION = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Taken:
+    """A state as of one moment, copied but not yet encoded.
+
+    Attributes:
+        engine: the engine's part.
+        shell: deadlines, revocations and timers; plain values.
+    """
+
+    engine: EngineState
+    shell: Mapping[str, Any]
+
+
+def take_snapshot(state: LiveState) -> Taken:
+    """Copy what a snapshot needs; quick, so that turns need not wait."""
+    leases = [
+        [lease_id, live.deadline_s, live.revoked, live.base_steps]
+        for lease_id, live in state.leases.by_id.items()
+    ]
+    shell = {"version": VERSION, "timers": dict(state.leases.timers), "leases": leases}
+    return Taken(engine=dump(state.engine), shell=shell)
+
+
+def store_snapshot(store: Store, taken: Taken, sequence: int, token: int) -> None:
+    """Encode a snapshot and write it; takes a while, so run it in a thread.
+
+    Raises:
+        StoreError: the store refused it.
+    """
+    message = {
+        "shell": taken.shell,
+        "engine": base64.b64encode(encode_state(taken.engine)).decode("ascii"),
+    }
+    data = zlib.compress(orjson.dumps(message), level=1)
+    store.write_snapshot(Snapshot(sequence=sequence, state=data), token=token)
+
+
+def recover(
+    store: Store, recovered: Recovered, settings: RuntimeSettings, *, term: int, now_s: float
+) -> LiveState:
+    """Make the leader's state from the store: the last snapshot, then every entry behind it.
+
+    Args:
+        store: where jobs and settings are.
+        recovered: snapshot and journal entries.
+        settings: of the runtime.
+        term: the leader's fencing token.
+        now_s: the time.
+
+    Raises:
+        CodecError: the snapshot is of a newer release, or damaged.
+    """
+    stored = {row.key: row for row in store.settings()}
+    state = LiveState(
+        engine=Engine(Cluster(worker_types=(), nodes=()), settings.engine),
+        leases=Leases(),
+        jobs=JobBook(),
+        nodes=NodeBook(),
+        catalogue=Catalogue(settings.throughputs),
+        estimator=Estimator(),
+        policy=_policy(stored, settings, now_s),
+        settings=settings,
+        term=term,
+    )
+    if "catalogue" in stored:
+        state.catalogue = Catalogue.restore(stored["catalogue"].value, settings.throughputs)
+    if "throughputs" in stored:
+        state.estimator = Estimator.restore(stored["throughputs"].value)
+    if settings.throughputs is not None:
+        state.estimator.declare_table(settings.throughputs)
+    _restore_jobs(state, store)
+    shell: Mapping[str, Any] = {"timers": {}, "leases": []}
+    if recovered.snapshot is not None:
+        message = _read(recovered.snapshot)
+        shell = message["shell"]
+        engine_state = decode_state(base64.b64decode(message["engine"]))
+        state.engine = restore(engine_state, settings.engine)
+    state.nodes.follow(state.engine.cluster, now_s=now_s)
+    _restore_leases(state, shell)
+    for entry in recovered.entries:
+        commands = state.engine.handle(*entry.events, now=entry.now_s)
+        state.nodes.follow(state.engine.cluster, now_s=now_s)
+        follow_leases(state, entry.events, commands, entry.now_s)
+    _restore_orders(state, stored, now_s)
+    _park(state)
+    state.leases.changed.clear()
+    state.jobs.touched.clear()
+    state.table_due = True
+    return state
+
+
+def _read(snapshot: Snapshot) -> Any:
+    try:
+        message = orjson.loads(zlib.decompress(snapshot.state))
+        version = message["shell"]["version"]
+    except (zlib.error, orjson.JSONDecodeError, KeyError, TypeError) as error:
+        raise CodecError(f"the stored snapshot is damaged: {error}; restore a backup") from error
+    if version > VERSION:
+        raise CodecError(
+            f"the stored snapshot has version {version}; this release reads 1 to {VERSION}; "
+            "run the release that wrote it, or a newer one"
+        )
+    return message
+
+
+def _policy(stored: Mapping[str, Any], settings: RuntimeSettings, now_s: float) -> PolicyInForce:
+    row = stored.get("policy")
+    if row is None:
+        return PolicyInForce(choice=settings.policy, since_s=now_s)
+    return PolicyInForce(choice=PolicyChoice(**row.value), since_s=row.updated_s, actor=row.actor)
+
+
+def _restore_jobs(state: LiveState, store: Store) -> None:
+    newest = store.jobs(JobQuery(limit=1))
+    state.jobs.start_numbers_at(newest.rows[0].number + 1 if newest.rows else 1)
+    for row in active_rows(store):
+        spec = spec_from_json(row.spec)
+        profile = state.catalogue.profile_of(spec)
+        state.jobs.add(JobRecord.of_row(row, profile=profile))
+
+
+def active_rows(store: Store) -> Iterator[JobRow]:
+    """Yield the stored jobs that have not ended, oldest first."""
+    where = JobFilter(statuses=ACTIVE)
+    cursor = None
+    while True:
+        page = store.jobs(
+            JobQuery(
+                where=where,
+                order=JobOrder.SUBMITTED,
+                descending=False,
+                limit=MAX_LIMIT,
+                cursor=cursor,
+            )
+        )
+        yield from page.rows
+        cursor = page.next_cursor
+        if cursor is None:
+            return
+
+
+def _restore_leases(state: LiveState, shell: Mapping[str, Any]) -> None:
+    engine = state.engine
+    for lease_id, deadline_s, revoked, base_steps in shell["leases"]:
+        lease: Lease = engine.book.leases[lease_id]
+        live = LiveLease(
+            lease=lease,
+            worker_type=state.nodes.type_of(lease.workers),
+            members=members_of(lease, state.nodes.place),
+            deadline_s=deadline_s,
+            revoked=revoked,
+            base_steps=base_steps,
+            steps_done=base_steps,
+            steps_live=base_steps,
+        )
+        for member in live.members:
+            member.wanted = revoked not in {"cancel", "worker lost"}
+        state.leases.grant(live)
+    state.leases.timers.update(shell["timers"])
+
+
+def _restore_orders(state: LiveState, stored: Mapping[str, Any], now_s: float) -> None:
+    for key, row in stored.items():
+        kind, _, rest = key.partition("/")
+        if kind == "node" and rest in state.nodes.by_name:
+            node = state.nodes.by_name[rest]
+            node.order, node.reason = NodeAction(row.value["order"]), row.value["reason"]
+        elif kind == "project":
+            state.jobs.limits[rest] = ProjectLimits(**row.value)
+    retired = state.engine.retired
+    for name, node in list(state.nodes.by_name.items()):
+        node.since_s = now_s
+        if len(node.types) and all(retired[worker] for worker in node.workers):
+            state.nodes.remove(name)
+        node.lost = (
+            bool(node.workers)
+            and not any(state.engine.in_service[worker] for worker in node.usable)
+            and node.order is not NodeAction.DRAIN
+        )
+
+
+def _park(state: LiveState) -> None:
+    """Find the jobs that the engine does not know, and what they wait for."""
+    known = state.engine.jobs.number_of
+    for record in list(state.jobs.by_id.values()):
+        if record.job_id not in known:
+            state.jobs.park(record)
+    state.jobs.recheck = True

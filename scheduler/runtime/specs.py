@@ -1,0 +1,94 @@
+"""Job specifications as plain JSON values, and what the engine needs of them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import MISSING, fields
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from scheduler.domain.job import Job
+from scheduler.domain.spec import JobSpec
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+#: Run time that a job is taken to have where it names neither steps nor a duration.
+UNKNOWN_DURATION_S = 3600.0
+_SEQUENCES = frozenset({"command", "scale_factors", "worker_types", "depends_on"})
+_MAPPINGS = frozenset({"env", "throughputs", "labels"})
+
+
+def spec_to_json(spec: JobSpec) -> dict[str, Any]:
+    """Return a specification as plain values; what has its default is left out."""
+    data: dict[str, Any] = {}
+    for field in fields(spec):
+        value = getattr(spec, field.name)
+        default = field.default_factory() if field.default_factory is not MISSING else field.default
+        if value == default:
+            continue
+        if field.name in _SEQUENCES:
+            value = list(value)
+        elif field.name in _MAPPINGS:
+            value = dict(value)
+        data[field.name] = value
+    return data
+
+
+def spec_from_json(data: Mapping[str, Any]) -> JobSpec:
+    """Return the specification of stored values; fields of a newer release are ignored."""
+    known = {field.name for field in fields(JobSpec)}
+    values: dict[str, Any] = {}
+    for name, value in data.items():
+        if name in _SEQUENCES:
+            values[name] = tuple(value)
+        elif name in _MAPPINGS:
+            values[name] = MappingProxyType(dict(value))
+        elif name in known:
+            values[name] = value
+    return JobSpec(**values)
+
+
+def steps_of(spec: JobSpec) -> float:
+    """Return the steps of a job; one that counts none does one per second of its run time."""
+    if spec.total_steps is not None:
+        return spec.total_steps
+    return UNKNOWN_DURATION_S if spec.duration_s is None else spec.duration_s
+
+
+def engine_job(
+    spec: JobSpec,
+    *,
+    job_id: str,
+    arrival_s: float,
+    weight: float,
+    deadline_s: float | None,
+    attempts: int = 0,
+    steps_done: float = 0.0,
+) -> Job:
+    """Return a job as the engine sees it.
+
+    Args:
+        spec: as submitted.
+        job_id: its id.
+        arrival_s: when it was submitted.
+        weight: its importance now.
+        deadline_s: by when it should be complete now.
+        attempts: leases that it has had.
+        steps_done: steps that are safe.
+    """
+    total = steps_of(spec)
+    return Job(
+        job_id=job_id,
+        job_type=spec.type_key,
+        total_steps=total,
+        scale_factor=spec.scale_factor,
+        arrival_s=arrival_s,
+        weight=weight,
+        deadline_s=deadline_s,
+        entity=spec.account,
+        max_failures=spec.max_failures,
+        restart_s=spec.restart_s,
+        attempts_before=attempts,
+        steps_before=min(steps_done, math.nextafter(total, 0.0)),
+    )

@@ -1,0 +1,95 @@
+"""The leader's state: the engine, and what the shell knows beside it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from planner.catalogue import Catalogue
+    from planner.estimator import Estimator
+    from scheduler.domain.allocation import Allocation
+    from scheduler.domain.arrays import FloatArray, IntArray
+    from scheduler.domain.commands import ComputeAllocation
+    from scheduler.engine.engine import Engine
+    from scheduler.runtime.jobs import JobBook
+    from scheduler.runtime.leases import Leases
+    from scheduler.runtime.nodes import NodeBook
+    from scheduler.runtime.protocol import PolicyChoice
+    from scheduler.runtime.settings import RuntimeSettings
+    from scheduler.store.rows import IdempotencyRow
+
+#: Clients' keys that are kept in memory.
+RECENT_KEYS = 20_000
+
+
+@dataclass(slots=True, kw_only=True)
+class PolicyInForce:
+    """The policy that answers.
+
+    Attributes:
+        choice: name and parameters.
+        since_s: when it was chosen.
+        actor: by whom; empty for the configuration.
+        last_solve_s: how long its last answer took; None before the first.
+        last_failure: why it last failed to answer; empty since it answered.
+        computed_s: when its answer in force was taken over; None before the first.
+        newest_number: the engine's greatest job number that the answer in force knows.
+        answer: the allocation in force, for views.
+        question: the problem that the answer belongs to.
+        baseline: job numbers (N,) and credits (N, J) when the answer came in force.
+    """
+
+    choice: PolicyChoice
+    since_s: float
+    actor: str = ""
+    last_solve_s: float | None = None
+    last_failure: str = ""
+    computed_s: float | None = None
+    newest_number: int = -1
+    answer: Allocation | None = None
+    question: ComputeAllocation | None = None
+    baseline: tuple[IntArray, FloatArray] | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class LiveState:
+    """Everything that the driver's turns read and change.
+
+    Attributes:
+        engine: the functional core.
+        leases: in force, by node.
+        jobs: that have not ended.
+        nodes: that are known.
+        catalogue: profiles of the configuration table.
+        estimator: what is known of throughputs.
+        policy: who answers.
+        settings: of the runtime.
+        term: the leader's fencing token.
+        progress: lease id -> steps that the engine has not been told yet.
+        table_due: whether the configuration table must be made anew.
+        next_look_s: when leases, nodes and limits are looked at again.
+        recent_keys: clients' keys that became known last, oldest first.
+        estimates_due: whether measured throughputs have changed since the table was made.
+    """
+
+    engine: Engine
+    leases: Leases
+    jobs: JobBook
+    nodes: NodeBook
+    catalogue: Catalogue
+    estimator: Estimator
+    policy: PolicyInForce
+    settings: RuntimeSettings
+    term: int
+    progress: dict[int, float] = field(default_factory=dict)
+    table_due: bool = False
+    estimates_due: bool = False
+    next_look_s: float = 0.0
+    recent_keys: dict[tuple[str, str], IdempotencyRow] = field(default_factory=dict)
+
+    def remember_key(self, row: IdempotencyRow) -> None:
+        """Note a client's key, for those who looked for it before it was committed."""
+        self.recent_keys[row.scope, row.key] = row
+        if len(self.recent_keys) > RECENT_KEYS:
+            del self.recent_keys[next(iter(self.recent_keys))]

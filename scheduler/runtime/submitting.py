@@ -1,0 +1,282 @@
+"""Jobs come in: refused, parked until their turn, or told to the engine."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import secrets
+from typing import TYPE_CHECKING, TypeAlias
+
+from planner.catalogue import CatalogueKey, declarations, ways
+from scheduler.domain.job import JobStatus
+from scheduler.domain.reasons import WaitReason
+from scheduler.runtime.housekeeping import tell_submitted
+from scheduler.runtime.jobs import JobRecord
+from scheduler.runtime.protocol import Fit, FitConfiguration, Submitted
+from scheduler.runtime.specs import spec_to_json
+from scheduler.store.rows import IdempotencyRow
+
+#: What ``fit_of`` found, by profile key; for one pass over many jobs.
+FitCache: TypeAlias = dict[CatalogueKey, Fit]
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from scheduler.domain.arrays import IntArray
+    from scheduler.domain.spec import JobSpec
+    from scheduler.runtime.protocol import Submission
+    from scheduler.runtime.state import LiveState
+    from scheduler.runtime.turn import Turn
+    from scheduler.store.rows import JobRow
+
+#: Letters and digits of the random part of job ids; none that look alike.
+_LETTERS = "23456789abcdefghjkmnpqrstuvwxyz"
+
+
+class Known:
+    """What the store says about the jobs and keys that a batch names; read before the turn.
+
+    Attributes:
+        keys: (owner, client id) -> what it stands for.
+        rows: job id -> job that has ended, or that has the wanted id.
+    """
+
+    def __init__(
+        self, keys: Mapping[tuple[str, str], IdempotencyRow], rows: Mapping[str, JobRow]
+    ) -> None:
+        self.keys = keys
+        self.rows = rows
+
+
+def submit(
+    state: LiveState, turn: Turn, submissions: Sequence[Submission], known: Known, *, actor: str
+) -> tuple[Submitted, ...]:
+    """Take jobs in; each stands for itself."""
+    taken: dict[tuple[str, str], IdempotencyRow] = dict(known.keys)
+    taken |= state.recent_keys  # of requests that were committed since the store was read
+    for row in turn.idempotency:  # of other requests in the same turn
+        taken[row.scope, row.key] = row
+    return tuple(_submit(state, turn, item, known, taken, actor=actor) for item in submissions)
+
+
+def _submit(
+    state: LiveState,
+    turn: Turn,
+    item: Submission,
+    known: Known,
+    taken: dict[tuple[str, str], IdempotencyRow],
+    *,
+    actor: str,
+) -> Submitted:
+    digest = digest_of(item.spec)
+    key = item.owner, item.client_id
+    if item.client_id and key in taken:
+        return _repeated(taken[key], digest, item.client_id)
+    if item.job_id and (item.job_id in state.jobs.by_id or item.job_id in known.rows):
+        return Submitted(code="conflict", refusal=f"there is already a job '{item.job_id}'")
+    refusal = _refusal(state, item.spec, known)
+    if refusal is not None:
+        return refusal
+    record = _record(state, turn, item)
+    turn.actors[record.job_id] = actor
+    if item.client_id:
+        row = IdempotencyRow(
+            scope=item.owner,
+            key=item.client_id,
+            job_id=record.job_id,
+            digest=digest,
+            created_s=turn.now_s,
+        )
+        taken[key] = row
+        turn.idempotency.append(row)
+        state.remember_key(row)
+    turn.note(
+        "job_submitted", "job", record.job_id, actor=actor, name=item.spec.name,
+        project=item.spec.project, reason=record.reason,
+    )  # fmt: skip
+    if record.parked is None:
+        tell_submitted(turn, record)
+    return Submitted(job_id=record.job_id, created=True)
+
+
+def _repeated(row: IdempotencyRow, digest: str, client_id: str) -> Submitted:
+    if row.digest != digest:
+        return Submitted(
+            job_id=row.job_id,
+            code="conflict",
+            refusal=f"client id '{client_id}' was used for another job ('{row.job_id}'); "
+            "use a new client id for a new job",
+        )
+    return Submitted(job_id=row.job_id)
+
+
+def _record(state: LiveState, turn: Turn, item: Submission) -> JobRecord:
+    spec = item.spec
+    profiles = len(state.catalogue)
+    profile = state.catalogue.profile_of(spec)
+    news = [state.estimator.declare(*figures) for figures in declarations(spec)]
+    state.table_due |= profile == profiles or any(news)
+    record = JobRecord(
+        job_id=item.job_id or new_job_id(spec.name),
+        number=state.jobs.next_number(),
+        spec=spec,
+        owner=item.owner,
+        submitted_s=turn.now_s,
+        profile=profile,
+        status=JobStatus.HELD if item.held else JobStatus.WAITING,
+        weight=spec.weight,
+        deadline_s=spec.deadline_s,
+        updated_s=turn.now_s,
+        waits_for={other for other in spec.depends_on if other in state.jobs.by_id},
+    )
+    record.parked = state.jobs.parked_reason(record)
+    record.reason = "" if record.parked is None else record.parked.value
+    state.jobs.add(record)
+    return record
+
+
+def _refusal(state: LiveState, spec: JobSpec, known: Known) -> Submitted | None:
+    limits = state.jobs.over_jobs(spec.project)
+    if limits is not None:
+        return Submitted(
+            code="quota",
+            refusal=f"project '{spec.project}' has {state.jobs.active[spec.project]} jobs that "
+            f"have not ended, and may have {limits.max_jobs}; wait, cancel some, or ask for more",
+        )
+    if limits is None and (quota := state.jobs.limits.get(spec.project)) is not None:
+        most = quota.max_workers
+        if most is not None and spec.scale_factor > most:
+            return Submitted(
+                code="quota",
+                refusal=f"the job asks for {spec.scale_factor} workers, and project "
+                f"'{spec.project}' may have {most} at once",
+            )
+    for other in spec.depends_on:
+        refusal = _dependency_fault(state, other, known)
+        if refusal:
+            return Submitted(code="refused", refusal=refusal)
+    if state.settings.refuse_unfit:
+        fit = fit_of(state, spec)
+        if not fit.fits and _known_workers(state):
+            return Submitted(code="refused", refusal=fit.message)
+    return None
+
+
+def _dependency_fault(state: LiveState, other: str, known: Known) -> str:
+    if other in state.jobs.by_id:
+        return ""
+    row = known.rows.get(other)
+    if row is None:
+        return f"depends_on names job '{other}', which does not exist"
+    if row.status is not JobStatus.COMPLETED:
+        return f"depends_on names job '{other}', which has ended as {row.status.value}"
+    return ""
+
+
+# -- whether and where a job could run ------------------------------------------------------------
+
+
+def fit_of(state: LiveState, spec: JobSpec, cache: FitCache | None = None) -> Fit:
+    """Tell whether and where a job could run, on the nodes known now."""
+    key = CatalogueKey.of(spec)
+    if cache is None:
+        return _fit(state, spec, key)
+    if key not in cache:
+        cache[key] = _fit(state, spec, key)
+    return cache[key]
+
+
+def _fit(state: LiveState, spec: JobSpec, key: CatalogueKey) -> Fit:
+    engine = state.engine
+    names = engine.cluster.type_names
+    known, serving, idle = (
+        dict(zip(names, counts.tolist(), strict=True)) for counts in _counts(state)
+    )
+    options = [
+        FitConfiguration(
+            worker_type=way.worker_type,
+            count=way.count,
+            steps_per_s=way.estimate.steps_per_s,
+            source=way.estimate.source.value,
+            workers_in_service=serving[way.worker_type],
+            workers_idle=idle[way.worker_type],
+        )
+        for way in ways(key, names, state.estimator)
+    ]
+    options.sort(key=lambda option: (-option.steps_per_s, option.worker_type, option.count))
+    fitting = [o for o in options if o.count <= known[o.worker_type]]
+    reason, message = _judge(spec, options, fitting, names, known)
+    return Fit(fits=bool(fitting), reason=reason, message=message, configurations=tuple(options))
+
+
+def _judge(
+    spec: JobSpec,
+    options: Sequence[FitConfiguration],
+    fitting: Sequence[FitConfiguration],
+    names: Sequence[str],
+    known: Mapping[str, int],
+) -> tuple[WaitReason | None, str]:
+    if not fitting:
+        return _misfit(spec, options, names, known)
+    able = [option for option in fitting if option.count <= option.workers_in_service]
+    if not able:
+        return WaitReason.WORKERS_OUT, "enough workers exist, but too few are in service now"
+    if any(option.count <= option.workers_idle for option in able):
+        return None, "it could start at once"
+    return WaitReason.TURN, "it fits, and has to wait for its turn"
+
+
+def _misfit(
+    spec: JobSpec,
+    options: Sequence[FitConfiguration],
+    names: Sequence[str],
+    known: Mapping[str, int],
+) -> tuple[WaitReason, str]:
+    room = ", ".join(f"{name}: {known[name]}" for name in names if known[name])
+    if not room:
+        return WaitReason.NO_WORKERS, "the cluster has no workers yet; start an agent on a node"
+    if options:
+        least = min(option.count for option in options)
+        message = (
+            f"the job needs at least {least} workers of one type, more than the cluster has "
+            f"({room}); lower its scale factor or add workers"
+        )
+        return WaitReason.TOO_LARGE, message
+    if spec.worker_types and not set(spec.worker_types) & set(names):
+        message = (
+            f"the job may only run on {', '.join(spec.worker_types)}, and the cluster has {room}; "
+            "allow a worker type that is there, or add such a node"
+        )
+        return WaitReason.NO_WORKERS, message
+    message = (
+        f"job type '{spec.type_key}' is known to run on none of the cluster's worker types "
+        f"({room}); give throughputs, or another worker type"
+    )
+    return WaitReason.NO_THROUGHPUT, message
+
+
+def _known_workers(state: LiveState) -> bool:
+    return bool(_counts(state)[0].any())
+
+
+def _counts(state: LiveState) -> tuple[IntArray, IntArray, IntArray]:
+    """Return (K,) workers known, in service and idle."""
+    engine = state.engine
+    known = engine.fleet.count(~engine.retired)
+    return known, engine.fleet.count(engine.in_service), engine.fleet.count(engine.book.idle())
+
+
+# -- names ----------------------------------------------------------------------------------------
+
+
+def new_job_id(name: str) -> str:
+    """Return an id for a job: its name, as far as that is plain, and a random part."""
+    plain = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:40].strip("-") or "job"
+    return f"{plain}-{''.join(secrets.choice(_LETTERS) for _ in range(8))}"
+
+
+def digest_of(spec: JobSpec) -> str:
+    """Return a hash of a specification, to tell a repetition from another job."""
+    text = json.dumps(spec_to_json(spec), sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()

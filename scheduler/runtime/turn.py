@@ -1,0 +1,80 @@
+"""A turn of the driver: one call of the engine, and the rows that change with it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from scheduler.domain import events as ev
+from scheduler.store.rows import HistoryRow, SettingRow
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from scheduler.runtime.leases import MemberEnd
+    from scheduler.store.rows import AttemptRow, IdempotencyRow
+
+#: Facts that come before all others in a turn, and after them; the rest keeps its order.
+_ORDER: Final[Mapping[type, int]] = {
+    ev.ConfigurationsChanged: 0,
+    ev.ProgressReported: 1,
+    ev.LeaseEnded: 2,
+    ev.TimerFired: 9,
+}
+
+
+@dataclass(slots=True, kw_only=True)
+class Turn:
+    """What one turn is made of.
+
+    Attributes:
+        now_s: its time.
+        events: what the engine is told.
+        settings: settings that change.
+        idempotency: clients' keys that become known.
+        history: lines of history beside the engine's.
+        attempts: leases that begin or end.
+        actors: subject -> who asked for what happens to it in this turn.
+        ends: lease id -> how it ended.
+        removed: jobs that ended in this turn, whose rows are still to be written.
+        after: called when the turn has been committed.
+    """
+
+    now_s: float
+    events: list[ev.Event] = field(default_factory=list)
+    settings: list[SettingRow] = field(default_factory=list)
+    idempotency: list[IdempotencyRow] = field(default_factory=list)
+    history: list[HistoryRow] = field(default_factory=list)
+    attempts: dict[int, AttemptRow] = field(default_factory=dict)
+    actors: dict[str, str] = field(default_factory=dict)
+    ends: dict[int, MemberEnd] = field(default_factory=dict)
+    after: list[Callable[[], None]] = field(default_factory=list)
+
+    def tell(self, *events: ev.Event) -> None:
+        """Add facts for the engine."""
+        self.events.extend(events)
+
+    def ordered(self) -> tuple[ev.Event, ...]:
+        """Return the facts in the order in which the engine is told them."""
+        return tuple(sorted(self.events, key=lambda event: _ORDER.get(type(event), 5)))
+
+    def set(self, key: str, value: Any, *, actor: str = "") -> None:
+        """Make or replace a setting; None removes it."""
+        row = SettingRow(key=key, value=value, updated_s=self.now_s, actor=actor)
+        self.settings = [other for other in self.settings if other.key != key]
+        self.settings.append(row)
+
+    def note(
+        self, kind: str, subject_kind: str, subject: str, *, actor: str = "", **data: Any
+    ) -> None:
+        """Add a line of history."""
+        self.history.append(
+            HistoryRow(
+                at_s=self.now_s,
+                kind=kind,
+                subject_kind=subject_kind,
+                subject=subject,
+                actor=actor,
+                data=data,
+            )
+        )

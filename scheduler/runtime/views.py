@@ -1,0 +1,336 @@
+"""What people see of the leader's state."""
+
+from __future__ import annotations
+
+from collections import Counter
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from scheduler.domain.job import JobStatus
+from scheduler.engine.jobs import NONE
+from scheduler.runtime.explaining import reason_of
+from scheduler.runtime.protocol import (
+    AllocationView,
+    ClusterView,
+    LeaseView,
+    LiveJob,
+    NodeAction,
+    NodeView,
+    PolicyView,
+    ProjectLimits,
+    ProjectView,
+    ThroughputView,
+    WorkerView,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from scheduler.runtime.jobs import JobRecord
+    from scheduler.runtime.leases import LiveLease
+    from scheduler.runtime.metrics import Metrics
+    from scheduler.runtime.nodes import NodeState
+    from scheduler.runtime.state import LiveState
+    from scheduler.runtime.submitting import FitCache
+
+
+def live_jobs(state: LiveState, job_ids: Iterable[str]) -> Mapping[str, LiveJob]:
+    """Return what is known of active jobs; others are left out."""
+    cache: FitCache = {}
+    records = ((job_id, state.jobs.by_id.get(job_id)) for job_id in job_ids)
+    return {
+        job_id: _live_job(state, record, cache) for job_id, record in records if record is not None
+    }
+
+
+def _live_job(state: LiveState, record: JobRecord, cache: FitCache) -> LiveJob:
+    lease_id = state.leases.of_job.get(record.job_id)
+    live = None if lease_id is None else state.leases.by_id[lease_id]
+    shares = _shares_of(state, record.job_id)
+    return LiveJob(
+        status=record.status,
+        reason=reason_of(state, record, cache),
+        steps_done=record.steps_done if live is None else live.steps_live,
+        lease_id=lease_id,
+        worker_type="" if live is None else live.worker_type,
+        workers=0 if live is None else len(live.lease.workers),
+        nodes=() if live is None else tuple(dict.fromkeys(live.nodes)),
+        deadline_s=None if live is None else live.deadline_s,
+        allocation=MappingProxyType(shares),
+        share=_effective_share(state, record.job_id),
+    )
+
+
+def _shares_of(state: LiveState, job_id: str) -> dict[str, float]:
+    """Return worker type -> fraction of time that the policy gives a job, alone or shared."""
+    engine = state.engine
+    number = engine.jobs.number_of.get(job_id)
+    if number is None:
+        return {}
+    row = engine.jobs.row_of(number)
+    profile = int(engine.jobs["profile"][row])
+    table = engine.table
+    shares: dict[str, float] = {}
+    if profile < len(table.profiles):
+        x = engine.jobs.x[row]
+        for j in np.flatnonzero(x[: table.demand.shape[1]] > 0).tolist():
+            _add(shares, table.worker_types, table.demand[profile, j], float(x[j]))
+    if len(engine.pairs):
+        for q in np.flatnonzero((engine.pairs.numbers == number).any(axis=1)).tolist():
+            index = int(engine.pairs.index[q])
+            if index != NONE and engine.pairs.x[q] > 0:
+                demand = table.pair_demand[index]
+                _add(shares, table.worker_types, demand, float(engine.pairs.x[q]))
+    return {name: round(value, 6) for name, value in shares.items()}
+
+
+def _add(
+    shares: dict[str, float], names: tuple[str, ...], demand: np.ndarray, fraction: float
+) -> None:
+    name = "+".join(names[k] for k in np.flatnonzero(demand).tolist())
+    shares[name] = shares.get(name, 0.0) + fraction
+
+
+def _effective_share(state: LiveState, job_id: str) -> float | None:
+    """Return a job's effective throughput over that of a 1/n share of every worker type."""
+    engine = state.engine
+    number = engine.jobs.number_of.get(job_id)
+    if number is None or number > state.policy.newest_number:
+        return None
+    row = engine.jobs.row_of(number)
+    profile = int(engine.jobs["profile"][row])
+    table = engine.table
+    if profile >= len(table.profiles):
+        return None
+    rates = table.throughput[profile]
+    capacity = engine.fleet.count(engine.in_service)[: table.demand.shape[2]].astype(float)
+    demand = table.demand[profile].max(axis=1)
+    held = np.maximum(table.demand[profile] @ capacity, 0.0) / np.maximum(demand, 1)
+    n = len(engine.jobs)
+    fractions = np.where(demand > 0, held / np.maximum(demand, 1), 0.0) / n
+    total = fractions.sum()
+    isolated = float(rates @ (fractions / max(total, 1.0)))
+    x = engine.jobs.x[row][: len(rates)]
+    return float(rates @ x) / isolated if isolated > 0 else None
+
+
+def leases(state: LiveState) -> tuple[LeaseView, ...]:
+    """Return the leases in force by id."""
+    return tuple(_lease(state, state.leases.by_id[i]) for i in sorted(state.leases.by_id))
+
+
+def _lease(state: LiveState, live: LiveLease) -> LeaseView:
+    lease = live.lease
+    record = state.jobs.by_id.get(lease.job_id)
+    running = "granted" if live.running_s is None else "running"
+    return LeaseView(
+        lease_id=lease.lease_id,
+        job_id=lease.job_id,
+        project="" if record is None else record.project,
+        attempt=lease.attempt,
+        worker_type=live.worker_type,
+        workers=lease.workers,
+        nodes=tuple(dict.fromkeys(live.nodes)),
+        start_s=lease.start_s,
+        deadline_s=live.deadline_s,
+        state="stopping" if live.revoked else running,
+        steps_done=live.steps_live,
+    )
+
+
+def nodes(state: LiveState) -> tuple[NodeView, ...]:
+    """Return every node by name."""
+    return tuple(
+        node_view(state, state.nodes.by_name[name]) for name in sorted(state.nodes.by_name)
+    )
+
+
+def node_view(state: LiveState, node: NodeState) -> NodeView:
+    """Return one node."""
+    book, serving = state.engine.book, state.engine.in_service
+    workers = tuple(
+        WorkerView(
+            index=worker,
+            local_index=local,
+            worker_type=node.types[local],
+            in_service=bool(serving[worker]),
+            problem=node.problems.get(local, ""),
+            jobs=tuple(book.leases[lease_id].job_id for lease_id in book.on_worker[worker]),
+        )
+        for local, worker in enumerate(node.workers)
+    )
+    return NodeView(
+        name=node.name,
+        state=_state_of(state, node),
+        reason=node.reason or ("it has not reported" if node.lost else ""),
+        last_seen_s=node.last_seen_s,
+        address=node.address,
+        version=node.version,
+        workers=workers,
+    )
+
+
+def _state_of(state: LiveState, node: NodeState) -> str:
+    if node.lost:
+        return "lost"
+    if node.order is NodeAction.CORDON:
+        return "cordoned"
+    if node.order is NodeAction.DRAIN:
+        return "draining" if any(state.leases.held_by(node.name)) else "drained"
+    return "unknown" if node.last_seen_s is None else "ready"
+
+
+def cluster(state: LiveState) -> ClusterView:
+    """Return the cluster in figures."""
+    engine = state.engine
+    names = engine.cluster.type_names
+    known, serving, busy = (
+        _by_type(names, engine.fleet.count(mask))
+        for mask in (~engine.retired, engine.in_service, engine.book.held() & ~engine.retired)
+    )
+    total = sum(serving.values())
+    statuses = Counter(record.status.value for record in state.jobs.by_id.values())
+    return ClusterView(
+        round_number=engine.round_number,
+        round_ends_s=engine.round_end_s,
+        round_length_s=engine.settings.round_length_s,
+        workers=known,
+        in_service=serving,
+        busy=busy,
+        utilisation=min(sum(busy.values()) / total, 1.0) if total else 0.0,
+        jobs=dict(statuses),
+        waiting=waiting_reasons(state),
+    )
+
+
+def waiting_reasons(state: LiveState) -> dict[str, int]:
+    """Return reason -> waiting jobs."""
+    cache: FitCache = {}
+    reasons: Counter[str] = Counter()
+    for record in state.jobs.by_id.values():
+        if record.status is not JobStatus.RUNNING:
+            reason = reason_of(state, record, cache)
+            if reason is not None:
+                reasons[reason.value] += 1
+    return dict(reasons)
+
+
+def _by_type(names: tuple[str, ...], counts: np.ndarray) -> dict[str, int]:
+    return {name: int(count) for name, count in zip(names, counts.tolist(), strict=True)}
+
+
+def allocation(state: LiveState) -> AllocationView:
+    """Return the allocation in force, and how much of it has been received."""
+    policy = state.policy
+    shares = {job_id: _shares_of(state, job_id) for job_id in state.jobs.by_id}
+    return AllocationView(
+        policy=policy.choice.name,
+        computed_s=policy.computed_s,
+        solve_s=policy.last_solve_s,
+        shares={job_id: share for job_id, share in shares.items() if share},
+        received=_received(state),
+    )
+
+
+def _received(state: LiveState) -> dict[str, dict[str, float]]:
+    """Return the fractions received: X, less what credits have grown by since it came in force."""
+    engine, policy = state.engine, state.policy
+    if policy.computed_s is None or policy.baseline is None:
+        return {}
+    elapsed = engine.now_s - policy.computed_s
+    if elapsed <= 0:
+        return {}
+    numbers, credit_then = policy.baseline
+    jobs, table = engine.jobs, engine.table
+    result: dict[str, dict[str, float]] = {}
+    rows = jobs.rows_of(numbers)
+    width = min(credit_then.shape[1], jobs.x.shape[1], table.demand.shape[1])
+    for i in np.flatnonzero(rows != NONE).tolist():
+        row = int(rows[i])
+        profile = int(jobs["profile"][row])
+        grown = (jobs.credit_s[row, :width] - credit_then[i, :width]) / elapsed
+        got = np.clip(jobs.x[row, :width] - grown, 0.0, 1.0)
+        shares: dict[str, float] = {}
+        for j in np.flatnonzero(got > 1e-9).tolist():
+            _add(shares, table.worker_types, table.demand[profile, j], float(got[j]))
+        if shares:
+            job_id = jobs.job_of[int(numbers[i])].job_id
+            result[job_id] = {name: round(value, 6) for name, value in shares.items()}
+    return result
+
+
+def deviation(state: LiveState) -> tuple[float, float]:
+    """Return the mean and largest |received - promised| over jobs, in rounds."""
+    jobs = state.engine.jobs
+    if not len(jobs):
+        return 0.0, 0.0
+    off = np.abs(jobs.credit_s).max(axis=1) / state.engine.settings.round_length_s
+    return float(off.mean()), float(off.max())
+
+
+def policy_view(state: LiveState) -> PolicyView:
+    """Return the policy in force."""
+    policy = state.policy
+    return PolicyView(
+        name=policy.choice.name,
+        parameters=policy.choice.parameters,
+        agnostic=policy.choice.agnostic,
+        space_sharing=policy.choice.space_sharing,
+        since_s=policy.since_s,
+        actor=policy.actor,
+        last_solve_s=policy.last_solve_s,
+        last_failure=policy.last_failure,
+    )
+
+
+def projects(state: LiveState) -> tuple[ProjectView, ...]:
+    """Return every project that has limits or active jobs, by name."""
+    running: Counter[str] = Counter()
+    for live in state.leases.by_id.values():
+        record = state.jobs.by_id.get(live.lease.job_id)
+        if record is not None:
+            running[record.project] += len(live.lease.workers)
+    jobs = state.jobs
+    names = sorted({*jobs.limits, *(name for name, count in jobs.active.items() if count)})
+    return tuple(
+        ProjectView(
+            limits=jobs.limits.get(name, ProjectLimits(project=name)),
+            active_jobs=jobs.active.get(name, 0),
+            admitted_workers=jobs.admitted.get(name, 0),
+            running_workers=running[name],
+        )
+        for name in names
+    )
+
+
+def throughputs(state: LiveState) -> tuple[ThroughputView, ...]:
+    """Return what is known, by job type, scale factor and worker type."""
+    return tuple(
+        ThroughputView(
+            job_type=job_type,
+            scale_factor=scale_factor,
+            worker_type=worker_type,
+            steps_per_s=estimate.steps_per_s,
+            source=estimate.source.value,
+            declared=estimate.declared,
+            measured=estimate.measured,
+            deviation=estimate.relative_deviation if estimate.samples else None,
+            samples=estimate.samples,
+        )
+        for job_type, scale_factor, worker_type, estimate in state.estimator.known()
+    )
+
+
+def measure(state: LiveState, metrics: Metrics, *, now_s: float) -> None:
+    """Bring the gauges up to date."""
+    view = cluster(state)
+    metrics.set_jobs(view.jobs, view.waiting)
+    metrics.set_workers(view.workers, view.in_service, view.busy)
+    recent_s = now_s - state.settings.node_timeout_s
+    seen = (node.last_seen_s for node in state.nodes.by_name.values() if not node.lost)
+    metrics.set_agents(sum(1 for at_s in seen if at_s is not None and at_s >= recent_s))
+    mean, largest = deviation(state)
+    metrics.set_deviation(mean=mean, largest=largest)
+    metrics.set_round(view.round_number)
