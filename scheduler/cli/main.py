@@ -28,6 +28,16 @@ COMMANDS = {
         attribute="sweep",
         summary="Run a grid of arrival rates, policies and seeds; resumable.",
     ),
+    "serve": LazyCommand(
+        module="scheduler.cli.serve",
+        attribute="serve",
+        summary="Run the scheduler: the REST interface and the rounds.",
+    ),
+    "up": LazyCommand(
+        module="scheduler.cli.up",
+        attribute="up",
+        summary="Run a scheduler and an agent of this machine in one, for a laptop.",
+    ),
     "config": LazyCommand(
         module="scheduler.cli.config",
         attribute="app",

@@ -48,8 +48,8 @@ Limit: TypeAlias = Annotated[
 Json: TypeAlias = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 
 
-def parse_params(items: list[str]) -> dict[str, str]:
-    """Turn ``KEY=VALUE`` items into a mapping.
+def parse_params(items: list[str], flag: str = "--param") -> dict[str, str]:
+    """Turn ``KEY=VALUE`` items of a flag into a mapping.
 
     Raises:
         ParameterError: an item has no ``=`` or no key, or a key comes twice.
@@ -58,8 +58,8 @@ def parse_params(items: list[str]) -> dict[str, str]:
     for item in items:
         key, separator, value = item.partition("=")
         if not separator or not key:
-            raise ParameterError(f"--param is '{item}'; give KEY=VALUE")
+            raise ParameterError(f"{flag} is '{item}'; give KEY=VALUE")
         if key in params:
-            raise ParameterError(f"--param '{key}' is given twice; give it once")
+            raise ParameterError(f"{flag} '{key}' is given twice; give it once")
         params[key] = value
     return params

@@ -42,6 +42,7 @@ def load_config(
     path: str | None = None,
     environment: Mapping[str, str] | None = None,
     flags: Mapping[str, tuple[str, Any]] | None = None,
+    texts: Mapping[str, tuple[str, str]] | None = None,
 ) -> Loaded:
     """Read the configuration: defaults, then the file, the environment and the flags.
 
@@ -51,13 +52,14 @@ def load_config(
             ``/etc/leasehold/leasehold.toml``, else none.
         environment: the process' own by default.
         flags: key -> (flag as the user wrote it, value); a value None was not given.
+        texts: key -> (flag as the user wrote it, text that is still to be read).
 
     Raises:
         ConfigError: lists every problem with the file, variable or flag where it stands.
     """
     environment = os.environ if environment is None else environment
     file = _find(path, environment)
-    sources = [from_environment(environment), from_flags(flags or {})]
+    sources = [from_environment(environment), from_flags(flags or {}, texts or {})]
     if file is not None:
         sources.insert(0, from_file(file))
     problems = [problem for source in sources for problem in source.problems]

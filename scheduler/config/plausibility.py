@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import ipaddress
-import os
 import socket
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -43,8 +42,6 @@ def derive(config: ServerConfig, environment: Mapping[str, str]) -> tuple[Server
 
 
 def _state_dir(environment: Mapping[str, str]) -> Path:
-    if os.geteuid() == 0 and not environment.get("XDG_STATE_HOME"):
-        return Path("/var/lib/leasehold")
     return Path(environment.get("XDG_STATE_HOME") or "~/.local/state").expanduser() / "leasehold"
 
 

@@ -172,7 +172,7 @@ class ServerConfig:
     state_dir: str | None = setting(
         None,
         "Folder of the database, the jobs' output and the first token.",
-        derived="/var/lib/leasehold for root, else leasehold in $XDG_STATE_HOME or ~/.local/state",
+        derived="leasehold in $XDG_STATE_HOME (~/.local/state)",
     )
     server: ServerSection = field(default_factory=ServerSection)
     store: StoreSection = field(default_factory=StoreSection)

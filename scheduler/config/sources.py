@@ -70,16 +70,21 @@ def from_environment(environment: Mapping[str, str]) -> Source:
     return source
 
 
-def from_flags(flags: Mapping[str, tuple[str, Any]]) -> Source:
+def from_flags(
+    flags: Mapping[str, tuple[str, Any]], texts: Mapping[str, tuple[str, str]]
+) -> Source:
     """Take what the command line gave.
 
     Args:
         flags: key -> (flag as the user wrote it, value); a value None was not given.
+        texts: key -> (flag as the user wrote it, text that is still to be read).
     """
     source = Source()
     for key, (flag, value) in flags.items():
         if value is not None:
             _take(source, key, value, origin=flag, shown=flag)
+    for key, (flag, text) in texts.items():
+        _take(source, key, text, origin=flag, shown=flag, text=True)
     return source
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from scheduler.store.protocol import Journal
     from scheduler.store.rows import Leadership
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("leasehold.leadership")
 
 #: A leader renews, and a standby looks, so many times within the life of a leadership.
 _TIMES_PER_TTL = 3

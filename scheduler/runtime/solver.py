@@ -26,7 +26,7 @@ __all__ = ["InlineSolver", "Solved", "Solver", "SolverPool"]
 #: A new process imports numpy, scipy and the policy, on a loaded machine slowly.
 _START_LIMIT_S = 120.0
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("leasehold.solver")
 
 
 class Solver(Protocol):

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("leasehold.watchdog")
 
 
 class StallWatchdog:

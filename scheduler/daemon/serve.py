@@ -1,0 +1,209 @@
+"""The composition root of the daemon: from a configuration to a running service."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from api.app import create_app
+from scheduler.config.sources import mask
+from scheduler.daemon.first_token import ensure_admin_token
+from scheduler.daemon.http_server import HttpServer, bind, url_of
+from scheduler.daemon.settings import api_settings, policy_choice, runtime_settings
+from scheduler.daemon.state_dir import StateDir
+from scheduler.errors import NotLeadingError, SolveError
+from scheduler.runtime.clock import WallClock
+from scheduler.runtime.metrics import Metrics
+from scheduler.runtime.service import LiveService
+from scheduler.runtime.solver import SolverPool
+from scheduler.runtime.watchdog import StallWatchdog
+from traces.throughputs import read_throughputs
+
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import AsyncIterator, Callable, Coroutine
+
+    from scheduler.config.settings import ServerConfig
+    from scheduler.runtime.clock import Clock
+    from scheduler.store.protocol import Store
+
+_log = logging.getLogger("leasehold.daemon")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Running:
+    """A daemon that serves, as the one who started it sees it.
+
+    Attributes:
+        url: where it listens.
+        store: its store.
+        clock: its time.
+        state_dir: its folder.
+        token_made: whether the first token was made at this start.
+        admin_token_file: where that token is, or was put at an earlier start.
+    """
+
+    url: str
+    store: Store
+    clock: Clock
+    state_dir: Path
+    token_made: bool
+    admin_token_file: Path
+
+
+async def serve(
+    config: ServerConfig,
+    *,
+    stop: asyncio.Event,
+    version: str = "",
+    started: Callable[[Running], None] = lambda _running: None,
+) -> None:
+    """Run a daemon until ``stop`` is set.
+
+    Args:
+        config: checked.
+        stop: ends it gracefully: requests finish, a snapshot is written, the leadership given up.
+        version: of the program.
+        started: told when requests are served.
+
+    Raises:
+        InputError: the state folder is in use, or a setting cannot be used.
+        StoreError: the database is away or belongs to a newer release.
+        OSError: the address is taken.
+    """
+    async with contextlib.AsyncExitStack() as stack:
+        folder = StateDir(Path(config.state_dir or "."))
+        stack.callback(folder.close)
+        bound = bind(config.server)
+        stack.callback(bound.close)
+        store = await asyncio.to_thread(_open_store, config)
+        stack.callback(store.close)
+        clock, metrics = WallClock(), Metrics(version=version)
+        token_made = not config.server.no_auth and await asyncio.to_thread(
+            ensure_admin_token, store, folder.admin_token_file, now_s=clock.now_s()
+        )
+        service = LiveService(
+            store=store,
+            clock=clock,
+            solver=await stack.enter_async_context(_warm_solver(config)),
+            settings=runtime_settings(config),
+            metrics=metrics,
+            state_dir=folder.path,
+            holder=folder.holder,
+            address=_advertised(config, bound),
+            ttl_s=config.leadership.ttl_s,
+            version=version,
+        )
+        running = Running(
+            url=url_of(bound, config.server),
+            store=store,
+            clock=clock,
+            state_dir=folder.path,
+            token_made=token_made,
+            admin_token_file=folder.admin_token_file,
+        )
+        app = create_app(service, api_settings(config), now=clock.now_s)
+        server = HttpServer(app, config.server, started=lambda: started(running))
+        watchdog = StallWatchdog(on_stall=metrics.stalled)
+        watchdog.start(asyncio.get_running_loop())
+        stack.callback(watchdog.stop)
+        await _run_both(service, server.run_on(bound, stop), _declare(config, service), stop=stop)
+
+
+async def _run_both(
+    service: LiveService,
+    serving: Coroutine[Any, Any, None],
+    declaring: Coroutine[Any, Any, None],
+    *,
+    stop: asyncio.Event,
+) -> None:
+    """Schedule and serve requests; whichever ends ends the other, requests first."""
+    scheduling = asyncio.create_task(service.run())
+    scheduling.add_done_callback(lambda _task: stop.set())
+    beside = asyncio.create_task(declaring)
+    try:
+        await serving
+    finally:
+        beside.cancel()
+        scheduling.cancel()
+        ends = await asyncio.gather(scheduling, beside, return_exceptions=True)
+        await service.stop()
+    for end in ends:
+        if isinstance(end, Exception):
+            raise end
+
+
+def _open_store(config: ServerConfig) -> Store:
+    from scheduler.store.sql import SqlStore  # noqa: PLC0415  sqlalchemy takes long to import
+
+    return SqlStore.open(config.store.url or "", migrate=config.store.migrate)
+
+
+@contextlib.asynccontextmanager
+async def _warm_solver(config: ServerConfig) -> AsyncIterator[SolverPool]:
+    """Start the solver beside everything else; the first question waits if it must."""
+    solver = SolverPool(workers=config.solver.workers, deadline_s=config.solver.deadline_s)
+    warming = asyncio.create_task(_warm(solver, config))
+    try:
+        yield solver
+    finally:
+        warming.cancel()
+        await solver.close()
+        await asyncio.gather(warming, return_exceptions=True)
+
+
+async def _warm(solver: SolverPool, config: ServerConfig) -> None:
+    try:
+        await solver.warm(policy_choice(config))
+    except SolveError as error:
+        _log.warning("the policy could not be tried out: %s", error)
+
+
+def _advertised(config: ServerConfig, bound: socket.socket) -> str:
+    """Return where standbys send writers; with port 0 the port is known only now."""
+    address = config.server.advertise or ""
+    head, colon, port = address.rpartition(":")
+    return f"{head}{colon}{bound.getsockname()[1]}" if port == "0" else address
+
+
+async def _declare(config: ServerConfig, service: LiveService) -> None:
+    """Declare the configured throughputs as soon as this process leads."""
+    if config.throughputs.path is None:
+        return
+    table = await asyncio.to_thread(read_throughputs, config.throughputs.path)
+    figures = [
+        (job_type, scale_factor, worker_type, steps_per_s)
+        for (job_type, scale_factor), row in table.isolated.items()
+        for worker_type, steps_per_s in row.items()
+        if steps_per_s > 0
+    ]
+    while True:
+        try:
+            changed = await service.declare_throughputs(figures, actor="configuration")
+        except NotLeadingError:
+            await service.until_turned()
+        else:
+            _log.info("%d throughputs of %s are new", changed, config.throughputs.path)
+            return
+
+
+def banner(config: ServerConfig, running: Running, *, version: str) -> str:
+    """Return what is said when the daemon has started: where, with what, and whose token."""
+    policy = " ".join(
+        [config.policy.name, *(f"{k}={v}" for k, v in config.policy.parameters.items())]
+    )
+    lines = [
+        f"Leasehold {version} listens on {running.url}",
+        f"  store   {mask('store.url', config.store.url or '')}",
+        f"  policy  {policy}",
+        f"  state   {running.state_dir}",
+    ]
+    if config.server.no_auth:
+        lines.append("  tokens  none asked for: every user of this machine is an administrator")
+    elif running.token_made:
+        lines.append(f"  token   the first administrator's is new in {running.admin_token_file}")
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,66 @@
+"""The daemon's folder: private, and used by one daemon at a time."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import socket
+from typing import IO, TYPE_CHECKING
+
+from scheduler.errors import InputError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_LOCK_FILE = "leasehold.lock"
+_ADMIN_FILE = "admin.token"
+
+
+class StateDir:
+    """An open state folder; ``close`` lets another daemon have it.
+
+    Raises:
+        InputError: it cannot be made or written to, or another daemon uses it.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path.expanduser().absolute()
+        self._lock = self._open()
+
+    @property
+    def holder(self) -> str:
+        """This daemon's name as a leader: a restart on the same folder leads again at once."""
+        return f"{socket.gethostname()}:{self.path}"
+
+    @property
+    def admin_token_file(self) -> Path:
+        """Where the first token is written."""
+        return self.path / _ADMIN_FILE
+
+    def close(self) -> None:
+        """Let go of the folder."""
+        self._lock.close()
+
+    def _open(self) -> IO[str]:
+        try:
+            self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
+            lock = (self.path / _LOCK_FILE).open("a+", encoding="utf-8")
+        except OSError as error:
+            raise InputError(
+                f"state folder {self.path} cannot be used: {error.strerror}; "
+                "name another one with --state-dir"
+            ) from error
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            lock.seek(0)
+            holder = lock.read().strip() or "unknown"
+            lock.close()
+            raise InputError(
+                f"state folder {self.path} is in use by another scheduler (process {holder}); "
+                "stop it, or name another folder with --state-dir"
+            ) from error
+        lock.truncate(0)
+        lock.write(f"{os.getpid()}\n")
+        lock.flush()
+        return lock

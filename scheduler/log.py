@@ -1,0 +1,80 @@
+"""What the daemon says on its standard error: lines for people, or JSON objects for programs."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import logging
+import sys
+import traceback
+from typing import IO, TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+#: Libraries that log every request or statement at ``info``.
+_TALKATIVE = ("httpx", "httpcore", "alembic", "uvicorn")
+
+
+class LineFormatter(logging.Formatter):
+    """``2026-11-21T05:38:04.123Z warning leasehold.driver: text``, in UTC."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the record as a line, with a traceback below it if there is one."""
+        head = f"{_time(record)} {record.levelname.lower()} {record.name}: {record.getMessage()}"
+        return "\n".join([head, *_trace(record)])
+
+
+class JsonFormatter(logging.Formatter):
+    """One JSON object per line: ``time``, ``level``, ``logger``, ``message``, ``exception``."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the record as an object."""
+        fields = {
+            "time": _time(record),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        if trace := _trace(record):
+            fields["exception"] = "\n".join(trace)
+        return json.dumps(fields, ensure_ascii=False)
+
+
+def set_up_logging(
+    *,
+    level: str = "info",
+    as_json: bool = False,
+    filters: Sequence[logging.Filter] = (),
+    stream: IO[str] | None = None,
+) -> None:
+    """Send everything that is logged to one place; for composition roots, once.
+
+    Args:
+        level: least severity, in small letters.
+        as_json: objects rather than lines.
+        filters: put on the handler, so that they see what every logger says (secrets, say).
+        stream: standard error by default.
+    """
+    handler = logging.StreamHandler(stream or sys.stderr)
+    handler.setFormatter(JsonFormatter() if as_json else LineFormatter())
+    for one in filters:
+        handler.addFilter(one)
+    logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
+    logging.captureWarnings(capture=True)
+    for name in _TALKATIVE:
+        logging.getLogger(name).setLevel(logging.WARNING)
+
+
+def _time(record: logging.LogRecord) -> str:
+    moment = dt.datetime.fromtimestamp(record.created, tz=dt.UTC)
+    return moment.strftime("%Y-%m-%dT%H:%M:%S.") + f"{int(record.msecs):03d}Z"
+
+
+def _trace(record: logging.LogRecord) -> list[str]:
+    """Return the record's traceback; a filter may have written (and cleaned) it already."""
+    if record.exc_text:
+        return [record.exc_text]
+    if record.exc_info and record.exc_info[0] is not None:
+        return ["".join(traceback.format_exception(*record.exc_info)).rstrip()]
+    return []
