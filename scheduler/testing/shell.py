@@ -11,9 +11,11 @@ import numpy as np
 
 from scheduler.domain import commands as do
 from scheduler.domain import events as ev
+from scheduler.domain.codec import encode
 from scheduler.domain.lease import EndReason
 from scheduler.engine.engine import Engine
 from scheduler.engine.settings import EngineSettings
+from scheduler.engine.snapshot import decode_state, dump, encode_state, restore
 from scheduler.errors import InvariantError
 from scheduler.testing.answers import equal_shares
 
@@ -58,6 +60,7 @@ class VirtualShell:
 
     Attributes:
         engine: the engine under test.
+        twin: after ``restart`` the engine that was not disturbed; both must say the same.
         now: seconds.
         log: (time, event or command) of everything that passed, in order.
         executions: lease id -> what runs.
@@ -86,8 +89,8 @@ class VirtualShell:
         repeat_reports: bool = False,
         enforce_deadlines: bool = False,
     ) -> None:
-        self._type_of = cluster.worker_type_of
         self.engine = Engine(cluster, settings or EngineSettings(), time_dependent=time_dependent)
+        self.twin: Engine | None = None
         self._allocate = allocate
         self.answer_delay_s = answer_delay_s
         self.release_delay_s = release_delay_s
@@ -102,6 +105,9 @@ class VirtualShell:
         self.questions: list[do.ComputeAllocation] = []
         self.timers: dict[str, float] = {}
         self._lost: set[int] = set()
+        self._retired: set[int] = set()
+        #: workers that were drained or cordoned.
+        self._closed: set[int] = set()
         self._totals: dict[str, float] = {}
         self._queue: list[tuple[float, int, _Due]] = []
         self._sequence = 0
@@ -129,6 +135,13 @@ class VirtualShell:
         """Let one of the open questions have no answer."""
         question = self.questions.pop(position)
         self.tell(ev.AllocationFailed(generation=question.generation, reason="no solver"))
+
+    def restart(self) -> None:
+        """Go on with an engine that is restored from a stored snapshot, beside the one so far."""
+        stored = decode_state(encode_state(dump(self.engine)))
+        self.twin = self.engine
+        self.engine = restore(stored, self.engine.settings)
+        self.engine.check_invariants()
 
     def end(self, lease_id: int, reason: EndReason) -> None:
         """Let a running lease end now, for a reason of its own."""
@@ -221,21 +234,37 @@ class VirtualShell:
                 self.log.append((self.now, event))
             commands = self.engine.handle(*events, now=self.now)
             self.engine.check_invariants()
+            self._compare(events, commands)
             events = []
             for command in commands:
                 self.log.append((self.now, command))
                 events += self._perform(command)
+
+    def _compare(self, events: list[ev.Event], commands: list[do.Command]) -> None:
+        if self.twin is None:
+            return
+        undisturbed = self.twin.handle(*events, now=self.now)
+        if [encode(c) for c in commands] != [encode(c) for c in undisturbed]:
+            raise InvariantError(
+                f"at {self.now} s a restored engine says {commands}, the other {undisturbed}"
+            )
 
     def _notice(self, event: ev.Event) -> None:
         match event:
             case ev.JobSubmitted():
                 if event.job.job_id not in self.engine.jobs.number_of:
                     self._totals[event.job.job_id] = event.job.total_steps
-                    self.steps[event.job.job_id] = 0.0
+                    self.steps[event.job.job_id] = event.job.steps_before
             case ev.WorkersLost():
                 self._lost |= set(event.workers)
+            case ev.WorkersRetired():
+                self._lost |= set(event.workers)
+                self._retired |= set(event.workers)
+            case ev.WorkersDrained() | ev.WorkersCordoned():
+                self._closed |= set(event.workers)
             case ev.WorkersReturned():
-                self._lost -= set(event.workers)
+                self._lost -= set(event.workers) - self._retired
+                self._closed -= set(event.workers)
 
     def _perform(self, command: do.Command) -> list[ev.Event]:
         match command:
@@ -279,6 +308,8 @@ class VirtualShell:
                 raise InvariantError(f"leases {other.lease} and {lease} overlap")
         if self._lost & set(lease.workers):
             raise InvariantError(f"{lease} is on a lost worker")
+        if self._closed & set(lease.workers):
+            raise InvariantError(f"{lease} is on a worker that was drained or cordoned")
         if lease.deadline_s <= self.now:
             raise InvariantError(f"{lease} is over before it begins, at {self.now} s")
         done = self.steps[lease.job_id]
@@ -297,6 +328,8 @@ class VirtualShell:
         run = self.executions.get(command.lease_id)
         if run is None:
             return []
+        if command.by_s > max(run.deadline_s, self.now):
+            raise InvariantError(f"{run} has notice only by {command.by_s} s")
         run.stopping = True
         lost = command.reason == "worker lost"
         reason = EndReason.LOST if lost else EndReason.RELEASED
@@ -336,7 +369,7 @@ class VirtualShell:
         if self._lost & set(lease.workers):
             return 0.0
         table = self.engine.table
-        kinds = self._type_of[list(lease.workers)]
+        kinds = self.engine.fleet.type_of[list(lease.workers)]
         demand = np.bincount(kinds, minlength=len(table.worker_types))
         same = (table.demand[lease.profile] == demand).all(axis=1)
         alone = float(table.throughput[lease.profile][same].max(initial=0.0))

@@ -1,35 +1,82 @@
 """Whatever happens in whatever order, the engine stays consistent, fair to all, and never hangs."""
 
 import numpy as np
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from scheduler.domain import commands as do
 from scheduler.domain import events as ev
-from scheduler.domain.cluster import parse_cluster_spec
+from scheduler.domain.cluster import Cluster, Node, WorkerType, parse_cluster_spec
+from scheduler.domain.configuration import (
+    Configuration,
+    ConfigurationTable,
+    PairConfiguration,
+    Profile,
+)
 from scheduler.domain.job import Job
 from scheduler.domain.lease import EndReason
+from scheduler.domain.problem import Entity
 from scheduler.engine.jobs import HELD, NONE, WAITING
 from scheduler.engine.settings import EngineSettings
 from scheduler.testing.answers import equal_shares, paired_shares
-from scheduler.testing.problems import make_table
 from scheduler.testing.shell import VirtualShell
 
 CLUSTER = parse_cluster_spec("type-0:6,type-1:4", workers_per_node=4)
-TABLE = make_table(
-    [[2.0, 1.0], [1.0, 0.0], [3.0, 4.0], [3.0, 0.0], [1.0, 1.0], [9.0, 9.0], [0.0, 0.0]],
-    scale_factor=[1, 1, 2, 6, 3, 7, 1],
-    shared={
-        (0, 0, 0): (1.5, 1.5),
-        (0, 1, 0): (1.5, 0.75),
-        (0, 0, 1): (0.75, 0.75),
-        (2, 2, 0): (2.0, 2.0),
-    },
-)
-#: Profile 5 is larger than each type and profile 6 runs nowhere: both must be refused.
-REFUSED = {5, 6}
-MOST_JOBS = 14
+#: Steps/s of each profile on each worker type; types 2 and 3 join later, if at all.
+RATES = [
+    [2.0, 1.0, 4.0, 0.0],
+    [1.0, 0.0, 0.0, 2.0],
+    [3.0, 4.0, 5.0, 1.0],
+    [3.0, 0.0, 2.0, 0.0],
+    [1.0, 1.0, 1.0, 1.0],
+    [9.0, 9.0, 9.0, 9.0],
+    [0.0, 0.0, 0.0, 3.0],
+]
+GANGS = [1, 1, 2, 6, 3, 7, 1]
+SHARED = {
+    (0, 0, 0): (1.5, 1.5),
+    (0, 1, 0): (1.5, 0.75),
+    (0, 0, 1): (0.75, 0.75),
+    (2, 2, 0): (2.0, 2.0),
+    (0, 0, 2): (2.0, 1.0),
+}
+MOST_JOBS, MOST_WORKERS = 14, 40
+VARIANTS = [0, 0, 1, 2, 3]
+SEEDS = 20
+
+
+def table_of(types, variant=0):
+    """Lay the profiles out; variants turn the columns round, and 3 forgets a way to run."""
+
+    def demand(k, workers):
+        return tuple(workers if i == k else 0 for i in range(types))
+
+    profiles = []
+    for u, (rates, gang) in enumerate(zip(RATES, GANGS, strict=True)):
+        ways = [
+            Configuration(demand=demand(k, gang), throughput=rate)
+            for k, rate in enumerate(rates[:types])
+            if rate > 0
+        ]
+        turn = variant % max(len(ways), 1)
+        ways = ways[turn:] + ways[:turn]
+        if variant == 3 and len(ways) > 1:
+            ways.pop()
+        profiles.append(
+            Profile(job_type=f"profile-{u}", scale_factor=gang, configurations=tuple(ways))
+        )
+    pairs = [
+        PairConfiguration(profiles=(a, b), demand=demand(k, GANGS[a]), throughput=rates)
+        for (a, b, k), rates in SHARED.items()
+        if k < types
+    ]
+    names = tuple(f"type-{k}" for k in range(types))
+    return ConfigurationTable.build(names, tuple(profiles), tuple(pairs[variant:]))
+
+
+NUMBERS = st.sets(st.integers(0, MOST_WORKERS), min_size=1, max_size=5)
 
 
 class EngineMachine(RuleBasedStateMachine):
@@ -41,20 +88,41 @@ class EngineMachine(RuleBasedStateMachine):
         timer_delay_s=st.sampled_from([0.0, 0.5, 250.0]),
         answer_delay_s=st.sampled_from([0.0, 0.25, 5.0, None]),
         time_dependent=st.booleans(),
+        empty=st.booleans(),
+        strict=st.booleans(),
     )
-    def begin(self, *, lead_s, pairs, **faults):
+    def begin(self, *, lead_s, pairs, empty, strict, **faults):
+        cluster = Cluster(worker_types=(), nodes=()) if empty else CLUSTER
         self.shell = VirtualShell(
-            CLUSTER,
-            TABLE,
-            settings=EngineSettings(round_length_s=100.0, plan_lead_s=lead_s),
+            cluster,
+            table_of(len(cluster.worker_types)),
+            settings=EngineSettings(
+                round_length_s=100.0, plan_lead_s=lead_s, refuse_what_cannot_fit=strict
+            ),
             allocate=paired_shares if pairs else equal_shares,
             **faults,
         )
-        self.engine = self.shell.engine
         self.submitted = {}
-        self.lost = set()
         self.known = {}
         self.seen = 0
+
+    @property
+    def engine(self):
+        return self.shell.engine
+
+    def must_be_refused(self, profile):
+        """Whether the job can never run, found from the rates and by counting workers."""
+        if not self.engine.settings.refuse_what_cannot_fit:
+            return False
+        fleet = self.engine.fleet
+        count = [0] * len(fleet.type_names)
+        for worker, kind in enumerate(fleet.type_of.tolist()):
+            count[kind] += not fleet.retired[worker]
+        ways = self.engine.table.profiles[profile].configurations
+        return not any(all(d <= c for d, c in zip(way.demand, count, strict=True)) for way in ways)
+
+    def workers(self, numbers):
+        return tuple(sorted({n % self.engine.fleet.workers for n in numbers}))
 
     def pick(self, number):
         return f"job-{number % max(len(self.submitted), 1)}"
@@ -77,13 +145,16 @@ class EngineMachine(RuleBasedStateMachine):
                     job_id=job_id,
                     job_type=f"profile-{profile}",
                     total_steps=total_steps,
-                    scale_factor=TABLE.profiles[profile].scale_factor,
+                    scale_factor=GANGS[profile],
                     arrival_s=self.shell.now,
                     weight=weight,
                     max_failures=max_failures,
                 )
             )
+        refused = self.must_be_refused(profile)
         self.shell.tell(*(ev.JobSubmitted(job=job, profile=profile) for job in jobs))
+        for job in jobs:
+            assert (self.shell.ended.get(job.job_id) == "job_refused") == refused
 
     @rule(number=st.integers(0, 99))
     def submit_again(self, number):
@@ -113,16 +184,73 @@ class EngineMachine(RuleBasedStateMachine):
     def change_weight(self, number, weight):
         self.shell.tell(ev.WeightChanged(job_id=self.pick(number), weight=weight))
 
-    @rule(workers=st.sets(st.integers(0, CLUSTER.workers - 1), min_size=1, max_size=4))
-    def lose_workers(self, workers):
-        self.lost |= workers
-        # One event for each, although a gang may lie on several of them.
-        self.shell.tell(*(ev.WorkersLost(workers=(w,)) for w in sorted(workers)))
+    @rule(number=st.integers(0, 99))
+    def requeue(self, number):
+        self.shell.tell(ev.JobRequeued(job_id=self.pick(number)))
 
-    @rule(workers=st.sets(st.integers(0, CLUSTER.workers - 1), min_size=1, max_size=6))
-    def return_workers(self, workers):
-        self.lost -= workers
-        self.shell.tell(ev.WorkersReturned(workers=tuple(sorted(workers))))
+    @rule(number=st.integers(0, 99), deadline_s=st.sampled_from([None, 50.0, 5000.0]))
+    def change_deadline(self, number, deadline_s):
+        self.shell.tell(ev.DeadlineChanged(job_id=self.pick(number), deadline_s=deadline_s))
+
+    @rule(name=st.sampled_from(["", "team"]), weight=st.sampled_from([1.0, 4.0]))
+    def change_entity(self, name, weight):
+        self.shell.tell(ev.EntityChanged(entity=Entity(name=name, weight=weight)))
+
+    @rule(time_dependent=st.booleans(), record=st.booleans())
+    def change_policy(self, **values):
+        self.shell.tell(ev.PolicyChanged(policy="other", **values))
+
+    @rule(variant=st.sampled_from(VARIANTS))
+    def change_configurations(self, variant):
+        table = table_of(len(self.engine.fleet.type_names), variant)
+        self.shell.tell(ev.ConfigurationsChanged(table=table))
+
+    @precondition(lambda self: self.engine.fleet.workers < MOST_WORKERS)
+    @rule(
+        size=st.integers(0, 8),
+        kind=st.integers(0, 3),
+        name=st.integers(0, 3),
+        variant=st.sampled_from(VARIANTS),
+    )
+    def join(self, size, kind, name, variant):
+        """A node joins, or comes back with other workers; its type may be new."""
+        types = len(self.engine.fleet.type_names)
+        kind = min(kind, types)
+        node = Node(name=f"node-{name}", workers=(f"type-{kind}",) * size)
+        old = tuple(self.engine.fleet.workers_of(node.name))
+        new = (WorkerType(name=f"type-{kind}"),) if kind == types else ()
+        self.shell.tell(
+            ev.WorkersRetired(workers=old), ev.NodesJoined(nodes=(node,), worker_types=new)
+        )
+        if variant or new:
+            types += len(new)
+            self.shell.tell(ev.ConfigurationsChanged(table=table_of(types, variant)))
+
+    @precondition(lambda self: self.engine.fleet.workers)
+    @rule(numbers=NUMBERS)
+    def lose_workers(self, numbers):
+        # One event for each, although a gang may lie on several of them.
+        self.shell.tell(*(ev.WorkersLost(workers=(w,)) for w in self.workers(numbers)))
+
+    @precondition(lambda self: self.engine.fleet.workers)
+    @rule(numbers=NUMBERS, wait_s=st.sampled_from([-10.0, 0.0, 20.0, 1000.0]))
+    def drain_workers(self, numbers, wait_s):
+        workers = self.workers(numbers)
+        self.shell.tell(ev.WorkersDrained(workers=workers, by_s=self.shell.now + wait_s))
+
+    @precondition(lambda self: self.engine.fleet.workers)
+    @rule(numbers=NUMBERS)
+    def cordon_workers(self, numbers):
+        self.shell.tell(ev.WorkersCordoned(workers=self.workers(numbers)))
+
+    @precondition(lambda self: self.engine.fleet.workers)
+    @rule(numbers=NUMBERS)
+    def return_workers(self, numbers):
+        self.shell.tell(ev.WorkersReturned(workers=self.workers(numbers)))
+
+    @rule()
+    def restart(self):
+        self.shell.restart()
 
     @rule(
         number=st.integers(0, 99),
@@ -156,19 +284,12 @@ class EngineMachine(RuleBasedStateMachine):
         self.shell.release_delay_s = delay_s
 
     @invariant()
-    def jobs_that_can_never_run_are_refused(self):
-        for job_id, profile in self.submitted.items():
-            refused = self.shell.ended.get(job_id) == "job_refused"
-            if profile in REFUSED:
-                assert refused
-
-    @invariant()
     def gangs_run_whole_on_one_type_and_only_pairs_share(self):
         jobs = self.engine.jobs
         for run in self.shell.executions.values():
             lease = run.lease
-            assert len(lease.workers) == TABLE.profiles[lease.profile].scale_factor
-            assert len(set(CLUSTER.worker_type_of[list(lease.workers)])) == 1
+            assert len(lease.workers) == GANGS[lease.profile]
+            assert len(set(self.engine.fleet.type_of[list(lease.workers)])) == 1
         by_worker = {}
         for run in self.shell.executions.values():
             for worker in run.lease.workers:
@@ -221,14 +342,14 @@ class EngineMachine(RuleBasedStateMachine):
     def no_worker_idles_while_a_runnable_job_that_fits_waits(self):
         if self.engine.state.blocked or self.engine.question_open:
             return
-        jobs, book = self.engine.jobs, self.engine.book
-        free = np.bincount(CLUSTER.worker_type_of[book.idle()], minlength=2)
+        jobs, book, table = self.engine.jobs, self.engine.book, self.engine.table
+        free = self.engine.fleet.count(book.idle())
         for row in np.flatnonzero(jobs["status"] == WAITING):
             may_run = jobs["retry_at_s"][row] + self.shell.timer_delay_s <= self.shell.now
             if not may_run or int(jobs["number"][row]) in book.planned:
                 continue
             profile = jobs["profile"][row]
-            fits = (TABLE.throughput[profile] > 0) & (TABLE.demand[profile] <= free).all(axis=1)
+            fits = (table.throughput[profile] > 0) & (table.demand[profile] <= free).all(axis=1)
             assert not fits.any(), f"row {row} waits while {free} workers are idle"
 
     @invariant()
@@ -249,7 +370,8 @@ class EngineMachine(RuleBasedStateMachine):
         while shell.questions:
             shell.answer()
         jobs = self.engine.jobs
-        shell.tell(ev.WorkersReturned(workers=tuple(range(CLUSTER.workers))))
+        shell.tell(ev.WorkersReturned(workers=tuple(range(self.engine.fleet.workers))))
+        self.make_room()
         for job_id in list(jobs.number_of):
             if jobs["status"][jobs.row_of(jobs.number_of[job_id])] == HELD:
                 shell.tell(ev.JobReleased(job_id=job_id))
@@ -260,8 +382,93 @@ class EngineMachine(RuleBasedStateMachine):
         for job_id in self.submitted:
             assert job_id in shell.ended
 
+    def make_room(self):
+        """Let nodes join on which every job fits."""
+        known = len(self.engine.fleet.type_names)
+        self.shell.tell(
+            ev.NodesJoined(
+                nodes=tuple(Node(name=f"last-{k}", workers=(f"type-{k}",) * 7) for k in range(4)),
+                worker_types=tuple(WorkerType(name=f"type-{k}") for k in range(known, 4)),
+            ),
+            ev.ConfigurationsChanged(table=table_of(4)),
+        )
+
 
 TestEngineMachine = EngineMachine.TestCase
 TestEngineMachine.settings = settings(
     max_examples=100, stateful_step_count=40, deadline=None, derandomize=True
 )
+
+
+class LongHistory(EngineMachine):
+    """The same machine with the dice of numpy: long histories in which jobs prevail."""
+
+    def walk(self, seed, steps):
+        rng = np.random.default_rng(seed)
+
+        def of(*values):
+            return values[rng.integers(len(values))]
+
+        def some():
+            return set(rng.integers(0, MOST_WORKERS, rng.integers(1, 4)).tolist())
+
+        def number():
+            return int(rng.integers(99))
+
+        self.begin(
+            lead_s=of(0.0, 30.0),
+            pairs=of(True, False),
+            release_delay_s=of(0.0, 20.0, 120.0),
+            repeat_reports=of(True, False),
+            timer_delay_s=of(0.0, 0.0, 0.5, 250.0),
+            answer_delay_s=of(0.0, 0.0, 0.25, 5.0, None),
+            time_dependent=of(True, False),
+            empty=seed % 3 == 0,
+            strict=of(True, False),
+        )
+        reasons = (EndReason.FAILED, EndReason.COMPLETED, EndReason.LOST, EndReason.RELEASED)
+        moves = [
+            (9, lambda: self.let_time_pass(elapsed_s=of(1.0, 30.0, 70.0, 100.0))),
+            (5, lambda: self.submit(
+                profile=of(0, 0, 0, 1, 2, 2, 3, 4, 5, 6), total_steps=of(150.0, 400.0, 2000.0),
+                weight=of(1.0, 3.0), max_failures=2, count=2,
+            )),
+            (2, lambda: self.join(
+                size=int(rng.integers(1, 9)), kind=int(rng.integers(4)),
+                name=int(rng.integers(4)), variant=of(*VARIANTS),
+            )),
+            (2, lambda: self.end_a_lease(number=number(), reason=of(*reasons))),
+            (2, lambda: self.change_configurations(variant=of(*VARIANTS))),
+            (1, self.restart),
+            (1, lambda: self.hold(number=number())),
+            (2, lambda: self.release(number=number())),
+            (1, lambda: self.cancel(number=number())),
+            (1, lambda: self.requeue(number=number())),
+            (1, lambda: self.change_weight(number=number(), weight=of(0.5, 2.0))),
+            (1, lambda: self.change_deadline(number=number(), deadline_s=of(None, 50.0))),
+            (1, lambda: self.change_policy(time_dependent=of(True, False), record=of(True, False))),
+            (1, lambda: self.lose_workers(numbers=some())),
+            (1, lambda: self.drain_workers(numbers=some(), wait_s=of(-10.0, 0.0, 20.0, 1000.0))),
+            (1, lambda: self.cordon_workers(numbers=some())),
+            (3, lambda: self.return_workers(numbers=some() | some())),
+            (3, lambda: self.answer_in_any_order(number=number(), fails=of(True, False, False))),
+        ]  # fmt: skip
+        moves = [move for weight, move in moves for _ in range(weight)]
+        for _ in range(steps):
+            if not self.engine.fleet.workers:
+                self.join(size=6, kind=0, name=0, variant=0)
+            if len(self.engine.jobs) >= MOST_JOBS:
+                self.let_time_pass(elapsed_s=100.0)
+            else:
+                of(*moves)()
+            self.gangs_run_whole_on_one_type_and_only_pairs_share()
+            self.members_of_a_pair_run_on_the_same_workers()
+            self.steps_only_grow_except_by_a_loss()
+            self.no_worker_idles_while_a_runnable_job_that_fits_waits()
+            self.an_open_lease_is_never_past_its_deadline_while_timers_are_on_time()
+        self.teardown()
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_long_histories_keep_every_law(seed):
+    LongHistory().walk(seed, steps=150)
