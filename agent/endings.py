@@ -41,7 +41,10 @@ def classify(
     assert isinstance(code, int)
     preempted = bool(ending["terminated"] or ending["expired"])
     complete = total_steps is not None and steps_done >= total_steps
-    if code == 0 and (complete or not (noticed or preempted)):
+    # Who counts no steps for us has done what it had to, unless it was made to leave; who does and
+    # leaves with 0 after a notice has only been polite.
+    unasked = not preempted and (total_steps is None or not noticed)
+    if code == 0 and (complete or unasked):
         return LeaseEnd.COMPLETED, ""
     if preempted:
         by_force = "it did not leave in time and was killed" if ending["killed"] else ""

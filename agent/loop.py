@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
 from agent.clock import lease_clock_s
-from agent.desired import LeaseState, NodeReport, WorkerReport
+from agent.desired import LeaseReport, LeaseState, NodeReport, WorkerReport
 from agent.endpoint import Endpoint
 from agent.lease_files import LeaseFolder
 from agent.log_upload import LogUploader, UploadSettings
@@ -190,7 +190,7 @@ class Agent:
         while True:
             sent_s = lease_clock_s()
             try:
-                desired = await self._link.desired(after=(self._view.term, self._view.revision))
+                desired = await self._link.desired(after=self._newest())
             except (OSError, InputError) as error:
                 failures += 1
                 await self._wait_after(failures, error)
@@ -306,7 +306,8 @@ class Agent:
             incarnation=self._incarnation,
             sequence=self._sequence,
             term=self._view.term,
-            revision=max(self._view.revision, 0),
+            # Before the first desired set nobody here can say what is missing.
+            revision=max(self._view.revision, 0) if self._view.known else 0,
             workers=tuple(
                 WorkerReport(
                     index=worker.index,
@@ -315,9 +316,31 @@ class Agent:
                 )
                 for worker in self._inventory.workers
             ),
-            leases=self._backend.reports(),
+            leases=self._lease_reports(),
             remarks=self._remarks,
         )
+
+    def _lease_reports(self) -> tuple[LeaseReport, ...]:
+        """Return what is held and what is about to start: what is not in it is not here."""
+        held = self._backend.reports()
+        present = {report.lease_id for report in held}
+        coming = (
+            LeaseReport(
+                lease_id=want.lease.lease_id,
+                token=want.lease.token,
+                state=LeaseState.STARTING,
+                steps_done=want.lease.steps_done,
+                steps_live=want.lease.steps_done,
+            )
+            for want in self._view.wanted.values()
+            if want.lease.lease_id not in present
+            and want.lease.token >= self._view.newest_token.get(want.lease.job_id, -1)
+        )
+        return tuple(sorted((*held, *coming), key=lambda report: report.lease_id))
+
+    def _newest(self) -> tuple[int, int]:
+        """Return what need not be told again; after a restart the same set is wanted anew."""
+        return self._view.term, self._view.revision if self._view.known else -1
 
     def _recall(self) -> None:
         data = self._memory.read("agent.json")
