@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from planner.completion import SpeedModel, fit
-from planner.measured import Cell
+from planner.measured import MOST_STEPS_PER_S, Cell
 from scheduler.domain.scaling import steps_per_s_at
 from scheduler.errors import InputError
 
@@ -109,15 +109,16 @@ class Estimator:
             InputError: the figure or the scale factor is out of range.
         """
         _check_scale(job_type, scale_factor)
-        if not 0.0 <= steps_per_s < math.inf:
+        if not 0.0 <= steps_per_s <= MOST_STEPS_PER_S:
             raise InputError(
                 f"throughput of '{job_type}' on {worker_type} is {steps_per_s!r}; "
                 "give a number of steps/s >= 0"
             )
+        steps_per_s = 0.0 if steps_per_s < 1.0 / MOST_STEPS_PER_S else float(steps_per_s)
         cell = self._cell(job_type, scale_factor, worker_type)
         if cell.declared == steps_per_s:
             return False
-        cell.declared = float(steps_per_s)
+        cell.declared = steps_per_s
         self._forget_model()
         return True
 

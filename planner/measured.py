@@ -19,6 +19,9 @@ _DOUBTED = 0.1
 _NEWEST = 0.2
 #: Relative deviation of a declared figure: it was measured somewhere, by somebody, alike.
 DECLARED = 0.2
+#: No program does more steps a second, and one that does fewer than one in so many counts as
+#: standing still; so no figure derived from these leaves the range of floating-point numbers.
+MOST_STEPS_PER_S = 1e100
 
 
 @dataclass(slots=True, kw_only=True)
@@ -66,7 +69,8 @@ class Cell:
             return False
         self.open_steps = self.open_s = 0.0
         variance = _STRETCH**2 + (1.0 / steps) ** 2 + (_BOUNDS_S / seconds) ** 2
-        self._learn(math.log(steps / seconds), variance)
+        rate = min(max(steps / seconds, 1.0 / MOST_STEPS_PER_S), MOST_STEPS_PER_S)
+        self._learn(math.log(rate), variance)
         return True
 
     def _learn(self, log: float, variance: float) -> None:

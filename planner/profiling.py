@@ -5,7 +5,8 @@ inference: estimate x min(cap, 1 + bonus x relative deviation), the upper end of
 a worker type that might well be the best one is tried; the first stretch there puts a measurement
 in the place of the estimate, and the bonus is gone, within one or two rounds. That is the principle
 of upper confidence bounds (Auer, Cesa-Bianchi and Fischer, Machine Learning 2002), with a cap, so
-that no policy ever believes in more than ``cap`` times the estimate.
+that no policy ever believes in more than ``cap`` times the estimate. The price: a worker type whose
+estimate is too low by more than the cap may never be tried while a better one is known.
 """
 
 from __future__ import annotations
