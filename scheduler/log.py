@@ -7,13 +7,15 @@ import json
 import logging
 import sys
 import traceback
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 #: Libraries that log every request or statement at ``info``.
 _TALKATIVE = ("httpx", "httpcore", "alembic", "uvicorn")
+#: Logs a line for every request; with a thousand agents that is a thousand a second.
+_REQUESTS = "leasehold.access"
 
 
 class LineFormatter(logging.Formatter):
@@ -26,16 +28,22 @@ class LineFormatter(logging.Formatter):
 
 
 class JsonFormatter(logging.Formatter):
-    """One JSON object per line: ``time``, ``level``, ``logger``, ``message``, ``exception``."""
+    """One JSON object per line: ``time``, ``level``, ``logger``, ``message``.
+
+    A record of a request carries its figures in ``request``, one of a failure its traceback in
+    ``exception``.
+    """
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the record as an object."""
-        fields = {
+        fields: dict[str, Any] = {
             "time": _time(record),
             "level": record.levelname.lower(),
             "logger": record.name,
             "message": record.getMessage(),
         }
+        if isinstance(request := getattr(record, "request", None), dict):
+            fields["request"] = request
         if trace := _trace(record):
             fields["exception"] = "\n".join(trace)
         return json.dumps(fields, ensure_ascii=False)
@@ -45,6 +53,7 @@ def set_up_logging(
     *,
     level: str = "info",
     as_json: bool = False,
+    requests: bool = True,
     filters: Sequence[logging.Filter] = (),
     stream: IO[str] | None = None,
 ) -> None:
@@ -53,6 +62,7 @@ def set_up_logging(
     Args:
         level: least severity, in small letters.
         as_json: objects rather than lines.
+        requests: whether every request is logged.
         filters: put on the handler, so that they see what every logger says (secrets, say).
         stream: standard error by default.
     """
@@ -64,6 +74,7 @@ def set_up_logging(
     logging.captureWarnings(capture=True)
     for name in _TALKATIVE:
         logging.getLogger(name).setLevel(logging.WARNING)
+    logging.getLogger(_REQUESTS).setLevel(logging.NOTSET if requests else logging.WARNING)
 
 
 def _time(record: logging.LogRecord) -> str:

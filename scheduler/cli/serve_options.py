@@ -102,7 +102,12 @@ def make_config(
         key: (f"--set {key}", text) for key, text in parse_params(list(settings), "--set").items()
     }
     config = load_config(path=path, flags=flags, texts=texts).config
-    set_up_logging(level=config.log.level, as_json=config.log.json, filters=(RedactingFilter(),))
+    set_up_logging(
+        level=config.log.level,
+        as_json=config.log.json,
+        requests=config.log.requests,
+        filters=(RedactingFilter(),),
+    )
     return config
 
 

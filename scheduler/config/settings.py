@@ -163,6 +163,7 @@ class LogSection:
         "info", "Least severity that is logged.", choices=("debug", "info", "warning", "error")
     )
     json: bool = setting(False, "One JSON object per line.")
+    requests: bool = setting(False, "Log a line for every request.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -139,9 +139,9 @@ def _take(
 def _unknown(key: str, settings: Mapping[str, SettingInfo]) -> str:
     if key in settings:
         return f"'{key}' takes names with values; give {key}.NAME"
-    near = difflib.get_close_matches(key, settings, n=1, cutoff=0.6)
-    if not near:  # the right name in the wrong section
-        near = [other for other in settings if other.rpartition(".")[2] == key.rpartition(".")[2]]
+    name = key.rpartition(".")[2]
+    near = [other for other in settings if other.rpartition(".")[2] == name]  # another section's
+    near = near or difflib.get_close_matches(key, settings, n=1, cutoff=0.6)
     hint = f"; did you mean '{near[0]}'?" if near else "; `leasehold config reference` lists all"
     return f"there is no setting '{key}'{hint}"
 

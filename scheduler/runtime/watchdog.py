@@ -69,19 +69,21 @@ class StallWatchdog:
                 return
             if answered.wait(self._threshold_s):
                 continue
-            stack = self._stack(watched)
+            self._log_stack(watched)
             # In pieces, as the loop may end without having answered.
             while not answered.wait(0.05) and not self._stopping.is_set():
                 pass
-            self._tell(time.monotonic() - begin, stack)
+            self._on_stall(time.monotonic() - begin)
 
-    def _stack(self, watched: int) -> str:
-        frame = sys._current_frames().get(watched)  # noqa: SLF001  there is no public way
-        return "" if frame is None else "".join(traceback.format_stack(frame))
-
-    def _tell(self, seconds: float, stack: str) -> None:
-        self._on_stall(seconds)
+    def _log_stack(self, watched: int) -> None:
+        """Say where the loop is: now, since it may never come back."""
         now_s = time.monotonic()
-        if now_s - self._logged_s >= self._log_every_s:
-            self._logged_s = now_s
-            _log.warning("the event loop stood still for %.3f s; it was at\n%s", seconds, stack)
+        frame = sys._current_frames().get(watched)  # noqa: SLF001  there is no public way
+        if frame is None or now_s - self._logged_s < self._log_every_s:
+            return
+        self._logged_s = now_s
+        _log.warning(
+            "the event loop has stood still for more than %g s; it is at\n%s",
+            self._threshold_s,
+            "".join(traceback.format_stack(frame)),
+        )

@@ -1,0 +1,252 @@
+"""One leader: renewals, losses, takeovers."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+import pytest
+
+from scheduler.errors import StoreUnavailableError
+from scheduler.runtime.clock import WallClock
+from scheduler.runtime.leadership import LeaderKeeper
+from scheduler.store.memory import MemoryStore
+from scheduler.testing.clock import ManualClock
+
+TTL_S = 15.0
+
+
+class Flaky(MemoryStore):
+    """A store whose leadership calls fail or hang on request."""
+
+    def __init__(self):
+        super().__init__()
+        self.away = False
+        self.hangs = threading.Event()
+        self.hangs.set()
+        self.renewals = 0
+
+    def _answer(self):
+        self.hangs.wait(20.0)
+        if self.away:
+            raise StoreUnavailableError("the database is away")
+
+    def acquire_leadership(self, holder, **arguments):
+        self._answer()
+        return super().acquire_leadership(holder, **arguments)
+
+    def renew_leadership(self, token, **arguments):
+        self._answer()
+        self.renewals += 1
+        return super().renew_leadership(token, **arguments)
+
+    def release_leadership(self, token):
+        self._answer()
+        super().release_leadership(token)
+
+
+async def settle():
+    """Let threads and tasks come to rest."""
+    for _ in range(5):
+        await asyncio.sleep(0.005)
+
+
+def make(store, clock, holder="alpha"):
+    return LeaderKeeper(store, clock, holder=holder, ttl_s=TTL_S, address=f"http://{holder}")
+
+
+@pytest.fixture
+def clock():
+    return ManualClock(1000.0)
+
+
+@pytest.fixture
+def store():
+    return Flaky()
+
+
+def test_who_leads_has_a_token_and_an_address(store, clock):
+    async def scenario():
+        keeper = make(store, clock)
+        assert (keeper.token, keeper.leading, keeper.leader_address) == (None, False, "")
+        token = await keeper.acquire()
+        assert keeper.token == token == store.leader().token
+        assert keeper.leader_address == "http://alpha"
+        await keeper.release()
+        assert store.leader() is None
+        assert not keeper.leading
+        await keeper.release()  # twice does no harm
+
+    asyncio.run(scenario())
+
+
+def test_a_leader_renews_three_times_within_its_time(store, clock):
+    async def scenario():
+        keeper = make(store, clock)
+        await keeper.acquire()
+        keeping = asyncio.create_task(keeper.keep())
+        await clock.advance_through(1000.0 + 10 * TTL_S, settle)
+        assert store.renewals == 30
+        assert keeper.leading
+        assert store.leader().expires_s == pytest.approx(1000.0 + 11 * TTL_S)
+        keeping.cancel()
+
+    asyncio.run(scenario())
+
+
+def test_a_database_that_is_back_in_time_costs_nothing(store, clock):
+    async def scenario():
+        keeper = make(store, clock)
+        await keeper.acquire()
+        keeping = asyncio.create_task(keeper.keep())
+        store.away = True
+        await clock.advance_through(1013.0, settle)
+        assert keeper.leading
+        store.away = False
+        await clock.advance_through(1100.0, settle)
+        assert keeper.leading
+        keeping.cancel()
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("hangs", [False, True])
+def test_who_cannot_renew_stops_leading_before_another_one_may(store, clock, hangs):
+    async def scenario():
+        keeper, rival = make(store, clock), make(store, clock, "beta")
+        await keeper.acquire()
+        keeping = asyncio.create_task(keeper.keep())
+        if hangs:
+            store.hangs.clear()
+        store.away = True
+        await clock.advance_through(1000.0 + TTL_S - 0.01, settle)
+        assert keeper.leading
+        await clock.advance_through(1000.0 + TTL_S, settle)
+        assert keeper.lost.is_set()
+        assert not keeper.leading
+        assert keeper.token is None
+        assert "15 s" in await keeping
+        store.away = False
+        store.hangs.set()
+        await settle()
+        assert await rival.acquire() or hangs  # a renewal that hung may come through late
+        assert keeper.token is None
+
+    asyncio.run(scenario())
+
+
+def test_who_was_succeeded_learns_it_at_the_next_renewal(store, clock):
+    async def scenario():
+        keeper, rival = make(store, clock), make(store, clock, "beta")
+        first = await keeper.acquire()
+        keeping = asyncio.create_task(keeper.keep())
+        store.release_leadership(first)
+        second = await rival.acquire()
+        assert second > first
+        await clock.advance_through(1000.0 + TTL_S / 3, settle)
+        assert keeper.lost.is_set()
+        assert await keeping
+        assert await keeper.acquire() is None
+        assert keeper.leader_address == "http://beta"
+
+    asyncio.run(scenario())
+
+
+def test_a_standby_takes_over_soon_after_the_leader_fell_silent(store, clock):
+    async def scenario():
+        await make(store, clock).acquire()
+        standby = make(store, clock, "beta")
+        waiting = asyncio.create_task(standby.wait_to_lead())
+        await clock.advance_through(1000.0 + TTL_S - 0.5, settle)
+        assert not waiting.done()
+        assert standby.leader_address == "http://alpha"
+        await clock.advance_through(1000.0 + TTL_S * 1.1, settle)
+        assert await waiting == store.leader().token
+        assert standby.leading
+
+    asyncio.run(scenario())
+
+
+def test_a_standby_takes_over_at_its_next_look_when_the_leader_gives_up(store, clock):
+    async def scenario():
+        leader, standby = make(store, clock), make(store, clock, "beta")
+        await leader.acquire()
+        waiting = asyncio.create_task(standby.wait_to_lead())
+        await settle()
+        await leader.release()
+        await clock.advance_through(1000.0 + TTL_S / 3, settle)
+        assert waiting.done()
+        await waiting
+
+    asyncio.run(scenario())
+
+
+def test_a_standby_waits_for_a_database_that_is_away(store, clock):
+    async def scenario():
+        store.away = True
+        standby = make(store, clock)
+        waiting = asyncio.create_task(standby.wait_to_lead())
+        await clock.advance_through(1100.0, settle)
+        assert not waiting.done()
+        store.away = False
+        await clock.advance_through(1100.0 + TTL_S, settle)
+        assert await waiting == 1
+
+    asyncio.run(scenario())
+
+
+def test_a_restart_under_the_old_name_leads_at_once_and_its_earlier_self_does_not(store, clock):
+    async def scenario():
+        earlier, later = make(store, clock), make(store, clock)
+        first = await earlier.acquire()
+        keeping = asyncio.create_task(earlier.keep())
+        assert await later.wait_to_lead() > first
+        await clock.advance_through(1000.0 + TTL_S / 3, settle)
+        assert earlier.lost.is_set()
+        await keeping
+
+    asyncio.run(scenario())
+
+
+def test_giving_up_while_the_database_is_away_raises_nothing(store, clock):
+    async def scenario():
+        keeper = make(store, clock)
+        await keeper.acquire()
+        store.away = True
+        await keeper.release()
+        assert keeper.token is None
+
+    asyncio.run(scenario())
+
+
+def test_leading_again_after_a_loss_clears_it(store, clock):
+    async def scenario():
+        keeper = make(store, clock)
+        await keeper.acquire()
+        keeping = asyncio.create_task(keeper.keep())
+        store.away = True
+        await clock.advance_through(1000.0 + TTL_S, settle)
+        await keeping
+        store.away = False
+        assert await keeper.wait_to_lead() == 2
+        assert keeper.leading
+        assert not keeper.lost.is_set()
+
+    asyncio.run(scenario())
+
+
+def test_it_works_by_the_real_clock_too():
+    async def scenario():
+        store, clock = MemoryStore(), WallClock()
+        leader = LeaderKeeper(store, clock, holder="alpha", ttl_s=0.15)
+        standby = LeaderKeeper(store, clock, holder="beta", ttl_s=0.15)
+        await leader.acquire()
+        keeping = asyncio.create_task(leader.keep())
+        waiting = asyncio.create_task(standby.wait_to_lead())
+        await asyncio.sleep(0.5)
+        assert not waiting.done()
+        keeping.cancel()
+        await asyncio.wait_for(waiting, 10.0)
+        assert not leader.leading
+
+    asyncio.run(scenario())

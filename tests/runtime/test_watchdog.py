@@ -1,0 +1,64 @@
+"""A loop that stands still is noticed."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+
+import pytest
+
+from scheduler.runtime.watchdog import StallWatchdog
+
+
+def block_the_loop(seconds):
+    time.sleep(seconds)
+
+
+def test_a_stall_is_counted_with_its_length_and_its_place_is_logged(caplog):
+    stalls = []
+
+    async def scenario():
+        dog = StallWatchdog(threshold_s=0.1, interval_s=0.01, on_stall=stalls.append)
+        dog.start(asyncio.get_running_loop())
+        await asyncio.sleep(0.05)
+        block_the_loop(0.5)
+        await asyncio.sleep(0.1)
+        block_the_loop(0.3)
+        await asyncio.sleep(0.1)
+        dog.stop()
+
+    with caplog.at_level(logging.WARNING, logger="leasehold.watchdog"):
+        asyncio.run(scenario())
+    assert len(stalls) >= 2
+    assert max(stalls) == pytest.approx(0.5, abs=0.25)
+    records = [record for record in caplog.records if record.name == "leasehold.watchdog"]
+    assert len(records) == 1  # the second stack came too soon after the first
+    assert "block_the_loop(0.5)" in records[0].getMessage()
+
+
+def test_a_loop_that_was_closed_ends_the_watch():
+    loop = asyncio.new_event_loop()
+    dog = StallWatchdog(threshold_s=0.1, interval_s=0.01)
+    loop.close()
+    dog.start(loop)
+    dog._thread.join(5.0)
+    assert not dog._thread.is_alive()
+    dog.stop()
+
+
+def test_stopping_does_not_wait_for_a_stall_to_end():
+    stalls = []
+    loop = asyncio.new_event_loop()  # it never runs, so it never answers
+    dog = StallWatchdog(threshold_s=0.01, interval_s=0.01, log_every_s=0, on_stall=stalls.append)
+    dog.start(loop)
+    time.sleep(0.2)
+    begin = time.monotonic()
+    dog.stop()
+    assert time.monotonic() - begin < 2.0
+    assert len(stalls) == 1
+    loop.close()
+
+
+def test_stopping_what_was_never_started_is_nothing():
+    StallWatchdog().stop()
