@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from planner.estimator import Estimator
     from planner.profiling import Profiling
     from scheduler.domain.spec import JobSpec
+    from scheduler.domain.throughput import ProfileKey
 
 _VERSION: Final = 1
 
@@ -175,21 +176,37 @@ class Catalogue:
 
     def _pairs(self, view: _View, profiles: tuple[Profile, ...]) -> tuple[PairConfiguration, ...]:
         """Return the pairs that pay: known costs of sharing, applied to the estimates alone."""
+        known = {key for pair in self._throughputs.shared for key in pair}
         able = [
             u
             for u, key in enumerate(self._keys)
-            if key.space_sharing and len(key.scale_factors) == 1 and not key.timed
+            if key.space_sharing
+            and len(key.scale_factors) == 1
+            and not key.timed
+            and (key.job_type, key.scale_factors[0]) in known
         ]
         # Profiles of one job type differ in where they may run: each goes under a name of its own.
         names = [(str(u), profiles[u].scale_factor) for u in able]
         alone = {
             name: view.by_worker_type(profiles[u]) for name, u in zip(names, able, strict=True)
         }
+        members: dict[ProfileKey, list[ProfileKey]] = {}
+        for name, u in zip(names, able, strict=True):
+            members.setdefault((self._keys[u].job_type, name[1]), []).append(name)
         shared = {
-            (names[a], names[b]): rates
-            for a, u in enumerate(able)
-            for b, v in enumerate(able[a:], start=a)
-            if (rates := self._together(self._keys[u], self._keys[v], alone, names[a], names[b]))
+            (one, other): {
+                worker_type: (
+                    cost[0] * alone[one][worker_type],
+                    cost[1] * alone[other][worker_type],
+                )
+                for worker_type, cost in costs.items()
+                if worker_type in alone[one] and worker_type in alone[other]
+            }
+            for first, second in self._throughputs.shared
+            if first in members and second in members
+            for costs in [self._costs(first, second)]
+            for one in members[first]
+            for other in members[second]
         }
         table = ThroughputTable(isolated=alone, shared=shared)
         return tuple(
@@ -201,28 +218,17 @@ class Catalogue:
             for pair in pair_configurations(view.worker_types, table, names)
         )
 
-    def _together(
-        self,
-        first: CatalogueKey,
-        second: CatalogueKey,
-        alone: Mapping[tuple[str, int], Mapping[str, float]],
-        first_name: tuple[str, int],
-        second_name: tuple[str, int],
-    ) -> dict[str, tuple[float, float]]:
-        one = first.job_type, first.scale_factors[0]
-        other = second.job_type, second.scale_factors[0]
-        rates = {}
-        for worker_type, (mine, others) in self._throughputs.shared.get((one, other), {}).items():
-            usual = (
-                self._throughputs.steps_per_s(*one, worker_type),
-                self._throughputs.steps_per_s(*other, worker_type),
+    def _costs(self, first: ProfileKey, second: ProfileKey) -> dict[str, tuple[float, float]]:
+        """Return worker type -> throughput of each of two while they share, over that alone."""
+        alone = self._throughputs.steps_per_s
+        return {
+            worker_type: (
+                rates[0] / alone(*first, worker_type),
+                rates[1] / alone(*second, worker_type),
             )
-            if min(usual) > 0.0:
-                rates[worker_type] = (
-                    mine / usual[0] * alone[first_name].get(worker_type, 0.0),
-                    others / usual[1] * alone[second_name].get(worker_type, 0.0),
-                )
-        return rates
+            for worker_type, rates in self._throughputs.shared[first, second].items()
+            if min(alone(*first, worker_type), alone(*second, worker_type)) > 0.0
+        }
 
     # -- state ------------------------------------------------------------------------------------
 

@@ -24,13 +24,14 @@ import numpy as np
 if TYPE_CHECKING:
     from scheduler.domain.arrays import BoolArray, FloatArray
 
-#: Prior deviation of a job type's size: nobody knows how much work a step is.
-_SIZE = 3.0
+#: Prior deviation of a job type's size: how much work a step is, is up to its program.
+_SIZE = 10.0
 #: Prior deviation of log-throughput about the ratio rule.
-_RATIO = 0.35
+_RATIO = 0.5
 #: Prior deviation of a worker type's factor, while no job was seen on it.
 _FACTOR = 0.7
-#: How many rows the prior counts as; below that many the ratio rule prevails.
+#: How many rows the prior counts as; below that many the ratio rule prevails. This and the ratio's
+#: deviation were chosen on the bundled and Gavel's tables (``benchmarks/estimator.py``).
 _PRIOR_ROWS = 6.0
 #: Variance of what is known, so that equal columns do not make the covariance singular.
 _NUGGET = 0.03**2

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _VERSION: Final = 1
 #: Relative deviation that the rule for other scale factors adds per doubling.
-_PER_DOUBLING = 0.15
+_PER_DOUBLING = 0.2
 #: Relative deviation where nothing is known: a factor of e.
 _UNKNOWN = 1.0
 

@@ -138,7 +138,7 @@ def test_a_worker_type_never_run_on_follows_from_the_proportions_of_others() -> 
     estimate = estimator.estimate("job-3", 1, "a100")
     assert estimate.source is Source.ESTIMATED
     assert estimate.steps_per_s == pytest.approx(120.0, rel=0.05)
-    assert 0.02 < estimate.relative_deviation < 0.5
+    assert 0.02 < estimate.relative_deviation < 0.8
     assert estimator.estimate("job-3", 1, "t4").steps_per_s == pytest.approx(20.0, rel=0.05)
 
 
@@ -154,7 +154,7 @@ def test_jobs_that_are_like_the_new_one_count_more_than_the_average() -> None:
     # Half of the types gain much from an a100 and little from a v100, half the other way round.
     estimator = Estimator()
     rng = np.random.default_rng(0)
-    for i in range(20):
+    for i in range(60):
         size, tilt = rng.lognormal(), 2.0 if i % 2 else 0.5
         for name, speed in zip(("t4", "v100", "a100"), (1.0, 3.0 / tilt, 3.0 * tilt), strict=True):
             estimator.declare(f"job-{i}", 1, name, size * speed)
