@@ -108,7 +108,7 @@ def create_app(
     app.add_exception_handler(HTTPException, cast("Any", _on_http_error))
     app.add_exception_handler(RequestValidationError, cast("Any", _on_validation_error))
     app.add_middleware(Gate, context=context)
-    app.add_middleware(Edge, max_body_bytes=settings.max_body_bytes)
+    app.add_middleware(Edge, max_body_bytes=settings.max_body_bytes, version=app.version)
     app.openapi = lambda: _document(app)  # type: ignore[method-assign]  # FastAPI's documented way
     return app
 

@@ -13,10 +13,13 @@ from urllib.parse import quote
 from starlette.datastructures import Headers, MutableHeaders
 
 from api.problems import Fault, ProblemError, fault_of, internal, rate_limited
+from api.redaction import redact
 from api.roles import ANONYMOUS, Principal, Role
 from scheduler.errors import NotLeadingError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
     from api.context import Context
@@ -41,18 +44,20 @@ class Edge:
     Args:
         app: what answers.
         max_body_bytes: largest body.
+        version: of the program, told in every answer.
     """
 
-    def __init__(self, app: ASGIApp, *, max_body_bytes: int) -> None:
+    def __init__(self, app: ASGIApp, *, max_body_bytes: int, version: str = "") -> None:
         self._app = app
         self._max_body_bytes = max_body_bytes
+        self._headers = _FIXED_HEADERS | {"x-leasehold-version": version}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve a request."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        exchange = _Exchange(scope, receive, send, self._max_body_bytes)
+        exchange = _Exchange(scope, receive, send, self._max_body_bytes, self._headers)
         try:
             exchange.check_announced_size()
             await self._app(scope, exchange.receive, exchange.send)
@@ -65,9 +70,16 @@ class Edge:
 class _Exchange:
     """One request and its answer."""
 
-    def __init__(self, scope: Scope, receive: Receive, send: Send, max_body_bytes: int) -> None:
+    def __init__(
+        self,
+        scope: Scope,
+        receive: Receive,
+        send: Send,
+        max_body_bytes: int,
+        fixed: Mapping[str, str],
+    ) -> None:
         self._scope, self._receive, self._send = scope, receive, send
-        self._max_body_bytes = max_body_bytes
+        self._max_body_bytes, self._fixed = max_body_bytes, fixed
         self._headers = Headers(scope=scope)
         self._began_s = time.perf_counter()
         self._received = self._status = 0
@@ -91,7 +103,7 @@ class _Exchange:
         if message["type"] == "http.response.start":
             self._status = message["status"]
             headers = MutableHeaders(scope=message)
-            for name, value in _FIXED_HEADERS.items():
+            for name, value in self._fixed.items():
                 headers.setdefault(name, value)
             headers["x-request-id"] = self.request_id
         await self._send(message)
@@ -113,7 +125,7 @@ class _Exchange:
         fields = {
             "request_id": self.request_id,
             "method": self._scope["method"],
-            "path": self._scope["path"],
+            "path": redact(self._scope["path"]),
             "status": self._status,
             "duration_ms": round((time.perf_counter() - self._began_s) * 1e3, 2),
             "subject": principal.subject if principal else "",

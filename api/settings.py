@@ -40,7 +40,7 @@ class ApiSettings:
     auth: bool = True
     metrics_open: bool = False
     max_body_bytes: int = 8 * 1024 * 1024
-    rate: RateLimit = RateLimit(per_s=200.0, burst=1000)
+    rate: RateLimit = RateLimit(per_s=1000.0, burst=5000)
     rate_without_token: RateLimit = RateLimit(per_s=20.0, burst=200)
     token_cache_s: float = 3.0
     token_grace_s: float = 60.0

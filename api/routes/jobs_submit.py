@@ -41,9 +41,9 @@ _BODY = {
 _DESCRIPTION = """
 The body is one job, or `{"jobs": [...]}` for up to 1,000 of them.
 
-* One job: 201 with its id; 200 where its `client_id` (or the header `Idempotency-Key`) was known
-  already and the request is the same; 409 where it was known for another request; 422 where the job
-  can never run, with `type` `urn:leasehold:problem:refused` (or `quota`).
+* One job: 201 with its id; 200 where its `client_id` (or else the header `Idempotency-Key`) was
+  known already and the request is the same; 409 where it was known for another request; 422 where
+  the job can never run, with `type` `urn:leasehold:problem:refused` (or `quota`).
 * A job with `array`, and a batch: one item per job, in order; 200, or 207 where some have an
   `error`. An invalid job does not spoil the others.
 * With `dry_run=true` nothing is changed: the answer tells whether and where the job could run.
@@ -117,13 +117,7 @@ def _validated_batch(body: dict[str, Any]) -> list[Any]:
 
 
 async def _single(context: Context, principal: Principal, job: JobIn, key: str | None) -> Answer:
-    given = job.client_id or ""
-    if key and given and key != given:
-        problem = FieldProblem(
-            field="client_id", value=given, problem=f"differs from Idempotency-Key '{key}'"
-        )
-        raise invalid([problem])
-    (submission,) = _submissions(context, principal, job, given or key or "")
+    (submission,) = _submissions(context, principal, job, job.client_id or key or "")
     (result,) = await context.service.submit([submission], actor=principal.subject)
     if error := _refusal(result):
         raise error

@@ -1,0 +1,158 @@
+"""Who may call which route: a table of every route and every role."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from starlette.routing import Route
+
+from api.app import create_app
+from api.settings import ApiSettings
+from scheduler.testing.service import FakeService
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+ROLES = ("nobody", "viewer", "user", "operator", "admin", "agent")
+EVERYBODY = set(ROLES)
+ANY_TOKEN = EVERYBODY - {"nobody"}
+READ = {"viewer", "user", "operator", "admin"}
+WRITE = {"user", "operator", "admin"}
+OPERATE = {"operator", "admin"}
+ADMIN = {"admin"}
+AGENT = {"agent"}
+
+REPORT = {
+    "node": "alpha", "incarnation": 1.0, "sequence": 1, "term": 1, "revision": 1, "workers": [],
+    "leases": [],
+}  # fmt: skip
+#: (method, path as registered) -> who may, a concrete path, a body.
+TABLE: dict[tuple[str, str], tuple[set[str], str, object]] = {
+    ("GET", "/healthz"): (EVERYBODY, "/healthz", None),
+    ("GET", "/readyz"): (EVERYBODY, "/readyz", None),
+    ("GET", "/v1/openapi.json"): (EVERYBODY, "/v1/openapi.json", None),
+    ("GET", "/metrics"): (READ, "/metrics", None),
+    ("GET", "/v1/version"): (ANY_TOKEN, "/v1/version", None),
+    ("GET", "/v1/whoami"): (ANY_TOKEN, "/v1/whoami", None),
+    ("POST", "/v1/jobs"): (WRITE, "/v1/jobs", {"name": "a", "command": ["b"]}),
+    ("GET", "/v1/jobs"): (READ, "/v1/jobs", None),
+    ("PATCH", "/v1/jobs"): (WRITE, "/v1/jobs", {"ids": ["job-1"], "weight": 2}),
+    ("POST", "/v1/jobs:act"): (WRITE, "/v1/jobs:act", {"ids": ["job-1"], "action": "hold"}),
+    ("GET", "/v1/jobs/{job_id}"): (READ, "/v1/jobs/job-1", None),
+    ("PATCH", "/v1/jobs/{job_id}"): (WRITE, "/v1/jobs/job-1", {"weight": 2}),
+    ("POST", "/v1/jobs/{job_id}/{action}"): (WRITE, "/v1/jobs/job-1/hold", None),
+    ("GET", "/v1/jobs/{job_id}/attempts"): (READ, "/v1/jobs/job-1/attempts", None),
+    ("GET", "/v1/jobs/{job_id}/events"): (READ, "/v1/jobs/job-1/events", None),
+    ("GET", "/v1/jobs/{job_id}/explain"): (READ, "/v1/jobs/job-1/explain", None),
+    ("GET", "/v1/jobs/{job_id}/log"): (READ, "/v1/jobs/job-1/log", None),
+    ("GET", "/v1/events"): (READ, "/v1/events", None),
+    ("GET", "/v1/nodes"): (READ, "/v1/nodes", None),
+    ("GET", "/v1/nodes/{name}"): (READ, "/v1/nodes/alpha", None),
+    ("POST", "/v1/nodes/{name}/{action}"): (OPERATE, "/v1/nodes/alpha/drain", {"reason": "dust"}),
+    ("DELETE", "/v1/nodes/{name}"): (OPERATE, "/v1/nodes/alpha", None),
+    ("GET", "/v1/cluster"): (READ, "/v1/cluster", None),
+    ("GET", "/v1/leases"): (READ, "/v1/leases", None),
+    ("GET", "/v1/allocation"): (READ, "/v1/allocation", None),
+    ("GET", "/v1/policies"): (READ, "/v1/policies", None),
+    ("GET", "/v1/policies/{name}"): (READ, "/v1/policies/fifo", None),
+    ("GET", "/v1/policy"): (READ, "/v1/policy", None),
+    ("PUT", "/v1/policy"): (OPERATE, "/v1/policy", {"name": "fifo"}),
+    ("GET", "/v1/projects"): (READ, "/v1/projects", None),
+    ("PUT", "/v1/projects/{name}"): (OPERATE, "/v1/projects/vision", {}),
+    ("GET", "/v1/throughputs"): (READ, "/v1/throughputs", None),
+    ("PUT", "/v1/throughputs"): (
+        OPERATE,
+        "/v1/throughputs",
+        {"throughputs": [{"job_type": "a", "worker_type": "v100", "steps_per_s": 1}]},
+    ),
+    ("GET", "/v1/tokens"): (ADMIN, "/v1/tokens", None),
+    ("POST", "/v1/tokens"): (ADMIN, "/v1/tokens", {"subject": "ann", "role": "viewer"}),
+    ("DELETE", "/v1/tokens/{token_id}"): (ADMIN, "/v1/tokens/viewer-1", None),
+    ("POST", "/v1/enrolments"): (ADMIN, "/v1/enrolments", {}),
+    # The secret of an enrolment is what lets in here; this one is wrong for everybody.
+    ("POST", "/v1/agent/enrol"): (set(), "/v1/agent/enrol", {"node": "alpha", "secret": "no"}),
+    ("GET", "/v1/agent/desired"): (AGENT, "/v1/agent/desired", None),
+    ("POST", "/v1/agent/report"): (AGENT, "/v1/agent/report", REPORT),
+    ("PUT", "/v1/agent/logs/{lease_id:int}/{stream}"): (AGENT, "/v1/agent/logs/1/out", None),
+}  # fmt: skip
+
+
+def registered() -> list[tuple[str, str]]:
+    app = create_app(FakeService(), ApiSettings())
+    return sorted(
+        (method, route.path)
+        for route in app.routes
+        if isinstance(route, Route)
+        for method in (route.methods or set()) - {"HEAD"}
+    )
+
+
+def test_every_route_has_a_line_in_the_table_and_every_line_a_route() -> None:
+    assert registered() == sorted(TABLE)
+
+
+@pytest.mark.parametrize(("method", "path"), registered())
+def test_a_route_lets_in_exactly_the_roles_of_the_table(
+    serve: Callable[..., object], method: str, path: str
+) -> None:
+    allowed, url, body = TABLE[method, path]
+    for role in ROLES:
+        daemon = serve()
+        daemon.caller("admin").post("/v1/jobs", json={"name": "a", "command": ["b"]})
+        daemon.service.run("job-1")
+        if method == "DELETE" and "nodes" in path:
+            daemon.caller("admin").post("/v1/nodes/alpha/drain")
+        daemon.secret("viewer")
+        target = url.replace("viewer-1", daemon.service.store.tokens()[-1].token_id)
+        caller = (
+            daemon.client
+            if role == "nobody"
+            else daemon.caller(role, subject="alpha" if role == "agent" else role)
+        )
+        status = caller.request(method, target, json=body).status_code
+        if role in allowed:
+            assert status < 300, (role, status)
+        elif role == "nobody" and path != "/v1/agent/enrol":
+            assert status == 401
+        else:
+            assert status == 403, (role, status)
+
+
+@pytest.mark.parametrize(
+    ("method", "path"), [route for route in registered() if TABLE[route][0] in (OPERATE, ADMIN)]
+)
+def test_what_concerns_all_projects_is_changed_by_unconfined_tokens_only(
+    serve: Callable[..., object], method: str, path: str
+) -> None:
+    _, url, body = TABLE[method, path]
+    daemon = serve()
+    caller = daemon.caller("admin", projects=("vision",))
+    assert caller.request(method, url, json=body).status_code == 403
+    assert "confined to vision" in caller.request(method, url, json=body).json()["detail"]
+
+
+def test_without_authentication_everybody_is_an_administrator(serve: Callable[..., object]) -> None:
+    client = serve(auth=False).client
+    assert client.get("/v1/whoami").json() == {
+        "subject": "anonymous",
+        "role": "admin",
+        "projects": [],
+        "token_id": "",
+        "expires_s": None,
+    }
+    assert client.get("/v1/tokens").status_code == 200
+    stale = client.get("/v1/whoami", headers={"Authorization": "Bearer lh_of_another_server"})
+    assert stale.json()["subject"] == "anonymous"
+
+
+def test_metrics_can_be_opened_and_readiness_tells_problems_to_known_callers_only(
+    serve: Callable[..., object],
+) -> None:
+    daemon = serve(metrics_open=True)
+    assert daemon.client.get("/metrics").status_code == 200
+    daemon.service.ready = False
+    public = daemon.client.get("/readyz")
+    assert (public.status_code, public.json()["problems"]) == (503, [])
+    known = daemon.caller("viewer").get("/readyz").json()
+    assert known["problems"] == ["the database is away"]

@@ -1,0 +1,110 @@
+"""Nodes, policies, projects, throughputs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+
+@pytest.fixture
+def operator(daemon: Any) -> Any:
+    return daemon.caller("operator", subject="olga")
+
+
+def test_a_node_is_cordoned_drained_and_forgotten_with_a_reason(operator: Any) -> None:
+    cordoned = operator.post("/v1/nodes/alpha/cordon", json={"reason": "fan is loud"}).json()
+    assert (cordoned["state"], cordoned["reason"]) == ("cordoned", "fan is loud")
+    assert operator.get("/v1/nodes/alpha").json()["state"] == "cordoned"
+    assert operator.post("/v1/nodes/alpha/uncordon").json()["state"] == "ready"
+    assert operator.delete("/v1/nodes/alpha").status_code == 409
+    assert operator.post("/v1/nodes/alpha/drain").json()["state"] == "draining"
+    gone = operator.delete("/v1/nodes/alpha")
+    assert (gone.status_code, gone.content) == (204, b"")
+    assert operator.get("/v1/nodes/alpha").status_code == 404
+    assert operator.delete("/v1/nodes/alpha").status_code == 404
+    assert operator.post("/v1/nodes/alpha/drain").status_code == 404
+    assert operator.post("/v1/nodes/alpha/explode").status_code == 422
+    assert operator.post("/v1/nodes/alpha/drain", json={"why": "x"}).status_code == 422
+    actors = {e["actor"] for e in operator.get("/v1/events?subject_kind=node").json()["events"]}
+    assert actors == {"olga"}
+
+
+def test_the_cluster_is_shown_in_figures(daemon: Any, operator: Any) -> None:
+    job = operator.submit()
+    lease = daemon.service.run(job)
+    cluster = operator.get("/v1/cluster").json()
+    assert (cluster["workers"], cluster["busy"]) == ({"v100": 8}, {"v100": 1})
+    assert cluster["utilisation"] == 1 / 8
+    (listed,) = operator.get("/v1/leases").json()["leases"]
+    assert (listed["lease_id"], listed["job_id"]) == (lease.lease_id, job)
+    allocation = operator.get("/v1/allocation").json()
+    assert allocation["shares"] == {job: {"v100": 1.0}}
+
+
+def test_every_policy_is_listed_with_its_parameters(operator: Any) -> None:
+    policies = {p["name"]: p for p in operator.get("/v1/policies").json()["policies"]}
+    assert {"fifo", "max_min_fairness", "gandiva"} <= policies.keys()
+    assert policies["fifo"]["parameters"][0]["name"] == "backfill"
+    details = operator.get("/v1/policies/max_min_fairness").json()
+    assert details["summary"] == policies["max_min_fairness"]["summary"]
+    assert details["description"].startswith(details["summary"])
+    assert operator.get("/v1/policies/bogus").status_code == 404
+
+
+def test_the_live_policy_is_switched_with_parameters_of_any_json_type(operator: Any) -> None:
+    answer = operator.put("/v1/policy", json={"name": "fifo", "parameters": {"backfill": False}})
+    assert answer.status_code == 200, answer.text
+    now = operator.get("/v1/policy").json()
+    assert (now["name"], now["parameters"], now["actor"]) == ("fifo", {"backfill": "false"}, "olga")
+    for body in (
+        {"name": "bogus"},
+        {"name": "fifo", "parameters": {"bogus": 1}},
+        {"name": "fifo", "parameters": {"backfill": "perhaps"}},
+        {"name": "fifo", "parameters": {"backfill": [1]}},
+        {"name": "alpha_fairness", "parameters": {"alpha": -1.5}},
+        {},
+    ):
+        refused = operator.put("/v1/policy", json=body)
+        assert refused.status_code == 422, body
+    assert "fifo" in operator.put("/v1/policy", json={"name": "fifoo"}).json()["detail"]
+
+
+def test_projects_get_shares_and_quotas(operator: Any) -> None:
+    body = {"weight": 2, "inner_policy": "fifo", "max_workers": 4}
+    made = operator.put("/v1/projects/vision", json=body).json()
+    limits = {"project": "vision", "max_jobs": None} | body
+    assert made["limits"] == limits
+    assert operator.get("/v1/projects").json()["projects"] == [made]
+    for bad in ({"weight": 0}, {"inner_policy": "lifo"}, {"max_jobs": -1}, {"max_jobs": 1.5}):
+        assert operator.put("/v1/projects/vision", json=bad).status_code == 422
+    assert operator.put("/v1/projects/..", json={}).status_code in {404, 405, 422}
+
+
+def test_throughputs_are_declared_and_filtered(operator: Any) -> None:
+    figures = [
+        {"job_type": "ResNet-18 (batch size 16)", "worker_type": "v100", "steps_per_s": 12.5},
+        {"job_type": "A3C", "scale_factor": 2, "worker_type": "k80", "steps_per_s": 3},
+    ]
+    changed = operator.put("/v1/throughputs", json={"throughputs": figures})
+    assert changed.json() == {"changed": 2}
+    everything = operator.get("/v1/throughputs").json()["throughputs"]
+    assert [(f["job_type"], f["scale_factor"], f["steps_per_s"]) for f in everything] == [
+        ("A3C", 2, 3.0),
+        ("ResNet-18 (batch size 16)", 1, 12.5),
+    ]
+    (one,) = operator.get("/v1/throughputs?job_type=A3C").json()["throughputs"]
+    assert one["source"] == "declared"
+    assert operator.get("/v1/throughputs?worker_type=a100").json() == {"throughputs": []}
+    for bad in ({"throughputs": []}, {"throughputs": [figures[0] | {"steps_per_s": -1}]}):
+        assert operator.put("/v1/throughputs", json=bad).status_code == 422
+
+
+def test_versions_health_and_figures(daemon: Any) -> None:
+    viewer = daemon.caller("viewer")
+    assert viewer.get("/v1/version").json() == {"version": "0.0.0", "api": "v1"}
+    assert daemon.client.get("/healthz").json() == {"status": "ok"}
+    assert daemon.client.get("/readyz").json()["ready"]
+    metrics = viewer.get("/metrics")
+    assert metrics.headers["content-type"].startswith("text/plain; version=0.0.4")
+    assert b"leasehold_jobs 0" in metrics.content

@@ -1,0 +1,138 @@
+"""The history as pages and as a stream."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+
+SSE = "text/event-stream"
+
+
+def parse(raw: bytes) -> list[dict[str, Any]]:
+    """Read server-sent events, without comments."""
+    events = []
+    for block in raw.decode().split("\n\n"):
+        fields = dict(line.split(": ", 1) for line in block.splitlines() if line[:1] != ":")
+        if fields:
+            events.append(fields | {"data": json.loads(fields["data"])})
+    return events
+
+
+def auth(caller: Any) -> dict[str, str]:
+    return {"Authorization": caller.headers["Authorization"], "Accept": SSE}
+
+
+def test_pages_are_filtered_and_can_be_resumed(daemon: Any) -> None:
+    user = daemon.caller("user", subject="ann")
+    first, second = user.submit(), user.submit()
+    daemon.service.run(second)
+    daemon.caller("operator").post("/v1/nodes/alpha/cordon", json={"reason": "fan"})
+    everything = user.get("/v1/events").json()
+    assert [e["kind"] for e in everything["events"]] == [
+        "job_submitted",
+        "job_submitted",
+        "lease_granted",
+        "node_cordoned",
+    ]
+    assert everything["last_event_id"] == 4
+    assert everything["events"][3]["data"] == {"reason": "fan"}
+    for query, ids in {
+        "subject_kind=node": [4],
+        f"subject={first}": [1],
+        "kind=job_submitted&kind=node_cordoned": [1, 2, 4],
+        "after=2": [3, 4],
+        "after=1&before=4": [2, 3],
+        "descending=true&limit=2": [4, 3],
+        "project=default": [1, 2, 3],
+    }.items():
+        page = user.get(f"/v1/events?{query}").json()
+        assert [e["event_id"] for e in page["events"]] == ids, query
+    assert user.get("/v1/events?after=4").json() == {"events": [], "last_event_id": 4}
+
+
+def test_a_stream_begins_where_it_broke_off_and_goes_on(daemon: Any) -> None:
+    user = daemon.caller("user")
+
+    async def scenario() -> tuple[list[Any], list[Any]]:
+        submit = {"json": {"name": "a", "command": ["b"]}}
+        for _ in range(3):
+            await user._request("POST", "/v1/jobs", **submit)
+        stream = daemon.stream("/v1/events", **auth(user), Last_Event_ID="1")
+        assert await stream.piece() == b": ping\n\n", "the headers go out at once"
+        assert stream.status == 200
+        assert stream.headers["content-type"].startswith(SSE)
+        old = [parse(await stream.piece())[0] for _ in range(2)]
+        await user._request("POST", "/v1/jobs", **submit)
+        new = parse(await stream.piece())
+        await stream.leave()
+        return old, new
+
+    old, new = daemon.run(scenario())
+    assert [(e["id"], e["event"], e["data"]["subject"]) for e in old + new] == [
+        ("2", "job_submitted", "job-2"),
+        ("3", "job_submitted", "job-3"),
+        ("4", "job_submitted", "job-4"),
+    ]
+    assert new[0]["data"]["event_id"] == 4
+
+
+@pytest.mark.parametrize("query", ["?after=0", ""])
+def test_a_stream_without_a_place_begins_with_what_is_new(daemon: Any, query: str) -> None:
+    user = daemon.caller("user")
+    user.submit()
+
+    async def scenario() -> bytes:
+        stream = daemon.stream(f"/v1/events{query}", **auth(user))
+        await stream.piece()
+        await asyncio.sleep(0.05)
+        await user._request("POST", "/v1/jobs", json={"name": "a", "command": ["b"]})
+        piece = await stream.piece()
+        await stream.leave()
+        return piece
+
+    (event,) = parse(daemon.run(scenario()))
+    assert event["id"] == ("1" if query else "2")
+
+
+def test_a_stream_shows_only_what_the_token_may_see(daemon: Any) -> None:
+    ann = daemon.caller("viewer", projects=("vision",))
+    bob = daemon.caller("user")
+
+    async def scenario() -> bytes:
+        stream = daemon.stream("/v1/events?after=0", **auth(ann))
+        await stream.piece()
+        for project in ("speech", "vision", "speech"):
+            job = {"name": "a", "command": ["b"], "project": project}
+            await bob._request("POST", "/v1/jobs", json=job)
+        piece = await stream.piece()
+        await stream.leave()
+        return piece + await stream.rest()
+
+    assert [e["data"]["subject"] for e in parse(daemon.run(scenario()))] == ["job-2"]
+
+
+def test_silence_is_broken_by_comments_and_a_stop_ends_the_stream(serve: Any) -> None:
+    from api.app import stop_waiting
+
+    daemon = serve(heartbeat_s=0.01)
+    viewer = daemon.caller("viewer")
+
+    async def scenario() -> bytes:
+        stream = daemon.stream("/v1/events", **auth(viewer))
+        pings = b"".join([await stream.piece() for _ in range(3)])
+        stop_waiting(daemon.app)
+        assert parse(await stream.rest()) == []
+        assert stream.task.exception() is None
+        return pings
+
+    assert daemon.run(scenario()) == b": ping\n\n" * 3
+
+
+def test_a_stream_asks_for_a_token_and_for_a_sound_place(daemon: Any) -> None:
+    assert daemon.client.get("/v1/events", headers={"Accept": SSE}).status_code == 401
+    viewer = daemon.caller("viewer")
+    for headers in ({"Last-Event-ID": "x"}, {"Last-Event-ID": "9" * 30}):
+        assert viewer.get("/v1/events", headers=headers).status_code == 422

@@ -1,0 +1,84 @@
+"""What jobs print."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from api.app import stop_waiting
+from scheduler.runtime.protocol import LogChunk
+
+
+def chunk(data: bytes, *, node: str = "alpha", stream: str = "out", attempt: int = 1) -> LogChunk:
+    return LogChunk(stream=stream, node=node, attempt=attempt, offset=0, data=data)
+
+
+@pytest.fixture
+def job(daemon: Any) -> str:
+    return str(daemon.caller("user").submit())
+
+
+def test_output_is_plain_bytes_of_the_streams_asked_for(daemon: Any, job: str) -> None:
+    daemon.service.log += [
+        (job, chunk(b"one\n\xff<b>")),
+        (job, chunk(b"oops\n", stream="err")),
+        (job, chunk(b"again\n", attempt=2)),
+        ("job-9", chunk(b"another's\n")),
+    ]
+    viewer = daemon.caller("viewer")
+    path = f"/v1/jobs/{job}/log"
+    whole = viewer.get(path)
+    assert whole.content == b"one\n\xff<b>oops\nagain\n"
+    assert whole.headers["content-type"] == "text/plain; charset=utf-8"
+    assert whole.headers["x-content-type-options"] == "nosniff"
+    assert viewer.get(f"{path}?stream=err").content == b"oops\n"
+    assert viewer.get(f"{path}?attempt=2").content == b"again\n"
+    assert viewer.get(f"{path}?tail_bytes=2&stream=err").content == b"s\n"
+    assert viewer.get(f"{path}?tail_bytes=0").content == b""
+    for bad in ("stream=x", "tail_bytes=-1", "attempt=0", "follow=maybe"):
+        assert viewer.get(f"{path}?{bad}").status_code == 422
+
+
+def test_pieces_of_a_gang_have_headings(daemon: Any, job: str) -> None:
+    daemon.service.run(job, nodes=("alpha", "beta"))
+    daemon.service.log += [
+        (job, chunk(b"1\n")),
+        (job, chunk(b"2")),
+        (job, chunk(b"", node="gamma")),
+        (job, chunk(b"3\n", node="beta")),
+        (job, chunk(b"4\n", node="beta", stream="err")),
+    ]
+    daemon.service.finish(job)
+    text = "==> alpha (out) <==\n1\n2\n==> beta (out) <==\n3\n==> beta (err) <==\n4\n"
+    viewer = daemon.caller("viewer")
+    assert viewer.get(f"/v1/jobs/{job}/log").text == text
+    assert viewer.get(f"/v1/jobs/{job}/log?follow=true").text == text
+
+
+def test_following_goes_on_until_the_job_has_ended(daemon: Any, job: str) -> None:
+    viewer = daemon.caller("viewer")
+    daemon.service.log.append((job, chunk(b"first\n")))
+
+    async def scenario() -> bytes:
+        stream = daemon.stream(f"/v1/jobs/{job}/log?follow=true", **viewer.headers)
+        first = await stream.piece()
+        assert first == b"first\n"
+        daemon.service.log.append((job, chunk(b"second\n")))
+        daemon.service.finish(job)
+        return first + await stream.rest()
+
+    assert daemon.run(scenario()) == b"first\nsecond\n"
+
+
+def test_following_ends_when_the_service_stops(daemon: Any, job: str) -> None:
+    viewer = daemon.caller("viewer")
+    daemon.service.log.append((job, chunk(b"first\n")))
+
+    async def scenario() -> bytes:
+        stream = daemon.stream(f"/v1/jobs/{job}/log?follow=true", **viewer.headers)
+        await stream.piece()
+        stop_waiting(daemon.app)
+        return await stream.rest()
+
+    assert daemon.run(scenario()) == b""

@@ -1,0 +1,179 @@
+"""A token that is confined to projects: other projects' jobs do not exist for it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+JOB: dict[str, Any] = {"name": "train", "command": ["python"]}
+
+
+@pytest.fixture
+def foreign(daemon: Any) -> str:
+    """A running job of project speech."""
+    job = daemon.caller("user", subject="bob").submit(project="speech", labels={"a": "b"})
+    daemon.service.run(job)
+    return str(job)
+
+
+@pytest.fixture
+def ann(daemon: Any) -> Any:
+    return daemon.caller("operator", subject="ann", projects=("vision", "language"))
+
+
+def routes_that_name_a_job() -> list[tuple[str, str, object]]:
+    reads = ["", "/attempts", "/events", "/explain", "/log", "/log?follow=true"]
+    actions = ["cancel", "hold", "release", "requeue"]
+    return [
+        *[("GET", f"/v1/jobs/{{}}{path}", None) for path in reads],
+        *[("POST", f"/v1/jobs/{{}}/{action}", None) for action in actions],
+        ("PATCH", "/v1/jobs/{}", {"weight": 2}),
+    ]
+
+
+def test_every_route_that_names_a_job_is_in_the_list(daemon: Any) -> None:
+    named = {
+        (method.upper(), path)
+        for path, methods in daemon.app.openapi()["paths"].items()
+        for method in methods
+        if "{job_id}" in path
+    }
+    listed = set()
+    for method, path, _ in routes_that_name_a_job():
+        known = path.partition("?")[0].replace("{}", "{job_id}")
+        listed.add((method, "/v1/jobs/{job_id}/{action}" if method == "POST" else known))
+    assert named == listed
+
+
+@pytest.mark.parametrize(("method", "path", "body"), routes_that_name_a_job())
+def test_a_job_of_a_foreign_project_cannot_be_told_from_one_that_never_was(
+    daemon: Any, ann: Any, foreign: str, method: str, path: str, body: object
+) -> None:
+    before = daemon.service.store.job(foreign)
+    there = ann.request(method, path.format(foreign), json=body)
+    never = ann.request(method, path.format("job-99"), json=body)
+    assert there.status_code == never.status_code == 404
+    assert there.json()["detail"].replace(foreign, "job-99") == never.json()["detail"]
+    assert daemon.service.store.job(foreign) == before
+
+
+def test_in_bulk_foreign_jobs_are_unknown_by_id_and_never_selected(
+    daemon: Any, ann: Any, foreign: str
+) -> None:
+    own = ann.submit(project="vision", labels={"a": "b"})
+    by_id = ann.post("/v1/jobs:act", json={"action": "hold", "ids": [foreign, own, "never"]})
+    codes = {item["job_id"]: item["code"] for item in by_id.json()["jobs"]}
+    assert codes == {own: "", foreign: "not_found", "never": "not_found"}
+    for selector in ({"labels": {"a": "b"}}, {"owner": "bob"}, {"project": ["speech"]}):
+        body = {"action": "cancel", "selector": selector}
+        found = {item["job_id"] for item in ann.post("/v1/jobs:act", json=body).json()["jobs"]}
+        assert found <= {own}, selector
+        ann.patch("/v1/jobs", json={"weight": 9, "selector": selector})
+    row = daemon.service.store.job(foreign)
+    assert (row.status, row.weight) == ("running", 1.0)
+
+
+def test_lists_leave_foreign_jobs_out(ann: Any, foreign: str) -> None:
+    own = ann.submit(project="vision")
+    for query in ("", "?project=speech", "?project=speech&project=vision", "?owner=bob"):
+        found = {job["job_id"] for job in ann.get(f"/v1/jobs{query}").json()["jobs"]}
+        assert foreign not in found
+    assert ann.get("/v1/jobs?project=speech").json() == {"jobs": [], "next_cursor": None}
+    assert [j["job_id"] for j in ann.get("/v1/jobs").json()["jobs"]] == [own]
+
+
+def test_what_is_read_of_the_cluster_names_no_foreign_job(
+    daemon: Any, ann: Any, foreign: str
+) -> None:
+    own = ann.submit(project="vision")
+    daemon.service.run(own)
+    for path in ("/v1/nodes", "/v1/nodes/alpha", "/v1/leases", "/v1/allocation", "/v1/cluster"):
+        text = ann.get(path).text
+        assert f'"{foreign}"' not in text, path
+        if path != "/v1/cluster":
+            assert f'"{own}"' in text, path
+    everything = daemon.caller("viewer")
+    for path in ("/v1/nodes", "/v1/leases", "/v1/allocation"):
+        assert f'"{foreign}"' in everything.get(path).text
+
+
+def test_history_of_foreign_jobs_and_projects_is_left_out(
+    daemon: Any, ann: Any, foreign: str
+) -> None:
+    own = ann.submit(project="vision")
+    admin = daemon.caller("admin")
+    admin.put("/v1/projects/speech", json={"max_jobs": 1})
+    admin.put("/v1/projects/vision", json={"max_jobs": 1})
+    admin.post("/v1/tokens", json={"subject": "eve", "role": "viewer"})
+    jobs = {"jobs": [foreign, own], "job_id": foreign, "job": own, "cause": "dust"}
+    note = daemon.service.note
+    daemon.run(note("node_lost", "node", "alpha", actor="", data=jobs))
+    events = ann.get("/v1/events").json()["events"]
+    assert [(e["kind"], e["subject"]) for e in events] == [
+        ("job_submitted", own),
+        ("project_changed", "vision"),
+        ("node_lost", "alpha"),
+    ]
+    assert events[-1]["data"] == {"jobs": [own], "job": own, "cause": "dust"}
+    assert ann.get(f"/v1/events?subject={foreign}").json()["events"] == []
+    assert ann.get("/v1/events?project=speech").json()["events"] == []
+    of_project = admin.get("/v1/events?project=speech").json()["events"]
+    assert [e["subject"] for e in of_project] == [foreign, foreign, "speech", "alpha"]
+    kinds = {e["kind"] for e in admin.get("/v1/events").json()["events"]}
+    assert "token_created" in kinds
+    assert "token_created" not in daemon.caller("operator").get("/v1/events").text
+
+
+def test_a_page_of_little_visible_history_goes_on_where_it_ended(
+    daemon: Any, ann: Any, foreign: str
+) -> None:
+    own = [ann.submit(project="vision") for _ in range(3)]
+    for _ in range(30):
+        daemon.caller("operator").post(f"/v1/jobs/{foreign}/hold")
+        daemon.caller("operator").post(f"/v1/jobs/{foreign}/release")
+    own += [ann.submit(project="vision") for _ in range(3)]
+    after, seen = 0, []
+    while True:
+        page = ann.get(f"/v1/events?after={after}&limit=2").json()
+        seen += [e["subject"] for e in page["events"]]
+        if page["last_event_id"] == after:
+            break
+        after = page["last_event_id"]
+    assert seen == own
+    newest = ann.get("/v1/events?descending=true&limit=4").json()
+    assert [e["subject"] for e in newest["events"]] == own[:1:-1]
+    older = ann.get(f"/v1/events?descending=true&before={newest['last_event_id']}").json()
+    assert [e["subject"] for e in older["events"]] == own[1::-1]
+
+
+def test_a_confined_token_submits_to_its_projects_only(daemon: Any, ann: Any) -> None:
+    assert ann.post("/v1/jobs", json=JOB | {"project": "speech"}).status_code == 403
+    batch = ann.post(
+        "/v1/jobs", json={"jobs": [JOB | {"project": p} for p in ("speech", "vision")]}
+    )
+    assert [j["error"] and j["error"]["status"] for j in batch.json()["jobs"]] == [403, None]
+    # With one project it need not be named; with two the default is neither.
+    assert ann.post("/v1/jobs", json=JOB).status_code == 403
+    only = daemon.caller("user", projects=("speech",))
+    assert only.get(f"/v1/jobs/{only.submit()}").json()["project"] == "speech"
+
+
+def test_dependencies_on_foreign_jobs_are_unknown(ann: Any, foreign: str) -> None:
+    own = ann.submit(project="vision")
+    job = JOB | {"project": "vision", "depends_on": [own, foreign]}
+    answer = ann.post("/v1/jobs", json=job)
+    assert answer.json()["errors"] == [
+        {"field": "depends_on.1", "value": foreign, "problem": "there is no such job"}
+    ]
+    never = ann.post("/v1/jobs", json=job | {"depends_on": [own, "never"]})
+    assert never.json()["detail"] == answer.json()["detail"]
+    assert ann.post("/v1/jobs", json=job | {"depends_on": [own]}).status_code == 201
+
+
+def test_projects_outside_the_token_are_not_listed(daemon: Any, ann: Any) -> None:
+    admin = daemon.caller("admin")
+    for name in ("vision", "speech"):
+        admin.put(f"/v1/projects/{name}", json={})
+    listed = [p["limits"]["project"] for p in ann.get("/v1/projects").json()["projects"]]
+    assert listed == ["vision"]

@@ -1,0 +1,311 @@
+"""Submitting: one job, arrays, batches, the same again, what is refused."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from scheduler.domain.spec import JobSpec
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+JOB: dict[str, Any] = {"name": "train", "command": ["python", "train.py"]}
+
+
+@pytest.fixture
+def user(daemon: Any) -> Any:
+    return daemon.caller("user", subject="ann")
+
+
+def test_a_job_is_taken_in_with_every_field_as_it_was_given(daemon: Any, user: Any) -> None:
+    everything = JOB | {
+        "project": "vision",
+        "env": {"SEED": "7", "SCRIPT": "line one\n\tline two"},
+        "working_dir": "/home/ann",
+        "image": "registry.example/train:1",
+        "scale_factor": [4, 1, 2],
+        "worker_types": ["v100", "a100-80g"],
+        "total_steps": 1000,
+        "job_type": "ResNet-18 (batch size 16)",
+        "throughputs": {"v100": 2.5},
+        "weight": 2,
+        "deadline_in_s": 3600,
+        "max_run_time_s": 7200,
+        "max_failures": 1,
+        "retry_oom": False,
+        "checkpoint_dir": "/data/ann",
+        "labels": {"team": "a/b c", "paper": ""},
+        "entity": "lab",
+        "notice_s": 1,
+        "grace_s": 2,
+        "restart_s": 3.5,
+        "progress_regex": r"step (\d+)",
+        "progress_file": "out/steps",
+        "memory_bytes": 2**30,
+        "cpus": 1.5,
+        "space_sharing": False,
+    }
+    answer = user.post("/v1/jobs", json=everything)
+    assert (answer.status_code, answer.json()) == (201, {"job_id": "job-1", "created": True})
+    job = user.get("/v1/jobs/job-1").json()
+    spec = job["spec"]
+    assert spec["scale_factors"] == [1, 2, 4], "ascending: the first one counts"
+    assert job["deadline_s"] == daemon.clock() + 3600
+    assert (job["owner"], job["project"], job["job_type"]) == ("ann", "vision", JOB_TYPE)
+    same = everything.keys() - {"scale_factor", "deadline_in_s"}
+    assert {name: spec[name] for name in same} == {name: everything[name] for name in same}
+    assert spec.keys() == JobSpec.__dataclass_fields__.keys()
+
+
+JOB_TYPE = "ResNet-18 (batch size 16)"
+
+
+def test_a_job_that_says_nothing_of_its_length_is_taken_for_an_hour(user: Any) -> None:
+    user.submit()
+    assert user.get("/v1/jobs/job-1").json()["spec"]["duration_s"] == 3600.0
+
+
+def test_a_job_may_be_held_from_the_start(user: Any) -> None:
+    user.submit(held=True)
+    assert user.get("/v1/jobs/job-1").json()["status"] == "held"
+
+
+@pytest.mark.parametrize("way", ["field", "header"])
+def test_the_same_request_again_gives_the_same_job_and_another_one_a_conflict(
+    user: Any, way: str
+) -> None:
+    def submit(job: dict[str, Any]) -> Any:
+        if way == "field":
+            return user.post("/v1/jobs", json=job | {"client_id": "k1"})
+        return user.post("/v1/jobs", json=job, headers={"Idempotency-Key": "k1"})
+
+    assert submit(JOB).status_code == 201
+    again = submit(JOB)
+    assert (again.status_code, again.json()) == (200, {"job_id": "job-1", "created": False})
+    other = submit(JOB | {"weight": 3})
+    assert other.status_code == 409
+    assert other.json()["type"] == "urn:leasehold:problem:conflict"
+    assert len(user.get("/v1/jobs").json()["jobs"]) == 1
+
+
+def test_a_jobs_own_client_id_goes_before_the_header(daemon: Any, user: Any) -> None:
+    job = JOB | {"client_id": "mine"}
+    user.post("/v1/jobs", json=job, headers={"Idempotency-Key": "first"})
+    again = user.post("/v1/jobs", json=job, headers={"Idempotency-Key": "second"})
+    assert again.json() == {"job_id": "job-1", "created": False}
+    # Another owner's ids are another owner's.
+    bob = daemon.caller("user", subject="bob")
+    assert bob.post("/v1/jobs", json=job).status_code == 201
+
+
+def test_a_job_that_can_never_run_is_refused_with_the_reason(user: Any) -> None:
+    answer = user.post("/v1/jobs", json=JOB | {"scale_factor": 9})
+    problem = answer.json()
+    assert (answer.status_code, answer.headers["content-type"]) == (422, "application/problem+json")
+    assert problem["type"] == "urn:leasehold:problem:refused"
+    assert problem["detail"] == "needs 9 workers, and there are 8"
+
+
+def test_an_array_becomes_jobs_that_know_their_place(user: Any) -> None:
+    answer = user.post("/v1/jobs", json=JOB | {"array": 3, "client_id": "k"})
+    assert answer.status_code == 200
+    assert [(j["index"], j["array_index"], j["job_id"]) for j in answer.json()["jobs"]] == [
+        (0, 0, "job-1"),
+        (0, 1, "job-2"),
+        (0, 2, "job-3"),
+    ]
+    second = user.get("/v1/jobs/job-2").json()
+    assert second["name"] == "train[1]"
+    assert second["job_type"] == "default/train", "its elements share what is learned"
+    assert second["spec"]["array_index"] == 1
+    assert second["spec"]["env"] == {"LEASEHOLD_ARRAY_INDEX": "1", "LEASEHOLD_ARRAY_COUNT": "3"}
+    again = user.post("/v1/jobs", json=JOB | {"array": {"count": 3}, "client_id": "k"}).json()
+    assert [(j["job_id"], j["created"]) for j in again["jobs"]] == [
+        ("job-1", False),
+        ("job-2", False),
+        ("job-3", False),
+    ]
+
+
+def test_invalid_jobs_of_a_batch_do_not_spoil_the_others(user: Any) -> None:
+    batch = [
+        JOB,
+        {"name": "no command"},
+        JOB | {"scale_factor": 100},
+        "not a job",
+        JOB | {"array": 2},
+    ]
+    answer = user.post("/v1/jobs", json={"jobs": batch})
+    assert answer.status_code == 207
+    jobs = answer.json()["jobs"]
+    assert [(j["index"], j["job_id"]) for j in jobs] == [
+        (0, "job-1"),
+        (1, ""),
+        (2, ""),
+        (3, ""),
+        (4, "job-2"),
+        (4, "job-3"),
+    ]
+    fields = {e["field"]: e["value"] for e in jobs[1]["error"]["errors"]}
+    assert fields == {"name": "no command", "command": None}
+    assert jobs[2]["error"]["type"] == "urn:leasehold:problem:refused"
+    assert jobs[3]["error"]["status"] == 422
+    assert jobs[0]["error"] is None
+    fine = user.post("/v1/jobs", json={"jobs": [JOB, JOB]})
+    assert fine.status_code == 200
+
+
+def test_a_batch_under_one_key_can_be_repeated(user: Any) -> None:
+    def submit() -> list[tuple[str, bool]]:
+        answer = user.post(
+            "/v1/jobs", json={"jobs": [JOB, JOB]}, headers={"Idempotency-Key": "batch"}
+        )
+        return [(j["job_id"], j["created"]) for j in answer.json()["jobs"]]
+
+    assert submit() == [("job-1", True), ("job-2", True)]
+    assert submit() == [("job-1", False), ("job-2", False)]
+
+
+def test_a_thousand_jobs_are_taken_at_once_and_no_more(user: Any) -> None:
+    answer = user.post("/v1/jobs", json={"jobs": [JOB] * 1000})
+    assert answer.status_code == 200
+    assert len({j["job_id"] for j in answer.json()["jobs"]}) == 1000
+    assert user.post("/v1/jobs", json={"jobs": [JOB] * 1001}).status_code == 422
+    assert user.post("/v1/jobs", json={"jobs": []}).status_code == 422
+    arrays = user.post("/v1/jobs", json={"jobs": [JOB | {"array": 600}] * 2})
+    assert arrays.status_code == 422
+    assert arrays.json()["errors"] == [
+        {"field": "jobs", "value": 1200, "problem": "with all arrays at most 1000 jobs are taken"}
+    ]
+
+
+def test_a_dry_run_changes_nothing(user: Any) -> None:
+    one = user.post("/v1/jobs?dry_run=true", json=JOB | {"scale_factor": 2}).json()
+    assert one["fits"]
+    assert one["configurations"][0]["count"] == 2
+    never = user.post("/v1/jobs?dry_run=true", json=JOB | {"scale_factor": 9}).json()
+    assert (never["fits"], never["reason"]) == (False, "too_large")
+    batch = user.post("/v1/jobs?dry_run=true", json={"jobs": [JOB, {}]})
+    assert batch.status_code == 207
+    assert batch.json()["jobs"][0]["fit"]["fits"]
+    assert batch.json()["jobs"][1]["error"]["status"] == 422
+    assert user.get("/v1/jobs").json()["jobs"] == []
+
+
+@pytest.mark.parametrize(
+    ("fields", "field"),
+    [
+        ({"name": ""}, "name"),
+        ({"name": "a/../b"}, "name"),
+        ({"name": "tab\t"}, "name"),
+        ({"name": "line\n"}, "name"),
+        ({"name": "a" * 129}, "name"),
+        ({"name": 7}, "name"),
+        ({"project": "-dash"}, "project"),
+        ({"command": []}, "command"),
+        ({"command": [""]}, ""),
+        ({"command": "python train.py"}, "command"),
+        ({"command": ["python", "a\0b"]}, "command.1"),
+        ({"command": ["python", "bell\a"]}, "command.1"),
+        ({"command": ["a" * 100_000] * 11}, ""),
+        ({"env": {"A=B": "c"}}, "env.A=B.[key]"),
+        ({"env": {"1A": "c"}}, "env.1A.[key]"),
+        ({"env": {"A": "\0"}}, "env.A"),
+        ({"env": {"LEASEHOLD_LEASE": "1"}}, "env.LEASEHOLD_LEASE.[key]"),
+        ({"env": {f"V{i}": "" for i in range(201)}}, "env"),
+        ({"working_dir": "relative"}, "working_dir"),
+        ({"working_dir": "/a/../etc"}, "working_dir"),
+        ({"checkpoint_dir": "/a/.."}, "checkpoint_dir"),
+        ({"progress_file": "../../etc/passwd"}, "progress_file"),
+        ({"progress_regex": "("}, "progress_regex"),
+        ({"progress_regex": "no group"}, "progress_regex"),
+        ({"image": "-v"}, "image"),
+        ({"scale_factor": 0}, "scale_factor.0"),
+        ({"scale_factor": True}, "scale_factor"),
+        ({"scale_factor": 1.5}, "scale_factor"),
+        ({"scale_factor": [1, 2.5]}, "scale_factor.1"),
+        ({"scale_factor": [2, 2]}, "scale_factor"),
+        ({"scale_factor": []}, "scale_factor"),
+        ({"scale_factor": 10**7}, "scale_factor.0"),
+        ({"total_steps": 0}, "total_steps"),
+        ({"total_steps": "100"}, "total_steps"),
+        ({"total_steps": 1, "duration_s": 1}, ""),
+        ({"deadline_s": 1.0, "deadline_in_s": 1.0}, ""),
+        ({"weight": -1}, "weight"),
+        ({"weight": 0}, "weight"),
+        ({"throughputs": {"v100": 0}}, "throughputs.v100"),
+        ({"throughputs": {"v\n": 1}}, "throughputs.v\n.[key]"),
+        ({"labels": {"": "x"}}, "labels..[key]"),
+        ({"labels": {"a": "x" * 256}}, "labels.a"),
+        ({"labels": {f"k{i}": "" for i in range(65)}}, "labels"),
+        ({"depends_on": ["../x"]}, "depends_on.0"),
+        ({"array": 0}, "array.count"),
+        ({"array": {"count": 1001}}, "array.count"),
+        ({"array": {"size": 3}}, "array.count"),
+        ({"notice_s": 1e9}, "notice_s"),
+        ({"memory_bytes": 12}, "memory_bytes"),
+        ({"cpus": 0}, "cpus"),
+        ({"retry_oom": "yes"}, "retry_oom"),
+        ({"client_id": "with space"}, "client_id"),
+        ({"bogus": 1}, "bogus"),
+    ],
+)
+def test_a_bad_field_is_refused_and_named(user: Any, fields: dict[str, Any], field: str) -> None:
+    answer = user.post("/v1/jobs", json=JOB | fields)
+    assert answer.status_code == 422, answer.text
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert field in {error["field"] for error in answer.json()["errors"]}
+    assert user.get("/v1/jobs").json()["jobs"] == []
+
+
+def test_every_bad_field_is_listed_with_its_value(user: Any) -> None:
+    bad = {"name": "", "command": ["x" * 1000, 3], "weight": -2, "bogus": {"a": [1]}}
+    problem = user.post("/v1/jobs", json=bad).json()
+    found = {e["field"]: (e["value"], e["problem"]) for e in problem["errors"]}
+    assert found.keys() == {"name", "command.1", "weight", "bogus"}
+    assert found["weight"][0] == -2
+    assert found["bogus"] == ({"a": [1]}, "unknown field; leave it out")
+    assert problem["instance"] == "/v1/jobs"
+    assert "'name'" in problem["detail"]
+    long = user.post("/v1/jobs", json=JOB | {"name": "x" * 5000}).json()["errors"][0]["value"]
+    assert len(long) < 250
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"{",
+        b"[1,",
+        b'{"name": NaN}',
+        b'"\\ud800"',
+        b"[" * 5000,
+        b"null",
+        b"[]",
+        b"7",
+        b"1e999",
+    ],
+)
+def test_a_body_that_is_no_job_is_refused(user: Any, body: bytes) -> None:
+    for path in ("/v1/jobs", "/v1/jobs:act"):
+        answer = user.post(path, content=body, headers={"Content-Type": "application/json"})
+        assert answer.status_code == 422, (path, answer.text)
+
+
+@pytest.mark.parametrize("media_type", ["text/plain", "application/x-www-form-urlencoded", ""])
+def test_other_media_types_than_json_are_refused(user: Any, media_type: str) -> None:
+    headers = {"Content-Type": media_type} if media_type else {}
+    for method, path in (("POST", "/v1/jobs"), ("POST", "/v1/jobs:act"), ("PATCH", "/v1/jobs")):
+        answer = user.request(method, path, content=b'{"a": 1}', headers=headers)
+        assert answer.status_code == 415, answer.text
+
+
+def test_a_daemon_that_cannot_write_says_so(serve: Callable[..., Any]) -> None:
+    daemon = serve()
+    daemon.service.failure = RuntimeError("secret details")
+    answer = daemon.caller("user").post("/v1/jobs", json=JOB)
+    assert answer.status_code == 500
+    assert "secret details" not in answer.text
+    assert answer.headers["x-request-id"] in answer.json()["detail"]
