@@ -20,7 +20,8 @@ class LazyCommand:
 
     Attributes:
         module: dotted name.
-        attribute: a ``typer.Typer`` (mounted as a group) or a function (mounted as a command).
+        attribute: a ``typer.Typer`` (mounted as a group), a function (mounted as a command), or a
+            command that is ready.
         summary: one line for ``leasehold --help``.
     """
 
@@ -55,6 +56,9 @@ def lazy_group(commands: dict[str, LazyCommand]) -> type[TyperGroup]:
 def load(name: str, command: LazyCommand) -> Any:
     """Import a command and return it ready to run."""
     target = getattr(importlib.import_module(command.module), command.attribute)
+    if isinstance(target, TyperCommand):
+        target.name = name
+        return target
     if isinstance(target, typer.Typer):
         group = typer.main.get_group(target)
         group.name = name

@@ -58,6 +58,106 @@ COMMANDS = {
         attribute="agent",
         summary="Run this node's agent: hold leases and run jobs under them.",
     ),
+    "submit": LazyCommand(
+        module="scheduler.cli.service.submit",
+        attribute="command",
+        summary="Submit jobs from files or the command line.",
+    ),
+    "jobs": LazyCommand(
+        module="scheduler.cli.service.jobs",
+        attribute="jobs",
+        summary="List jobs.",
+    ),
+    "job": LazyCommand(
+        module="scheduler.cli.service.job",
+        attribute="job",
+        summary="Show a job: state, attempts, history.",
+    ),
+    "explain": LazyCommand(
+        module="scheduler.cli.service.job",
+        attribute="explain",
+        summary="Say why a job waits, and until when.",
+    ),
+    "watch": LazyCommand(
+        module="scheduler.cli.service.watch",
+        attribute="watch",
+        summary="Show what happens, as it happens.",
+    ),
+    "logs": LazyCommand(
+        module="scheduler.cli.service.logs",
+        attribute="logs",
+        summary="Print or follow what a job prints.",
+    ),
+    "cancel": LazyCommand(
+        module="scheduler.cli.service.act",
+        attribute="cancel",
+        summary="End jobs for good.",
+    ),
+    "hold": LazyCommand(
+        module="scheduler.cli.service.act",
+        attribute="hold",
+        summary="Keep jobs from running.",
+    ),
+    "release": LazyCommand(
+        module="scheduler.cli.service.act",
+        attribute="release",
+        summary="Let held jobs run again.",
+    ),
+    "requeue": LazyCommand(
+        module="scheduler.cli.service.act",
+        attribute="requeue",
+        summary="Stop jobs and let them wait anew.",
+    ),
+    "set": LazyCommand(
+        module="scheduler.cli.service.act",
+        attribute="change",
+        summary="Change weight or deadline of jobs.",
+    ),
+    "top": LazyCommand(
+        module="scheduler.cli.service.top",
+        attribute="top",
+        summary="Watch nodes, leases and queue.",
+    ),
+    "nodes": LazyCommand(
+        module="scheduler.cli.service.nodes",
+        attribute="nodes",
+        summary="List nodes, or the workers of one.",
+    ),
+    "cordon": LazyCommand(
+        module="scheduler.cli.service.nodes",
+        attribute="cordon",
+        summary="Let nothing new start on a node.",
+    ),
+    "drain": LazyCommand(
+        module="scheduler.cli.service.nodes",
+        attribute="drain",
+        summary="Empty a node with notice to its jobs.",
+    ),
+    "uncordon": LazyCommand(
+        module="scheduler.cli.service.nodes",
+        attribute="uncordon",
+        summary="Put a node back into service.",
+    ),
+    "policy": LazyCommand(
+        module="scheduler.cli.service.policy",
+        attribute="app",
+        summary="Show or switch the policy in force.",
+    ),
+    "project": LazyCommand(
+        module="scheduler.cli.service.projects",
+        attribute="app",
+        summary="Show or set shares and quotas of projects.",
+    ),
+    "throughputs": LazyCommand(
+        module="scheduler.cli.service.throughputs",
+        attribute="throughputs",
+        summary="Show or declare steps/s of job types.",
+    ),
+    "token": LazyCommand(
+        module="scheduler.cli.service.tokens",
+        attribute="app",
+        summary="Make, list and revoke tokens; enrol agents.",
+    ),
 }
 
 app = typer.Typer(

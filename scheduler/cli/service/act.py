@@ -1,0 +1,123 @@
+"""``cancel``, ``hold``, ``release``, ``requeue`` and ``set``: what is done to jobs."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from scheduler.cli import exit_codes
+from scheduler.cli.service.output import print_json, remark
+from scheduler.cli.service.remote import Json, remote
+from scheduler.cli.service.selection import JobIds, Selector, chosen
+from scheduler.cli.service.times import parse_moment
+from scheduler.errors import InputError
+
+if TYPE_CHECKING:
+    from scheduler.cli.service.client import ServiceClient
+
+
+@remote
+def cancel(
+    service: ServiceClient, ids: JobIds = None, *, selector: Selector = None, as_json: Json = False
+) -> None:
+    """End jobs for good."""
+    _act(service, "cancel", ids, selector, as_json=as_json)
+
+
+@remote
+def hold(
+    service: ServiceClient, ids: JobIds = None, *, selector: Selector = None, as_json: Json = False
+) -> None:
+    """Keep jobs from running until they are released."""
+    _act(service, "hold", ids, selector, as_json=as_json)
+
+
+@remote
+def release(
+    service: ServiceClient, ids: JobIds = None, *, selector: Selector = None, as_json: Json = False
+) -> None:
+    """Let held jobs run again."""
+    _act(service, "release", ids, selector, as_json=as_json)
+
+
+@remote
+def requeue(
+    service: ServiceClient, ids: JobIds = None, *, selector: Selector = None, as_json: Json = False
+) -> None:
+    """Stop jobs and let them wait anew; take up jobs that have ended."""
+    _act(service, "requeue", ids, selector, as_json=as_json)
+
+
+@remote
+def change(
+    service: ServiceClient,
+    ids: JobIds = None,
+    *,
+    weight: Annotated[float | None, typer.Option("--weight", help="Its importance.")] = None,
+    deadline: Annotated[
+        str | None,
+        typer.Option(
+            "--deadline",
+            metavar="WHEN",
+            help="2h from now, an ISO 8601 time, or none to take it away.",
+        ),
+    ] = None,
+    selector: Selector = None,
+    as_json: Json = False,
+) -> None:
+    """Change weight or deadline of jobs that have not ended."""
+    body: dict[str, Any] = {}
+    if weight is not None:
+        body["weight"] = weight
+    if deadline is not None:
+        none = deadline.strip().lower() == "none"
+        moment_s = None if none else parse_moment(deadline, now_s=time.time(), name="--deadline")
+        body["deadline_s"] = moment_s
+    if not body:
+        raise InputError("nothing to set; give --weight or --deadline")
+    found = service.call("PATCH", "/jobs", body=body | chosen(ids, selector))
+    _finish(found, "set", as_json=as_json)
+
+
+def _act(
+    service: ServiceClient,
+    action: str,
+    ids: list[str] | None,
+    selector: list[str] | None,
+    *,
+    as_json: bool,
+) -> None:
+    body = {"action": action, **chosen(ids, selector)}
+    # Doing it twice is doing it once, but for a job that has begun again meanwhile.
+    found = service.post("/jobs:act", body, repeatable=action != "requeue")
+    _finish(found, action, as_json=as_json)
+
+
+def _finish(found: dict[str, Any], action: str, *, as_json: bool) -> None:
+    """Show what became of each job, and end with the code of the worst.
+
+    Raises:
+        typer.Exit: it could not be done to some.
+    """
+    if as_json:
+        print_json(found)
+    else:
+        for acted in found["jobs"]:
+            if acted["error"]:
+                remark(f"{acted['job_id']}: {acted['error']}")
+            elif acted["changed"]:
+                typer.echo(f"{acted['job_id']} {action}")
+            else:
+                typer.echo(f"{acted['job_id']} unchanged")
+        if not found["jobs"]:
+            remark("no job matches")
+    if found["truncated"]:
+        remark(f"more jobs match than one request acts on; {action} again until none is left")
+    codes = {acted["code"] for acted in found["jobs"] if acted["error"]}
+    if not codes:
+        return
+    if found["failed"] < found["matched"]:
+        raise typer.Exit(exit_codes.FAILED)
+    raise typer.Exit(exit_codes.NOT_FOUND if codes == {"not_found"} else exit_codes.REFUSED)

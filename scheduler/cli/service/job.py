@@ -1,0 +1,147 @@
+"""``leasehold job`` and ``leasehold explain``: one job, and why it is where it is."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from scheduler.cli.service.client import job_path
+from scheduler.cli.service.jobs import progress, ran
+from scheduler.cli.service.output import (
+    number,
+    pairs,
+    percent,
+    plain,
+    print_json,
+    print_shown,
+    table,
+)
+from scheduler.cli.service.remote import Json, remote
+from scheduler.cli.service.selection import (  # noqa: TC001 - typer reads them
+    JobId,
+)
+from scheduler.cli.service.times import ago, clock, moment, span
+
+if TYPE_CHECKING:
+    from scheduler.cli.service.client import ServiceClient
+
+_EVENTS: Final = 20
+
+
+@remote
+def job(
+    service: ServiceClient,
+    job_id: JobId,
+    *,
+    events: Annotated[int, typer.Option(min=1, help="Lines of history.")] = _EVENTS,
+    as_json: Json = False,
+) -> None:
+    """Show one job: its state, specification, attempts and history."""
+    details = service.get(job_path(job_id))
+    attempts = service.get(job_path(job_id, "/attempts"))["attempts"]
+    lines = service.get(job_path(job_id, "/events"), limit=events)["events"]
+    if as_json:
+        print_json(details | {"attempts_made": attempts, "events": lines})
+        return
+    now_s = time.time()
+    print_shown(table(("field", "value"), _fields(details, now_s)))
+    if attempts:
+        print_shown("", _attempts(attempts, now_s))
+    if lines:
+        print_shown("", _history(lines))
+
+
+@remote
+def explain(service: ServiceClient, job_id: JobId, *, as_json: Json = False) -> None:
+    """Say why a job is where it is, what would change that, and when."""
+    found = service.get(job_path(job_id, "/explain"))
+    if as_json:
+        print_json(found)
+        return
+    now_s = time.time()
+    reason = found["reason"] or ""
+    print_shown(
+        f"{found['job_id']} is {found['status']}" + (f": {plain(reason)}" if reason else ""),
+        f"  {plain(found['message'])}",
+    )
+    facts = (
+        ("also", ", ".join(found["also"])),
+        ("unblocks", found["unblocks"]),
+        ("queue", found["position"] and f"{found['position']} of {found['waiting']}"),
+        ("starts", _when(found["starts_s"], now_s)),
+        ("completes", _when(found["completes_s"], now_s)),
+        ("forecast", found["forecast"]),
+    )
+    for label, value in facts:
+        if value:
+            print_shown(f"  {label + ':':<11}{plain(value)}")
+
+
+def _when(at_s: float | None, now_s: float) -> str:
+    return "" if at_s is None else f"{moment(at_s)} ({ago(at_s, now_s)})"
+
+
+def _fields(job: dict[str, Any], now_s: float) -> list[tuple[str, Any]]:
+    spec = job.get("spec") or {}
+    where = f"{job['worker_type']} x {job['workers']} on {', '.join(job['nodes'])}"
+    total = "" if job["total_steps"] is None else f" of {number(job['total_steps'])}"
+    fields = [
+        ("job", job["job_id"]),
+        ("name", job["name"]),
+        ("project", job["project"]),
+        ("owner", job["owner"]),
+        ("status", job["status"]),
+        ("why", job["reason"].replace("_", " ")),
+        ("running on", where if job["workers"] else ""),
+        ("lease until", _when(job["lease_deadline_s"], now_s)),
+        ("job type", job["job_type"]),
+        ("scale factor", job["scale_factor"]),
+        ("weight", job["weight"]),
+        ("steps", f"{number(job['steps_done'])}{total} ({progress(job)})"),
+        ("allocation", " ".join(f"{k}={percent(v)}" for k, v in job["allocation"].items())),
+        ("share", job["share"]),
+        ("submitted", _when(job["submitted_s"], now_s)),
+        ("started", _when(job["started_s"], now_s)),
+        ("finished", _when(job["finished_s"], now_s)),
+        ("ran", ran(job, now_s)),
+        ("deadline", _when(job["deadline_s"], now_s)),
+        ("attempts", job["attempts"]),
+        ("failures", job["failures"]),
+        ("labels", pairs(job["labels"])),
+        ("command", " ".join(map(str, spec.get("command") or ()))),
+        ("working dir", spec.get("working_dir")),
+        ("image", spec.get("image")),
+        ("after", ", ".join(spec.get("depends_on") or ())),
+    ]
+    return [(label, value) for label, value in fields if value not in (None, "", 0)]
+
+
+def _attempts(attempts: list[dict[str, Any]], now_s: float) -> Any:
+    headings = (
+        ">attempt", "worker type", "nodes", "began", ">held", "ended by", ">exit", ">steps",
+        "message",
+    )  # fmt: skip
+    rows = [
+        (
+            a["attempt"],
+            a["worker_type"],
+            ",".join(a["nodes"]),
+            moment(a["start_s"]),
+            span((a["ended_s"] or now_s) - a["start_s"]),
+            (a["end_reason"] or "").replace("_", " "),
+            a["exit_code"],
+            number(a["steps_done"]),
+            a["message"],
+        )
+        for a in attempts
+    ]
+    return table(headings, rows)
+
+
+def _history(lines: list[dict[str, Any]]) -> Any:
+    rows = [
+        (clock(e["at_s"]), e["kind"].replace("_", " "), pairs(e["data"]), e["actor"]) for e in lines
+    ]
+    return table(("at", "what", "figures", "by"), rows)

@@ -1,0 +1,48 @@
+"""Options of the form ``KEY=VALUE``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from scheduler.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+def parse_pairs(items: Iterable[str], *, option: str) -> dict[str, str]:
+    """Turn ``KEY=VALUE`` items into a mapping.
+
+    Raises:
+        InputError: an item has no ``=`` or no key, or a key comes twice.
+    """
+    found: dict[str, str] = {}
+    for item in items:
+        key, separator, value = item.partition("=")
+        if not separator or not key.strip():
+            raise InputError(f"{option} is '{item}'; give KEY=VALUE")
+        if key in found:
+            raise InputError(f"{option} '{key}' is given twice; give it once")
+        found[key.strip()] = value
+    return found
+
+
+def parse_figures(items: Iterable[str], *, option: str) -> dict[str, float]:
+    """Turn ``KEY=NUMBER`` items, or several in one joined by commas, into a mapping.
+
+    Raises:
+        InputError: an item is no such pair.
+    """
+    pieces = [piece for item in items for piece in item.split(",") if piece]
+    found: dict[str, float] = {}
+    for key, value in parse_pairs(pieces, option=option).items():
+        try:
+            found[key] = float(value)
+        except ValueError:
+            raise InputError(f"{option} '{key}' is '{value}'; give a number") from None
+    return found
+
+
+def split_list(items: Iterable[str]) -> list[str]:
+    """Return the parts of a repeatable option whose values may hold commas."""
+    return [part.strip() for item in items for part in item.split(",") if part.strip()]

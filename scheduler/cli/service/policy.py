@@ -1,0 +1,92 @@
+"""``leasehold policy``: the policy in force, and another one in its place."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from scheduler.cli.service.completion import complete_policy
+from scheduler.cli.service.groups import group_with_default
+from scheduler.cli.service.output import pairs, print_json, print_shown, table
+from scheduler.cli.service.pairs import parse_pairs
+from scheduler.cli.service.remote import Json, remote
+from scheduler.cli.service.times import ago, span
+
+if TYPE_CHECKING:
+    from scheduler.cli.service.client import ServiceClient
+
+app = typer.Typer(
+    help="Show the policy in force, or put another one in its place.",
+    cls=group_with_default("show"),
+)
+
+
+@app.command("show")
+@remote
+def show(service: ServiceClient, *, as_json: Json = False) -> None:
+    """Show the policy in force."""
+    _show(service.get("/policy"), as_json=as_json)
+
+
+@app.command("list")
+@remote
+def list_policies(service: ServiceClient, *, as_json: Json = False) -> None:
+    """List the policies that the scheduler knows."""
+    found = service.get("/policies")
+    if as_json:
+        print_json(found)
+        return
+    rows = [
+        (p["name"], p["summary"], ", ".join(x["name"] for x in p["parameters"]), p["origin"])
+        for p in found["policies"]
+    ]
+    print_shown(table(("policy", "what it does", "parameters", "from"), rows))
+
+
+@app.command("set")
+@remote
+def set_policy(
+    service: ServiceClient,
+    name: Annotated[str, typer.Argument(help="The policy.", autocompletion=complete_policy)],
+    *,
+    param: Annotated[
+        list[str] | None, typer.Option("--param", metavar="KEY=VALUE", help="Repeatable.")
+    ] = None,
+    agnostic: Annotated[
+        bool, typer.Option("--agnostic", help="Hide from it that worker types differ.")
+    ] = False,
+    packed: Annotated[bool, typer.Option("--packed", help="Let two jobs share workers.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Put a policy in force, without a restart."""
+    body = {
+        "name": name,
+        "parameters": parse_pairs(param or [], option="--param"),
+        "agnostic": agnostic,
+        "space_sharing": packed,
+    }
+    _show(service.call("PUT", "/policy", body=body), as_json=as_json)
+
+
+def _show(policy: dict[str, Any], *, as_json: bool) -> None:
+    if as_json:
+        print_json(policy)
+        return
+    flags = [
+        word for word, key in (("agnostic", "agnostic"), ("packed", "space_sharing")) if policy[key]
+    ]
+    facts = (
+        ("policy", " ".join([policy["name"], *flags])),
+        ("parameters", pairs(policy["parameters"])),
+        ("in force for", ago(policy["since_s"], time.time())),
+        ("set by", policy["actor"]),
+        ("last solve", "" if policy["last_solve_s"] is None else _took(policy["last_solve_s"])),
+        ("last failure", policy["last_failure"]),
+    )
+    print_shown(table(("field", "value"), [fact for fact in facts if fact[1]]))
+
+
+def _took(seconds: float) -> str:
+    return f"{seconds * 1000:.0f} ms" if seconds < 1 else span(seconds)

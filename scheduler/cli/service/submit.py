@@ -1,0 +1,265 @@
+"""``leasehold submit``: jobs from files, or one from the command line."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+from typer.core import TyperCommand
+
+from scheduler.cli import exit_codes
+from scheduler.cli.service import spec_options as given
+from scheduler.cli.service.follow import follow_jobs, wait_for_jobs
+from scheduler.cli.service.output import number, print_json, print_shown, remark, table
+from scheduler.cli.service.problems import field_lines, problem_error
+from scheduler.cli.service.remote import Json, remote
+from scheduler.cli.service.spec_files import read_jobs
+from scheduler.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from scheduler.cli.service.client import ServiceClient
+
+#: Jobs of one request; many small ones would each cost a commit.
+_BATCH: Final = 500
+#: Where the words behind ``--`` are kept while the options are parsed.
+_COMMAND_KEY: Final = "leasehold.command"
+#: Parameters of ``submit`` that say nothing about a job.
+_NOT_OF_JOBS: Final = {"files", "context", "client_id", "dry_run", "wait", "watch", "as_json"}
+
+Files = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="FILE... | -- COMMAND [ARGUMENT...]",
+        help="YAML, JSON or TOML with jobs (- for standard input), or a command behind --.",
+        show_default=False,
+    ),
+]
+
+
+class _SubmitCommand(TyperCommand):
+    """Keeps what stands behind ``--`` apart: a command is never taken for a file."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if "--" in args:
+            at = args.index("--")
+            ctx.meta[_COMMAND_KEY] = args[at + 1 :]
+            args = args[:at]
+        return super().parse_args(ctx, args)
+
+
+@remote
+def submit(
+    service: ServiceClient,
+    context: typer.Context,
+    files: Files = None,
+    *,
+    name: given.Name = None,
+    project: given.Project = None,
+    workers: given.Workers = None,
+    type: given.Types = None,  # noqa: A002 - it is the option's name
+    steps: given.Steps = None,
+    duration: given.Duration = None,
+    job_type: given.JobType = None,
+    throughput: given.Throughput = None,
+    weight: given.Weight = None,
+    deadline: given.Deadline = None,
+    max_run_time: given.MaxRunTime = None,
+    retries: given.Retries = None,
+    no_retry_oom: given.NoRetryOom = False,
+    checkpoint_dir: given.CheckpointDir = None,
+    env: given.Env = None,
+    label: given.Label = None,
+    entity: given.Entity = None,
+    after: given.After = None,
+    array: Annotated[
+        int | None, typer.Option("--array", min=1, metavar="N", help="Submit N copies.")
+    ] = None,
+    hold: Annotated[bool, typer.Option("--hold", help="Hold it until it is released.")] = False,
+    working_dir: given.WorkingDir = None,
+    image: given.Image = None,
+    notice: given.Notice = None,
+    grace: given.Grace = None,
+    restart: given.Restart = None,
+    progress_regex: given.ProgressRegex = None,
+    progress_file: given.ProgressFile = None,
+    memory: given.Memory = None,
+    cpus: given.Cpus = None,
+    no_space_sharing: given.NoSharing = False,
+    client_id: Annotated[
+        str | None, typer.Option("--client-id", help="Submitting again under it changes nothing.")
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Tell whether and where it could run; submit nothing.")
+    ] = False,
+    wait: Annotated[
+        bool, typer.Option("--wait", help="Wait until all have ended; 0 if all completed.")
+    ] = False,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Show what happens to them until all have ended.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Submit jobs. Options apply to every job of a file."""
+    values = {k: v for k, v in locals().items() if k != "service" and k not in _NOT_OF_JOBS}
+    command = context.meta.get(_COMMAND_KEY)
+    jobs = _jobs(files or [], command, values)
+    if dry_run:
+        _try(service, jobs, as_json=as_json)
+        return
+    _name_requests(jobs, client_id or uuid.uuid4().hex)
+    results = _submit(service, jobs)
+    ids = [result["job_id"] for result in results if result.get("job_id")]
+    if as_json and not watch:
+        print_json({"jobs": results})
+    elif not as_json:
+        _show(results)
+    code = _code(results)
+    if code == 0 and watch:
+        code = follow_jobs(service, ids, as_json=as_json)
+    elif code == 0 and wait:
+        code = wait_for_jobs(service, ids)
+    if code:
+        raise typer.Exit(code)
+
+
+def _jobs(
+    files: Sequence[str], command: list[str] | None, values: dict[str, Any]
+) -> list[dict[str, Any]]:
+    if bool(files) == bool(command):
+        raise InputError(
+            "give files, or a command behind --: `leasehold submit job.yaml`, "
+            "`leasehold submit --workers 2 -- python train.py`" + ("; not both" if files else "")
+        )
+    own = given.job_of_options(command or [], values, env=dict(os.environ))
+    if command:
+        return [own]
+    jobs = [job for name in files for job in read_jobs(name)]
+    return [_changed(job, own) for job in jobs]
+
+
+def _changed(job: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
+    """Put options over a job of a file; variables and labels are added to its own."""
+    made = job | own
+    if own.keys() & {"deadline_s", "deadline_in_s"}:  # one of them at most
+        made = {k: v for k, v in made.items() if not k.startswith("deadline_") or k in own}
+    for field in ("env", "labels", "throughputs"):
+        if field in own and isinstance(job.get(field), dict):
+            made[field] = job[field] | own[field]
+    return made
+
+
+def _name_requests(jobs: list[dict[str, Any]], client_id: str) -> None:
+    """Give every job an id by which the scheduler knows it again if an answer gets lost."""
+    for i, job in enumerate(jobs):
+        job.setdefault("client_id", client_id if len(jobs) == 1 else f"{client_id}-{i}")
+
+
+def _submit(service: ServiceClient, jobs: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    if len(jobs) == 1 and "array" not in jobs[0]:
+        # Alone, a job that cannot be used is an error of its own kind with its fields.
+        only = service.post("/jobs", jobs[0], key=jobs[0]["client_id"])
+        return [{"index": 0, "array_index": None, "error": None} | only]
+    results: list[dict[str, Any]] = []
+    first = 0
+    for batch in _batches(jobs):
+        found = service.post("/jobs", {"jobs": batch})["jobs"]
+        results += [result | {"index": first + result["index"]} for result in found]
+        first += len(batch)
+    return results
+
+
+def _batches(jobs: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
+    """Part jobs so that no request asks for too many, elements of arrays counted."""
+    batches: list[list[dict[str, Any]]] = [[]]
+    size = 0
+    for job in jobs:
+        array = job.get("array")
+        count = array if isinstance(array, int) else 1
+        if batches[-1] and size + count > _BATCH:
+            batches.append([])
+            size = 0
+        batches[-1].append(job)
+        size += count
+    return batches
+
+
+def _code(results: list[dict[str, Any]]) -> int:
+    refused = [result for result in results if not result["job_id"]]
+    if not refused:
+        return 0
+    if len(refused) < len(results):
+        return exit_codes.FAILED
+    return max(exit_codes.code_of(problem_error(result["error"])) for result in refused)
+
+
+def _show(results: list[dict[str, Any]]) -> None:
+    for result in results:
+        if result["job_id"]:
+            typer.echo(result["job_id"])
+            if not result["created"]:
+                remark(f"{result['job_id']} was submitted before under this client id")
+        else:
+            _show_refusal(result["index"], result["error"])
+
+
+def _show_refusal(index: int, problem: dict[str, Any]) -> None:
+    remark(f"job {index} was not taken: {problem['detail']}")
+    for line in field_lines(problem):
+        typer.echo(f"  {line}", err=True)
+
+
+def _try(service: ServiceClient, jobs: list[dict[str, Any]], *, as_json: bool) -> None:
+    """Tell of every job whether it could run.
+
+    Raises:
+        typer.Exit: not every one could.
+    """
+    if len(jobs) == 1:
+        items = [{"index": 0, "fit": service.post("/jobs", jobs[0], dry_run=True), "error": None}]
+    else:
+        items = []
+        for batch in _batches(jobs):
+            found = service.post("/jobs", {"jobs": batch}, dry_run=True)["jobs"]
+            items += [item | {"index": len(items) + i} for i, item in enumerate(found)]
+    if as_json:
+        print_json({"jobs": items})
+    else:
+        for job, item in zip(jobs, items, strict=True):
+            if item["error"]:
+                _show_refusal(item["index"], item["error"])
+            else:
+                _show_fit(str(job.get("name", "")), item["fit"])
+    if any(item["error"] for item in items):
+        raise typer.Exit(exit_codes.INPUT)
+    if not all(item["fit"]["fits"] for item in items):
+        raise typer.Exit(exit_codes.REFUSED)
+
+
+def _show_fit(name: str, fit: dict[str, Any]) -> None:
+    verdict = "fits" if fit["fits"] else "does not fit"
+    print_shown(f"{name} {verdict}: {fit['message']}")
+    if fit["configurations"]:
+        headings = (
+            "worker type", ">workers", ">steps/s", "source", ">in service", ">idle",
+        )  # fmt: skip
+        rows = [
+            (
+                c["worker_type"],
+                c["count"],
+                number(c["steps_per_s"]),
+                c["source"],
+                c["workers_in_service"],
+                c["workers_idle"],
+            )
+            for c in fit["configurations"]
+        ]
+        print_shown(table(headings, rows))
+
+
+_app = typer.Typer(add_completion=False)
+_app.command("submit", cls=_SubmitCommand)(submit)
+command = typer.main.get_command(_app)

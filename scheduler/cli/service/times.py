@@ -1,0 +1,121 @@
+"""Spans and moments of time as people write and read them."""
+
+from __future__ import annotations
+
+import math
+import re
+from datetime import datetime
+from typing import Final
+
+from scheduler.errors import InputError
+
+_UNITS: Final = {
+    "s": 1.0,
+    "sec": 1.0,
+    "m": 60.0,
+    "min": 60.0,
+    "h": 3600.0,
+    "d": 86_400.0,
+    "w": 604_800.0,
+}
+_PIECE: Final = re.compile(r"\s*(\d+(?:\.\d+)?|\.\d+)\s*([a-z]*)")
+
+
+def parse_span(text: str, *, name: str) -> float:
+    """Return seconds: ``90``, ``45s``, ``10min``, ``1h30m``, ``2d``.
+
+    Args:
+        text: what was written; a bare number means seconds.
+        name: of the option or field, for the message.
+
+    Raises:
+        InputError: it is none of these.
+    """
+    rest, seconds = text.strip().lower(), 0.0
+    bare = _PIECE.fullmatch(rest)
+    if bare and not bare[2]:
+        return float(bare[1])
+    while rest:
+        piece = _PIECE.match(rest)
+        if piece is None or piece[2] not in _UNITS:
+            break
+        seconds += float(piece[1]) * _UNITS[piece[2]]
+        rest = rest[piece.end() :].strip()
+    else:
+        if text.strip():
+            return seconds
+    raise InputError(f"{name} is '{text}'; give seconds, or a span such as 45s, 10m, 1h30m or 2d")
+
+
+def parse_moment(text: str, *, now_s: float, name: str) -> float:
+    """Return seconds since the epoch: a span from now, or an ISO 8601 time.
+
+    A time without a zone is local time.
+
+    Args:
+        text: ``2h``, ``2026-08-01T18:00``, ``2026-08-01 18:00+02:00``.
+        now_s: what a span counts from.
+        name: of the option or field, for the message.
+
+    Raises:
+        InputError: it is neither.
+    """
+    try:
+        return now_s + parse_span(text, name=name)
+    except InputError:
+        pass
+    try:
+        return datetime.fromisoformat(text.strip()).timestamp()
+    except ValueError:
+        raise InputError(
+            f"{name} is '{text}'; give a span from now such as 2h, or a time such as "
+            "2026-08-01T18:00+02:00"
+        ) from None
+
+
+def parse_deadline(text: str, *, name: str) -> dict[str, float]:
+    """Return the field of a job that says by when it is due: a span counts from its submission.
+
+    Raises:
+        InputError: it is neither a span nor a time.
+    """
+    try:
+        return {"deadline_in_s": parse_span(text, name=name)}
+    except InputError:
+        return {"deadline_s": parse_moment(text, now_s=0.0, name=name)}
+
+
+def span(seconds: float | None) -> str:
+    """Write a span with its two largest units: ``45s``, ``3m20s``, ``2h05m``, ``3d04h``."""
+    if seconds is None or not math.isfinite(seconds):
+        return ""
+    sign, whole = ("-" if seconds < -0.5 else ""), round(abs(seconds))
+    if whole < 60:
+        return f"{sign}{whole}s"
+    minutes, s = divmod(whole, 60)
+    if minutes < 60:
+        return f"{sign}{minutes}m{s:02d}s"
+    hours, m = divmod(minutes, 60)
+    if hours < 24:
+        return f"{sign}{hours}h{m:02d}m"
+    days, h = divmod(hours, 24)
+    return f"{sign}{days}d{h:02d}h"
+
+
+def ago(at_s: float | None, now_s: float) -> str:
+    """Write how long ago something was, or, with ``in``, when it will be."""
+    if at_s is None:
+        return ""
+    return f"in {span(at_s - now_s)}" if at_s > now_s + 1 else span(max(now_s - at_s, 0.0))
+
+
+def moment(at_s: float | None) -> str:
+    """Write a time in the local zone, to the second."""
+    if at_s is None:
+        return ""
+    return datetime.fromtimestamp(at_s).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+
+
+def clock(at_s: float) -> str:
+    """Write the time of day in the local zone."""
+    return datetime.fromtimestamp(at_s).astimezone().strftime("%H:%M:%S")

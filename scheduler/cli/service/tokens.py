@@ -1,0 +1,144 @@
+"""``leasehold token``: who may do what."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Annotated, Any
+from urllib.parse import quote
+
+import typer
+
+from scheduler.cli.service.completion import complete_node
+from scheduler.cli.service.groups import group_with_default
+from scheduler.cli.service.output import print_json, print_shown, remark, table
+from scheduler.cli.service.pairs import split_list
+from scheduler.cli.service.remote import Json, remote
+from scheduler.cli.service.times import ago, moment, parse_span
+
+if TYPE_CHECKING:
+    from scheduler.cli.service.client import ServiceClient
+
+app = typer.Typer(
+    help="Make, list and revoke tokens; enrol agents.", cls=group_with_default("list")
+)
+
+
+@app.command("list")
+@remote
+def list_tokens(service: ServiceClient, *, as_json: Json = False) -> None:
+    """List tokens, without their secrets."""
+    found = service.get("/tokens")
+    if as_json:
+        print_json(found)
+        return
+    now_s = time.time()
+    headings = ("token", "subject", "role", "projects", "state", ">made", ">used", ">expires")
+    rows = [
+        (
+            t["token_id"],
+            t["subject"],
+            t["role"],
+            ",".join(t["projects"]) or "all",
+            _state(t, now_s),
+            ago(t["created_s"], now_s),
+            ago(t["last_used_s"], now_s),
+            ago(t["expires_s"], now_s),
+        )
+        for t in found["tokens"]
+    ]
+    print_shown(table(headings, rows) if rows else "no tokens")
+
+
+@app.command("create")
+@remote
+def create(
+    service: ServiceClient,
+    subject: Annotated[str, typer.Argument(help="The user, or the node for role agent.")],
+    *,
+    role: Annotated[
+        str, typer.Option("--role", help="viewer, user, operator, admin or agent.")
+    ] = "user",
+    project: Annotated[
+        list[str] | None,
+        typer.Option("--project", "-p", metavar="A[,B...]", help="Only these; all by default."),
+    ] = None,
+    ttl: Annotated[
+        str | None,
+        typer.Option("--ttl", metavar="SPAN", help="Until it expires; never by default."),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Make a token and print it, this once."""
+    body = {
+        "subject": subject,
+        "role": role,
+        "projects": split_list(project or []),
+        "ttl_s": None if ttl is None else parse_span(ttl, name="--ttl"),
+    }
+    made = service.post("/tokens", body, repeatable=False)
+    _show_secret(made, made["token"], f"token {made['token_id']} of {subject}", as_json=as_json)
+
+
+@app.command("revoke")
+@remote
+def revoke(
+    service: ServiceClient,
+    token_ids: Annotated[list[str], typer.Argument(metavar="TOKEN...", help="Ids of tokens.")],
+) -> None:
+    """Revoke tokens, by their ids."""
+    for token_id in token_ids:
+        service.call("DELETE", f"/tokens/{quote(token_id, safe='')}")
+        typer.echo(f"{token_id} revoked")
+
+
+@app.command("enrol")
+@remote
+def enrol(
+    service: ServiceClient,
+    node: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[NODE]",
+            help="The only node that may use it; any by default.",
+            autocompletion=complete_node,
+            show_default=False,
+        ),
+    ] = None,
+    *,
+    ttl: Annotated[
+        str, typer.Option("--ttl", metavar="SPAN", help="For how long it can be used.")
+    ] = "1h",
+    as_json: Json = False,
+) -> None:
+    """Make a secret with which an agent joins, and print it, this once."""
+    body = {"node": node, "ttl_s": parse_span(ttl, name="--ttl")}
+    made = service.post("/enrolments", body, repeatable=False)
+    until = f"until {moment(made['expires_s'])}"
+    _show_secret(made, made["secret"], f"for {node or 'any node'}, {until}", as_json=as_json)
+
+
+@app.command("whoami")
+@remote
+def whoami(service: ServiceClient, *, as_json: Json = False) -> None:
+    """Show whom your token stands for."""
+    found = service.get("/whoami")
+    if as_json:
+        print_json(found)
+        return
+    projects = ", ".join(found["projects"]) or "all projects"
+    print_shown(f"{found['subject']} ({found['role']}, {projects})")
+
+
+def _show_secret(made: dict[str, Any], secret: str, what: str, *, as_json: bool) -> None:
+    if as_json:
+        print_json(made)
+        return
+    remark(f"{what}; it is shown this once:")
+    typer.echo(secret)
+
+
+def _state(token: dict[str, Any], now_s: float) -> str:
+    if token["revoked_s"] is not None:
+        return "revoked"
+    expired = token["expires_s"] is not None and token["expires_s"] <= now_s
+    return "expired" if expired else "good"

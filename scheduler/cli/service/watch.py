@@ -1,0 +1,58 @@
+"""``leasehold watch``: what happens, as it happens."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from scheduler.cli.service.client import job_path
+from scheduler.cli.service.completion import complete_job, complete_project
+from scheduler.cli.service.follow import follow_jobs, history, show_event
+from scheduler.cli.service.pairs import split_list
+from scheduler.cli.service.remote import Json, remote
+
+if TYPE_CHECKING:
+    from scheduler.cli.service.client import ServiceClient
+
+
+@remote
+def watch(
+    service: ServiceClient,
+    ids: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[JOB]...",
+            help="Only these jobs, until they have ended; exit code 0 if all completed.",
+            autocompletion=complete_job,
+            show_default=False,
+        ),
+    ] = None,
+    *,
+    kind: Annotated[
+        list[str] | None,
+        typer.Option("--kind", metavar="A[,B...]", help="Only these kinds of events."),
+    ] = None,
+    subject_kind: Annotated[
+        str | None, typer.Option("--subject", help="Only about: job, node, policy, project, ...")
+    ] = None,
+    project: Annotated[
+        str | None,
+        typer.Option("--project", "-p", help="Only of this one.", autocompletion=complete_project),
+    ] = None,
+    after: Annotated[
+        int | None,
+        typer.Option("--after", min=0, help="Begin behind this event id; 0 begins at the start."),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Show the history as it is written, through restarts of the scheduler."""
+    if ids:
+        for job_id in ids:
+            service.get(job_path(job_id))  # a name that is wrong is told at once
+        if code := follow_jobs(service, ids, as_json=as_json):
+            raise typer.Exit(code)
+        return
+    filters = {"kind": split_list(kind or []), "subject_kind": subject_kind, "project": project}
+    for event in history(service, after=after, **filters):
+        show_event(event, as_json=as_json)
