@@ -21,7 +21,7 @@ class Isolated(Policy):
 
     Program: none. X_mk = W_k / (N s_m) in the job's fastest configuration on type k, scaled down
     where a job's fractions sum to more than 1; 0 on types that cannot run it. Weights play no
-    part, and nothing is lent to others.
+    part, and nothing is lent to others. Jobs that can run nowhere at present are not among the N.
 
     Source: the isolated baseline of Gavel (Narayanan et al., OSDI 2020, section 7).
     """
@@ -31,7 +31,9 @@ class Isolated(Policy):
     def allocate(self, problem: Problem) -> Allocation:
         """Answer the problem; see the class."""
         rates, choice = fastest_by_type(problem)
-        share = problem.capacity / (problem.jobs * problem.scale_factor[:, None])  # (N, K)
+        able = (rates > 0).any(axis=1)[problem.profile]
+        sharers = max(int(able.sum()), 1)
+        share = problem.capacity / (sharers * problem.scale_factor[:, None])  # (N, K)
         share = share / np.maximum(share.sum(axis=1, keepdims=True), 1.0)
         share = np.where(rates[problem.profile] > 0, share, 0.0)
         x = np.zeros((problem.jobs, problem.table.throughput.shape[1]))

@@ -123,7 +123,8 @@ def _most_parts(problem: Problem) -> int:
     table = problem.table
     present = np.unique(problem.profile)
     demand = table.demand[present].astype(float)
-    times = np.floor(problem.capacity / np.maximum(demand, 1e-300)).min(axis=2, initial=np.inf)
+    room = np.floor(problem.capacity / np.maximum(demand, 1.0))
+    times = np.where(demand > 0, room, np.inf).min(axis=2, initial=np.inf)
     runs = (table.throughput[present] > 0) & (times >= 1) & (demand.max(axis=2) > 0)
     most = np.where(runs, times, 0.0).max(axis=1, initial=0.0)
     return int(most[most > 0].min(initial=problem.jobs))

@@ -104,6 +104,10 @@ def solve_whole(
     if len(classes.count) != classes.problem.jobs:
         raise SolveError("a whole allocation is over single jobs; group the jobs by job_number")
     pair_worth = np.zeros(len(classes.pair_index)) if pair_worth is None else pair_worth
+    if not (worth.any() or pair_worth.any()):  # nobody can run: a program without columns
+        return WholeAnswer(
+            x=np.zeros(worth.shape), pair_x=pair_worth, value=0.0, bound=0.0, solver="none"
+        )
     columns, bound = _priced(classes, worth, pair_worth)
     chosen = _fill(columns, classes)
     value = float(columns.worth[chosen].sum())
