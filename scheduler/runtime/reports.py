@@ -77,16 +77,25 @@ def take_report(
     if node is None:
         if not any(isinstance(e, ev.NodesJoined) and _joins(e, report.node) for e in turn.events):
             _join(state, turn, report.node, types)
+        turn.after.append(lambda: _meet(state, turn, report, address, version))
         return
     if not node.is_news(report):
         return
-    node.incarnation, node.sequence = report.incarnation, report.sequence
-    node.last_seen_s, node.address, node.version = turn.now_s, address, version
+    _meet(state, turn, report, address, version)
     if types != node.types:
         _replace(state, turn, node, types)
+        turn.after.append(lambda: _meet(state, turn, report, address, version))
         return
     _heed_problems(turn, node, report)
     _take_leases(state, turn, node, report)
+
+
+def _meet(state: LiveState, turn: Turn, report: NodeReport, address: str, version: str) -> None:
+    """Note that an agent has spoken, and where it can be reached."""
+    node = state.nodes.by_name.get(report.node)
+    if node is not None:
+        node.incarnation, node.sequence = report.incarnation, report.sequence
+        node.last_seen_s, node.address, node.version = turn.now_s, address, version
 
 
 def _joins(event: ev.NodesJoined, name: str) -> bool:
