@@ -31,8 +31,8 @@ class Isolated(Policy):
     def allocate(self, problem: Problem) -> Allocation:
         """Answer the problem; see the class."""
         rates, choice = fastest_by_type(problem)
-        able = (rates > 0).any(axis=1)[problem.profile]
-        sharers = max(int(able.sum()), 1)
+        able = rates.max(axis=1, initial=0.0)[problem.profile] > 0
+        sharers = max(int(np.count_nonzero(able)), 1)
         share = problem.capacity / (sharers * problem.scale_factor[:, None])  # (N, K)
         share = share / np.maximum(share.sum(axis=1, keepdims=True), 1.0)
         share = np.where(rates[problem.profile] > 0, share, 0.0)

@@ -69,8 +69,7 @@ def _configurations(state: State, event: ev.ConfigurationsChanged) -> None:
     state.pairs.renumber(state.table, event.table)
     state.assigner.table = event.table
     state.jobs.widen(event.table.throughput.shape[1])
-    if moved:
-        state.assigner.follow(moved)
+    state.assigner.follow(moved)
     _ask_again(state)
     state.serve_due = True
 
