@@ -240,3 +240,15 @@ def test_a_run_continued_from_its_middle_comes_to_the_same_ends(policy, usual, m
     assert told.complete
     assert np.median(off) <= usual + 1e-9
     assert found.mean() == pytest.approx(expected.mean(), rel=mean)
+
+
+def test_a_policy_that_fails_leaves_the_jobs_unreached_and_is_named(monkeypatch):
+    def fails(problem):
+        raise ZeroDivisionError("boom")
+
+    policy = type("Broken", (), {"name": "broken", "time_dependent": False})()
+    policy.allocate = fails
+    monkeypatch.setattr("simulator.forecast.make_policy", lambda name, params: policy)
+    result = forecast(state(job("a", 100.0, configuration=0), job("b", 100.0)))
+    assert times(result) == {"a": (0, None), "b": (None, None)}
+    assert "policy 'broken' failed" in result.note
