@@ -163,11 +163,12 @@ class HttpLink:
 
     async def desired(self, *, after: tuple[int, int]) -> Desired:
         """Return the desired set; see ``agent.loop.Link``."""
-        wait_s = self._settings.wait_s
+        # An agent that knows nothing yet asks for whatever there is, and at once.
+        wait_s = self._settings.wait_s if after[1] >= 0 else 0.0
         answer = await self._send(
             "GET",
             "/v1/agent/desired",
-            params={"term": after[0], "revision": after[1], "wait_s": wait_s},
+            params={"term": after[0], "revision": max(after[1], 0), "wait_s": wait_s},
             read_s=wait_s + self._settings.slack_s,
         )
         return desired_from_dict(_decoded(answer))

@@ -120,6 +120,7 @@ def test_a_job_outlives_a_leader_change_a_refused_token_and_cut_answers(
 
     async def main():
         scheduler.want(lease)
+        second.faults = [503] * 10_000  # a standby
         async with serving(options(node, scheduler, second)):
             await node.until(lambda: scheduler.of(1) and scheduler.of(1).state == "running")
             pids = node.processes_of(1)
@@ -132,7 +133,7 @@ def test_a_job_outlives_a_leader_change_a_refused_token_and_cut_answers(
             await node.until(lambda: not scheduler.faults)
             second.term = 2  # the new leader
             second.want(replace(lease, remaining_s=25.0))
-            scheduler.faults = [503] * 10_000
+            scheduler.faults, second.faults = [503] * 10_000, []
             await node.until(lambda: second.of(1) and second.of(1).state == "running")
             assert node.processes_of(1) == pids
             assert second.reports[-1].term == 2
