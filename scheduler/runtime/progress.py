@@ -89,7 +89,8 @@ def _rate(state: LiveState, live: LiveLease) -> float:
 
 def _measure(state: LiveState, live: LiveLease, now_s: float) -> None:
     """Learn the throughput from a stretch of running alone."""
-    if _shares(state, live) or not live.worker_type:
+    timed = state.catalogue.key(state.jobs.by_id[live.lease.job_id].profile).timed
+    if timed or _shares(state, live) or not live.worker_type:
         live.mark = None
         return
     if live.mark is None:
