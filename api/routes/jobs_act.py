@@ -33,7 +33,12 @@ _STATUS = {"not_found": 404, "conflict": 409}
     operation_id="act_on_job",
     responses={200: {"model": ActedOut}},
 )
-async def act_on_job(job_id: Id, action: JobAction, context: Ctx, principal: User) -> Answer:
+async def act_on_job(
+    job_id: Id,
+    action: Annotated[JobAction, Path(description="what to do")],
+    context: Ctx,
+    principal: User,
+) -> Answer:
     """Cancel, hold, release or requeue a job."""
 
     async def act(ids: Sequence[str]) -> tuple[Acted, ...]:

@@ -3,11 +3,12 @@
 from collections.abc import AsyncIterator
 from typing import Annotated, Literal
 
-from fastapi import APIRouter, Path, Query
+from fastapi import APIRouter, Path, Query, Request
 from starlette.responses import Response, StreamingResponse
 
 from api.access import Ctx, Viewer
 from api.context import Context, in_thread
+from api.log_pieces import END, PIECES, piece_line, piece_lines
 from api.routing import StrictRoute
 from api.schemas.fields import JobId
 from api.selection import visible_job
@@ -19,7 +20,10 @@ TEXT = "text/plain; charset=utf-8"
 _TEXT_ANSWER = {
     200: {
         "description": "the output; with several nodes each piece has a heading",
-        "content": {"text/plain": {"schema": {"type": "string"}}},
+        "content": {
+            "text/plain": {"schema": {"type": "string"}},
+            PIECES: {"schema": {"type": "string"}},
+        },
     }
 }
 
@@ -32,6 +36,7 @@ _TEXT_ANSWER = {
     responses=_TEXT_ANSWER,  # type: ignore[arg-type]  # a plain dictionary of the right form
 )
 async def read_log(
+    request: Request,
     *,
     job_id: Annotated[JobId, Path(description="job id")],
     context: Ctx,
@@ -49,18 +54,27 @@ async def read_log(
 
     Where a gang runs on several nodes, a line `==> node (stream) <==` stands before each piece that
     comes from another node or stream than the piece before.
+
+    With `Accept: application/x-ndjson` the answer is a line of JSON per piece: `attempt`, `node`,
+    `stream`, `offset` (of its first byte since the attempt began), `data` (base64). Empty lines
+    say that there is nothing new; `{"end": true}` is the last line, unless the scheduler stopped.
     """
     await visible_job(context, principal, job_id)
     attempts = await in_thread(context.store.attempts, job_id)
     headings = any(len(row.nodes) > 1 for row in attempts)
+    pieces = PIECES in request.headers.get("accept", "")
     if follow:
         chunks = context.service.follow_log(
             job_id, attempt=attempt, stream=stream, tail_bytes=tail_bytes
         )
+        if pieces:
+            return StreamingResponse(piece_lines(context, chunks), media_type=PIECES)
         return StreamingResponse(_following(context, chunks, headings=headings), media_type=TEXT)
     found = await context.service.read_log(
         job_id, attempt=attempt, stream=stream, tail_bytes=tail_bytes
     )
+    if pieces:
+        return Response(b"".join([*map(piece_line, found), END]), media_type=PIECES)
     writer = Headings(wanted=headings or len({chunk.node for chunk in found}) > 1)
     return Response(b"".join(writer.write(chunk) for chunk in found), media_type=TEXT)
 

@@ -55,7 +55,7 @@ async def get_node(name: Named, context: Ctx, principal: Viewer) -> Answer:
 )
 async def act_on_node(
     name: Named,
-    action: NodeAction,
+    action: Annotated[NodeAction, Path(description="what to do")],
     context: Ctx,
     principal: Operator,
     given: NodeReasonIn | None = None,

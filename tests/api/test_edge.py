@@ -175,8 +175,8 @@ def test_the_access_log_is_structured_and_tells_no_query(
 
 
 def test_secrets_are_never_logged(daemon: Any, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.DEBUG)
     caplog.set_level(logging.WARNING, "httpx")  # the test's own client
+    caplog.set_level(logging.DEBUG)
     secret = daemon.secret("admin")
     admin = daemon.bearer(secret)
     made = admin.post("/v1/tokens", json={"subject": "ann", "role": "viewer"}).json()["token"]
@@ -205,7 +205,7 @@ def test_redaction_blots_out_what_looks_like_a_secret_and_nothing_else() -> None
 def test_the_filter_cleans_messages_arguments_and_tracebacks() -> None:
     token = "lh_" + "x" * 43
     try:
-        raise ValueError(token)
+        int(token)
     except ValueError as error:
         record = logging.LogRecord(
             "a", logging.ERROR, "f", 1, "got %s", (token,), (type(error), error, None)
@@ -214,7 +214,7 @@ def test_the_filter_cleans_messages_arguments_and_tracebacks() -> None:
     text = logging.Formatter().format(record)
     assert token not in text
     assert text.startswith("got lh_***")
-    assert "ValueError: lh_***" in text
+    assert "literal for int() with base 10: 'lh_***'" in text
 
 
 def test_a_failure_in_the_middle_of_an_answer_ends_it(

@@ -46,10 +46,11 @@ def test_every_route_that_names_a_job_is_in_the_list(daemon: Any) -> None:
     assert named == listed
 
 
-@pytest.mark.parametrize(("method", "path", "body"), routes_that_name_a_job())
+@pytest.mark.parametrize("route", routes_that_name_a_job())
 def test_a_job_of_a_foreign_project_cannot_be_told_from_one_that_never_was(
-    daemon: Any, ann: Any, foreign: str, method: str, path: str, body: object
+    daemon: Any, ann: Any, foreign: str, route: tuple[str, str, object]
 ) -> None:
+    method, path, body = route
     before = daemon.service.store.job(foreign)
     there = ann.request(method, path.format(foreign), json=body)
     never = ann.request(method, path.format("job-99"), json=body)
