@@ -53,7 +53,7 @@ class DesiredLease:
         job_id: the job's name.
         command: (n,) program and arguments; never given to a shell.
         env: the job's own environment variables.
-        working_dir: absolute path.
+        working_dir: absolute path; empty for a folder of the job's own on this node.
         checkpoint_dir: where the job keeps its state; None if it keeps none.
         workers: (n,) local indices of the workers held.
         rank: global rank of the first process on this node.
@@ -116,10 +116,10 @@ class DesiredLease:
                 f"lease {self.lease_id}: ranks {self.rank} to "
                 f"{self.rank + len(self.local_ranks) - 1} do not fit a world of {self.world_size}"
             )
-        if not self.working_dir.startswith("/"):
+        if self.working_dir and not self.working_dir.startswith("/"):
             raise InputError(
                 f"lease {self.lease_id}: working_dir is {self.working_dir!r}; "
-                "it must be an absolute path"
+                "it must be an absolute path, or empty for a folder of the job's own"
             )
         _check_regex(self.lease_id, self.progress_regex)
 
@@ -298,7 +298,7 @@ def _lease(item: Reader) -> DesiredLease:
         job_id=item.text("job_id"),
         command=item.texts("command"),
         env=MappingProxyType(item.environment("env")),
-        working_dir=item.text("working_dir"),
+        working_dir=_words(item, "working_dir"),
         checkpoint_dir=item.optional("checkpoint_dir", item.text),
         workers=item.integers("workers"),
         rank=item.integer("rank"),

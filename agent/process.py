@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import hashlib
 import logging
 import os
 import secrets
@@ -16,8 +17,10 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 import agent.supervisor
 from agent.clock import lease_clock_s
@@ -43,6 +46,8 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("leasehold.agent")
 
+#: Longest name of a folder that is made of a job's id.
+LONGEST_NAME = 200
 #: How long a supervisor may take to obey SIGKILL orders before the agent does it itself.
 OBEY_S = 1.0
 
@@ -77,7 +82,8 @@ class ProcessBackend:
         groups: ControlGroups | None = None,
     ) -> None:
         self._leases_dir, self.logs_dir = state_dir / "leases", state_dir / "logs"
-        for folder in (self._leases_dir, self.logs_dir):
+        self._work_dir = state_dir / "work"
+        for folder in (self._leases_dir, self.logs_dir, self._work_dir):
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._inventory = inventory
         self._endpoint = endpoint
@@ -175,7 +181,8 @@ class ProcessBackend:
         except InputError as error:
             self._refuse(wanted, LeaseEnd.LOST, str(error))
             return
-        record = self._new_record(wanted, started_s=time.time())
+        lease = self._settled(lease)
+        record = self._new_record(replace(wanted, lease=lease), started_s=time.time())
         folder = record.folder
         logs = self.logs_dir / str(lease.lease_id)
         logs.mkdir(exist_ok=True, mode=0o700)
@@ -207,6 +214,17 @@ class ProcessBackend:
             launch["group"] = group.to_dict()
         folder.write("launch.json", launch)
         self._watch(record, self._launch(record))
+
+    def _settled(self, lease: DesiredLease) -> DesiredLease:
+        """Return the lease with a place to work in: a job that names none has one per node."""
+        if lease.working_dir:
+            return lease
+        name = quote(lease.job_id, safe="").replace(".", "%2E")
+        if len(name) > LONGEST_NAME:
+            name = hashlib.sha256(name.encode()).hexdigest()
+        folder = self._work_dir / name
+        folder.mkdir(exist_ok=True, mode=0o700)
+        return replace(lease, working_dir=str(folder))
 
     def _make_group(self, lease: DesiredLease) -> LeaseGroup | None:
         try:
@@ -300,6 +318,9 @@ class ProcessBackend:
         record = self._records.pop(lease_id)
         self._endpoint.dismiss(lease_id)
         shutil.rmtree(record.folder.path, ignore_errors=True)
+        if Path(record.lease.working_dir).parent == self._work_dir:
+            with contextlib.suppress(OSError):  # it holds something, perhaps the job's state
+                Path(record.lease.working_dir).rmdir()
         kept = sorted(self.logs_dir.iterdir(), key=lambda path: int(path.name))
         for path in kept[: -self._log_leases]:
             if (path / SENT).exists() or len(kept) > 2 * self._log_leases:

@@ -133,8 +133,14 @@ def test_output_that_was_rotated_away_is_missed_in_words_also_after_a_restart(tm
     file, store = log(max_bytes=10, backups=1), Store()
     for number in range(5):
         file.write(b"%d" % number * 8)
-    upload(tmp_path, store, until=lambda: len(store.logs.get((1, "out"), b"")) > 70, running={1})
     words = b"\n[24 bytes of output were dropped before they could be sent]\n"
+    arrived = len(words) + 16
+    upload(
+        tmp_path,
+        store,
+        until=lambda: len(store.logs.get((1, "out"), b"")) == arrived,
+        running={1},
+    )
     assert store.logs[1, "out"] == words + b"3" * 8 + b"4" * 8
     file.write(b"5" * 8)
     upload(tmp_path, store, until=(tmp_path / "1" / SENT).exists)

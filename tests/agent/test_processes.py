@@ -415,3 +415,26 @@ def test_an_answer_that_makes_no_sense_stops_nothing(node):
             await node.until(lambda: not node.processes_of(1))
 
     run(main())
+
+
+@pytest.mark.parametrize("job_id", ["..", "a/b", "j" * 300])
+def test_a_job_that_names_no_folder_has_one_of_its_own_for_all_its_leases(node, job_id):
+    program = """
+import os, pathlib
+count = pathlib.Path("count")
+count.write_text(str(int(count.read_text()) + 1 if count.exists() else 1))
+print(count.read_text(), os.getcwd())
+"""
+
+    async def main():
+        own = {"working_dir": "", "job_id": job_id}
+        async with node.agent():
+            for number in (1, 2):
+                node.want(node.lease(number, program, **own))
+                await node.until(lambda number=number: node.ended(number))
+        seen = [node.log(number).split() for number in (1, 2)]
+        assert [count for count, _ in seen] == ["1", "2"]
+        assert seen[0][1] == seen[1][1]
+        assert seen[0][1].startswith(f"{node.state_dir}/work/")
+
+    run(main())

@@ -136,7 +136,7 @@ def test_a_job_outlives_a_leader_change_a_refused_token_and_cut_answers(
             scheduler.faults, second.faults = [503] * 10_000, []
             await node.until(lambda: second.of(1) and second.of(1).state == "running")
             assert node.processes_of(1) == pids
-            assert second.reports[-1].term == 2
+            await node.until(lambda: second.reports[-1].term == 2)
             second.want()
             report = await node.until(lambda: second.ended(1))
             assert report.reason is LeaseEnd.CANCELLED
@@ -266,6 +266,46 @@ def test_the_command_says_what_is_wrong_with_an_option(node, arguments, words):
     assert done.returncode == 2
     assert words in done.stderr
     assert len(done.stderr.splitlines()) == 1
+
+
+def test_the_options_of_the_command_reach_the_agent(monkeypatch, tmp_path):
+    import scheduler.cli.agent as command
+
+    seen = []
+
+    async def keep(told, *, stop):
+        seen.append(told)
+        os.kill(os.getpid(), signal.SIGTERM)
+        await stop.wait()
+
+    monkeypatch.setattr(command, "run_agent", keep)
+    monkeypatch.setenv("LEASEHOLD_ENROLMENT", "lhe_x\n")
+    command.agent(
+        server=["http://a:1", "http://b:1"],
+        worker=["v100:1", "k80:2"],
+        worker_name=["NVIDIA A=B=a100"],
+        state_dir=tmp_path,
+        stop_jobs=True,
+        report_every=3.0,
+        log_level="error",
+    )
+    (told,) = seen
+    assert told.servers == ("http://a:1", "http://b:1")
+    assert told.workers == ("v100:1", "k80:2")
+    assert dict(told.worker_names) == {"NVIDIA A=B": "a100"}
+    assert (told.enrolment, told.token, told.stop_jobs) == ("lhe_x", "", True)
+    assert told.settings.report_every_s == 3.0
+
+
+def test_of_several_errors_a_person_sees_one(monkeypatch, tmp_path):
+    import scheduler.cli.agent as command
+
+    async def fail(told, *, stop):
+        raise ExceptionGroup("tasks", [ExceptionGroup("more", [InputError("the reason")])])
+
+    monkeypatch.setattr(command, "run_agent", fail)
+    with pytest.raises(InputError, match="the reason"):
+        command.agent(state_dir=tmp_path)
 
 
 def test_workers_are_declared_or_asked_of_nvml():
