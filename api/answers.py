@@ -34,8 +34,6 @@ def dump(value: object) -> bytes:
 
 def shown(value: object) -> object:
     """Return a value in a form that is short and surely JSON, to be quoted in an error."""
-    if value is None or isinstance(value, bool | int):
-        return value
     try:
         text = dump(value)
     except (TypeError, ValueError):

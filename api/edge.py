@@ -8,9 +8,10 @@ import re
 import secrets
 import time
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import ClientDisconnect
 
 from api.problems import Fault, ProblemError, fault_of, internal, rate_limited
 from api.redaction import redact
@@ -31,6 +32,10 @@ _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 OPEN_PATHS = frozenset({"/healthz", "/readyz", "/v1/openapi.json", "/v1/agent/enrol"})
 #: Agents are known and many behind one address; only their enrolment counts.
 _UNLIMITED = "/v1/agent/"
+#: What machines ask all the time is logged for debugging only.
+_ROUTINE = ("/v1/agent/", "/healthz", "/readyz", "/metrics")
+#: Hosts whose pages may call a scheduler that asks for no tokens.
+_LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 _FIXED_HEADERS = {
     "x-content-type-options": "nosniff",
     "cache-control": "no-store",
@@ -110,6 +115,8 @@ class _Exchange:
 
     async def fail(self, error: Exception) -> None:
         """Answer with what went wrong, unless an answer is under way already."""
+        if isinstance(error, ClientDisconnect):
+            return  # nobody is left to hear of it
         fault = fault_for(error, self._scope)
         if fault is None:
             _log.error("request %s failed", self.request_id, exc_info=error)
@@ -120,6 +127,10 @@ class _Exchange:
 
     def log(self) -> None:
         """Write the line of the access log; never a query, which may hold anything."""
+        routine = self._status < 400 and self._scope["path"].startswith(_ROUTINE)
+        level = logging.DEBUG if routine else logging.INFO
+        if not _access.isEnabledFor(level):
+            return
         principal = self._scope["state"].get("principal")
         client = self._scope.get("client")
         fields = {
@@ -133,7 +144,7 @@ class _Exchange:
             "received_bytes": self._received,
         }
         line = " ".join(f"{name}={json.dumps(value)}" for name, value in fields.items())
-        _access.info(line, extra={"request": fields})
+        _access.log(level, line, extra={"request": fields})
 
     def _too_large(self) -> ProblemError:
         return ProblemError(
@@ -160,7 +171,9 @@ class Gate:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve a request."""
         if scope["type"] == "http":
-            principal = await self._principal(Headers(scope=scope))
+            headers = Headers(scope=scope)
+            self._check_origin(headers)
+            principal = await self._principal(headers)
             scope["state"]["principal"] = principal
             self._limit(scope, principal)
             if principal is None and scope["path"] not in self._open:
@@ -178,6 +191,22 @@ class Gate:
             return ANONYMOUS
         return Principal(subject=known.subject, role=Role.ADMIN, node=known.node)
 
+    def _check_origin(self, headers: Headers) -> None:
+        """Refuse what a stranger's web page sends where no token tells its sender.
+
+        Browsers send an Origin with everything that changes something, also when the page's own
+        name was made to lead here.
+        """
+        origin = headers.get("origin")
+        if origin is None or self._context.settings.auth:
+            return
+        if _host_of(origin) not in _LOOPBACK:
+            raise ProblemError(
+                403,
+                f"a page of '{origin[:200]}' may not call a scheduler that asks for no tokens; "
+                "start it with authentication",
+            )
+
     def _limit(self, scope: Scope, principal: Principal | None) -> None:
         settings, path = self._context.settings, scope["path"]
         if principal is not None and path.startswith(_UNLIMITED) and path not in OPEN_PATHS:
@@ -192,6 +221,13 @@ class Gate:
         wait_s = self._context.buckets.take(caller, limit)
         if wait_s > 0:
             raise rate_limited(wait_s)
+
+
+def _host_of(origin: str) -> str:
+    try:
+        return urlsplit(origin).hostname or ""
+    except ValueError:
+        return ""
 
 
 def unauthenticated() -> ProblemError:

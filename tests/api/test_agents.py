@@ -6,9 +6,11 @@ import asyncio
 import time
 from typing import Any
 
+import httpx
 import pytest
 
-from agent.desired import Desired, DesiredLease, desired_from_dict
+from agent.desired import Desired, DesiredLease, desired_from_dict, report_from_dict
+from agent.http_link import HttpLink, enrol
 from api.app import stop_waiting
 
 REPORT: dict[str, Any] = {
@@ -139,3 +141,29 @@ def test_without_authentication_an_agent_names_its_node(serve: Any) -> None:
     assert client.get("/v1/agent/desired", headers=strange).status_code == 422
     with_token = daemon.caller("agent", subject="alpha")
     assert with_token.post("/v1/agent/report", json=REPORT).status_code == 204
+
+
+def test_the_agents_own_link_is_understood(daemon: Any) -> None:
+    admin = daemon.caller("admin")
+    secret = admin.post("/v1/enrolments", json={"node": "alpha"}).json()["secret"]
+    lease = daemon.service.run(daemon.caller("user").submit())
+    transport = httpx.ASGITransport(daemon.app)
+    servers = ("http://leasehold",)
+
+    async def scenario() -> tuple[Desired, int]:
+        token = await enrol(servers=servers, node="alpha", secret=secret, transport=transport)
+        link = HttpLink(
+            servers=servers,
+            node="alpha",
+            token=lambda: token,
+            address="10.0.0.7",
+            version="1.0",
+            transport=transport,
+        )
+        await link.report(report_from_dict(REPORT))
+        following = await link.append_log(lease.lease_id, "out", offset=0, data=b"hello")
+        return await link.desired(after=(0, 0)), following
+
+    desired, following = daemon.run(scenario())
+    assert (desired.revision, following) == (1, 5)
+    assert daemon.service.reports == [(report_from_dict(REPORT), "10.0.0.7", "1.0")]

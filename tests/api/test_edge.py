@@ -264,3 +264,64 @@ def test_answers_are_not_to_be_kept_nor_guessed_at(daemon: Any) -> None:
     assert headers["cache-control"] == "no-store"
     assert headers["x-content-type-options"] == "nosniff"
     assert json.loads(daemon.client.get("/v1/openapi.json").text)["openapi"].startswith("3.")
+
+
+def test_what_machines_ask_all_the_time_is_logged_for_debugging_only(
+    daemon: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "leasehold.access")
+    agent = daemon.caller("agent", subject="alpha")
+    daemon.client.get("/healthz")
+    agent.get("/v1/agent/desired")
+    assert [r for r in caplog.records if r.name == "leasehold.access"] == []
+    agent.get("/v1/agent/desired?term=x")
+    daemon.client.get("/metrics")
+    logged = [r.request["status"] for r in caplog.records if r.name == "leasehold.access"]
+    assert logged == [422, 401], "what goes wrong is told"
+
+
+@pytest.mark.parametrize(
+    ("origin", "status"),
+    [
+        ("http://localhost:8642", 201),
+        ("http://[::1]:8642", 201),
+        ("https://evil.example", 403),
+        ("http://evil.example:8642", 403),
+        ("http://127.0.0.1.evil.example", 403),
+        ("null", 403),
+        ("http://[", 403),
+    ],
+)
+def test_pages_of_strangers_cannot_use_a_scheduler_without_tokens(
+    serve: Any, origin: str, status: int
+) -> None:
+    headers = {"Origin": origin}
+    assert (
+        serve(auth=False).client.post("/v1/jobs", json=JOB, headers=headers).status_code == status
+    )
+    assert serve().caller("user").post("/v1/jobs", json=JOB, headers=headers).status_code == 201
+
+
+def test_a_client_that_goes_away_while_it_sends_is_no_error(
+    daemon: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    secret = daemon.secret("agent", subject="alpha")
+    sent: list[object] = []
+
+    async def scenario() -> None:
+        async def receive() -> dict[str, Any]:
+            return {"type": "http.disconnect"}
+
+        async def send(message: object) -> None:
+            sent.append(message)
+
+        scope = {
+            "type": "http", "method": "POST", "path": "/v1/agent/report", "query_string": b"",
+            "headers": [(b"authorization", f"Bearer {secret}".encode())], "root_path": "",
+            "scheme": "http", "client": None, "http_version": "1.1",
+        }  # fmt: skip
+        await daemon.app(scope, receive, send)
+
+    daemon.run(scenario())
+    assert sent == []
+    assert "failed" not in caplog.text

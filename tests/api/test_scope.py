@@ -178,3 +178,17 @@ def test_projects_outside_the_token_are_not_listed(daemon: Any, ann: Any) -> Non
         admin.put(f"/v1/projects/{name}", json={})
     listed = [p["limits"]["project"] for p in ann.get("/v1/projects").json()["projects"]]
     assert listed == ["vision"]
+
+
+def test_the_memory_of_jobs_projects_is_bounded_and_jobs_that_are_gone_stay_hidden(
+    daemon: Any, ann: Any, foreign: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import api.history
+
+    monkeypatch.setattr(api.history, "MOST_PROJECTS", 1)
+    own = ann.submit(project="vision")
+    note = daemon.service.note
+    daemon.run(note("job_pruned", "job", "gone", actor="", data={}))
+    seen = [e["subject"] for e in ann.get("/v1/events").json()["events"]]
+    assert seen == [own]
+    assert len(daemon.app.state.context.projects) <= 2

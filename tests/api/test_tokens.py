@@ -197,3 +197,35 @@ def test_an_enrolment_is_good_once_for_its_node_and_time(daemon: Any) -> None:
 )
 def test_an_enrolment_that_makes_no_sense_is_refused(daemon: Any, body: object) -> None:
     assert daemon.client.post("/v1/agent/enrol", json=body).status_code == 422
+
+
+def test_many_callers_at_once_cost_one_reading_of_the_tokens(
+    daemon: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import asyncio
+
+    callers = [daemon.caller("viewer") for _ in range(20)]
+    readings: list[None] = []
+    tokens = daemon.service.store.tokens
+
+    def counted() -> Any:
+        readings.append(None)
+        return tokens()
+
+    monkeypatch.setattr(daemon.service.store, "tokens", counted)
+
+    async def scenario() -> list[int]:
+        asked = [caller._request("GET", "/v1/whoami") for caller in callers]
+        return [answer.status_code for answer in await asyncio.gather(*asked)]
+
+    assert daemon.run(scenario()) == [200] * 20
+    assert len(readings) == 1
+
+
+def test_guessing_fills_no_memory(daemon: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    import api.auth
+
+    monkeypatch.setattr(api.auth, "MOST_UNKNOWN", 2)
+    for guess in range(5):
+        assert daemon.bearer(f"lh_guess{guess}").get("/v1/whoami").status_code == 401
+    assert len(daemon.app.state.context.authenticator._unknown) == 2
