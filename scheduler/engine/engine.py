@@ -238,9 +238,9 @@ class Engine:
             now_s=state.now_s,
             left_out=pinned,
         )
-        state.generation += 1
         state.question_open = state.blocked = problem is not None
         if problem is not None:
+            state.generation += 1
             state.commands.append(
                 do.ComputeAllocation(generation=state.generation, problem=problem)
             )
@@ -286,6 +286,8 @@ class Engine:
 
     def _keep(self, choice: Choice, pinned: BoolArray) -> None:
         """Let jobs on cordoned workers go on as they are."""
+        if not self.state.fleet.any_cordoned:
+            return
         jobs = self.state.jobs
         choice.configuration[pinned] = jobs["configuration"][pinned]
         choice.pair[pinned] = jobs["pair"][pinned]
