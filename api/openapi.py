@@ -18,9 +18,10 @@ if TYPE_CHECKING:
 _DESCRIPTION = """
 The REST interface of Leasehold. Moments are seconds since the Unix epoch, durations are seconds
 (names end in `_s`), throughputs are steps/s of the whole job. Errors are problem details
-(RFC 9457) that list every bad field. Whoever writes to a standby is redirected (307) to the leader,
-or told to come back (503). Send `Authorization: Bearer TOKEN`; a token has a role (viewer, user,
-operator, admin, or agent) and may be confined to projects, outside which no job exists for it.
+(RFC 9457) that list every bad field. A standby answers with what is stored; what only the leader
+knows or may do it redirects (307) to the leader, or asks to come back (503). Send
+`Authorization: Bearer TOKEN`; a token has a role (viewer, user, operator, admin, or agent) and may
+be confined to projects, outside which no job exists for it.
 """
 _REF = "#/components/schemas/{model}"
 _ERRORS = {
@@ -69,7 +70,7 @@ def _complete(path: str, method: str, operation: dict[str, Any]) -> None:
     statuses = {"422", "429", "500", "503"}
     if path not in OPEN_PATHS:
         operation["security"] = [{"bearer": []}]
-        statuses |= {"401", "403"}
+        statuses |= {"307", "401", "403"}
     else:
         operation["security"] = []
     if "{" in path:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import json
 from typing import Any
 
 import pytest
@@ -82,3 +84,50 @@ def test_following_ends_when_the_service_stops(daemon: Any, job: str) -> None:
         return await stream.rest()
 
     assert daemon.run(scenario()) == b""
+
+
+NDJSON = {"Accept": "application/x-ndjson"}
+
+
+def pieces(raw: bytes) -> list[tuple[object, ...]]:
+    """Read lines of JSON; the last one says that this is the end."""
+    *lines, end = [json.loads(line) for line in raw.splitlines() if line]
+    assert end == {"end": True}
+    return [
+        (p["attempt"], p["node"], p["stream"], p["offset"], base64.b64decode(p["data"]))
+        for p in lines
+    ]
+
+
+def test_pieces_say_where_they_belong_and_keep_every_byte(daemon: Any, job: str) -> None:
+    daemon.service.log += [(job, chunk(b"\xc3")), (job, chunk(b"\xa9\n", stream="err"))]
+    viewer = daemon.caller("viewer")
+    known = [(1, "alpha", "out", 0, b"\xc3"), (1, "alpha", "err", 0, b"\xa9\n")]
+    answer = viewer.get(f"/v1/jobs/{job}/log", headers=NDJSON)
+    assert answer.headers["content-type"].startswith("application/x-ndjson")
+    assert pieces(answer.content) == known
+    daemon.service.finish(job)
+    followed = viewer.get(f"/v1/jobs/{job}/log?follow=true", headers=NDJSON)
+    assert pieces(followed.content) == known
+
+
+def test_silence_between_pieces_is_broken_and_a_stop_is_told_from_the_end(
+    serve: Any,
+) -> None:
+    daemon = serve(heartbeat_s=0.01)
+    job = daemon.caller("user").submit()
+    viewer = daemon.caller("viewer")
+
+    async def scenario() -> bytes:
+        path = f"/v1/jobs/{job}/log?follow=true"
+        stream = daemon.stream(path, **viewer.headers, **NDJSON)
+        for _ in range(3):
+            assert await stream.piece() == b"\n"
+        daemon.service.log.append((job, chunk(b"late\n")))
+        while (piece := await stream.piece()) == b"\n":
+            pass
+        assert json.loads(piece)["offset"] == 0
+        stop_waiting(daemon.app)
+        return await stream.rest()
+
+    assert b"end" not in daemon.run(scenario())
