@@ -10,6 +10,8 @@ from scheduler.domain.cluster import Cluster, Node
 from scheduler.errors import InvariantError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
     from scheduler.domain.arrays import BoolArray, FloatArray, IntArray
@@ -39,6 +41,8 @@ class Fleet:
         self._in_service = Growing(np.ones(self.workers, dtype=bool))
         self._cordoned = Growing(np.zeros(self.workers, dtype=bool))
         self._retired = Growing(np.zeros(self.workers, dtype=bool))
+        #: whether any worker is cordoned: spares every round the question which ones.
+        self.any_cordoned = False
         #: the same as a value; made when somebody asks.
         self._cluster: Cluster | None = cluster
 
@@ -75,6 +79,8 @@ class Fleet:
     @property
     def lettable(self) -> BoolArray:
         """(W,) workers that may be let anew; a copy."""
+        if not self.any_cordoned:
+            return self.in_service.copy()
         result: BoolArray = self.in_service & ~self.cordoned
         return result
 
@@ -141,10 +147,16 @@ class Fleet:
         self.nodes[position] = Node(name=name, workers=old.workers)
         self.position_of[name] = position
 
+    def set_cordoned(self, workers: Sequence[int], *, cordoned: bool) -> None:
+        """Cordon workers, or no longer."""
+        self.cordoned[workers] = cordoned
+        self.any_cordoned = bool(self.cordoned.any())
+
     def restore(self, in_service: BoolArray, cordoned: BoolArray, retired: BoolArray) -> None:
         """Take over (W,) what may be done with each worker."""
         self.in_service[:] = in_service
         self.cordoned[:] = cordoned
+        self.any_cordoned = bool(cordoned.any())
         self.retired[:] = retired
 
     def check_invariants(self) -> None:
@@ -158,6 +170,7 @@ class Fleet:
             and self.workers == cluster.workers,
             "nodes are found by name": self.position_of
             == {node.name: v for v, node in enumerate(self.nodes)},
+            "cordons are known": self.any_cordoned == self.cordoned.any(),
             "retired workers are out of service": not (self.retired & self.in_service).any(),
         }
         broken = [name for name, holds in checks.items() if not holds]

@@ -43,6 +43,8 @@ def _computed(state: State, event: ev.AllocationComputed) -> None:
 
 def promise_pinned(state: State) -> None:
     """Let X say that jobs on cordoned workers, which no policy is asked about, run all the time."""
+    if not state.fleet.any_cordoned:
+        return
     jobs = state.jobs
     rows = np.flatnonzero(state.pinned())
     held = jobs["configuration"][rows]

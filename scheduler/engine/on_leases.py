@@ -48,7 +48,8 @@ def _ended(state: State, event: ev.LeaseEnded) -> None:
         record["status"] = WAITING
     state.rows_moved()
     # A job on cordoned workers competed for nothing; now it does.
-    state.changed |= bool(state.fleet.cordoned[list(lease.workers)].any())
+    if state.fleet.any_cordoned and state.fleet.cordoned[list(lease.workers)].any():
+        state.changed = True
     _after(state, event, lease, row, preempted=revoked)
     state.serve_due = True
     assert state.round_end_s is not None

@@ -48,14 +48,14 @@ def _drained(state: State, event: ev.WorkersDrained) -> None:
 
 
 def _cordoned(state: State, event: ev.WorkersCordoned) -> None:
-    state.fleet.cordoned[list(event.workers)] = True
+    state.fleet.set_cordoned(list(event.workers), cordoned=True)
     _drop_plans(state, event.workers)
     state.changed = state.serve_due = True
 
 
 def _returned(state: State, event: ev.WorkersReturned) -> None:
     fleet, workers = state.fleet, list(event.workers)
-    fleet.cordoned[workers] = False
+    fleet.set_cordoned(workers, cordoned=False)
     fleet.in_service[workers] = ~fleet.retired[workers]
     state.changed = state.serve_due = True
 

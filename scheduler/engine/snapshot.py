@@ -37,7 +37,9 @@ VERSION: Final = 1
 #: How stored snapshots begin; a version of the layout around the codec's own.
 _HEAD: Final = b"leasehold-engine-%d\n"
 
-_LEVEL: Final = 1  # 8 times smaller already; level 6 costs 4 times the CPU for a tenth less
+_LEVEL: Final = (
+    1  # of zlib; 2048 jobs: 2.0 MB to 78 kB in 2.5 ms, where level 6 makes 68 kB in 5.5 ms
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

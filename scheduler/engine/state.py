@@ -108,6 +108,8 @@ class State:
         Whoever outbid such a job could not run in its place, so the time would be lost.
         """
         result = np.zeros(len(self.jobs), dtype=bool)
+        if not self.fleet.any_cordoned:
+            return result
         for worker in np.flatnonzero(self.fleet.cordoned).tolist():
             for lease_id in self.book.on_worker[worker]:
                 if lease_id not in self.book.stopping:
@@ -118,6 +120,8 @@ class State:
     def workers_for(self, pinned: BoolArray) -> BoolArray:
         """Return (W,) the workers that all other jobs compete for."""
         lettable = self.fleet.lettable
+        if not self.fleet.any_cordoned:
+            return lettable
         for lease_id in self.jobs["lease"][pinned].tolist():
             lettable[list(self.book.leases[lease_id].workers)] = False
         return lettable
