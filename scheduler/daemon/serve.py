@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from api.app import create_app
 from scheduler.config.sources import mask
 from scheduler.daemon.first_token import ensure_admin_token
+from scheduler.daemon.forecasts import SimulatedForecaster
 from scheduler.daemon.http_server import HttpServer, bind, url_of
 from scheduler.daemon.settings import api_settings, policy_choice, runtime_settings
 from scheduler.daemon.state_dir import StateDir
@@ -86,6 +87,8 @@ async def serve(
         token_made = not config.server.no_auth and await asyncio.to_thread(
             ensure_admin_token, store, folder.admin_token_file, now_s=clock.now_s()
         )
+        forecaster = SimulatedForecaster(clock)
+        stack.callback(forecaster.close)
         service = LiveService(
             store=store,
             clock=clock,
@@ -96,6 +99,7 @@ async def serve(
             holder=folder.holder,
             address=_advertised(config, bound),
             ttl_s=config.leadership.ttl_s,
+            forecaster=forecaster,
             version=version,
         )
         running = Running(

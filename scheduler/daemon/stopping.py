@@ -7,7 +7,7 @@ import contextlib
 import logging
 import os
 import signal
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,11 +25,13 @@ def stop_on_signals(stop: asyncio.Event) -> Iterator[None]:
     """
     loop = asyncio.get_running_loop()
 
+    asked = False
+
     def take(number: signal.Signals) -> None:
-        if stop.is_set():
-            _log.warning("%s again: stopping at once", number.name)
-            logging.shutdown()
-            os._exit(128 + number)
+        nonlocal asked
+        if asked:
+            _end_now(number)
+        asked = True
         _log.info("%s: stopping; a second signal stops at once", number.name)
         stop.set()
 
@@ -40,3 +42,11 @@ def stop_on_signals(stop: asyncio.Event) -> Iterator[None]:
     finally:
         for number in _SIGNALS:
             loop.remove_signal_handler(number)
+            if asked:  # what is left to do may still take a while
+                signal.signal(number, lambda number, _frame: _end_now(signal.Signals(number)))
+
+
+def _end_now(number: signal.Signals) -> NoReturn:
+    _log.warning("%s again: stopping at once", number.name)
+    logging.shutdown()
+    os._exit(128 + number)

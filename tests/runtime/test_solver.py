@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import multiprocessing
 import os
 import signal
+import threading
 import time
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
@@ -16,7 +18,14 @@ from policies.base import Policy
 from policies.registry import BUILT_IN
 from scheduler.domain.allocation import Allocation
 from scheduler.errors import SolveError, SupersededError
-from scheduler.runtime.answering import Answerer, check_answer, small_problem
+from scheduler.runtime.answering import (
+    Answerer,
+    Question,
+    Solved,
+    check_answer,
+    serve,
+    small_problem,
+)
 from scheduler.runtime.protocol import PolicyChoice
 from scheduler.runtime.solver import InlineSolver, SolverPool
 
@@ -246,6 +255,25 @@ def test_an_answer_that_cannot_be_used_names_the_policy_and_the_reason(answer, s
 def test_an_answer_within_the_noise_of_solvers_is_good():
     x = np.array([[1 / 3, 1 / 3]] * 3) * (1 + 1e-6)
     check_answer(small_problem(), Allocation.singles(x - 1e-9))
+
+
+def test_the_process_answers_until_the_line_is_closed(monkeypatch):
+    """Here in the test's own process, which no parent is to be followed by."""
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
+    ours, theirs = multiprocessing.Pipe()
+    for policy in ("fifo", "fifi"):
+        ours.send(Question(policy=(policy, ()), problem=small_problem()))
+    ours.send(Question(policy=("fifo", ()), problem=None))
+    answered = threading.Thread(target=serve, args=(theirs,))
+    answered.start()
+    assert ours.recv() is True
+    assert isinstance(ours.recv(), Solved)
+    assert "no policy is named 'fifi'" in ours.recv().reason
+    assert isinstance(ours.recv(), Solved)
+    ours.close()
+    answered.join(10)
+    assert not answered.is_alive()
+    theirs.close()
 
 
 def test_only_the_last_few_policies_are_kept():

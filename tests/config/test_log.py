@@ -1,0 +1,97 @@
+"""Lines for people, objects for programs."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import warnings
+
+import pytest
+
+from api.redaction import RedactingFilter
+from scheduler.log import set_up_logging
+
+SECRET = "lh_0123456789abcdef"
+
+
+@pytest.fixture
+def log():
+    """Set logging up on a stream, and put everything back afterwards."""
+    root, before = logging.getLogger(), logging.getLogger().handlers[:]
+    level, stream = root.level, io.StringIO()
+
+    def log(**arguments):
+        set_up_logging(stream=stream, **arguments)
+        return stream
+
+    yield log
+    root.handlers[:] = before
+    root.setLevel(level)
+    logging.captureWarnings(capture=False)
+    logging.getLogger("leasehold.access").setLevel(logging.NOTSET)
+
+
+def raise_and_log(text):
+    try:
+        int(text)
+    except ValueError:
+        logging.getLogger("leasehold.test").exception("it failed")
+
+
+def test_a_line_has_time_severity_and_source(log):
+    stream = log()
+    logging.getLogger("leasehold.test").info("%d jobs", 3)
+    logging.getLogger("leasehold.test").debug("not this")
+    line = stream.getvalue()
+    assert line.endswith("Z info leasehold.test: 3 jobs\n")
+    assert line.count("\n") == 1
+
+
+def test_a_failure_carries_its_traceback(log):
+    stream = log()
+    raise_and_log("too many")
+    assert "Traceback" in stream.getvalue()
+    assert "ValueError: invalid literal for int() with base 10: 'too many'" in stream.getvalue()
+
+
+def test_every_object_is_one_line(log):
+    stream = log(as_json=True)
+    raise_and_log("many\nlines")
+    logging.getLogger("leasehold.test").warning("ü", extra={"request": {"status": 200}})
+    failed, warned = (json.loads(line) for line in stream.getvalue().splitlines())
+    assert failed["level"] == "error"
+    assert failed["message"] == "it failed"
+    assert r"many\nlines" in failed["exception"]
+    assert warned["message"] == "ü"
+    assert warned["request"] == {"status": 200}
+    assert warned["logger"] == "leasehold.test"
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_filters_see_what_every_logger_says(log, as_json):
+    stream = log(as_json=as_json, filters=(RedactingFilter(),))
+    logging.getLogger("somebody.else").warning("token %s", SECRET)
+    raise_and_log(SECRET)
+    assert "lh_***" in stream.getvalue()
+    assert SECRET not in stream.getvalue()
+
+
+def test_requests_and_libraries_are_quiet_unless_asked_for(log):
+    stream = log(requests=False)
+    logging.getLogger("leasehold.access").info("GET /")
+    logging.getLogger("httpx").info("GET /")
+    logging.getLogger("uvicorn.error").info("Started")
+    assert stream.getvalue() == ""
+    log(requests=True)
+    logging.getLogger("leasehold.access").info("GET /")
+    assert "GET /" in stream.getvalue()
+
+
+def test_warnings_of_libraries_are_logged(log):
+    stream = log()
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        logging.captureWarnings(capture=True)
+        warnings.warn("old", DeprecationWarning, stacklevel=1)
+    assert "DeprecationWarning: old" in stream.getvalue()

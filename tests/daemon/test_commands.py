@@ -1,0 +1,80 @@
+"""``serve`` and ``up`` as they are typed, within the test's process."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+import threading
+import time
+
+import pytest
+
+from scheduler.cli.main import main
+
+
+@pytest.fixture
+def quiet():
+    """Put logging back as it was."""
+    root, before = logging.getLogger(), logging.getLogger().handlers[:]
+    level = root.level
+    yield
+    root.handlers[:] = before
+    root.setLevel(level)
+    logging.captureWarnings(capture=False)
+
+
+@pytest.fixture
+def leasehold(monkeypatch, tmp_path, capsys, quiet):
+    """Type a command and, as soon as it serves, Ctrl-C; gives (exit code, stderr)."""
+    state = tmp_path / "state"
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+
+    def interrupt():
+        end = time.monotonic() + 60
+        while not (state / "admin.token").exists() and time.monotonic() < end:
+            time.sleep(0.02)
+        time.sleep(1.0)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    def type_in(*arguments, stop=True):
+        monkeypatch.setattr(sys, "argv", ["leasehold", *arguments, f"--state-dir={state}"])
+        handlers = {n: signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM)}
+        thread = threading.Thread(target=interrupt)
+        if stop:
+            thread.start()
+        try:
+            code = main()
+        except SystemExit as end:
+            code = end.code
+        finally:
+            if stop:
+                thread.join()
+            for number, handler in handlers.items():
+                signal.signal(number, handler)
+        return code or 0, capsys.readouterr().err
+
+    return type_in
+
+
+def test_serve_says_where_it_listens_and_stops_at_ctrl_c(leasehold):
+    code, err = leasehold("serve", "--port=0", "--policy=alpha_fairness", "--param=alpha=2")
+    assert code == 0
+    assert "listens on http://127.0.0.1:" in err
+    assert "policy  alpha_fairness alpha=2" in err
+    assert "SIGINT: stopping" in err
+
+
+def test_up_says_what_to_type_next(leasehold):
+    code, err = leasehold("up", "--port=0", "--worker=v100:1", "--node=laptop")
+    assert code == 0
+    assert "leasehold submit -- python train.py" in err
+
+
+def test_a_database_that_is_away_is_a_line_and_a_code(leasehold):
+    database = "--db=postgresql://me@127.0.0.1:1/none"
+    code, err = leasehold("serve", "--port=0", database, stop=False)
+    assert code == 1
+    assert err.startswith("leasehold: the database cannot be used now")
+    assert err.count("\n") == 1

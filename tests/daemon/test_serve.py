@@ -1,0 +1,320 @@
+"""The daemon put together: what it serves, keeps and refuses."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import shutil
+import socket
+import ssl
+import stat
+import subprocess
+import time
+from pathlib import Path
+
+import httpx
+import pytest
+
+from scheduler.daemon.first_token import ensure_admin_token
+from scheduler.daemon.http_server import bind, url_of
+from scheduler.daemon.serve import banner
+from scheduler.daemon.state_dir import StateDir
+from scheduler.errors import InputError, InvariantError, SolveError, StoreUnavailableError
+from scheduler.runtime.service import LiveService
+from scheduler.runtime.solver import SolverPool
+from scheduler.store.memory import MemoryStore
+from scheduler.store.queries import HistoryQuery
+from scheduler.store.sql import SqlStore
+
+
+async def until(condition, within_s=30.0):
+    end = time.monotonic() + within_s
+    while not await condition():
+        assert time.monotonic() < end, "it did not come to pass"
+        await asyncio.sleep(0.05)
+
+
+# -- life ----------------------------------------------------------------------------------------
+
+
+def test_the_first_start_makes_an_administrator_and_the_second_keeps_it(make_config, daemon):
+    config = make_config()
+
+    async def scenario():
+        async with daemon(config) as (running, client):
+            assert running.token_made
+            assert stat.S_IMODE(running.admin_token_file.stat().st_mode) == 0o600
+            assert (await client.get("/v1/whoami")).json()["role"] == "admin"
+            refused = await client.get("/v1/whoami", headers={"Authorization": "Bearer lh_no"})
+            assert refused.status_code == 401
+            kinds = [row.kind for row in running.store.history(HistoryQuery())]
+            assert "token_created" in kinds
+            token = running.admin_token_file.read_text()
+        async with daemon(config) as (running, client):
+            assert not running.token_made
+            assert running.admin_token_file.read_text() == token
+            assert (await client.get("/v1/whoami")).status_code == 200
+
+    asyncio.run(scenario())
+
+
+def test_it_leads_serves_and_gives_the_leadership_up(make_config, daemon):
+    config = make_config(throughputs__path="bundled")
+
+    async def scenario():
+        async with daemon(config) as (_, client):
+
+            async def ready():
+                answer = (await client.get("/readyz")).json()
+                return answer["ready"] and answer["leading"]
+
+            await until(ready)
+            assert (await client.get("/healthz")).status_code == 200
+
+            async def declared():
+                return (await client.get("/v1/throughputs")).json()["throughputs"]
+
+            await until(declared)
+            figures = (await client.get("/metrics")).text
+            assert 'leasehold_info{version="9.9"} 1.0' in figures
+            assert "leasehold_leading 1.0" in figures
+            job = {"command": ["true"], "project": "p", "name": "a", "total_steps": 5}
+            assert (await client.post("/v1/jobs", json=job)).status_code == 201
+        store = SqlStore.open(config.store.url)
+        assert store.leader() is None
+        assert store.load().snapshot is not None
+        store.close()
+        async with daemon(config) as (_, client):
+            await until(ready_of(client))
+            (job,) = (await client.get("/v1/jobs")).json()["jobs"]
+            assert job["status"] == "waiting"
+
+    def ready_of(client):
+        async def ready():
+            return (await client.get("/readyz")).json()["leading"]
+
+        return ready
+
+    asyncio.run(scenario())
+
+
+def test_open_streams_and_waiting_requests_end_when_it_stops(make_config, daemon):
+    async def scenario():
+        ended = asyncio.Event()
+
+        async def watch(url, headers):
+            headers = headers | {"Accept": "text/event-stream"}
+            async with (
+                httpx.AsyncClient(timeout=30) as client,
+                client.stream("GET", f"{url}/v1/events", headers=headers) as stream,
+            ):
+                async for _ in stream.aiter_bytes():
+                    pass
+            ended.set()
+
+        async with daemon(make_config()) as (running, client):
+            watching = asyncio.create_task(watch(running.url, dict(client.headers)))
+            await asyncio.sleep(0.3)
+            begin = time.monotonic()
+        assert time.monotonic() - begin < 5.0
+        await asyncio.wait_for(watching, 5.0)
+        assert ended.is_set()
+
+    asyncio.run(scenario())
+
+
+def test_a_driver_that_cannot_go_on_ends_the_daemon_with_its_reason(
+    make_config, daemon, monkeypatch
+):
+    async def fail(self):
+        raise InvariantError("two leases on one worker")
+
+    monkeypatch.setattr(LiveService, "run", fail)
+
+    async def scenario():
+        async with daemon(make_config()):
+            pass
+
+    with pytest.raises(InvariantError, match="two leases"):
+        asyncio.run(scenario())
+
+
+def test_a_policy_that_cannot_be_tried_out_stops_nothing(make_config, daemon, caplog, monkeypatch):
+    async def warm(self, policy):
+        raise SolveError(f"policy '{policy.name}' is ill")
+
+    monkeypatch.setattr(SolverPool, "warm", warm)
+
+    async def scenario():
+        async with daemon(make_config()) as (_, client):
+            await until(
+                lambda: asyncio.sleep(
+                    0, "tried out: policy 'max_min_fairness' is ill" in caplog.text
+                )
+            )
+            assert (await client.get("/healthz")).status_code == 200
+
+    asyncio.run(scenario())
+
+
+# -- two of them ---------------------------------------------------------------------------------
+
+
+def test_a_standby_answers_and_takes_over(make_config, daemon, tmp_path):
+    url = f"sqlite:///{tmp_path}/both.db"
+    first = make_config(store__url=url, state_dir=tmp_path / "a")
+    second = make_config(
+        store__url=url, state_dir=tmp_path / "b", throughputs__path="bundled", server__no_auth=True
+    )
+
+    async def scenario():
+        async with contextlib.AsyncExitStack() as stack:
+            leader_stack = await stack.enter_async_context(contextlib.AsyncExitStack())
+            leader, _ = await leader_stack.enter_async_context(daemon(first))
+            _, client = await stack.enter_async_context(daemon(second))
+
+            async def health():
+                return (await client.get("/readyz")).json()
+
+            async def stands_by():
+                answer = await health()
+                return answer["ready"] and not answer["leading"]
+
+            await until(stands_by)
+            job = {"command": ["true"], "project": "p", "name": "a", "total_steps": 5}
+            refused = await client.post("/v1/jobs", json=job)
+            assert refused.status_code in {307, 308, 421, 503}
+            assert leader.url in refused.text + str(refused.headers)
+            await leader_stack.aclose()
+
+            async def leads():
+                return (await health())["leading"]
+
+            await until(leads)
+
+            async def declared():  # what a standby could not say before
+                return (await client.get("/v1/throughputs")).json()["throughputs"]
+
+            await until(declared)
+
+    asyncio.run(scenario())
+
+
+def test_two_daemons_cannot_use_one_folder(make_config, daemon):
+    config = make_config()
+
+    async def scenario():
+        async with daemon(config):
+            with pytest.raises(InputError, match="is in use by another scheduler"):
+                async with daemon(config):
+                    pass
+
+    asyncio.run(scenario())
+
+
+# -- what it refuses -----------------------------------------------------------------------------
+
+
+def test_a_database_that_is_away_is_one_error(make_config, daemon):
+    config = make_config(store__url="postgresql://me:secret@127.0.0.1:1/none")
+
+    async def scenario():
+        async with daemon(config):
+            pass
+
+    with pytest.raises(StoreUnavailableError, match="cannot be used now") as caught:
+        asyncio.run(scenario())
+    assert "secret" not in str(caught.value)
+    StateDir(Path(config.state_dir)).close()  # the folder is free again
+
+
+def test_an_address_that_is_taken_is_named(make_config):
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        with pytest.raises(OSError, match=rf"cannot listen on 127\.0\.0\.1:{port}.*--port"):
+            bind(make_config(server__port=port).server)
+
+
+def test_an_address_that_is_none_of_ours_is_named(make_config):
+    with pytest.raises(OSError, match=r"cannot listen on 192\.0\.2\.1:0"):
+        bind(make_config(server__host="192.0.2.1").server)
+    with pytest.raises(OSError, match=r"server\.host 'none\.invalid' has no address"):
+        bind(make_config(server__host="none.invalid").server)
+
+
+def test_addresses_are_shown_as_a_person_types_them(make_config):
+    settings = make_config(server__host="::1").server
+    try:
+        bound = bind(settings)
+    except OSError:
+        pytest.skip("this machine has no IPv6")
+    assert url_of(bound, settings).startswith("http://[::1]:")
+    bound.close()
+
+
+def test_a_folder_that_cannot_be_made_is_named(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(InputError, match=r"cannot be used.*--state-dir"):
+        StateDir(tmp_path / "file" / "state")
+
+
+def test_no_token_is_made_where_there_is_one_already(tmp_path):
+    store = MemoryStore()
+    assert ensure_admin_token(store, tmp_path / "admin.token", now_s=1.0)
+    secret = (tmp_path / "admin.token").read_text()
+    assert secret.startswith("lh_")
+    (row,) = store.tokens()
+    assert (row.role, row.subject) == ("admin", "admin")
+    assert secret.strip() not in repr(store.tokens())
+    assert not ensure_admin_token(store, tmp_path / "admin.token", now_s=2.0)
+    assert (tmp_path / "admin.token").read_text() == secret
+
+
+# -- access --------------------------------------------------------------------------------------
+
+
+def test_without_tokens_everybody_is_an_administrator_and_no_file_is_written(make_config, daemon):
+    config = make_config(server__no_auth=True)
+
+    async def scenario():
+        async with daemon(config) as (running, client):
+            assert not running.admin_token_file.exists()
+            assert (await client.get("/v1/whoami")).json()["role"] == "admin"
+            assert "every user of this machine" in banner(config, running, version="1")
+
+    asyncio.run(scenario())
+
+
+def test_the_banner_says_where_with_what_and_hides_passwords(make_config, daemon):
+    config = make_config(policy__name="alpha_fairness", policy__parameters__alpha="2")
+
+    async def scenario():
+        async with daemon(config) as (running, _):
+            text = banner(config, running, version="1.2")
+            assert f"Leasehold 1.2 listens on {running.url}" in text
+            assert "alpha_fairness alpha=2" in text
+            assert str(running.admin_token_file) in text
+        postgres = make_config(store__url="postgresql://me:secret@h/d")
+        assert "secret" not in banner(postgres, running, version="1")
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl makes the certificate")
+def test_it_speaks_tls(make_config, daemon, tmp_path):
+    cert, key = tmp_path / "cert.pem", tmp_path / "key.pem"
+    command = (
+        "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 1 "
+        f"-keyout {key} -out {cert} -subj /CN=127.0.0.1 -addext subjectAltName=IP:127.0.0.1"
+    )
+    subprocess.run(command.split(), check=True, capture_output=True)
+
+    async def scenario():
+        config = make_config(server__tls_cert=cert, server__tls_key=key)
+        async with daemon(config) as (running, _):
+            assert running.url.startswith("https://127.0.0.1:")
+            trusted = ssl.create_default_context(cafile=str(cert))
+            async with httpx.AsyncClient(base_url=running.url, verify=trusted) as client:
+                assert (await client.get("/healthz")).status_code == 200
+
+    asyncio.run(scenario())
