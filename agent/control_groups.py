@@ -197,6 +197,9 @@ def _version_2(own: Path) -> Path:
     else:
         root = own
         _need_writable(root)
+        if root.name.endswith(".service"):
+            # systemd could not start the next agent there once groups have begun below it.
+            raise PermissionError(f"{root} is systemd's; use DelegateSubgroup={LEAF}")
         others = set((root / "cgroup.procs").read_text().split()) - {str(os.getpid())}
         if others:
             raise PermissionError(

@@ -78,6 +78,13 @@ def test_why_there_are_no_groups_is_said(tmp_path, version_2, file, text, words)
     groups.clear({})
 
 
+def test_a_service_of_systemd_needs_a_subgroup(tmp_path, version_2):
+    version_2.rename(version_2.with_name("x.service"))
+    groups = find_groups(tmp_path, membership="0::/x.service\n", mount=tmp_path / "mount")
+    assert "DelegateSubgroup=agent" in groups.problem
+    assert not (tmp_path / "mount" / "x.service" / LEAF).exists()
+
+
 def test_a_machine_without_control_groups_has_none(tmp_path):
     assert "in sight" in find_groups(tmp_path, membership="", mount=tmp_path).problem
 

@@ -1,0 +1,107 @@
+"""What the Trainer's callback decides, told by its hooks alone; no Transformers needed."""
+
+from __future__ import annotations
+
+import json
+import signal
+from types import SimpleNamespace
+
+import pytest
+
+from leasehold import StaleLeaseError
+from leasehold.huggingface import LAST_FILE, WHOLE_FILE, LeaseKeeper
+from leasehold.surroundings import Surroundings
+
+
+def trainer(folder, step, total=10):
+    args = SimpleNamespace(output_dir=str(folder), device="cpu")
+    state = SimpleNamespace(global_step=step, max_steps=total, is_world_process_zero=True)
+    return args, state, SimpleNamespace(should_save=False, should_training_stop=False)
+
+
+def saved(folder, step, *, whole=True):
+    path = folder / f"checkpoint-{step}"
+    path.mkdir()
+    (path / LAST_FILE).write_text("{}")
+    if whole:
+        (path / WHOLE_FILE).write_text("{}")
+    return path
+
+
+def test_without_a_lease_training_runs_to_its_end(tmp_path):
+    keeper = LeaseKeeper(surroundings=Surroundings())
+    args, state, control = trainer(tmp_path, 0)
+    keeper.on_train_begin(args, state, control)
+    assert keeper.on_step_end(args, state, control).should_training_stop is False
+    keeper.on_train_end(args, state, control)
+    keeper.exit_if_left_early()
+
+
+def test_steps_arrive_and_a_notice_saves_and_stops(host):
+    lease = host.lease(1)
+    keeper = LeaseKeeper(
+        report_every_s=0.02, surroundings=Surroundings.read(host.environment(lease))
+    )
+    folder = host.folder / "checkpoints"
+    assert keeper.checkpoint(folder) is None
+    args, state, control = trainer(folder, 2)
+    keeper.on_train_begin(args, state, control)
+    state.global_step = 3
+    assert not keeper.on_step_end(args, state, control).should_save
+    host.until(lambda: lease.steps_live == 3)
+    host.notify(lease)
+    host.until(lambda: keeper._channel.noticed)
+    state.global_step = 4
+    keeper.on_step_end(args, state, control)
+    assert control.should_save
+    assert control.should_training_stop
+    (folder / "checkpoint-4").mkdir()
+    (folder / "checkpoint-4" / LAST_FILE).write_text("{}")
+    keeper.on_save(args, state, control)
+    keeper.on_train_end(args, state, control)
+    steps = json.loads((host.folder / "progress.json").read_text())
+    assert steps == {"steps_live": 4, "steps_done": 4}
+    with pytest.raises(SystemExit) as left:
+        keeper.exit_if_left_early()
+    assert left.value.code == 75
+    assert keeper.checkpoint(folder).endswith("checkpoint-4")
+
+
+def test_sigterm_is_a_notice_and_the_last_step_is_not_left_early(host):
+    lease = host.lease(1)
+    keeper = LeaseKeeper(
+        report_every_s=0.02, surroundings=Surroundings.read(host.environment(lease))
+    )
+    args, state, control = trainer(host.folder, 9)
+    before = signal.getsignal(signal.SIGTERM)
+    keeper.on_train_begin(args, state, control)
+    signal.raise_signal(signal.SIGTERM)
+    state.global_step = 10
+    keeper.on_step_end(args, state, control)
+    keeper.on_train_end(args, state, control)
+    assert signal.getsignal(signal.SIGTERM) == before
+    assert not keeper.left_early
+    # The socket may be closed before the endpoint has read it all; the file is always right.
+    steps = json.loads((host.folder / "progress.json").read_text())
+    assert steps == {"steps_live": 10, "steps_done": 10}
+
+
+def test_half_written_checkpoints_are_removed_by_rank_0_alone(tmp_path):
+    saved(tmp_path, 9)
+    best, half = saved(tmp_path, 10), saved(tmp_path, 11, whole=False)
+    other = LeaseKeeper(surroundings=Surroundings(rank=1))
+    assert other.checkpoint(tmp_path) == str(best)
+    assert half.exists()
+    assert LeaseKeeper(surroundings=Surroundings()).checkpoint(tmp_path) == str(best)
+    assert not half.exists()
+
+
+def test_an_attempt_that_was_overtaken_saves_no_more(tmp_path):
+    old, new = (LeaseKeeper(surroundings=Surroundings(token=token)) for token in (1, 2))
+    old.checkpoint(tmp_path)
+    new.checkpoint(tmp_path)
+    args, state, control = trainer(tmp_path, 3)
+    control.should_save = True
+    new.on_step_end(args, state, control)
+    with pytest.raises(StaleLeaseError):
+        old.on_step_end(args, state, control)
