@@ -11,7 +11,7 @@ from api.roles import Principal, Role
 from scheduler.store.queries import MAX_LIMIT, HistoryQuery
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from api.context import Context
     from scheduler.store.protocol import Store
@@ -94,48 +94,53 @@ class HistoryReader:
         rows = self.context.store.history(query)
         if not self._is_filtered():
             return [(row, row if self._may_read(row) else None) for row in rows]
-        self._learn(rows)
-        return [(row, self._shown(row)) for row in rows]
+        projects = self._projects_of(rows)
+        return [(row, self._shown(row, projects)) for row in rows]
 
     def _may_read(self, row: HistoryRow) -> bool:
         return row.subject_kind not in _SECRET_KINDS or self.principal.has(Role.ADMIN)
 
-    def _learn(self, rows: Sequence[HistoryRow]) -> None:
-        projects, store = self.context.projects, self.context.store
-        for job_id in {job_id for row in rows for job_id in _jobs_of(row)} - projects.keys():
-            if (found := _project(store, job_id)) is not None:
-                if len(projects) >= MOST_PROJECTS:
-                    projects.clear()
-                projects[job_id] = found
+    def _projects_of(self, rows: Sequence[HistoryRow]) -> dict[str, str]:
+        """Return the projects of the jobs that lines name; other threads do the same meanwhile."""
+        known, store = self.context.projects, self.context.store
+        found: dict[str, str] = {}
+        for job_id in {job_id for row in rows for job_id in _jobs_of(row)}:
+            project = known.get(job_id) or _project(store, job_id)
+            if project is not None:
+                found[job_id] = project
+        if len(known) > MOST_PROJECTS:
+            known.clear()
+        known.update(found)
+        return found
 
-    def _shown(self, row: HistoryRow) -> HistoryRow | None:
+    def _shown(self, row: HistoryRow, projects: Mapping[str, str]) -> HistoryRow | None:
+        def concerns(job_id: str) -> bool:
+            return job_id in projects and self._is_asked(projects[job_id])
+
         if not self._may_read(row):
             return None
         if row.subject_kind == "job":
-            return row if self._concerns(row.subject) else None
+            return row if concerns(row.subject) else None
         if row.subject_kind == "project":
             return row if self._is_asked(row.subject) else None
-        if self.wanted.project is not None and not any(map(self._concerns, _jobs_of(row))):
+        if self.wanted.project is not None and not any(map(concerns, _jobs_of(row))):
             return None
-        return dataclasses.replace(row, data=self._without_foreign(row.data))
-
-    def _without_foreign(self, data: Mapping[str, Any]) -> Mapping[str, Any]:
-        shown: dict[str, Any] = {}
-        for name, value in data.items():
-            if name in _ONE_JOB and not self._concerns(str(value)):
-                continue
-            if name in _MANY_JOBS and isinstance(value, list | tuple):
-                shown[name] = [job_id for job_id in value if self._concerns(str(job_id))]
-                continue
-            shown[name] = value
-        return shown
-
-    def _concerns(self, job_id: str) -> bool:
-        project = self.context.projects.get(job_id)
-        return project is not None and self._is_asked(project)
+        return dataclasses.replace(row, data=_without_foreign(row.data, concerns))
 
     def _is_asked(self, project: str) -> bool:
         return self.principal.sees(project) and self.wanted.project in {None, project}
+
+
+def _without_foreign(data: Mapping[str, Any], concerns: Callable[[str], bool]) -> Mapping[str, Any]:
+    shown: dict[str, Any] = {}
+    for name, value in data.items():
+        if name in _ONE_JOB and not concerns(str(value)):
+            continue
+        if name in _MANY_JOBS and isinstance(value, list | tuple):
+            shown[name] = [job_id for job_id in value if concerns(str(job_id))]
+            continue
+        shown[name] = value
+    return shown
 
 
 def _jobs_of(row: HistoryRow) -> list[str]:

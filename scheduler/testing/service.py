@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import hashlib
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from agent.desired import Desired
@@ -40,6 +38,7 @@ from scheduler.runtime.protocol import (
 from scheduler.store.memory import MemoryStore
 from scheduler.store.protocol import Entry, Projections
 from scheduler.store.rows import AttemptRow, HistoryRow, IdempotencyRow, JobRow
+from scheduler.testing.service_values import live_job, plain_spec, project_view, spec_digest
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence
@@ -117,7 +116,7 @@ class FakeService:
         return tuple(self._take(submission, actor) for submission in submissions)
 
     def _take(self, submission: Submission, actor: str) -> Submitted:
-        spec, digest = submission.spec, _digest(submission.spec)
+        spec, digest = submission.spec, spec_digest(submission.spec)
         if spec.scale_factor > self.workers:
             words = f"needs {spec.scale_factor} workers, and there are {self.workers}"
             return Submitted(refusal=words, code="refused")
@@ -164,7 +163,7 @@ class FakeService:
             deadline_s=spec.deadline_s,
             updated_s=self.now_s,
             labels=spec.labels,
-            spec=_plain(spec),
+            spec=plain_spec(spec),
         )
 
     async def fit(self, spec: JobSpec) -> Fit:
@@ -242,7 +241,7 @@ class FakeService:
         for job_id in job_ids:
             row, lease = self._store.job(job_id), self._leases.get(job_id)
             if row is not None and row.status in _ACTIVE and self.leading:
-                found[job_id] = _live(row, lease)
+                found[job_id] = live_job(row, lease)
         return found
 
     async def explain(self, row: JobRow, *, forecast: bool = True) -> Explanation:
@@ -377,14 +376,14 @@ class FakeService:
 
     def projects(self) -> tuple[ProjectView, ...]:
         """Return the projects with limits."""
-        return tuple(_project(limits) for _, limits in sorted(self._projects.items()))
+        return tuple(project_view(limits) for _, limits in sorted(self._projects.items()))
 
     async def set_project(self, limits: ProjectLimits, *, actor: str) -> ProjectView:
         """Set a project's limits."""
         self._may_write()
         self._projects[limits.project] = limits
         self._note("project_changed", "project", limits.project, actor, {})
-        return _project(limits)
+        return project_view(limits)
 
     def throughputs(self) -> tuple[ThroughputView, ...]:
         """Return what was declared."""
@@ -574,37 +573,3 @@ class FakeService:
             await asyncio.wait_for(self._news.wait(), wait_s)
         except TimeoutError:
             return
-
-
-def _live(row: JobRow, lease: LeaseView | None) -> LiveJob:
-    waits = row.status is JobStatus.WAITING
-    return LiveJob(
-        status=row.status,
-        reason=WaitReason.TURN if waits else None,
-        steps_done=row.steps_done,
-        lease_id=None if lease is None else lease.lease_id,
-        worker_type="" if lease is None else lease.worker_type,
-        workers=0 if lease is None else len(lease.workers),
-        nodes=() if lease is None else lease.nodes,
-        deadline_s=None if lease is None else lease.deadline_s,
-        allocation=MappingProxyType({} if lease is None else {"v100": 1.0}),
-        share=None if lease is None else 1.0,
-    )
-
-
-def _project(limits: ProjectLimits) -> ProjectView:
-    return ProjectView(limits=limits, active_jobs=0, admitted_workers=0, running_workers=0)
-
-
-def _plain(spec: JobSpec) -> dict[str, Any]:
-    plain = {name: getattr(spec, name) for name in spec.__dataclass_fields__}
-    for name, value in plain.items():
-        if isinstance(value, MappingProxyType):
-            plain[name] = dict(value)
-        elif isinstance(value, tuple):
-            plain[name] = list(value)
-    return plain
-
-
-def _digest(spec: JobSpec) -> str:
-    return hashlib.sha256(repr(sorted(_plain(spec).items())).encode()).hexdigest()

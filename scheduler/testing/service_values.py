@@ -1,0 +1,54 @@
+"""Values of the fake service: views and digests of jobs."""
+
+from __future__ import annotations
+
+import hashlib
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from scheduler.domain.job import JobStatus
+from scheduler.domain.reasons import WaitReason
+from scheduler.runtime.protocol import LiveJob, ProjectView
+
+if TYPE_CHECKING:
+    from scheduler.domain.spec import JobSpec
+    from scheduler.runtime.protocol import LeaseView, ProjectLimits
+    from scheduler.store.rows import JobRow
+
+
+def live_job(row: JobRow, lease: LeaseView | None) -> LiveJob:
+    """Return what is known of an active job."""
+    waits = row.status is JobStatus.WAITING
+    return LiveJob(
+        status=row.status,
+        reason=WaitReason.TURN if waits else None,
+        steps_done=row.steps_done,
+        lease_id=None if lease is None else lease.lease_id,
+        worker_type="" if lease is None else lease.worker_type,
+        workers=0 if lease is None else len(lease.workers),
+        nodes=() if lease is None else lease.nodes,
+        deadline_s=None if lease is None else lease.deadline_s,
+        allocation=MappingProxyType({} if lease is None else {"v100": 1.0}),
+        share=None if lease is None else 1.0,
+    )
+
+
+def project_view(limits: ProjectLimits) -> ProjectView:
+    """Return a project that uses nothing."""
+    return ProjectView(limits=limits, active_jobs=0, admitted_workers=0, running_workers=0)
+
+
+def plain_spec(spec: JobSpec) -> dict[str, Any]:
+    """Return a specification as plain JSON values."""
+    plain = {name: getattr(spec, name) for name in spec.__dataclass_fields__}
+    for name, value in plain.items():
+        if isinstance(value, MappingProxyType):
+            plain[name] = dict(value)
+        elif isinstance(value, tuple):
+            plain[name] = list(value)
+    return plain
+
+
+def spec_digest(spec: JobSpec) -> str:
+    """Return what tells one request from another."""
+    return hashlib.sha256(repr(sorted(plain_spec(spec).items())).encode()).hexdigest()
