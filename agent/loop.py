@@ -178,6 +178,7 @@ class Agent:
             self._recall()
             self._view = remember(self._view, self._backend.adopt())
             await self._endpoint.open()
+            self._to_report.set()  # a scheduler that does not know this node learns of it at once
             async with asyncio.TaskGroup() as tasks:
                 for work in (self._ask, self._act, self._tell, self._check, self._uploader.run):
                     tasks.create_task(work())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import multiprocessing
+import signal
 from concurrent.futures import BrokenExecutor, ProcessPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -81,13 +82,20 @@ class SimulatedForecaster:
     def _executor(self) -> ProcessPoolExecutor:
         if self._pool is None:
             context = multiprocessing.get_context("spawn")
-            self._pool = ProcessPoolExecutor(max_workers=1, mp_context=context)
+            self._pool = ProcessPoolExecutor(
+                max_workers=1, mp_context=context, initializer=_leave_signals_to_the_daemon
+            )
         return self._pool
 
     def close(self) -> None:
         """Let go of the process."""
         if self._pool is not None:
             self._pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _leave_signals_to_the_daemon() -> None:
+    """Let Ctrl-C in a terminal, which goes to the whole group, be the daemon's business."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def _forecast(question: ForecastInput, budget_s: float) -> Forecast:
