@@ -96,7 +96,9 @@ def simulate(
         believed=agnostic(table) if request.agnostic else table,
         policy=make_policy(request.policy, request.params),
         settings=EngineSettings(
-            round_length_s=request.round_length_s, carry_credit=request.carry_credit
+            round_length_s=request.round_length_s,
+            plan_lead_s=request.plan_lead_s,
+            carry_credit=request.carry_credit,
         ),
         overheads=read_overheads(request.overheads),
         failures=read_failures(request.failures),
@@ -166,7 +168,7 @@ class Simulation:
         self._cluster = cluster
         self._jobs = [
             job
-            if not (cost := overheads.of(job.job_type).restart_s)
+            if job.restart_s or not (cost := overheads.of(job.job_type).restart_s)
             else replace(job, restart_s=cost)
             for job in jobs
         ]
@@ -307,6 +309,8 @@ class Simulation:
                 case do.RecordEvent():
                     self._ledger.note(command.kind, command.subject, command.at_s)
                     self._remarks.take(command)
+        if any(isinstance(event, ev.AllocationComputed | ev.AllocationFailed) for event in events):
+            self._timers.pop("grace", None)  # set together with the question, which is answered
         return events
 
     def _answer(self, command: do.ComputeAllocation) -> ev.Event:
@@ -326,7 +330,6 @@ class Simulation:
             ) from error
         finally:
             self._ledger.solve_s.append(time.perf_counter() - begin)
-        self._timers.pop("grace", None)
         self._ledger.answered(self._now, command.problem, allocation)
         return ev.AllocationComputed(
             generation=command.generation,
@@ -366,10 +369,12 @@ class Simulation:
         reason = EndReason.RELEASED if command.reason == "outbid" else EndReason.CANCELLED
         checkpoint_s = execution.overhead.checkpoint_s
         end_s = max(command.by_s, self._now + checkpoint_s)
+        end_s = min(end_s, self._now + execution.overhead.notice_s + checkpoint_s)
         if end_s <= self._now:
             events.append(self._end(command.lease_id, reason))
         else:
-            self._workers.stop_progress(command.lease_id, end_s - checkpoint_s)
+            done_s = self._workers.stop_progress(command.lease_id, end_s - checkpoint_s)
+            end_s = end_s if math.isinf(done_s) else max(end_s, done_s)
             heapq.heappush(self._ends, (end_s, command.lease_id, reason))
 
     def _end(self, lease_id: int, reason: EndReason) -> ev.LeaseEnded:

@@ -26,7 +26,7 @@ _SLOT = np.dtype(
         ("rate", np.float64),  # steps/s
         ("since_s", np.float64),  # no progress before
         ("stop_s", np.float64),  # no progress after (checkpoint, own failure)
-        ("finish_s", np.float64),  # when the last step will be done; inf if not before stop_s
+        ("finish_s", np.float64),  # when the job will be complete; inf if not by stop_s
         ("start_s", np.float64),  # when the lease began; checkpoints are counted from then
         ("saved", np.float64),  # steps in the last periodic checkpoint before since_s
     ]
@@ -111,7 +111,7 @@ class SimulatedWorkers:
         elapsed = np.minimum(now, slots["stop_s"]) - slots["since_s"]
         done: FloatArray = slots["base"] + slots["rate"] * np.maximum(elapsed, 0.0)
         total: FloatArray = slots["total"]
-        return np.minimum(done, total)
+        return np.where(slots["finish_s"] <= now, total, np.minimum(done, total))
 
     @property
     def next_finish_s(self) -> float:
@@ -152,8 +152,8 @@ class SimulatedWorkers:
         since_s = now + overhead.launch_s + restore_s
         alone = not self._on_worker[lease.workers[0]]
         rate = self._slowed(self._alone_rate(lease.profile, self._demand(lease)), lease)
-        finish_s = since_s + (total - base) / rate if rate > 0 else math.inf
-        finish_s = finish_s if finish_s <= fails_s else math.inf
+        done_s = since_s + (total - base) / rate if rate > 0 else math.inf
+        finish_s = done_s + overhead.complete_s if done_s <= fails_s else math.inf
         self._slots[self._size] = (
             *(lease.lease_id, base, total, rate, since_s, fails_s, finish_s),
             *(now, base),
@@ -169,12 +169,17 @@ class SimulatedWorkers:
             for lease_id in self._on_worker[lease.workers[0]]:
                 self._set_rate(lease_id, now)
 
-    def stop_progress(self, lease_id: int, at_s: float) -> None:
-        """Let a job make no progress after ``at_s`` (it checkpoints)."""
+    def stop_progress(self, lease_id: int, at_s: float) -> float:
+        """Let a job make no progress after ``at_s`` (it checkpoints).
+
+        Returns:
+            when it will be complete all the same; inf if it will not.
+        """
         slot = self._slot(lease_id)
         row = self._slots[slot]
         row["stop_s"] = min(float(row["stop_s"]), at_s)
         self._predict(slot)
+        return float(row["finish_s"])
 
     def end(self, lease_id: int, now: float) -> float:
         """Stop running a lease; returns the steps that its job has done."""
@@ -242,8 +247,9 @@ class SimulatedWorkers:
         row = self._slots[slot]
         rate = float(row["rate"])
         left = float(row["total"]) - float(row["base"])
-        finish_s = float(row["since_s"]) + left / rate if rate > 0 else math.inf
-        row["finish_s"] = finish_s if finish_s <= row["stop_s"] else math.inf
+        done_s = float(row["since_s"]) + left / rate if rate > 0 else math.inf
+        complete_s = self.executions[int(row["lease"])].overhead.complete_s
+        row["finish_s"] = done_s + complete_s if done_s <= row["stop_s"] else math.inf
 
     def _rate(self, lease: Lease, partner: Lease | None) -> float:
         demand = self._demand(lease)

@@ -12,6 +12,7 @@ from scheduler.domain import events as ev
 from scheduler.errors import NotLeadingError, SolveError, StoreUnavailableError, SupersededError
 from scheduler.runtime.fold import follow_jobs, follow_leases
 from scheduler.runtime.housekeeping import after_step, keep_house
+from scheduler.runtime.orders import ask_policy
 from scheduler.runtime.progress import flush_progress
 from scheduler.runtime.snapshots import Taken, store_snapshot, take_snapshot
 from scheduler.runtime.turn import Turn
@@ -31,8 +32,8 @@ if TYPE_CHECKING:
 _log = logging.getLogger("leasehold.driver")
 _T = TypeVar("_T")
 
-#: Longest wait between two attempts to commit while the database is away.
-COMMIT_RETRY_MOST_S = 5.0
+#: First and longest wait between two attempts to commit while the database is away.
+COMMIT_RETRY_LEAST_S, COMMIT_RETRY_MOST_S = 0.1, 5.0
 #: Pieces of work that are taken into one turn at most.
 WORK_PER_TURN = 2000
 
@@ -70,7 +71,7 @@ class Driver:
         self._question: asyncio.Task[None] | None = None
         self._entries_since_snapshot = 0
         self._snapshot: asyncio.Task[None] | None = None
-        self._broken: BaseException | None = None
+        self._closed = False
         #: newest line of history that is committed, and who waits for a newer one.
         self.event_id = 0
         self.news = asyncio.Event()
@@ -84,7 +85,7 @@ class Driver:
 
         ``work`` changes the state and adds facts; if it raises, it must have changed nothing.
         """
-        if self._broken is not None:
+        if self._closed:
             raise NotLeadingError
         future: asyncio.Future[object] = asyncio.get_running_loop().create_future()
         self._work.append((work, future))
@@ -117,23 +118,40 @@ class Driver:
                 if not self._work:
                     self._wake.clear()
                     await self._clock.sleep_until(self._next_due_s(), wake=self._wake)
-        except BaseException as error:
-            self._broken = error
-            for _, future in self._work:
-                if not future.done():
-                    future.set_exception(NotLeadingError())
-            raise
         finally:
-            for task in (self._question, self._snapshot):
-                if task is not None:
-                    task.cancel()
+            self.close()
 
-    def ask_again(self) -> None:
-        """Ask the policy anew, because the answer to the open question will never come."""
-        policy = self.state.policy.choice.name
-        dependent = self.state.engine.time_dependent
-        again = ev.PolicyChanged(policy=policy, time_dependent=dependent, record=False)
-        self.soon(lambda turn: turn.tell(again))
+    def close(self) -> None:
+        """Take in nothing more, and let everybody who waits know."""
+        self._closed = True
+        for _, future in self._work:
+            if not future.done():
+                future.set_exception(NotLeadingError())
+        self._work.clear()
+        for task in (self._question, self._snapshot):
+            if task is not None:
+                task.cancel()
+
+    def resume(self) -> None:
+        """Go on where the last leader stopped: ask the open question again, as it was asked.
+
+        The answer is the one that the last leader would have got, so nobody can tell that there was
+        a restart. Only where the policy is another one now than the one that was asked last, it is
+        asked anew.
+        """
+        question = self.state.leases.question
+        policy = self.state.policy.choice
+        if self.state.asked != policy:
+            self.soon(lambda turn: ask_policy(self.state, turn))
+        elif question is not None:
+            self._ask(question)
+
+    @property
+    def pending(self) -> bool:
+        """Whether there is something for a turn to do now."""
+        timers = self.state.leases.timers
+        now_s = self._clock.now_s()
+        return bool(self._work) or min(timers.values(), default=math.inf) <= now_s
 
     # -- one turn -------------------------------------------------------------------------------
 
@@ -216,7 +234,7 @@ class Driver:
 
     async def _commit(self, entry: Entry) -> Head:
         """Commit, however long the database is away; an interrupted commit is looked for first."""
-        wait_s = 0.1
+        wait_s = COMMIT_RETRY_LEAST_S
         began_s = self._metrics.clock()
         while True:
             try:
@@ -337,8 +355,6 @@ def _note_answer(
 ) -> None:
     policy.last_solve_s, policy.last_failure = solved.solve_s, ""
     policy.answer, policy.question, policy.computed_s = solved.allocation, question, now_s
-    numbers = question.problem.job_number
-    policy.newest_number = int(numbers[-1]) if len(numbers) else -1
 
 
 def _log_failure(future: asyncio.Future[object]) -> None:

@@ -47,6 +47,8 @@ def follow_leases(
         _follow_event(state, event)
     for command in commands:
         _follow_command(state, command, now_s)
+    if not state.engine.question_open:
+        state.leases.question = None
 
 
 def _follow_event(state: LiveState, event: ev.Event) -> None:
@@ -56,7 +58,10 @@ def _follow_event(state: LiveState, event: ev.Event) -> None:
             state.progress.pop(event.lease_id, None)
         case ev.TimerFired():
             state.leases.timers.pop(event.timer, None)
-        case ev.AllocationComputed() | ev.AllocationFailed():
+        case ev.AllocationComputed():
+            state.leases.timers.pop("grace", None)
+            state.policy.newest_number = int(event.job_number.max(initial=-1))
+        case ev.AllocationFailed():
             state.leases.timers.pop("grace", None)
 
 
@@ -74,6 +79,8 @@ def _follow_command(state: LiveState, command: do.Command, now_s: float) -> None
                 leases.revoke(command, least_s=now_s + stop_s)
         case do.SetTimer():
             leases.timers[command.timer] = command.at_s
+        case do.ComputeAllocation():
+            leases.question = command
 
 
 def _live_lease(state: LiveState, command: do.GrantLease) -> LiveLease:

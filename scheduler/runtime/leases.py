@@ -135,6 +135,7 @@ class Leases:
         of_job: job id -> lease id.
         on_node: node -> ids of the leases that have members there.
         timers: the engine's timers.
+        question: what the engine has asked and nobody has answered; None if it wants no answer.
         earliest_s: no deadline is earlier than this; may be too early.
         changed: nodes whose desired sets have changed since this was last emptied.
     """
@@ -143,6 +144,7 @@ class Leases:
     of_job: dict[str, int] = field(default_factory=dict)
     on_node: dict[str, set[int]] = field(default_factory=dict)
     timers: dict[str, float] = field(default_factory=dict)
+    question: do.ComputeAllocation | None = None
     earliest_s: float = math.inf
     changed: set[str] = field(default_factory=set)
 

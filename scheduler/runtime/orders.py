@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from policies.registry import make_policy
 from scheduler.domain import events as ev
 from scheduler.domain.problem import Entity
-from scheduler.errors import ConflictError, NotFoundError
+from scheduler.errors import ConflictError, NotFoundError, ParameterError, UnknownPolicyError
 from scheduler.runtime.housekeeping import apply_order
 from scheduler.runtime.protocol import NodeAction, PolicyChoice
 from scheduler.runtime.state import PolicyInForce
@@ -77,15 +78,13 @@ def set_policy(state: LiveState, turn: Turn, choice: PolicyChoice, *, actor: str
         UnknownPolicyError: there is none of that name.
         ParameterError: a parameter is unknown or wrong.
     """
-    policy = make_policy(choice.name, choice.parameters)
+    make_policy(choice.name, choice.parameters)
     before = state.policy.choice
     state.policy = PolicyInForce(choice=choice, since_s=turn.now_s, actor=actor)
     kind_of_table = choice.agnostic, choice.space_sharing
     state.table_due |= kind_of_table != (before.agnostic, before.space_sharing)
-    turn.set("policy", asdict(choice) | {"parameters": dict(choice.parameters)}, actor=actor)
-    turn.tell(
-        ev.PolicyChanged(policy=choice.name, time_dependent=policy.time_dependent, record=False)
-    )
+    turn.set("policy", policy_to_json(choice), actor=actor)
+    ask_policy(state, turn)
     turn.note(
         "policy_changed",
         "policy",
@@ -96,6 +95,30 @@ def set_policy(state: LiveState, turn: Turn, choice: PolicyChoice, *, actor: str
         agnostic=choice.agnostic,
         space_sharing=choice.space_sharing,
     )
+
+
+def ask_policy(state: LiveState, turn: Turn) -> None:
+    """Let the engine ask the policy in force, and note that this is the one that was asked.
+
+    A stored policy may be a plugin that is gone; then every question fails and says so.
+    """
+    choice = state.policy.choice
+    dependent = state.engine.time_dependent
+    with contextlib.suppress(UnknownPolicyError, ParameterError):
+        dependent = make_policy(choice.name, choice.parameters).time_dependent
+    turn.tell(ev.PolicyChanged(policy=choice.name, time_dependent=dependent, record=False))
+    turn.set("asked", policy_to_json(choice))
+    state.asked = choice
+
+
+def policy_to_json(choice: PolicyChoice) -> dict[str, object]:
+    """Return a choice as plain values; ``PolicyChoice(**values)`` is the way back."""
+    return {
+        "name": choice.name,
+        "parameters": dict(choice.parameters),
+        "agnostic": choice.agnostic,
+        "space_sharing": choice.space_sharing,
+    }
 
 
 def set_project(state: LiveState, turn: Turn, limits: ProjectLimits, *, actor: str) -> None:

@@ -146,24 +146,38 @@ class LiveService:
             except StaleLeaderError as error:
                 _log.error("this scheduler leads no more: %s", error)
             finally:
-                self._driver = None
-                self._metrics.set_leading(False)
-                self._turn_around()
+                self.cease()
 
     async def stop(self) -> None:
         """Write a last snapshot and let somebody else lead. ``run`` must have been cancelled."""
         await self._keeper.release()
 
-    async def _lead(self, token: int) -> None:
+    async def begin(self, token: int) -> Driver:
+        """Load the state and answer as the leader; the driver is still to be run.
+
+        A part of ``run``, which does both; for tests that let the driver's turns happen one by one.
+        """
         self._problem = "recovering"
         driver = await self._recover(token)
+        self._driver, self._problem = driver, ""
+        self._metrics.set_leading(True)
+        self._turn_around()
+        return driver
+
+    def cease(self) -> None:
+        """Answer as the leader no more; what is under way is left to whoever leads next."""
+        if self._driver is not None:
+            self._driver.close()
+        self._driver = None
+        self._metrics.set_leading(False)
+        self._turn_around()
+
+    async def _lead(self, token: int) -> None:
+        driver = await self.begin(token)
         keep = asyncio.create_task(self._keeper.keep())
         drive = asyncio.create_task(driver.run())
         prune = asyncio.create_task(self._retention.run())
         tasks = (keep, drive, prune)
-        self._driver, self._problem = driver, ""
-        self._metrics.set_leading(True)
-        self._turn_around()
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
@@ -202,7 +216,7 @@ class LiveService:
             metrics=self._metrics,
         )
         driver.event_id = (await asyncio.to_thread(self._store.head)).event_id
-        driver.ask_again()
+        driver.resume()
         _log.info(
             "leading: %d active jobs, %d leases, %d nodes; %d journal entries were replayed",
             len(state.jobs),

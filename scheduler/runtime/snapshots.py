@@ -12,6 +12,7 @@ import orjson
 from planner.catalogue import Catalogue
 from planner.estimator import Estimator
 from scheduler.domain.cluster import Cluster
+from scheduler.domain.codec import decode, encode
 from scheduler.engine.engine import Engine
 from scheduler.engine.snapshot import decode_state, dump, encode_state, restore
 from scheduler.errors import CodecError
@@ -28,6 +29,7 @@ from scheduler.store.queries import MAX_LIMIT, JobFilter, JobOrder, JobQuery
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from scheduler.domain.commands import ComputeAllocation
     from scheduler.domain.lease import Lease
     from scheduler.engine.snapshot import EngineState
     from scheduler.runtime.settings import RuntimeSettings
@@ -45,10 +47,12 @@ class Taken:
     Attributes:
         engine: the engine's part.
         shell: deadlines, revocations and timers; plain values.
+        question: what the engine has asked and nobody has answered, or None.
     """
 
     engine: EngineState
     shell: Mapping[str, Any]
+    question: ComputeAllocation | None
 
 
 def take_snapshot(state: LiveState) -> Taken:
@@ -57,8 +61,13 @@ def take_snapshot(state: LiveState) -> Taken:
         [lease_id, live.deadline_s, live.revoked, live.base_steps]
         for lease_id, live in state.leases.by_id.items()
     ]
-    shell = {"version": VERSION, "timers": dict(state.leases.timers), "leases": leases}
-    return Taken(engine=dump(state.engine), shell=shell)
+    shell = {
+        "version": VERSION,
+        "timers": dict(state.leases.timers),
+        "leases": leases,
+        "newest_number": state.policy.newest_number,
+    }
+    return Taken(engine=dump(state.engine), shell=shell, question=state.leases.question)
 
 
 def store_snapshot(store: Store, taken: Taken, sequence: int, token: int) -> None:
@@ -69,6 +78,7 @@ def store_snapshot(store: Store, taken: Taken, sequence: int, token: int) -> Non
     """
     message = {
         "shell": taken.shell,
+        "question": None if taken.question is None else encode(taken.question),
         "engine": base64.b64encode(encode_state(taken.engine)).decode("ascii"),
     }
     data = zlib.compress(orjson.dumps(message), level=1)
@@ -102,6 +112,8 @@ def recover(
         settings=settings,
         term=term,
     )
+    if "asked" in stored:
+        state.asked = PolicyChoice(**stored["asked"].value)
     if "catalogue" in stored:
         state.catalogue = Catalogue.restore(stored["catalogue"].value, settings.throughputs)
     if "throughputs" in stored:
@@ -113,6 +125,8 @@ def recover(
     if recovered.snapshot is not None:
         message = _read(recovered.snapshot)
         shell = message["shell"]
+        if message.get("question") is not None:
+            state.leases.question = decode(message["question"])
         engine_state = decode_state(base64.b64decode(message["engine"]))
         state.engine = restore(engine_state, settings.engine)
     state.nodes.follow(state.engine.cluster, now_s=now_s)
@@ -197,6 +211,7 @@ def _restore_leases(state: LiveState, shell: Mapping[str, Any]) -> None:
             member.wanted = revoked not in {"cancel", "worker lost"}
         state.leases.grant(live)
     state.leases.timers.update(shell["timers"])
+    state.policy.newest_number = shell.get("newest_number", -1)
 
 
 def _restore_orders(state: LiveState, stored: Mapping[str, Any], now_s: float) -> None:

@@ -71,6 +71,7 @@ class LiveState:
         next_look_s: when leases, nodes and limits are looked at again.
         recent_keys: clients' keys that became known last, oldest first.
         estimates_due: whether measured throughputs have changed since the table was made.
+        asked: the policy whose answer is in force or on its way; None before the first.
     """
 
     engine: Engine
@@ -85,6 +86,7 @@ class LiveState:
     progress: dict[int, float] = field(default_factory=dict)
     table_due: bool = False
     estimates_due: bool = False
+    asked: PolicyChoice | None = None
     next_look_s: float = 0.0
     recent_keys: dict[tuple[str, str], IdempotencyRow] = field(default_factory=dict)
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from scheduler.domain import events as ev
+from scheduler.domain.lease import EndReason
 from scheduler.store.rows import HistoryRow, SettingRow
 
 if TYPE_CHECKING:
@@ -55,8 +56,12 @@ class Turn:
         self.events.extend(events)
 
     def ordered(self) -> tuple[ev.Event, ...]:
-        """Return the facts in the order in which the engine is told them."""
-        return tuple(sorted(self.events, key=lambda event: _ORDER.get(type(event), 5)))
+        """Return the facts in the order in which the engine is told them.
+
+        Ends of leases do not stand in the order in which nodes told them: those that completed come
+        first, then all others, each by lease, as in the simulator.
+        """
+        return tuple(sorted(self.events, key=_place))
 
     def set(self, key: str, value: Any, *, actor: str = "") -> None:
         """Make or replace a setting; None removes it."""
@@ -78,3 +83,10 @@ class Turn:
                 data=data,
             )
         )
+
+
+def _place(event: ev.Event) -> tuple[int, bool, int]:
+    place = _ORDER.get(type(event), 5)
+    if isinstance(event, ev.LeaseEnded):
+        return place, event.reason is not EndReason.COMPLETED, event.lease_id
+    return place, False, 0

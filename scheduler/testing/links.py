@@ -1,0 +1,122 @@
+"""Carrying what nodes of tests say: to a service in the same process, or over any other link."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from agent.desired import Desired, NodeReport
+    from agent.loop import Link
+    from scheduler.runtime.protocol import Agents
+    from scheduler.testing.nodes import FakeNode
+
+
+class ServiceLink:
+    """The contract of ``agent.loop.Link`` over a service in this process.
+
+    Attributes:
+        service: who answers; a test may put another one in its place.
+        cut: whether nothing comes through.
+    """
+
+    def __init__(self, service: Agents | None, node: str, *, wait_s: float = 0.0) -> None:
+        self.service = service
+        self.cut = False
+        self._node = node
+        self._wait_s = wait_s
+
+    def _there(self) -> Agents:
+        if self.cut or self.service is None:
+            raise ConnectionRefusedError(f"the scheduler is out of reach of node '{self._node}'")
+        return self.service
+
+    async def desired(self, *, after: tuple[int, int]) -> Desired:
+        """Return the desired set."""
+        return await self._there().desired(self._node, after=after, wait_s=self._wait_s)
+
+    async def report(self, report: NodeReport) -> None:
+        """Deliver a report."""
+        await self._there().report(report, address="127.0.0.1", version="test")
+
+    async def append_log(self, lease_id: int, stream: str, *, offset: int, data: bytes) -> int:
+        """Deliver a piece of a lease's output."""
+        service = self._there()
+        return await service.append_log(self._node, lease_id, stream, offset=offset, data=data)
+
+
+class FakeAgent:
+    """A node and its link.
+
+    Args:
+        node: who decides.
+        link: the way to the scheduler.
+    """
+
+    def __init__(self, node: FakeNode, link: Link) -> None:
+        self.node = node
+        self.link = link
+
+    async def ask(self) -> None:
+        """Fetch the desired set once and act on it; raises what the link raises."""
+        sent_s = self.node.world.now_s()
+        self.node.accept(await self.link.desired(after=self.node.after), sent_s=sent_s)
+
+    async def tell(self) -> None:
+        """Deliver one report; raises what the link raises."""
+        report = self.node.report()
+        await self.link.report(report)
+        self.node.delivered(report)
+
+    async def run(self, *, report_every_s: float, retry_s: float = 1.0) -> None:
+        """Serve in real time until cancelled; as the agent's loop, at a fraction of its cost."""
+        news = asyncio.Event()
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._keep_asking(news, retry_s))
+            tasks.create_task(self._keep_telling(news, report_every_s, retry_s))
+
+    async def _keep_asking(self, news: asyncio.Event, retry_s: float) -> None:
+        while True:
+            before = self.node.after
+            try:
+                await self.ask()
+            except OSError:
+                await asyncio.sleep(retry_s)
+            if self.node.after != before:
+                news.set()
+
+    async def _keep_telling(
+        self, news: asyncio.Event, report_every_s: float, retry_s: float
+    ) -> None:
+        while True:
+            news.clear()
+            self.node.act()
+            try:
+                await self.tell()
+            except OSError:
+                await asyncio.sleep(retry_s)
+                continue
+            wait_s = min(self.node.next_s - self.node.world.now_s(), report_every_s)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(max(wait_s, 0.01)):
+                    await news.wait()
+
+
+class InlineExecutor(ThreadPoolExecutor):
+    """Runs what is submitted at once, so that an event loop with it takes the same course always.
+
+    For ``loop.set_default_executor``, and with stores that never wait.
+    """
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        """Call ``fn`` now."""
+        future: Future[Any] = Future()
+        try:
+            future.set_result(fn(*args, **kwargs))
+        except Exception as error:  # noqa: BLE001 - it belongs to whoever waits
+            future.set_exception(error)
+        return future

@@ -1,0 +1,482 @@
+"""Nodes for tests: an agent's decisions over jobs that exist only as numbers.
+
+What a node does is decided by ``agent.reconcile``, as on a real one; in the place of processes
+there are base, rate and time. A ``FakeNode`` does no input and output: ``scheduler.testing.links``
+carries its reports, in this process or over HTTP. A thousand of them are cheap, since a node only
+computes when it is asked to.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, cast
+
+from agent.desired import LeaseEnd, LeaseReport, LeaseState, NodeReport, WorkerReport
+from agent.reconcile import (
+    Forget,
+    Held,
+    Kill,
+    Notice,
+    Refuse,
+    Renew,
+    Start,
+    Terminate,
+    View,
+    accept,
+    decide,
+    remember,
+    wake_at,
+)
+from scheduler.errors import InvariantError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from agent.desired import Desired, DesiredLease
+    from agent.reconcile import Action
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mishap:
+    """Something that happens to a job once.
+
+    Attributes:
+        steps: when it has done so many.
+        end: how it ends, ``FAILED``, ``OOM`` or ``LOST``.
+        node: on which node; empty for the one that runs rank 0.
+    """
+
+    steps: float
+    end: LeaseEnd = LeaseEnd.FAILED
+    node: str = ""
+
+
+def one_step_per_s(_job: str, _worker_type: str, _workers: int, _partner: str | None) -> float:
+    """Return the throughput of a world in which everything takes its time."""
+    return 1.0
+
+
+@dataclass(slots=True, kw_only=True)
+class FakeWorld:
+    """What is true of jobs wherever they run, what nodes share, and what must never happen.
+
+    Attributes:
+        now_s: the time, the same on every node.
+        rate: (job id, worker type, workers, id of the job that it shares them with or None) ->
+            steps/s.
+        totals: job id -> steps; what the lease says where a job is missing.
+        silent: ids of jobs that report no steps.
+        checkpoint_every: steps after which a job checkpoints unasked.
+        leave_s: from a notice to the end of a job that heeds it; infinite for programs that only
+            know SIGTERM.
+        term_s: from SIGTERM to the end.
+        whole_steps: whether reports round steps down, as real ones do.
+        pairs: whether two jobs may share workers.
+        mishaps: job id -> what is still to happen to it.
+        saved: job id -> steps in its last checkpoint; every node reads and writes them.
+        completions: job id -> how often it has come to its end.
+        executed: job id -> steps that were done, those among them that were lost.
+        running: job id -> lease -> nodes that run it now.
+    """
+
+    now_s: Callable[[], float]
+    rate: Callable[[str, str, int, str | None], float] = one_step_per_s
+    totals: dict[str, float] = field(default_factory=dict)
+    silent: set[str] = field(default_factory=set)
+    checkpoint_every: float = math.inf
+    leave_s: float = 0.0
+    term_s: float = 0.0
+    whole_steps: bool = True
+    pairs: bool = False
+    mishaps: dict[str, list[Mishap]] = field(default_factory=dict)
+    saved: dict[str, float] = field(default_factory=dict)
+    completions: dict[str, int] = field(default_factory=dict)
+    executed: dict[str, float] = field(default_factory=dict)
+    running: dict[str, dict[int, set[str]]] = field(default_factory=dict)
+
+    def begin(self, run: FakeRun, node: str) -> None:
+        """Note that a job starts on a node.
+
+        Raises:
+            InvariantError: another attempt of the same job is still running somewhere.
+        """
+        attempts = self.running.setdefault(run.lease.job_id, {})
+        if attempts.keys() - {run.lease.lease_id}:
+            raise InvariantError(
+                f"node '{node}' starts lease {run.lease.lease_id} of job '{run.lease.job_id}' "
+                f"while others run: {attempts}"
+            )
+        attempts.setdefault(run.lease.lease_id, set()).add(node)
+
+    def finish(self, run: FakeRun, node: str) -> None:
+        """Note that a job has ended on a node."""
+        attempts = self.running[run.lease.job_id]
+        attempts[run.lease.lease_id].discard(node)
+        if not attempts[run.lease.lease_id]:
+            del attempts[run.lease.lease_id]
+        if run.lease.rank == 0:
+            job_id = run.lease.job_id
+            done = self.executed.get(job_id, 0.0) + run.done - run.first
+            self.executed[job_id] = done
+            if run.end is LeaseEnd.COMPLETED:
+                self.completions[job_id] = self.completions.get(job_id, 0) + 1
+
+
+@dataclass(slots=True, kw_only=True)
+class FakeRun:
+    """A lease on a node.
+
+    Attributes:
+        lease: as the scheduler sent it.
+        total: steps of the job.
+        first: its steps when the lease began.
+        base: steps done at ``since_s``.
+        since_s: from when ``rate`` counts.
+        rate: steps/s.
+        saved: steps in the last checkpoint.
+        deadline_s: until when the lease holds.
+        leaves_s: when it will be gone because it was told so.
+        noticed: whether it has been told.
+        terminated_s: when SIGTERM was sent.
+        unwanted: whether that was because the lease was not desired any more.
+        end: how it ended; None before.
+        exit_code: as reported.
+        message: as reported.
+        delivered: whether the scheduler knows the end.
+        done: steps in the end.
+    """
+
+    lease: DesiredLease
+    total: float
+    first: float
+    base: float
+    since_s: float
+    rate: float = 0.0
+    saved: float
+    deadline_s: float
+    leaves_s: float = math.inf
+    noticed: bool = False
+    terminated_s: float | None = None
+    unwanted: bool = False
+    end: LeaseEnd | None = None
+    exit_code: int | None = None
+    message: str = ""
+    delivered: bool = False
+    done: float = 0.0
+
+    @property
+    def finish_s(self) -> float:
+        """When the last step will be done."""
+        return self.reaches_s(self.total)
+
+    def reaches_s(self, steps: float) -> float:
+        """Return when so many steps will be done."""
+        return self.since_s + (steps - self.base) / self.rate if self.rate > 0 else math.inf
+
+    def steps(self, now_s: float) -> float:
+        """Return the steps that are done."""
+        if self.end is not None:
+            return self.done
+        if self.finish_s <= now_s:
+            return self.total
+        return min(self.base + self.rate * max(now_s - self.since_s, 0.0), self.total)
+
+    def held(self) -> Held:
+        """Return what the reconciliation needs to know."""
+        return Held(
+            lease_id=self.lease.lease_id,
+            token=self.lease.token,
+            job_id=self.lease.job_id,
+            workers=self.lease.workers,
+            deadline_s=self.deadline_s,
+            notice_s=self.lease.notice_s,
+            grace_s=self.lease.grace_s,
+            noticed=self.noticed,
+            terminated_s=self.terminated_s,
+            ended=self.end is not None,
+            delivered=self.delivered,
+        )
+
+
+class FakeNode:
+    """A node's agent with its jobs.
+
+    Args:
+        name: of the node.
+        worker_types: (n,) by local index.
+        world: what is true of the jobs.
+        margin_s: from SIGKILL to a lease's deadline. Below zero the node holds a lease beyond its
+            deadline, as long as the scheduler may need to extend it at that very moment.
+    """
+
+    def __init__(
+        self, name: str, worker_types: tuple[str, ...], world: FakeWorld, *, margin_s: float = 1.0
+    ) -> None:
+        self.name = name
+        self.worker_types = worker_types
+        self.world = world
+        self.margin_s = margin_s
+        self.view = View()
+        self.incarnation = world.now_s()
+        self.sequence = 0
+        self.problems: dict[int, str] = {}
+        #: lease id -> what there is of it.
+        self.runs: dict[int, FakeRun] = {}
+
+    # -- what the transport calls -----------------------------------------------------------------
+
+    @property
+    def after(self) -> tuple[int, int]:
+        """Return (term, revision) that need not be told again."""
+        return self.view.term, self.view.revision if self.view.known else -1
+
+    def accept(self, desired: Desired, *, sent_s: float) -> None:
+        """Take in a desired set and act on it."""
+        self.view = accept(self.view, desired, sent_s=sent_s)
+        self.act()
+
+    def act(self) -> bool:
+        """Do everything that is due; returns whether that was anything."""
+        busy = False
+        while self._end_due() | self._decide():
+            busy = True
+        return busy
+
+    @property
+    def next_s(self) -> float:
+        """When there will be something to do without news; may be in the past."""
+        own = [min(run.finish_s, run.leaves_s, self._mishap_s(run)) for run in self._alive()]
+        held = [run.held() for run in self.runs.values()]
+        return min([*own, wake_at(self.view, held, margin_s=self.margin_s)], default=math.inf)
+
+    def report(self) -> NodeReport:
+        """Return everything that the node knows; every call has a sequence number of its own."""
+        self.sequence += 1
+        return NodeReport(
+            node=self.name,
+            incarnation=self.incarnation,
+            sequence=self.sequence,
+            term=self.view.term,
+            revision=max(self.view.revision, 0) if self.view.known else 0,
+            workers=tuple(
+                WorkerReport(index=i, worker_type=kind, problem=self.problems.get(i, ""))
+                for i, kind in enumerate(self.worker_types)
+            ),
+            leases=tuple(sorted(self._lease_reports(), key=lambda report: report.lease_id)),
+        )
+
+    def delivered(self, report: NodeReport) -> None:
+        """Note that a report has arrived."""
+        for lease in report.leases:
+            run = self.runs.get(lease.lease_id)
+            if run is not None and lease.state is LeaseState.ENDED:
+                run.delivered = True
+        self.act()
+
+    # -- what tests do to it ----------------------------------------------------------------------
+
+    def restart_agent(self) -> None:
+        """Begin a new incarnation that adopts the jobs, and knows nothing of what is wanted."""
+        self._begin_incarnation()
+        self.view = remember(self.view, [run.held() for run in self.runs.values()])
+
+    def reboot(self) -> None:
+        """Lose every process; the records of the leases are still on the disk."""
+        for run in self._alive():
+            self._end(run, LeaseEnd.LOST, message="the processes vanished")
+        self.restart_agent()
+
+    def wipe(self) -> None:
+        """Lose every process and every record, as a new machine of the same name."""
+        for run in self._alive():
+            self._end(run, LeaseEnd.LOST)
+        self.runs.clear()
+        self.view = View()
+        self._begin_incarnation()
+
+    def _begin_incarnation(self) -> None:
+        self.incarnation = max(self.world.now_s(), math.nextafter(self.incarnation, math.inf))
+        self.sequence = 0
+        self.view = View(term=self.view.term, revision=self.view.revision)
+
+    # -- decisions --------------------------------------------------------------------------------
+
+    def _alive(self) -> list[FakeRun]:
+        return [run for run in self.runs.values() if run.end is None]
+
+    def _decide(self) -> bool:
+        held = [run.held() for run in self.runs.values()]
+        actions = decide(self.view, held, now_s=self.world.now_s(), margin_s=self.margin_s)
+        changed = [self._perform(action) for action in actions]
+        return any(changed)
+
+    def _perform(self, action: Action) -> bool:
+        match action:
+            case Start():
+                self._start(action)
+            case Refuse():
+                run = self._new_run(action.wanted.lease, action.wanted.deadline_s)
+                run.end, run.message, run.done = LeaseEnd.RELEASED, action.message, run.first
+            case Forget():
+                del self.runs[action.lease_id]
+            case Renew():
+                self.runs[action.lease_id].deadline_s = action.deadline_s
+            case Notice():
+                run = self.runs[action.lease_id]
+                run.noticed = action.on
+                leaves_s = self.world.now_s() + self.world.leave_s
+                run.leaves_s = leaves_s if action.on else math.inf
+            case Terminate():
+                run = self.runs[action.lease_id]
+                run.terminated_s, run.unwanted = self.world.now_s(), action.unwanted
+                run.leaves_s = min(run.leaves_s, run.terminated_s + self.world.term_s)
+            case Kill():
+                run = self.runs[action.lease_id]
+                if run.end is not None:
+                    return False
+                self._end(run, self._told(run), message="it was killed")
+        return True
+
+    def _new_run(self, lease: DesiredLease, deadline_s: float) -> FakeRun:
+        world = self.world
+        known = float(lease.steps_done) if world.whole_steps else 0.0
+        base = world.saved.get(lease.job_id, known)
+        total = world.totals.get(lease.job_id, float(lease.total_steps or math.inf))
+        run = FakeRun(
+            lease=lease,
+            total=total,
+            first=base,
+            base=base,
+            since_s=world.now_s(),
+            saved=base,
+            deadline_s=deadline_s,
+        )
+        self.runs[lease.lease_id] = run
+        return run
+
+    def _start(self, action: Start) -> None:
+        lease = action.wanted.lease
+        others = self._company(lease)
+        if others and (not self.world.pairs or len(others) > 1):
+            raise InvariantError(f"node '{self.name}' runs {others[0].lease} and starts {lease}")
+        run = self._new_run(lease, action.wanted.deadline_s)
+        self.world.begin(run, self.name)
+        self._change_rates(run)
+
+    def _company(self, lease: DesiredLease) -> list[FakeRun]:
+        own = set(lease.workers)
+        return [
+            run
+            for run in self._alive()
+            if run.lease.lease_id != lease.lease_id and not own.isdisjoint(run.lease.workers)
+        ]
+
+    def _change_rates(self, run: FakeRun) -> None:
+        """Work out anew the throughput of a job, and of the one that it shares workers with."""
+        for one in (run, *self._company(run.lease)):
+            if one.end is None:
+                partner = next((other.lease.job_id for other in self._company(one.lease)), None)
+                kind = self.worker_types[one.lease.workers[0]]
+                rate = self.world.rate(one.lease.job_id, kind, one.lease.world_size, partner)
+                if rate != one.rate:
+                    now_s = self.world.now_s()
+                    one.base = one.steps(now_s)
+                    one.since_s, one.rate = max(one.since_s, now_s), rate
+
+    # -- ends -------------------------------------------------------------------------------------
+
+    def _end_due(self) -> bool:
+        now_s = self.world.now_s()
+        ended = False
+        for run in self._alive():
+            mishap = self._mishap(run)
+            if mishap is not None and self._mishap_s(run) <= now_s:
+                self.world.mishaps[run.lease.job_id].remove(mishap)
+                self._checkpoint(run, now_s)
+                self._end(run, mishap.end, exit_code=1, message="a mishap")
+            elif run.finish_s <= now_s:
+                self._save(run, run.total)
+                self._end(run, LeaseEnd.COMPLETED, exit_code=0)
+            elif run.leaves_s <= now_s:
+                self._save(run, run.steps(now_s))
+                self._end(run, self._told(run))
+            else:
+                self._checkpoint(run, now_s)
+                continue
+            ended = True
+        return ended
+
+    def _told(self, run: FakeRun) -> LeaseEnd:
+        """Return how it counts that a job left because it had to."""
+        return LeaseEnd.CANCELLED if run.unwanted else LeaseEnd.RELEASED
+
+    def _mishap(self, run: FakeRun) -> Mishap | None:
+        for mishap in self.world.mishaps.get(run.lease.job_id, ()):
+            if mishap.node == self.name or (not mishap.node and run.lease.rank == 0):
+                return mishap
+        return None
+
+    def _mishap_s(self, run: FakeRun) -> float:
+        mishap = self._mishap(run)
+        return math.inf if mishap is None else run.reaches_s(max(mishap.steps, run.base))
+
+    def _checkpoint(self, run: FakeRun, now_s: float) -> None:
+        """Let a job write the checkpoints that have become due."""
+        every = self.world.checkpoint_every
+        if math.isfinite(every):
+            self._save(run, run.steps(now_s) // every * every)
+
+    def _save(self, run: FakeRun, steps: float) -> None:
+        steps = math.floor(steps) if self.world.whole_steps else steps
+        run.saved = max(run.saved, steps)
+        if run.lease.rank == 0:
+            saved = self.world.saved
+            saved[run.lease.job_id] = max(run.saved, saved.get(run.lease.job_id, 0.0))
+
+    def _end(
+        self, run: FakeRun, end: LeaseEnd, *, exit_code: int | None = None, message: str = ""
+    ) -> None:
+        run.done = run.steps(self.world.now_s())
+        run.end, run.exit_code, run.message = end, exit_code, message
+        self.world.finish(run, self.name)
+        self._change_rates(run)
+
+    # -- reports ----------------------------------------------------------------------------------
+
+    def _lease_reports(self) -> Iterator[LeaseReport]:
+        """Yield what is held and what is about to start: what is not among them is not here."""
+        now_s = self.world.now_s()
+        for run in self.runs.values():
+            yield self._lease_report(run, now_s)
+        for want in self.view.wanted.values():
+            lease = want.lease
+            newest = self.view.newest_token.get(lease.job_id, -1)
+            if lease.lease_id not in self.runs and lease.token >= newest:
+                yield LeaseReport(
+                    lease_id=lease.lease_id,
+                    token=lease.token,
+                    state=LeaseState.STARTING,
+                    steps_done=lease.steps_done,
+                    steps_live=lease.steps_done,
+                )
+
+    def _lease_report(self, run: FakeRun, now_s: float) -> LeaseReport:
+        state = LeaseState.RUNNING if not run.noticed else LeaseState.STOPPING
+        silent = run.lease.job_id in self.world.silent
+        live = 0.0 if silent else max(run.steps(now_s), run.saved)
+        return LeaseReport(
+            lease_id=run.lease.lease_id,
+            token=run.lease.token,
+            state=state if run.end is None else LeaseState.ENDED,
+            reason=run.end,
+            exit_code=run.exit_code,
+            steps_done=self._steps(0.0 if silent else run.saved),
+            steps_live=self._steps(live),
+            started_s=run.since_s,
+            message=run.message,
+        )
+
+    def _steps(self, steps: float) -> int:
+        # Exact counts are for comparisons with the simulator; on the wire steps are whole.
+        return math.floor(steps) if self.world.whole_steps else cast("int", steps)

@@ -1,0 +1,327 @@
+"""A whole service on a stage: the daemon's parts and its nodes in one process, under one clock.
+
+Nothing here runs by itself. A test moves the clock, and at each moment nodes report, the driver
+takes its turns and nodes act on what follows, until nothing more does. Every run takes the same
+course.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from typing import TYPE_CHECKING, TypeVar
+
+from scheduler.errors import InvariantError
+from scheduler.runtime.metrics import Metrics
+from scheduler.runtime.service import LiveService
+from scheduler.runtime.solver import InlineSolver
+from scheduler.store.memory import MemoryStore
+from scheduler.testing.clock import ManualClock
+from scheduler.testing.faults import SimulatedCrash
+from scheduler.testing.links import FakeAgent, InlineExecutor, ServiceLink
+from scheduler.testing.nodes import FakeNode, FakeWorld
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Sequence
+    from pathlib import Path
+
+    from scheduler.domain import commands as do
+    from scheduler.runtime.driver import Driver
+    from scheduler.runtime.protocol import Submission, Submitted
+    from scheduler.runtime.settings import RuntimeSettings
+    from scheduler.runtime.solver import Solver
+    from scheduler.runtime.state import LiveState
+    from scheduler.store.protocol import Store
+
+_T = TypeVar("_T")
+#: Passes of the event loop after which everything that needs no turn has happened.
+_PASSES = 12
+
+
+class Stage:
+    """A service, its store and its nodes.
+
+    Args:
+        folder: for output of jobs.
+        settings: of the runtime.
+        store: where it is kept; in memory by default.
+        solver: who answers; inline by default.
+        world: what is true of jobs; its clock is replaced by the stage's.
+
+    Attributes:
+        clock: the time of everybody.
+        world: what is true of jobs.
+        store: what survives a crash.
+        agents: node -> its agent.
+        log: every command that was performed, by all services so far.
+        check: whether invariants are checked after every turn.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        settings: RuntimeSettings,
+        *,
+        store: Store | None = None,
+        solver: Solver | None = None,
+        world: FakeWorld | None = None,
+    ) -> None:
+        self.clock = ManualClock()
+        self.world = world or FakeWorld(now_s=self.clock.now_s)
+        self.world.now_s = self.clock.now_s
+        self.store: Store = store or MemoryStore()
+        self.solver: Solver = solver or InlineSolver()
+        self.settings = settings
+        self.agents: dict[str, FakeAgent] = {}
+        self.links: dict[str, ServiceLink] = {}
+        self.log: list[do.Command] = []
+        self.check = True
+        self._folder = folder
+        self._service: LiveService | None = None
+        self._tasks: set[asyncio.Task[object]] = set()
+        #: node -> what it last reported, as far as it makes news.
+        self._told: dict[str, object] = {}
+
+    # -- life -------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Let a service begin, or begin anew after a crash."""
+        asyncio.get_running_loop().set_default_executor(InlineExecutor())
+        token = self.store.acquire_leadership("stage", now_s=self.clock.now_s(), ttl_s=1e9)
+        assert token is not None
+        self._service = service = LiveService(
+            store=self.store,
+            clock=self.clock,
+            solver=self.solver,
+            settings=self.settings,
+            metrics=Metrics(),
+            state_dir=self._folder,
+            holder="stage",
+        )
+        driver = await service.begin(token.token)
+        driver.log = self.log
+        self._told.clear()
+        for link in self.links.values():
+            link.service = service
+        self.verify()
+
+    async def crash(self) -> None:
+        """Let the service vanish as it is; calls under way get no answer."""
+        if self._service is not None:
+            self._service.cease()
+        self._service = None
+        for link in self.links.values():
+            link.service = None
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._tasks.clear()
+
+    @property
+    def running(self) -> bool:
+        """Whether there is a service."""
+        return self._service is not None
+
+    @property
+    def service(self) -> LiveService:
+        """The service."""
+        assert self._service is not None
+        return self._service
+
+    @property
+    def driver(self) -> Driver:
+        """Its driver."""
+        return self.service.driver
+
+    @property
+    def state(self) -> LiveState:
+        """Its state."""
+        return self.driver.state
+
+    def add_node(self, name: str, *worker_types: str, margin_s: float = 1.0) -> FakeNode:
+        """Put a node on the stage; it joins when it first reports."""
+        node = FakeNode(name, worker_types, self.world, margin_s=margin_s)
+        link = ServiceLink(self._service, name)
+        self.links[name] = link
+        self.agents[name] = FakeAgent(node, link)
+        return node
+
+    def node(self, name: str) -> FakeNode:
+        """Return a node."""
+        return self.agents[name].node
+
+    def remove_node(self, name: str) -> None:
+        """Take a node off the stage without a word."""
+        del self.agents[name], self.links[name]
+        self._told.pop(name, None)
+
+    # -- what happens -----------------------------------------------------------------------------
+
+    async def do(self, call: Coroutine[object, object, _T]) -> _T:
+        """Await a call of the service, and let everything happen that follows."""
+        task = self._spawn(call)
+        await self.settle()
+        assert task.done(), "the call has not come to its end"
+        return task.result()
+
+    async def submit(self, *submissions: Submission) -> tuple[Submitted, ...]:
+        """Submit jobs, and let everything happen that follows."""
+        return await self.do(self.service.submit(submissions, actor="test"))
+
+    async def advance(self, to_s: float, submissions: Sequence[Submission] = ()) -> None:
+        """Move the clock, and let everything happen that is due then, all of it at once."""
+        self.clock.advance(max(to_s, self.clock.now_s()))
+        if submissions:
+            self._spawn(self.service.submit(submissions, actor="test"))
+        for agent in self.agents.values():
+            agent.node.act()
+            self._tell(agent)
+        await self._pass()
+        if self.running and not await self._turn():
+            left = [item for item in submissions if self.store.job(item.job_id) is None]
+            if left:
+                self._spawn(self.service.submit(left, actor="test"))
+        await self.settle()
+
+    async def run(self, until_s: float, *, tick_s: float = math.inf) -> None:
+        """Let time pass, moment by moment.
+
+        Args:
+            until_s: where to stop.
+            tick_s: longest step; what only housekeeping finds is found then.
+        """
+        while (moment := min(self.next_s, self.clock.now_s() + tick_s)) <= until_s:
+            await self.advance(moment)
+        await self.advance(until_s)
+
+    async def run_until(
+        self, done: Callable[[], bool], *, at_most_s: float, tick_s: float = 1.0
+    ) -> None:
+        """Let time pass until something holds.
+
+        Raises:
+            InvariantError: it does not hold in time.
+        """
+        limit_s = self.clock.now_s() + at_most_s
+        while not done():
+            moment = min(self.next_s, self.clock.now_s() + tick_s)
+            if moment > limit_s:
+                raise InvariantError(f"what was waited for has not happened by {limit_s} s")
+            await self.advance(moment)
+
+    @property
+    def next_s(self) -> float:
+        """The next moment at which something happens by itself."""
+        times = [agent.node.next_s for agent in self.agents.values()]
+        if self.running:
+            times += self.state.leases.timers.values()
+        now_s = self.clock.now_s()
+        later = [at_s for at_s in times if at_s > now_s]
+        return min(later, default=math.inf)
+
+    async def settle(self) -> None:
+        """Let happen what follows without time passing."""
+        while True:
+            for agent, link in zip(self.agents.values(), self.links.values(), strict=True):
+                if not link.cut and self.running:
+                    self._spawn(agent.ask())
+            await self._pass()
+            for agent in self.agents.values():
+                agent.node.act()
+                if self._told.get(agent.node.name) != _news(agent.node):
+                    self._tell(agent)
+            await self._pass()
+            if not self.running or not self.driver.pending:
+                return
+            await self._turn()
+
+    async def _turn(self) -> bool:
+        """Let the driver take a turn; returns False where the service died and a new one began."""
+        try:
+            await self.driver.turn()
+        except SimulatedCrash:
+            await self.crash()
+            await self.start()
+            return False
+        await self._pass()
+        self.verify()
+        return True
+
+    def _tell(self, agent: FakeAgent) -> None:
+        if self.running and not self.links[agent.node.name].cut:
+            self._told[agent.node.name] = _news(agent.node)
+            self._spawn(agent.tell())
+
+    def _spawn(self, call: Coroutine[object, object, _T]) -> asyncio.Task[_T]:
+        task = asyncio.ensure_future(call)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    async def _pass(self) -> None:
+        for _ in range(_PASSES):
+            await asyncio.sleep(0)
+
+    # -- what must hold ---------------------------------------------------------------------------
+
+    def verify(self) -> None:
+        """Make sure that the shell's state does not contradict the engine's.
+
+        Raises:
+            InvariantError: it does.
+        """
+        if self.check:
+            check_state(self.state)
+
+
+def check_state(state: LiveState) -> None:
+    """Check what must hold between two turns.
+
+    Raises:
+        InvariantError: the engine contradicts itself, or the shell the engine.
+    """
+    engine = state.engine
+    engine.check_invariants()
+    leases = state.leases
+    book = engine.book
+    told: dict[tuple[str, int], list[int]] = {}
+    for name in leases.on_node:
+        for live, member in leases.held_by(name):
+            for local in member.local if member.wanted else ():
+                told.setdefault((name, local), []).append(live.lease.lease_id)
+    checks = {
+        "leases in force are the engine's": {i: live.lease for i, live in leases.by_id.items()}
+        == book.leases,
+        "revoked leases are the engine's": {i for i, v in leases.by_id.items() if v.revoked}
+        == book.stopping,
+        "jobs know their leases": leases.of_job
+        == {lease.job_id: lease_id for lease_id, lease in book.leases.items()},
+        "active jobs are known to the engine, or parked": {
+            record.job_id for record in state.jobs.by_id.values() if record.parked is None
+        }
+        == set(engine.jobs.number_of),
+        "parked jobs are those that are": {record.job_id for record in state.jobs.parked()}
+        == {record.job_id for record in state.jobs.by_id.values() if record.parked is not None},
+    }
+    broken = [name for name, holds in checks.items() if not holds]
+    for place, ids in told.items():
+        if len(ids) > 1 and not _is_pair(state, ids):
+            broken.append(f"leases {ids} are wanted on worker {place} and are no pair")
+    if broken:
+        raise InvariantError(f"live state: {'; '.join(broken)}")
+
+
+def _is_pair(state: LiveState, lease_ids: Sequence[int]) -> bool:
+    workers = {state.leases.by_id[lease_id].lease.workers for lease_id in lease_ids}
+    return len(lease_ids) == 2 and len(workers) == 1
+
+
+def _news(node: FakeNode) -> object:
+    report = node.report()
+    return (
+        report.incarnation,
+        report.term,
+        report.revision,
+        report.workers,
+        tuple((lease.lease_id, lease.state) for lease in report.leases),
+    )
