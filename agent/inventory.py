@@ -46,7 +46,7 @@ class Inventory:
     nvml: Any = None
 
     def environment(self, indices: Sequence[int]) -> dict[str, str]:
-        """Return the variables that show a job exactly these workers.
+        """Return the variables that show a job exactly these workers, and say what they are.
 
         Raises:
             InputError: there is no worker of one of the indices.
@@ -57,8 +57,13 @@ class Inventory:
                     f"there is no worker {index} on this node; it has {len(self.workers)}, "
                     "numbered from 0"
                 )
-        devices = ",".join(self.workers[index].device for index in indices)
-        return {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": devices}
+        chosen = [self.workers[index] for index in indices]
+        types = dict.fromkeys(worker.worker_type for worker in chosen)
+        return {
+            "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
+            "CUDA_VISIBLE_DEVICES": ",".join(worker.device for worker in chosen),
+            "LEASEHOLD_WORKER_TYPE": ",".join(types),
+        }
 
     def problems(self) -> dict[int, str]:
         """Ask each worker how it is; takes about a millisecond per GPU.

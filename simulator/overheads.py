@@ -25,11 +25,16 @@ class Overhead:
         launch_s: from the grant of a lease until the first step.
         checkpoint_s: to write a checkpoint when a lease ends.
         restore_s: to read it back when a later lease begins.
+        notice_s: how long it goes on working after the notice of its lease's end, at most until
+            its workers are wanted; infinite: until then. Matters where rounds are planned ahead.
+        complete_s: from its last step until its workers are free and it counts as complete.
     """
 
     launch_s: float = 0.0
     checkpoint_s: float = 0.0
     restore_s: float = 0.0
+    notice_s: float = math.inf
+    complete_s: float = 0.0
 
     @property
     def restart_s(self) -> float:
@@ -55,8 +60,9 @@ class Overheads:
 def read_overheads(name: str) -> Overheads:
     """Read ``none``, ``default`` (bundled), or a YAML file.
 
-    The file has ``default`` and ``job_types``; each entry has ``launch_s``, ``checkpoint_s`` and
-    ``restore_s``. A job type may be given by the part of its name before the bracket.
+    The file has ``default`` and ``job_types``; each entry has ``launch_s``, ``checkpoint_s``,
+    ``restore_s``, ``notice_s`` and ``complete_s``, or some of them. A job type may be given by the
+    part of its name before the bracket.
 
     Raises:
         InputError: the file cannot be read or has an unknown or negative entry.
@@ -86,7 +92,7 @@ def read_overheads(name: str) -> Overheads:
 
 
 def _entry(value: object, key: str, name: str) -> Overhead:
-    known = ("launch_s", "checkpoint_s", "restore_s")
+    known = ("launch_s", "checkpoint_s", "restore_s", "notice_s", "complete_s")
     if not isinstance(value, dict) or set(value) - set(known):
         raise InputError(
             f"overhead file '{name}': entry '{key}' is {value!r}; give {', '.join(known)}"

@@ -29,6 +29,7 @@ class SimulationRequest:
         window: measure jobs from the first to before the second position in order of arrival and
             end the run when they are done; None measures all.
         round_length_s: the scheduling quantum.
+        plan_lead_s: how long before a round ends the next one is planned and announced.
         workers_per_node: workers on a node, where the cluster is given by a spec.
         overheads: path of an overhead file, ``"none"``, or ``"default"`` for the bundled one.
         failures: path of a failure file, or None for a cluster without failures.
@@ -49,6 +50,7 @@ class SimulationRequest:
     space_sharing: bool = False
     window: tuple[int, int] | None = None
     round_length_s: float = 360.0
+    plan_lead_s: float = 0.0
     workers_per_node: int = 4
     overheads: str = "none"
     failures: str | None = None

@@ -81,6 +81,7 @@ def test_whole_gpus_and_mig_instances_are_workers():
     assert inventory.environment([1, 3]) == {
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
         "CUDA_VISIBLE_DEVICES": "1,MIG-GPU-2-2",
+        "LEASEHOLD_WORKER_TYPE": "v100-sxm2-16gb,a100-sxm4-80gb-mig-1g.10gb",
     }
 
 

@@ -64,6 +64,36 @@ def test_overheads_shift_times_by_exactly_launch_checkpoint_and_restore(simulati
     assert result.summary.preemptions == 2
 
 
+def test_jobs_that_leave_on_notice_hand_their_workers_over_before_the_round_ends(simulation):
+    # 0-20 A launches. At 90 it is told, works on until 92 (72 s of work) and checkpoints until 97.
+    # 97-117 B launches, and at 190 it lags less than a restart costs: it works its 150 s until 267
+    # and counts as complete at 270. 270-290 A launches, works its last 58 s, is complete at 351.
+    result = simulation(
+        130,
+        150,
+        overhead=Overhead(launch_s=20.0, checkpoint_s=5.0, notice_s=2.0, complete_s=3.0),
+        plan_lead_s=10.0,
+    ).run()
+    spans = [(s.job_id, s.start_s, s.end_s, s.reason) for s in result.leases]
+    assert spans == [
+        ("job-0", 0, pytest.approx(97), "released"),
+        ("job-1", pytest.approx(97), pytest.approx(270), "completed"),
+        ("job-0", pytest.approx(270), pytest.approx(351), "completed"),
+    ]
+
+
+def test_a_job_that_does_its_last_step_after_the_notice_is_complete(simulation):
+    # A is told at 90 and done at 91, before it would have stopped at 92; it is complete at 99.
+    result = simulation(
+        91, 50, overhead=Overhead(checkpoint_s=5.0, notice_s=2.0, complete_s=8.0), plan_lead_s=10.0
+    ).run()
+    spans = [(s.job_id, s.start_s, s.end_s, s.reason) for s in result.leases]
+    assert spans == [
+        ("job-0", 0, pytest.approx(99), "completed"),
+        ("job-1", pytest.approx(99), pytest.approx(157), "completed"),
+    ]
+
+
 def test_a_pair_runs_at_the_throughputs_of_the_table(simulation, always_together):
     # Together 1.5 and 1.2 steps/s until 200 s; then the second has 160 - 100 s of work left.
     result = simulation(
