@@ -69,8 +69,8 @@ def test_jobs_that_leave_on_notice_hand_their_workers_over_before_the_round_ends
     # 97-117 B launches, and at 190 it lags less than a restart costs: it works its 150 s until 267
     # and counts as complete at 270. 270-290 A launches, works its last 58 s, is complete at 351.
     result = simulation(
-        130,
-        150,
+        260,
+        300,
         overhead=Overhead(launch_s=20.0, checkpoint_s=5.0, notice_s=2.0, complete_s=3.0),
         plan_lead_s=10.0,
     ).run()
@@ -85,7 +85,10 @@ def test_jobs_that_leave_on_notice_hand_their_workers_over_before_the_round_ends
 def test_a_job_that_does_its_last_step_after_the_notice_is_complete(simulation):
     # A is told at 90 and done at 91, before it would have stopped at 92; it is complete at 99.
     result = simulation(
-        91, 50, overhead=Overhead(checkpoint_s=5.0, notice_s=2.0, complete_s=8.0), plan_lead_s=10.0
+        182,
+        100,
+        overhead=Overhead(checkpoint_s=5.0, notice_s=2.0, complete_s=8.0),
+        plan_lead_s=10.0,
     ).run()
     spans = [(s.job_id, s.start_s, s.end_s, s.reason) for s in result.leases]
     assert spans == [
