@@ -47,7 +47,7 @@ def _desired(state: LiveState, live: LiveLease, member: Member, now_s: float) ->
         job_id=lease.job_id,
         command=spec.command,
         env=spec.env,
-        working_dir=spec.working_dir or "/",
+        working_dir=spec.working_dir,
         checkpoint_dir=spec.checkpoint_dir,
         workers=member.local,
         rank=member.rank,

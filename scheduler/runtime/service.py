@@ -7,6 +7,7 @@ import contextlib
 import logging
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from scheduler.engine.warm_up import warm_up
 from scheduler.errors import (
     NotFoundError,
     NotLeadingError,
@@ -138,6 +139,7 @@ class LiveService:
 
     async def run(self) -> None:
         """Stand by, lead, and stand by again, until cancelled."""
+        await asyncio.to_thread(warm_up)
         while True:
             self._problem = "another scheduler leads"
             token = await self._keeper.wait_to_lead()
