@@ -96,10 +96,16 @@ class ServiceClient:
         return self.call("GET", path, params=params)
 
     def post(
-        self, path: str, body: object = None, *, repeatable: bool = True, **params: Any
+        self,
+        path: str,
+        body: object = None,
+        *,
+        repeatable: bool = True,
+        key: str | None = None,
+        **params: Any,
     ) -> Any:
-        """Do something."""
-        return self.call("POST", path, body=body, params=params, repeatable=repeatable)
+        """Do something; see ``call``."""
+        return self.call("POST", path, body=body, params=params, repeatable=repeatable, key=key)
 
     def call(
         self,

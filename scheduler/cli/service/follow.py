@@ -42,28 +42,26 @@ def wait_for_jobs(service: ServiceClient, job_ids: Sequence[str]) -> int:
 def follow_jobs(service: ServiceClient, job_ids: Sequence[str], *, as_json: bool) -> int:
     """Show what happens to jobs until all have ended; see ``wait_for_jobs``."""
     wanted, statuses = set(job_ids), dict[str, str]()
-    subject = job_ids[0] if len(job_ids) == 1 else None
+    filters = {"subject_kind": "job", "subject": job_ids[0] if len(job_ids) == 1 else None}
     # One job's history is short. With several, what happened before this call is left out.
-    after = 0 if subject else newest_event(service)
+    seen = 0 if len(job_ids) == 1 else newest_event(service)
     for job_id in job_ids:
         _note_end(service, job_id, statuses)
-    if subject and statuses:
-        page = service.get(job_path(subject, "/events"), limit=1000)
-        for event in page["events"]:
+    if wanted - statuses.keys():
+        for event in history(service, after=seen, **filters):
+            seen = event["event_id"]
+            if event["subject"] not in wanted:
+                continue
             show_event(event, as_json=as_json)
-        return _verdict(statuses)
-    if wanted <= statuses.keys():
-        return _verdict(statuses)
-    for event in history(service, after=after, subject_kind="job", subject=subject):
-        job_id = event["subject"]
-        if job_id in wanted:
-            show_event(event, as_json=as_json)
-        if job_id in wanted - statuses.keys():
-            # The line tells that something happened, the job itself where it stands.
-            _note_end(service, job_id, statuses)
+            # The line tells that something happened, the job itself where it stands by now.
+            if event["subject"] not in statuses:
+                _note_end(service, event["subject"], statuses)
             if wanted <= statuses.keys():
                 break
-    return _verdict(statuses)
+    for event in _past(service, seen, filters):
+        if event["subject"] in wanted:
+            show_event(event, as_json=as_json)
+    return 0 if set(statuses.values()) <= {"completed"} else exit_codes.FAILED
 
 
 def newest_event(service: ServiceClient) -> int:
@@ -102,6 +100,16 @@ def show_event(event: dict[str, Any], *, as_json: bool) -> None:
     typer.echo("  ".join(word for word in words if word))
 
 
+def _past(service: ServiceClient, after: int, filters: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield the lines of history that are there already."""
+    while True:
+        page = service.get("/events", after=after, limit=1000, **filters)
+        yield from page["events"]
+        if page["last_event_id"] <= after:
+            return
+        after = page["last_event_id"]
+
+
 def _await_end(service: ServiceClient, job_id: str) -> str:
     look, away = _FIRST_LOOK, False
     while True:
@@ -131,7 +139,3 @@ def _note_end(service: ServiceClient, job_id: str, statuses: dict[str, str]) -> 
 
 def _status(service: ServiceClient, job_id: str) -> str:
     return str(service.get(job_path(job_id))["status"])
-
-
-def _verdict(statuses: dict[str, str]) -> int:
-    return 0 if set(statuses.values()) <= {"completed"} else exit_codes.FAILED

@@ -51,11 +51,12 @@ def show_live(
     with Live(
         frame, console=shown, screen=shown.is_terminal, auto_refresh=False, transient=False
     ) as live:
+        live.refresh()
         while True:
-            live.update(frame, refresh=True)
             sleep(every_s)
             try:
                 frame = draw(read())
+                live.update(frame, refresh=True)
             except UnreachableError as error:
                 live.update(Group(Text(f"{error}; trying again", style="red"), frame), refresh=True)
 

@@ -149,7 +149,7 @@ def job_of_options(
     Raises:
         InputError: an option cannot be used.
     """
-    given = {key: value for key, value in options.items() if value not in (None, False, [], ())}
+    given = {k: v for k, v in options.items() if v is not None and v is not False and v != []}
     job: dict[str, Any] = {"command": command, "name": _name(command)} if command else {}
     job |= {field: given[key] for key, field in _AS_THEY_ARE.items() if key in given}
     job |= {field: False for key, field in _OFF.items() if key in given}

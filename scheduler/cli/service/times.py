@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import time
 from datetime import datetime
 from typing import Final
 
@@ -74,15 +75,14 @@ def parse_moment(text: str, *, now_s: float, name: str) -> float:
 
 
 def parse_deadline(text: str, *, name: str) -> dict[str, float]:
-    """Return the field of a job that says by when it is due: a span counts from its submission.
+    """Return the field of a job that says by when it is due: a span counts from now.
+
+    A time rather than ``deadline_in_s``, because a request that is sent again has to be the same.
 
     Raises:
         InputError: it is neither a span nor a time.
     """
-    try:
-        return {"deadline_in_s": parse_span(text, name=name)}
-    except InputError:
-        return {"deadline_s": parse_moment(text, now_s=0.0, name=name)}
+    return {"deadline_s": parse_moment(text, now_s=time.time(), name=name)}
 
 
 def span(seconds: float | None) -> str:

@@ -1,0 +1,404 @@
+"""Which scheduler, which token; what is said where it is away, refuses or is busy."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+import httpx
+import pytest
+
+from scheduler.cli.service.client import Patience, ServiceClient
+from scheduler.cli.service.connection import Connection, find_connection
+from scheduler.cli.service.event_stream import parse_events
+from scheduler.errors import (
+    AnswerError,
+    ConflictError,
+    InputError,
+    NotFoundError,
+    NotPermittedError,
+    UnreachableError,
+)
+
+
+@pytest.fixture
+def config(surroundings):
+    """Return what writes client.toml."""
+
+    def write(text: str) -> None:
+        folder = surroundings / "config" / "leasehold"
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "client.toml").write_text(text)
+
+    return write
+
+
+def client(answer, **patience):
+    """Return a client whose requests are answered by a function; it waits for nothing."""
+    kinds = {"away_s": 0.0, "busy_s": 0.0} | patience
+    return ServiceClient(
+        Connection(server="http://a:1", token="lh_x"),
+        patience=Patience(**kinds),
+        transport=httpx.MockTransport(answer),
+        sleep=lambda _: None,
+    )
+
+
+def problem(status, code="x", **fields):
+    body = {"type": f"urn:leasehold:problem:{code}", "title": "T", "status": status} | fields
+    return httpx.Response(status, json=body)
+
+
+def test_the_server_is_named_by_flag_environment_file_or_nobody(config, monkeypatch):
+    assert find_connection().server == "http://127.0.0.1:8642"
+    config("server = 'https://file:1/'")
+    assert find_connection().server == "https://file:1"
+    monkeypatch.setenv("LEASEHOLD_SERVER", "http://environment:2")
+    assert find_connection().server == "http://environment:2"
+    assert find_connection(server="http://flag:3").server == "http://flag:3"
+
+
+def test_the_token_is_named_by_flag_environment_file_or_local_state(
+    config, monkeypatch, surroundings
+):
+    assert find_connection().token == ""
+    state = surroundings / "state" / "leasehold"
+    state.mkdir(parents=True)
+    (state / "admin.token").write_text("lh_state\n")
+    assert find_connection().token == "lh_state"
+    (surroundings / "token").write_text("lh_kept\n")
+    config("token_file = '~/token'\nca_file = '~/ca.pem'")
+    assert find_connection().token == "lh_kept"
+    assert find_connection().ca_file == str(surroundings / "ca.pem")
+    config("token = 'lh_file'")
+    assert find_connection().token == "lh_file"
+    monkeypatch.setenv("LEASEHOLD_TOKEN", "lh_environment")
+    assert find_connection().token == "lh_environment"
+    (surroundings / "flag").write_text("lh_flag")
+    assert find_connection(token_file=str(surroundings / "flag")).token == "lh_flag"
+    assert "lh_" not in repr(find_connection())
+
+
+def test_no_token_goes_to_a_server_that_it_was_not_kept_for(config, surroundings, monkeypatch):
+    config("server = 'http://mine:1'\ntoken = 'lh_mine'\nca_file = 'mine.pem'")
+    assert find_connection(server="http://mine:1/").token == "lh_mine"
+    foreign = find_connection(server="http://other:1")
+    assert (foreign.token, foreign.ca_file) == ("", "")
+    monkeypatch.setenv("LEASEHOLD_STATE_DIR", str(surroundings))
+    (surroundings / "admin.token").write_text("lh_state")
+    assert find_connection(server="http://other:1").token == ""
+    assert find_connection(server="http://localhost:1").token == "lh_state"
+
+
+@pytest.mark.parametrize(("text", "said"), [
+    ("server = 3", "'server' is 3"),
+    ("colour = 'red'", "unknown key 'colour'"),
+    ("server =", "client.toml"),
+    ("server = 'ftp://x'", "give http://HOST:PORT"),
+    ("server = 'http://u:p@x'", "holds a password"),
+    ("token = 'two words'", "holds no token"),
+    ("token_file = 'nowhere'", "cannot be read"),
+])  # fmt: skip
+def test_a_bad_client_file_is_refused_with_its_name(text, said, config):
+    config(text)
+    with pytest.raises(InputError, match=said):
+        find_connection()
+
+
+def test_a_client_file_that_was_named_has_to_be_there(monkeypatch, tmp_path):
+    monkeypatch.setenv("LEASEHOLD_CLIENT_CONFIG", str(tmp_path / "none.toml"))
+    with pytest.raises(InputError, match="is not there"):
+        find_connection()
+
+
+def test_an_absent_scheduler_is_one_line_and_exit_code_3(leasehold):
+    with socket.socket() as port:
+        port.bind(("127.0.0.1", 0))  # bound and not listening: nobody else takes it
+        url = f"http://127.0.0.1:{port.getsockname()[1]}"
+        ran = leasehold("jobs", "--server", url, "--retry-for", "0.2s")
+    assert (ran.code, ran.out) == (3, "")
+    assert ran.err == (
+        f"leasehold: no scheduler answers at {url}: start one with `leasehold up` or name "
+        "another with --server\n"
+    )
+
+
+def test_tokens_that_do_not_suffice_end_with_4(serve, leasehold, monkeypatch, tmp_path):
+    scheduler = serve(auth=True)
+    ran = leasehold("jobs")
+    assert ran.code == 4
+    assert "no token was sent" in ran.err
+    monkeypatch.setenv("LEASEHOLD_TOKEN", "lh_wrong")
+    ran = leasehold("jobs")
+    assert ran.code == 4
+    assert "lh_wrong" not in ran.err
+    monkeypatch.setenv("LEASEHOLD_TOKEN", scheduler.token("viewer"))
+    assert leasehold("jobs").code == 0
+    ran = leasehold("submit", "--", "./x")
+    assert ran.code == 4
+    assert "needs role user" in ran.err
+    assert leasehold("token").code == 4
+    (tmp_path / "token").write_text(scheduler.token("user", projects=("a",)))
+    ran = leasehold("submit", "-p", "b", "--token-file", str(tmp_path / "token"), "--", "./x")
+    assert ran.code == 4
+
+
+def test_a_server_that_is_not_ours_is_told_apart(leasehold, monkeypatch):
+    monkeypatch.setenv("LEASEHOLD_SERVER", "http://a:1")
+    for answer, said in (
+        (httpx.Response(200, text="<html>"), "no JSON"),
+        (httpx.Response(404, text="<html>"), "is that a Leasehold server"),
+        (httpx.Response(500, json=[]), "is that a Leasehold server"),
+    ):
+        with pytest.raises(AnswerError, match=said):
+            client(lambda _, answer=answer: answer).get("/jobs")
+
+
+@pytest.mark.parametrize(("status", "kind"), [
+    (400, InputError), (401, NotPermittedError), (403, NotPermittedError), (404, NotFoundError),
+    (409, ConflictError), (413, InputError), (422, InputError), (429, UnreachableError),
+    (503, UnreachableError), (500, AnswerError), (405, AnswerError),
+])  # fmt: skip
+def test_every_status_is_an_error_of_its_kind(status, kind):
+    with pytest.raises(kind, match="why"):
+        client(lambda _: problem(status, detail="why")).get("/x")
+
+
+def test_bad_fields_are_listed_shortened_and_counted():
+    errors = [{"field": f"f{i}", "value": "x" * 200, "problem": "p"} for i in range(52)]
+    errors[0] = {"field": "", "value": None, "problem": "is needed"}
+    with pytest.raises(InputError) as caught:
+        client(lambda _: problem(422, errors=errors)).get("/x")
+    notes = caught.value.__notes__
+    assert notes[0] == "request: is needed"
+    assert len(notes[1]) < 100
+    assert notes[-1] == "... and 2 more"
+
+
+def test_a_busy_scheduler_is_asked_again_as_it_wishes(monkeypatch):
+    answers, waits = [429, 503, 502, 200], []
+
+    def answer(_):
+        status = answers.pop(0)
+        if status == 200:
+            return httpx.Response(200, json={})
+        return httpx.Response(status, headers={"Retry-After": "2"} if status == 429 else {})
+
+    service = client(answer, busy_s=60.0)
+    service._sleep = waits.append
+    assert service.get("/x") == {}
+    assert 2.0 < waits[0] <= 2.1
+    assert 0.0 < waits[1] < waits[2] < 0.5
+
+
+def test_a_retry_after_that_is_a_date_is_no_reason_to_fail():
+    answers = iter([
+        httpx.Response(503, headers={"Retry-After": "Wed, 21 Oct 2026 07:28:00 GMT"}),
+        httpx.Response(204),
+    ])  # fmt: skip
+    assert client(lambda _: next(answers), busy_s=9.0).get("/x") is None
+
+
+def test_patience_ends():
+    with pytest.raises(UnreachableError, match="why"):
+        client(lambda _: problem(503, detail="why"), busy_s=0.0).get("/x")
+
+
+def test_a_write_that_may_not_be_repeated_is_repeated_only_if_it_was_surely_not_done():
+    tries = []
+
+    def breaks(_):
+        tries.append(1)
+        raise httpx.ReadError("gone")
+
+    with pytest.raises(UnreachableError) as caught:
+        client(breaks, away_s=9.0).post("/tokens", {}, repeatable=False)
+    assert len(tries) == 1
+    assert "unknown" in caught.value.__notes__[0]
+    with pytest.raises(UnreachableError):
+        client(lambda _: problem(502), busy_s=9.0).post("/tokens", {}, repeatable=False)
+    answers = iter([problem(503), httpx.Response(200, json=1)])
+    assert client(lambda _: next(answers), busy_s=9.0).post("/x", repeatable=False) == 1
+
+    def breaks_once(_):
+        tries.append(1)
+        if len(tries) == 2:
+            raise httpx.ReadError("gone")
+        return httpx.Response(200, json=1)
+
+    assert client(breaks_once, away_s=9.0).post("/jobs", {}) == 1
+    assert len(tries) == 3
+
+
+def test_a_repeated_submission_is_the_same_request(scheduler, leasehold, monkeypatch):
+    import scheduler.cli.service.client as module
+
+    bodies, send = [], module.ServiceClient._persist
+
+    def lose_an_answer(self, method, path, body, *args, **kwargs):
+        bodies.append(json.dumps(body))
+        send(self, method, path, body, *args, **kwargs)
+        return send(self, method, path, body, *args, **kwargs)
+
+    monkeypatch.setattr(module.ServiceClient, "_persist", lose_an_answer)
+    ran = leasehold("submit", "--deadline", "2h", "--", "./x")
+    assert (ran.code, ran.out) == (0, "job-1\n")
+    assert scheduler.service.store.job("job-2") is None
+
+
+def test_a_standby_sends_writes_to_the_leader_with_their_token():
+    seen = []
+
+    def answer(request):
+        seen.append((str(request.url), request.headers.get("Authorization"), request.content))
+        if request.url.host == "a":
+            return httpx.Response(307, headers={"Location": "http://b:2/v1/x?q=1"})
+        return httpx.Response(200, json=1)
+
+    assert client(answer).post("/x", {"k": 1}, q=1) == 1
+    assert seen[1] == ("http://b:2/v1/x?q=1", "Bearer lh_x", b'{"k":1}')
+    for bad in ("ftp://b", ""):
+        with pytest.raises(AnswerError, match="which cannot be used"):
+            client(lambda _, bad=bad: httpx.Response(307, headers={"Location": bad})).post("/x")
+
+
+def test_standbys_that_point_at_each_other_end_in_an_error():
+    def answer(_):
+        response = problem(307, detail="a standby")
+        response.headers["Location"] = "http://a:1/v1/x"
+        return response
+
+    with pytest.raises(UnreachableError, match="a standby"):
+        client(answer).post("/x")
+
+
+@pytest.mark.parametrize(("failure", "said"), [
+    (httpx.ReadTimeout("slow"), "has not answered for 30 s"),
+    (httpx.ReadError("reset"), "broke off"),
+    (httpx.ConnectError("[SSL: CERTIFICATE_VERIFY_FAILED] x"), "--ca-file"),
+])  # fmt: skip
+def test_what_kept_the_answer_away_is_said(failure, said):
+    def answer(_):
+        raise failure
+
+    with pytest.raises(UnreachableError, match=said):
+        client(answer).get("/x")
+
+
+def test_certificates_that_are_none_are_refused(tmp_path):
+    (tmp_path / "ca.pem").write_text("no certificate")
+    for file in (tmp_path / "ca.pem", tmp_path / "none.pem"):
+        service = ServiceClient(Connection(server="https://a:1", ca_file=str(file)))
+        with pytest.raises(InputError, match="cannot be used"):
+            service.get("/x")
+    ServiceClient(Connection(server="https://a:1"))._client()
+
+
+def test_another_release_is_remarked_on_once(serve, leasehold):
+    scheduler = serve()
+    assert leasehold("job", "x").err.count("version") == 0
+    scheduler.stop()
+    scheduler.service.version = "7.3.1"
+    scheduler.start()
+    assert leasehold("top", "--once").err.count("the scheduler is version 7.3.1") == 1
+
+
+def test_events_are_parsed_as_the_standard_says():
+    lines = [": hello", "id: 3", "event: started", "data: a", "data:b", "", "", "data: c", "", "x"]
+    first, second = parse_events(lines)
+    assert (first.event_id, first.kind, first.data) == ("3", "started", "a\nb")
+    assert (second.event_id, second.kind, second.data) == ("3", "message", "c")
+
+
+def test_a_stream_that_is_none_is_refused(leasehold):
+    from scheduler.cli.service.event_stream import Stream, event_value
+    from scheduler.cli.service.logs import LogReader
+
+    html = client(lambda _: httpx.Response(200, text="<html>"))
+    with pytest.raises(AnswerError, match="no stream"):
+        next(iter(Stream(html, "/events", {})))
+    with pytest.raises(AnswerError, match="no pieces"):
+        next(LogReader(html, "j", attempt=None, stream="both").read())
+    for data in ("x", "3"):
+        event = next(parse_events([f"data: {data}", ""]))
+        with pytest.raises(AnswerError, match="an event is no"):
+            event_value(event)
+
+
+def test_a_stream_that_keeps_breaking_says_so_once(capsys):
+    from scheduler.cli.service.event_stream import Stream
+
+    tries = []
+
+    def answer(_):
+        tries.append(1)
+        if len(tries) < 4:
+            raise httpx.ConnectError("gone")
+        return httpx.Response(
+            200, text="id: 1\ndata: {}\n\n", headers={"Content-Type": "text/event-stream"}
+        )
+
+    assert next(iter(Stream(client(answer), "/events", {}, last_id="0"))).event_id == "1"
+    assert capsys.readouterr().err.count("trying again") == 1
+
+
+def _complete(words: str, url: str) -> str:
+    env = os.environ | {
+        "_LEASEHOLD_COMPLETE": "complete_bash",
+        "COMP_WORDS": f"leasehold {words}",
+        "COMP_CWORD": str(len(words.split(" "))),
+        "LEASEHOLD_SERVER": url,
+    }
+    command = [sys.executable, "-c", "from scheduler.cli.main import main; main()"]
+    ran = subprocess.run(command, env=env, capture_output=True, text=True, timeout=30, check=False)
+    assert ran.stderr == ""
+    return ran.stdout
+
+
+def test_the_shell_completes_jobs_nodes_policies_and_projects(scheduler, leasehold):
+    assert leasehold("submit", "--", "./x").code == 0
+    assert leasehold("project", "set", "vision", "--weight", "2").code == 0
+    assert _complete("cancel jo", scheduler.url).split() == ["job-1"]
+    assert _complete("drain al", scheduler.url).split() == ["alpha"]
+    assert "max_min_fairness" in _complete("policy set max_min", scheduler.url).split()
+    assert _complete("project set v", scheduler.url).split() == ["vision"]
+    assert _complete(f"job --server {scheduler.url} j", "http://127.0.0.1:9").split() == ["job-1"]
+
+
+def test_the_shell_completes_nothing_where_nobody_answers():
+    began = time.monotonic()
+    assert _complete("cancel jo", "http://127.0.0.1:9").strip() == ""
+    assert time.monotonic() - began < 5
+
+
+def test_starting_imports_no_slow_library():
+    code = (
+        "import sys; sys.argv = ['leasehold', 'jobs', '--server', 'http://127.0.0.1:9']\n"
+        "from scheduler.cli.main import main\n"
+        "code = main()\n"
+        "slow = {'numpy', 'scipy', 'cvxpy', 'numba', 'yaml', 'fastapi', 'pydantic', 'sqlalchemy',"
+        "'orjson', 'simulator', 'policies'} & set(sys.modules)\n"
+        "sys.exit(f'imported {slow}' if slow else code)"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert ran.returncode == 3, ran.stderr
+
+
+def test_ctrl_c_ends_with_130(scheduler, leasehold, until):
+    assert leasehold("submit", "--", "./x").code == 0
+    for command in (["watch", "job-1"], ["logs", "-f", "job-1"], ["jobs", "--watch"]):
+        process = subprocess.Popen(
+            [sys.executable, "-m", "leasehold", *command, "--server", scheduler.url],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+        time.sleep(1.0)
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=10)
+        assert process.returncode == 130, (command, err)
+        assert b"Traceback" not in err

@@ -1,0 +1,77 @@
+"""``leasehold logs``: every byte once, through restarts of the scheduler."""
+
+from __future__ import annotations
+
+import json
+import threading
+
+import pytest
+
+from scheduler.runtime.protocol import LogChunk
+
+
+@pytest.fixture
+def job(scheduler, leasehold):
+    return leasehold("submit", "--", "./train").out.strip()
+
+
+def put(scheduler, job, data, *, offset=0, stream="out", node="alpha", attempt=1):
+    chunk = LogChunk(stream=stream, node=node, attempt=attempt, offset=offset, data=data)
+    scheduler.service.log.append((job, chunk))
+
+
+def test_output_goes_where_the_job_sent_it(job, scheduler, leasehold):
+    put(scheduler, job, "gr\u00fc".encode()[:3])
+    put(scheduler, job, "gr\u00fc\u00df\n".encode()[3:], offset=3)
+    put(scheduler, job, b"oops\n", stream="err")
+    ran = leasehold("logs", job)
+    assert (ran.code, ran.out, ran.err) == (0, "gr\u00fc\u00df\n", "oops\n")
+    assert leasehold("logs", job, "--stream", "err").out == ""
+    assert leasehold("logs", job, "--tail", "2", "--stream", "err").err == "s\n"
+
+
+def test_a_heading_stands_where_the_node_changes(job, scheduler, leasehold):
+    put(scheduler, job, b"1\n")
+    put(scheduler, job, b"2\n", node="beta")
+    ran = leasehold("logs", job)
+    assert (ran.out, ran.err) == ("1\n2\n", "leasehold: attempt 1 on beta\n")
+
+
+def test_pieces_as_json(job, scheduler, leasehold):
+    put(scheduler, job, b"1\n")
+    line = {"attempt": 1, "node": "alpha", "stream": "out", "offset": 0, "text": "1\n"}
+    assert json.loads(leasehold("logs", job, "--json").out) == line
+
+
+def test_following_shows_each_byte_once_through_a_restart(job, scheduler, leasehold, until):
+    put(scheduler, job, b"one\n")
+    put(scheduler, job, b"err\n", stream="err")
+
+    def meanwhile() -> None:
+        until(lambda: scheduler.service._news._waiters)
+        scheduler.stop()
+        put(scheduler, job, b"two\n", offset=4)
+        put(scheduler, job, b"three\n", attempt=2)
+        scheduler.start()
+        until(lambda: scheduler.service._news._waiters)
+        put(scheduler, job, b"four\n", attempt=2, offset=6)
+        scheduler.do(scheduler.service.finish, job)
+
+    other = threading.Thread(target=meanwhile)
+    other.start()
+    ran = leasehold("logs", "-f", job)
+    other.join()
+    assert ran.code == 0, ran.err
+    assert ran.out == "one\ntwo\nthree\nfour\n"
+    assert ran.err.count("err\n") == 1
+
+
+def test_a_piece_that_overlaps_what_was_seen_is_cut(job, scheduler, leasehold):
+    put(scheduler, job, b"abc")
+    put(scheduler, job, b"bcde", offset=1)
+    put(scheduler, job, b"cd", offset=2)
+    assert leasehold("logs", job).out == "abcde"
+
+
+def test_following_a_job_of_an_absent_scheduler_ends_with_3(leasehold):
+    assert leasehold("logs", "-f", "x", "--retry-for", "0").code == 3

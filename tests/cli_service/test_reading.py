@@ -1,0 +1,305 @@
+"""Lists, details, explanations, the live view, nodes, policy, projects, tokens."""
+
+from __future__ import annotations
+
+import json
+import threading
+
+import pytest
+
+
+@pytest.fixture
+def job(scheduler, leasehold):
+    """Return the id of a waiting job."""
+    return leasehold("submit", "--label", "k=v", "--steps", "10", "--", "./train").out.strip()
+
+
+def test_jobs_are_listed_and_filtered(job, scheduler, leasehold):
+    assert leasehold("submit", "--project", "other", "--", "./other").code == 0
+    scheduler.do(scheduler.service.run, job)
+    everything = leasehold("jobs")
+    assert everything.code == 0
+    assert [line.split()[0] for line in everything.out.splitlines()] == ["job", "job-2", "job-1"]
+    assert "running" in everything.out
+    assert "turn" in everything.out
+    for filters in (["--status", "running,held"], ["--label", "k=v"], ["--project", "default"]):
+        assert "job-2" not in leasehold("jobs", *filters).out
+    assert leasehold("jobs", "--owner", "nobody").out == "no jobs\n"
+    assert leasehold("jobs", "--job-type", "x").out == "no jobs\n"
+    by_name = leasehold("jobs", "--sort", "name", "--json")
+    assert [j["name"] for j in json.loads(by_name.out)["jobs"]] == ["other", "train"]
+
+
+def test_a_list_that_is_cut_says_so_and_all_pages_can_be_had(scheduler, leasehold):
+    assert leasehold("submit", "--array", "3", "--", "./train").code == 0
+    ran = leasehold("jobs", "--limit", "2")
+    assert "there are more than 2; --all" in ran.err
+    found = json.loads(leasehold("jobs", "--limit", "2", "--json").out)
+    assert (len(found["jobs"]), found["more"]) == (2, True)
+    found = json.loads(leasehold("jobs", "--all", "--json").out)
+    assert (len(found["jobs"]), found["more"]) == (3, False)
+
+
+def test_a_filter_that_is_none_is_named(scheduler, leasehold):
+    ran = leasehold("jobs", "--status", "asleep")
+    assert ran.code == 2
+    assert "  status.0 is" in ran.err
+
+
+def test_a_job_is_shown_with_its_attempts_and_history(job, scheduler, leasehold):
+    scheduler.do(scheduler.service.run, job)
+    shown = leasehold("job", job).out
+    for words in ("./train", "v100 x 1 on alpha", "k=v", "lease granted", "0 of 10 (0%)"):
+        assert words in shown
+    found = json.loads(leasehold("job", job, "--json").out)
+    assert found["spec"]["command"] == ["./train"]
+    assert [a["attempt"] for a in found["attempts_made"]] == [1]
+    assert [e["kind"] for e in found["events"]] == ["job_submitted", "lease_granted"]
+    assert len(json.loads(leasehold("job", job, "--json", "--events", "1").out)["events"]) == 1
+
+
+def test_an_explanation_has_reason_place_and_time(job, leasehold):
+    shown = leasehold("explain", job).out
+    assert "job-1 is waiting: turn" in shown
+    assert "queue:     1 of 1" in shown
+    assert "starts:" in shown
+    found = json.loads(leasehold("explain", job, "--json").out)
+    assert (found["reason"], found["position"]) == ("turn", 1)
+
+
+@pytest.mark.parametrize("command", ["job", "explain", "logs", "watch"])
+def test_a_job_that_is_not_there_ends_with_5(command, scheduler, leasehold):
+    ran = leasehold(command, "nothing")
+    assert ran.code == 5
+    assert "'nothing'" in ran.err
+
+
+def test_jobs_are_acted_on_by_id_and_by_selector(job, scheduler, leasehold):
+    assert leasehold("hold", job).out == "job-1 hold\n"
+    assert leasehold("hold", job).out == "job-1 unchanged\n"
+    assert leasehold("release", "--selector", "label.k=v").out == "job-1 release\n"
+    ran = leasehold("set", job, "--weight", "3", "--deadline", "2h", "--json")
+    assert json.loads(ran.out)["changed"] == 1
+    row = scheduler.service.store.job(job)
+    assert row.weight == 3
+    assert row.deadline_s > row.submitted_s + 7000
+    assert leasehold("set", job, "--deadline", "none").code == 0
+    assert scheduler.service.store.job(job).deadline_s is None
+    assert leasehold("cancel", "-s", "owner=anonymous", "-s", "status=waiting,held").code == 0
+    assert scheduler.service.store.job(job).status == "cancelled"
+    assert leasehold("requeue", job).out == "job-1 requeue\n"
+    ran = leasehold("cancel", "-s", "project=none")
+    assert (ran.code, ran.err) == (0, "leasehold: no job matches\n")
+
+
+def test_what_could_not_be_done_makes_the_exit_code(job, scheduler, leasehold):
+    assert leasehold("cancel", "nothing").code == 5
+    scheduler.do(scheduler.service.run, job)
+    assert leasehold("release", job).code == 6
+    ran = leasehold("cancel", job, "nothing")
+    assert (ran.code, ran.out) == (1, "job-1 cancel\n")
+    assert "nothing: there is no job" in ran.err
+
+
+@pytest.mark.parametrize(("arguments", "said"), [
+    (["cancel"], "give job ids, or --selector"),
+    (["cancel", "a", "-s", "owner=b"], "not both"),
+    (["cancel", "-s", "owner"], "--selector is 'owner'"),
+    (["cancel", "-s", "colour=red"], "'colour' is unknown"),
+    (["set", "a"], "nothing to set"),
+    (["project", "set", "p"], "nothing to set"),
+    (["project", "set", "p", "--max-jobs", "few"], "--max-jobs is 'few'"),
+    (["logs", "a", "--stream", "x"], "--stream is 'x'"),
+    (["throughputs", "--declare", "v100=1"], "needs --job-type"),
+    (["nodes", "--forget"], "name the node"),
+    (["jobs", "--retry-for", "x"], "--retry-for is 'x'"),
+])  # fmt: skip
+def test_options_that_make_no_sense_are_named(arguments, said, leasehold):
+    ran = leasehold(*arguments)
+    assert ran.code == 2
+    assert said in " ".join(ran.err.replace("│", " ").split())
+
+
+def test_nodes_are_shown_drained_and_forgotten(job, scheduler, leasehold):
+    scheduler.do(scheduler.service.run, job)
+    assert "v100:8" in leasehold("nodes").out
+    assert "job-1" in leasehold("nodes", "alpha").out
+    assert leasehold("cordon", "alpha", "--reason", "fan is broken").out == "alpha cordoned\n"
+    assert "fan is broken" in leasehold("nodes").out
+    assert leasehold("uncordon", "alpha").out == "alpha ready\n"
+    assert leasehold("nodes", "alpha", "--forget").code == 6
+    found = json.loads(leasehold("drain", "alpha", "-r", "move", "--json").out)
+    assert found["nodes"][0]["state"] == "draining"
+    assert leasehold("nodes", "alpha", "--forget").code == 0
+    assert leasehold("nodes").out == "no nodes\n"
+    assert leasehold("drain", "alpha").code == 5
+    assert json.loads(leasehold("nodes", "--json").out) == {"nodes": []}
+
+
+def test_the_policy_is_shown_and_switched(scheduler, leasehold):
+    assert "max_min_fairness" in leasehold("policy").out
+    assert "isolated" in leasehold("policy", "list").out
+    assert json.loads(leasehold("policy", "list", "--json").out)["policies"]
+    ran = leasehold("policy", "set", "alpha_fairness", "--param", "alpha=2", "--packed", "--json")
+    found = json.loads(ran.out)
+    assert (found["name"], found["parameters"]) == ("alpha_fairness", {"alpha": "2"})
+    assert found["space_sharing"]
+    assert not found["agnostic"]
+    assert "alpha_fairness packed" in leasehold("policy", "show").out
+    ran = leasehold("policy", "set", "nonsense")
+    assert ran.code == 2
+    assert "nonsense" in ran.err
+    assert json.loads(leasehold("policy", "--json").out)["name"] == "alpha_fairness"
+    assert "Show the policy in force" in leasehold("policy", "--help").out
+
+
+def test_projects_keep_what_is_not_set_anew(scheduler, leasehold):
+    assert leasehold("project").out == "no projects\n"
+    assert leasehold("project", "set", "p", "--weight", "2", "--max-workers", "4").code == 0
+    ran = leasehold("project", "set", "p", "--max-jobs", "9", "--inner-policy", "fifo", "--json")
+    limits = {
+        "project": "p",
+        "weight": 2.0,
+        "inner_policy": "fifo",
+        "max_workers": 4,
+        "max_jobs": 9,
+    }
+    assert json.loads(ran.out)["limits"] == limits
+    ran = leasehold("project", "set", "p", "--max-workers", "none")
+    assert "fifo" in ran.out
+    assert (
+        json.loads(leasehold("project", "--json").out)["projects"][0]["limits"]["max_workers"]
+        is None
+    )
+
+
+def test_throughputs_are_declared_and_shown(scheduler, leasehold):
+    assert leasehold("throughputs").out == "no throughputs\n"
+    ran = leasehold("throughputs", "--job-type", "t", "--declare", "v100=2,p100=1", "-w", "2")
+    assert "2 of 2 figures changed" in ran.err
+    assert "v100" in ran.out
+    found = json.loads(leasehold("throughputs", "--type", "p100", "--json").out)["throughputs"]
+    assert [(t["job_type"], t["scale_factor"], t["declared"]) for t in found] == [("t", 2, 1.0)]
+
+
+def test_a_secret_is_printed_once_and_never_listed(scheduler, leasehold):
+    ran = leasehold("token", "create", "bob", "--role", "user", "-p", "a,b", "--ttl", "30d")
+    secret = ran.out.strip()
+    assert secret.startswith("lh_")
+    assert secret not in ran.err
+    listed = leasehold("token")
+    assert secret not in listed.out
+    assert "a,b" in listed.out
+    found = json.loads(leasehold("token", "list", "--json").out)["tokens"]
+    assert secret not in json.dumps(found)
+    assert leasehold("token", "revoke", found[0]["token_id"]).out.endswith("revoked\n")
+    assert "revoked" in leasehold("token", "list").out
+    assert leasehold("token", "revoke", "t-none").code == 5
+    ran = leasehold("token", "enrol", "alpha", "--ttl", "10m")
+    assert ran.out.strip()
+    assert "for alpha, until" in ran.err
+    assert json.loads(leasehold("token", "enrol", "--json").out)["secret"]
+    assert leasehold("token", "whoami").out == "anonymous (admin, all projects)\n"
+    assert json.loads(leasehold("token", "whoami", "--json").out)["role"] == "admin"
+    assert leasehold("token", "create", "bob", "--role", "king").code == 2
+
+
+def test_one_frame_of_top_has_nodes_leases_queue_and_round(job, scheduler, leasehold):
+    assert leasehold("submit", "--", "./next").code == 0
+    scheduler.do(scheduler.service.run, job)
+    shown = leasehold("top", "--once").out
+    for words in (scheduler.url, "max_min_fairness", "alpha", "v100 x 1", "job-2", "round"):
+        assert words in shown
+    found = json.loads(leasehold("top", "--once", "--json").out)
+    assert set(found) == {"at_s", "server", "cluster", "policy", "nodes", "leases", "waiting"}
+
+
+@pytest.mark.parametrize("command", [["top", "--every", "0.2s"], ["jobs", "--watch"]])
+@pytest.mark.parametrize("flags", [[], ["--json"]])
+def test_live_views_go_on_through_a_restart_until_they_are_interrupted(
+    command, flags, job, *, scheduler, leasehold, monkeypatch
+):
+    from scheduler.cli.service import live_view
+
+    frames = []
+
+    def sleep(_: float) -> None:
+        frames.append(1)
+        if len(frames) == 1:
+            scheduler.stop()
+        elif flags and len(frames) == 2:
+            scheduler.start()
+        elif not flags or len(frames) == 4:
+            raise KeyboardInterrupt
+
+    show = live_view.show_live
+    for module in ("top", "jobs"):
+        monkeypatch.setattr(
+            f"scheduler.cli.service.{module}.show_live",
+            lambda service, **kwargs: show(service, **kwargs, sleep=sleep),
+        )
+    ran = leasehold(*command, *flags, "--retry-for", "0")
+    assert ran.code == 130
+    if flags:
+        assert len(ran.out.splitlines()) >= 2
+        assert "trying again" in ran.err
+    else:
+        assert job in ran.out
+        assert "trying again" in ran.out  # the last frame that is drawn stays
+
+
+def test_watch_resumes_where_it_was_after_a_restart(job, scheduler, leasehold, until):
+    def meanwhile() -> None:
+        until(lambda: scheduler.service._news._waiters)  # the stream is open and has read all
+        scheduler.do(scheduler.service.run, job)
+        until(lambda: scheduler.service._news._waiters)
+        scheduler.stop()
+        scheduler.service.finish(job)  # nobody listens
+        scheduler.start()
+
+    other = threading.Thread(target=meanwhile)
+    other.start()
+    ran = leasehold("watch", job, "--json")
+    other.join()
+    assert ran.code == 0, ran.err
+    kinds = [json.loads(line)["kind"] for line in ran.out.splitlines()]
+    assert kinds == ["job_submitted", "lease_granted", "job_completed"]
+
+
+def test_watch_of_several_jobs_ends_when_the_last_one_has_ended(job, scheduler, leasehold, until):
+    second = leasehold("submit", "--", "./second").out.strip()
+    scheduler.do(scheduler.service.finish, job)
+
+    def meanwhile() -> None:
+        until(lambda: scheduler.service._news._waiters)
+        scheduler.do(scheduler.service._note, "node_lost", "node", "alpha", "", {})
+        scheduler.do(scheduler.service.finish, second)
+
+    other = threading.Thread(target=meanwhile)
+    other.start()
+    ran = leasehold("watch", job, second)
+    other.join()
+    assert ran.code == 0, ran.err
+    assert ran.out.split("  ")[1:] == ["job job-2", "job completed\n"]
+
+
+def test_watch_without_a_job_goes_on_until_it_is_interrupted(
+    job, scheduler, leasehold, monkeypatch
+):
+    import scheduler.cli.service.watch as watch_module
+
+    shown = []
+
+    def show(event, *, as_json):
+        shown.append(event["kind"])
+        if len(shown) == 2:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(watch_module, "show_event", show)
+    assert leasehold("cordon", "alpha").code == 0
+    assert leasehold("watch", "--after", "0").code == 130
+    assert shown == ["job_submitted", "node_cordoned"]
+    shown.clear()
+    assert leasehold("uncordon", "alpha").code == 0
+    assert leasehold("watch", "--after", "0", "--subject", "node").code == 130
+    assert shown == ["node_cordoned", "node_ready"]

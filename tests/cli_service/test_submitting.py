@@ -1,0 +1,294 @@
+"""``leasehold submit``: files of every kind, the command line, refusals."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+YAML = """
+- name: one
+  command: [python, one.py]
+  duration: 90m
+  deadline: 2h
+- name: two
+  command: [python, two.py]
+  memory: 4GiB
+  labels: {day: 2026-08-01}
+"""
+TOML = """
+[[jobs]]
+name = "one"
+command = ["python", "one.py"]
+deadline = 2031-01-01T00:00:00Z
+
+[[jobs]]
+name = "two"
+command = ["python", "two.py"]
+max_run_time = "1d"
+"""
+JSON = json.dumps({"name": "only", "command": ["python", "only.py"], "total_steps": 5})
+
+
+def test_a_command_behind_two_dashes_is_submitted_as_it_is(scheduler, leasehold):
+    ran = leasehold("submit", "--workers", "2", "--", "python", "train.py", "--lr", "0.1", "--help")
+    assert (ran.code, ran.out, ran.err) == (0, "job-1\n", "")
+    row = scheduler.service.store.job("job-1")
+    assert row.spec["command"] == ["python", "train.py", "--lr", "0.1", "--help"]
+    assert (row.name, row.scale_factor) == ("train", 2)
+
+
+def test_every_option_reaches_the_job(scheduler, leasehold, monkeypatch, tmp_path):
+    monkeypatch.setenv("MINE", "from outside")
+    monkeypatch.chdir(tmp_path)
+    first = leasehold("submit", "--", "./before").out.strip()
+    options = (
+        "--name n --project p --workers 4,1,2 --type v100,p100 --type k80 --steps 10 --job-type t "
+        "--throughput v100=12.5,p100=3 --weight 2 --deadline 2h --max-run-time 1d --retries 0 "
+        "--no-retry-oom --checkpoint-dir . --env A=b=c --env MINE --label k=v --entity e "
+        f"--after {first} --hold --working-dir sub/.. --image i:1 --notice 10 --grace 1m "
+        "--restart 30s --progress-regex step(\\d+) --progress-file steps.txt --memory 1GiB "
+        "--cpus 1.5 --no-space-sharing --client-id mine"
+    )
+    ran = leasehold("submit", *options.split(), "--", "python", "-u", "-m", "x")
+    assert ran.code == 0, ran.err
+    row = scheduler.service.store.job(ran.out.strip())
+    wanted = {
+        "name": "n",
+        "project": "p",
+        "scale_factors": [1, 2, 4],
+        "worker_types": ["v100", "p100", "k80"],
+        "total_steps": 10.0,
+        "job_type": "t",
+        "throughputs": {"v100": 12.5, "p100": 3.0},
+        "weight": 2.0,
+        "max_run_time_s": 86400.0,
+        "max_failures": 0,
+        "retry_oom": False,
+        "checkpoint_dir": str(tmp_path),
+        "env": {"A": "b=c", "MINE": "from outside"},
+        "labels": {"k": "v"},
+        "entity": "e",
+        "depends_on": [first],
+        "working_dir": str(tmp_path),
+        "image": "i:1",
+        "notice_s": 10.0,
+        "grace_s": 60.0,
+        "restart_s": 30.0,
+        "progress_regex": "step(\\d+)",
+        "progress_file": "steps.txt",
+        "memory_bytes": 2**30,
+        "cpus": 1.5,
+        "space_sharing": False,
+    }
+    assert {key: row.spec[key] for key in wanted} == wanted
+    assert row.status == "held"
+    assert 7190 < row.deadline_s - row.submitted_s < 7300
+    assert scheduler.service.store.job_of_key("anonymous", "mine").job_id == row.job_id
+
+
+TWO = "name: a\ncommand: [x]\n---\nname: b\ncommand: [x]\n"
+
+
+@pytest.mark.parametrize(("name", "text", "names"), [
+    ("jobs.yaml", YAML, ["one", "two"]),
+    ("jobs.yml", TWO, ["a", "b"]),
+    ("jobs.toml", TOML, ["one", "two"]),
+    ("jobs.json", JSON, ["only"]),
+])  # fmt: skip
+def test_files_of_every_kind_are_taken(name, text, names, *, scheduler, leasehold, tmp_path):
+    file = tmp_path / name
+    file.write_text(text)
+    ran = leasehold("submit", str(file), "--json")
+    assert ran.code == 0, ran.err
+    ids = [job["job_id"] for job in json.loads(ran.out)["jobs"]]
+    assert [scheduler.service.store.job(i).name for i in ids] == names
+
+
+def test_words_for_times_and_sizes_become_numbers(scheduler, leasehold, tmp_path):
+    file = tmp_path / "jobs.yaml"
+    file.write_text(YAML)
+    assert leasehold("submit", str(file)).code == 0
+    one, two = (scheduler.service.store.job(f"job-{i}") for i in (1, 2))
+    assert one.spec["duration_s"] == 5400
+    assert 7190 < one.deadline_s - one.submitted_s < 7300
+    assert (two.spec["memory_bytes"], dict(two.labels)) == (2**32, {"day": "2026-08-01"})
+
+
+def test_options_change_every_job_of_a_file(scheduler, leasehold, tmp_path):
+    file = tmp_path / "jobs.yaml"
+    file.write_text(YAML)
+    ran = leasehold("submit", str(file), "--weight", "3", "--label", "k=v", "--deadline", "1h")
+    assert ran.code == 0, ran.err
+    one, two = (scheduler.service.store.job(f"job-{i}") for i in (1, 2))
+    assert one.weight == two.weight == 3
+    assert dict(two.labels) == {"day": "2026-08-01", "k": "v"}
+    assert one.deadline_s - one.submitted_s < 3700
+
+
+def test_standard_input_is_a_file_too(scheduler, leasehold, monkeypatch):
+    import io
+
+    monkeypatch.setattr("sys.stdin", io.StringIO(JSON))
+    assert leasehold("submit", "-").out == "job-1\n"
+
+
+def test_an_array_is_submitted_as_one_request(scheduler, leasehold):
+    ran = leasehold("submit", "--array", "3", "--", "./work")
+    assert ran.out.split() == ["job-1", "job-2", "job-3"]
+    assert scheduler.service.store.job("job-3").name == "work[2]"
+
+
+def test_many_jobs_go_in_several_requests_and_keep_their_order(scheduler, leasehold, tmp_path):
+    file = tmp_path / "jobs.json"
+    file.write_text(json.dumps([{"name": f"n{i}", "command": ["x"]} for i in range(1100)]))
+    ran = leasehold("submit", str(file), "--json")
+    found = json.loads(ran.out)["jobs"]
+    assert [job["index"] for job in found] == list(range(1100))
+    assert scheduler.service.store.job(found[1099]["job_id"]).name == "n1099"
+
+
+def test_submitting_again_under_a_client_id_changes_nothing(scheduler, leasehold):
+    first = leasehold("submit", "--client-id", "c", "--", "./work")
+    again = leasehold("submit", "--client-id", "c", "--", "./work")
+    assert first.out == again.out == "job-1\n"
+    assert "submitted before" in again.err
+    other = leasehold("submit", "--client-id", "c", "--", "./other")
+    assert other.code == 6
+
+
+def test_every_bad_field_is_named_on_a_line_of_its_own(scheduler, leasehold, tmp_path):
+    file = tmp_path / "job.yaml"
+    file.write_text("name: '*'\ncommand: []\nscale_factor: [0]\nwight: 1\n")
+    ran = leasehold("submit", str(file))
+    assert (ran.code, ran.out) == (2, "")
+    lines = ran.err.splitlines()
+    assert lines[0].startswith("leasehold: ")
+    for field in ("name is", "command is", "scale_factor.0 is 0", "wight is 1: unknown field"):
+        assert any(line.startswith(f"  {field}") for line in lines[1:]), (field, lines)
+
+
+def test_a_bad_job_of_a_file_does_not_spoil_the_others(scheduler, leasehold, tmp_path):
+    file = tmp_path / "jobs.yaml"
+    file.write_text("- {name: a, command: [x]}\n- {name: b, command: [x], cpus: -1}\n")
+    ran = leasehold("submit", str(file))
+    assert (ran.code, ran.out) == (1, "job-1\n")
+    assert "job 1 was not taken" in ran.err
+    assert "  cpus is -1" in ran.err
+    ran = leasehold("submit", str(file), "--json")
+    items = json.loads(ran.out)["jobs"]
+    assert [bool(item["error"]) for item in items] == [False, True]
+    assert items[1]["index"] == 1
+
+
+def test_a_job_that_can_never_run_is_refused_with_6(scheduler, leasehold, tmp_path):
+    ran = leasehold("submit", "--workers", "9", "--", "./work")
+    assert ran.code == 6
+    assert "needs 9 workers" in ran.err
+    file = tmp_path / "jobs.yaml"
+    file.write_text("[{name: a, command: [x]}, {name: b, command: [x]}]")
+    assert leasehold("submit", str(file), "--workers", "9").code == 6
+
+
+def test_a_dry_run_tells_where_it_could_run_and_submits_nothing(scheduler, leasehold, tmp_path):
+    ran = leasehold("submit", "--dry-run", "--", "./work")
+    assert ran.code == 0
+    assert "work fits" in ran.out
+    assert "v100" in ran.out
+    ran = leasehold("submit", "--dry-run", "--workers", "9", "--json", "--", "./work")
+    assert ran.code == 6
+    assert json.loads(ran.out)["jobs"][0]["fit"]["fits"] is False
+    file = tmp_path / "jobs.yaml"
+    file.write_text("- {name: a, command: [x]}\n- {name: b, command: []}\n")
+    ran = leasehold("submit", "--dry-run", str(file))
+    assert ran.code == 2
+    assert "command is" in ran.err
+    assert scheduler.service.store.job("job-1") is None
+
+
+@pytest.mark.parametrize(("arguments", "said"), [
+    ([], "give files, or a command"),
+    (["x.yaml", "--", "y"], "not both"),
+    (["x.yaml"], "no file 'x.yaml'"),
+    (["--workers", "a", "--", "x"], "--workers is 'a'"),
+    (["--env", "NOWHERE", "--", "x"], "NOWHERE"),
+    (["--label", "k", "--", "x"], "--label is 'k'"),
+    (["--label", "k=1", "--label", "k=2", "--", "x"], "given twice"),
+    (["--throughput", "v100=fast", "--", "x"], "give a number"),
+    (["--deadline", "soon", "--", "x"], "--deadline is 'soon'"),
+    (["--grace", "5x", "--", "x"], "--grace is '5x'"),
+    (["--memory", "much", "--", "x"], "--memory is 'much'"),
+])  # fmt: skip
+def test_what_cannot_be_used_is_named_before_anything_is_sent(arguments, said, leasehold):
+    ran = leasehold("submit", *arguments)  # no scheduler is there to ask
+    assert ran.code == 2
+    assert said in ran.err
+
+
+@pytest.mark.parametrize(("name", "text", "said"), [
+    ("a.yaml", "", "holds no job"),
+    ("a.yaml", "x: [", "a.yaml:"),
+    ("a.yaml", "- 3", "job 0 is '3'"),
+    ("a.yaml", "{name: a, command: [x], duration: 1h, duration_s: 3}", "both duration and"),
+    ("a.yaml", "{name: a, command: [x], deadline: 1h, deadline_s: 3}", "both deadline and"),
+    ("a.yaml", "{name: a, command: [x], deadline: never}", "deadline is 'never'"),
+    ("a.yaml", "{name: .nan}", "a.yaml:"),
+    ("a.json", "{", "a.json:"),
+    ("a.toml", "x", "a.toml:"),
+])  # fmt: skip
+def test_what_is_wrong_with_a_file_is_said_with_its_name(name, text, said, leasehold, tmp_path):
+    file = tmp_path / name
+    file.write_text(text)
+    ran = leasehold("submit", str(file))
+    assert ran.code == 2
+    assert said in ran.err
+
+
+def test_a_file_that_is_no_text_is_refused(leasehold, tmp_path):
+    file = tmp_path / "a.yaml"
+    file.write_bytes(b"\xff\xfe\x00")
+    assert "cannot be read" in leasehold("submit", str(file)).err
+
+
+def test_waiting_ends_with_0_only_where_all_completed(scheduler, leasehold, until):
+    import threading
+
+    def finish() -> None:
+        until(lambda: scheduler.service.store.job("job-2") is not None)
+        scheduler.do(scheduler.service.finish, "job-1")
+        scheduler.do(scheduler.service.finish, "job-2")
+
+    other = threading.Thread(target=finish)
+    other.start()
+    ran = leasehold("submit", "--array", "2", "--wait", "--", "./work")
+    other.join()
+    assert ran.code == 0, ran.err
+
+    def cancel() -> None:
+        until(lambda: scheduler.service.store.job("job-3") is not None)
+        row = scheduler.service.store.job("job-3")
+        scheduler.do(scheduler.service._replace, row, "job_cancelled", "", status="cancelled")
+
+    other = threading.Thread(target=cancel)
+    other.start()
+    ran = leasehold("submit", "--wait", "--", "./work")
+    other.join()
+    assert ran.code == 1
+    assert "job-3 cancelled" in ran.err
+
+
+def test_watching_shows_what_happens_until_the_end(scheduler, leasehold, until):
+    import threading
+
+    def finish() -> None:
+        until(lambda: scheduler.service.store.job("job-1") is not None)
+        scheduler.do(scheduler.service.run, "job-1")
+        scheduler.do(scheduler.service.finish, "job-1")
+
+    other = threading.Thread(target=finish)
+    other.start()
+    ran = leasehold("submit", "--watch", "--json", "--", "./work")
+    other.join()
+    assert ran.code == 0, ran.err
+    kinds = [json.loads(line)["kind"] for line in ran.out.splitlines()]
+    assert kinds == ["job_submitted", "lease_granted", "job_completed"]

@@ -1,0 +1,77 @@
+"""Times, sizes and figures as people write and read them."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from scheduler.cli.service.output import number, plain
+from scheduler.cli.service.spec_files import parse_size
+from scheduler.cli.service.times import ago, parse_moment, parse_span, span
+from scheduler.errors import InputError
+
+
+@pytest.mark.parametrize(("text", "seconds"), [
+    ("90", 90), ("1.5", 1.5), ("45s", 45), ("10m", 600), ("10min", 600), ("1h30m", 5400),
+    ("1h 30m", 5400), ("2d", 172800), ("1w", 604800), (".5h", 1800), (" 3 sec ", 3), ("2H", 7200),
+])  # fmt: skip
+def test_spans_are_read(text, seconds):
+    assert parse_span(text, name="x") == seconds
+
+
+@pytest.mark.parametrize("text", ["", " ", "h", "5x", "-3s", "1h30", "1h-2m", "soon", "nan"])
+def test_what_is_no_span_is_named(text):
+    with pytest.raises(InputError, match="--x is"):
+        parse_span(text, name="--x")
+
+
+def test_moments_are_spans_from_now_or_dates():
+    assert parse_moment("2h", now_s=100.0, name="x") == 7300.0
+    assert parse_moment("1970-01-02T00:00:00+00:00", now_s=0.0, name="x") == 86400.0
+    with pytest.raises(InputError, match=r"x is '31\.12\.'"):
+        parse_moment("31.12.", now_s=0.0, name="x")
+
+
+@pytest.mark.parametrize(("seconds", "text"), [
+    (0, "0s"), (59.4, "59s"), (59.6, "1m00s"), (3599.7, "1h00m"), (7500, "2h05m"),
+    (86399.9, "1d00h"), (273600, "3d04h"), (-5, "-5s"), (None, ""), (math.inf, ""),
+])  # fmt: skip
+def test_spans_are_written_with_two_units(seconds, text):
+    assert span(seconds) == text
+
+
+@given(st.integers(min_value=0, max_value=10**9))
+def test_a_span_that_was_written_is_read_back_to_within_its_smaller_unit(seconds):
+    unit = 1 if seconds < 3600 else 60 if seconds < 86400 else 3600
+    assert abs(parse_span(span(seconds), name="x") - seconds) < unit
+
+
+def test_the_past_has_an_age_and_the_future_a_wait():
+    assert ago(90.0, 100.0) == "10s"
+    assert ago(160.0, 100.0) == "in 1m00s"
+    assert ago(100.5, 100.0) == "0s"
+    assert ago(None, 100.0) == ""
+
+
+@pytest.mark.parametrize(("text", "size"), [
+    ("512", 512), ("1K", 1024), ("1.5g", 3 * 2**29), ("4GiB", 2**32), ("2mb", 2**21), ("1t", 2**40),
+    ("100b", 100),
+])  # fmt: skip
+def test_sizes_are_read(text, size):
+    assert parse_size(text, name="x") == size
+
+
+@pytest.mark.parametrize("text", ["", "GiB", "0", "-1", "1x", "1.2.3"])
+def test_what_is_no_size_is_named(text):
+    with pytest.raises(InputError, match="x is"):
+        parse_size(text, name="x")
+
+
+def test_figures_and_cells():
+    assert [number(x) for x in (None, 3.0, 0.12345, 12345.6)] == ["", "3", "0.123", "12,346"]
+    assert [plain(x) for x in (None, True, False, 0.5, "a\x1b[31mb")] == [
+        "", "yes", "no", "0.5", "a\N{REPLACEMENT CHARACTER}[31mb",
+    ]  # fmt: skip
