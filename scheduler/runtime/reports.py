@@ -10,6 +10,7 @@ from scheduler.domain.cluster import Node, WorkerType
 from scheduler.runtime.housekeeping import apply_order, end_member
 from scheduler.runtime.leases import MemberEnd
 from scheduler.runtime.progress import take_steps
+from scheduler.runtime.protocol import NodeAction
 
 if TYPE_CHECKING:
     from agent.desired import LeaseReport, NodeReport
@@ -30,7 +31,8 @@ def desired_set(state: LiveState, name: str, *, now_s: float, held_s: float) -> 
     leases = tuple(
         _desired(state, live, member, now_s)
         for live, member in state.leases.held_by(name)
-        if member.wanted
+        # A job that has just completed is forgotten before the end of its lease is committed.
+        if member.wanted and live.lease.job_id in state.jobs.by_id
     )
     return Desired(term=state.term, revision=node.revision, held_s=held_s, leases=leases)
 
@@ -86,7 +88,7 @@ def take_report(
         _replace(state, turn, node, types)
         turn.after.append(lambda: _meet(state, turn, report, address, version))
         return
-    _heed_problems(turn, node, report)
+    _heed_problems(state, turn, node, report)
     _take_leases(state, turn, node, report)
 
 
@@ -121,11 +123,27 @@ def _replace(state: LiveState, turn: Turn, node: NodeState, types: tuple[str, ..
     _join(state, turn, node.name, types)
 
 
-def _heed_problems(turn: Turn, node: NodeState, report: NodeReport) -> None:
+def _heed_problems(state: LiveState, turn: Turn, node: NodeState, report: NodeReport) -> None:
+    """Bring the engine to what a node says of its workers.
+
+    What the engine holds is compared, and not what was last reported: after a restart nobody knows
+    that, and workers may have broken or been repaired meanwhile.
+    """
+    engine = state.engine
     problems = {worker.index: worker.problem for worker in report.workers if worker.problem}
-    lost = [i for i in problems if i not in node.problems]
-    back = [i for i in node.problems if i not in problems]
+    lost = [
+        i
+        for i in problems
+        if i not in node.problems
+        and (engine.in_service[node.workers[i]] or engine.book.on_worker[node.workers[i]])
+    ]
     node.problems = problems
+    drained = node.order is NodeAction.DRAIN
+    back = [
+        i
+        for i, w in enumerate(node.workers)
+        if i not in problems and not drained and not engine.in_service[w]
+    ]
     if lost:
         turn.tell(ev.WorkersLost(workers=tuple(node.workers[i] for i in lost)))
         turn.note(

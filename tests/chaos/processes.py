@@ -1,0 +1,249 @@
+"""Schedulers, agents and the database of a soak test, as processes that can be killed."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@dataclass(kw_only=True)
+class Program:
+    """A program that is started again and again.
+
+    Attributes:
+        name: what it is called in the report.
+        command: how it is started.
+        log: where its output goes.
+        env: its environment.
+        starts: how often it was started.
+        frozen: whether it is stopped by SIGSTOP.
+        wanted: whether it is to run at the moment.
+    """
+
+    name: str
+    command: list[str]
+    log: Path
+    env: dict[str, str]
+    starts: int = 0
+    frozen: bool = False
+    wanted: bool = False
+    process: subprocess.Popen[bytes] | None = None
+    _file: IO[bytes] | None = field(default=None, repr=False)
+
+    @property
+    def alive(self) -> bool:
+        return self.process is not None and self.process.poll() is None
+
+    def start(self) -> None:
+        """Start it, unless it runs."""
+        if self.alive:
+            return
+        if self._file is None:
+            self._file = self.log.open("ab", buffering=0)
+        self._file.write(b"--- start\n")
+        self.process = subprocess.Popen(
+            self.command,
+            stdin=subprocess.DEVNULL,
+            stdout=self._file,
+            stderr=self._file,
+            env=self.env,
+            cwd="/",
+            start_new_session=True,
+        )
+        self.starts += 1
+        self.frozen, self.wanted = False, True
+
+    def send(self, number: int) -> bool:
+        """Send a signal to it alone; return whether it was there."""
+        if self.process is None or not self.alive:
+            return False
+        if number in {signal.SIGKILL, signal.SIGTERM}:
+            self.wanted = False
+        self.process.send_signal(number)
+        return True
+
+    def kill(self) -> bool:
+        """End it at once."""
+        there = self.send(signal.SIGKILL)
+        if self.process is not None:
+            self.process.wait()
+        return there
+
+    def freeze(self) -> bool:
+        """Stop it in the middle of whatever it does."""
+        self.frozen = self.send(signal.SIGSTOP)
+        return self.frozen
+
+    def thaw(self) -> None:
+        """Let it go on."""
+        if self.frozen:
+            self.send(signal.SIGCONT)
+        self.frozen = False
+
+    def close(self) -> None:
+        """End it for good."""
+        self.kill()
+        if self._file is not None:
+            self._file.close()
+
+
+def free_ports(count: int) -> list[int]:
+    """Return ports of loopback that nobody listens on now, below those that systems give out."""
+    found: list[int] = []
+    port = 29_100 + os.getpid() % 2500
+    while len(found) < count:
+        port += 1
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", port)):
+                found.append(port)
+    return found
+
+
+def environment(home: Path) -> dict[str, str]:
+    """Return an environment in which nothing of the user's is found."""
+    return {
+        "PATH": os.environ["PATH"],
+        "HOME": str(home),
+        "XDG_CONFIG_HOME": str(home / "config"),
+        "XDG_STATE_HOME": str(home / "xdg"),
+        # The many small matrices of this test are not worth a thread each.
+        "OMP_NUM_THREADS": "1",
+        "OPENBLAS_NUM_THREADS": "1",
+    }
+
+
+def scheduler(number: int, port: int, url: str, folder: Path, settings: dict[str, Any]) -> Program:
+    """Return a scheduler that is to serve on a port of loopback."""
+    state = folder / f"scheduler-{number}"
+    options = [f"--set={key}={value}" for key, value in settings.items()]
+    return Program(
+        name=f"scheduler-{number}",
+        command=[
+            sys.executable, "-m", "leasehold", "serve", "--no-auth", f"--port={port}",
+            f"--state-dir={state}", f"--db={url}", *options,
+        ],
+        log=folder / f"scheduler-{number}.log",
+        env=environment(folder),
+    )  # fmt: skip
+
+
+def agent(name: str, worker: str, ports: tuple[int, ...], folder: Path) -> Program:
+    """Return an agent that is to reach the schedulers through its own ports."""
+    return Program(
+        name=name,
+        command=[
+            sys.executable, "-m", "leasehold", "agent", f"--node={name}", f"--worker={worker}",
+            f"--state-dir={folder / name}", "--report-every=1", "--progress-every=0.5",
+            "--poll-wait=3", *(f"--server=http://127.0.0.1:{port}" for port in ports),
+        ],
+        log=folder / f"{name}.log",
+        env=environment(folder),
+    )  # fmt: skip
+
+
+def kill_node(program: Program, state_dir: Path) -> int:
+    """End an agent and, at the same moment, everything that it has started.
+
+    Returns:
+        how many supervisors were killed; their jobs' processes go with them.
+    """
+    program.send(signal.SIGSTOP)  # it shall start nothing meanwhile
+    killed = 0
+    for file in state_dir.glob("leases/*/running.json"):
+        with contextlib.suppress(OSError, ValueError):
+            pid = json.loads(file.read_text())["pid"]
+            command = Path(f"/proc/{pid}/cmdline").read_bytes()
+            if str(file.parent).encode() in command:
+                os.kill(pid, signal.SIGKILL)
+                killed += 1
+    program.kill()
+    return killed
+
+
+class Sqlite:
+    """A database file, which needs no server."""
+
+    restartable = False
+    folder: Path | None = None
+
+    def __init__(self, folder: Path) -> None:
+        self.url = f"sqlite:///{folder}/leasehold.db"
+
+    def restart(self) -> None:
+        """There is nothing to restart."""
+
+    def stop(self) -> None:
+        """There is nothing to stop."""
+
+
+class Postgres:
+    """A PostgreSQL server of the test's own, on a socket in a temporary folder."""
+
+    restartable = True
+
+    def __init__(self) -> None:
+        self._programs = _postgres_programs()
+        # Sockets need a short path, and the server's user must be able to enter the folder.
+        self.folder = Path(tempfile.mkdtemp(prefix="lh-soak-"))
+        # PostgreSQL refuses to run as root; Debian's package brings a user for it.
+        self._user: dict[str, Any] = {}
+        if os.geteuid() == 0:
+            self._user = {"user": "postgres", "group": "postgres", "extra_groups": []}
+            shutil.chown(self.folder, "postgres", "postgres")
+        data = self.folder / "data"
+        self._run("initdb", "-D", data, "-U", "soak", "-A", "trust", "-E", "UTF8", "--no-sync")
+        self._start("start")
+        self._run("createdb", "-h", self.folder, "-U", "soak", "soak")
+        self.url = f"postgresql://soak@/soak?host={self.folder}"
+
+    def restart(self) -> None:
+        """Pull the plug and start it again: every connection and open transaction is lost."""
+        self._start("restart", "-m", "immediate")
+
+    def stop(self) -> None:
+        """End it, and remove its files."""
+        self._run("pg_ctl", "-D", self.folder / "data", "-w", "-m", "immediate", "stop")
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _start(self, *action: str) -> None:
+        # With fsync: what was committed has to survive the plug.
+        options = f"-k {self.folder} -c listen_addresses= -c max_connections=60"
+        self._run(
+            "pg_ctl", "-D", self.folder / "data", "-w", "-t", "60",
+            "-l", self.folder / "log", "-o", options, *action,
+        )  # fmt: skip
+
+    def _run(self, program: str, *arguments: object) -> None:
+        done = subprocess.run(
+            [self._programs / program, *map(str, arguments)],
+            cwd=self.folder,
+            check=False,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,  # the server would hold a pipe open
+            stderr=subprocess.DEVNULL,
+            **self._user,
+        )
+        if done.returncode:
+            raise RuntimeError(f"{program} failed with {done.returncode}; see {self.folder}/log")
+
+
+def _postgres_programs() -> Path:
+    found = shutil.which("initdb")
+    if found:
+        return Path(found).resolve().parent
+    installed = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
+    if not installed:
+        raise RuntimeError("PostgreSQL is not installed: apt-get install postgresql")
+    return installed[-1].parent
