@@ -170,7 +170,11 @@ def explain_ended(row: JobRow) -> Explanation:
 
 
 def _explain_running(state: LiveState, record: JobRecord) -> Explanation:
-    live = state.leases.by_id[state.leases.of_job[record.job_id]]
+    live = state.leases.by_id.get(state.leases.of_job.get(record.job_id, NONE))
+    if live is None:  # its lease is being committed
+        return Explanation(
+            job_id=record.job_id, status=record.status, reason=None, message="it is about to start"
+        )
     where = ", ".join(dict.fromkeys(live.nodes))
     leaving = f"; it is told to leave ({live.revoked})" if live.revoked else ""
     message = (

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import math
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from scheduler.errors import InvariantError
+from scheduler.errors import InvariantError, NotLeadingError
 from scheduler.runtime.metrics import Metrics
 from scheduler.runtime.service import LiveService
 from scheduler.runtime.solver import InlineSolver
@@ -78,7 +78,9 @@ class Stage:
         self.check = True
         self._folder = folder
         self._service: LiveService | None = None
-        self._tasks: set[asyncio.Task[object]] = set()
+        self._tasks: set[asyncio.Task[Any]] = set()
+        #: what nodes stumbled over; raised at the next opportunity.
+        self._failures: list[BaseException] = []
         #: node -> what it last reported, as far as it makes news.
         self._told: dict[str, object] = {}
 
@@ -159,10 +161,15 @@ class Stage:
 
     async def do(self, call: Coroutine[object, object, _T]) -> _T:
         """Await a call of the service, and let everything happen that follows."""
-        task = self._spawn(call)
-        await self.settle()
-        assert task.done(), "the call has not come to its end"
-        return task.result()
+        task = asyncio.ensure_future(call)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        try:
+            await self.settle()
+        finally:
+            if not task.done():
+                task.cancel()
+        return await task
 
     async def submit(self, *submissions: Submission) -> tuple[Submitted, ...]:
         """Submit jobs, and let everything happen that follows."""
@@ -232,6 +239,7 @@ class Stage:
                     self._tell(agent)
             await self._pass()
             if not self.running or not self.driver.pending:
+                self.verify()
                 return
             await self._turn()
 
@@ -255,8 +263,14 @@ class Stage:
     def _spawn(self, call: Coroutine[object, object, _T]) -> asyncio.Task[_T]:
         task = asyncio.ensure_future(call)
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._over)
         return task
+
+    def _over(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if error is not None and not isinstance(error, OSError | NotLeadingError):
+            self._failures.append(error)
 
     async def _pass(self) -> None:
         for _ in range(_PASSES):
@@ -270,7 +284,9 @@ class Stage:
         Raises:
             InvariantError: it does.
         """
-        if self.check:
+        if self._failures:
+            raise self._failures[0]
+        if self.check and self.running:
             check_state(self.state)
 
 
