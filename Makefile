@@ -10,12 +10,12 @@ DEMO_OUT ?= out/demo
 # What `make bench` runs: make bench BENCH=benchmarks/gavel.py ARGS="--only sat_single"
 BENCH ?= $(wildcard benchmarks/*.py)
 # Suites with real processes and databases, apart from the unit tests.
-LIVE := tests/agent tests/sdk tests/store
+LIVE := tests/agent tests/sdk tests/store tests/runtime tests/parity tests/daemon tests/api tests/cli_service tests/chaos tests/torch
 # More options for pytest or a benchmark: make test ARGS="-k guard -x"
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-live slow check format bench setup clean
+.PHONY: help demo test test-live test-torch test-chaos slow check format bench setup clean
 
 help:  ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' Makefile
@@ -28,11 +28,18 @@ test: $(READY)  ## Run the unit tests with branch coverage and check its floors
 	$(BIN)/coverage erase
 	$(BIN)/pytest -n auto --dist loadscope -m "not slow" $(LIVE:%=--ignore=%) --cov --cov-branch --cov-report= $(ARGS)
 	@if [ -z "$(ARGS)" ]; then .ci/coverage-floors $(BIN)/coverage 95 scheduler/domain scheduler/engine policies; fi
+	@if [ -z "$(ARGS)" ]; then .ci/coverage-floors $(BIN)/coverage 90 planner scheduler/config; fi
 
 test-live: $(READY)  ## Run the tests with real processes and databases, with their coverage floors
 	$(BIN)/coverage erase
 	$(BIN)/pytest -n auto --dist loadscope -m "not slow" $(LIVE) --cov --cov-branch --cov-report= $(ARGS)
-	@if [ -z "$(ARGS)" ]; then .ci/coverage-floors $(BIN)/coverage 90 scheduler/store; fi
+	@if [ -z "$(ARGS)" ]; then .ci/coverage-floors $(BIN)/coverage 90 scheduler/store scheduler/runtime scheduler/daemon scheduler/cli/service api agent; fi
+
+test-torch:  ## Train with PyTorch and Hugging Face under an agent, in an environment of its own (4 GB)
+	.ci/test-torch
+
+test-chaos: $(READY)  ## Kill, cut and restart everything while 30 jobs run; ARGS="--jobs 200 --agents 8" for the full soak
+	$(BIN)/python tests/chaos/soak.py $(ARGS)
 
 slow: $(READY)  ## Run the tests that take longer than a few seconds
 	$(BIN)/pytest -m slow $(ARGS)
