@@ -6,10 +6,12 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from leasehold.checkpoints import StaleLeaseError
+    from leasehold.client import Client, ClientError
     from leasehold.iterator import LEFT_EARLY, LeaseIterator
 
-__all__ = ["LEFT_EARLY", "LeaseIterator", "StaleLeaseError"]
+__all__ = ["LEFT_EARLY", "Client", "ClientError", "LeaseIterator", "StaleLeaseError"]
 __version__ = "0.1.0"
+_HOMES = {"StaleLeaseError": "checkpoints", "Client": "client", "ClientError": "client"}
 
 
 def __getattr__(name: str) -> object:
@@ -18,5 +20,5 @@ def __getattr__(name: str) -> object:
 
     if name not in __all__:
         raise AttributeError(f"module 'leasehold' has no attribute {name!r}")
-    module = "checkpoints" if name == "StaleLeaseError" else "iterator"
+    module = _HOMES.get(name, "iterator")
     return getattr(importlib.import_module(f"leasehold.{module}"), name)

@@ -1,0 +1,342 @@
+"""A client of the scheduler for programs: the standard library and nothing else.
+
+    from leasehold import Client
+
+    client = Client("http://scheduler:8642", token="lh_...")
+    job_id = client.submit(name="train", command=["python", "train.py"], total_steps=1000)
+    job = client.wait(job_id)
+
+Every call is tried again while the scheduler restarts or is busy, and a submission carries an id by
+which a repeated one is recognised, so that none is lost and none is doubled.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import random
+import time
+import urllib.error
+import urllib.request
+import uuid
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, urlencode
+
+if TYPE_CHECKING:
+    import ssl
+    from collections.abc import Iterator, Mapping, Sequence
+
+#: A job in one of these will not run again unless somebody takes it up.
+ENDED = frozenset({"completed", "cancelled", "failed", "refused"})
+_BUSY = frozenset({429, 502, 503, 504})
+_LONGEST_DELAY_S = 5.0
+#: The scheduler says something at least every 15 s on a stream.
+_SILENCE_S = 45.0
+_MOST_HOPS = 3
+_BROKEN = (OSError, http.client.HTTPException)
+
+
+class ClientError(Exception):
+    """A request was refused, or nobody answered.
+
+    Args:
+        message: what happened.
+        status: of HTTP; 0 where nobody answered.
+        problem: the scheduler's own words: ``type``, ``detail``, ``errors`` by field.
+    """
+
+    def __init__(
+        self, message: str, *, status: int = 0, problem: Mapping[str, Any] | None = None
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.problem = dict(problem or {})
+
+
+class Client:
+    """Talks to a scheduler.
+
+    Args:
+        server: its address; ``LEASEHOLD_SERVER``, else this machine, unless given.
+        token: bearer token; ``LEASEHOLD_TOKEN`` unless given.
+        patience_s: how long a call is tried again while nobody answers.
+        timeout_s: for one answer.
+        context: certificates to trust, for https.
+    """
+
+    def __init__(
+        self,
+        server: str | None = None,
+        *,
+        token: str | None = None,
+        patience_s: float = 60.0,
+        timeout_s: float = 30.0,
+        context: ssl.SSLContext | None = None,
+    ) -> None:
+        address = server or os.environ.get("LEASEHOLD_SERVER") or "http://127.0.0.1:8642"
+        if not address.startswith(("http://", "https://")):
+            raise ValueError(f"server is '{address}'; give http://HOST:PORT or https://HOST:PORT")
+        self.server = address.rstrip("/")
+        self._token = os.environ.get("LEASEHOLD_TOKEN", "") if token is None else token
+        self._patience_s = patience_s
+        self._timeout_s = timeout_s
+        handlers: list[urllib.request.BaseHandler] = [_NoRedirects()]
+        if context is not None:
+            handlers.append(urllib.request.HTTPSHandler(context=context))
+        self._opener = urllib.request.build_opener(*handlers)
+
+    def submit(
+        self, *, name: str, command: Sequence[str], client_id: str | None = None, **fields: Any
+    ) -> str:
+        """Submit a job and return its id.
+
+        Args:
+            name: what you call it.
+            command: program and arguments; no shell sees it.
+            client_id: your own id: submitting the same job again under it returns the first one.
+            fields: further ones of a job, see the REST interface.
+
+        Raises:
+            ClientError: the job cannot be used or can never run.
+        """
+        key = client_id or uuid.uuid4().hex
+        body = {"name": name, "command": list(command), **fields, "client_id": key}
+        return str(self.call("POST", "/jobs", body, key=key)["job_id"])
+
+    def job(self, job_id: str) -> dict[str, Any]:
+        """Return a job with its specification."""
+        return dict(self.call("GET", _job(job_id)))
+
+    def jobs(self, **filters: Any) -> Iterator[dict[str, Any]]:
+        """Yield jobs, newest first: ``status``, ``project``, ``job_type``, ``owner``, ``label``."""
+        cursor = None
+        while True:
+            page = self.call("GET", "/jobs", params={**filters, "cursor": cursor, "limit": 500})
+            yield from page["jobs"]
+            cursor = page["next_cursor"]
+            if cursor is None:
+                return
+
+    def cancel(self, job_id: str) -> bool:
+        """End a job for good; False if it had ended already."""
+        try:
+            return bool(self.call("POST", _job(job_id, "/cancel"))["changed"])
+        except ClientError as error:
+            if error.status == 409:
+                return False
+            raise
+
+    def wait(self, job_id: str, *, timeout_s: float | None = None) -> dict[str, Any]:
+        """Return a job once it has ended, however often the scheduler restarts meanwhile.
+
+        Raises:
+            TimeoutError: it has not ended within ``timeout_s``.
+        """
+        until_s = None if timeout_s is None else time.monotonic() + timeout_s
+        looks = 1
+        while True:
+            job = None
+            try:
+                job = self.job(job_id)
+            except ClientError as error:
+                if error.status and error.status not in _BUSY:
+                    raise
+            if job is not None and job["status"] in ENDED:
+                return job
+            delay_s = _delay(looks)
+            if until_s is not None and time.monotonic() + delay_s > until_s:
+                raise TimeoutError(f"job '{job_id}' has not ended within {timeout_s:g} s")
+            time.sleep(delay_s)
+            looks += 1
+
+    def events(self, *, after: int | None = None, **filters: Any) -> Iterator[dict[str, Any]]:
+        """Yield lines of the history as they are written, without end; each one once.
+
+        Args:
+            after: begin behind this event id; None begins with what happens from now on.
+            filters: ``subject_kind``, ``subject``, ``kind``, ``project``.
+        """
+        if after is None:
+            page = self.call("GET", "/events", params={"descending": "true", "limit": 1})
+            after = int(page["last_event_id"])
+        failures = 0
+        while True:
+            headers = {"Accept": "text/event-stream", "Last-Event-ID": str(after)}
+            try:
+                with self._open(
+                    "GET", "/events", None, filters, headers=headers, timeout_s=_SILENCE_S
+                ) as answer:
+                    for data in _messages(answer):
+                        event = dict(json.loads(data))
+                        after, failures = event["event_id"], 0
+                        yield event
+            except _BROKEN as error:
+                _raise_refusal(error)
+            failures += 1
+            time.sleep(_delay(failures))
+
+    def log(
+        self, job_id: str, *, stream: str = "both", attempt: int | None = None, tail_bytes: int = 0
+    ) -> bytes:
+        """Return what a job has printed, in its newest attempt unless told.
+
+        Args:
+            job_id: the job.
+            stream: ``out``, ``err`` or ``both``.
+            attempt: 1 for the first.
+            tail_bytes: only so many last bytes of each stream; 0 for all.
+        """
+        params = {"stream": stream, "attempt": attempt, "tail_bytes": tail_bytes or None}
+        return self._persist("GET", _job(job_id, "/log"), None, params, {})
+
+    def call(
+        self,
+        method: str,
+        path: str,
+        body: object = None,
+        *,
+        params: Mapping[str, Any] | None = None,
+        key: str | None = None,
+    ) -> Any:
+        """Make a request beneath ``/v1`` and return what its answer holds.
+
+        Args:
+            method: of HTTP.
+            path: as in ``/nodes``.
+            body: sent as JSON.
+            params: of the query; those that are None are left out.
+            key: by which a repeated write is recognised; a new one unless given.
+
+        Raises:
+            ClientError: it was refused, or nobody answered.
+        """
+        headers = {} if method == "GET" else {"Idempotency-Key": key or uuid.uuid4().hex}
+        raw = self._persist(method, path, body, params, headers)
+        try:
+            return json.loads(raw) if raw else None
+        except ValueError:
+            raise ClientError(
+                f"{self.server} answered with something that is no JSON; is that a scheduler?"
+            ) from None
+
+    def _persist(
+        self,
+        method: str,
+        path: str,
+        body: object,
+        params: Mapping[str, Any] | None,
+        headers: Mapping[str, str],
+    ) -> bytes:
+        until_s, tries = time.monotonic() + self._patience_s, 0
+        while True:
+            at_least_s = 0.0
+            try:
+                with self._open(
+                    method, path, body, params, headers=headers, timeout_s=self._timeout_s
+                ) as answer:
+                    return bytes(answer.read())
+            except urllib.error.HTTPError as error:
+                failure = _refusal(error)
+                if error.code not in _BUSY:
+                    raise failure from None
+                at_least_s = _retry_after(error)
+            except _BROKEN as error:
+                reason = getattr(error, "reason", error)
+                failure = ClientError(f"no scheduler answers at {self.server}: {reason}")
+            delay_s = at_least_s + _delay(tries)
+            if time.monotonic() + delay_s > until_s:
+                raise failure from None
+            time.sleep(delay_s)
+            tries += 1
+
+    def _open(
+        self,
+        method: str,
+        path: str,
+        body: object,
+        params: Mapping[str, Any] | None,
+        *,
+        headers: Mapping[str, str],
+        timeout_s: float,
+    ) -> Any:
+        query = urlencode({k: v for k, v in (params or {}).items() if v is not None}, doseq=True)
+        url = f"{self.server}/v1{path}" + (f"?{query}" if query else "")
+        sent = {"Accept": "application/json", "User-Agent": "leasehold-client", **headers}
+        if self._token:
+            sent["Authorization"] = f"Bearer {self._token}"
+        data = None if body is None else json.dumps(body).encode()
+        if data is not None:
+            sent["Content-Type"] = "application/json"
+        for hop in range(_MOST_HOPS + 1):
+            request = urllib.request.Request(url, data=data, headers=sent, method=method)  # noqa: S310 - the scheme was checked
+            try:
+                return self._opener.open(request, timeout=timeout_s)
+            except urllib.error.HTTPError as error:
+                leader = error.headers.get("Location", "")
+                # A standby names the leader; never from https to http, where the token would leak.
+                schemes = ("https://", self.server.partition(":")[0] + "://")
+                if error.code != 307 or hop == _MOST_HOPS or not leader.startswith(schemes):
+                    raise
+                error.close()
+                url = leader
+        raise AssertionError  # the loop returns or raises
+
+
+class _NoRedirects(urllib.request.HTTPRedirectHandler):
+    """Leaves redirections to the client: urllib would send a write on as a read."""
+
+    def redirect_request(self, *_: Any, **__: Any) -> None:
+        return None
+
+
+def _messages(lines: Iterator[bytes]) -> Iterator[str]:
+    """Yield the data of server-sent events."""
+    data: list[str] = []
+    for raw in lines:
+        line = raw.decode("utf-8").rstrip("\r\n")
+        if not line and data:
+            yield "\n".join(data)
+            data = []
+        elif line.startswith("data:"):
+            data.append(line[5:].removeprefix(" "))
+
+
+def _refusal(error: urllib.error.HTTPError) -> ClientError:
+    with error:
+        try:
+            problem = json.loads(error.read())
+        except (ValueError, *_BROKEN):
+            problem = None
+    if not isinstance(problem, dict):
+        problem = {}
+    words = str(problem.get("detail") or f"the answer was {error.code}")
+    fields = "".join(
+        f"\n  {entry.get('field') or 'request'}: {entry.get('problem')}"
+        for entry in problem.get("errors") or ()
+    )
+    return ClientError(words + fields, status=error.code, problem=problem)
+
+
+def _raise_refusal(error: BaseException) -> None:
+    """Raise what trying again does not change."""
+    if isinstance(error, urllib.error.HTTPError):
+        failure = _refusal(error)
+        if error.code not in _BUSY:
+            raise failure from None
+
+
+def _retry_after(error: urllib.error.HTTPError) -> float:
+    try:
+        return max(float(error.headers.get("Retry-After") or 0.0), 0.0)
+    except ValueError:  # a date: rare, and the backoff will do
+        return 0.0
+
+
+def _delay(tries: int) -> float:
+    """Return longer waits each time, never in step with other clients."""
+    return min(0.1 * 2.0 ** min(tries, 10), _LONGEST_DELAY_S) * random.uniform(0.5, 1.0)  # noqa: S311 - spreads, hides nothing
+
+
+def _job(job_id: str, rest: str = "") -> str:
+    return f"/jobs/{quote(job_id, safe='')}{rest}"
