@@ -75,6 +75,7 @@ class Client:
         context: ssl.SSLContext | None = None,
     ) -> None:
         address = server or os.environ.get("LEASEHOLD_SERVER") or "http://127.0.0.1:8642"
+        address = (address.split() or [""])[0]  # of a list of standbys, the first
         if not address.startswith(("http://", "https://")):
             raise ValueError(f"server is '{address}'; give http://HOST:PORT or https://HOST:PORT")
         self.server = address.rstrip("/")

@@ -60,6 +60,8 @@ def test_the_server_is_named_by_flag_environment_file_or_nobody(config, monkeypa
     assert find_connection().server == "https://file:1"
     monkeypatch.setenv("LEASEHOLD_SERVER", "http://environment:2")
     assert find_connection().server == "http://environment:2"
+    monkeypatch.setenv("LEASEHOLD_SERVER", "http://first:2 http://second:2")
+    assert find_connection().server == "http://first:2"
     assert find_connection(server="http://flag:3").server == "http://flag:3"
 
 
@@ -99,6 +101,7 @@ def test_no_token_goes_to_a_server_that_it_was_not_kept_for(config, surroundings
     ("server = 3", "'server' is 3"),
     ("colour = 'red'", "unknown key 'colour'"),
     ("server =", "client.toml"),
+    ("server = ' '", "give http://HOST:PORT"),
     ("server = 'ftp://x'", "give http://HOST:PORT"),
     ("server = 'http://u:p@x'", "holds a password"),
     ("token = 'two words'", "holds no token"),

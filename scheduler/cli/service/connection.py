@@ -69,7 +69,8 @@ def find_connection(
         (config.get("server"), str(config_path(env))),
     )
     address, origin = next(((a, o) for a, o in named if a), (DEFAULT_SERVER, "default"))
-    address = _checked(address, origin)
+    # An agent's list of standbys may be set for the whole shell; each of them leads to the leader.
+    address = _checked((address.split() or [""])[0], origin)
     # Its token and certificates belong to the server that stands beside them.
     beside = config if _same(config.get("server") or DEFAULT_SERVER, address) else {}
     return Connection(
