@@ -66,6 +66,8 @@ class LiveLease:
         worker_type: of its workers; empty where they are of several types.
         members: by rank; the first one holds rank 0.
         deadline_s: until when it holds.
+        promised_s: until when a node may believe that it holds: a revocation brings the deadline
+            forward, and a node that is cut off does not hear of it.
         revoked: why it was revoked; empty while it goes on.
         base_steps: the job's safe steps when it was granted.
         steps_done: the job's safe steps as last reported.
@@ -79,6 +81,7 @@ class LiveLease:
     worker_type: str
     members: tuple[Member, ...]
     deadline_s: float
+    promised_s: float = 0.0
     revoked: str = ""
     base_steps: float = 0.0
     steps_done: float = 0.0
@@ -136,7 +139,7 @@ class Leases:
         on_node: node -> ids of the leases that have members there.
         timers: the engine's timers.
         question: what the engine has asked and nobody has answered; None if it wants no answer.
-        earliest_s: no deadline is earlier than this; may be too early.
+        earliest_s: no promised deadline is earlier than this; may be too early.
         changed: nodes whose desired sets have changed since this was last emptied.
     """
 
@@ -153,7 +156,8 @@ class Leases:
         lease_id = live.lease.lease_id
         self.by_id[lease_id] = live
         self.of_job[live.lease.job_id] = lease_id
-        self.earliest_s = min(self.earliest_s, live.deadline_s)
+        live.promised_s = max(live.promised_s, live.deadline_s)
+        self.earliest_s = min(self.earliest_s, live.promised_s)
         for member in live.members:
             self.on_node.setdefault(member.node, set()).add(lease_id)
             self.changed.add(member.node)
@@ -164,6 +168,7 @@ class Leases:
             live = self.by_id.get(lease_id)
             if live is not None:
                 live.deadline_s = command.deadline_s
+                live.promised_s = max(live.promised_s, command.deadline_s)
                 self.changed.update(live.nodes)
 
     def revoke(self, command: do.RevokeLease, *, least_s: float) -> None:
@@ -183,7 +188,6 @@ class Leases:
                 member.wanted = False
         else:
             live.deadline_s = min(live.deadline_s, max(command.by_s, least_s))
-            self.earliest_s = min(self.earliest_s, live.deadline_s)
         self.changed.update(live.nodes)
 
     def stop_others(self, live: LiveLease) -> None:
@@ -214,11 +218,11 @@ class Leases:
                     yield live, member
 
     def overdue(self, now_s: float, *, after_s: float) -> list[LiveLease]:
-        """Return leases whose deadlines passed more than ``after_s`` ago."""
+        """Return leases whose last deadline that a node may know passed over ``after_s`` ago."""
         if now_s <= self.earliest_s + after_s:
             return []
-        self.earliest_s = min((live.deadline_s for live in self.by_id.values()), default=math.inf)
-        late = (live for live in self.by_id.values() if now_s > live.deadline_s + after_s)
+        self.earliest_s = min((live.promised_s for live in self.by_id.values()), default=math.inf)
+        late = (live for live in self.by_id.values() if now_s > live.promised_s + after_s)
         return sorted(late, key=lambda live: live.lease.lease_id)
 
 

@@ -58,7 +58,7 @@ class Taken:
 def take_snapshot(state: LiveState) -> Taken:
     """Copy what a snapshot needs; quick, so that turns need not wait."""
     leases = [
-        [lease_id, live.deadline_s, live.revoked, live.base_steps]
+        [lease_id, live.deadline_s, live.revoked, live.base_steps, live.promised_s]
         for lease_id, live in state.leases.by_id.items()
     ]
     shell = {
@@ -195,13 +195,15 @@ def active_rows(store: Store) -> Iterator[JobRow]:
 
 def _restore_leases(state: LiveState, shell: Mapping[str, Any]) -> None:
     engine = state.engine
-    for lease_id, deadline_s, revoked, base_steps in shell["leases"]:
+    for lease_id, deadline_s, revoked, base_steps, *promised_s in shell["leases"]:
         lease: Lease = engine.book.leases[lease_id]
         live = LiveLease(
             lease=lease,
             worker_type=state.nodes.type_of(lease.workers),
             members=members_of(lease, state.nodes.place),
             deadline_s=deadline_s,
+            # Earlier releases wrote none, and the lease's first deadline is what is known then.
+            promised_s=max(promised_s, default=lease.deadline_s),
             revoked=revoked,
             base_steps=base_steps,
             steps_done=base_steps,

@@ -1,0 +1,94 @@
+"""A node that hears nothing keeps its leases until their old ends; the scheduler waits for them."""
+
+import asyncio
+
+import pytest
+
+from scheduler.domain.spec import JobSpec
+from scheduler.engine.settings import EngineSettings
+from scheduler.runtime.protocol import JobAction, NodeAction, PolicyChoice, Submission
+from scheduler.runtime.settings import RuntimeSettings
+from scheduler.testing.nodes import FakeWorld
+from scheduler.testing.stage import Stage
+
+SETTINGS = RuntimeSettings(
+    engine=EngineSettings(round_length_s=60.0, plan_lead_s=5.0, refuse_what_cannot_fit=False),
+    policy=PolicyChoice(name="fifo"),
+    margin_s=1.0,
+    node_timeout_s=500.0,
+)
+
+
+@pytest.fixture
+def stage(tmp_path):
+    world = FakeWorld(now_s=lambda: 0.0, leave_s=0.5, term_s=0.2)
+    return Stage(tmp_path, SETTINGS, world=world)
+
+
+def submission(job_id, **changes):
+    spec = JobSpec(
+        name=job_id,
+        command=("train",),
+        total_steps=30.0,
+        checkpoint_dir="/c",
+        throughputs={"v100": 1.0},
+        notice_s=1.0,
+        grace_s=1.0,
+        **changes,
+    )
+    return Submission(spec=spec, owner="ada", job_id=job_id)
+
+
+async def _running_alone(stage, nodes=2):
+    """Start nodes and one job; return the node that it runs on."""
+    for number in range(nodes):
+        stage.add_node(f"n{number}", "v100")
+    await stage.start()
+    await stage.settle()
+    stage.world.totals["a"] = 200.0
+    await stage.submit(submission("a"))
+    await stage.run(10.0, tick_s=1.0)
+    (live,) = stage.state.leases.by_id.values()
+    return live.nodes[0]
+
+
+def test_a_drained_node_that_hears_nothing_keeps_its_job_until_the_old_deadline(stage):
+    async def play():
+        node = await _running_alone(stage)
+        stage.links[node].cut = True
+        await stage.do(stage.service.node_action(node, NodeAction.DRAIN, reason="test", actor="op"))
+        await stage.run(20.0, tick_s=0.5)
+        assert [live.nodes for live in stage.state.leases.by_id.values()] == [(node,)]
+        await stage.run(100.0, tick_s=0.5)
+        assert [live.nodes for live in stage.state.leases.by_id.values()] != [(node,)]
+        assert stage.world.overlaps == []
+
+    asyncio.run(play())
+
+
+def test_a_new_leader_waits_for_the_old_deadline_too(stage):
+    async def play():
+        node = await _running_alone(stage)
+        stage.links[node].cut = True
+        await stage.do(stage.service.node_action(node, NodeAction.DRAIN, reason="test", actor="op"))
+        await stage.driver.write_snapshot()
+        await stage.crash()
+        await stage.start()
+        (live,) = stage.state.leases.by_id.values()
+        assert (live.deadline_s, live.promised_s) == (pytest.approx(13.0), pytest.approx(60.0))
+
+    asyncio.run(play())
+
+
+def test_a_job_held_and_released_while_its_node_hears_nothing_runs_once(stage):
+    async def play():
+        node = await _running_alone(stage)
+        stage.links[node].cut = True
+        await stage.do(stage.service.act(["a"], JobAction.HOLD, actor="op"))
+        await stage.run(stage.clock.now_s() + 2.0, tick_s=0.5)
+        await stage.do(stage.service.act(["a"], JobAction.RELEASE, actor="op"))
+        await stage.run(100.0, tick_s=0.5)
+        assert stage.state.jobs.by_id["a"].attempts == 2
+        assert stage.world.overlaps == []
+
+    asyncio.run(play())
