@@ -318,13 +318,21 @@ class ProcessBackend:
         record = self._records.pop(lease_id)
         self._endpoint.dismiss(lease_id)
         shutil.rmtree(record.folder.path, ignore_errors=True)
-        if Path(record.lease.working_dir).parent == self._work_dir:
-            with contextlib.suppress(OSError):  # it holds something, perhaps the job's state
-                Path(record.lease.working_dir).rmdir()
+        self._leave_work(Path(record.lease.working_dir))
         kept = sorted(self.logs_dir.iterdir(), key=lambda path: int(path.name))
         for path in kept[: -self._log_leases]:
             if (path / SENT).exists() or len(kept) > 2 * self._log_leases:
                 shutil.rmtree(path, ignore_errors=True)
+
+    def _leave_work(self, folder: Path) -> None:
+        """Remove a job's own folder, unless it holds something, perhaps the job's state.
+
+        The job's next lease may have been given the folder already, and not have come to use it.
+        """
+        others = {record.lease.working_dir for record in self._records.values()}
+        if folder.parent == self._work_dir and str(folder) not in others:
+            with contextlib.suppress(OSError):
+                folder.rmdir()
 
     def _poke(self, record: Record) -> None:
         """Let the supervisor read its orders; one that only just starts reads them anyway."""

@@ -438,3 +438,23 @@ print(count.read_text(), os.getcwd())
         assert seen[0][1].startswith(f"{node.state_dir}/work/")
 
     run(main())
+
+
+def test_a_folder_outlives_a_lease_whose_job_is_in_it_again(node):
+    program = f"""
+import os, pathlib, time
+if os.environ["LEASEHOLD_LEASE_ID"] == "2":
+    while pathlib.Path({str(node.state_dir)!r}, "leases", "1").exists():
+        time.sleep(0.01)
+    pathlib.Path("state").touch()
+"""
+
+    async def main():
+        own = {"working_dir": "", "job_id": "j"}
+        async with node.agent():
+            for number in (1, 2):
+                node.want(node.lease(number, program, **own))
+                ended = await node.until(lambda number=number: node.ended(number))
+                assert ended.reason is LeaseEnd.COMPLETED, ended.message
+
+    run(main())
