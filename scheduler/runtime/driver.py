@@ -208,7 +208,7 @@ class Driver:
         self._perform(turn, commands, head)
         if state.engine.round_number != rounds:
             self._metrics.round_done(self._metrics.clock() - began_s)
-        self._count(commands, ended)
+        self._count(events, commands, ended)
 
     def _projections(self, turn: Turn, commands: Sequence[do.Command]) -> Projections:
         touched = self.state.jobs.touched
@@ -278,8 +278,16 @@ class Driver:
         if self._entries_since_snapshot >= state.settings.snapshot_entries:
             self.write_snapshot_soon()
 
-    def _count(self, commands: Sequence[do.Command], ended: Sequence[JobRecord]) -> None:
+    def _count(
+        self,
+        events: Sequence[ev.Event],
+        commands: Sequence[do.Command],
+        ended: Sequence[JobRecord],
+    ) -> None:
         metrics = self._metrics
+        for event in events:
+            if isinstance(event, ev.LeaseEnded):
+                metrics.lease_ended(event.reason.value)
         for command in commands:
             match command:
                 case do.GrantLease():
