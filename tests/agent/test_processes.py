@@ -452,9 +452,13 @@ if os.environ["LEASEHOLD_LEASE_ID"] == "2":
     async def main():
         own = {"working_dir": "", "job_id": "j"}
         async with node.agent():
-            for number in (1, 2):
-                node.want(node.lease(number, program, **own))
-                ended = await node.until(lambda number=number: node.ended(number))
-                assert ended.reason is LeaseEnd.COMPLETED, ended.message
+            old, new = (node.lease(number, program, **own) for number in (1, 2))
+            node.want(old)
+            await node.until(lambda: node.ended(1))
+            node.want(old, new)  # the scheduler has granted the next one, and not dropped the first
+            await node.until(lambda: node.runs(2))
+            node.want(new)
+            ended = await node.until(lambda: node.ended(2))
+            assert ended.reason is LeaseEnd.COMPLETED, ended.message
 
     run(main())
