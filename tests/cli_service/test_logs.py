@@ -75,3 +75,19 @@ def test_a_piece_that_overlaps_what_was_seen_is_cut(job, scheduler, leasehold):
 
 def test_following_a_job_of_an_absent_scheduler_ends_with_3(leasehold):
     assert leasehold("logs", "-f", "x", "--retry-for", "0").code == 3
+
+
+def test_silence_is_filled_so_that_nobody_takes_it_for_a_break(serve, leasehold, until):
+    import httpx
+
+    scheduler = serve(heartbeat_s=0.05)
+    job = leasehold("submit", "--", "./train").out.strip()
+    url = f"{scheduler.url}/v1/jobs/{job}/log?follow=true"
+    with httpx.stream("GET", url, headers={"Accept": "application/x-ndjson"}) as answer:
+        lines = answer.iter_lines()
+        assert [next(lines) for _ in range(3)] == ["", "", ""]
+        put(scheduler, job, b"1\n")
+        scheduler.do(scheduler.service.finish, job)
+        rest = [json.loads(line) for line in lines if line]
+    assert rest[0]["data"] == "MQo="
+    assert rest[-1] == {"end": True}

@@ -292,3 +292,12 @@ def test_watching_shows_what_happens_until_the_end(scheduler, leasehold, until):
     assert ran.code == 0, ran.err
     kinds = [json.loads(line)["kind"] for line in ran.out.splitlines()]
     assert kinds == ["job_submitted", "lease_granted", "job_completed"]
+
+
+@pytest.mark.parametrize(("command", "name"), [
+    ("./work", "work"), ("python -u train.py --lr 1", "train"), ("sh -c true", "sh"),
+    ("python -m my.module", "my"), ("python", "python"), ("./@", "job"),
+])  # fmt: skip
+def test_a_job_is_named_after_its_program(command, name, scheduler, leasehold):
+    assert leasehold("submit", "--", *command.split()).code == 0
+    assert scheduler.service.store.job("job-1").name == name

@@ -113,6 +113,7 @@ def percent(fraction: float | None) -> str:
     return "" if fraction is None else f"{fraction:.0%}"
 
 
-def pairs(mapping: dict[str, Any] | None, separator: str = "=") -> str:
-    """Write a mapping on one line."""
-    return " ".join(f"{key}{separator}{plain(value)}" for key, value in (mapping or {}).items())
+def pairs(mapping: dict[str, Any] | None) -> str:
+    """Write a mapping on one line; what is empty is left out."""
+    given = ((key, plain(value)) for key, value in (mapping or {}).items())
+    return " ".join(f"{key}={text}" for key, text in given if text)

@@ -178,7 +178,9 @@ def _program(command: list[str]) -> str:
     """Return what names the job: the script rather than its interpreter."""
     first, *rest = command
     if Path(first).name.startswith(("python", "bash", "sh")):
-        return next((argument for argument in rest if not argument.startswith("-")), first)
+        script = next((argument for argument in rest if not argument.startswith("-")), first)
+        # Behind -c stands a program, not its name.
+        return first if {"-c", "-lc", "-ec"} & set(rest) or not script else script
     return first
 
 
