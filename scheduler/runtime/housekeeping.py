@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from agent.desired import LeaseEnd
 from scheduler.domain import events as ev
 from scheduler.domain.job import JobStatus
+from scheduler.runtime.fold import stop_time_s
 from scheduler.runtime.leases import END_REASON, MemberEnd
 from scheduler.runtime.progress import safe_steps
 from scheduler.runtime.protocol import NodeAction
@@ -51,11 +52,14 @@ def settle(state: LiveState, turn: Turn, live: LiveLease) -> None:
 
 
 def end_member(state: LiveState, turn: Turn, live: LiveLease, node: str, end: MemberEnd) -> None:
-    """Note how a lease ended on one node; a bad end there ends the gang everywhere."""
+    """Note how a lease ended on one node; except for completion, that ends the gang everywhere."""
     for member in live.members:
         if member.node == node and member.end is None:
             member.end = end
-    if end.reason not in {LeaseEnd.COMPLETED, LeaseEnd.RELEASED}:
+    if end.reason is LeaseEnd.RELEASED:
+        by_s = turn.now_s + stop_time_s(state, live.lease.job_id)
+        state.leases.let_others_leave(live, by_s=by_s)
+    elif end.reason is not LeaseEnd.COMPLETED:
         state.leases.stop_others(live)
     settle(state, turn, live)
 

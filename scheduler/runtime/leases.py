@@ -45,6 +45,7 @@ class Member:
         wanted: whether the node is to hold it.
         seen: whether the node has reported it.
         since: the node's revision with which ``wanted`` was published last.
+        leave_by_s: by when it is to leave because another part of the gang has left; None: stay.
         end: how it ended; None before.
     """
 
@@ -54,6 +55,7 @@ class Member:
     wanted: bool = True
     seen: bool = False
     since: int = 0
+    leave_by_s: float | None = None
     end: MemberEnd | None = None
 
 
@@ -103,7 +105,8 @@ class LiveLease:
     def outcome(self) -> MemberEnd:
         """Return how the gang as a whole ended: the gravest end of its members.
 
-        A node that was lost takes its partners' processes down, so it outweighs their failures.
+        Who was lost, or made to leave, takes its partners' processes down, so that outweighs their
+        failures.
         """
         ends = [member.end for member in self.members if member.end is not None]
         return min(ends, key=lambda end: _GRAVITY.index(end.reason))
@@ -112,9 +115,9 @@ class LiveLease:
 _GRAVITY = (
     LeaseEnd.LOST,
     LeaseEnd.OOM,
+    LeaseEnd.RELEASED,
     LeaseEnd.FAILED,
     LeaseEnd.CANCELLED,
-    LeaseEnd.RELEASED,
     LeaseEnd.COMPLETED,
 )
 
@@ -195,6 +198,13 @@ class Leases:
         for member in live.members:
             if member.end is None and member.wanted:
                 member.wanted = False
+                self.changed.add(member.node)
+
+    def let_others_leave(self, live: LiveLease, *, by_s: float) -> None:
+        """Let a gang leave everywhere because it has left one of its nodes."""
+        for member in live.members:
+            if member.end is None and member.leave_by_s is None:
+                member.leave_by_s = by_s
                 self.changed.add(member.node)
 
     def end(self, lease_id: int) -> LiveLease | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from agent.desired import Desired, DesiredLease, LeaseEnd, LeaseState
@@ -59,8 +60,8 @@ def _desired(state: LiveState, live: LiveLease, member: Member, now_s: float) ->
         master_port=FIRST_PORT + lease.lease_id % PORTS,
         total_steps=None if spec.total_steps is None else int(spec.total_steps),
         steps_done=int(live.base_steps),
-        remaining_s=live.deadline_s - now_s,
-        notice_in_s=0.0 if live.revoked else None,
+        remaining_s=min(live.deadline_s, member.leave_by_s or math.inf) - now_s,
+        notice_in_s=0.0 if live.revoked or member.leave_by_s is not None else None,
         notice_s=spec.notice_s,
         grace_s=spec.grace_s,
         progress_regex=spec.progress_regex,
@@ -155,6 +156,7 @@ def _heed_problems(state: LiveState, turn: Turn, node: NodeState, report: NodeRe
     if node.lost:
         node.lost = False
         turn.note("node_returned", "node", node.name)
+        turn.set(f"lost/{node.name}", None)
         apply_order(turn, node)
     elif back:
         turn.note("workers_recovered", "node", node.name, workers=back)
@@ -170,8 +172,9 @@ def _take_leases(state: LiveState, turn: Turn, node: NodeState, report: NodeRepo
             _take_lease(state, turn, live, member, lease)
         elif member.end is None and current and report.revision >= member.since:
             # An agent lists what it holds and what it is about to start; the rest is not there.
-            reason = LeaseEnd.LOST if member.wanted else LeaseEnd.RELEASED
-            message = "the node knows nothing of the lease" if member.wanted else ""
+            lost = member.wanted or member.seen
+            reason = LeaseEnd.LOST if lost else LeaseEnd.RELEASED
+            message = "the node knows nothing of the lease" if lost else ""
             end_member(state, turn, live, node.name, MemberEnd(reason=reason, message=message))
 
 

@@ -142,7 +142,7 @@ def runs_of(job: str, lines: Iterable[Line]) -> tuple[Run, ...]:
 def check_job(story: Story) -> Iterator[str]:
     """Yield what is wrong with one job's steps and attempts."""
     if [step for step, _ in story.ledger] != list(range(1, story.total + 1)):
-        yield f"{story.job}: the ledger does not hold each of {story.total} steps once: {story.ledger}"
+        yield f"{story.job}: not each of {story.total} steps counts once: {story.ledger}"
     tokens = [token for _, token in story.ledger]
     if tokens != sorted(tokens):
         yield f"{story.job}: an older attempt counted steps after a younger one: {tokens}"
@@ -179,7 +179,7 @@ def _check_finish(story: Story) -> Iterator[str]:
         yield f"{story.job}: nobody did the last step"
         return
     if story.ledger and finishers[-1].first.token != story.ledger[-1][1]:
-        yield f"{story.job}: the last step was counted by {story.ledger[-1]}, done by {finishers[-1]}"
+        yield f"{story.job}: {story.ledger[-1]} counts the last step, done by {finishers[-1]}"
     # Done twice is right where the first one was killed before its checkpoint.
     for early in finishers[:-1]:
         if early.lines[-1].kind == "exit":

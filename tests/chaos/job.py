@@ -2,7 +2,8 @@
 
 Its state is a ledger of the steps that count: ``[step, token]`` each, kept in the checkpoints. What
 happened, counted or not, goes to a file of its own, one line per write, so that several processes
-may write at once and none can change what another one wrote. Standard library only; starts in 60 ms.
+may write at once and none can change what another one wrote. Standard library only;
+starts in 60 ms.
 """
 
 from __future__ import annotations

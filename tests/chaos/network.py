@@ -50,7 +50,7 @@ class Wire:
     counts: Counter[str] = field(default_factory=Counter)
     _old: deque[bytes] = field(default_factory=lambda: deque(maxlen=REMEMBERED))
     _servers: list[asyncio.Server] = field(default_factory=list)
-    _open: set[asyncio.StreamWriter] = field(default_factory=set)
+    _open: dict[asyncio.StreamWriter, asyncio.Task[None]] = field(default_factory=dict)
     _healed: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def open(self) -> None:
@@ -60,7 +60,8 @@ class Wire:
             async def serve(
                 reader: asyncio.StreamReader, writer: asyncio.StreamWriter, target: int = target
             ) -> None:
-                with self._known(writer), contextlib.suppress(OSError, asyncio.IncompleteReadError):
+                over = (OSError, asyncio.IncompleteReadError, asyncio.CancelledError)
+                with self._known(writer), contextlib.suppress(*over):
                     await self._serve(reader, writer, target)
 
             self._servers.append(await asyncio.start_server(serve, "127.0.0.1", 0))
@@ -71,6 +72,10 @@ class Wire:
         for server in self._servers:
             server.close()
         self.drop()
+        serving = list(self._open.values())
+        for task in serving:
+            task.cancel()
+        await asyncio.gather(*serving, return_exceptions=True)
 
     def cut(self, *, up: bool, down: bool, refuse: bool) -> None:
         """Let requests (``up``) or answers (``down``) through no more."""
@@ -100,11 +105,13 @@ class Wire:
 
     @contextlib.contextmanager
     def _known(self, writer: asyncio.StreamWriter) -> Iterator[None]:
-        self._open.add(writer)
+        task = asyncio.current_task()
+        assert task is not None
+        self._open[writer] = task
         try:
             yield
         finally:
-            self._open.discard(writer)
+            del self._open[writer]
             writer.close()
 
     async def _serve(

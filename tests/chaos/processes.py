@@ -5,15 +5,15 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import shutil
 import signal
 import socket
 import subprocess
 import sys
-import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
+
+from scheduler.testing.postgres import PrivatePostgres
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -176,7 +176,6 @@ class Sqlite:
     """A database file, which needs no server."""
 
     restartable = False
-    folder: Path | None = None
 
     def __init__(self, folder: Path) -> None:
         self.url = f"sqlite:///{folder}/leasehold.db"
@@ -189,61 +188,24 @@ class Sqlite:
 
 
 class Postgres:
-    """A PostgreSQL server of the test's own, on a socket in a temporary folder."""
+    """A PostgreSQL server of the test's own, whose plug can be pulled."""
 
     restartable = True
 
     def __init__(self) -> None:
-        self._programs = _postgres_programs()
-        # Sockets need a short path, and the server's user must be able to enter the folder.
-        self.folder = Path(tempfile.mkdtemp(prefix="lh-soak-"))
-        # PostgreSQL refuses to run as root; Debian's package brings a user for it.
-        self._user: dict[str, Any] = {}
-        if os.geteuid() == 0:
-            self._user = {"user": "postgres", "group": "postgres", "extra_groups": []}
-            shutil.chown(self.folder, "postgres", "postgres")
-        data = self.folder / "data"
-        self._run("initdb", "-D", data, "-U", "soak", "-A", "trust", "-E", "UTF8", "--no-sync")
-        self._start("start")
-        self._run("createdb", "-h", self.folder, "-U", "soak", "soak")
-        self.url = f"postgresql://soak@/soak?host={self.folder}"
+        programs = PrivatePostgres.find_programs()
+        if programs is None:
+            raise RuntimeError("PostgreSQL is not installed: apt-get install postgresql")
+        # What was committed has to survive the plug.
+        self._server = PrivatePostgres(programs, durable=True, connections=60)
+        self._server.start()
+        self.url = self._server.new_database()
 
     def restart(self) -> None:
         """Pull the plug and start it again: every connection and open transaction is lost."""
-        self._start("restart", "-m", "immediate")
+        self._server.stop("immediate")
+        self._server.start()
 
     def stop(self) -> None:
         """End it, and remove its files."""
-        self._run("pg_ctl", "-D", self.folder / "data", "-w", "-m", "immediate", "stop")
-        shutil.rmtree(self.folder, ignore_errors=True)
-
-    def _start(self, *action: str) -> None:
-        # With fsync: what was committed has to survive the plug.
-        options = f"-k {self.folder} -c listen_addresses= -c max_connections=60"
-        self._run(
-            "pg_ctl", "-D", self.folder / "data", "-w", "-t", "60",
-            "-l", self.folder / "log", "-o", options, *action,
-        )  # fmt: skip
-
-    def _run(self, program: str, *arguments: object) -> None:
-        done = subprocess.run(
-            [self._programs / program, *map(str, arguments)],
-            cwd=self.folder,
-            check=False,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,  # the server would hold a pipe open
-            stderr=subprocess.DEVNULL,
-            **self._user,
-        )
-        if done.returncode:
-            raise RuntimeError(f"{program} failed with {done.returncode}; see {self.folder}/log")
-
-
-def _postgres_programs() -> Path:
-    found = shutil.which("initdb")
-    if found:
-        return Path(found).resolve().parent
-    installed = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
-    if not installed:
-        raise RuntimeError("PostgreSQL is not installed: apt-get install postgresql")
-    return installed[-1].parent
+        self._server.remove()

@@ -230,8 +230,6 @@ class Soak:
         for wire in self.wires:
             await wire.close()
         await self.client.aclose()
-        if self.options.keep and isinstance(self.database, Postgres):
-            shutil.copy(self.database.folder / "log", self.folder / "postgres.log")
         self.database.stop()
 
     # -- what a client does -----------------------------------------------------------------------
@@ -358,7 +356,11 @@ class Soak:
             wire.cut(up=both or "mute" in kinds, down=both or "deaf" in kinds, refuse=refuse)
 
     async def _hurt_database(self, fault: Fault) -> bool:
+        if self._down["database"]:
+            return False
+        self._down["database"] = 1
         await asyncio.to_thread(self.database.restart)
+        self._down["database"] = 0
         return True
 
     async def _hurt_operator(self, fault: Fault) -> bool:

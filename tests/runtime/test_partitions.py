@@ -8,7 +8,7 @@ from scheduler.domain.spec import JobSpec
 from scheduler.engine.settings import EngineSettings
 from scheduler.runtime.protocol import JobAction, NodeAction, PolicyChoice, Submission
 from scheduler.runtime.settings import RuntimeSettings
-from scheduler.testing.nodes import FakeWorld
+from scheduler.testing.nodes import FakeWorld, Mishap
 from scheduler.testing.stage import Stage
 
 SETTINGS = RuntimeSettings(
@@ -90,5 +90,49 @@ def test_a_job_held_and_released_while_its_node_hears_nothing_runs_once(stage):
         await stage.run(100.0, tick_s=0.5)
         assert stage.state.jobs.by_id["a"].attempts == 2
         assert stage.world.overlaps == []
+
+    asyncio.run(play())
+
+
+async def _gang_with_one_cut(stage):
+    """Run a gang on two nodes, and cut one off until its part of the gang has left."""
+    for number in range(2):
+        stage.add_node(f"n{number}", "v100")
+    await stage.start()
+    await stage.settle()
+    stage.world.totals["a"] = 400.0
+    await stage.submit(submission("a", scale_factors=(2,)))
+    await stage.run(10.0, tick_s=1.0)
+    (live,) = stage.state.leases.by_id.values()
+    assert set(live.nodes) == {"n0", "n1"}
+    stage.links["n0"].cut = True
+    await stage.run(70.0, tick_s=1.0)
+    assert stage.world.running["a"] == {live.lease.lease_id: {"n1"}}
+    return live
+
+
+def test_the_rest_of_a_gang_leaves_once_a_part_of_it_has_left(stage):
+    async def play():
+        live = await _gang_with_one_cut(stage)
+        stage.links["n0"].cut = False
+        await stage.run(80.0, tick_s=1.0)  # and not only when the lease is taken away some day
+        assert stage.state.jobs.by_id["a"].attempts == 2
+        row = stage.store.attempt(live.lease.lease_id)
+        assert (row.end_reason, row.ended_s) == ("released", pytest.approx(71.0, abs=1.5))
+        assert stage.state.jobs.by_id["a"].failures == 0
+
+    asyncio.run(play())
+
+
+def test_who_fails_because_its_mate_was_made_to_leave_has_not_failed(stage):
+    async def play():
+        live = await _gang_with_one_cut(stage)
+        stage.world.mishaps["a"] = [Mishap(steps=0.0, node="n1")]
+        await stage.run(75.0, tick_s=1.0)
+        assert stage.state.leases.by_id.keys() == {live.lease.lease_id}
+        stage.links["n0"].cut = False
+        await stage.run(80.0, tick_s=1.0)
+        assert stage.store.attempt(live.lease.lease_id).end_reason == "released"
+        assert stage.state.jobs.by_id["a"].failures == 0
 
     asyncio.run(play())
