@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -17,10 +18,9 @@ from scheduler.runtime.submitting import fit_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from scheduler.domain.arrays import BoolArray
+    from scheduler.domain.arrays import BoolArray, FloatArray, IntArray
     from scheduler.runtime.jobs import JobRecord
     from scheduler.runtime.state import LiveState
-    from scheduler.runtime.submitting import FitCache
     from scheduler.store.rows import JobRow
 
 _ORDER: Mapping[WaitReason, int] = {reason: place for place, reason in enumerate(WaitReason)}
@@ -42,28 +42,75 @@ _UNBLOCKS: Mapping[WaitReason, str] = {
 }
 
 
-def reason_of(
-    state: LiveState, record: JobRecord, cache: FitCache | None = None
-) -> WaitReason | None:
+class Glance:
+    """What a look at many jobs finds once for all of them; out of date after the next turn.
+
+    Args:
+        state: of the leader.
+    """
+
+    def __init__(self, state: LiveState) -> None:
+        self._state = state
+        self._fits: dict[int, WaitReason | None] = {}
+        self._startable: dict[int, bool] = {}
+
+    @cached_property
+    def shared(self) -> list[bool]:
+        """(N,) whether the policy gives each of the engine's jobs time alone."""
+        found: list[bool] = (self._state.engine.jobs.x.sum(axis=1) > NEGLIGIBLE).tolist()
+        return found
+
+    @cached_property
+    def capacity(self) -> FloatArray:
+        """(K,) workers in service by type."""
+        engine = self._state.engine
+        return engine.fleet.count(engine.in_service).astype(float)
+
+    @cached_property
+    def _idle(self) -> IntArray:
+        engine = self._state.engine
+        return engine.fleet.count(engine.book.idle())
+
+    def misfit(self, record: JobRecord) -> WaitReason | None:
+        """Return why a job cannot run on the cluster as it is, if it cannot."""
+        if record.profile not in self._fits:
+            fit = fit_of(self._state, record.spec).reason
+            self._fits[record.profile] = None if fit is WaitReason.TURN else fit
+        return self._fits[record.profile]
+
+    def could_start(self, profile: int) -> bool:
+        """Tell whether idle workers would do for a job."""
+        if profile not in self._startable:
+            self._startable[profile] = self._could_start(profile)
+        return self._startable[profile]
+
+    def _could_start(self, profile: int) -> bool:
+        table = self._state.engine.table
+        if profile >= len(table.profiles):
+            return False
+        demand, idle = table.demand[profile], self._idle
+        usable = (table.throughput[profile] > 0) & (demand.sum(axis=1) > 0)
+        return bool((usable & (demand <= idle[: demand.shape[1]]).all(axis=1)).any())
+
+
+def reason_of(state: LiveState, record: JobRecord, glance: Glance) -> WaitReason | None:
     """Return the first reason for which a job waits; None while it runs."""
-    found = reasons_of(state, record, cache)
+    found = reasons_of(state, record, glance)
     return found[0] if found else None
 
 
-def reasons_of(
-    state: LiveState, record: JobRecord, cache: FitCache | None = None
-) -> tuple[WaitReason, ...]:
+def reasons_of(state: LiveState, record: JobRecord, glance: Glance) -> tuple[WaitReason, ...]:
     """Return every reason for which a job waits, in order of precedence; none while it runs."""
     if record.status is JobStatus.RUNNING:
         return ()
-    reasons = set(_outside(state, record, cache))
+    reasons = set(_outside(state, record, glance))
     number = state.engine.jobs.number_of.get(record.job_id)
     if number is not None:
-        reasons |= _inside(state, number)
-    return tuple(sorted(reasons or {WaitReason.TURN}, key=lambda reason: _ORDER[reason]))
+        reasons |= _inside(state, number, glance)
+    return tuple(sorted(reasons or {WaitReason.TURN}, key=_ORDER.__getitem__))
 
 
-def _outside(state: LiveState, record: JobRecord, cache: FitCache | None) -> list[WaitReason]:
+def _outside(state: LiveState, record: JobRecord, glance: Glance) -> list[WaitReason]:
     reasons = []
     if record.status is JobStatus.HELD:
         reasons.append(WaitReason.HELD)
@@ -72,53 +119,37 @@ def _outside(state: LiveState, record: JobRecord, cache: FitCache | None) -> lis
             reasons.append(WaitReason.DEPENDENCY)
         if state.jobs.over_workers(record):
             reasons.append(WaitReason.QUOTA)
-    fit = fit_of(state, record.spec, cache).reason
-    if fit is not None and fit is not WaitReason.TURN:
-        reasons.append(fit)
+    misfit = glance.misfit(record)
+    if misfit is not None:
+        reasons.append(misfit)
     return reasons
 
 
-def _inside(state: LiveState, number: int) -> set[WaitReason]:
+def _inside(state: LiveState, number: int, glance: Glance) -> set[WaitReason]:
     engine = state.engine
-    jobs = engine.jobs
-    row = jobs.row_of(number)
+    row = engine.jobs.row_of(number)
+    job = engine.jobs.record(row)
     reasons: set[WaitReason] = set()
-    if int(jobs["lease"][row]) != NONE:
+    if job["lease"] != NONE:
         reasons.add(WaitReason.STOPPING)
-    if jobs["status"][row] == HELD:
+    if job["status"] == HELD:
         return reasons
-    if jobs["retry_at_s"][row] > engine.now_s:
+    if job["retry_at_s"] > engine.now_s:
         reasons.add(WaitReason.BACKOFF)
     if number > state.policy.newest_number:
         reasons.add(WaitReason.NO_ALLOCATION)
-    elif not _has_share(state, number, row):
+    elif not (glance.shared[row] or _has_paired_share(state, number)):
         reasons.add(WaitReason.NO_SHARE)
-    elif number not in engine.book.planned and _could_start(state, row):
+    elif number not in engine.book.planned and glance.could_start(int(job["profile"])):
         reasons.add(WaitReason.PLACEMENT)
     else:
         reasons.add(WaitReason.TURN)
     return reasons
 
 
-def _has_share(state: LiveState, number: int, row: int) -> bool:
-    engine = state.engine
-    if engine.jobs.x[row].sum() > NEGLIGIBLE:
-        return True
-    pairs = engine.pairs
+def _has_paired_share(state: LiveState, number: int) -> bool:
+    pairs = state.engine.pairs
     return bool(len(pairs) and ((pairs.numbers == number).any(axis=1) & (pairs.x > 0)).any())
-
-
-def _could_start(state: LiveState, row: int) -> bool:
-    engine = state.engine
-    idle = engine.fleet.count(engine.book.idle())
-    profile = int(engine.jobs["profile"][row])
-    table = engine.table
-    if profile >= len(table.profiles):
-        return False
-    usable = (table.throughput[profile] > 0) & (table.demand[profile].sum(axis=1) > 0)
-    return bool(
-        (usable & (table.demand[profile] <= idle[: table.demand.shape[2]]).all(axis=1)).any()
-    )
 
 
 def queue(state: LiveState) -> list[str]:
@@ -142,7 +173,7 @@ def explain(state: LiveState, row: JobRow) -> Explanation:
         return explain_ended(row)
     if record.status is JobStatus.RUNNING:
         return _explain_running(state, record)
-    reasons = reasons_of(state, record)
+    reasons = reasons_of(state, record, Glance(state))
     waiting = queue(state)
     position = waiting.index(record.job_id) + 1 if record.job_id in waiting else None
     return Explanation(

@@ -10,7 +10,7 @@ import numpy as np
 
 from scheduler.domain.job import JobStatus
 from scheduler.engine.jobs import NONE
-from scheduler.runtime.explaining import reason_of
+from scheduler.runtime.explaining import Glance, reason_of
 from scheduler.runtime.protocol import (
     AllocationView,
     ClusterView,
@@ -33,25 +33,24 @@ if TYPE_CHECKING:
     from scheduler.runtime.metrics import Metrics
     from scheduler.runtime.nodes import NodeState
     from scheduler.runtime.state import LiveState
-    from scheduler.runtime.submitting import FitCache
 
 
 def live_jobs(state: LiveState, job_ids: Iterable[str]) -> Mapping[str, LiveJob]:
     """Return what is known of active jobs; others are left out."""
-    cache: FitCache = {}
+    glance = Glance(state)
     records = ((job_id, state.jobs.by_id.get(job_id)) for job_id in job_ids)
     return {
-        job_id: _live_job(state, record, cache) for job_id, record in records if record is not None
+        job_id: _live_job(state, record, glance) for job_id, record in records if record is not None
     }
 
 
-def _live_job(state: LiveState, record: JobRecord, cache: FitCache) -> LiveJob:
+def _live_job(state: LiveState, record: JobRecord, glance: Glance) -> LiveJob:
     lease_id = state.leases.of_job.get(record.job_id)
     live = None if lease_id is None else state.leases.by_id[lease_id]
     shares = _shares_of(state, record.job_id)
     return LiveJob(
         status=record.status,
-        reason=reason_of(state, record, cache),
+        reason=reason_of(state, record, glance),
         steps_done=record.steps_done if live is None else live.steps_live,
         lease_id=lease_id,
         worker_type="" if live is None else live.worker_type,
@@ -59,7 +58,7 @@ def _live_job(state: LiveState, record: JobRecord, cache: FitCache) -> LiveJob:
         nodes=() if live is None else tuple(dict.fromkeys(live.nodes)),
         deadline_s=None if live is None else live.deadline_s,
         allocation=MappingProxyType(shares),
-        share=_effective_share(state, record.job_id),
+        share=_effective_share(state, record.job_id, glance),
     )
 
 
@@ -93,7 +92,7 @@ def _add(
     shares[name] = shares.get(name, 0.0) + fraction
 
 
-def _effective_share(state: LiveState, job_id: str) -> float | None:
+def _effective_share(state: LiveState, job_id: str, glance: Glance) -> float | None:
     """Return a job's effective throughput over that of a 1/n share of every worker type."""
     engine = state.engine
     number = engine.jobs.number_of.get(job_id)
@@ -105,7 +104,7 @@ def _effective_share(state: LiveState, job_id: str) -> float | None:
     if profile >= len(table.profiles):
         return None
     rates = table.throughput[profile]
-    capacity = engine.fleet.count(engine.in_service)[: table.demand.shape[2]].astype(float)
+    capacity = glance.capacity[: table.demand.shape[2]]
     demand = table.demand[profile].max(axis=1)
     held = np.maximum(table.demand[profile] @ capacity, 0.0) / np.maximum(demand, 1)
     n = len(engine.jobs)
@@ -207,11 +206,11 @@ def cluster(state: LiveState) -> ClusterView:
 
 def waiting_reasons(state: LiveState) -> dict[str, int]:
     """Return reason -> waiting jobs."""
-    cache: FitCache = {}
+    glance = Glance(state)
     reasons: Counter[str] = Counter()
     for record in state.jobs.by_id.values():
         if record.status is not JobStatus.RUNNING:
-            reason = reason_of(state, record, cache)
+            reason = reason_of(state, record, glance)
             if reason is not None:
                 reasons[reason.value] += 1
     return dict(reasons)
