@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -184,6 +185,23 @@ def _check_finish(story: Story) -> Iterator[str]:
     for early in finishers[:-1]:
         if early.lines[-1].kind == "exit":
             yield f"{story.job}: completed twice, the first time by {early}"
+
+
+def closest_s(stories: Sequence[Story]) -> float:
+    """Return the shortest time between two leases of one job, or on one worker."""
+    shared: dict[object, list[Run]] = defaultdict(list)
+    for story in stories:
+        for run in story.runs:
+            shared[story.job].append(run)
+            shared[run.first.node, run.first.worker].append(run)
+    closest = math.inf
+    for runs in shared.values():
+        ended: dict[int, float] = {}
+        for run in sorted(runs, key=lambda run: run.begin_s):
+            others = [end_s for lease, end_s in ended.items() if lease != run.first.lease]
+            closest = min(closest, run.begin_s - max(others, default=-math.inf))
+            ended[run.first.lease] = max(run.end_s, ended.get(run.first.lease, -math.inf))
+    return closest
 
 
 def check_workers(stories: Sequence[Story]) -> Iterator[str]:

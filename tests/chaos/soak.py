@@ -30,6 +30,7 @@ from evidence import (
     check_job,
     check_tokens,
     check_workers,
+    closest_s,
     read_story,
 )
 from faults import Fault, draw_faults
@@ -197,7 +198,9 @@ class Soak:
         for program in self.agents:
             program.start()
             await asyncio.sleep(0.3)
-        while len((await self._ask("GET", "/v1/nodes"))["nodes"]) < self.options.agents:
+        while True:
+            if len((await self._ask("GET", "/v1/nodes"))["nodes"]) == self.options.agents:
+                return
             await asyncio.sleep(0.2)
 
     async def _watch(self) -> None:
@@ -215,9 +218,7 @@ class Soak:
         for program in (*self.agents, *self.schedulers):
             program.send(signal.SIGTERM)
         for program in (*self.agents, *self.schedulers):
-            until = time.monotonic() + 20.0
-            while program.alive and time.monotonic() < until:
-                await asyncio.sleep(0.05)
+            await _ended(program, at_most_s=20.0)
             if program.alive:
                 self.problems.append(f"{program.name} did not stop within 20 s of SIGTERM")
             elif program.process is not None and program.process.returncode:
@@ -272,7 +273,8 @@ class Soak:
             "client_id": order.name,
             "command": [
                 sys.executable, "-S", str(Path(__file__).with_name("job.py")),
-                str(folder / "evidence.jsonl"), str(STEP_S), str(LONG_STEP_S if order.slow else STEP_S),
+                str(folder / "evidence.jsonl"), str(STEP_S),
+                str(LONG_STEP_S if order.slow else STEP_S),
             ],
             "env": {"PYTHONPATH": str(ROOT)},
             "working_dir": str(folder),
@@ -319,11 +321,11 @@ class Soak:
             await asyncio.sleep(fault.for_s)
         else:
             program.send(signal.SIGTERM)
-            while program.alive:
-                await asyncio.sleep(0.05)
-            if program.process is not None and program.process.returncode:
+            await _ended(program, at_most_s=30.0)
+            if program.process is not None and program.process.poll() != 0:
                 code = program.process.returncode
                 self.problems.append(f"{program.name} ended with {code} after SIGTERM")
+                program.kill()
             await asyncio.sleep(fault.for_s)
         program.start()
         self._down[program.name] = 0
@@ -467,6 +469,7 @@ class Soak:
             "processes": sum(len(story.runs) for story in stories),
             "steps_counted": counted,
             "steps_lost": done - counted,
+            "closest_s": round(closest_s(stories), 3),
         }
 
     def _read_logs(self) -> None:
@@ -482,6 +485,14 @@ class Soak:
             "schedulers": sum(p.starts for p in self.schedulers),
             "agents": sum(p.starts for p in self.agents),
         }
+
+
+async def _ended(program: Program, *, at_most_s: float) -> None:
+    until = time.monotonic() + at_most_s
+    while True:
+        if not program.alive or time.monotonic() > until:
+            return
+        await asyncio.sleep(0.05)
 
 
 def main() -> int:
