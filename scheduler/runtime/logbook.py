@@ -109,12 +109,15 @@ class LogBook:
     ) -> list[LogChunk]:
         """Return what has come since ``seen`` (path -> offset), and bring that up to date."""
         chunks = []
-        for file in self.files(job_id, attempt=attempt, stream=stream):
+        for file in self._since(job_id, attempt=attempt, stream=stream, seen=seen):
             key = f"{file.attempt}/{file.node}/{file.stream}"
             since = max(seen.get(key, 0), file.start)
-            with self._lock, file.path.open("rb") as handle:
-                handle.seek(since - file.start)
-                data = handle.read(PIECE_BYTES)
+            try:
+                with self._lock, file.path.open("rb") as handle:
+                    handle.seek(since - file.start)
+                    data = handle.read(PIECE_BYTES)
+            except FileNotFoundError:
+                continue  # its older half was dropped meanwhile; the next look finds the rest
             if data:
                 chunks.append(
                     LogChunk(
@@ -128,12 +131,28 @@ class LogBook:
             seen[key] = since + len(data)
         return chunks
 
+    def _since(
+        self, job_id: str, *, attempt: int | None, stream: str, seen: dict[str, int]
+    ) -> list[LogFile]:
+        """Return the files to read on; the tail of an attempt comes before the next attempt."""
+        if attempt is not None:
+            return self.files(job_id, attempt=attempt, stream=stream)
+        begun = [int(key.partition("/")[0]) for key in seen]
+        there = self._attempts(job_id)
+        newest = there[-1:] if not begun else [number for number in there if number >= max(begun)]
+        return [
+            file for number in newest for file in self.files(job_id, attempt=number, stream=stream)
+        ]
+
+    def _attempts(self, job_id: str) -> list[int]:
+        folder = self._folder_of(job_id)
+        return sorted(int(path.name) for path in _entries(folder) if path.name.isdecimal())
+
     def files(self, job_id: str, *, attempt: int | None, stream: str) -> list[LogFile]:
         """Return the files of an attempt, by node and stream; of the newest one unless told."""
         folder = self._folder_of(job_id)
-        attempts = sorted(int(path.name) for path in _entries(folder) if path.name.isdecimal())
         if attempt is None:
-            attempt = attempts[-1] if attempts else 0
+            attempt = max(self._attempts(job_id), default=0)
         found = []
         for path in sorted(_entries(folder / str(attempt))):
             node, _, rest = path.name.rpartition("@")

@@ -6,9 +6,12 @@ import hashlib
 import json
 import re
 import secrets
+from dataclasses import replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeAlias
 
 from planner.catalogue import CatalogueKey, declarations, ways
+from planner.estimator import Source
 from scheduler.domain.job import JobStatus
 from scheduler.domain.reasons import WaitReason
 from scheduler.runtime.housekeeping import tell_submitted
@@ -157,7 +160,7 @@ def _refusal(state: LiveState, spec: JobSpec, known: Known) -> Submitted | None:
         if refusal:
             return Submitted(code="refused", refusal=refusal)
     if state.settings.refuse_unfit:
-        fit = fit_of(state, spec)
+        fit = first_fit(state, spec)
         if not fit.fits and _known_workers(state):
             return Submitted(code="refused", refusal=fit.message)
     return None
@@ -187,23 +190,39 @@ def fit_of(state: LiveState, spec: JobSpec, cache: FitCache | None = None) -> Fi
     return cache[key]
 
 
-def _fit(state: LiveState, spec: JobSpec, key: CatalogueKey) -> Fit:
+def first_fit(state: LiveState, spec: JobSpec) -> Fit:
+    """Do as ``fit_of`` for a job that has not been taken in: its own throughputs count already."""
+    return _fit(state, spec, CatalogueKey.of(spec), spec.throughputs)
+
+
+def _fit(
+    state: LiveState,
+    spec: JobSpec,
+    key: CatalogueKey,
+    declared: Mapping[str, float] = MappingProxyType({}),
+) -> Fit:
     engine = state.engine
     names = engine.cluster.type_names
     known, serving, idle = (
         dict(zip(names, counts.tolist(), strict=True)) for counts in _counts(state)
     )
-    options = [
-        FitConfiguration(
-            worker_type=way.worker_type,
-            count=way.count,
-            steps_per_s=way.estimate.steps_per_s,
-            source=way.estimate.source.value,
-            workers_in_service=serving[way.worker_type],
-            workers_idle=idle[way.worker_type],
-        )
-        for way in ways(key, names, state.estimator)
-    ]
+    options = []
+    for way in ways(key, names, state.estimator):
+        steps_per_s, source = way.estimate.steps_per_s, way.estimate.source
+        mine = declared.get(way.worker_type) if way.count == spec.scale_factor else None
+        if mine is not None and source is not Source.MEASURED:
+            steps_per_s, source = mine, Source.DECLARED
+        if steps_per_s > 0.0:
+            options.append(
+                FitConfiguration(
+                    worker_type=way.worker_type,
+                    count=way.count,
+                    steps_per_s=steps_per_s,
+                    source=source.value,
+                    workers_in_service=serving[way.worker_type],
+                    workers_idle=idle[way.worker_type],
+                )
+            )
     options.sort(key=lambda option: (-option.steps_per_s, option.worker_type, option.count))
     fitting = [o for o in options if o.count <= known[o.worker_type]]
     reason, message = _judge(spec, options, fitting, names, known)
@@ -277,6 +296,10 @@ def new_job_id(name: str) -> str:
 
 
 def digest_of(spec: JobSpec) -> str:
-    """Return a hash of a specification, to tell a repetition from another job."""
-    text = json.dumps(spec_to_json(spec), sort_keys=True, separators=(",", ":"))
+    """Return a hash of a specification, to tell a repetition from another job.
+
+    The deadline is left out: where it was given as a duration, a repetition computes another one.
+    """
+    data = spec_to_json(replace(spec, deadline_s=None))
+    text = json.dumps(data, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
