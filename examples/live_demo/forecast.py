@@ -1,0 +1,148 @@
+"""The simulator's forecast of a live run: same jobs, throughputs and rounds, measured overheads."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from statistics import fmean
+from typing import TYPE_CHECKING
+
+from planner.oracle import build_table
+from policies.registry import make_policy
+from scheduler.domain.cluster import Cluster, Node, WorkerType
+from scheduler.domain.job import Job
+from scheduler.domain.throughput import ThroughputTable
+from scheduler.engine.settings import EngineSettings
+from simulator.failures import FailureModel
+from simulator.overheads import Overhead, Overheads
+from simulator.run import Simulation
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from cluster import LiveCluster, Times
+    from watching import Lived
+
+    from simulator.result import SimulationResult
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """Seconds of each stretch of a lease that is not training, one entry per lease.
+
+    Attributes:
+        launch_s: from the grant of a job's first lease to its first step.
+        relaunch_s: the same of later leases, which load a checkpoint.
+        notice_s: from the plan that ends the lease to the end of the last step.
+        checkpoint_s: from there until the scheduler knows that the workers are free.
+        complete_s: the same where the job is done.
+        pace: steps/s over what the throughput table says.
+    """
+
+    launch_s: list[float]
+    relaunch_s: list[float]
+    notice_s: list[float]
+    checkpoint_s: list[float]
+    complete_s: list[float]
+    pace: list[float]
+
+    def overhead(self) -> Overhead:
+        """Return the means, as the simulator wants them."""
+        launch_s = _mean(self.launch_s)
+        relaunch_s = _mean(self.relaunch_s, launch_s)
+        return Overhead(
+            launch_s=min(launch_s, relaunch_s),
+            restore_s=max(relaunch_s - launch_s, 0.0),
+            notice_s=max(_mean(self.notice_s), 0.0),
+            checkpoint_s=_mean(self.checkpoint_s),
+            complete_s=_mean(self.complete_s),
+        )
+
+
+def measure(lived: Iterable[Lived], times: Times) -> Measured:
+    """Compare what the scheduler and the jobs' own processes say of each lease."""
+    result = Measured(
+        launch_s=[], relaunch_s=[], notice_s=[], checkpoint_s=[], complete_s=[], pace=[]
+    )
+    for job in lived:
+        trail = {line["lease"]: line for line in job.trail if line["rank"] == 0}
+        for attempt in job.attempts:
+            line = trail.get(attempt["lease_id"])
+            if line is None or line["first"] is None:
+                continue
+            launch = result.launch_s if attempt["attempt"] == 1 else result.relaunch_s
+            launch.append(line["began_s"] - attempt["start_s"])
+            leaving_s = attempt["ended_s"] - line["ended_s"]
+            if attempt["end_reason"] == "completed":
+                result.complete_s.append(leaving_s)
+            elif attempt["end_reason"] == "released":
+                result.checkpoint_s.append(leaving_s)
+                told_s = attempt["deadline_s"] - times.plan_lead_s
+                result.notice_s.append(line["ended_s"] - told_s)
+            steps, took_s = line["steps"] - line["first"], line["ended_s"] - line["began_s"]
+            pace = job.work.job_type.paces[attempt["worker_type"]]
+            if steps >= 20:
+                result.pace.append(steps / took_s / pace)
+    return result
+
+
+def overheads_of(lived: Sequence[Lived], times: Times) -> Overheads:
+    """Return what restarts cost: of all jobs, and of gangs by their job types."""
+    by_scale: dict[int, list[Lived]] = defaultdict(list)
+    for job in lived:
+        by_scale[job.work.job_type.scale_factor].append(job)
+    means = {scale: measure(jobs, times).overhead() for scale, jobs in by_scale.items()}
+    return Overheads(
+        default=means[min(means)],
+        by_job_type={
+            job.work.job_type.name: means[job.work.job_type.scale_factor] for job in lived
+        },
+    )
+
+
+def cluster_of(live: LiveCluster) -> Cluster:
+    """Return the cluster with its workers numbered as the scheduler has numbered them."""
+    nodes = sorted(live.get("/v1/nodes")["nodes"], key=lambda n: n["workers"][0]["index"])
+    parts = tuple(
+        Node(name=n["name"], workers=tuple(w["worker_type"] for w in n["workers"])) for n in nodes
+    )
+    types = dict.fromkeys(worker for node in parts for worker in node.workers)
+    return Cluster(worker_types=tuple(WorkerType(name=t) for t in types), nodes=parts)
+
+
+def simulate(
+    lived: Sequence[Lived], cluster: Cluster, *, policy: str, times: Times, overheads: Overheads
+) -> SimulationResult:
+    """Replay a live run from what was submitted, and when."""
+    begin_s = min(job.submitted_s for job in lived)
+    ordered = sorted(lived, key=lambda job: job.submitted_s)
+    jobs = [
+        Job(
+            job_id=job.job_id,
+            job_type=job.work.job_type.name,
+            total_steps=float(job.work.total_steps),
+            scale_factor=job.work.job_type.scale_factor,
+            arrival_s=job.submitted_s - begin_s,
+            restart_s=times.restart_s,
+        )
+        for job in ordered
+    ]
+    keys = list(dict.fromkeys((job.job_type, job.scale_factor) for job in jobs))
+    paces = {
+        (j.work.job_type.name, j.work.job_type.scale_factor): j.work.job_type.paces for j in lived
+    }
+    return Simulation(
+        cluster=cluster,
+        jobs=jobs,
+        profiles=[keys.index((job.job_type, job.scale_factor)) for job in jobs],
+        table=build_table(cluster.type_names, ThroughputTable(isolated=paces), keys),
+        policy=make_policy(policy, {}),
+        settings=EngineSettings(round_length_s=times.round_length_s, plan_lead_s=times.plan_lead_s),
+        overheads=overheads,
+        failures=FailureModel(),
+        record=True,
+    ).run()
+
+
+def _mean(values: list[float], otherwise: float = 0.0) -> float:
+    return fmean(values) if values else otherwise
