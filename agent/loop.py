@@ -90,7 +90,8 @@ class AgentSettings:
         margin_s: from SIGKILL to a lease's deadline.
         report_every_s: between reports without news.
         progress_every_s: between reports whose only news is that jobs have got on.
-        report_least_s: between reports with news.
+        report_least_s: between reports with news, but for the end of a lease: somebody may be
+            waiting for its workers.
         tick_s: longest time between two looks at the processes.
         health_every_s: between two looks at the workers.
         retry_least_s: first wait after the scheduler could not be reached; doubles.
@@ -140,6 +141,7 @@ class Agent:
         self._settings = settings or AgentSettings()
         self._news = asyncio.Event()
         self._to_report = asyncio.Event()
+        self._ended = asyncio.Event()  # a lease, and the scheduler does not know yet
         self._memory = LeaseFolder(state_dir)
         self._endpoint = Endpoint(state_dir / "jobs.sock")
         self._backend = ProcessBackend(
@@ -211,8 +213,11 @@ class Agent:
             for action in self._decide(held):
                 self._backend.perform(action)
                 self._to_report.set()
-            if states != (states := self._backend.states()):
+            before, states = states, self._backend.states()
+            if states != before:
                 self._to_report.set()
+            if any(s is LeaseState.ENDED and before.get(i) is not s for i, s in states.items()):
+                self._ended.set()
             await _wait(self._news, self._sleep_s(states))
 
     def _decide(self, held: Sequence[Held]) -> list[Action]:
@@ -242,6 +247,7 @@ class Agent:
         last_s = 0.0
         while True:
             await _wait(self._to_report, min(settings.progress_every_s, settings.report_every_s))
+            self._ended.clear()
             report = self._report()
             quiet = last is not None and report.leases == last.leases
             recent = lease_clock_s() - last_s < settings.report_every_s
@@ -261,7 +267,7 @@ class Agent:
             self._backend.mark_delivered(ended)
             if ended:
                 self._news.set()
-            await asyncio.sleep(settings.report_least_s)
+            await _wait(self._ended, settings.report_least_s)
 
     async def stop_jobs(self, *, most_s: float = 60.0) -> None:
         """Start nothing any more, have every job leave as when its lease ends, and tell so.
