@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from agent.desired import LeaseEnd
@@ -42,6 +43,9 @@ def settle(state: LiveState, turn: Turn, live: LiveLease) -> None:
     if not live.ended or lease_id in turn.ends or lease_id not in state.leases.by_id:
         return
     end = live.outcome()
+    if end.reason is not LeaseEnd.COMPLETED and _on_broken_workers(state, live):
+        # Whatever the job said when its worker broke under it, it is not the job's failure.
+        end = replace(end, reason=LeaseEnd.LOST)
     turn.ends[lease_id] = end
     steps = safe_steps(state, live, end, now_s=turn.now_s)
     turn.tell(ev.LeaseEnded(lease_id=lease_id, reason=END_REASON[end.reason], steps_done=steps))
@@ -49,6 +53,12 @@ def settle(state: LiveState, turn: Turn, live: LiveLease) -> None:
     if end.reason is LeaseEnd.OOM and not record.spec.retry_oom:
         record.ending = (JobStatus.FAILED, "out_of_memory")
         turn.tell(ev.JobCancelled(job_id=record.job_id))
+
+
+def _on_broken_workers(state: LiveState, live: LiveLease) -> bool:
+    nodes = ((state.nodes.by_name.get(member.node), member.local) for member in live.members)
+    broken = any(node is not None and not node.problems.keys().isdisjoint(w) for node, w in nodes)
+    return broken or live.revoked == "worker lost"
 
 
 def end_member(state: LiveState, turn: Turn, live: LiveLease, node: str, end: MemberEnd) -> None:
@@ -91,6 +101,7 @@ def _lose_silent_nodes(state: LiveState, turn: Turn) -> None:
         turn.tell(ev.WorkersLost(workers=node.workers))
         silent_s = round(turn.now_s - node.silent_since(), 1)
         turn.note("node_lost", "node", node.name, silent_s=silent_s)
+        turn.set(f"lost/{node.name}", {"silent_s": silent_s})
 
 
 def _enforce_time_limits(state: LiveState, turn: Turn) -> None:
@@ -99,8 +110,9 @@ def _enforce_time_limits(state: LiveState, turn: Turn) -> None:
         if record is None or record.spec.max_run_time_s is None or record.time_limit:
             continue
         worker_s = state.engine.attained_worker_s_of(record.job_id)
-        held_s = worker_s / max(len(live.lease.workers), 1)
-        if held_s + turn.now_s - state.engine.now_s >= record.spec.max_run_time_s:
+        since_s = turn.now_s - state.engine.now_s
+        held_s = worker_s / max(len(live.lease.workers), 1) + since_s
+        if held_s >= record.spec.max_run_time_s:
             record.time_limit = True
             record.ending = (JobStatus.FAILED, "time_limit")
             turn.tell(ev.JobCancelled(job_id=record.job_id))

@@ -67,6 +67,7 @@ def remove_node(state: LiveState, turn: Turn, name: str, *, actor: str) -> None:
         )
     turn.tell(ev.WorkersRetired(workers=node.workers))
     turn.set(f"node/{name}", None, actor=actor)
+    turn.set(f"lost/{name}", None, actor=actor)
     turn.note("node_removed", "node", name, actor=actor)
     turn.after.append(lambda: state.nodes.remove(name))
 
@@ -80,7 +81,12 @@ def set_policy(state: LiveState, turn: Turn, choice: PolicyChoice, *, actor: str
     """
     make_policy(choice.name, choice.parameters)
     before = state.policy.choice
-    state.policy = PolicyInForce(choice=choice, since_s=turn.now_s, actor=actor)
+    state.policy = PolicyInForce(
+        choice=choice,
+        since_s=turn.now_s,
+        actor=actor,
+        newest_number=state.policy.newest_number,  # the allocation in force is still the old one
+    )
     kind_of_table = choice.agnostic, choice.space_sharing
     state.table_due |= kind_of_table != (before.agnostic, before.space_sharing)
     turn.set("policy", policy_to_json(choice), actor=actor)

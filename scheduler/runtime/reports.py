@@ -120,6 +120,7 @@ def _replace(state: LiveState, turn: Turn, node: NodeState, types: tuple[str, ..
         end = MemberEnd(reason=LeaseEnd.LOST, message=f"node '{node.name}' has other workers now")
         end_member(state, turn, live, node.name, end)
     turn.tell(ev.WorkersRetired(workers=node.workers))
+    turn.set(f"lost/{node.name}", None)
     turn.note("node_changed", "node", node.name, before=list(node.types), now=list(types))
     _join(state, turn, node.name, types)
 

@@ -38,7 +38,7 @@ from scheduler.runtime.protocol import (
 from scheduler.runtime.reports import desired_set, take_report
 from scheduler.runtime.retention import Retention
 from scheduler.runtime.snapshots import recover
-from scheduler.runtime.submitting import Known, fit_of, submit
+from scheduler.runtime.submitting import Known, first_fit, submit
 from scheduler.store.rows import HistoryRow
 
 if TYPE_CHECKING:
@@ -290,7 +290,7 @@ class LiveService:
 
     async def fit(self, spec: JobSpec) -> Fit:
         """Tell whether and where a job could run; changes nothing."""
-        return fit_of(self._state, spec)
+        return first_fit(self._state, spec)
 
     async def act(
         self, job_ids: Sequence[str], action: JobAction, *, actor: str

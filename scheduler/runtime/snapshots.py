@@ -229,11 +229,7 @@ def _restore_orders(state: LiveState, stored: Mapping[str, Any], now_s: float) -
         node.since_s = now_s
         if len(node.types) and all(retired[worker] for worker in node.workers):
             state.nodes.remove(name)
-        node.lost = (
-            bool(node.workers)
-            and not any(state.engine.in_service[worker] for worker in node.usable)
-            and node.order is not NodeAction.DRAIN
-        )
+        node.lost = f"lost/{name}" in stored
 
 
 def _park(state: LiveState) -> None:

@@ -9,11 +9,15 @@ from __future__ import annotations
 
 import asyncio
 import math
+import zlib
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from scheduler.domain.codec import encode
+from scheduler.engine.snapshot import dump, encode_state
 from scheduler.errors import InvariantError, NotLeadingError
 from scheduler.runtime.metrics import Metrics
 from scheduler.runtime.service import LiveService
+from scheduler.runtime.snapshots import recover
 from scheduler.runtime.solver import InlineSolver
 from scheduler.store.memory import MemoryStore
 from scheduler.testing.clock import ManualClock
@@ -139,6 +143,16 @@ class Stage:
     def state(self) -> LiveState:
         """Its state."""
         return self.driver.state
+
+    def recovered(self) -> LiveState:
+        """Return what a service would begin with if this one died now."""
+        return recover(
+            self.store,
+            self.store.load(),
+            self.settings,
+            term=self.state.term,
+            now_s=self.clock.now_s(),
+        )
 
     def add_node(self, name: str, *worker_types: str, margin_s: float = 1.0) -> FakeNode:
         """Put a node on the stage; it joins when it first reports."""
@@ -325,6 +339,35 @@ def check_state(state: LiveState) -> None:
             broken.append(f"leases {ids} are wanted on worker {place} and are no pair")
     if broken:
         raise InvariantError(f"live state: {'; '.join(broken)}")
+
+
+def canonical(state: LiveState) -> dict[str, Any]:
+    """Return everything of a state that must survive a restart, in a form that can be compared."""
+    engine = encode_state(dump(state.engine))
+    leases, jobs = state.leases, state.jobs
+    return {
+        "engine": zlib.decompress(engine.partition(b"\n")[2]),
+        "leases": {
+            lease_id: (live.deadline_s, live.revoked, live.base_steps, live.worker_type, live.nodes)
+            for lease_id, live in leases.by_id.items()
+        },
+        "of_job": leases.of_job,
+        "timers": leases.timers,
+        "question": None if leases.question is None else encode(leases.question),
+        "jobs": {
+            record.job_id: (record.to_row(), record.profile) for record in jobs.by_id.values()
+        },
+        "parked": {record.job_id: record.waits_for for record in jobs.parked()},
+        "active": {name: count for name, count in jobs.active.items() if count},
+        "admitted": {name: count for name, count in jobs.admitted.items() if count},
+        "limits": jobs.limits,
+        "catalogue": state.catalogue.dump(),
+        "nodes": {
+            node.name: (node.first, node.types, node.order, node.reason)
+            for node in state.nodes.by_name.values()
+        },
+        "policy": (state.policy.choice, state.policy.newest_number, state.asked),
+    }
 
 
 def _is_pair(state: LiveState, lease_ids: Sequence[int]) -> bool:

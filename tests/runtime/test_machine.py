@@ -23,7 +23,7 @@ from scheduler.runtime.settings import RuntimeSettings
 from scheduler.store.queries import HistoryQuery
 from scheduler.testing.faults import Fault, ShakyStore
 from scheduler.testing.nodes import FakeWorld, Mishap
-from scheduler.testing.stage import Stage
+from scheduler.testing.stage import Stage, canonical
 
 SETTINGS = RuntimeSettings(
     engine=EngineSettings(
@@ -53,6 +53,7 @@ class Play:
         self.loop = asyncio.new_event_loop()
         self.folder = tempfile.TemporaryDirectory()
         self.faults = []
+        self.checks = 0
         store = ShakyStore(self.fault_of)
         world = FakeWorld(
             now_s=lambda: 0.0,
@@ -190,6 +191,9 @@ class Play:
             assert job.failures <= self.mishaps.get(job_id, 0), "failed without a mishap"
             assert job.status is not JobStatus.FAILED
         assert not self.stage.world.overlaps
+        self.checks += 1
+        if self.stage.running and self.checks % 5 == 0:
+            assert canonical(self.stage.recovered()) == canonical(self.stage.state)
 
     def heal(self):
         """Make everything good, and see that every job comes to its end."""
@@ -315,7 +319,7 @@ class Live(RuleBasedStateMachine):
 
 
 TestLive = Live.TestCase
-TestLive.settings = settings(max_examples=25, stateful_step_count=20)
+TestLive.settings = settings(max_examples=12, stateful_step_count=20)
 
 
 def play_at_random(seed, length=120):
@@ -354,6 +358,6 @@ def play_at_random(seed, length=120):
     play.end()
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(4))
 def test_a_long_history_of_faults_loses_and_doubles_nothing(seed):
     play_at_random(seed)

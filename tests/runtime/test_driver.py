@@ -1,0 +1,270 @@
+"""Turns: committed once whatever the database does, and performed only then."""
+
+import asyncio
+import logging
+
+import pytest
+
+from scheduler.domain import events as ev
+from scheduler.errors import (
+    NotLeadingError,
+    ParameterError,
+    SolveError,
+    StaleLeaderError,
+    SupersededError,
+    UnknownPolicyError,
+)
+from scheduler.runtime.protocol import PolicyChoice, Submission
+from scheduler.runtime.solver import InlineSolver
+from scheduler.testing.faults import Fault
+
+
+@pytest.mark.parametrize("fault", [Fault.AWAY_BEFORE, Fault.AWAY_AFTER])
+def test_a_commit_that_fails_is_tried_again_and_happens_once(live, fault):
+    async def story(stage):
+        faults = [None, fault, fault, fault]
+        stage.store.fault_of = lambda _entry: faults.pop() if faults else None
+        await stage.job()
+        assert stage.status() == "running"
+        await stage.wait(8)
+        assert stage.status() == "completed"
+        assert stage.kinds("job").count("job_submitted") == 1
+        assert stage.kinds("job").count("lease_granted") == 1
+
+    live(story)
+
+
+def test_nobody_is_told_of_a_lease_before_it_is_committed(live):
+    async def story(stage):
+        seen = []
+
+        def fault_of(entry):
+            granted = [row.lease_id for row in entry.projections.attempts if row.ended_s is None]
+            if granted:
+                seen.append((granted, [v.lease_id for v in stage.service.leases()]))
+
+        stage.store.fault_of = fault_of
+        await stage.job()
+        assert seen == [([1], [])]
+
+    live(story)
+
+
+def test_a_leader_that_was_replaced_stops_and_its_callers_are_sent_away(live):
+    async def story(stage):
+        stage.store.acquire_leadership("another", now_s=stage.clock.now_s() + 2e9, ttl_s=10.0)
+        driver = stage.driver
+        call = asyncio.ensure_future(
+            stage.service.submit([Submission(spec=stage.spec(), owner="me")], actor="me")
+        )
+        late = asyncio.ensure_future(driver.take_in(lambda turn: turn.note("x", "y", "z")))
+        await asyncio.sleep(0)
+        with pytest.raises(StaleLeaderError):
+            await asyncio.wait_for(driver.run(), 5.0)
+        for waiting in (call, late):
+            with pytest.raises(NotLeadingError):
+                await waiting
+        with pytest.raises(NotLeadingError):
+            await driver.take_in(lambda _turn: None)
+        await stage.crash()
+        assert not stage.store.job("job")
+
+    live(story)
+
+
+def test_a_piece_of_work_that_fails_fails_for_its_caller_alone(live):
+    async def story(stage):
+        def wrong(_turn):
+            raise ParameterError("wrong")
+
+        bad = asyncio.ensure_future(stage.driver.take_in(wrong))
+        good = asyncio.ensure_future(stage.driver.take_in(lambda turn: turn.now_s))
+        await stage.settle()
+        with pytest.raises(ParameterError, match="wrong"):
+            await bad
+        assert await good == stage.clock.now_s()
+
+    live(story)
+
+
+def test_a_step_nobody_waits_for_is_logged_when_it_fails(live, caplog):
+    async def story(stage):
+        def wrong(_turn):
+            raise ParameterError("wrong")
+
+        stage.driver.soon(wrong)
+        await stage.settle()
+        assert "a step of the scheduler failed" in caplog.text
+
+    with caplog.at_level(logging.ERROR):
+        live(story)
+
+
+class Moody(InlineSolver):
+    """Answers as it is told to."""
+
+    def __init__(self):
+        super().__init__()
+        self.moods = []
+
+    async def solve(self, policy, problem):
+        mood = self.moods.pop() if self.moods else None
+        if mood is not None:
+            raise mood
+        return await super().solve(policy, problem)
+
+
+def test_where_the_policy_fails_the_last_good_allocation_stays(live):
+    async def story(stage):
+        await stage.job("a", total_steps=30.0)
+        moody = stage.driver._solver = Moody()
+        moody.moods = [SolveError("no answer"), SupersededError("newer")]
+        await stage.job("b", total_steps=8.0)  # its question is superseded, so to say
+        assert stage.driver.state.engine.question_open
+        await stage.job("c", total_steps=8.0)  # its question fails
+        assert not stage.driver.state.engine.question_open
+        assert stage.service.policy().last_failure == "no answer"
+        assert [row.kind for row in stage.history("allocation_failed")] == ["allocation_failed"]
+        assert stage.status("a") == "running"
+        await stage.wait(60)
+        assert [stage.status(name) for name in "abc"] == ["completed"] * 3
+        assert stage.service.policy().last_failure == ""
+
+    live(story)
+
+
+def test_an_answer_that_comes_too_late_is_dropped(live):
+    async def story(stage):
+        await stage.job("a", total_steps=30.0)
+        question = stage.state.leases.question
+        assert question is None
+        asked = []
+
+        class Slow(InlineSolver):
+            async def solve(self, policy, problem):
+                gate = asyncio.Event()
+                asked.append(gate)
+                await gate.wait()
+                return await super().solve(policy, problem)
+
+        stage.driver._solver = Slow()
+        await stage.job("b")
+        await stage.job("c")
+        assert len(asked) == 2
+        sequence = stage.store.head().sequence
+        asked[0].set()
+        await stage.settle()
+        assert stage.store.head().sequence == sequence
+        asked[1].set()
+        await stage.settle()
+        assert stage.store.head().sequence > sequence
+        assert stage.service.policy().last_solve_s is not None
+
+    live(story)
+
+
+def test_the_policy_is_switched_without_a_restart_and_the_choice_is_kept(live):
+    async def story(stage):
+        await stage.job("a", total_steps=40.0)
+        await stage.job("b", total_steps=40.0)
+        choice = PolicyChoice(name="max_min_fairness")
+        view = await stage.do(stage.service.set_policy(choice, actor="boss"))
+        assert (view.name, view.actor) == ("max_min_fairness", "boss")
+        await stage.wait(45)
+        assert len(stage.ends("a")) > 1
+        assert len(stage.ends("b")) > 1
+        await stage.restart()
+        assert stage.service.policy().name == "max_min_fairness"
+        with pytest.raises(UnknownPolicyError, match="no policy is named"):
+            await stage.do(stage.service.set_policy(PolicyChoice(name="x"), actor="boss"))
+        wrong = PolicyChoice(name="max_min_fairness", parameters={"x": "1"})
+        with pytest.raises(ParameterError):
+            await stage.do(stage.service.set_policy(wrong, actor="boss"))
+        (line,) = stage.history("policy_changed")
+        assert (line.data["before"], line.actor) == ("fifo", "boss")
+
+    live(story)
+
+
+def test_switching_heterogeneity_or_sharing_makes_another_table(live):
+    async def story(stage):
+        await stage.job(throughputs={"v100": 4.0, "k80": 1.0}, total_steps=90.0)
+        table = stage.state.engine.table
+        assert sorted(table.throughput[0].tolist()) == pytest.approx([1.0, 4.0])
+        choice = PolicyChoice(name="fifo", agnostic=True)
+        await stage.do(stage.service.set_policy(choice, actor="boss"))
+        await stage.wait(1)
+        rates = stage.state.engine.table.throughput[0].tolist()
+        assert rates[0] == rates[1]
+        assert stage.service.policy().agnostic
+
+    live(story, nodes={"n0": ("v100",), "n1": ("k80",)})
+
+
+def test_a_policy_whose_answers_age_is_asked_every_round_from_the_start_on(live):
+    async def story(stage):
+        assert stage.state.engine.time_dependent
+        await stage.job(total_steps=90.0)
+        before = stage.state.engine.generation
+        await stage.wait(30)
+        assert stage.state.engine.generation >= before + 3
+
+    live(story, policy=PolicyChoice(name="finish_time_fairness"))
+
+
+def test_another_configured_policy_is_asked_at_the_next_start(live):
+    async def story(stage):
+        from dataclasses import replace
+
+        await stage.job(total_steps=90.0)
+        generation = stage.state.engine.generation
+        await stage.restart()
+        assert stage.state.engine.generation == generation  # nothing is asked anew
+        stage.settings = replace(stage.settings, policy=PolicyChoice(name="finish_time_fairness"))
+        await stage.restart()
+        assert stage.state.engine.generation == generation + 1
+        assert stage.state.engine.time_dependent
+
+    live(story)
+
+
+def test_throughputs_can_be_declared_for_types_that_run(live):
+    async def story(stage):
+        await stage.job(total_steps=90.0)
+        figures = [("default/job", 1, "v100", 7.0), ("other", 2, "k80", 1.0)]
+        declare = stage.service.declare_throughputs
+        assert await stage.do(declare(figures, actor="boss")) == 2
+        assert await stage.do(declare(figures, actor="boss")) == 0
+        await stage.wait(1)
+        assert stage.state.engine.table.throughput.max() == pytest.approx(7.0)
+        assert len(stage.history("throughputs_declared")) == 1
+        await stage.restart()
+        assert any(view.job_type == "other" for view in stage.service.throughputs())
+
+    live(story, learn=False)
+
+
+def test_timers_are_told_last_and_ends_in_the_simulators_order():
+    from scheduler.domain.lease import EndReason
+    from scheduler.runtime.turn import Turn
+
+    def end(lease_id, reason):
+        return ev.LeaseEnded(lease_id=lease_id, reason=reason, steps_done=0.0)
+
+    turn = Turn(now_s=0.0)
+    turn.tell(
+        ev.TimerFired(timer="plan"),
+        end(3, EndReason.RELEASED),
+        ev.JobHeld(job_id="a"),
+        end(5, EndReason.COMPLETED),
+        end(2, EndReason.LOST),
+        ev.JobReleased(job_id="a"),
+    )
+    assert [getattr(event, "lease_id", type(event).__name__) for event in turn.ordered()] == [
+        5,
+        2,
+        3,
+        "JobHeld",
+        "JobReleased",
+        "TimerFired",
+    ]

@@ -1,0 +1,263 @@
+"""Nodes join, change, fall silent, come back, and are cordoned, drained and removed."""
+
+import pytest
+
+from scheduler.domain.reasons import WaitReason
+from scheduler.errors import ConflictError, NotFoundError
+from scheduler.runtime.protocol import NodeAction
+
+CORDON, DRAIN, UNCORDON = NodeAction
+
+
+async def order(stage, name, action):
+    return await stage.do(stage.service.node_action(name, action, reason="because", actor="boss"))
+
+
+def states(stage):
+    return {node.name: node.state for node in stage.service.nodes()}
+
+
+def test_nodes_join_with_their_workers_and_are_known_after_a_restart(live):
+    async def story(stage):
+        assert states(stage) == {"n0": "ready", "n1": "ready"}
+        view = stage.service.cluster()
+        assert dict(view.workers) == {"v100": 1, "k80": 2}
+        await stage.crash()
+        await stage.start()
+        assert states(stage) == {"n0": "unknown", "n1": "unknown"}
+        await stage.settle()
+        await stage.wait(1)
+        assert states(stage) == {"n0": "ready", "n1": "ready"}
+        assert len(stage.history("node_joined")) == 2
+
+    live(story, nodes={"n0": ("v100",), "n1": ("k80", "k80")})
+
+
+def test_a_silent_node_is_lost_and_its_job_runs_elsewhere_after_the_margin(live):
+    async def story(stage):
+        await stage.job(total_steps=40.0, throughputs={"v100": 4.0, "k80": 1.0})
+        assert stage.row().status.value == "running"
+        await stage.wait(2)
+        stage.links["n0"].cut = True
+        granted = stage.service.leases()[0]
+        while stage.ends() != ["lost", None]:
+            await stage.wait(0.5)
+        # The workers were let again only after deadline and margin, when the node had ended it.
+        assert stage.clock.now_s() > granted.deadline_s + 1.0
+        assert not any(run.end is None for run in stage.node("n0").runs.values())
+        await stage.wait(5)
+        assert states(stage)["n0"] == "lost"
+        stage.links["n0"].cut = False
+        await stage.wait(1)
+        assert states(stage)["n0"] == "ready"
+        assert [row.kind for row in stage.history("node_lost", "node_returned")] == [
+            "node_lost",
+            "node_returned",
+        ]
+        await stage.wait(60)
+        assert stage.status() == "completed"
+        assert stage.row().failures == 0
+        assert not stage.world.overlaps
+
+    live(story, nodes={"n0": ("v100",), "n1": ("k80",)})
+
+
+def test_after_a_restart_nodes_have_their_time_to_tell_how_leases_ended(live):
+    async def story(stage):
+        await stage.job(total_steps=6.0)
+        await stage.crash()
+        await stage.wait(11)  # the job completes, the lease's deadline and the margin pass
+        stage.links["n0"].cut = True
+        await stage.start()
+        await stage.wait(10)
+        assert stage.ends() == [None]  # 12 s of silence are allowed from the start on
+        stage.links["n0"].cut = False
+        await stage.wait(1)
+        assert stage.ends() == ["completed"]
+        assert stage.status() == "completed"
+
+    live(story)
+
+
+def test_a_node_that_never_comes_back_after_a_restart_loses_its_leases(live):
+    async def story(stage):
+        await stage.job(total_steps=50.0)
+        await stage.crash()
+        stage.links["n0"].cut = True
+        await stage.wait(20)
+        await stage.start()
+        await stage.wait(11)
+        assert stage.ends() == [None]
+        # The lease was extended meanwhile: who knows what the node has heard.
+        await stage.run_until(lambda: stage.ends() == ["lost"], at_most_s=30.0)
+        assert states(stage) == {"n0": "lost"}
+        await stage.restart()
+        assert states(stage) == {"n0": "lost"}
+        assert (await stage.explanation()).reason is WaitReason.WORKERS_OUT
+
+    live(story)
+
+
+def test_a_node_with_other_workers_is_another_one_under_the_same_name(live):
+    async def story(stage):
+        await stage.job(total_steps=20.0)
+        await stage.wait(2)
+        stage.node("n0").wipe()
+        stage.node("n0").worker_types = ("k80", "k80")
+        await stage.wait(2)
+        assert stage.ends()[0] == "lost"
+        (node,) = stage.service.nodes()
+        assert [worker.worker_type for worker in node.workers] == ["k80", "k80"]
+        assert [worker.index for worker in node.workers] == [1, 2]
+        await stage.restart()
+        await stage.wait(30)
+        assert stage.status() == "completed"
+        assert stage.store.attempts("job")[-1].worker_type == "k80"
+        assert len(stage.history("node_changed")) == 1
+        assert dict(stage.service.cluster().workers) == {"v100": 0, "k80": 2}
+
+    live(story)
+
+
+def test_a_broken_worker_ends_its_job_as_lost_and_comes_back_when_repaired(live):
+    async def story(stage):
+        await stage.job(total_steps=30.0, max_failures=0)
+        await stage.wait(3)
+        stage.node("n0").problems[0] = "fell off the bus"
+        await stage.wait(1)
+        assert stage.ends()[0] == "lost"
+        assert stage.row().failures == 0
+        (node,) = stage.service.nodes()
+        assert node.workers[0].problem == "fell off the bus"
+        assert not node.workers[0].in_service
+        await stage.restart()
+        await stage.crash()
+        stage.node("n0").problems.clear()  # while nobody listens
+        await stage.wait(1)
+        await stage.start()
+        await stage.settle()
+        await stage.wait(0.5)
+        assert stage.ends() == ["lost", None]
+        stage.node("n0").problems[0] = "again"
+        await stage.wait(1)
+        stage.node("n0").problems.clear()
+        await stage.wait(1)
+        kinds = [row.kind for row in stage.history("workers_failed", "workers_recovered")]
+        assert kinds == ["workers_failed", "workers_recovered"] * 2
+        await stage.wait(40)
+        assert stage.status() == "completed"
+
+    live(story)
+
+
+def test_a_job_that_fails_because_its_worker_broke_has_not_failed(live):
+    async def story(stage):
+        from agent.desired import LeaseEnd
+        from scheduler.testing.nodes import Mishap
+
+        await stage.job(total_steps=30.0, max_failures=0)
+        stage.world.mishaps["job"] = [Mishap(steps=3.0, end=LeaseEnd.FAILED)]
+        await stage.wait(2.9)
+        stage.node("n0").problems[0] = "fell off the bus"
+        stage.links["n0"].cut = True
+        await stage.wait(0.5)
+        stage.links["n0"].cut = False  # the failure and its cause arrive together
+        await stage.wait(1)
+        assert stage.ends() == ["lost"]
+        assert (stage.status(), stage.row().failures) == ("waiting", 0)
+
+    live(story)
+
+
+def test_a_cordoned_node_keeps_its_job_and_gets_no_other(live):
+    async def story(stage):
+        await stage.job("a", total_steps=25.0)
+        view = await order(stage, "n0", CORDON)
+        assert (view.state, view.reason) == ("cordoned", "because")
+        await stage.job("b")
+        await stage.restart()
+        await stage.wait(27)
+        assert stage.ends("a") == ["completed"]
+        assert stage.status("b") == "waiting"
+        assert states(stage) == {"n0": "cordoned"}
+        await order(stage, "n0", UNCORDON)
+        await stage.wait(6)
+        assert stage.status("b") == "completed"
+        assert states(stage) == {"n0": "ready"}
+
+    live(story)
+
+
+def test_a_drained_node_lets_its_job_leave_with_a_checkpoint(live):
+    async def story(stage):
+        stage.world.leave_s = 0.4
+        await stage.job(total_steps=9.0)
+        await stage.wait(4)
+        assert (await order(stage, "n0", DRAIN)).state == "draining"
+        await stage.wait(1)
+        assert states(stage) == {"n0": "drained"}
+        assert stage.ends() == ["released"]
+        assert stage.row().steps_done == 4
+        await stage.restart()
+        await stage.wait(20)
+        assert states(stage) == {"n0": "drained"}
+        assert stage.status() == "waiting"
+        await order(stage, "n0", UNCORDON)
+        await stage.wait(6)
+        assert stage.status() == "completed"
+
+    live(story)
+
+
+def test_an_order_holds_when_a_node_was_lost_and_returns(live):
+    async def story(stage):
+        await order(stage, "n0", CORDON)
+        stage.links["n0"].cut = True
+        await stage.wait(14)
+        assert states(stage) == {"n0": "lost"}
+        stage.links["n0"].cut = False
+        await stage.wait(1)
+        assert states(stage) == {"n0": "cordoned"}
+        await stage.job()
+        await stage.wait(5)
+        assert stage.status() == "waiting"
+
+    live(story)
+
+
+def test_only_a_node_that_is_gone_can_be_removed(live):
+    async def story(stage):
+        with pytest.raises(NotFoundError, match="no node 'x'"):
+            await order(stage, "x", CORDON)
+        with pytest.raises(ConflictError, match="still reports"):
+            await stage.do(stage.service.remove_node("n0", actor="boss"))
+        await stage.job(total_steps=50.0)
+        with pytest.raises(ConflictError, match="holds leases"):
+            await stage.do(stage.service.remove_node("n0", actor="boss"))
+        stage.links["n0"].cut = True
+        await stage.wait(30)
+        assert states(stage) == {"n0": "lost"}
+        await stage.do(stage.service.remove_node("n0", actor="boss"))
+        assert states(stage) == {}
+        await stage.restart()
+        assert states(stage) == {}
+        assert (await stage.explanation()).reason is WaitReason.NO_WORKERS
+        stage.links["n0"].cut = False
+        await stage.wait(60)
+        assert states(stage) == {"n0": "ready"}
+        assert stage.status() == "completed"
+
+    live(story)
+
+
+def test_an_agent_that_asks_before_its_node_is_known_hears_when_it_has_joined(live):
+    async def story(stage):
+        node = stage.add_node("n1", "k80")
+        waiting = stage.state.nodes.wait_for("n1")
+        desired = await stage.service.desired("n1", after=(0, -1), wait_s=0.0)
+        assert (desired.revision, desired.leases) == (0, ())
+        await stage.settle()
+        assert waiting.is_set()
+        assert node.view.known
+
+    live(story)

@@ -1,0 +1,227 @@
+"""Jobs come in: once, or not at all, with the reason."""
+
+import asyncio
+
+import pytest
+
+from scheduler.domain.reasons import WaitReason
+from scheduler.runtime.protocol import JobAction, ProjectLimits, Submission
+from scheduler.runtime.submitting import submit
+
+
+def test_a_repeated_submission_is_the_same_job_in_every_turn(live):
+    async def story(stage):
+        items = [
+            Submission(spec=stage.spec(), owner="me", client_id="a"),
+            Submission(spec=stage.spec(), owner="me", client_id="a"),
+            Submission(spec=stage.spec("other"), owner="me", client_id="a"),
+            Submission(spec=stage.spec(), owner="you", client_id="a"),
+        ]
+        first, again, clash, yours = await stage.submit(*items)
+        assert first.created
+        assert not again.created
+        assert again.job_id == first.job_id
+        assert (clash.created, clash.code, clash.job_id) == (False, "conflict", first.job_id)
+        assert yours.created
+        assert yours.job_id != first.job_id
+        (later,) = await stage.submit(items[0])
+        assert (later.created, later.job_id) == (False, first.job_id)
+        await stage.restart()
+        (after,) = await stage.submit(items[0])
+        assert (after.created, after.job_id) == (False, first.job_id)
+
+    live(story)
+
+
+def test_two_requests_in_flight_with_one_client_id_make_one_job(live):
+    async def story(stage):
+        # Both look into the store before either is committed: one in a turn of its own, or both.
+        item = Submission(spec=stage.spec(), owner="me", client_id="a")
+        tasks = [asyncio.ensure_future(stage.service.submit([item], actor="me")) for _ in range(3)]
+        await stage.settle()
+        results = [result for task in tasks for result in await task]
+        assert sum(result.created for result in results) == 1
+        assert len({result.job_id for result in results}) == 1
+
+        known = await asyncio.to_thread(
+            stage.service._look_up,
+            [item := Submission(spec=stage.spec(), owner="x", client_id="b")],
+        )
+        (first,) = await stage.submit(item)  # committed after the look-up of the other request
+        (late,) = await stage.do(
+            stage.driver.take_in(lambda turn: submit(stage.state, turn, [item], known, actor="x"))
+        )
+        assert (late.created, late.job_id) == (False, first.job_id)
+
+    live(story)
+
+
+def test_an_id_that_is_taken_is_refused(live):
+    async def story(stage):
+        await stage.job("a")
+        (again,) = await stage.submit(Submission(spec=stage.spec(), owner="me", job_id="a"))
+        assert again.code == "conflict"
+        await stage.wait(20)
+        assert stage.status("a") == "completed"
+        (again,) = await stage.submit(Submission(spec=stage.spec(), owner="me", job_id="a"))
+        assert again.code == "conflict"
+
+    live(story)
+
+
+@pytest.mark.parametrize(
+    ("values", "reason", "words"),
+    [
+        ({"scale_factors": (3,)}, WaitReason.TOO_LARGE, "at least 3 workers"),
+        ({"worker_types": ("h100",)}, WaitReason.NO_WORKERS, "only run on h100"),
+        (
+            {"throughputs": {"v100": 0.0}, "job_type": "never"},
+            WaitReason.NO_THROUGHPUT,
+            "known to run on none",
+        ),
+    ],
+)
+def test_what_can_never_run_is_refused_with_the_reason(live, values, reason, words):
+    async def story(stage):
+        fit = await stage.service.fit(stage.spec(**values))
+        assert not fit.fits
+        assert fit.reason is reason
+        (result,) = await stage.submit(Submission(spec=stage.spec(**values), owner="me"))
+        assert result.code == "refused"
+        assert words in result.refusal
+
+    live(story)
+
+
+def test_what_cannot_run_yet_waits_where_it_is_not_refused(live):
+    async def story(stage):
+        await stage.job("a", worker_types=("k80",))
+        await stage.wait(3)
+        assert (await stage.explanation("a")).reason is WaitReason.NO_WORKERS
+        stage.add_node("n1", "k80")
+        await stage.wait(8)
+        assert stage.status("a") == "completed"
+
+    live(story, refuse_unfit=False)
+
+
+def test_jobs_may_come_before_the_first_node(live):
+    async def story(stage):
+        await stage.job("a")
+        explanation = await stage.explanation("a")
+        assert explanation.reason is WaitReason.NO_WORKERS
+        assert "no workers yet" in explanation.message
+        stage.add_node("n0", "v100")
+        await stage.wait(8)
+        assert stage.status("a") == "completed"
+
+    live(story, nodes={})
+
+
+def test_fit_tells_where_a_job_could_start_and_where_it_would_wait(live):
+    async def story(stage):
+        spec = stage.spec(throughputs={"v100": 3.0, "k80": 1.0})
+        fit = await stage.service.fit(spec)
+        assert (fit.fits, fit.reason) == (True, None)
+        fastest, slower = fit.configurations
+        assert (fastest.worker_type, fastest.count, fastest.source) == ("v100", 1, "declared")
+        await stage.job("a", throughputs={"v100": 3.0, "k80": 1.0}, job_type="t")
+        fit = await stage.service.fit(stage.spec(job_type="t", throughputs={}))
+        fastest, slower = fit.configurations
+        assert fastest.steps_per_s == pytest.approx(3.0)
+        assert (fastest.source, slower.worker_type) == ("declared", "k80")
+        assert (fastest.workers_in_service, fastest.workers_idle) == (1, 0)
+        assert fit.reason is None
+        await stage.job("b", job_type="t")
+        assert (await stage.service.fit(spec)).reason is WaitReason.TURN
+        stage.node("n0").problems[0] = stage.node("n1").problems[0] = "broken"
+        await stage.wait(1)
+        fit = await stage.service.fit(spec)
+        assert (fit.fits, fit.reason) == (True, WaitReason.WORKERS_OUT)
+
+    live(story, nodes={"n0": ("v100",), "n1": ("k80",)})
+
+
+def test_a_project_over_its_quota_of_jobs_is_told_so_and_over_workers_waits(live):
+    async def story(stage):
+        limits = ProjectLimits(project="p", max_workers=2, max_jobs=3)
+        await stage.do(stage.service.set_project(limits, actor="boss"))
+        (large,) = await stage.submit(
+            Submission(spec=stage.spec(project="p", scale_factors=(3,)), owner="me")
+        )
+        assert (large.code, large.created) == ("quota", False)
+        assert "may have 2 at once" in large.refusal
+        await stage.job("a", project="p", scale_factors=(2,))
+        await stage.job("b", project="p", total_steps=4.0)
+        await stage.job("c", project="p", total_steps=4.0)
+        (fourth,) = await stage.submit(Submission(spec=stage.spec(project="p"), owner="me"))
+        assert (fourth.code, fourth.created) == ("quota", False)
+        assert "3 jobs" in fourth.refusal
+        assert stage.status("a") == "running"
+        assert stage.row("b").reason == "quota"
+        explanation = await stage.explanation("b")
+        assert explanation.reason is WaitReason.QUOTA
+        assert "uses 2 of the 2 workers" in explanation.message
+        (view,) = stage.service.projects()
+        assert (view.active_jobs, view.admitted_workers, view.running_workers) == (3, 2, 2)
+        await stage.restart()
+        assert (await stage.explanation("b")).reason is WaitReason.QUOTA
+        await stage.wait(6)
+        assert stage.status("a") == "completed"
+        assert stage.status("b") == stage.status("c") == "running"
+
+        wider = ProjectLimits(project="p", max_workers=4, max_jobs=10, weight=2.0)
+        await stage.job("d", project="p")
+        assert stage.row("d").reason == "quota"
+        await stage.do(stage.service.set_project(wider, actor="boss"))
+        await stage.wait(1)
+        assert stage.row("d").reason == ""
+        entity = next(e for e in stage.state.engine.entities if e.name == "p")
+        assert entity.weight == 2.0
+
+    live(story, nodes={"n0": ("v100",) * 4})
+
+
+def test_a_job_waits_for_the_jobs_that_it_depends_on(live):
+    async def story(stage):
+        await stage.job("a", total_steps=3.0)
+        await stage.job("b", total_steps=6.0)
+        await stage.job("c", depends_on=("a", "b"))
+        explanation = await stage.explanation("c")
+        assert explanation.reason is WaitReason.DEPENDENCY
+        assert "a, b" in explanation.message
+        await stage.wait(4)
+        assert stage.status("a") == "completed"
+        assert "waits for b" in (await stage.explanation("c")).message
+        await stage.restart()
+        assert "waits for b" in (await stage.explanation("c")).message
+        await stage.wait(12)
+        assert stage.status("c") == "completed"
+        (refused,) = await stage.submit(
+            Submission(spec=stage.spec(depends_on=("nobody",)), owner="me")
+        )
+        assert "does not exist" in refused.refusal
+        await stage.job("d", depends_on=("a",))  # which has completed
+        await stage.wait(8)
+        assert stage.status("d") == "completed"
+        await stage.job("e", held=True)
+        await stage.act(JobAction.CANCEL, "e")
+        (refused,) = await stage.submit(Submission(spec=stage.spec(depends_on=("e",)), owner="me"))
+        assert "has ended as cancelled" in refused.refusal
+
+    live(story, nodes={"n0": ("v100", "v100")})
+
+
+def test_dependents_of_a_job_that_did_not_complete_are_cancelled_through_and_through(live):
+    async def story(stage):
+        await stage.job("a", total_steps=50.0)
+        for name, other in (("b", "a"), ("c", "b"), ("d", "a")):
+            await stage.job(name, depends_on=(other,))
+        await stage.act(JobAction.CANCEL, "a")
+        await stage.wait(2)
+        assert [stage.status(name) for name in "abcd"] == ["cancelled"] * 4
+        assert "a" in stage.row("b").reason
+        assert "job_cancelled" in stage.kinds("c")
+        assert not stage.state.jobs.by_id
+
+    live(story)
