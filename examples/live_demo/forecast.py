@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass
 from statistics import fmean
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from planner.oracle import build_table
 from policies.registry import make_policy
@@ -18,11 +20,12 @@ from simulator.overheads import Overhead, Overheads
 from simulator.run import Simulation
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from cluster import LiveCluster, Times
     from watching import Lived
 
+    from scheduler.domain.commands import GrantLease
     from simulator.result import SimulationResult
 
 
@@ -86,12 +89,17 @@ def measure(lived: Iterable[Lived], times: Times) -> Measured:
     return result
 
 
-def overheads_of(lived: Sequence[Lived], times: Times) -> Overheads:
-    """Return what restarts cost: of all jobs, and of gangs by their job types."""
+def measure_by_scale(lived: Sequence[Lived], times: Times) -> dict[int, Measured]:
+    """Return what was measured of jobs by the workers that they hold at once."""
     by_scale: dict[int, list[Lived]] = defaultdict(list)
     for job in lived:
         by_scale[job.work.job_type.scale_factor].append(job)
-    means = {scale: measure(jobs, times).overhead() for scale, jobs in by_scale.items()}
+    return {scale: measure(jobs, times) for scale, jobs in sorted(by_scale.items())}
+
+
+def overheads_of(lived: Sequence[Lived], times: Times) -> Overheads:
+    """Return what restarts cost on average: of single jobs, and of gangs by their job types."""
+    means = {scale: found.overhead() for scale, found in measure_by_scale(lived, times).items()}
     return Overheads(
         default=means[min(means)],
         by_job_type={
@@ -111,9 +119,24 @@ def cluster_of(live: LiveCluster) -> Cluster:
 
 
 def simulate(
-    lived: Sequence[Lived], cluster: Cluster, *, policy: str, times: Times, overheads: Overheads
+    lived: Sequence[Lived],
+    cluster: Cluster,
+    *,
+    policy: str,
+    times: Times,
+    overheads: Overheads,
+    drawn: Drawn | None = None,
 ) -> SimulationResult:
-    """Replay a live run from what was submitted, and when."""
+    """Replay a live run from what was submitted, and when.
+
+    Args:
+        lived: the jobs.
+        cluster: where they ran.
+        policy: that was in force.
+        times: of rounds and leases.
+        overheads: of every lease.
+        drawn: in place of them, overheads that differ from lease to lease as those measured do.
+    """
     begin_s = min(job.submitted_s for job in lived)
     ordered = sorted(lived, key=lambda job: job.submitted_s)
     jobs = [
@@ -131,7 +154,7 @@ def simulate(
     paces = {
         (j.work.job_type.name, j.work.job_type.scale_factor): j.work.job_type.paces for j in lived
     }
-    return Simulation(
+    return _Replay(
         cluster=cluster,
         jobs=jobs,
         profiles=[keys.index((job.job_type, job.scale_factor)) for job in jobs],
@@ -141,7 +164,55 @@ def simulate(
         overheads=overheads,
         failures=FailureModel(),
         record=True,
+        drawn=drawn,
     ).run()
+
+
+class Drawn:
+    """Overheads drawn, lease by lease, from those that were measured.
+
+    Args:
+        measured: by scale factor.
+        seed: of the draws.
+    """
+
+    def __init__(self, measured: Mapping[int, Measured], *, seed: int) -> None:
+        self._measured = measured
+        self._rng = np.random.default_rng(seed)
+
+    def overhead(self, scale_factor: int, attempt: int) -> Overhead:
+        """Return what one lease costs."""
+        found = self._measured[scale_factor]
+        launches_s = found.launch_s if attempt == 1 else found.relaunch_s or found.launch_s
+        leaving = list(zip(found.notice_s, found.checkpoint_s, strict=True)) or [(0.0, 0.0)]
+        notice_s, checkpoint_s = leaving[self._rng.integers(len(leaving))]
+        return Overhead(
+            launch_s=self._one_of(launches_s),
+            notice_s=max(notice_s, 0.0),
+            checkpoint_s=checkpoint_s,
+            complete_s=self._one_of(found.complete_s),
+        )
+
+    def _one_of(self, values: list[float]) -> float:
+        return values[self._rng.integers(len(values))] if values else 0.0
+
+
+class _Replay(Simulation):
+    """A simulation whose leases may each have overheads of their own."""
+
+    def __init__(self, *, drawn: Drawn | None, **parts: Any) -> None:
+        super().__init__(**parts)
+        self._drawn = drawn
+        self._attempt = 1
+
+    def _grant(self, command: GrantLease) -> None:
+        self._attempt = command.lease.attempt
+        super()._grant(command)
+
+    def _overhead_of(self, job: Job) -> Overhead:
+        if self._drawn is None:
+            return super()._overhead_of(job)
+        return self._drawn.overhead(job.scale_factor, self._attempt)
 
 
 def _mean(values: list[float], otherwise: float = 0.0) -> float:
