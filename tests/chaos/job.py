@@ -25,6 +25,7 @@ class Evidence:
     """Appends what this process does to a file."""
 
     def __init__(self, path: Path) -> None:
+        self.token = int(os.environ["LEASEHOLD_FENCING_TOKEN"])
         self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
         folder = Path(os.environ["LEASEHOLD_LEASE_FOLDER"])
         self._same = {
@@ -35,7 +36,7 @@ class Evidence:
             "rank": int(os.environ["RANK"]),
             "lease": int(os.environ["LEASEHOLD_LEASE_ID"]),
             "attempt": int(os.environ["LEASEHOLD_ATTEMPT"]),
-            "token": int(os.environ["LEASEHOLD_FENCING_TOKEN"]),
+            "token": self.token,
             "pid": os.getpid(),
         }
 
@@ -68,18 +69,54 @@ class Lockstep:
                     raise
                 time.sleep(0.05)
 
-    def meet(self) -> None:
-        """Wait for the mate, as a collective operation does; a mate that is gone is an error."""
-        self._peer.sendall(b".")
-        if not self._peer.recv(1):
+    def meet(self, step: int) -> int:
+        """Wait for the mate, as a collective operation does; a mate that is gone is an error.
+
+        Returns:
+            how many steps the mate has done.
+        """
+        self._peer.sendall(step.to_bytes(4))
+        answer = self._peer.recv(4, socket.MSG_WAITALL)
+        if len(answer) < 4:
             raise ConnectionError("the other process of the gang is gone")
+        return int.from_bytes(answer)
 
 
-def main(evidence_file: Path, step_s: float, long_step_s: float) -> None:
+def plain(evidence: Evidence, step_s: float) -> None:
+    """Do the steps as a program that knows nothing of leases: SIGTERM ends it where it is."""
+    total, token = int(os.environ["LEASEHOLD_TOTAL_STEPS"]), evidence.token
+    folder = Path(os.environ["LEASEHOLD_CHECKPOINT_DIR"])
+    rank = int(os.environ["RANK"])
+    ledger: list[list[int]] = []
+    newest = max(folder.glob("step-*"), default=None)
+    if newest is not None:
+        ledger = json.loads((newest / "ledger.json").read_text())
+    lockstep = None if os.environ["WORLD_SIZE"] == "1" else Lockstep()
+    if lockstep is not None and rank:
+        del ledger[lockstep.meet(len(ledger)) :]
+    elif lockstep is not None:
+        lockstep.meet(len(ledger))
+    if ledger:
+        evidence.write("load", len(ledger))
+    while len(ledger) < total:
+        time.sleep(step_s)
+        if lockstep is not None:
+            lockstep.meet(len(ledger))
+        ledger.append([len(ledger) + 1, token])
+        evidence.write("step", len(ledger))
+        if rank == 0 and (len(ledger) % 4 == 0 or len(ledger) == total):
+            evidence.write("save", len(ledger))
+            half = folder / f".half-{token}"
+            half.mkdir(exist_ok=True)
+            (half / "ledger.json").write_text(json.dumps(ledger))
+            half.rename(folder / f"step-{len(ledger):012d}")
+            Path("progress").write_text(f"{len(ledger)}\n")
+    evidence.write("exit", len(ledger))
+
+
+def leased(evidence: Evidence, step_s: float, long_step_s: float) -> None:
     """Do the steps, every tenth of which may take longer than a job is given to leave."""
-    evidence = Evidence(evidence_file)
-    evidence.write("start", 0)
-    token = int(os.environ["LEASEHOLD_FENCING_TOKEN"])
+    token = evidence.token
     ledger: list[list[int]] = []
 
     def save(folder: Path) -> None:
@@ -104,12 +141,23 @@ def main(evidence_file: Path, step_s: float, long_step_s: float) -> None:
                 lockstep = Lockstep()
             time.sleep(long_step_s if step % 10 == 9 else step_s)
             if lockstep is not None:
-                lockstep.meet()
+                lockstep.meet(step)
             ledger.append([step + 1, token])
             evidence.write("step", step + 1)
     finally:
         evidence.write("exit", steps.step)
 
 
+def main() -> None:
+    """Read the arguments: the file of the evidence, ``plain`` or ``leased``, times of steps."""
+    evidence = Evidence(Path(sys.argv[1]))
+    evidence.write("start", 0)
+    step_s, long_step_s = float(sys.argv[3]), float(sys.argv[4])
+    if sys.argv[2] == "plain":
+        plain(evidence, step_s)
+    else:
+        leased(evidence, step_s, long_step_s)
+
+
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), float(sys.argv[2]), float(sys.argv[3]))
+    main()

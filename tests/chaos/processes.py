@@ -15,6 +15,8 @@ from typing import IO, Any
 
 from scheduler.testing.postgres import PrivatePostgres
 
+#: Written to a program's log when it is started.
+STARTED = "--- started by the soak test\n"
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -52,7 +54,7 @@ class Program:
             return
         if self._file is None:
             self._file = self.log.open("ab", buffering=0)
-        self._file.write(b"--- start\n")
+        self._file.write(STARTED.encode())
         self.process = subprocess.Popen(
             self.command,
             stdin=subprocess.DEVNULL,
@@ -91,6 +93,21 @@ class Program:
         if self.frozen:
             self.send(signal.SIGCONT)
         self.frozen = False
+
+    @property
+    def has_no_database(self) -> bool:
+        """Whether it has refused to start because the database was away at that moment."""
+        last = self.log.read_text(errors="replace").rpartition(STARTED)[2]
+        return last.startswith("leasehold: the database cannot be used now")
+
+    @property
+    def stopped_well(self) -> bool:
+        """Whether it has obeyed SIGTERM; before it serves, that may end it on the spot."""
+        if self.process is None or self.process.poll() is None:
+            return self.process is None
+        last = self.log.read_text(errors="replace").rpartition(STARTED)[2]
+        young = "listens on" not in last and " serves " not in last
+        return self.process.returncode == 0 or (young and self.process.returncode == -15)
 
     def close(self) -> None:
         """End it for good."""
