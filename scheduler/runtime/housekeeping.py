@@ -161,8 +161,9 @@ def renew_table(state: LiveState, turn: Turn) -> None:
         profiling=settings.profiling,
         tolerance=settings.relearn_tolerance if not state.table_due else 0.0,
     )
+    if state.estimates_due:
+        turn.set("throughputs", state.estimator.dump())
     state.table_due = state.estimates_due = False
-    turn.set("throughputs", state.estimator.dump())
     if table is not None:
         turn.set("catalogue", state.catalogue.dump())
         turn.tell(ev.ConfigurationsChanged(table=table))

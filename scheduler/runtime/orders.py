@@ -157,6 +157,7 @@ def declare_throughputs(
     for figure in changed:
         state.estimator.declare(*figure)
     state.table_due |= bool(changed)
+    state.estimates_due |= bool(changed)
     if changed:
         turn.note("throughputs_declared", "throughputs", "", actor=actor, figures=len(changed))
     return len(changed)

@@ -120,6 +120,7 @@ def _record(state: LiveState, turn: Turn, item: Submission) -> JobRecord:
     profile = state.catalogue.profile_of(spec)
     news = [state.estimator.declare(*figures) for figures in declarations(spec)]
     state.table_due |= profile == profiles or any(news)
+    state.estimates_due |= any(news)
     record = JobRecord(
         job_id=item.job_id or new_job_id(spec.name),
         number=state.jobs.next_number(),

@@ -7,6 +7,8 @@ import contextlib
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
+from scheduler.errors import NotLeadingError
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -37,11 +39,19 @@ class ServiceLink:
 
     async def desired(self, *, after: tuple[int, int]) -> Desired:
         """Return the desired set."""
-        return await self._there().desired(self._node, after=after, wait_s=self._wait_s)
+        service = self._there()
+        try:
+            return await service.desired(self._node, after=after, wait_s=self._wait_s)
+        except NotLeadingError as error:
+            raise ConnectionRefusedError(str(error)) from error
 
     async def report(self, report: NodeReport) -> None:
         """Deliver a report."""
-        await self._there().report(report, address="127.0.0.1", version="test")
+        service = self._there()
+        try:
+            await service.report(report, address="127.0.0.1", version="test")
+        except NotLeadingError as error:
+            raise ConnectionRefusedError(str(error)) from error
 
     async def append_log(self, lease_id: int, stream: str, *, offset: int, data: bytes) -> int:
         """Deliver a piece of a lease's output."""

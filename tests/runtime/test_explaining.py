@@ -1,0 +1,220 @@
+"""Why a job waits: every reason can be reached, and the first one is the one to heed."""
+
+import asyncio
+
+from scheduler.domain.job import JobStatus
+from scheduler.domain.reasons import WaitReason
+from scheduler.errors import SolveError
+from scheduler.runtime.explaining import explain_ended
+from scheduler.runtime.protocol import JobAction, NodeAction, PolicyChoice, ProjectLimits
+from scheduler.runtime.solver import InlineSolver
+from scheduler.testing.nodes import Mishap
+
+TWO = {"n0": ("v100",), "n1": ("v100",)}
+
+
+async def reasons(stage, name):
+    explanation = await stage.explanation(name)
+    assert explanation.message
+    return [explanation.reason, *explanation.also]
+
+
+def test_a_running_job_says_where_it_runs(live):
+    async def story(stage):
+        await stage.job(total_steps=30.0, scale_factors=(2,))
+        explanation = await stage.explanation()
+        assert explanation.reason is None
+        assert explanation.message == "it runs on 2 x v100 on n0, n1, attempt 1"
+        view = stage.service.live(["job", "nobody"])
+        assert list(view) == ["job"]
+        assert (view["job"].worker_type, view["job"].workers) == ("v100", 2)
+        assert view["job"].nodes == ("n0", "n1")
+        assert dict(view["job"].allocation) == {"v100": 1.0}
+
+    live(story, nodes=TWO)
+
+
+def test_jobs_that_wait_for_their_turn_are_told_their_place(live):
+    async def story(stage):
+        for name in "abcd":
+            await stage.job(name, total_steps=100.0)
+        await stage.wait(1)
+        waiting = [name for name in "abcd" if stage.status(name) == "waiting"]
+        assert len(waiting) == 3
+        places = []
+        for name in waiting:
+            explanation = await stage.explanation(name)
+            assert explanation.reason is WaitReason.TURN
+            assert explanation.waiting == 3
+            places.append(explanation.position)
+        assert sorted(places) == [1, 2, 3]
+        assert dict(stage.service.cluster().waiting) == {"turn": 3}
+
+    live(story, policy=PolicyChoice(name="max_min_fairness"))
+
+
+def test_jobs_that_the_policy_leaves_out_say_so(live):
+    async def story(stage):
+        await stage.job("a", total_steps=100.0)
+        await stage.job("b", total_steps=100.0)
+        await stage.wait(1)
+        assert await reasons(stage, "b") == [WaitReason.NO_SHARE]
+
+    live(story)
+
+
+def test_a_failed_job_says_when_it_is_tried_again(live):
+    async def story(stage):
+        stage.world.mishaps["job"] = [Mishap(steps=2.0)]
+        await stage.job(total_steps=30.0)
+        await stage.wait(3)
+        explanation = await stage.explanation()
+        assert explanation.reason is WaitReason.BACKOFF
+        assert "failed 1 times and is tried again in" in explanation.message
+
+    live(story, engine={"retry_backoff_s": 60.0})
+
+
+class Hanging(InlineSolver):
+    """Fails, or never answers."""
+
+    def __init__(self, error=None):
+        super().__init__()
+        self.error = error
+
+    async def solve(self, policy, problem):
+        if self.error is not None:
+            raise self.error
+        await asyncio.Event().wait()
+
+
+def test_a_job_says_that_the_policy_has_not_answered(live):
+    async def story(stage):
+        await stage.job("a", total_steps=50.0)
+        stage.driver._solver = Hanging(SolveError("no"))
+        await stage.job("b")
+        explanation = await stage.explanation("b")
+        assert explanation.reason is WaitReason.NO_ALLOCATION
+        assert explanation.message == "policy 'fifo' has not answered since it came"
+
+    live(story)
+
+
+def test_a_share_and_idle_workers_but_no_lease_is_a_matter_of_placement(live):
+    async def story(stage):
+        await stage.job("a", total_steps=100.0)
+        await stage.job("b", total_steps=100.0)
+        stage.driver._solver = Hanging()
+        running, waiting = sorted("ab", key=stage.status)
+        await stage.act(JobAction.CANCEL, running)
+        # A new question is open, so decisions wait for a moment.
+        assert await reasons(stage, waiting) == [WaitReason.PLACEMENT]
+        await stage.wait(2)
+        assert stage.status(waiting) == "running"
+
+    live(story, policy=PolicyChoice(name="max_min_fairness"))
+
+
+def test_reasons_outside_the_engine_come_first_and_all_are_named(live):
+    async def story(stage):
+        limits = ProjectLimits(project="p", max_workers=1)
+        await stage.do(stage.service.set_project(limits, actor="boss"))
+        await stage.job("a", project="p", total_steps=50.0)
+        await stage.job("b", project="p", depends_on=("a",), held=True)
+        assert await reasons(stage, "b") == [
+            WaitReason.HELD,
+            WaitReason.DEPENDENCY,
+            WaitReason.QUOTA,
+        ]
+        assert (await stage.explanation("b")).unblocks == "release it"
+        await stage.do(stage.service.node_action("n0", NodeAction.DRAIN, reason="", actor="boss"))
+        await stage.wait(1)
+        assert (await reasons(stage, "b"))[-1] is WaitReason.WORKERS_OUT
+        assert (await reasons(stage, "a"))[0] is WaitReason.WORKERS_OUT
+
+    live(story)
+
+
+def test_jobs_that_have_ended_and_standbys_say_what_the_store_knows(live):
+    async def story(stage):
+        await stage.job(total_steps=3.0)
+        row = stage.row()
+        assert "it is running; ask the leader" in explain_ended(row).message
+        await stage.act(JobAction.CANCEL, "job")
+        explanation = await stage.explanation()
+        assert (explanation.status, explanation.unblocks) == (JobStatus.CANCELLED, "requeue it")
+        service = stage.service
+        service.cease()
+        assert "ended as cancelled" in (await service.explain(row := stage.row())).message
+        assert service.live([row.job_id]) == {}
+        assert not service.health().leading
+        assert b"leasehold" in service.metrics()
+        assert await service.wait_for_history(0, wait_s=0.0) > 0
+        await stage.crash()
+        await stage.start()
+
+    live(story)
+
+
+def test_a_forecaster_adds_times_for_active_jobs_only(live):
+    async def story(stage):
+        asked = []
+
+        class Forecaster:
+            async def add_times(self, state, explanation):
+                asked.append(explanation.job_id)
+                return explanation
+
+        stage.service._forecaster = Forecaster()
+        await stage.job("a", total_steps=3.0)
+        await stage.explanation("a")
+        await stage.service.explain(stage.row("a"), forecast=False)
+        await stage.wait(5)
+        await stage.explanation("a")
+        assert asked == ["a"]
+
+    live(story)
+
+
+def test_what_people_watch_is_told_as_soon_as_it_is_committed(live):
+    async def story(stage):
+        head = stage.driver.event_id
+        waiting = asyncio.ensure_future(stage.service.wait_for_history(head, wait_s=60.0))
+        await asyncio.sleep(0)
+        await stage.do(stage.service.note("token_made", "token", "t", actor="boss", data={"a": 1}))
+        assert await waiting == head + 1
+        (line,) = stage.history("token_made")
+        assert (line.actor, dict(line.data)) == ("boss", {"a": 1})
+        assert await stage.service.wait_for_history(head, wait_s=0.0) == head + 1
+        assert await stage.service.wait_for_history(head + 1, wait_s=0.0) == head + 1
+
+    live(story)
+
+
+def test_views_agree_with_each_other(live):
+    async def story(stage):
+        rates = {"v100": 2.0, "k80": 1.0}
+        for name in "abc":
+            await stage.job(name, total_steps=500.0, throughputs=rates, job_type="t")
+        await stage.wait(35)
+        view = stage.service.allocation()
+        assert view.computed_s is not None
+        totals = {}
+        for shares in view.shares.values():
+            for kind, share in shares.items():
+                totals[kind] = totals.get(kind, 0.0) + share
+        assert totals == {"v100": 1.0, "k80": 1.0} or all(t <= 1.001 for t in totals.values())
+        received = [sum(shares.values()) for shares in view.received.values()]
+        assert sum(received) > 1.0
+        cluster = stage.service.cluster()
+        assert cluster.utilisation == 1.0
+        assert dict(cluster.busy) == {"v100": 1, "k80": 1}
+        assert dict(cluster.jobs) == {"running": 2, "waiting": 1}
+        shares = [live.share for live in stage.service.live(list("abc")).values()]
+        assert all(share > 0.9 for share in shares)  # nobody is below a third of the cluster
+        text = stage.service.metrics().decode()
+        assert "leasehold" in text
+
+    live(
+        story, nodes={"n0": ("v100",), "n1": ("k80",)}, policy=PolicyChoice(name="max_min_fairness")
+    )

@@ -1,0 +1,208 @@
+"""A process leads, loses the leadership, stands by, and leads again."""
+
+import asyncio
+import zlib
+from dataclasses import replace
+
+import orjson
+import pytest
+
+from scheduler.domain.spec import JobSpec
+from scheduler.errors import CodecError, NotLeadingError, StoreUnavailableError
+from scheduler.runtime import service as service_module
+from scheduler.runtime.clock import WallClock
+from scheduler.runtime.metrics import Metrics
+from scheduler.runtime.protocol import Submission
+from scheduler.runtime.service import LiveService
+from scheduler.runtime.settings import RuntimeSettings
+from scheduler.runtime.snapshots import recover
+from scheduler.runtime.solver import InlineSolver
+from scheduler.store.memory import MemoryStore
+from scheduler.store.protocol import Snapshot
+from scheduler.testing.faults import ShakyStore
+from scheduler.testing.links import FakeAgent, ServiceLink
+from scheduler.testing.nodes import FakeNode, FakeWorld
+from scheduler.testing.stage import canonical
+
+SETTINGS = RuntimeSettings(tick_s=0.02)
+
+
+def make(store, folder, holder="one", ttl_s=0.6):
+    return LiveService(
+        store=store,
+        clock=WallClock(),
+        solver=InlineSolver(),
+        settings=SETTINGS,
+        metrics=Metrics(),
+        state_dir=folder,
+        holder=holder,
+        address=f"http://{holder}",
+        ttl_s=ttl_s,
+    )
+
+
+async def until(condition, seconds=8.0):
+    async with asyncio.timeout(seconds):
+        while not condition():  # noqa: ASYNC110  what is looked at has no event
+            await asyncio.sleep(0.01)
+
+
+async def stop(*tasks):
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def test_a_standby_takes_over_and_nodes_and_jobs_go_with_it(tmp_path):
+    async def story():
+        store = MemoryStore()
+        one, two = make(store, tmp_path), make(store, tmp_path, "two")
+        assert not one.health().ready
+        first = asyncio.create_task(one.run())
+        await until(lambda: one.health().leading)
+        second = asyncio.create_task(two.run())
+        await until(lambda: two.health().leader_address == "http://one")
+        assert two.health().problems == ("another scheduler leads",)
+        with pytest.raises(NotLeadingError):
+            two.nodes()
+
+        clock = WallClock()
+        world = FakeWorld(now_s=clock.now_s, rate=lambda *_: 40.0)
+        node = FakeNode("n0", ("v100",), world)
+        link = ServiceLink(one, "n0", wait_s=0.2)
+        agent = asyncio.create_task(FakeAgent(node, link).run(report_every_s=0.1, retry_s=0.05))
+        await until(lambda: [n.state for n in one.nodes()] == ["ready"])
+        spec = a_job()
+        (job,) = await one.submit([Submission(spec=spec, owner="me")], actor="me")
+        await until(lambda: bool(node.runs))
+
+        turned = asyncio.create_task(one.until_turned())
+        await stop(first)
+        await one.stop()
+        await turned
+        await until(lambda: two.health().leading)
+        link.service = two
+        await until(lambda: store.job(job.job_id).status.value == "completed")
+        assert [row.attempt for row in store.attempts(job.job_id)] == [1]
+        assert world.completions == {job.job_id: 1}
+        await stop(agent, second)
+
+    asyncio.run(story())
+
+
+def a_job():
+    return JobSpec(name="job", command=("x",), total_steps=40.0, notice_s=0.1, grace_s=0.1)
+
+
+def test_a_leader_that_is_overthrown_stands_by_and_leads_again(tmp_path):
+    async def story():
+        store = MemoryStore()
+        service = make(store, tmp_path)
+        run = asyncio.create_task(service.run())
+        await until(lambda: service.health().leading)
+        waiting = asyncio.create_task(service.desired("n0", after=(10**6, 0), wait_s=30.0))
+        await asyncio.sleep(0.05)
+        store.acquire_leadership("usurper", now_s=WallClock().now_s() + 100.0, ttl_s=-99.5)
+        await until(lambda: not service.health().leading)
+        with pytest.raises(NotLeadingError):
+            await waiting
+        await until(lambda: service.health().leading)
+        await stop(run)
+
+    asyncio.run(story())
+
+
+def test_a_start_waits_for_the_database(tmp_path, caplog, monkeypatch):
+    sleep = asyncio.sleep
+    monkeypatch.setattr(service_module.asyncio, "sleep", lambda _s: sleep(0.01))
+
+    async def story():
+        class Away(MemoryStore):
+            times = 2
+
+            def load(self):
+                self.times -= 1
+                if self.times >= 0:
+                    raise StoreUnavailableError("away")
+                return super().load()
+
+        service = make(Away(), tmp_path)
+        run = asyncio.create_task(service.run())
+        async with asyncio.timeout(8.0):
+            while not service.health().leading:
+                await sleep(0.01)
+        assert "cannot be loaded" in caplog.text
+        await stop(run)
+
+    asyncio.run(story())
+
+
+def test_a_graceful_end_writes_a_snapshot_from_which_the_next_start_goes_on(live):
+    async def story(stage):
+        await stage.job("a", total_steps=60.0)
+        await stage.job("b", depends_on=("a",))
+        await stage.wait(13)
+        before = canonical(stage.state)
+        await stage.driver.write_snapshot()
+        assert stage.store.load().entries == ()
+        assert canonical(stage.recovered()) == before
+        await stage.restart()
+        assert canonical(stage.state) == before
+
+    live(story)
+
+
+def test_a_snapshot_that_cannot_be_written_is_written_another_time(live, caplog):
+    async def story(stage):
+        write = stage.store.write_snapshot
+
+        def away(snapshot, *, token):
+            raise StoreUnavailableError("away")
+
+        stage.store.write_snapshot = away
+        await stage.job(total_steps=60.0)
+        await stage.wait(3)
+        assert "no snapshot could be written" in caplog.text
+        stage.store.write_snapshot = write
+        await stage.wait(40)
+        assert stage.store.load().snapshot is not None
+        assert canonical(stage.recovered()) == canonical(stage.state)
+
+    live(story, snapshot_entries=3)
+
+
+def test_an_open_question_is_asked_again_as_it_was(live):
+    async def story(stage):
+        class Silent(InlineSolver):
+            async def solve(self, policy, problem):
+                await asyncio.Event().wait()
+
+        await stage.job("a", total_steps=60.0)
+        stage.driver._solver = Silent()
+        await stage.job("b")
+        question = stage.state.leases.question
+        assert question is not None
+        await stage.driver.write_snapshot()
+        generation = stage.state.engine.generation
+        await stage.restart()
+        assert stage.state.engine.generation == generation
+        assert stage.state.leases.question is None
+        assert stage.state.policy.newest_number == 1
+
+    live(story)
+
+
+@pytest.mark.parametrize("state", [b"nonsense", b""])
+def test_a_damaged_snapshot_is_refused(state):
+    store = ShakyStore()
+    broken = replace(store.load(), snapshot=Snapshot(sequence=0, state=state))
+    with pytest.raises(CodecError, match="damaged"):
+        recover(store, broken, SETTINGS, term=1, now_s=0.0)
+
+
+def test_a_snapshot_of_a_newer_release_is_refused():
+    store = ShakyStore()
+    state = zlib.compress(orjson.dumps({"shell": {"version": 99}}))
+    newer = replace(store.load(), snapshot=Snapshot(sequence=0, state=state))
+    with pytest.raises(CodecError, match="version 99"):
+        recover(store, newer, SETTINGS, term=1, now_s=0.0)
