@@ -20,9 +20,10 @@ ARGS ?=
 help:  ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' Makefile
 
-demo: $(READY)  ## Replay the bundled trace under three policies; ends with a table and a report
+demo: $(READY)  ## Replay the bundled trace, then run a real daemon, three agents and a dozen jobs
 	$(BIN)/leasehold compare bundled:small --throughputs bundled --cluster bundled:cluster \
 	  --policies max_min_fairness,finish_time_fairness,max_throughput+packed --seed 0 --out $(DEMO_OUT)
+	$(BIN)/python examples/live_demo/demo.py
 
 test: $(READY)  ## Run the unit tests with branch coverage and check its floors
 	$(BIN)/coverage erase
