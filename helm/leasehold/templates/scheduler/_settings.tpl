@@ -1,0 +1,55 @@
+{{/* A value of TOML. JSON's strings, numbers and truth values are TOML's; `inf` is only TOML's. */}}
+{{- define "leasehold.tomlValue" -}}
+{{- if and (kindIs "string" .) (eq . "inf") }}inf{{ else }}{{ toJson . }}{{ end -}}
+{{- end -}}
+
+{{/* The program's configuration: what follows from the chart's values, and `scheduler.config`. */}}
+{{- define "leasehold.toml" -}}
+{{- $v := .Values -}}
+{{- $server := dict "host" "0.0.0.0" "port" 8642 "metrics_open" $v.monitoring.metricsOpen "admin_token_file" "/etc/leasehold/admin/token" -}}
+{{- if $v.scheduler.tls.existingSecret -}}
+{{- $server = merge $server (dict "tls_cert" "/etc/leasehold/tls/tls.crt" "tls_key" "/etc/leasehold/tls/tls.key") -}}
+{{- end -}}
+{{- $chart := dict "server" $server "log" (dict "json" true) -}}
+{{- if include "leasehold.reviewsTokens" . -}}
+{{- $account := printf "%s/%s" .Release.Namespace (include "leasehold.agentAccount" .) -}}
+{{- $_ := set $chart "kubernetes" (dict "agent_account" $account "audience" $v.agent.enrolment.audience) -}}
+{{- end -}}
+{{- if $v.scheduler.migrations.hook -}}
+{{- $_ := set $chart "store" (dict "migrate" false) -}}
+{{- end -}}
+{{- $all := mergeOverwrite $chart (deepCopy $v.scheduler.config) -}}
+state_dir = "/var/lib/leasehold"
+{{- range $section, $settings := $all }}
+
+[{{ $section }}]
+{{- range $key, $value := omit $settings "parameters" }}
+{{ $key }} = {{ include "leasehold.tomlValue" $value }}
+{{- end }}
+{{- with $settings.parameters }}
+
+[{{ $section }}.parameters]
+{{- range $key, $value := . }}
+{{ $key }} = {{ include "leasehold.tomlValue" $value }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{ end -}}
+
+{{/* Environment of `leasehold serve` and `leasehold migrate`: the database's secrets. */}}
+{{- define "leasehold.databaseEnv" -}}
+{{- $pg := .Values.database.postgresql -}}
+{{- if eq .Values.database.type "postgresql" }}
+{{- if $pg.host }}
+- name: PGPASSWORD  # libpq reads it; passwords in URLs would need escapes
+  valueFrom:
+    secretKeyRef: {name: {{ $pg.existingSecret | quote }}, key: {{ $pg.passwordKey | quote }}}
+- name: LEASEHOLD_STORE__URL
+  value: {{ printf "postgresql://%s@%s:%v/%s?sslmode=%s" $pg.user $pg.host $pg.port $pg.database $pg.sslmode | quote }}
+{{- else }}
+- name: LEASEHOLD_STORE__URL
+  valueFrom:
+    secretKeyRef: {name: {{ $pg.existingSecret | quote }}, key: {{ $pg.urlKey | quote }}}
+{{- end }}
+{{- end }}
+{{- end -}}
