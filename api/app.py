@@ -115,7 +115,7 @@ def create_app(
 
 def stop_waiting(app: FastAPI) -> None:
     """Answer every request that waits, and end every stream, so that the server can stop."""
-    cast("Context", app.state.context).stopping.set()
+    cast("Context", app.state.context).stop()
 
 
 @contextlib.asynccontextmanager
@@ -125,7 +125,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     try:
         yield
     finally:
-        context.stopping.set()
+        context.stop()
         writing.cancel()
         await context.authenticator.flush()
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import anyio.to_thread
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Callable, Coroutine
 
     from starlette.requests import Request
 
@@ -35,6 +35,7 @@ class Context:
         now: seconds since the Unix epoch.
         stopping: set when requests that wait are to be answered at once.
         projects: job id -> project, of jobs that history was asked for; a job never moves.
+        waiting: requests that wait for something.
     """
 
     service: Service
@@ -44,22 +45,36 @@ class Context:
     now: Callable[[], float]
     stopping: asyncio.Event
     projects: dict[str, str] = field(default_factory=dict)
+    waiting: set[asyncio.Task[Any]] = field(default_factory=set)
 
     @property
     def store(self) -> Store:
         """The service's store; its methods block, see ``in_thread``."""
         return self.service.store
 
-    async def unless_stopping(self, work: Awaitable[T]) -> T | None:
-        """Wait for something that may take long; None if the service is told to stop meanwhile."""
-        task = asyncio.ensure_future(work)
-        stop = asyncio.ensure_future(self.stopping.wait())
-        try:
-            await asyncio.wait({task, stop}, return_when=asyncio.FIRST_COMPLETED)
-            return task.result() if task.done() else None
-        finally:
-            stop.cancel()
+    def stop(self) -> None:
+        """Answer the requests that wait."""
+        self.stopping.set()
+        for task in self.waiting:
             task.cancel()
+
+    async def unless_stopping(self, work: Coroutine[Any, Any, T]) -> T | None:
+        """Wait for something that may take long; None if the service is told to stop meanwhile."""
+        if self.stopping.is_set():
+            work.close()
+            return None
+        # A thousand agents wait here, so there are no tasks beside the request's own.
+        task = asyncio.current_task()
+        assert task is not None
+        self.waiting.add(task)
+        try:
+            return await work
+        except asyncio.CancelledError:
+            if not self.stopping.is_set() or task.uncancel():
+                raise
+            return None
+        finally:
+            self.waiting.discard(task)
 
 
 def context_of(request: Request) -> Context:

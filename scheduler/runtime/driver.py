@@ -12,6 +12,7 @@ from scheduler.domain import events as ev
 from scheduler.errors import NotLeadingError, SolveError, StoreUnavailableError, SupersededError
 from scheduler.runtime.fold import follow_jobs, follow_leases
 from scheduler.runtime.housekeeping import after_step, keep_house
+from scheduler.runtime.news import News
 from scheduler.runtime.orders import ask_policy
 from scheduler.runtime.progress import flush_progress
 from scheduler.runtime.snapshots import Taken, store_snapshot, take_snapshot
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from scheduler.runtime.clock import Clock
     from scheduler.runtime.jobs import JobRecord
     from scheduler.runtime.metrics import Metrics
+    from scheduler.runtime.nodes import NodeState
     from scheduler.runtime.solver import Solved, Solver
     from scheduler.runtime.state import LiveState, PolicyInForce
     from scheduler.store.protocol import Head, Store
@@ -34,6 +36,8 @@ _T = TypeVar("_T")
 
 #: First and longest wait between two attempts to commit while the database is away.
 COMMIT_RETRY_LEAST_S, COMMIT_RETRY_MOST_S = 0.1, 5.0
+#: Nodes that are woken at once when a round concerns all of them, and the pause before the next.
+NODES_AT_ONCE, NODES_PAUSE_S = 10, 0.005
 #: Pieces of work that are taken into one turn at most.
 WORK_PER_TURN = 2000
 
@@ -74,7 +78,7 @@ class Driver:
         self._closed = False
         #: newest line of history that is committed, and who waits for a newer one.
         self.event_id = 0
-        self.news = asyncio.Event()
+        self.news = News()
         #: every command that was performed, in order; filled only on request.
         self.log: list[do.Command] | None = None
 
@@ -104,7 +108,7 @@ class Driver:
         if head.event_id > self.event_id:
             self.event_id = head.event_id
             self.news.set()
-            self.news = asyncio.Event()
+            self.news = News()
 
     async def run(self) -> None:
         """Serve until cancelled.
@@ -259,15 +263,16 @@ class Driver:
         state = self.state
         if self.log is not None:
             self.log.extend(commands)
+        nodes = []
         for node in state.leases.changed:
             known = state.nodes.by_name.get(node)
             if known is not None:
                 known.publish()
-        for node in state.leases.changed:
-            known = state.nodes.by_name.get(node)
+                nodes.append(known)
             for _, member in state.leases.held_by(node):
                 member.since = known.revision if known else 0
         state.leases.changed.clear()
+        _tell(nodes)
         for command in commands:
             if isinstance(command, do.ComputeAllocation):
                 self._ask(command)
@@ -356,6 +361,14 @@ class Driver:
             await asyncio.to_thread(store_snapshot, self._store, taken, sequence, self.state.term)
         except StoreUnavailableError as error:
             _log.warning("no snapshot could be written: %s", error)
+
+
+def _tell(nodes: Sequence[NodeState]) -> None:
+    """Wake nodes that wait for their desired sets: some at a time, for others want answers too."""
+    for node in nodes[:NODES_AT_ONCE]:
+        node.tell()
+    if rest := nodes[NODES_AT_ONCE:]:
+        asyncio.get_running_loop().call_later(NODES_PAUSE_S, _tell, rest)
 
 
 def _note_answer(

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+
+from scheduler.runtime.news import News
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -36,7 +37,7 @@ class NodeState:
         reason: why.
         since_s: when the scheduler began to expect it.
         revision: of the desired set.
-        changed: set when the revision grows; replaced by a new one then.
+        changed: set some time after the revision has grown; replaced by a new one then.
     """
 
     name: str
@@ -53,7 +54,7 @@ class NodeState:
     reason: str = ""
     since_s: float = 0.0
     revision: int = 1
-    changed: asyncio.Event = field(default_factory=asyncio.Event)
+    changed: News = field(default_factory=News)
 
     @property
     def workers(self) -> tuple[int, ...]:
@@ -74,10 +75,13 @@ class NodeState:
         return self.since_s if self.last_seen_s is None else self.last_seen_s
 
     def publish(self) -> None:
-        """Let the desired set be asked for anew."""
+        """Let the desired set count as a new one; those who wait for it are still to be told."""
         self.revision += 1
+
+    def tell(self) -> None:
+        """Wake whoever waits for a new desired set."""
         self.changed.set()
-        self.changed = asyncio.Event()
+        self.changed = News()
 
 
 class NodeBook:
@@ -91,7 +95,7 @@ class NodeBook:
         self._types: list[str] = []
         self._nodes = 0
         #: nodes that asked before they joined, so that they need not ask again at once.
-        self._strangers: dict[str, asyncio.Event] = {}
+        self._strangers: dict[str, News] = {}
 
     def follow(self, cluster: Cluster, *, now_s: float) -> list[NodeState]:
         """Take in the nodes that have joined the engine's cluster since the last call.
@@ -133,9 +137,9 @@ class NodeBook:
         if state is not None:
             state.changed.set()
 
-    def wait_for(self, name: str) -> asyncio.Event:
+    def wait_for(self, name: str) -> News:
         """Return what is set when a node that is not known has joined."""
-        return self._strangers.setdefault(name, asyncio.Event())
+        return self._strangers.setdefault(name, News())
 
     def silent(self, now_s: float, *, timeout_s: float) -> Iterator[NodeState]:
         """Yield nodes that have said nothing for too long and do not count as lost."""

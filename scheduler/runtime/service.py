@@ -20,6 +20,7 @@ from scheduler.runtime.driver import Driver
 from scheduler.runtime.explaining import explain, explain_ended
 from scheduler.runtime.leadership import LeaderKeeper
 from scheduler.runtime.logbook import LogBook
+from scheduler.runtime.news import News, first_of
 from scheduler.runtime.orders import (
     declare_throughputs,
     node_of,
@@ -133,7 +134,7 @@ class LiveService:
         self._driver: Driver | None = None
         self._problem = "starting"
         #: set whenever this process begins or ceases to lead; replaced by a new one then.
-        self._turned = asyncio.Event()
+        self._turned = News()
 
     # -- life -------------------------------------------------------------------------------------
 
@@ -230,7 +231,7 @@ class LiveService:
 
     def _turn_around(self) -> None:
         self._turned.set()
-        self._turned = asyncio.Event()
+        self._turned = News()
 
     @property
     def store(self) -> Store:
@@ -456,18 +457,9 @@ class LiveService:
             if current > after or left_s <= 0:
                 break
             news = state.nodes.wait_for(node) if known is None else known.changed
-            await self._wait_any(news, left_s)
+            await first_of(news, self._turned, within_s=left_s)
         now_s = self._clock.now_s()
         return desired_set(self._state, node, now_s=now_s, held_s=now_s - asked_s)
-
-    async def _wait_any(self, news: asyncio.Event, most_s: float) -> None:
-        """Wait for news, or for this process to lose the leadership."""
-        waits = [asyncio.ensure_future(event.wait()) for event in (news, self._turned)]
-        try:
-            await asyncio.wait(waits, timeout=most_s, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for wait in waits:
-                wait.cancel()
 
     async def report(self, report: NodeReport, *, address: str, version: str) -> None:
         """Take a report in; ends of leases are durable on return."""
@@ -536,7 +528,7 @@ class LiveService:
             await asyncio.sleep(min(wait_s, 1.0))
             return (await asyncio.to_thread(self._store.head)).event_id
         if driver.event_id <= after_id:
-            await self._wait_any(driver.news, wait_s)
+            await first_of(driver.news, self._turned, within_s=wait_s)
         return driver.event_id
 
     def metrics(self) -> bytes:

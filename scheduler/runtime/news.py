@@ -1,0 +1,54 @@
+"""Waiting for news: a thousand agents do, so it costs one future each and no tasks."""
+
+from __future__ import annotations
+
+import asyncio
+
+
+class News:
+    """Something that is told once, to everybody who waits for it."""
+
+    __slots__ = ("_told", "waiting")
+
+    def __init__(self) -> None:
+        self._told = False
+        #: who waits; ``first_of`` puts them in and takes them out.
+        self.waiting: set[asyncio.Future[None]] = set()
+
+    def is_set(self) -> bool:
+        """Return whether it has been told."""
+        return self._told
+
+    def set(self) -> None:
+        """Tell it."""
+        self._told = True
+        for waiter in self.waiting:
+            _end(waiter)
+        self.waiting.clear()
+
+    async def wait(self) -> None:
+        """Wait until it is told."""
+        await first_of(self)
+
+
+async def first_of(*news: News, within_s: float | None = None) -> None:
+    """Wait until one of several is told, but not longer than ``within_s``."""
+    if any(one.is_set() for one in news):
+        return
+    loop = asyncio.get_running_loop()
+    waiter: asyncio.Future[None] = loop.create_future()
+    timer = None if within_s is None else loop.call_later(within_s, _end, waiter)
+    for one in news:
+        one.waiting.add(waiter)
+    try:
+        await waiter
+    finally:
+        if timer is not None:
+            timer.cancel()
+        for one in news:
+            one.waiting.discard(waiter)
+
+
+def _end(waiter: asyncio.Future[None]) -> None:
+    if not waiter.done():
+        waiter.set_result(None)
