@@ -2,80 +2,24 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import subprocess
-import tempfile
-from contextlib import suppress
-from itertools import count
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
 from scheduler.store.memory import MemoryStore
 from scheduler.store.sql import SqlStore
+from scheduler.testing.postgres import PrivatePostgres
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
     from scheduler.store.protocol import Store
 
 
-def _programs() -> Path | None:
-    found = shutil.which("initdb")
-    if found:
-        return Path(found).resolve().parent
-    installed = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
-    return installed[-1].parent if installed else None
-
-
-class PrivatePostgres:
-    """A PostgreSQL cluster of the tests' own, on a socket in a temporary folder."""
-
-    def __init__(self, programs: Path) -> None:
-        self._programs = programs
-        # Sockets need a short path, and the server's user must be able to enter the folder.
-        self.folder = Path(tempfile.mkdtemp(prefix="lh-pg-"))
-        # PostgreSQL refuses to run as root; Debian's package brings a user for it.
-        self._user: dict[str, Any] = {}
-        if os.geteuid() == 0:
-            self._user = {"user": "postgres", "group": "postgres", "extra_groups": []}
-            shutil.chown(self.folder, "postgres", "postgres")
-        self._names = count()
-
-    def start(self) -> None:
-        data = self.folder / "data"
-        if not data.exists():
-            self._run("initdb", "-D", data, "-U", "test", "-A", "trust", "-E", "UTF8", "--no-sync")
-        options = f"-k {self.folder} -c listen_addresses= -c fsync=off -c max_connections=50"
-        log = self.folder / "log"
-        self._run("pg_ctl", "-D", data, "-w", "-t", "60", "-l", log, "-o", options, "start")
-
-    def stop(self, mode: str = "immediate") -> None:
-        self._run("pg_ctl", "-D", self.folder / "data", "-w", "-m", mode, "stop")
-
-    def new_database(self) -> str:
-        name = f"test{next(self._names)}"
-        self._run("createdb", "-h", self.folder, "-U", "test", name)
-        return f"postgresql://test@/{name}?host={self.folder}"
-
-    def _run(self, program: str, *arguments: object) -> None:
-        done = subprocess.run(
-            [self._programs / program, *map(str, arguments)],
-            cwd=self.folder,
-            check=False,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,  # the server would hold a pipe open
-            stderr=subprocess.DEVNULL,
-            **self._user,
-        )
-        assert done.returncode == 0, f"{program} failed; see {self.folder}"
-
-
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[PrivatePostgres]:
-    programs = _programs()
+    programs = PrivatePostgres.find_programs()
     if programs is None:
         pytest.skip("PostgreSQL is not installed: apt-get install postgresql")
     server = PrivatePostgres(programs)
@@ -83,9 +27,7 @@ def postgres() -> Iterator[PrivatePostgres]:
         server.start()
         yield server
     finally:
-        with suppress(AssertionError):
-            server.stop()
-        shutil.rmtree(server.folder, ignore_errors=True)
+        server.remove()
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
