@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from types import TracebackType
+    from typing import Self
 
 
 class Line:
@@ -26,6 +27,8 @@ class Line:
 
     async def ask(self, method: str, target: str, body: bytes = b"") -> tuple[int, bytes]:
         """Return status and body of the answer."""
+        if self._streams is not None and self._streams[0].at_eof():
+            self.close()  # the server has closed it, since it was idle for long
         if self._streams is None:
             self._streams = await asyncio.open_connection(self._host, self._port, limit=2**24)
         reader, writer = self._streams
@@ -50,7 +53,7 @@ class Line:
             self._streams[1].close()
             self._streams = None
 
-    async def __aenter__(self) -> Line:
+    async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(

@@ -57,7 +57,7 @@ class LightAgent:
         self._mean_s: float = plan["mean_run_s"]
         self._rates: dict[str, float] = plan["rates"][self._type]
         self._out = out
-        self._rng = random.Random(self.name)
+        self._rng = random.Random(self.name)  # noqa: S311
         headers = {
             "Authorization": f"Bearer {node['token']}",
             "X-Leasehold-Address": "127.0.0.1",
@@ -196,8 +196,7 @@ async def _ever(step: Any) -> None:
             await asyncio.sleep(1.0)
 
 
-async def main() -> None:
-    plan = json.loads(Path(sys.argv[1]).read_text())
+async def main(plan: dict[str, Any]) -> None:
     with Path(plan["out"]).open("w", buffering=1 << 16) as out:  # noqa: ASYNC230
         agents = [LightAgent(plan, node, out) for node in plan["nodes"]]
         await asyncio.gather(*(agent.run() for agent in agents), _flush(out))
@@ -210,4 +209,4 @@ async def _flush(out: IO[str]) -> None:
 
 
 if __name__ == "__main__":
-    uvloop.run(main())
+    uvloop.run(main(json.loads(Path(sys.argv[1]).read_text())))

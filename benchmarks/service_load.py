@@ -58,7 +58,7 @@ LIMIT_MS, ROUND_LIMIT_S = 200.0, 3.0
 
 def throughputs() -> dict[str, dict[str, float]]:
     """Return made-up figures: worker type -> "job type/scale factor" -> steps/s."""
-    rng = random.Random(4)
+    rng = random.Random(4)  # noqa: S311
     rates: dict[str, dict[str, float]] = {name: {} for name in WORKER_TYPES}
     for index in range(JOB_TYPES):
         base = rng.uniform(1.0, 40.0)
@@ -71,7 +71,7 @@ def throughputs() -> dict[str, dict[str, float]]:
 
 def jobs() -> Iterator[dict[str, Any]]:
     """Yield jobs without end."""
-    rng = random.Random(5)
+    rng = random.Random(5)  # noqa: S311
     for index in itertools.count():
         job_type = f"type-{rng.randrange(JOB_TYPES):02}"
         yield {
@@ -89,7 +89,7 @@ def jobs() -> Iterator[dict[str, Any]]:
         }
 
 
-# -- the store beforehand ---------------------------------------------------------------------------
+# -- the store beforehand --------------------------------------------------------------------------
 
 
 def fill(store: SqlStore, finished: int, nodes: int) -> dict[str, str]:
@@ -170,7 +170,7 @@ def _history(number: int, at_s: float) -> Iterator[HistoryRow]:
         )
 
 
-# -- the daemon -------------------------------------------------------------------------------------
+# -- the daemon ------------------------------------------------------------------------------------
 
 
 class Daemon:
@@ -218,7 +218,7 @@ class Daemon:
             if "listens on http://" in text:
                 port = int(text.split("listens on http://")[1].split()[0].rpartition(":")[2])
                 with contextlib.suppress(OSError):
-                    if urlopen(f"http://127.0.0.1:{port}/readyz").status == 200:  # noqa: S310
+                    if urlopen(f"http://127.0.0.1:{port}/readyz").status == 200:
                         return port
             if self.process.poll() is not None:
                 break
@@ -232,7 +232,7 @@ class Daemon:
     def get(self, path: str) -> bytes:
         """Ask once, blocking."""
         url = f"http://{self.host}:{self.port}{path}"
-        request = Request(url, headers={"Authorization": f"Bearer {self.token}"})  # noqa: S310
+        request = Request(url, headers={"Authorization": f"Bearer {self.token}"})
         with urlopen(request) as answer:  # noqa: S310
             return bytes(answer.read())
 
@@ -263,7 +263,7 @@ class Daemon:
         self._log.close()
 
 
-# -- submissions ------------------------------------------------------------------------------------
+# -- submissions -----------------------------------------------------------------------------------
 
 
 async def submissions(daemon: Daemon, arguments: argparse.Namespace) -> dict[str, Any]:
@@ -314,7 +314,7 @@ async def _batch(line: Line, source: Iterator[dict[str, Any]], size: int) -> lis
     return [found["job_id"]] if size == 1 else [item["job_id"] for item in found["jobs"]]
 
 
-# -- rounds -----------------------------------------------------------------------------------------
+# -- rounds ----------------------------------------------------------------------------------------
 
 
 class Load:
@@ -323,7 +323,7 @@ class Load:
     def __init__(self, daemon: Daemon, arguments: argparse.Namespace) -> None:
         self._daemon, self._arguments = daemon, arguments
         self._source = jobs()
-        self._rng = random.Random(6)
+        self._rng = random.Random(6)  # noqa: S311
         self._known = [f"old-{n:06}" for n in range(1, min(arguments.finished, 5000) + 1)]
         self._idle: list[Line] = []
         self.times: dict[str, list[tuple[float, float]]] = defaultdict(list)
@@ -416,7 +416,8 @@ async def rounds(daemon: Daemon, arguments: argparse.Namespace, tokens: dict[str
             task.cancel()
         agents.terminate()
         agents.wait()
-    return _summary(load, samples, received, daemon, begin_s, arguments)
+    dispatches = _dispatches(load, received, begin_s, arguments.round_length)
+    return _summary(load, samples, dispatches, daemon, begin_s)
 
 
 def _start_agents(
@@ -470,12 +471,10 @@ def _progress(load: Load, sample: dict[str, float]) -> None:
 def _summary(
     load: Load,
     samples: list[dict[str, float]],
-    received: Path,
+    dispatches: list[float],
     daemon: Daemon,
     begin_s: float,
-    arguments: argparse.Namespace,
 ) -> dict[str, Any]:
-    dispatches = _dispatches(load, received, begin_s, arguments.round_length)
     figures = daemon.metrics()
     latencies = {}
     for kind, pairs in load.times.items():
@@ -511,7 +510,8 @@ def _summary(
             figures["leasehold_round_seconds_sum"] / figures["leasehold_round_seconds_count"], 3
         ),
         "commit_mean_ms": round(
-            1e3 * figures["leasehold_commit_seconds_sum"]
+            1e3
+            * figures["leasehold_commit_seconds_sum"]
             / figures["leasehold_commit_seconds_count"],
             1,
         ),
@@ -553,7 +553,7 @@ def _percentile(values: list[float], percent: float) -> float:
     return ordered[min(int(len(ordered) * percent / 100), len(ordered) - 1)]
 
 
-# -- all of it --------------------------------------------------------------------------------------
+# -- all of it -------------------------------------------------------------------------------------
 
 
 @contextlib.contextmanager
@@ -578,8 +578,6 @@ def measure(part: str, arguments: argparse.Namespace) -> Any:
     settings: dict[str, object] = {"engine__round_length_s": arguments.round_length}
     if part == "submissions":
         settings["engine__round_length_s"] = 3600.0
-    if part == "rounds":
-        settings["server__rate_per_s"] = 100_000
     try:
         with database(arguments.store, folder) as url:
             store = SqlStore.open(url)
