@@ -38,7 +38,7 @@ from api.routes import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator, Awaitable, Callable
 
     from starlette.requests import Request
     from starlette.responses import Response
@@ -70,6 +70,7 @@ def create_app(
     *,
     now: Callable[[], float] = time.time,
     monotonic: Callable[[], float] = time.monotonic,
+    node_of: Callable[[str], Awaitable[str | None]] | None = None,
 ) -> FastAPI:
     """Return the application that serves a daemon.
 
@@ -80,6 +81,7 @@ def create_app(
         settings: limits and times.
         now: seconds since the Unix epoch.
         monotonic: seconds on a clock that never goes back.
+        node_of: see ``Context``.
     """
     context = Context(
         service=service,
@@ -88,6 +90,7 @@ def create_app(
         buckets=Buckets(monotonic),
         now=now,
         stopping=asyncio.Event(),
+        node_of=node_of,
     )
     app = FastAPI(
         title="Leasehold",

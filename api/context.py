@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import anyio.to_thread
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Awaitable, Callable, Coroutine
 
     from starlette.requests import Request
 
@@ -34,6 +34,8 @@ class Context:
         buckets: rate limits.
         now: seconds since the Unix epoch.
         stopping: set when requests that wait are to be answered at once.
+        node_of: says to which node a secret from outside belongs, None if to none; it raises
+            ``OSError`` where that cannot be found out. None: only our own secrets are known.
         projects: job id -> project, of jobs that history was asked for; a job never moves.
         waiting: requests that wait for something.
     """
@@ -44,6 +46,7 @@ class Context:
     buckets: Buckets
     now: Callable[[], float]
     stopping: asyncio.Event
+    node_of: Callable[[str], Awaitable[str | None]] | None = None
     projects: dict[str, str] = field(default_factory=dict)
     waiting: set[asyncio.Task[Any]] = field(default_factory=set)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import re
 from typing import TYPE_CHECKING, TypeVar
@@ -14,7 +15,7 @@ from starlette.routing import Route
 from agent.desired import report_from_dict, to_dict
 from agent.reading import Reader
 from api.answers import Answer
-from api.auth import hash_secret, new_secret
+from api.auth import ENROLMENT_PREFIX, hash_secret, new_secret
 from api.context import context_of, in_thread
 from api.edge import principal_of, unauthenticated
 from api.problems import FieldProblem, ProblemError, invalid
@@ -29,8 +30,14 @@ if TYPE_CHECKING:
 
     from starlette.requests import Request
 
+    from api.context import Context
+
 T = TypeVar("T", int, float)
 
+#: What the ids of tokens begin with whose node somebody else vouched for.
+VOUCHED_PREFIX = "k8s-"
+
+_log = logging.getLogger("leasehold.api")
 _NODE = re.compile(NAME)
 _ADDRESS = re.compile(r"[A-Za-z0-9._:\[\]-]{0,253}")
 _VERSION = re.compile(r"[A-Za-z0-9._+-]{0,64}")
@@ -38,12 +45,12 @@ _LARGEST = 2**62
 
 
 async def enrol(request: Request) -> Response:
-    """Exchange a one-time secret for the node's token."""
+    """Exchange a one-time secret, or a token that Kubernetes vouches for, for the node's token."""
     context, body = context_of(request), Reader.of(await _json(request))
     node, secret = _checked_node(body.text("node")), body.text("secret")
     now_s = context.now()
-    row = await in_thread(context.store.use_enrolment, hash_secret(secret), node=node, now_s=now_s)
-    if row is None:
+    foreign = context.node_of is not None and not secret.startswith(ENROLMENT_PREFIX)
+    if not await (_is_vouched_for if foreign else _is_enrolled)(context, node, secret):
         raise ProblemError(
             403,
             f"the enrolment of node '{node}' is refused: the secret is unknown, used, expired or "
@@ -51,17 +58,49 @@ async def enrol(request: Request) -> Response:
         )
     token = new_secret()
     made = TokenRow(
-        token_id=new_token_id(),
+        token_id=(VOUCHED_PREFIX if foreign else "") + new_token_id(),
         secret_hash=hash_secret(token),
         subject=node,
         role=Role.AGENT.value,
         created_s=now_s,
     )
     await in_thread(context.store.add_token, made)
+    if foreign:
+        await _revoke_older(context, made)
     await context.service.note(
         "agent_enrolled", "node", node, actor=node, data={"token_id": made.token_id}
     )
     return Answer({"token": token, "token_id": made.token_id})
+
+
+async def _is_enrolled(context: Context, node: str, secret: str) -> bool:
+    use = context.store.use_enrolment
+    row = await in_thread(use, hash_secret(secret), node=node, now_s=context.now())
+    return row is not None
+
+
+async def _is_vouched_for(context: Context, node: str, secret: str) -> bool:
+    assert context.node_of is not None
+    try:
+        found: str | None = await context.node_of(secret)
+    except OSError as error:
+        _log.warning("node %s cannot be enrolled: %s", node, error)
+        raise ProblemError(
+            503,
+            f"whose the token of node '{node}' is cannot be found out at the moment; the "
+            "scheduler's log says why",
+            headers={"Retry-After": "2"},
+        ) from error
+    return found == node
+
+
+async def _revoke_older(context: Context, made: TokenRow) -> None:
+    """Revoke what earlier pods on the node were given: they end when the next one starts."""
+    for row in await in_thread(context.store.tokens):
+        ours = row.token_id.startswith(VOUCHED_PREFIX) and row.subject == made.subject
+        if ours and row.token_id != made.token_id and row.revoked_s is None:
+            await in_thread(context.store.revoke_token, row.token_id, now_s=made.created_s)
+    context.authenticator.forget()
 
 
 async def desired(request: Request) -> Response:

@@ -33,6 +33,11 @@ COMMANDS = {
         attribute="serve",
         summary="Run the scheduler: the REST interface and the rounds.",
     ),
+    "migrate": LazyCommand(
+        module="scheduler.cli.migrate",
+        attribute="migrate",
+        summary="Bring the database's schema up to this release, and end.",
+    ),
     "up": LazyCommand(
         module="scheduler.cli.up",
         attribute="up",

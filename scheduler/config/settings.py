@@ -24,6 +24,9 @@ class ServerSection:
     no_auth: bool = setting(
         False, "Ask for no tokens: everybody is an administrator. Only on a loopback address."
     )
+    admin_token_file: str | None = setting(
+        None, "File with an administrator's token, instead of a first one that the daemon makes."
+    )
     metrics_open: bool = setting(False, "Show /metrics without a token.")
     max_body_bytes: int = setting(8 * 2**20, "Largest body of a request.", ge=1024)
     max_batch: int = setting(1000, "Most jobs of one submission.", ge=1)
@@ -113,10 +116,14 @@ class LeasesSection:
         2.0, "After a deadline, until workers are let again whose release nobody confirmed.", gt=0
     )
     notice_s: float = setting(
-        5.0, "From the notice to SIGTERM: what the plan of a round leaves room for.", ge=0
+        5.0,
+        "From the notice to SIGTERM, where a job asks for nothing else. A plan leaves room for it.",
+        ge=0,
     )
     grace_s: float = setting(
-        5.0, "From SIGTERM to SIGKILL: what the plan of a round leaves room for.", ge=0
+        5.0,
+        "From SIGTERM to SIGKILL, where a job asks for nothing else. A plan leaves room for it.",
+        ge=0,
     )
     node_timeout_s: float = setting(60.0, "A node that is silent for so long is lost.", gt=0)
 
@@ -156,6 +163,17 @@ class ThroughputsSection:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class KubernetesSection:
+    """What a daemon in a cluster lets agents in by."""
+
+    agent_account: str | None = setting(
+        None,
+        "Service account, as namespace/name, whose pods may enrol as the agents of their nodes.",
+    )
+    audience: str = setting("leasehold", "Audience that those pods' tokens must be made for.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LogSection:
     """What the daemon says on its standard error."""
 
@@ -184,4 +202,5 @@ class ServerConfig:
     retention: RetentionSection = field(default_factory=RetentionSection)
     leadership: LeadershipSection = field(default_factory=LeadershipSection)
     throughputs: ThroughputsSection = field(default_factory=ThroughputsSection)
+    kubernetes: KubernetesSection = field(default_factory=KubernetesSection)
     log: LogSection = field(default_factory=LogSection)

@@ -5,17 +5,19 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from api.app import create_app
 from scheduler.config.sources import mask
-from scheduler.daemon.first_token import ensure_admin_token
+from scheduler.daemon.first_token import ensure_admin_token, ensure_given_token
 from scheduler.daemon.forecasts import SimulatedForecaster
 from scheduler.daemon.http_server import HttpServer, bind, url_of
 from scheduler.daemon.settings import api_settings, policy_choice, runtime_settings
 from scheduler.daemon.state_dir import StateDir
+from scheduler.daemon.token_review import TokenReviewer
 from scheduler.errors import NotLeadingError, SolveError
 from scheduler.runtime.clock import WallClock
 from scheduler.runtime.metrics import Metrics
@@ -84,8 +86,10 @@ async def serve(
         store = await asyncio.to_thread(_open_store, config)
         stack.callback(store.close)
         clock, metrics = WallClock(), Metrics(version=version)
+        token_file = Path(config.server.admin_token_file or folder.admin_token_file)
+        ensure = ensure_given_token if config.server.admin_token_file else ensure_admin_token
         token_made = not config.server.no_auth and await asyncio.to_thread(
-            ensure_admin_token, store, folder.admin_token_file, now_s=clock.now_s()
+            ensure, store, token_file, now_s=clock.now_s()
         )
         forecaster = SimulatedForecaster(clock)
         stack.callback(forecaster.close)
@@ -108,9 +112,15 @@ async def serve(
             clock=clock,
             state_dir=folder.path,
             token_made=token_made,
-            admin_token_file=folder.admin_token_file,
+            admin_token_file=token_file,
         )
-        app = create_app(service, api_settings(config), now=clock.now_s)
+        reviewer = _reviewer(config)
+        app = create_app(
+            service,
+            api_settings(config),
+            now=clock.now_s,
+            node_of=None if reviewer is None else reviewer.node_of,
+        )
         server = HttpServer(app, config.server, started=lambda: started(running))
         watchdog = StallWatchdog(on_stall=metrics.stalled)
         watchdog.start(asyncio.get_running_loop())
@@ -139,6 +149,14 @@ async def _run_both(
     for end in ends:
         if isinstance(end, Exception):
             raise end
+
+
+def _reviewer(config: ServerConfig) -> TokenReviewer | None:
+    account = config.kubernetes.agent_account
+    if account is None:
+        return None
+    audience = config.kubernetes.audience
+    return TokenReviewer.in_cluster(account=account, audience=audience, environment=os.environ)
 
 
 def _open_store(config: ServerConfig) -> Store:
@@ -193,6 +211,17 @@ async def _declare(config: ServerConfig, service: LiveService) -> None:
         else:
             _log.info("%d throughputs of %s are new", changed, config.throughputs.path)
             return
+
+
+def migrate(config: ServerConfig) -> None:
+    """Bring the database's schema up to this release.
+
+    Raises:
+        StoreError: the database is away or belongs to a newer release.
+    """
+    from scheduler.store.sql import SqlStore  # noqa: PLC0415  sqlalchemy takes long to import
+
+    SqlStore.open(config.store.url or "", migrate=True).close()
 
 
 def banner(config: ServerConfig, running: Running, *, version: str) -> str:

@@ -193,9 +193,11 @@ def serve() -> Iterator[Callable[..., Daemon]]:
     """Return what serves a fake daemon with given settings."""
     with contextlib.ExitStack() as stack:
 
-        def start(*, workers: int = 8, **settings: Any) -> Daemon:
+        def start(*, workers: int = 8, node_of: Any = None, **settings: Any) -> Daemon:
             clock, service = Clock(), FakeService(workers=workers)
-            app = create_app(service, ApiSettings(**settings), now=clock, monotonic=clock)
+            app = create_app(
+                service, ApiSettings(**settings), now=clock, monotonic=clock, node_of=node_of
+            )
             loop = asyncio.new_event_loop()
             stack.callback(loop.close)
             stack.callback(lambda: loop.run_until_complete(loop.shutdown_asyncgens()))

@@ -191,6 +191,44 @@ def test_an_enrolment_is_good_once_for_its_node_and_time(daemon: Any) -> None:
     assert token not in text
 
 
+def test_a_pods_token_lets_in_its_node_alone_and_ends_what_the_pod_before_it_had(
+    serve: Any,
+) -> None:
+    async def node_of(token: str) -> str | None:
+        if token == "away":
+            raise OSError("the API server answers 403 Forbidden")
+        return {"pod-1": "alpha", "pod-2": "alpha", "pod-3": "beta"}.get(token)
+
+    daemon = serve(node_of=node_of)
+
+    def enrol(node: str, secret: str) -> Any:
+        return daemon.client.post("/v1/agent/enrol", json={"node": node, "secret": secret})
+
+    def status(token: str) -> int:
+        return int(daemon.bearer(token).get("/v1/whoami").status_code)
+
+    first, other = enrol("alpha", "pod-1").json(), enrol("beta", "pod-3").json()
+    who = daemon.bearer(first["token"]).get("/v1/whoami").json()
+    assert (who["subject"], who["role"]) == ("alpha", "agent")
+    assert enrol("beta", "pod-1").status_code == 403, "another node's"
+    assert enrol("alpha", "stranger").status_code == 403
+    assert enrol("alpha", "away").status_code == 503
+    assert status(first["token"]) == 200, "a refusal changes nothing"
+    second = enrol("alpha", "pod-2").json()
+    assert [status(made["token"]) for made in (first, second, other)] == [401, 200, 200]
+    # Secrets of our own are good as ever, and a node's other tokens are left alone.
+    admin = daemon.caller("admin")
+    secret = admin.post("/v1/enrolments", json={"node": "alpha"}).json()["secret"]
+    own = enrol("alpha", secret).json()["token"]
+    enrol("alpha", "pod-1")
+    assert status(own) == 200
+
+
+def test_a_pods_token_lets_nobody_in_where_nobody_vouches_for_it(daemon: Any) -> None:
+    body = {"node": "alpha", "secret": "a.b.c"}
+    assert daemon.client.post("/v1/agent/enrol", json=body).status_code == 403
+
+
 @pytest.mark.parametrize(
     "body",
     [{}, {"node": "alpha"}, {"node": "../a", "secret": "x"}, {"node": "a", "secret": 1}, [], "x"],

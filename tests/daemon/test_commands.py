@@ -78,3 +78,17 @@ def test_a_database_that_is_away_is_a_line_and_a_code(leasehold):
     assert code == 1
     assert err.startswith("leasehold: the database cannot be used now")
     assert err.count("\n") == 1
+
+
+def test_migrate_makes_the_schema_that_a_daemon_without_migrations_asks_for(leasehold, tmp_path):
+    from scheduler.errors import StoreVersionError
+    from scheduler.store.sql import SqlStore
+
+    url = f"sqlite:///{tmp_path}/leasehold.db"
+    with pytest.raises(StoreVersionError):
+        SqlStore.open(url, migrate=False)
+    for _ in range(2):  # a second time changes nothing
+        code, said = leasehold("migrate", "--db", url, stop=False)
+        assert code == 0
+        assert "is up to date" in said
+    SqlStore.open(url, migrate=False).close()

@@ -15,7 +15,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from scheduler.daemon.first_token import ensure_admin_token
+from scheduler.daemon.first_token import ensure_admin_token, ensure_given_token
 from scheduler.daemon.http_server import bind, url_of
 from scheduler.daemon.serve import banner
 from scheduler.daemon.state_dir import StateDir
@@ -268,6 +268,62 @@ def test_no_token_is_made_where_there_is_one_already(tmp_path):
     assert secret.strip() not in repr(store.tokens())
     assert not ensure_admin_token(store, tmp_path / "admin.token", now_s=2.0)
     assert (tmp_path / "admin.token").read_text() == secret
+
+
+def test_the_token_in_a_file_is_the_administrators_and_the_one_before_it_no_more(tmp_path):
+    store, file = MemoryStore(), tmp_path / "token"
+    file.write_text("x" * 40 + "\n")
+    assert ensure_given_token(store, file, now_s=1.0)
+    assert not ensure_given_token(store, file, now_s=2.0)
+    file.write_text("y" * 40)
+    assert ensure_given_token(store, file, now_s=3.0)
+    old, new = sorted(store.tokens(), key=lambda row: row.created_s)
+    assert (old.revoked_s, new.revoked_s) == (3.0, None)
+    assert (new.role, new.subject) == ("admin", "admin")
+    file.write_text("x" * 40)
+    assert not ensure_given_token(store, file, now_s=4.0), "what is revoked stays so"
+    assert all(row.revoked_s is not None for row in store.tokens())
+
+
+def test_a_process_that_was_faster_with_the_given_token_is_no_error(tmp_path, monkeypatch):
+    store, file = MemoryStore(), tmp_path / "token"
+    file.write_text("x" * 40)
+    ensure_given_token(store, file, now_s=1.0)
+    monkeypatch.setattr(store, "token", lambda _digest: None)
+    assert not ensure_given_token(store, file, now_s=1.0)
+
+
+@pytest.mark.parametrize(("text", "problem"), [("short", "5 characters"), ("", "must hold one")])
+def test_a_given_token_that_can_be_guessed_is_refused(tmp_path, text, problem):
+    (tmp_path / "token").write_text(text)
+    with pytest.raises(InputError, match=problem):
+        ensure_given_token(MemoryStore(), tmp_path / "token", now_s=1.0)
+
+
+def test_a_daemon_takes_the_administrators_token_that_it_is_given(make_config, daemon, tmp_path):
+    file = tmp_path / "given"
+    file.write_text("lh_" + "k" * 43)
+    config = make_config(server__admin_token_file=file)
+
+    async def scenario():
+        async with daemon(config) as (running, client):
+            assert running.admin_token_file == file
+            assert (await client.get("/v1/whoami")).json()["role"] == "admin"
+            assert not (running.state_dir / "admin.token").exists()
+
+    asyncio.run(scenario())
+
+
+def test_a_daemon_outside_of_a_cluster_cannot_let_pods_in(make_config, daemon, monkeypatch):
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    config = make_config(kubernetes__agent_account="leasehold/agent")
+
+    async def scenario():
+        async with daemon(config):
+            pass
+
+    with pytest.raises(InputError, match="runs in no pod"):
+        asyncio.run(scenario())
 
 
 # -- access --------------------------------------------------------------------------------------

@@ -1,0 +1,122 @@
+"""Whose pod shows a token: asked of Kubernetes, so that agents there need no secret of ours.
+
+A token that Kubernetes projects into a pod is signed by the cluster, lives for an hour and names
+its service account, its pod and, since 1.30, the pod's node. The API server checks it and says so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import ssl
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from scheduler.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+#: Where Kubernetes puts the credentials of a pod.
+CREDENTIALS = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+#: Longest wait for the API server.
+TIMEOUT_S = 10.0
+_NODE = "authentication.kubernetes.io/node-name"
+
+_log = logging.getLogger("leasehold.daemon")
+
+
+class TokenReviewer:
+    """Asks an API server whose a token is.
+
+    Args:
+        account: ``namespace/name`` of the only service account that is let in.
+        audience: what its tokens must be made for, so that one shown elsewhere is of no use here.
+        api_server: URL of the API server.
+        credentials: folder with this pod's own ``token`` and ``ca.crt``.
+
+    Raises:
+        InputError: the account has another form.
+    """
+
+    def __init__(
+        self, *, account: str, audience: str, api_server: str, credentials: Path = CREDENTIALS
+    ) -> None:
+        namespace, slash, name = account.partition("/")
+        if not namespace or not slash or not name or "/" in name:
+            raise InputError(f"kubernetes.agent_account is '{account}'; give NAMESPACE/NAME")
+        self._user = f"system:serviceaccount:{namespace}:{name}"
+        self._audience = audience
+        self._url = f"{api_server}/apis/authentication.k8s.io/v1/tokenreviews"
+        self._credentials = credentials
+
+    @classmethod
+    def in_cluster(
+        cls, *, account: str, audience: str, environment: Mapping[str, str]
+    ) -> TokenReviewer:
+        """Return one that asks the cluster in which this process runs.
+
+        Raises:
+            InputError: it runs in none.
+        """
+        host = environment.get("KUBERNETES_SERVICE_HOST", "")
+        port = environment.get("KUBERNETES_SERVICE_PORT", "443")
+        if not host:
+            raise InputError(
+                "kubernetes.agent_account is set, and this process runs in no pod of a cluster; "
+                "leave it out, and enrol agents by `leasehold token enrol`"
+            )
+        shown = f"[{host}]" if ":" in host else host
+        return cls(account=account, audience=audience, api_server=f"https://{shown}:{port}")
+
+    async def node_of(self, token: str) -> str | None:
+        """Return the node of the pod that a token was made for; None if it lets nobody in.
+
+        Raises:
+            OSError: the API server cannot be asked.
+        """
+        return self._judge(await asyncio.to_thread(self._ask, token))
+
+    def _ask(self, token: str) -> dict[str, Any]:
+        review = {
+            "apiVersion": "authentication.k8s.io/v1",
+            "kind": "TokenReview",
+            "spec": {"token": token, "audiences": [self._audience]},
+        }
+        # Read each time: Kubernetes replaces the file before the token in it ends.
+        own = (self._credentials / "token").read_text(encoding="ascii").strip()
+        request = urllib.request.Request(  # noqa: S310 - the API server's address is configured
+            self._url,
+            data=json.dumps(review).encode(),
+            headers={"Authorization": f"Bearer {own}", "Content-Type": "application/json"},
+        )
+        authority = self._credentials / "ca.crt"
+        trust = ssl.create_default_context(cafile=authority if authority.exists() else None)
+        try:
+            with urllib.request.urlopen(request, timeout=TIMEOUT_S, context=trust) as answer:  # noqa: S310
+                status = json.load(answer).get("status")
+        except urllib.error.HTTPError as error:
+            with error:
+                raise OSError(f"the API server answers {error.code} {error.reason}") from error
+        except ValueError as error:
+            raise OSError(f"the API server's answer is not JSON: {error}") from error
+        return status if isinstance(status, dict) else {}
+
+    def _judge(self, status: Mapping[str, Any]) -> str | None:
+        user = status.get("user") or {}
+        name = user.get("username", "")
+        if not status.get("authenticated"):
+            _log.warning("a token is refused by Kubernetes: %s", status.get("error", "no reason"))
+        elif self._audience not in (status.get("audiences") or ()):
+            _log.warning("a token of %s is for another audience than %s", name, self._audience)
+        elif name != self._user:
+            _log.warning("a token of %s lets no agent in; %s does", name, self._user)
+        else:
+            nodes = (user.get("extra") or {}).get(_NODE) or []
+            if len(nodes) == 1 and nodes[0]:
+                return str(nodes[0])
+            _log.warning("a token of %s names no node; Kubernetes 1.30 and later do that", name)
+        return None

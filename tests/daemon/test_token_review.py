@@ -1,0 +1,125 @@
+"""Whose pod shows a token: asked of an API server that says what the test wants."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+from scheduler.daemon.token_review import TokenReviewer
+from scheduler.errors import InputError
+
+ACCOUNT = "system:serviceaccount:gpus:agent"
+NODE = "authentication.kubernetes.io/node-name"
+
+
+def status(*, authenticated=True, audiences=("leasehold",), user=ACCOUNT, nodes=("alpha",)):
+    extra = {} if nodes is None else {NODE: list(nodes)}
+    return {
+        "authenticated": authenticated,
+        "audiences": list(audiences),
+        "user": {"username": user, "extra": extra},
+    }
+
+
+class ApiServer(ThreadingHTTPServer):
+    """Answers every review with ``answer`` and keeps what it was asked."""
+
+    answer: object = None
+    code = 201
+
+    def __init__(self):
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.asked = []
+
+    @property
+    def url(self):
+        return f"http://127.0.0.1:{self.server_port}"
+
+
+class Handler(BaseHTTPRequestHandler):
+    def do_POST(self):
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        self.server.asked.append((self.path, self.headers["Authorization"], body))
+        answer = self.server.answer
+        sent = answer if isinstance(answer, bytes) else json.dumps({"status": answer}).encode()
+        self.send_response(self.server.code)
+        self.send_header("Content-Length", str(len(sent)))
+        self.end_headers()
+        self.wfile.write(sent)
+
+    def log_message(self, *_):
+        pass
+
+
+@pytest.fixture
+def api_server():
+    server = ApiServer()
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    yield server
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+@pytest.fixture
+def node_of(api_server, tmp_path):
+    (tmp_path / "token").write_text("own\n")
+    reviewer = TokenReviewer(
+        account="gpus/agent", audience="leasehold", api_server=api_server.url, credentials=tmp_path
+    )
+    return lambda token="a.b.c": asyncio.run(reviewer.node_of(token))
+
+
+def test_the_api_server_is_asked_for_our_audience_with_our_own_token(api_server, node_of):
+    api_server.answer = status()
+    assert node_of("a.b.c") == "alpha"
+    ((path, bearer, body),) = api_server.asked
+    assert path == "/apis/authentication.k8s.io/v1/tokenreviews"
+    assert bearer == "Bearer own"
+    assert body["spec"] == {"token": "a.b.c", "audiences": ["leasehold"]}
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        ({"authenticated": False, "error": "token has expired"}, "token has expired"),
+        (status(audiences=["https://kubernetes.default.svc"]), "another audience"),
+        (status(user="system:serviceaccount:gpus:other"), "gpus:other lets no agent in"),
+        (status(user="system:serviceaccount:jobs:agent"), "jobs:agent lets no agent in"),
+        (status(nodes=None), "names no node"),
+        (status(nodes=("alpha", "beta")), "names no node"),
+        (None, "refused by Kubernetes"),
+    ],
+)
+def test_everything_else_lets_nobody_in_and_the_log_says_why(
+    api_server, node_of, caplog, answer, said
+):
+    api_server.answer = answer
+    assert node_of() is None
+    assert said in caplog.text
+
+
+def test_an_api_server_that_refuses_is_told_from_a_refused_token(api_server, node_of):
+    api_server.code = 403
+    with pytest.raises(OSError, match="answers 403"):
+        node_of()
+    api_server.code, api_server.answer = 200, b"<html>"
+    with pytest.raises(OSError, match="not JSON"):
+        node_of()
+
+
+@pytest.mark.parametrize("account", ["agent", "/agent", "gpus/", "a/b/c", ""])
+def test_an_account_is_a_namespace_and_a_name(account):
+    with pytest.raises(InputError, match="NAMESPACE/NAME"):
+        TokenReviewer(account=account, audience="x", api_server="http://localhost")
+
+
+def test_in_a_cluster_the_api_server_is_where_kubernetes_says():
+    given = {"KUBERNETES_SERVICE_HOST": "fd00::1", "KUBERNETES_SERVICE_PORT": "6443"}
+    made = TokenReviewer.in_cluster(account="gpus/agent", audience="x", environment=given)
+    assert made._url.startswith("https://[fd00::1]:6443/apis/")
