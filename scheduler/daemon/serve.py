@@ -14,6 +14,7 @@ from api.app import create_app
 from scheduler.config.sources import mask
 from scheduler.daemon.first_token import ensure_admin_token, ensure_given_token
 from scheduler.daemon.forecasts import SimulatedForecaster
+from scheduler.daemon.garbage import rare_collections
 from scheduler.daemon.http_server import HttpServer, bind, url_of
 from scheduler.daemon.settings import api_settings, policy_choice, runtime_settings
 from scheduler.daemon.state_dir import StateDir
@@ -125,6 +126,7 @@ async def serve(
         watchdog = StallWatchdog(on_stall=metrics.stalled)
         watchdog.start(asyncio.get_running_loop())
         stack.callback(watchdog.stop)
+        stack.enter_context(rare_collections())
         await _run_both(service, server.run_on(bound, stop), _declare(config, service), stop=stop)
 
 

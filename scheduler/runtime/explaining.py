@@ -25,6 +25,10 @@ if TYPE_CHECKING:
 
 _ORDER: Mapping[WaitReason, int] = {reason: place for place, reason in enumerate(WaitReason)}
 
+#: Bits of a job's situation: it holds a lease; it is held; it waits after a failure; no answer
+#: counts it in; X gives it time, alone or in a pair; it is planned for the next round.
+_LEASED, _HELD, _BACKOFF, _UNANSWERED, _SHARED, _PLANNED = 1, 2, 4, 8, 16, 32
+
 _UNBLOCKS: Mapping[WaitReason, str] = {
     WaitReason.HELD: "release it",
     WaitReason.DEPENDENCY: "the jobs that it depends on have to complete",
@@ -53,12 +57,28 @@ class Glance:
         self._state = state
         self._fits: dict[int, WaitReason | None] = {}
         self._startable: dict[int, bool] = {}
+        #: first reasons of jobs that are alike: profile, status, situation.
+        self.first: dict[tuple[int, JobStatus, int], WaitReason] = {}
 
     @cached_property
-    def shared(self) -> list[bool]:
-        """(N,) whether the policy gives each of the engine's jobs time alone."""
-        found: list[bool] = (self._state.engine.jobs.x.sum(axis=1) > NEGLIGIBLE).tolist()
-        return found
+    def situations(self) -> list[int]:
+        """(N,) where each of the engine's jobs stands: the bits below."""
+        engine, newest = self._state.engine, self._state.policy.newest_number
+        jobs, pairs = engine.jobs, engine.pairs
+        numbers = jobs["number"]
+        shared = jobs.x.sum(axis=1) > NEGLIGIBLE
+        if len(pairs):
+            shared |= np.isin(numbers, pairs.numbers[pairs.x > 0])
+        found = (
+            (jobs["lease"] != NONE) * _LEASED
+            + (jobs["status"] == HELD) * _HELD
+            + (jobs["retry_at_s"] > engine.now_s) * _BACKOFF
+            + (numbers > newest) * _UNANSWERED
+            + shared * _SHARED
+            + np.isin(numbers, list(engine.book.planned)) * _PLANNED
+        )
+        bits: list[int] = found.tolist()
+        return bits
 
     @cached_property
     def capacity(self) -> FloatArray:
@@ -95,8 +115,17 @@ class Glance:
 
 def reason_of(state: LiveState, record: JobRecord, glance: Glance) -> WaitReason | None:
     """Return the first reason for which a job waits; None while it runs."""
-    found = reasons_of(state, record, glance)
-    return found[0] if found else None
+    if record.status is JobStatus.RUNNING:
+        return None
+    number = state.engine.jobs.number_of.get(record.job_id)
+    if number is None or record.parked is not None:
+        return reasons_of(state, record, glance)[0]
+    # Of ten thousand jobs most are alike.
+    situation = glance.situations[state.engine.jobs.row_of(number)]
+    alike = record.profile, record.status, situation
+    if alike not in glance.first:
+        glance.first[alike] = reasons_of(state, record, glance)[0]
+    return glance.first[alike]
 
 
 def reasons_of(state: LiveState, record: JobRecord, glance: Glance) -> tuple[WaitReason, ...]:
@@ -126,30 +155,25 @@ def _outside(state: LiveState, record: JobRecord, glance: Glance) -> list[WaitRe
 
 
 def _inside(state: LiveState, number: int, glance: Glance) -> set[WaitReason]:
-    engine = state.engine
-    row = engine.jobs.row_of(number)
-    job = engine.jobs.record(row)
+    jobs = state.engine.jobs
+    row = jobs.row_of(number)
+    situation = glance.situations[row]
     reasons: set[WaitReason] = set()
-    if job["lease"] != NONE:
+    if situation & _LEASED:
         reasons.add(WaitReason.STOPPING)
-    if job["status"] == HELD:
+    if situation & _HELD:
         return reasons
-    if job["retry_at_s"] > engine.now_s:
+    if situation & _BACKOFF:
         reasons.add(WaitReason.BACKOFF)
-    if number > state.policy.newest_number:
+    if situation & _UNANSWERED:
         reasons.add(WaitReason.NO_ALLOCATION)
-    elif not (glance.shared[row] or _has_paired_share(state, number)):
+    elif not situation & _SHARED:
         reasons.add(WaitReason.NO_SHARE)
-    elif number not in engine.book.planned and glance.could_start(int(job["profile"])):
+    elif not situation & _PLANNED and glance.could_start(int(jobs["profile"][row])):
         reasons.add(WaitReason.PLACEMENT)
     else:
         reasons.add(WaitReason.TURN)
     return reasons
-
-
-def _has_paired_share(state: LiveState, number: int) -> bool:
-    pairs = state.engine.pairs
-    return bool(len(pairs) and ((pairs.numbers == number).any(axis=1) & (pairs.x > 0)).any())
 
 
 def queue(state: LiveState) -> list[str]:
