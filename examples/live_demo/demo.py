@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 NODES = {"ada": "v100:2", "bert": "p100:2", "carl": "k80:2"}
 POLICY = "max_min_fairness"
+_STOPS = (signal.SIGINT, signal.SIGTERM)
 
 
 @dataclass(kw_only=True)
@@ -81,7 +82,8 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=12)
     parser.add_argument("--seed", type=int, default=7)
     options = parser.parse_args()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    for number in _STOPS:
+        signal.signal(number, _stop)
     work = draw_work(
         count=options.jobs, mean_gap_s=0.8, least_s=5.0, most_s=12.0, seed=options.seed
     )
@@ -103,6 +105,13 @@ def main() -> int:
     except DemoError as error:
         print(f"demo: {error}", file=sys.stderr)
         return 1
+
+
+def _stop(*_: object) -> None:
+    """Begin to stop everything, and let no further signal cut that short."""
+    for number in _STOPS:
+        signal.signal(number, signal.SIG_IGN)
+    raise KeyboardInterrupt
 
 
 def _demonstrate(folder: Path, work: Sequence[Work], times: Times) -> int:
