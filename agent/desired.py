@@ -75,6 +75,11 @@ class DesiredLease:
             the working directory.
         memory_bytes: limit of host memory for its processes on this node, or None.
         cpus: limit of processor cores for the same, or None.
+        image: container image; empty where it runs as local processes.
+        gang: (n,) workers held on each node of the gang, in the order of ranks; empty where the
+            scheduler does not tell.
+        node_rank: position of this node in ``gang``.
+        kubernetes: what the job says about its pods, as plain JSON values; see ``agent.pods``.
     """
 
     lease_id: int
@@ -101,6 +106,10 @@ class DesiredLease:
     progress_file: str | None = None
     memory_bytes: int | None = None
     cpus: float | None = None
+    image: str = ""
+    gang: tuple[int, ...] = ()
+    node_rank: int = 0
+    kubernetes: Mapping[str, object] = field(default_factory=lambda: MappingProxyType({}))
 
     def __post_init__(self) -> None:
         """Refuse what could not be launched."""
@@ -163,7 +172,8 @@ class LeaseReport:
         steps_done: checkpointed steps since the job's first start; never shrinks.
         steps_live: steps that the running processes have done, checkpointed or not.
         started_s: seconds since the Unix epoch; None before the start.
-        message: what a person should know of the end, else empty.
+        message: what a person should know of the end, or of what keeps it from starting.
+        reason_code: the same as one word such as Kubernetes uses (``ImagePullBackOff``), or empty.
     """
 
     lease_id: int
@@ -175,6 +185,7 @@ class LeaseReport:
     steps_live: int = 0
     started_s: float | None = None
     message: str = ""
+    reason_code: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -185,11 +196,14 @@ class WorkerReport:
         index: local index.
         worker_type: its hardware class.
         problem: why it cannot be used, empty if it can.
+        sharing: how two jobs can hold it at once: ``visible`` (both see the device),
+            ``time-slicing``, ``mps``, or ``exclusive`` where they cannot.
     """
 
     index: int
     worker_type: str
     problem: str = ""
+    sharing: str = "visible"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -274,6 +288,7 @@ def report_from_dict(data: object) -> NodeReport:
                 index=item.integer("index"),
                 worker_type=item.text("worker_type"),
                 problem=_words(item, "problem"),
+                sharing=_words(item, "sharing") or "visible",
             )
             for item in message.objects("workers")
         ),
@@ -283,11 +298,13 @@ def report_from_dict(data: object) -> NodeReport:
 
 
 def _lease_to_dict(lease: DesiredLease) -> dict[str, object]:
-    names = (name for name in DesiredLease.__dataclass_fields__ if name != "env")
+    names = (
+        name for name in DesiredLease.__dataclass_fields__ if name not in {"env", "kubernetes"}
+    )
     plain: dict[str, object] = {name: getattr(lease, name) for name in names}
-    for name in ("command", "workers", "local_ranks"):
+    for name in ("command", "workers", "local_ranks", "gang"):
         plain[name] = list(getattr(lease, name))
-    return plain | {"env": dict(lease.env)}
+    return plain | {"env": dict(lease.env), "kubernetes": dict(lease.kubernetes)}
 
 
 def _lease(item: Reader) -> DesiredLease:
@@ -316,6 +333,10 @@ def _lease(item: Reader) -> DesiredLease:
         progress_file=item.optional("progress_file", item.text),
         memory_bytes=item.optional("memory_bytes", lambda name: item.integer(name, at_least=1)),
         cpus=item.optional("cpus", lambda name: item.number(name, at_least=0.001)),
+        image=_words(item, "image"),
+        gang=item.optional("gang", item.integers) or (),
+        node_rank=item.optional("node_rank", item.integer) or 0,
+        kubernetes=MappingProxyType(dict(_object(item, "kubernetes"))),
     )
 
 
@@ -338,7 +359,17 @@ def _lease_report(item: Reader) -> LeaseReport:
         steps_live=item.integer("steps_live"),
         started_s=item.optional("started_s", item.number),
         message=_words(item, "message"),
+        reason_code=_words(item, "reason_code"),
     )
+
+
+def _object(item: Reader, name: str) -> dict[str, object]:
+    value = item.data.get(name)
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        raise item.refuse(name, "an object")
+    return value
 
 
 def _words(item: Reader, name: str) -> str:

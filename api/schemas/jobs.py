@@ -101,8 +101,12 @@ class JobIn(Form):
     array: Annotated[ArrayIn | None, BeforeValidator(_array)] = Field(
         None, description="submit so many copies"
     )
-    notice_s: ShortSeconds = Field(5.0, description="seconds of notice before SIGTERM")
-    grace_s: ShortSeconds = Field(5.0, description="seconds from SIGTERM to SIGKILL")
+    notice_s: ShortSeconds | None = Field(
+        None, description="seconds of notice before SIGTERM; the operator's where left out"
+    )
+    grace_s: ShortSeconds | None = Field(
+        None, description="seconds from SIGTERM to SIGKILL; the operator's where left out"
+    )
     restart_s: Seconds = Field(0.0, description="seconds of work that a change of workers costs")
     progress_regex: Regex | None = Field(
         None, description="searched in its output; group 'steps' (or 1) counts its steps"

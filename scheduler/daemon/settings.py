@@ -53,6 +53,8 @@ def runtime_settings(config: ServerConfig) -> RuntimeSettings:
             refuse_what_cannot_fit=False,
         ),
         policy=policy_choice(config),
+        notice_s=config.leases.notice_s,
+        grace_s=config.leases.grace_s,
         margin_s=config.leases.margin_s,
         node_timeout_s=config.leases.node_timeout_s,
         snapshot_entries=config.store.snapshot_entries,

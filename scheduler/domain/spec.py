@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -41,14 +41,16 @@ class JobSpec:
         entity: whom its share is accounted to; empty: the project.
         depends_on: ids of jobs that have to complete before it may run.
         array_index: its position in the array that it is a part of, or None.
-        notice_s: how long before SIGTERM it is told.
-        grace_s: from SIGTERM to SIGKILL.
+        notice_s: how long before SIGTERM it is told; None for as long as the operator has set.
+        grace_s: from SIGTERM to SIGKILL; None for as long as the operator has set.
         restart_s: seconds of work that a change of workers costs it.
         progress_regex: searched in its output; group ``steps`` (or 1) is the count of steps.
         progress_file: a file whose last number is the count of checkpointed steps.
         memory_bytes: limit of host memory, or None.
         cpus: limit of processor cores, or None.
         space_sharing: whether it may share workers with another job.
+        kubernetes: what it says about its pods, as plain JSON values; empty: nothing. The fields
+            are those of ``agent.pod_options.PodOptions``.
     """
 
     name: str
@@ -73,14 +75,15 @@ class JobSpec:
     entity: str = ""
     depends_on: tuple[str, ...] = ()
     array_index: int | None = None
-    notice_s: float = 5.0
-    grace_s: float = 5.0
+    notice_s: float | None = None
+    grace_s: float | None = None
     restart_s: float = 0.0
     progress_regex: str | None = None
     progress_file: str | None = None
     memory_bytes: int | None = None
     cpus: float | None = None
     space_sharing: bool = True
+    kubernetes: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
 
     @property
     def scale_factor(self) -> int:

@@ -13,7 +13,7 @@ from scheduler.engine.jobs import HELD, NONE, WAITING
 from scheduler.engine.rounds import NEGLIGIBLE
 from scheduler.runtime.jobs import ENDED
 from scheduler.runtime.protocol import Explanation
-from scheduler.runtime.submitting import fit_of
+from scheduler.runtime.submitting import fit_of, room_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from scheduler.domain.arrays import BoolArray, FloatArray, IntArray
     from scheduler.runtime.jobs import JobRecord
     from scheduler.runtime.state import LiveState
+    from scheduler.runtime.submitting import Room
     from scheduler.store.rows import JobRow
 
 _ORDER: Mapping[WaitReason, int] = {reason: place for place, reason in enumerate(WaitReason)}
@@ -87,6 +88,10 @@ class Glance:
         return engine.fleet.count(engine.in_service).astype(float)
 
     @cached_property
+    def _room(self) -> Room:
+        return room_of(self._state)
+
+    @cached_property
     def _idle(self) -> IntArray:
         engine = self._state.engine
         return engine.fleet.count(engine.book.idle())
@@ -94,7 +99,7 @@ class Glance:
     def misfit(self, record: JobRecord) -> WaitReason | None:
         """Return why a job cannot run on the cluster as it is, if it cannot."""
         if record.profile not in self._fits:
-            fit = fit_of(self._state, record.spec).reason
+            fit = fit_of(self._state, record.spec, self._room).reason
             self._fits[record.profile] = None if fit is WaitReason.TURN else fit
         return self._fits[record.profile]
 

@@ -14,6 +14,7 @@ from scheduler.store.rows import AttemptRow
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from scheduler.domain.spec import JobSpec
     from scheduler.runtime.jobs import JobRecord
     from scheduler.runtime.state import LiveState
     from scheduler.runtime.turn import Turn
@@ -31,12 +32,22 @@ FINAL = {
 }
 
 
+def stop_times(state: LiveState, spec: JobSpec) -> tuple[float, float]:
+    """Return a job's seconds from notice to SIGTERM, and from SIGTERM to SIGKILL."""
+    settings = state.settings
+    return (
+        settings.notice_s if spec.notice_s is None else spec.notice_s,
+        settings.grace_s if spec.grace_s is None else spec.grace_s,
+    )
+
+
 def stop_time_s(state: LiveState, job_id: str) -> float:
     """Return how long a job needs from its notice to its last process's end."""
     record = state.jobs.by_id.get(job_id)
     if record is None:
         return UNKNOWN_STOP_S + AGENT_MARGIN_S
-    return record.spec.notice_s + record.spec.grace_s + AGENT_MARGIN_S
+    notice_s, grace_s = stop_times(state, record.spec)
+    return notice_s + grace_s + AGENT_MARGIN_S
 
 
 def follow_leases(

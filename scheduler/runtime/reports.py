@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from agent.desired import Desired, DesiredLease, LeaseEnd, LeaseState
 from scheduler.domain import events as ev
 from scheduler.domain.cluster import Node, WorkerType
+from scheduler.runtime.fold import stop_times
 from scheduler.runtime.housekeeping import apply_order, end_member
 from scheduler.runtime.leases import MemberEnd
 from scheduler.runtime.progress import take_steps
@@ -42,6 +43,7 @@ def _desired(state: LiveState, live: LiveLease, member: Member, now_s: float) ->
     lease = live.lease
     record = state.jobs.by_id[lease.job_id]
     spec = record.spec
+    notice_s, grace_s = stop_times(state, spec)
     master = state.nodes.by_name.get(live.members[0].node)
     return DesiredLease(
         lease_id=lease.lease_id,
@@ -62,12 +64,16 @@ def _desired(state: LiveState, live: LiveLease, member: Member, now_s: float) ->
         steps_done=int(live.base_steps),
         remaining_s=min(live.deadline_s, member.leave_by_s or math.inf) - now_s,
         notice_in_s=0.0 if live.revoked or member.leave_by_s is not None else None,
-        notice_s=spec.notice_s,
-        grace_s=spec.grace_s,
+        notice_s=notice_s,
+        grace_s=grace_s,
         progress_regex=spec.progress_regex,
         progress_file=spec.progress_file,
         memory_bytes=spec.memory_bytes,
         cpus=spec.cpus,
+        image=spec.image,
+        gang=tuple(len(m.local) for m in live.members) if len(live.members) > 1 else (),
+        node_rank=live.members.index(member),
+        kubernetes=spec.kubernetes,
     )
 
 

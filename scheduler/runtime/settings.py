@@ -22,6 +22,8 @@ class RuntimeSettings:
     Attributes:
         engine: of the round mechanism.
         policy: in force until somebody switches it; the stored choice wins after that.
+        notice_s: from a job's notice to SIGTERM, where it asks for nothing else.
+        grace_s: from SIGTERM to SIGKILL, likewise.
         margin_s: after a lease's deadline, until its workers are let again if nobody has confirmed
             their release.
         node_timeout_s: a node that is silent for so long is lost.
@@ -42,6 +44,8 @@ class RuntimeSettings:
         default_factory=lambda: EngineSettings(refuse_what_cannot_fit=False)
     )
     policy: PolicyChoice = field(default_factory=lambda: PolicyChoice(name="max_min_fairness"))
+    notice_s: float = 5.0
+    grace_s: float = 5.0
     margin_s: float = 2.0
     node_timeout_s: float = 60.0
     snapshot_entries: int = 1000

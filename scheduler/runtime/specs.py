@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 #: Run time that a job is taken to have where it names neither steps nor a duration.
 UNKNOWN_DURATION_S = 3600.0
 _SEQUENCES = frozenset({"command", "scale_factors", "worker_types", "depends_on"})
-_MAPPINGS = frozenset({"env", "throughputs", "labels"})
+_MAPPINGS = frozenset({"env", "throughputs", "labels", "kubernetes"})
 
 
 def spec_to_json(spec: JobSpec) -> dict[str, Any]:

@@ -14,14 +14,15 @@ from planner.catalogue import CatalogueKey, declarations, ways
 from planner.estimator import Source
 from scheduler.domain.job import JobStatus
 from scheduler.domain.reasons import WaitReason
+from scheduler.runtime.fold import stop_times
 from scheduler.runtime.housekeeping import tell_submitted
 from scheduler.runtime.jobs import JobRecord
 from scheduler.runtime.protocol import Fit, FitConfiguration, Submitted
 from scheduler.runtime.specs import spec_to_json
 from scheduler.store.rows import IdempotencyRow
 
-#: What ``fit_of`` found, by profile key; for one pass over many jobs.
-FitCache: TypeAlias = dict[CatalogueKey, Fit]
+#: Worker type -> workers known, in service, and idle, at one moment.
+Room: TypeAlias = tuple[dict[str, int], dict[str, int], dict[str, int]]
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -56,11 +57,8 @@ def submit(
     state: LiveState, turn: Turn, submissions: Sequence[Submission], known: Known, *, actor: str
 ) -> tuple[Submitted, ...]:
     """Take jobs in; each stands for itself."""
-    taken: dict[tuple[str, str], IdempotencyRow] = dict(known.keys)
-    taken |= state.recent_keys  # of requests that were committed since the store was read
-    for row in turn.idempotency:  # of other requests in the same turn
-        taken[row.scope, row.key] = row
-    return tuple(_submit(state, turn, item, known, taken, actor=actor) for item in submissions)
+    room = room_of(state)
+    return tuple(_submit(state, turn, item, known, room, actor=actor) for item in submissions)
 
 
 def _submit(
@@ -68,17 +66,19 @@ def _submit(
     turn: Turn,
     item: Submission,
     known: Known,
-    taken: dict[tuple[str, str], IdempotencyRow],
+    room: Room,
     *,
     actor: str,
 ) -> Submitted:
     digest = digest_of(item.spec)
     key = item.owner, item.client_id
-    if item.client_id and key in taken:
-        return _repeated(taken[key], digest, item.client_id)
+    # Recent are those that were taken in since the store was read, in this turn too.
+    earlier = state.recent_keys.get(key) or known.keys.get(key)
+    if item.client_id and earlier is not None:
+        return _repeated(earlier, digest, item.client_id)
     if item.job_id and (item.job_id in state.jobs.by_id or item.job_id in known.rows):
         return Submitted(code="conflict", refusal=f"there is already a job '{item.job_id}'")
-    refusal = _refusal(state, item.spec, known)
+    refusal = _refusal(state, item.spec, known, room)
     if refusal is not None:
         return refusal
     record = _record(state, turn, item)
@@ -91,7 +91,6 @@ def _submit(
             digest=digest,
             created_s=turn.now_s,
         )
-        taken[key] = row
         turn.idempotency.append(row)
         state.remember_key(row)
     turn.note(
@@ -140,7 +139,7 @@ def _record(state: LiveState, turn: Turn, item: Submission) -> JobRecord:
     return record
 
 
-def _refusal(state: LiveState, spec: JobSpec, known: Known) -> Submitted | None:
+def _refusal(state: LiveState, spec: JobSpec, known: Known, room: Room) -> Submitted | None:
     limits = state.jobs.over_jobs(spec.project)
     if limits is not None:
         return Submitted(
@@ -156,15 +155,34 @@ def _refusal(state: LiveState, spec: JobSpec, known: Known) -> Submitted | None:
                 refusal=f"the job asks for {spec.scale_factor} workers, and project "
                 f"'{spec.project}' may have {most} at once",
             )
+    late = _too_slow_to_leave(state, spec)
+    if late:
+        return Submitted(code="refused", refusal=late)
     for other in spec.depends_on:
         refusal = _dependency_fault(state, other, known)
         if refusal:
             return Submitted(code="refused", refusal=refusal)
     if state.settings.refuse_unfit:
-        fit = first_fit(state, spec)
-        if not fit.fits and _known_workers(state):
+        fit = first_fit(state, spec, room)
+        if not fit.fits and any(room[0].values()):
             return Submitted(code="refused", refusal=fit.message)
     return None
+
+
+def _too_slow_to_leave(state: LiveState, spec: JobSpec) -> str:
+    """Say why a job could not be told in time that its lease goes on; empty if it can.
+
+    Its agent counts notice and grace back from the end of the lease; were they longer than the
+    time by which rounds are planned ahead, it would have to leave in every round.
+    """
+    lead_s = state.settings.engine.plan_lead_s
+    notice_s, grace_s = stop_times(state, spec)
+    if not 0 < lead_s <= notice_s + grace_s:
+        return ""
+    return (
+        f"notice_s {notice_s:g} + grace_s {grace_s:g} are no less than the {lead_s:g} s by which "
+        "rounds are planned ahead; lower them, or have engine.plan_lead_s raised"
+    )
 
 
 def _dependency_fault(state: LiveState, other: str, known: Known) -> str:
@@ -181,34 +199,41 @@ def _dependency_fault(state: LiveState, other: str, known: Known) -> str:
 # -- whether and where a job could run ------------------------------------------------------------
 
 
-def fit_of(state: LiveState, spec: JobSpec, cache: FitCache | None = None) -> Fit:
-    """Tell whether and where a job could run, on the nodes known now."""
-    key = CatalogueKey.of(spec)
-    if cache is None:
-        return _fit(state, spec, key)
-    if key not in cache:
-        cache[key] = _fit(state, spec, key)
-    return cache[key]
+def fit_of(state: LiveState, spec: JobSpec, room: Room | None = None) -> Fit:
+    """Tell whether and where a job could run, on the nodes known now.
+
+    Args:
+        state: of the leader.
+        spec: of the job.
+        room: of this moment, where many jobs are looked at.
+    """
+    return _fit(state, spec, room or room_of(state))
 
 
-def first_fit(state: LiveState, spec: JobSpec) -> Fit:
+def first_fit(state: LiveState, spec: JobSpec, room: Room | None = None) -> Fit:
     """Do as ``fit_of`` for a job that has not been taken in: its own throughputs count already."""
-    return _fit(state, spec, CatalogueKey.of(spec), spec.throughputs)
+    return _fit(state, spec, room or room_of(state), spec.throughputs)
+
+
+def room_of(state: LiveState) -> Room:
+    """Return how many workers there are."""
+    names = state.engine.cluster.type_names
+    known, serving, idle = (
+        dict(zip(names, counts.tolist(), strict=True)) for counts in _counts(state)
+    )
+    return known, serving, idle
 
 
 def _fit(
     state: LiveState,
     spec: JobSpec,
-    key: CatalogueKey,
+    room: Room,
     declared: Mapping[str, float] = MappingProxyType({}),
 ) -> Fit:
-    engine = state.engine
-    names = engine.cluster.type_names
-    known, serving, idle = (
-        dict(zip(names, counts.tolist(), strict=True)) for counts in _counts(state)
-    )
+    names = state.engine.cluster.type_names
+    known, serving, idle = room
     options = []
-    for way in ways(key, names, state.estimator):
+    for way in ways(CatalogueKey.of(spec), names, state.estimator):
         steps_per_s, source = way.estimate.steps_per_s, way.estimate.source
         mine = declared.get(way.worker_type) if way.count == spec.scale_factor else None
         if mine is not None and source is not Source.MEASURED:
@@ -274,10 +299,6 @@ def _misfit(
         f"({room}); give throughputs, or another worker type"
     )
     return WaitReason.NO_THROUGHPUT, message
-
-
-def _known_workers(state: LiveState) -> bool:
-    return bool(_counts(state)[0].any())
 
 
 def _counts(state: LiveState) -> tuple[IntArray, IntArray, IntArray]:

@@ -1,6 +1,7 @@
 """Jobs come in: once, or not at all, with the reason."""
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
@@ -223,5 +224,34 @@ def test_dependents_of_a_job_that_did_not_complete_are_cancelled_through_and_thr
         assert "a" in stage.row("b").reason
         assert "job_cancelled" in stage.kinds("c")
         assert not stage.state.jobs.by_id
+
+    live(story)
+
+
+def test_a_job_that_leaves_too_slowly_for_the_rounds_is_refused(live):
+    # Its agent would give notice before it could hear that the lease goes on, in every round.
+    async def story(stage):
+        lead_s = stage.settings.engine.plan_lead_s
+        assert lead_s > 0
+        slow, fair = stage.spec(notice_s=lead_s, grace_s=0.0), stage.spec("b", notice_s=0.0)
+        results = await stage.submit(
+            Submission(spec=slow, owner="me"),
+            Submission(spec=replace(fair, grace_s=lead_s - 1.0), owner="me"),
+        )
+        assert [result.code for result in results] == ["refused", ""]
+        assert f"notice_s {lead_s:g}" in results[0].refusal
+
+    live(story)
+
+
+def test_a_job_that_asks_for_no_notice_gets_the_operators(live):
+    async def story(stage):
+        stage.settings = replace(stage.settings, notice_s=1.5, grace_s=0.5)
+        await stage.restart()
+        await stage.job("a", notice_s=None, grace_s=None)
+        await stage.wait(1)
+        (node,) = {live.nodes[0] for live in stage.state.leases.by_id.values()}
+        desired = await stage.service.desired(node, after=(0, -1), wait_s=0.0)
+        assert [(lease.notice_s, lease.grace_s) for lease in desired.leases] == [(1.5, 0.5)]
 
     live(story)
