@@ -1,4 +1,4 @@
-"""The pages about the live service against the program: routes, roles, metrics, settings, kinds of events."""
+"""The pages about the live service against the program: routes, roles, metrics, settings."""
 
 from __future__ import annotations
 
