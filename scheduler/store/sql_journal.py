@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from scheduler.store.protocol import Entry, Projections
     from scheduler.store.rows import HistoryRow, JobRow, JobState, LeaseExtension, SettingRow
 
+#: SQLite takes 32,766 parameters in a statement, older ones 999.
+KEYS_AT_ONCE = 900
+
 
 class SqlJournal:
     """The contract of ``Journal`` in SQL; every writer locks the table ``head`` first."""
@@ -221,14 +224,14 @@ def _put_states(connection: Connection, states: Sequence[JobState]) -> None:
 
 def _extend(connection: Connection, extension: LeaseExtension) -> None:
     attempts = tables.ATTEMPTS
-    if not extension.lease_ids:
-        return
-    connection.execute(
-        update(attempts)
-        .where(attempts.c.lease_id == bindparam("changed"), attempts.c.ended_s.is_(None))
-        .values(deadline_s=extension.deadline_s),
-        [{"changed": lease_id} for lease_id in extension.lease_ids],
-    )
+    # A round extends thousands; a statement for each would take several times as long.
+    for first in range(0, len(extension.lease_ids), KEYS_AT_ONCE):
+        some = extension.lease_ids[first : first + KEYS_AT_ONCE]
+        connection.execute(
+            update(attempts)
+            .where(attempts.c.lease_id.in_(some), attempts.c.ended_s.is_(None))
+            .values(deadline_s=extension.deadline_s)
+        )
 
 
 def _put_settings(connection: Connection, rows: Sequence[SettingRow]) -> None:
