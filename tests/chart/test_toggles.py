@@ -1,0 +1,589 @@
+"""Each value of the chart does what it says."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+import tomllib
+
+from chart_rendering import CHART, render
+from prometheus_client.parser import text_string_to_metric_families
+
+from scheduler.config.load import load_config
+from scheduler.runtime.metrics import Metrics
+
+POSTGRESQL = {"database__type": "postgresql", "database__postgresql__existingSecret": "db"}
+
+
+def configuration(rendered):
+    return rendered.one("ConfigMap", "-config")["data"]["leasehold.toml"]
+
+
+def environment(container):
+    return {one["name"]: one for one in container["env"]}
+
+
+def mounts(container):
+    return {one["name"]: one["mountPath"] for one in container["volumeMounts"]}
+
+
+def volumes(pod):
+    return {one["name"]: one for one in pod["volumes"]}
+
+
+# -- the scheduler -------------------------------------------------------------------------------
+
+
+def test_with_sqlite_there_is_one_process_and_its_volume_is_never_shared(minimal):
+    spec = minimal.one("Deployment")["spec"]
+    assert (spec["replicas"], spec["strategy"]) == (1, {"type": "Recreate"})
+    claim = minimal.one("PersistentVolumeClaim")
+    state = volumes(minimal.pod())["state"]
+    assert state["persistentVolumeClaim"]["claimName"] == claim["metadata"]["name"]
+    assert claim["metadata"]["annotations"]["helm.sh/resource-policy"] == "keep"
+    assert claim["spec"]["resources"]["requests"]["storage"] == "20Gi"
+    assert minimal.pod()["hostname"] == "leasehold"
+    assert "PodDisruptionBudget" not in minimal.kinds
+    assert "LEASEHOLD_STORE__URL" not in environment(minimal.container())
+
+
+def test_a_volume_can_be_ones_own_or_none():
+    own = render(scheduler__persistence__existingClaim="mine")
+    assert "PersistentVolumeClaim" not in own.kinds
+    assert volumes(own.pod())["state"]["persistentVolumeClaim"] == {"claimName": "mine"}
+    none = render(scheduler__persistence__enabled=False)
+    assert volumes(none.pod())["state"] == {"name": "state", "emptyDir": {}}
+    claim = render(scheduler__persistence__keep=False).one("PersistentVolumeClaim")
+    assert "annotations" not in claim["metadata"]
+
+
+def test_with_postgresql_replicas_roll_and_one_may_be_down(ha):
+    spec = ha.one("Deployment")["spec"]
+    assert spec["replicas"] == 3
+    assert spec["strategy"]["rollingUpdate"] == {"maxSurge": 1, "maxUnavailable": 0}
+    budget = ha.one("PodDisruptionBudget")["spec"]
+    assert budget["maxUnavailable"] == 1
+    assert budget["selector"] == spec["selector"]
+    assert "PersistentVolumeClaim" not in ha.kinds
+    assert "hostname" not in ha.pod(), "each replica leads under its own name"
+    assert "podAntiAffinity" in ha.pod()["affinity"]
+    url = environment(ha.container())["LEASEHOLD_STORE__URL"]["valueFrom"]["secretKeyRef"]
+    assert url == {"name": "leasehold-database", "key": "url"}
+    assert mounts(ha.container())["logs"] == "/var/lib/leasehold/logs"
+    assert volumes(ha.pod())["logs"]["persistentVolumeClaim"]["claimName"] == "leasehold-logs"
+
+
+def test_one_replica_on_postgresql_needs_no_budget():
+    assert "PodDisruptionBudget" not in render(**POSTGRESQL).kinds
+    values = POSTGRESQL | {"scheduler__podDisruptionBudget__enabled": False}
+    assert "PodDisruptionBudget" not in render(**values, scheduler__replicas=2).kinds
+
+
+def test_a_password_is_never_part_of_a_url(everything):
+    given = environment(everything.container())
+    url = "postgresql://scheduler@db.example:5433/gpus?sslmode=verify-full"
+    assert given["LEASEHOLD_STORE__URL"]["value"] == url
+    password = {"name": "leasehold-database", "key": "password"}
+    assert given["PGPASSWORD"]["valueFrom"]["secretKeyRef"] == password
+
+
+def test_the_program_takes_the_configuration_that_the_chart_writes(everything, tmp_path):
+    for name in ("tls.crt", "tls.key"):
+        (tmp_path / name).touch()
+    text = configuration(everything).replace("/etc/leasehold/tls", str(tmp_path))
+    (tmp_path / "leasehold.toml").write_text(text)
+    variables = {"LEASEHOLD_STORE__URL": "postgresql://x@db/y"}
+    config = load_config(path=str(tmp_path / "leasehold.toml"), environment=variables).config
+    assert (config.state_dir, config.server.host) == ("/var/lib/leasehold", "0.0.0.0")
+    assert config.engine.round_length_s == 120
+    assert config.policy.parameters == {"alpha": "2"}
+    assert config.retention.finished_days == float("inf")
+    assert config.retention.log_bytes == 8388608
+    assert config.kubernetes.agent_account == "gpus/gpu-agent"
+    assert config.kubernetes.audience == "gpus"
+    assert config.server.admin_token_file == "/etc/leasehold/admin/token"
+    assert config.store.migrate is False
+    assert config.log.json is False
+
+
+def test_the_defaults_make_a_configuration_that_the_program_takes(minimal, tmp_path):
+    (tmp_path / "leasehold.toml").write_text(configuration(minimal))
+    config = load_config(path=str(tmp_path / "leasehold.toml"), environment={}).config
+    assert config.log.json
+    assert config.store.url == "sqlite:////var/lib/leasehold/leasehold.db"
+    assert config.kubernetes.agent_account == "gpus/lh-leasehold-agent"
+
+
+def test_text_cannot_break_out_of_the_configuration():
+    name = 'a"\n[server]\nno_auth = true #\\ <é>'
+    config = {"policy": {"name": "fifo", "parameters": {"x": name}}}
+    text = configuration(render(scheduler__config=config))
+    parsed = tomllib.loads(text)
+    assert parsed["policy"]["parameters"]["x"] == name
+    assert "no_auth" not in parsed["server"]
+
+
+def test_a_changed_configuration_starts_new_pods():
+    def checksum(**values):
+        meta = render(**values).one("Deployment")["spec"]["template"]["metadata"]
+        return meta["annotations"]["checksum/config"]
+
+    assert checksum() == checksum(scheduler__resources={})
+    assert checksum() != checksum(scheduler__config={"engine": {"round_length_s": 60}})
+
+
+def test_the_administrators_token_is_made_or_given(minimal):
+    secret = minimal.one("Secret")
+    token = base64.b64decode(secret["data"]["token"]).decode()
+    assert re.fullmatch(r"lh_[A-Za-z0-9]{43}", token)
+    assert secret["metadata"]["annotations"]["helm.sh/resource-policy"] == "keep"
+    given = render(scheduler__adminToken__existingSecret="mine", scheduler__adminToken__key="admin")
+    assert "Secret" not in given.kinds
+    admin = volumes(given.pod())["admin"]["secret"]
+    assert (admin["secretName"], admin["items"]) == ("mine", [{"key": "admin", "path": "token"}])
+    reference = environment(given.one("Pod")["spec"]["containers"][0])["LEASEHOLD_TOKEN"]
+    assert reference["valueFrom"]["secretKeyRef"] == {"name": "mine", "key": "admin"}
+
+
+def test_tls_reaches_the_server_the_probes_the_agents_and_the_test(minimal, ha):
+    parsed = tomllib.loads(configuration(ha))
+    assert parsed["server"]["tls_cert"] == "/etc/leasehold/tls/tls.crt"
+    assert "tls_cert" not in tomllib.loads(configuration(minimal))["server"]
+    for rendered, scheme in ((minimal, "HTTP"), (ha, "HTTPS")):
+        container = rendered.container()
+        for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
+            assert container[probe]["httpGet"]["scheme"] == scheme
+        server = f"--server={scheme.lower()}://lh-leasehold.gpus.svc:8642"
+        assert server in rendered.container("DaemonSet")["args"]
+    assert "--ca-file=/etc/leasehold/ca/ca.crt" in ha.container("DaemonSet")["args"]
+    assert not any("ca-file" in one for one in minimal.container("DaemonSet")["args"])
+    test = ha.one("Pod")["spec"]["containers"][0]
+    assert environment(test)["SSL_CERT_FILE"]["value"] == "/etc/leasehold/ca/ca.crt"
+    endpoint = ha.one("ServiceMonitor")["spec"]["endpoints"][0]
+    assert endpoint["scheme"] == "https"
+    assert endpoint["tlsConfig"]["serverName"] == "lh-leasehold.gpus.svc"
+
+
+def test_probes_ask_what_they_should(minimal):
+    container = minimal.container()
+    paths = [
+        container[f"{p}Probe"]["httpGet"]["path"] for p in ("startup", "liveness", "readiness")
+    ]
+    assert paths == ["/readyz", "/healthz", "/readyz"]
+    startup = container["startupProbe"]
+    assert startup["periodSeconds"] * startup["failureThreshold"] == 300
+    ports = {port["name"]: port["containerPort"] for port in container["ports"]}
+    assert ports["http"] == tomllib.loads(configuration(minimal))["server"]["port"]
+
+
+def test_an_image_is_pinned_by_its_digest_or_else_its_tag(everything, minimal):
+    assert re.search(r"scheduler@sha256:[0-9a-f]{64}$", everything.container()["image"])
+    assert minimal.container()["image"] == "leasehold/scheduler:dev"
+    assert render().container()["image"] == "leasehold/scheduler:0.1.0"
+    assert everything.pod()["imagePullSecrets"] == [{"name": "registry"}]
+
+
+def test_the_service_leads_to_the_schedulers_pods_and_to_no_others(everything):
+    service = everything.one("Service", "shared-gpus")
+    labels = everything.one("Deployment")["spec"]["template"]["metadata"]["labels"]
+    assert service["spec"]["selector"].items() <= labels.items()
+    agents = everything.one("DaemonSet", "-gpu")["spec"]["template"]["metadata"]["labels"]
+    assert not service["spec"]["selector"].items() <= agents.items()
+    (port,) = service["spec"]["ports"]
+    assert (port["port"], port["nodePort"], port["targetPort"]) == (80, 30642, "http")
+
+
+def test_an_ingress_leads_to_the_service(everything, minimal):
+    assert "Ingress" not in minimal.kinds
+    spec = everything.one("Ingress")["spec"]
+    assert spec["ingressClassName"] == "nginx"
+    (rule,) = spec["rules"]
+    assert rule["host"] == "leasehold.example"
+    backend = rule["http"]["paths"][0]["backend"]["service"]
+    assert backend == {"name": "shared-gpus", "port": {"name": "http"}}
+    assert spec["tls"][0]["secretName"] == "leasehold-public"
+
+
+def test_migrations_run_at_the_start_or_as_a_hook_before_it(everything, minimal):
+    assert "Job" not in minimal.kinds
+    assert "migrate" not in tomllib.loads(configuration(minimal)).get("store", {})
+    job = everything.one("Job")
+    assert job["metadata"]["annotations"]["helm.sh/hook"] == "pre-install,pre-upgrade"
+    container = job["spec"]["template"]["spec"]["containers"][0]
+    assert container["args"] == ["migrate"]
+    names = {"PGPASSWORD", "LEASEHOLD_STORE__URL"}
+    assert names <= set(environment(container))
+    # A hook runs before the release's own objects are there.
+    text = json.dumps(job)
+    assert "serviceAccountName" not in text
+    assert "shared-gpus-config" not in text
+
+
+def test_what_is_given_for_the_schedulers_pods_reaches_them(everything):
+    pod, container = everything.pod(), everything.container()
+    assert container["args"][-2:] == ["--set", "log.level=info"]
+    assert environment(container)["HTTPS_PROXY"]["value"].startswith("http://proxy")
+    assert container["envFrom"][0]["configMapRef"]["name"] == "scheduler-env"
+    assert mounts(container)["tables"] == "/tables"
+    assert pod["initContainers"][0]["name"] == "wait"
+    assert [one["name"] for one in pod["containers"]] == ["scheduler", "proxy"]
+    assert pod["securityContext"]["runAsUser"] == 1500
+    assert pod["securityContext"]["runAsGroup"] == 64200, "merged, not replaced"
+    assert container["securityContext"]["runAsUser"] == 1500
+    assert pod["priorityClassName"] == "high"
+    assert list(pod["nodeSelector"]) == ["node-role.kubernetes.io/control-plane"]
+    assert pod["tolerations"][0]["operator"] == "Exists"
+    assert "requiredDuringSchedulingIgnoredDuringExecution" in pod["affinity"]["podAntiAffinity"]
+    assert pod["topologySpreadConstraints"][0]["maxSkew"] == 1
+    assert pod["terminationGracePeriodSeconds"] == 60
+    meta = everything.one("Deployment")["spec"]["template"]["metadata"]
+    assert meta["annotations"]["example.com/scrape"] == "true"
+    assert meta["labels"]["tier"] == "control"
+    assert container["resources"]["limits"]["cpu"] == 4
+    account = everything.one("ServiceAccount", "gpu-scheduler")
+    assert pod["serviceAccountName"] == account["metadata"]["name"]
+
+
+def test_common_labels_and_annotations_are_everywhere(everything):
+    for item in everything.objects:
+        if item["metadata"]["name"] not in {"second", "shared-gpus-motd"}:
+            assert item["metadata"]["labels"]["team"] == "platform"
+            assert item["metadata"]["annotations"]["example.com/owner"] == "platform@example.com"
+
+
+def test_objects_of_ones_own_are_templates(everything):
+    assert everything.one("ConfigMap", "shared-gpus-motd")["data"] == {"motd": "hello"}
+    assert everything.one("ConfigMap", "second")
+
+
+def test_long_names_stay_within_what_kubernetes_takes():
+    rendered = render(release="r" * 53, fullnameOverride="f" * 63)
+    for item in rendered.objects:
+        limit = 63 if item["kind"] in {"Service", "Pod", "DaemonSet", "Deployment"} else 253
+        assert len(item["metadata"]["name"]) <= limit
+
+
+# -- agents --------------------------------------------------------------------------------------
+
+
+def test_each_group_of_nodes_has_agents_and_a_group_wins_over_the_rest(everything):
+    gpu, amd = everything.one("DaemonSet", "-agent-gpu"), everything.one("DaemonSet", "-agent-amd")
+    assert gpu["spec"]["selector"] != amd["spec"]["selector"]
+    pods = [item["spec"]["template"]["spec"] for item in (gpu, amd)]
+    assert [next(iter(pod["nodeSelector"])) for pod in pods] == [
+        "nvidia.com/gpu.present",
+        "amd.com/gpu.present",
+    ]
+    assert [pod["tolerations"][0].get("key") for pod in pods] == [None, "amd.com/gpu"]
+    args = [pod["containers"][0]["args"] for pod in pods]
+    assert "--log-level=warning" in args[0]
+    assert "--log-level=debug" in args[1]
+    assert "--worker-name=AMD-Instinct-MI300X=mi300x" in args[1]
+    assert "--worker-name=NVIDIA-A100-SXM4-80GB=a100-80g" in args[1]
+    assert "limits" not in pods[1]["containers"][0]["resources"], "replaced as a whole"
+
+
+def test_a_group_can_be_taken_out():
+    assert "DaemonSet" not in render(agent__groups__gpu=None).kinds
+
+
+def test_an_agent_knows_its_node_its_scheduler_and_where_jobs_run(minimal):
+    container = minimal.container("DaemonSet")
+    assert "--node=$(NODE_NAME)" in container["args"]
+    assert "--backend=kubernetes" in container["args"]
+    given = environment(container)
+    assert given["NODE_NAME"]["valueFrom"]["fieldRef"]["fieldPath"] == "spec.nodeName"
+    assert given["LEASEHOLD_JOB_NAMESPACE"]["value"] == "leasehold-jobs"
+    tolerated = minimal.pod("DaemonSet")["tolerations"]
+    assert {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"} in tolerated
+
+
+def test_pods_of_jobs_reach_the_agent_of_their_own_node(everything):
+    service = everything.one("Service", "-agent")["spec"]
+    assert service["internalTrafficPolicy"] == "Local"
+    for item in everything.all("DaemonSet"):
+        assert service["selector"].items() <= item["spec"]["template"]["metadata"]["labels"].items()
+        ports = item["spec"]["template"]["spec"]["containers"][0]["ports"]
+        assert ports == [{"name": "jobs", "containerPort": 9643, "protocol": "TCP"}]
+    assert service["ports"][0]["port"] == 9643
+
+
+def test_agents_enrol_by_the_tokens_of_their_pods(minimal):
+    pod, container = minimal.pod("DaemonSet"), minimal.container("DaemonSet")
+    (source,) = volumes(pod)["identity"]["projected"]["sources"]
+    parsed = tomllib.loads(configuration(minimal))["kubernetes"]
+    assert source["serviceAccountToken"]["audience"] == parsed["audience"]
+    assert parsed["agent_account"] == f"gpus/{pod['serviceAccountName']}"
+    assert "--enrol-file=/var/run/secrets/leasehold/token" in container["args"]
+    assert mounts(container)["identity"] == "/var/run/secrets/leasehold"
+    assert minimal.pod()["automountServiceAccountToken"], "the scheduler asks for reviews"
+
+
+def test_agents_of_a_scheduler_elsewhere_have_tokens_by_node():
+    rendered = render(CHART / "ci" / "agents-only-values.yaml")
+    assert not rendered.kinds & {"Deployment", "ConfigMap", "Secret", "Ingress", "Pod"}
+    container = rendered.container("DaemonSet")
+    assert "--token-file=/etc/leasehold/tokens/$(NODE_NAME)" in container["args"]
+    assert "--server=https://leasehold.example:8642" in container["args"]
+    assert volumes(rendered.pod("DaemonSet"))["ca"]["secret"]["secretName"] == "scheduler-ca"
+    assert not any("tokenreviews" in json.dumps(role) for role in rendered.all("ClusterRole"))
+
+
+def test_without_tokens_nobody_enrols():
+    rendered = render(agent__enrolment__mode="none")
+    args = rendered.container("DaemonSet")["args"]
+    assert not any("enrol" in one or "token" in one for one in args)
+    assert "kubernetes" not in tomllib.loads(configuration(rendered))
+    assert rendered.pod()["automountServiceAccountToken"] is False
+
+
+def test_a_scheduler_without_agents_has_no_rights_and_no_namespace_of_jobs():
+    rendered = render(agent__enabled=False)
+    gone = {"DaemonSet", "Role", "ClusterRole", "Namespace", "NetworkPolicy"}
+    assert not rendered.kinds & gone
+    assert rendered.pod()["automountServiceAccountToken"] is False
+
+
+def test_what_is_given_for_the_agents_pods_reaches_them(everything):
+    pod = everything.pod("DaemonSet", "-gpu")
+    container = pod["containers"][0]
+    assert container["args"][-1] == "--report-every=5"
+    assert environment(container)["NO_PROXY"]["value"] == ".svc"
+    assert container["envFrom"][0]["secretRef"]["name"] == "agent-env"
+    assert mounts(container)["scratch"] == "/scratch"
+    assert volumes(pod)["ca"]["secret"]["items"] == [{"key": "bundle.pem", "path": "ca.crt"}]
+    assert pod["priorityClassName"] == "agents"
+    assert pod["securityContext"]["runAsUser"] == 1600
+    assert pod["affinity"]["nodeAffinity"]
+    assert container["imagePullPolicy"] == "Never"
+    update = everything.one("DaemonSet", "-gpu")["spec"]["updateStrategy"]
+    assert update["rollingUpdate"] == {"maxUnavailable": 2}
+    on_delete = render(agent__updateStrategy__type="OnDelete").one("DaemonSet")
+    assert on_delete["spec"]["updateStrategy"] == {"type": "OnDelete"}
+
+
+# -- rights --------------------------------------------------------------------------------------
+
+
+def rules(role):
+    return {
+        (resource, verb)
+        for rule in role["rules"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+
+
+def test_agents_may_do_what_they_need_where_jobs_run_and_nothing_elsewhere(everything):
+    (role,) = everything.all("Role")
+    assert role["metadata"]["namespace"] == "training"
+    granted = rules(role)
+    assert granted == {
+        *(("pods", verb) for verb in ("get", "list", "watch", "create", "patch", "delete")),
+        ("pods/log", "get"),
+        ("services", "create"),
+        ("services", "delete"),
+    }
+    cluster = everything.one("ClusterRole", "-agent")
+    assert rules(cluster) == {("nodes", "get"), ("pods", "list"), ("pods", "watch")}
+    alone = render(rbac__foreignPods=False).one("ClusterRole", "-agent")
+    assert rules(alone) == {("nodes", "get")}
+    (binding,) = everything.all("RoleBinding")
+    assert binding["subjects"] == [
+        {"kind": "ServiceAccount", "name": "gpu-agent", "namespace": "gpus"}
+    ]
+    assert binding["roleRef"]["name"] == role["metadata"]["name"]
+
+
+def test_the_scheduler_may_only_ask_whose_a_token_is(everything):
+    assert rules(everything.one("ClusterRole", "-scheduler")) == {("tokenreviews", "create")}
+
+
+def test_rights_can_be_left_to_others():
+    assert not render(rbac__create=False).kinds & {
+        "Role",
+        "RoleBinding",
+        "ClusterRole",
+        "ClusterRoleBinding",
+    }
+    own = render(
+        agent__serviceAccount__create=False,
+        agent__serviceAccount__name="mine",
+    )
+    assert own.pod("DaemonSet")["serviceAccountName"] == "mine"
+    assert own.one("RoleBinding")["subjects"][0]["name"] == "mine"
+
+
+def test_the_admission_policy_is_for_the_agents_account_in_the_jobs_namespace(everything, minimal):
+    assert "ValidatingAdmissionPolicy" not in minimal.kinds
+    policy = everything.one("ValidatingAdmissionPolicy")["spec"]
+    assert "system:serviceaccount:gpus:gpu-agent" in policy["matchConditions"][0]["expression"]
+    names = policy["matchConstraints"]["namespaceSelector"]["matchLabels"]
+    assert names == {"kubernetes.io/metadata.name": "training"}
+    binding = everything.one("ValidatingAdmissionPolicyBinding")["spec"]
+    assert binding["validationActions"] == ["Audit"]
+
+
+# -- the jobs' namespace ---------------------------------------------------------------------------
+
+
+def test_the_namespace_of_jobs_is_restricted_and_stays(minimal, everything):
+    meta = minimal.one("Namespace")["metadata"]
+    assert meta["name"] == "leasehold-jobs"
+    assert meta["labels"]["pod-security.kubernetes.io/enforce"] == "restricted"
+    assert meta["annotations"]["helm.sh/resource-policy"] == "keep"
+    other = everything.one("Namespace")["metadata"]["labels"]
+    assert other["pod-security.kubernetes.io/enforce"] == "baseline"
+    assert other["istio-injection"] == "disabled"
+    assert "Namespace" not in render(jobs__createNamespace=False).kinds
+
+
+def test_jobs_have_an_account_without_a_token(everything):
+    account = everything.one("ServiceAccount", "trainer")
+    assert account["automountServiceAccountToken"] is False
+    assert account["metadata"]["namespace"] == "training"
+    subjects = [s for b in everything.all("RoleBinding") for s in b["subjects"]]
+    assert "trainer" not in {subject["name"] for subject in subjects}
+
+
+def test_quotas_and_limits_are_made_where_asked_for(everything, minimal):
+    assert not minimal.kinds & {"ResourceQuota", "LimitRange"}
+    hard = everything.one("ResourceQuota")["spec"]["hard"]
+    assert hard == {"requests.nvidia.com/gpu": "64", "pods": "500"}
+    assert everything.one("LimitRange")["spec"]["limits"][0]["type"] == "Container"
+
+
+# -- networks --------------------------------------------------------------------------------------
+
+
+def test_jobs_reach_each_other_their_agent_and_the_internet_but_no_private_address(minimal):
+    spec = minimal.one("NetworkPolicy")["spec"]
+    assert spec["podSelector"] == {}
+    assert spec["policyTypes"] == ["Ingress", "Egress"]
+    assert spec["ingress"] == [{"from": [{"podSelector": {}}]}]
+    gang, dns, agent, internet = spec["egress"]
+    assert gang == {"to": [{"podSelector": {}}]}
+    assert {port["port"] for port in dns["ports"]} == {53}
+    labels = minimal.one("DaemonSet")["spec"]["template"]["metadata"]["labels"]
+    assert agent["to"][0]["podSelector"]["matchLabels"].items() <= labels.items()
+    assert agent["ports"] == [{"port": 8643, "protocol": "TCP"}]
+    assert "169.254.0.0/16" in internet["to"][0]["ipBlock"]["except"]
+    closed = render(networkPolicies__jobs__internet=False).one("NetworkPolicy")["spec"]
+    assert closed["egress"] == [gang, dns, agent]
+    assert "NetworkPolicy" not in render(networkPolicies__jobs__enabled=False).kinds
+
+
+def test_policies_of_scheduler_and_agents_let_in_whom_they_name(everything, minimal):
+    assert len(minimal.all("NetworkPolicy")) == 1
+    scheduler = everything.one("NetworkPolicy", "-scheduler")["spec"]
+    peers = json.dumps(scheduler["ingress"][0]["from"])
+    assert "ingress-nginx" in peers
+    assert '"app.kubernetes.io/component": "agent"' in peers
+    ports = {port["port"] for rule in scheduler["egress"] for port in rule.get("ports", ())}
+    assert ports == {53, 443, 6443, 5433}
+    agent = everything.one("NetworkPolicy", "-agent")["spec"]
+    assert agent["ingress"][0]["ports"] == [{"port": "jobs", "protocol": "TCP"}]
+    assert "training" in json.dumps(agent["ingress"])
+    assert everything.one("NetworkPolicy", "-jobs")["spec"]["ingress"][1]["ports"] == [
+        {"port": 6006}
+    ]
+    values = {"networkPolicies__scheduler__enabled": True}
+    open_one = render(**values).one("NetworkPolicy", "-scheduler")["spec"]
+    assert "from" not in open_one["ingress"][0]
+
+
+# -- monitoring ------------------------------------------------------------------------------------
+
+
+def test_prometheus_asks_with_a_viewers_token_unless_none_is_needed(everything, ha):
+    endpoint = everything.one("ServiceMonitor")["spec"]["endpoints"][0]
+    credentials = {"name": "leasehold-viewer", "key": "viewer"}
+    assert endpoint["authorization"] == {"type": "Bearer", "credentials": credentials}
+    assert (endpoint["interval"], endpoint["scrapeTimeout"]) == ("15s", "5s")
+    assert endpoint["relabelings"]
+    assert endpoint["metricRelabelings"]
+    assert "authorization" not in ha.one("ServiceMonitor")["spec"]["endpoints"][0]
+    assert tomllib.loads(configuration(ha))["server"]["metrics_open"] is True
+    service = everything.one("Service", "shared-gpus")["metadata"]["labels"]
+    selector = everything.one("ServiceMonitor")["spec"]["selector"]["matchLabels"]
+    assert selector.items() <= service.items()
+
+
+def exposed():
+    """Return the names of all series that the daemon shows, and the values of their labels."""
+    metrics = Metrics()
+    metrics.set_workers({"v100": 1}, {"v100": 1}, {"v100": 1})
+    metrics.set_deviation(mean=0.0, largest=0.0)
+    metrics.lease_ended("completed")
+    names, labels = set(), {}
+    for family in text_string_to_metric_families(metrics.render().decode()):
+        for sample in family.samples:
+            names.add(sample.name)
+            for label, value in sample.labels.items():
+                labels.setdefault((sample.name, label), set()).add(value)
+    return names, labels
+
+
+def check_expressions(expressions):
+    names, labels = exposed()
+    assert expressions
+    for text in expressions:
+        used = set(re.findall(r"\b(?:leasehold|process)_[a-z_]+", text))
+        assert used, text
+        assert used <= names, text
+        assert text.count("(") == text.count(")"), text
+        assert text.count("{") == text.count("}"), text
+        for name, inside in re.findall(r"\b(leasehold_[a-z_]+)\{([^}]*)\}", text):
+            for label, values in re.findall(r'\b(status|reason|state)=~?"([^"]*)"', inside):
+                assert set(values.split("|")) <= labels[name, label], text
+
+
+def test_alerts_speak_of_figures_that_the_daemon_shows(everything):
+    (group,) = everything.one("PrometheusRule")["spec"]["groups"]
+    alerts = [rule for rule in group["rules"] if "alert" in rule]
+    check_expressions([rule["expr"] for rule in alerts])
+    for rule in alerts:
+        assert rule["labels"]["severity"] in {"critical", "warning", "info"}
+        assert rule["labels"]["team"] == "platform"
+        assert rule["annotations"]["summary"]
+        assert len(rule["annotations"]["description"]) > 30
+        assert 'namespace="gpus",job="shared-gpus"' in rule["expr"]
+    assert group["rules"][-1] == {"record": "leasehold:jobs", "expr": "sum(leasehold_jobs)"}
+    assert "[360s]" in json.dumps(alerts), "three rounds of the configured 120 s"
+
+
+def test_the_dashboard_speaks_of_figures_that_the_daemon_shows(everything, minimal):
+    assert not any("dashboard" in m["metadata"]["name"] for m in minimal.all("ConfigMap"))
+    one = everything.one("ConfigMap", "-dashboard")
+    assert one["metadata"]["labels"]["grafana_dashboard"] == "yes"
+    assert one["metadata"]["annotations"]["grafana_folder"] == "GPUs"
+    dashboard = json.loads(one["data"]["leasehold.json"])
+    check_expressions([t["expr"] for panel in dashboard["panels"] for t in panel["targets"]])
+    assert len({panel["id"] for panel in dashboard["panels"]}) == len(dashboard["panels"])
+    for panel in dashboard["panels"]:
+        assert panel["gridPos"]["x"] + panel["gridPos"]["w"] <= 24
+
+
+# -- helm test and notes ---------------------------------------------------------------------------
+
+
+def test_helm_test_runs_a_script_that_is_python_and_submits_nothing(minimal):
+    pod = minimal.one("Pod")
+    assert pod["metadata"]["annotations"]["helm.sh/hook"] == "test"
+    container = pod["spec"]["containers"][0]
+    script = container["args"][0]
+    compile(script, "ready.py", "exec")
+    assert "dry_run=true" in script
+    given = environment(container)
+    assert given["LEASEHOLD_SERVER"]["value"] == "http://lh-leasehold.gpus.svc:8642"
+    assert "Pod" not in render(tests__enabled=False).kinds
+
+
+def test_the_same_values_render_the_same_objects_but_for_the_token(minimal):
+    def digest(rendered):
+        kept = [item for item in rendered.objects if item["kind"] != "Secret"]
+        return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()
+
+    assert digest(minimal) == digest(render(CHART / "ci" / "minimal-values.yaml"))
