@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
+#: From SIGKILL to a lease's deadline, as agents keep it unless they are set otherwise.
+MARGIN_S = 1.0
+
+
 class LeaseState(enum.StrEnum):
     """Where the processes under a lease are."""
 

@@ -13,7 +13,6 @@ from api.schemas.fields import (
     Name,
     NodeName,
     ProjectName,
-    Rate,
     Reason,
     Subject,
     Weight,
@@ -73,7 +72,9 @@ class ThroughputIn(Form):
     job_type: JobType
     scale_factor: Workers = Field(1, description="workers of the job")
     worker_type: WorkerType
-    steps_per_s: Rate = Field(description="steps/s of the whole job")
+    steps_per_s: Annotated[float, Field(strict=True, ge=0, le=1e12)] = Field(
+        description="steps/s of the whole job; 0 where it does not run"
+    )
 
 
 class ThroughputsIn(Form):

@@ -29,6 +29,7 @@ def serve(
     tls_key: given.Key = None,
     log_level: given.LogLevel = None,
     log_json: given.LogJson = None,
+    after_restore: given.AfterRestore = False,
     settings: given.Settings = None,
 ) -> None:
     """Run the scheduler: serve the REST interface, and schedule or stand by.
@@ -64,6 +65,7 @@ def serve(
                 chosen,
                 stop=stop,
                 version=version,
+                after_restore=after_restore,
                 started=lambda running: say(banner(chosen, running, version=version)),
             )
 

@@ -77,6 +77,16 @@ Settings: TypeAlias = Annotated[
 ]
 
 
+AfterRestore: TypeAlias = Annotated[
+    bool,
+    typer.Option(
+        "--after-restore",
+        help="Give once, when an old backup was put in place: lease ids that were given away since "
+        "are passed over.",
+    ),
+]
+
+
 def make_config(
     *,
     path: str | None,

@@ -8,6 +8,7 @@ import socket
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from agent.desired import MARGIN_S
 from policies.registry import make_policy
 from scheduler.config.sources import mask
 from scheduler.errors import InputError
@@ -47,7 +48,7 @@ def _state_dir(environment: Mapping[str, str]) -> Path:
 
 def _needed_lead_s(config: ServerConfig) -> float:
     leases = config.leases
-    return leases.notice_s + leases.grace_s + leases.margin_s
+    return leases.notice_s + leases.grace_s + MARGIN_S + leases.margin_s
 
 
 def _advertised(config: ServerConfig) -> str:
@@ -83,7 +84,7 @@ def _check_rounds(config: ServerConfig) -> Iterator[tuple[str, str]]:
     leases, needed_s = config.leases, _needed_lead_s(config)
     parts = (
         f"leases.notice_s {leases.notice_s:g} + leases.grace_s {leases.grace_s:g} + "
-        f"leases.margin_s {leases.margin_s:g} = {needed_s:g} s"
+        f"leases.margin_s {leases.margin_s:g} + {MARGIN_S:g} s at the agent = {needed_s:g} s"
     )
     if needed_s >= length_s:
         yield (

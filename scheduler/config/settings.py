@@ -69,7 +69,7 @@ class EngineSection:
         None,
         "How long before a round ends the next one is planned and announced.",
         ge=0,
-        derived="leases.notice_s + leases.grace_s + leases.margin_s",
+        derived="leases.notice_s + leases.grace_s + leases.margin_s + 1",
     )
     keep_bonus: float = setting(
         0.5, "Rounds that another job must be further behind to take a running job's workers.", ge=0

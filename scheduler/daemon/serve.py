@@ -65,6 +65,7 @@ async def serve(
     stop: asyncio.Event,
     version: str = "",
     started: Callable[[Running], None] = lambda _running: None,
+    after_restore: bool = False,
 ) -> None:
     """Run a daemon until ``stop`` is set.
 
@@ -73,6 +74,7 @@ async def serve(
         stop: ends it gracefully: requests finish, a snapshot is written, the leadership given up.
         version: of the program.
         started: told when requests are served.
+        after_restore: whether an old backup was put in place since the last start.
 
     Raises:
         InputError: the state folder is in use, or a setting cannot be used.
@@ -106,6 +108,7 @@ async def serve(
             ttl_s=config.leadership.ttl_s,
             forecaster=forecaster,
             version=version,
+            after_restore=after_restore,
         )
         running = Running(
             url=url_of(bound, config.server),

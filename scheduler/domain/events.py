@@ -194,6 +194,16 @@ class LeaseEnded:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LeasesSkipped:
+    """Lease ids up to ``last`` may have been given away by a later state that was lost.
+
+    So it is when somebody puts an old backup in place: nodes know leases that the engine does not.
+    """
+
+    last: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TimerFired:
     """A timer that the engine asked for came due."""
 
@@ -236,6 +246,7 @@ Event: TypeAlias = (
     | WorkersReturned
     | ProgressReported
     | LeaseEnded
+    | LeasesSkipped
     | TimerFired
     | AllocationComputed
     | AllocationFailed

@@ -121,6 +121,11 @@ class Engine:
         return self.state.now_s
 
     @property
+    def newest_lease(self) -> int:
+        """Id of the newest lease; 0 before the first."""
+        return self.state.assigner.next_lease
+
+    @property
     def round_number(self) -> int:
         """Number of the current round; 0 before the first."""
         return self.state.round_number

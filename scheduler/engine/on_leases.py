@@ -99,7 +99,12 @@ def set_retry_timer(state: State) -> None:
         state.set_timer(RETRY, float(due.min()))
 
 
+def _skipped(state: State, event: ev.LeasesSkipped) -> None:
+    state.assigner.next_lease = max(state.assigner.next_lease, event.last)
+
+
 HANDLERS: Final[dict[type, Callable[[State, Any], None]]] = {
     ev.ProgressReported: _progress,
+    ev.LeasesSkipped: _skipped,
     ev.LeaseEnded: _ended,
 }

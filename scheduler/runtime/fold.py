@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from agent.desired import MARGIN_S
 from scheduler.domain import commands as do
 from scheduler.domain import events as ev
 from scheduler.domain.job import JobStatus
@@ -19,8 +20,6 @@ if TYPE_CHECKING:
     from scheduler.runtime.state import LiveState
     from scheduler.runtime.turn import Turn
 
-#: From SIGKILL to a lease's deadline, as agents keep it.
-AGENT_MARGIN_S = 1.0
 #: Notice and grace of a job whose specification is not known any more.
 UNKNOWN_STOP_S = 10.0
 #: What the engine's last words on a job mean for its status.
@@ -45,9 +44,9 @@ def stop_time_s(state: LiveState, job_id: str) -> float:
     """Return how long a job needs from its notice to its last process's end."""
     record = state.jobs.by_id.get(job_id)
     if record is None:
-        return UNKNOWN_STOP_S + AGENT_MARGIN_S
+        return UNKNOWN_STOP_S + MARGIN_S
     notice_s, grace_s = stop_times(state, record.spec)
-    return notice_s + grace_s + AGENT_MARGIN_S
+    return notice_s + grace_s + MARGIN_S
 
 
 def follow_leases(

@@ -52,6 +52,8 @@ class LeaderKeeper:
         #: on our clock: when the leadership ends unless it is renewed
         self._until_s = 0.0
         self._seen: Leadership | None = None
+        #: why the last renewal did not take place; empty if it did
+        self.problem = ""
 
     @property
     def token(self) -> int | None:
@@ -105,8 +107,11 @@ class LeaderKeeper:
             try:
                 token = await self.acquire()
             except StoreUnavailableError as error:
+                self.problem = f"the database is away: {error}"
                 _log.warning("the leadership cannot be read, trying again: %s", error)
                 token = None
+            else:
+                self.problem = ""
             if token is not None:
                 return token
             await self._clock.sleep_until(self._next_look_s())
@@ -157,13 +162,14 @@ class LeaderKeeper:
         except StaleLeaderError as error:
             return str(error), False
         except StoreUnavailableError as error:
+            self.problem = f"the database is away: {error}"
             _log.warning("the leadership could not be renewed, trying again: %s", error)
             over = self._clock.now_s() >= self._until_s
             return (f"no renewal for {self.ttl_s:g} s: {error}" if over else ""), False
         finally:
             expiry.cancel()
             call.add_done_callback(_fetch)
-        self._until_s = asked_s + self.ttl_s
+        self._until_s, self.problem = asked_s + self.ttl_s, ""
         return "", True
 
     async def release(self) -> None:

@@ -25,14 +25,15 @@ def safe_steps(state: LiveState, live: LiveLease, end: MemberEnd, *, now_s: floa
 
     Where a job reports none, its run time counts: as steps of a second where it has only a
     duration, at the expected throughput where it keeps checkpoints. A program that does neither
-    begins anew.
+    begins anew, and so does one that failed, from where its lease began.
     """
     record = state.jobs.by_id[live.lease.job_id]
     if end.reason is LeaseEnd.COMPLETED:
         return steps_of(record.spec)
     if live.counted:
         return live.steps_done
-    if record.spec.total_steps is None or record.spec.checkpoint_dir:
+    failed = end.reason in {LeaseEnd.FAILED, LeaseEnd.OOM}
+    if not failed and (record.spec.total_steps is None or record.spec.checkpoint_dir):
         return _by_time(state, live, now_s=now_s)
     return live.base_steps
 

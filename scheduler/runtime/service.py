@@ -7,6 +7,7 @@ import contextlib
 import logging
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from scheduler.domain import events as ev
 from scheduler.engine.warm_up import warm_up
 from scheduler.errors import (
     NotFoundError,
@@ -76,6 +77,8 @@ if TYPE_CHECKING:
 _log = logging.getLogger("leasehold.service")
 _T = TypeVar("_T")
 
+#: More leases than could have been granted since a backup.
+SKIPPED_LEASES = 1_000_000
 #: Between two looks at a log that is followed.
 FOLLOW_S = 0.25
 
@@ -103,6 +106,8 @@ class LiveService:
         ttl_s: of the leadership.
         forecaster: predicts times; None for no forecasts.
         version: of the program.
+        after_restore: whether an old backup was put in place: nodes may hold leases that it does
+            not know.
     """
 
     def __init__(
@@ -119,6 +124,7 @@ class LiveService:
         ttl_s: float = 15.0,
         forecaster: Forecaster | None = None,
         version: str = "",
+        after_restore: bool = False,
     ) -> None:
         self._store = store
         self._clock = clock
@@ -130,6 +136,7 @@ class LiveService:
         self._retention = Retention(store, self._logs, clock, settings)
         self._forecaster = forecaster
         self._version = version
+        self._after_restore = after_restore
         self._started_s = clock.now_s()
         self._driver: Driver | None = None
         self._problem = "starting"
@@ -220,6 +227,9 @@ class LiveService:
         )
         driver.event_id = (await asyncio.to_thread(self._store.head)).event_id
         driver.resume()
+        if self._after_restore:
+            self._after_restore = False
+            driver.soon(_skip_leases(state))
         _log.info(
             "leading: %d active jobs, %d leases, %d nodes; %d journal entries were replayed",
             len(state.jobs),
@@ -494,13 +504,14 @@ class LiveService:
     def health(self) -> Health:
         """Say how the daemon is."""
         leading = self._driver is not None
-        problems = () if leading or not self._problem else (self._problem,)
+        own = "" if leading else self._problem
+        away = self._keeper.problem
         recovering = not leading and self._keeper.leading
         return Health(
-            ready=not recovering and self._problem != "starting",
+            ready=not recovering and own != "starting" and not away,
             leading=leading,
             leader_address=self._keeper.leader_address,
-            problems=problems,
+            problems=tuple(problem for problem in (own, away) if problem),
             started_s=self._started_s,
             version=self._version,
         )
@@ -536,6 +547,16 @@ class LiveService:
         if self._driver is not None:
             views.measure(self._driver.state, self._metrics, now_s=self._clock.now_s())
         return self._metrics.render()
+
+
+def _skip_leases(state: LiveState) -> Callable[[Turn], None]:
+    last = state.engine.newest_lease + SKIPPED_LEASES
+
+    def skip(turn: Turn) -> None:
+        turn.tell(ev.LeasesSkipped(last=last))
+        turn.note("restored", "scheduler", "", newest_lease=last)
+
+    return skip
 
 
 async def _end(task: asyncio.Task[Any]) -> None:

@@ -10,6 +10,7 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeAlias
 
+from agent.desired import MARGIN_S
 from planner.catalogue import CatalogueKey, declarations, ways
 from planner.estimator import Source
 from scheduler.domain.job import JobStatus
@@ -177,11 +178,12 @@ def _too_slow_to_leave(state: LiveState, spec: JobSpec) -> str:
     """
     lead_s = state.settings.engine.plan_lead_s
     notice_s, grace_s = stop_times(state, spec)
-    if not 0 < lead_s <= notice_s + grace_s:
+    if not 0 < lead_s <= notice_s + grace_s + MARGIN_S:
         return ""
     return (
-        f"notice_s {notice_s:g} + grace_s {grace_s:g} are no less than the {lead_s:g} s by which "
-        "rounds are planned ahead; lower them, or have engine.plan_lead_s raised"
+        f"notice_s {notice_s:g} + grace_s {grace_s:g} + {MARGIN_S:g} s at the agent are no "
+        f"less than the {lead_s:g} s by which rounds are planned ahead; lower them, or have "
+        "engine.plan_lead_s raised"
     )
 
 

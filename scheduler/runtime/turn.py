@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 #: Facts that come before all others in a turn, and after them; the rest keeps its order.
 _ORDER: Final[Mapping[type, int]] = {
+    ev.LeasesSkipped: -1,
     ev.ConfigurationsChanged: 0,
     ev.ProgressReported: 1,
     ev.LeaseEnded: 2,

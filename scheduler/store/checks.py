@@ -33,6 +33,15 @@ def check_entry(entry: Entry) -> None:
         raise StoreError(f"entry {entry.sequence} has the time {entry.now_s!r}; give a number")
 
 
+def next_token(last: int, now_s: float) -> int:
+    """Return the fencing token of a new leader.
+
+    Greater than the last one, and no less than the seconds since the epoch: should somebody put an
+    old backup in place, agents that have heard a later leader must heed this one all the same.
+    """
+    return max(last + 1, int(now_s))
+
+
 def check_leader(token: int, leader: Leadership | None) -> Leadership:
     """Return the leadership if the token is its own.
 

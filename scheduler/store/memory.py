@@ -7,7 +7,13 @@ import threading
 from typing import TYPE_CHECKING
 
 from scheduler.errors import ConflictError, StoreError
-from scheduler.store.checks import check_entry, check_leader, check_next, check_snapshot
+from scheduler.store.checks import (
+    check_entry,
+    check_leader,
+    check_next,
+    check_snapshot,
+    next_token,
+)
 from scheduler.store.protocol import Entry, Head, JournalEntry, Recovered, Snapshot
 from scheduler.store.queries import SORT_KEYS, JobPage, make_cursor, read_cursor
 from scheduler.store.rows import Leadership
@@ -159,7 +165,7 @@ class MemoryStore:
             now = self._leader
             if now is not None and now.holder != holder and now.expires_s > now_s:
                 return None
-            self._last_token += 1
+            self._last_token = next_token(self._last_token, now_s)
             self._leader = Leadership(
                 holder=holder, address=address, token=self._last_token, expires_s=now_s + ttl_s
             )

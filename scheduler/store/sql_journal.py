@@ -9,7 +9,13 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from scheduler.errors import SequenceError, StoreError, StoreVersionError
 from scheduler.store import tables
-from scheduler.store.checks import check_entry, check_leader, check_next, check_snapshot
+from scheduler.store.checks import (
+    check_entry,
+    check_leader,
+    check_next,
+    check_snapshot,
+    next_token,
+)
 from scheduler.store.databases import reading, writing
 from scheduler.store.forms import events_from_json, events_to_json, to_columns
 from scheduler.store.protocol import Head, JournalEntry, Recovered, Snapshot
@@ -113,7 +119,7 @@ class SqlJournal:
             taken = Leadership(
                 holder=holder,
                 address=address,
-                token=head.leader_token + 1,
+                token=next_token(head.leader_token, now_s),
                 expires_s=now_s + ttl_s,
             )
             columns = {f"leader_{name}": value for name, value in to_columns(taken).items()}

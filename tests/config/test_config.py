@@ -53,7 +53,7 @@ def test_defaults_stand_where_nobody_says_anything(home, tmp_path):
     assert loaded.config.engine.round_length_s == 360.0
     assert loaded.config.state_dir == str(tmp_path / "state/leasehold")
     assert loaded.config.store.url == f"sqlite:///{tmp_path}/state/leasehold/leasehold.db"
-    assert loaded.config.engine.plan_lead_s == 5 + 5 + 2
+    assert loaded.config.engine.plan_lead_s == 5 + 5 + 1 + 2
     assert loaded.origins["server.port"] == "default"
     assert loaded.origins["engine.plan_lead_s"].startswith("derived: leases.notice_s")
 
@@ -231,7 +231,7 @@ def test_a_round_leaves_room_for_jobs_to_go(write, home):
     (problem,) = problems_of(path=write("[engine]\nround_length_s = 12"), environment=home)
     assert "a round of 12 s leaves no room for leases.notice_s 5 + leases.grace_s 5" in problem
     short = "[engine]\nround_length_s = 5\n[leases]\nnotice_s = 1\ngrace_s = 1\nmargin_s = 0.5"
-    assert load_config(path=write(short), environment=home).config.engine.plan_lead_s == 2.5
+    assert load_config(path=write(short), environment=home).config.engine.plan_lead_s == 3.5
 
 
 @pytest.mark.parametrize(("lead", "said"), [(11, "jobs would be cut short"), (360, "not shorter")])

@@ -193,6 +193,7 @@ VALUES: dict[type, st.SearchStrategy[Any]] = {
         job_number=array(np.int64, 3),
         allocation=allocations(),
     ),
+    ev.LeasesSkipped: st.builds(ev.LeasesSkipped, last=COUNTS),
     ev.AllocationFailed: st.builds(ev.AllocationFailed, generation=COUNTS, reason=NAMES),
     do.ComputeAllocation: st.builds(do.ComputeAllocation, generation=COUNTS, problem=problems()),
     do.GrantLease: st.builds(do.GrantLease, lease=LEASES),

@@ -9,6 +9,7 @@ from scheduler.runtime import service as service_module
 from scheduler.runtime.logbook import LogBook
 from scheduler.runtime.protocol import JobAction
 from scheduler.runtime.retention import DAY_S, Retention
+from scheduler.store.queries import HistoryQuery
 
 
 @pytest.fixture
@@ -164,3 +165,22 @@ def test_retention_goes_on_when_the_database_was_away(live, caplog):
 
     with caplog.at_level("INFO"):
         live(story)
+
+
+def test_after_a_restore_no_lease_gets_an_id_that_a_node_may_know(live):
+    async def story(stage):
+        await stage.job("a", total_steps=100.0)
+        await stage.wait(2)
+        assert max(stage.state.leases.by_id) < 10
+        stage.driver.soon(service_module._skip_leases(stage.state))
+        await stage.job("b", total_steps=100.0, throughputs={"k80": 1.0, "v100": 1.0})
+        await stage.wait(25)
+        await stage.restart()
+        await stage.job("c", total_steps=1.0)
+        await stage.wait(25)
+        newest = stage.state.engine.newest_lease
+        assert newest > service_module.SKIPPED_LEASES
+        kinds = [row.kind for row in stage.store.history(HistoryQuery(limit=1000))]
+        assert kinds.count("restored") == 1
+
+    live(story)

@@ -190,7 +190,7 @@ def test_a_standby_waits_for_a_database_that_is_away(store, clock):
         assert not waiting.done()
         store.away = False
         await clock.advance_through(1100.0 + TTL_S, settle)
-        assert await waiting == 1
+        assert await waiting >= 1100  # no less than the seconds since the epoch
 
     asyncio.run(scenario())
 
@@ -222,13 +222,14 @@ def test_giving_up_while_the_database_is_away_raises_nothing(store, clock):
 def test_leading_again_after_a_loss_clears_it(store, clock):
     async def scenario():
         keeper = make(store, clock)
-        await keeper.acquire()
+        first = await keeper.acquire()
         keeping = asyncio.create_task(keeper.keep())
         store.away = True
         await clock.advance_through(1000.0 + TTL_S, settle)
         await keeping
+        assert "away" in keeper.problem
         store.away = False
-        assert await keeper.wait_to_lead() == 2
+        assert await keeper.wait_to_lead() > first
         assert keeper.leading
         assert not keeper.lost.is_set()
 

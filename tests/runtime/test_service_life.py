@@ -100,7 +100,7 @@ def test_a_leader_that_is_overthrown_stands_by_and_leads_again(tmp_path):
         service = make(store, tmp_path)
         run = asyncio.create_task(service.run())
         await until(lambda: service.health().leading)
-        waiting = asyncio.create_task(service.desired("n0", after=(10**6, 0), wait_s=30.0))
+        waiting = asyncio.create_task(service.desired("n0", after=(10**12, 0), wait_s=30.0))
         await asyncio.sleep(0.05)
         store.acquire_leadership("usurper", now_s=WallClock().now_s() + 100.0, ttl_s=-99.5)
         await until(lambda: not service.health().leading)

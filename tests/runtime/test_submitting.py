@@ -236,7 +236,7 @@ def test_a_job_that_leaves_too_slowly_for_the_rounds_is_refused(live):
         slow, fair = stage.spec(notice_s=lead_s, grace_s=0.0), stage.spec("b", notice_s=0.0)
         results = await stage.submit(
             Submission(spec=slow, owner="me"),
-            Submission(spec=replace(fair, grace_s=lead_s - 1.0), owner="me"),
+            Submission(spec=replace(fair, grace_s=lead_s - 1.5), owner="me"),
         )
         assert [result.code for result in results] == ["refused", ""]
         assert f"notice_s {lead_s:g}" in results[0].refusal

@@ -127,6 +127,13 @@ def test_an_entry_that_is_refused_leaves_nothing_behind(store: Store) -> None:
 # -- leadership -----------------------------------------------------------------------------------
 
 
+def test_a_new_leader_is_newer_than_any_that_a_backup_forgot(store):
+    # Agents heed no older term; after a restore the last token is an old one.
+    taken = store.acquire_leadership("a", now_s=1.8e9, ttl_s=10.0)
+    assert taken.token >= 1.8e9
+    assert store.acquire_leadership("a", now_s=1.8e9, ttl_s=10.0).token > taken.token
+
+
 def test_one_leads_and_the_others_wait_until_it_expires(store: Store) -> None:
     assert store.leader() is None
     first = store.acquire_leadership("a", now_s=100.0, ttl_s=10.0, address="http://a")
