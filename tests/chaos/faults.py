@@ -87,7 +87,7 @@ def draw_faults(
         "database": databases,
         "operator": agents,
     }
-    often = {"agent": agents / 8, "network": agents / 8, "operator": agents / 8}
+    often = dict.fromkeys(("agent", "network", "operator"), max(agents / 8, 0.75))
     faults = []
     for on, kinds in _KINDS.items():
         if not targets[on]:

@@ -291,7 +291,8 @@ class Soak:
             "checkpoint_dir": str(folder / "checkpoints"),
             **({"progress_file": "progress"} if order.plain else {}),
             "scale_factor": order.gang,
-            "worker_types": list(order.types),
+            # Small clusters have two workers of the first type alone.
+            "worker_types": list(order.types and self.types[:1] if order.gang > 1 else order.types),
             "total_steps": order.steps,
             "job_type": f"soak-{order.gang}",
             "throughputs": {name: round(speed / STEP_S, 3) for name, speed in SPEED.items()},
