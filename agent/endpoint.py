@@ -9,6 +9,8 @@ and gets, at once, and again whenever it changes while the connection is open::
     {"notice": false}      or      {"notice": true, "leave_in_s": 9.5}
 
 Everything but ``secret`` may be left out. A line that cannot be used is answered with ``error``.
+Pods cannot reach the socket and use the same lines over TCP. With ``"guard": true`` the answer also
+tells ``deadline_s``, until when the lease holds on the clock of ``agent.clock``.
 """
 
 from __future__ import annotations
@@ -44,6 +46,7 @@ class Tenant:
         steps_live: steps that were done.
         steps_done: steps that were checkpointed.
         leave_by_s: when SIGTERM comes, on the lease clock; None while the job may stay.
+        deadline_s: until when the lease holds, on the lease clock; None where nobody needs it.
     """
 
     lease_id: int
@@ -51,13 +54,16 @@ class Tenant:
     steps_live: int = 0
     steps_done: int = 0
     leave_by_s: float | None = None
+    deadline_s: float | None = None
     writers: set[asyncio.StreamWriter] = field(default_factory=set)
 
-    def reply(self) -> bytes:
-        """Return the line that tells the job whether to leave."""
+    def reply(self, *, guard: bool = False) -> bytes:
+        """Return the line that tells the job whether to leave, and its guard until when."""
         message: dict[str, object] = {"notice": self.leave_by_s is not None}
         if self.leave_by_s is not None:
             message["leave_in_s"] = round(max(self.leave_by_s - lease_clock_s(), 0.0), 3)
+        if guard:
+            message["deadline_s"] = self.deadline_s
         return json.dumps(message).encode() + b"\n"
 
 
@@ -67,9 +73,16 @@ class Endpoint:
     Args:
         path: of the socket; kept over restarts of the agent, so that jobs find it again.
         on_progress: called after a job has reported.
+        listen: (host, port) to listen on as well; None: the socket only.
     """
 
-    def __init__(self, path: Path, *, on_progress: Callable[[], None] | None = None) -> None:
+    def __init__(
+        self,
+        path: Path,
+        *,
+        on_progress: Callable[[], None] | None = None,
+        listen: tuple[str, int] | None = None,
+    ) -> None:
         if len(str(path).encode()) > LONGEST_SOCKET_PATH:
             raise InputError(
                 f"the socket path {path} has {len(str(path))} characters; the kernel takes "
@@ -78,7 +91,16 @@ class Endpoint:
         self.path = path
         self._on_progress = on_progress
         self._tenants: dict[int, Tenant] = {}
-        self._server: asyncio.Server | None = None
+        self._listen = listen
+        self._servers: list[asyncio.Server] = []
+
+    @property
+    def port(self) -> int:
+        """The TCP port that is listened on; 0 where there is none."""
+        for server in self._servers[1:]:
+            for listener in server.sockets:
+                return int(listener.getsockname()[1])
+        return 0
 
     def admit(self, tenant: Tenant) -> None:
         """Serve a lease's processes from now on."""
@@ -102,19 +124,28 @@ class Endpoint:
     async def open(self) -> None:
         """Begin to listen; a socket that a dead agent left behind is replaced."""
         self.path.unlink(missing_ok=True)
-        self._server = await asyncio.start_unix_server(
-            self._serve, path=self.path, limit=LINE_BYTES
+        self._servers.append(
+            await asyncio.start_unix_server(self._serve, path=self.path, limit=LINE_BYTES)
         )
         self.path.chmod(0o600)
+        if self._listen is not None:
+            host, port = self._listen
+            try:
+                server = await asyncio.start_server(self._serve, host, port, limit=LINE_BYTES)
+            except OSError as error:
+                raise InputError(
+                    f"cannot listen on {host} port {port} for jobs: {error}; choose another port"
+                ) from error
+            self._servers.append(server)
 
     async def close(self) -> None:
         """Stop listening and cut the connections."""
-        if self._server is not None:
-            self._server.close()
-            for lease_id in tuple(self._tenants):
-                self.dismiss(lease_id)
-            await self._server.wait_closed()
-            self._server = None
+        for server in self._servers:
+            server.close()
+        for lease_id in tuple(self._tenants) if self._servers else ():
+            self.dismiss(lease_id)
+        while self._servers:
+            await self._servers.pop().wait_closed()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         tenant: Tenant | None = None
@@ -140,6 +171,7 @@ class Endpoint:
             live = message.optional("steps_live", message.integer)
             done = message.optional("steps_done", message.integer)
             rank = message.optional("rank", message.integer)
+            guard = bool(message.optional("guard", message.flag))
         except (InputError, ValueError) as error:
             writer.write(json.dumps({"error": str(error)}).encode() + b"\n")
             return known
@@ -147,7 +179,7 @@ class Endpoint:
             tenant.steps_live = max(tenant.steps_live, live or 0)
             tenant.steps_done = max(tenant.steps_done, done or 0)
         tenant.writers.add(writer)
-        writer.write(tenant.reply())
+        writer.write(tenant.reply(guard=guard))
         if self._on_progress is not None:
             self._on_progress()
         return tenant

@@ -24,6 +24,7 @@ class Worker:
         device: what CUDA_VISIBLE_DEVICES calls it: a number in PCI order or a MIG UUID.
         uuid: as NVML names it; None for a declared worker.
         memory_bytes: its memory; None for a declared worker.
+        sharing: how two jobs can hold it at once; see ``WorkerReport``.
     """
 
     index: int
@@ -31,6 +32,7 @@ class Worker:
     device: str
     uuid: str | None = None
     memory_bytes: int | None = None
+    sharing: str = "visible"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,11 +9,12 @@ import os
 import random
 import time
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from agent.clock import lease_clock_s
-from agent.desired import LeaseReport, LeaseState, NodeReport, WorkerReport
+from agent.desired import MARGIN_S, LeaseReport, LeaseState, NodeReport, WorkerReport
 from agent.endpoint import Endpoint
+from agent.inventory import Inventory
 from agent.lease_files import LeaseFolder
 from agent.log_upload import LogUploader, UploadSettings
 from agent.process import ProcessBackend
@@ -32,14 +33,16 @@ from agent.reconcile import (
 from scheduler.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
+    from agent.backend import Backend, Workers
     from agent.control_groups import ControlGroups
     from agent.desired import Desired
-    from agent.inventory import Inventory
     from agent.reconcile import Action, Held
 
+#: Makes what runs the jobs; see ``Agent``.
+MakeBackend: TypeAlias = "Callable[[Endpoint, Callable[[], None]], Backend]"
 #: Between two looks at a lease whose processes are being started.
 STARTING_TICK_S = 0.05
 #: What a worker's report says while the agent stops its jobs.
@@ -99,7 +102,7 @@ class AgentSettings:
         retry_refused_s: longest wait after the scheduler has refused the agent's token.
     """
 
-    margin_s: float = 1.0
+    margin_s: float = MARGIN_S
     report_every_s: float = 10.0
     progress_every_s: float = 5.0
     report_least_s: float = 0.1
@@ -120,7 +123,10 @@ class Agent:
         state_dir: private folder, kept over restarts.
         settings: times of the loop.
         upload: how output is sent.
-        groups: where control groups can be made; by default nowhere.
+        groups: where control groups can be made for local processes; by default nowhere.
+        make_backend: from the job-facing endpoint and what to call on news to what runs the jobs;
+            by default they are local processes, and ``inventory`` has to be an ``Inventory``.
+        listen: (host, port) where jobs reach the endpoint besides its socket; None: nowhere.
     """
 
     def __init__(
@@ -128,11 +134,13 @@ class Agent:
         *,
         node: str,
         link: Link,
-        inventory: Inventory,
+        inventory: Workers,
         state_dir: Path,
         settings: AgentSettings | None = None,
         upload: UploadSettings | None = None,
         groups: ControlGroups | None = None,
+        make_backend: MakeBackend | None = None,
+        listen: tuple[str, int] | None = None,
     ) -> None:
         state_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._node = node
@@ -143,16 +151,20 @@ class Agent:
         self._to_report = asyncio.Event()
         self._ended = asyncio.Event()  # a lease, and the scheduler does not know yet
         self._memory = LeaseFolder(state_dir)
-        self._endpoint = Endpoint(state_dir / "jobs.sock")
-        self._backend = ProcessBackend(
-            state_dir=state_dir,
-            inventory=inventory,
-            endpoint=self._endpoint,
-            on_change=self._news.set,
-            margin_s=self._settings.margin_s,
-            groups=groups,
-        )
-        self._remarks = (groups.problem,) if groups is not None and groups.problem else ()
+        self._endpoint = Endpoint(state_dir / "jobs.sock", listen=listen)
+        self._backend: Backend
+        if make_backend is not None:
+            self._backend = make_backend(self._endpoint, self._news.set)
+        else:
+            assert isinstance(inventory, Inventory)
+            self._backend = ProcessBackend(
+                state_dir=state_dir,
+                inventory=inventory,
+                endpoint=self._endpoint,
+                on_change=self._news.set,
+                margin_s=self._settings.margin_s,
+                groups=groups,
+            )
         self._view = View()
         self._incarnation = time.time()
         self._sequence = 0
@@ -178,11 +190,14 @@ class Agent:
             )
         try:
             self._recall()
-            self._view = remember(self._view, self._backend.adopt())
+            self._view = remember(self._view, await self._backend.open())
             await self._endpoint.open()
             self._to_report.set()  # a scheduler that does not know this node learns of it at once
             async with asyncio.TaskGroup() as tasks:
-                for work in (self._ask, self._act, self._tell, self._check, self._uploader.run):
+                for work in (
+                    *(self._ask, self._act, self._tell, self._check),
+                    *(self._uploader.run, self._backend.run),
+                ):
                     tasks.create_task(work())
         finally:
             await self._endpoint.close()
@@ -320,11 +335,12 @@ class Agent:
                     index=worker.index,
                     worker_type=worker.worker_type,
                     problem=LEAVING if self._stopping else self._problems.get(worker.index, ""),
+                    sharing=worker.sharing,
                 )
                 for worker in self._inventory.workers
             ),
             leases=self._lease_reports(),
-            remarks=self._remarks,
+            remarks=self._backend.remarks(),
         )
 
     def _lease_reports(self) -> tuple[LeaseReport, ...]:

@@ -109,6 +109,17 @@ class ProcessBackend:
         self._groups.clear(self._records)
         return self.held()
 
+    async def open(self) -> tuple[Held, ...]:
+        """Do as ``adopt``."""
+        return self.adopt()
+
+    async def run(self) -> None:
+        """Return at once: what is to be done in the background, supervisors do."""
+
+    def remarks(self) -> tuple[str, ...]:
+        """Return what keeps limits from being set, if anything does."""
+        return (self._groups.problem,) if self._groups.problem else ()
+
     def held(self) -> tuple[Held, ...]:
         """Return every lease on this node, those that have just ended included."""
         for record in self._records.values():

@@ -100,9 +100,7 @@ class Channel:
 
     def _connected(self) -> socket.socket:
         if self._socket is None:
-            self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-            self._socket.settimeout(1.0)
-            self._socket.connect(str(self._surroundings.endpoint))
+            self._socket = connect(str(self._surroundings.endpoint), timeout_s=1.0)
         return self._socket
 
     def _disconnect(self) -> None:
@@ -142,3 +140,23 @@ class Channel:
         path = self._surroundings.notice_file
         if path is not None and path.exists():
             self.noticed = True
+
+
+def connect(endpoint: str, *, timeout_s: float) -> socket.socket:
+    """Return a connection to an agent's endpoint: a path, or ``tcp://host:port``.
+
+    Raises:
+        OSError: nobody listens there.
+    """
+    if endpoint.startswith("tcp://"):
+        host, _, port = endpoint.removeprefix("tcp://").rpartition(":")
+        number = int(port) if port.isdecimal() else 0
+        return socket.create_connection((host.strip("[]"), number), timeout=timeout_s)
+    made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        made.settimeout(timeout_s)
+        made.connect(endpoint)
+    except OSError:
+        made.close()
+        raise
+    return made

@@ -16,7 +16,7 @@ class Surroundings:
     """The lease that this process runs under; the defaults stand for no lease at all.
 
     Attributes:
-        endpoint: socket of the agent's local endpoint.
+        endpoint: socket of the agent's local endpoint, or ``tcp://host:port``.
         secret: what the process proves itself with there.
         notice_file: is there while the job is told to leave.
         progress_file: where steps are left for an agent that is away.
@@ -27,7 +27,7 @@ class Surroundings:
         total_steps: steps of the whole job.
     """
 
-    endpoint: Path | None = None
+    endpoint: Path | str | None = None
     secret: str = ""
     notice_file: Path | None = None
     progress_file: Path | None = None
@@ -50,8 +50,9 @@ class Surroundings:
         def path(name: str) -> Path | None:
             return Path(env[name]) if env.get(name) else None
 
+        endpoint = env.get("LEASEHOLD_ENDPOINT", "")
         return cls(
-            endpoint=path("LEASEHOLD_ENDPOINT"),
+            endpoint=endpoint if "://" in endpoint else path("LEASEHOLD_ENDPOINT"),
             secret=env.get("LEASEHOLD_SECRET", ""),
             notice_file=path("LEASEHOLD_NOTICE_FILE"),
             progress_file=path("LEASEHOLD_PROGRESS_FILE"),

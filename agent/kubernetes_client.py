@@ -1,0 +1,463 @@
+"""The only module that knows Kubernetes' client: plain objects in and out, typed errors.
+
+Requests go through the asynchronous client of the official package, but without its models, which
+cost more per object than everything else here. What the package gives is the way to the server:
+addresses, certificates, and tokens that are read anew when they change.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+from dataclasses import dataclass
+from http import HTTPStatus
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote
+
+from scheduler.errors import InputError, LeaseholdError
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Mapping
+
+    from kubernetes.aio.client import ApiClient
+    from kubernetes.aio.client.rest import RESTResponse
+
+#: Who last wrote a field of an object.
+FIELD_MANAGER: Final = "leasehold-agent"
+#: Objects of one page of a list.
+PAGE: Final = 500
+_MERGE_PATCH: Final = "application/merge-patch+json"
+_RETRIED: Final = frozenset({429, 500, 502, 503, 504})
+
+
+class KubernetesError(LeaseholdError):
+    """The API server refused a request, or could not be asked.
+
+    Attributes:
+        status: HTTP status; 0 where there was no answer.
+        reason: Kubernetes' word for it, such as ``Forbidden`` or ``AlreadyExists``.
+    """
+
+    def __init__(self, message: str, *, status: int = 0, reason: str = "") -> None:
+        super().__init__(message)
+        self.status = status
+        self.reason = reason
+
+
+class KubernetesUnreachableError(KubernetesError):
+    """No answer, or one that says to come again; the same request may succeed later."""
+
+
+class PermissionDeniedError(KubernetesError):
+    """The account of this agent may not do this; names the verb and the resource."""
+
+
+class QuotaExceededError(KubernetesError):
+    """A quota of the namespace is used up; the same request may succeed later."""
+
+
+class AdmissionRefusedError(KubernetesError):
+    """The object was looked at and refused: by a webhook, a policy, or as invalid."""
+
+
+class ExistsError(KubernetesError):
+    """There is an object of that name already."""
+
+
+class GoneError(KubernetesError):
+    """The version to watch from is too old; list again."""
+
+
+class MissingError(KubernetesError):
+    """There is no such object."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientSettings:
+    """Times of the client.
+
+    Attributes:
+        request_s: until a request is answered.
+        connect_s: until a connection stands.
+        watch_s: how long the server is asked to keep a watch open.
+        slack_s: how much longer it may take before the connection counts as dead.
+        retries: further attempts after the server was too busy, or did not answer.
+        retry_least_s: first wait before one; doubles, half of it by chance.
+        retry_most_s: longest such wait.
+        follow_s: how long a stream of output may be silent before it is opened anew.
+    """
+
+    request_s: float = 20.0
+    connect_s: float = 5.0
+    watch_s: int = 240
+    slack_s: float = 20.0
+    retries: int = 3
+    retry_least_s: float = 0.25
+    retry_most_s: float = 8.0
+    follow_s: float = 120.0
+
+
+async def connect(
+    *, kubeconfig: Path | None = None, context: str = "", settings: ClientSettings | None = None
+) -> KubernetesClient:
+    """Return a client of the cluster that this process runs in, or that a file describes.
+
+    Args:
+        kubeconfig: the file; None: the pod's own account, or else the user's own file.
+        context: which context of the file; empty: its current one.
+        settings: times.
+
+    Raises:
+        InputError: there is neither, or the file cannot be used.
+    """
+    from kubernetes.aio import client, config  # noqa: PLC0415 - takes half a second
+
+    configuration = client.Configuration()
+    try:
+        if kubeconfig is None and _has_account(config.incluster_config.SERVICE_TOKEN_FILENAME):
+            config.load_incluster_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
+        else:
+            await config.load_kube_config(  # type: ignore[no-untyped-call]
+                config_file=None if kubeconfig is None else str(kubeconfig),
+                context=context or None,
+                client_configuration=configuration,
+            )
+    except (config.ConfigException, OSError) as error:
+        where = "in this pod and in ~/.kube/config" if kubeconfig is None else f"in {kubeconfig}"
+        raise InputError(
+            f"no usable account of a Kubernetes cluster is {where}: {error}; "
+            "run in a pod with a service account, or give --kubeconfig FILE"
+        ) from error
+    return KubernetesClient(client.ApiClient(configuration), settings=settings)
+
+
+class KubernetesClient:
+    """Asks the API server.
+
+    Every call raises KubernetesUnreachableError where no good answer came in time, after some
+    attempts, PermissionDeniedError where the account may not do it, and else a KubernetesError.
+
+    Args:
+        api: the package's client; closed with this one.
+        settings: times.
+    """
+
+    def __init__(self, api: ApiClient, *, settings: ClientSettings | None = None) -> None:
+        self._api = api
+        self._api.user_agent = FIELD_MANAGER
+        self.settings = settings or ClientSettings()
+        #: Requests made so far, attempts included.
+        self.requests = 0
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._api.close()  # type: ignore[no-untyped-call]
+
+    async def node(self, name: str) -> dict[str, Any]:
+        """Return a Node object."""
+        return await self._json("GET", f"/api/v1/nodes/{quote(name)}")
+
+    async def pods(
+        self, *, namespace: str = "", labels: str = "", fields: str = ""
+    ) -> tuple[list[dict[str, Any]], str]:
+        """Return pods, and the version from which they can be watched.
+
+        Args:
+            namespace: empty for all.
+            labels: a label selector.
+            fields: a field selector.
+        """
+        query = {"labelSelector": labels, "fieldSelector": fields, "limit": str(PAGE)}
+        items: list[dict[str, Any]] = []
+        more: dict[str, str] = {}
+        while True:
+            page = await self._json("GET", _pods(namespace), query | more)
+            items += page.get("items") or []
+            metadata = page.get("metadata") or {}
+            if not metadata.get("continue"):
+                return items, str(metadata.get("resourceVersion", ""))
+            more = {"continue": metadata["continue"]}
+
+    async def watch_pods(
+        self, *, version: str, namespace: str = "", labels: str = "", fields: str = ""
+    ) -> AsyncIterator[tuple[str, dict[str, Any]]]:
+        """Yield what happens to pods, until the server or the time limit ends it.
+
+        Args:
+            version: from where on.
+            namespace: empty for all.
+            labels: a label selector.
+            fields: a field selector.
+
+        Yields:
+            ``ADDED``, ``MODIFIED``, ``DELETED`` or ``BOOKMARK``, and the pod; of a bookmark only
+            the version counts.
+
+        Raises:
+            GoneError: the version is too old; list again.
+        """
+        times = self.settings
+        query = {
+            "watch": "true",
+            "allowWatchBookmarks": "true",
+            "resourceVersion": version,
+            "timeoutSeconds": str(times.watch_s),
+            "labelSelector": labels,
+            "fieldSelector": fields,
+        }
+        most_s = times.watch_s + times.slack_s
+        response = await self._send("GET", _pods(namespace), query, total_s=most_s)
+        async for line in self._lines(response):
+            event = json.loads(line)
+            item = event.get("object") or {}
+            if event.get("type") == "ERROR":
+                raise _error(int(item.get("code") or 500), item, "watch pods")
+            yield str(event.get("type")), item
+
+    async def create_pod(self, pod: Mapping[str, Any]) -> dict[str, Any]:
+        """Make a pod.
+
+        Raises:
+            ExistsError: there is one of that name.
+            QuotaExceededError: a quota stands against it.
+            AdmissionRefusedError: it was refused.
+        """
+        return await self._create("pods", pod)
+
+    async def create_service(self, service: Mapping[str, Any]) -> dict[str, Any]:
+        """Make a Service; raises as ``create_pod``."""
+        return await self._create("services", service)
+
+    async def pod(self, namespace: str, name: str) -> dict[str, Any]:
+        """Return a pod.
+
+        Raises:
+            MissingError: there is none.
+        """
+        return await self._json("GET", f"{_pods(namespace)}/{quote(name)}")
+
+    async def annotate_pod(
+        self, namespace: str, name: str, annotations: Mapping[str, str], *, uid: str
+    ) -> None:
+        """Add annotations to a pod, if it still is the one with that uid."""
+        body = {"metadata": {"uid": uid, "annotations": dict(annotations)}}
+        await self._json(
+            "PATCH",
+            f"{_pods(namespace)}/{quote(name)}",
+            {"fieldManager": FIELD_MANAGER},
+            body,
+            kind=_MERGE_PATCH,
+        )
+
+    async def delete_pod(self, namespace: str, name: str, *, uid: str, grace_s: int) -> bool:
+        """Delete a pod, if it still is the one with that uid.
+
+        Args:
+            namespace: where.
+            name: its name.
+            uid: of the pod that is meant; another one of the same name stays.
+            grace_s: from SIGTERM to SIGKILL; 0 removes the object without waiting for its node.
+
+        Returns:
+            False if there is no such pod, which is as good.
+        """
+        body: dict[str, Any] = {"kind": "DeleteOptions", "apiVersion": "v1"}
+        body |= {"gracePeriodSeconds": grace_s, "preconditions": {"uid": uid}}
+        try:
+            await self._json("DELETE", f"{_pods(namespace)}/{quote(name)}", {}, body)
+        except MissingError:
+            return False
+        except KubernetesError as error:
+            if error.status == HTTPStatus.CONFLICT:  # another pod has the name now
+                return False
+            raise
+        return True
+
+    async def follow_log(
+        self, namespace: str, name: str, *, container: str, since: str = "", limit_bytes: int
+    ) -> AsyncIterator[bytes]:
+        """Yield lines of output with their times in front, until it ends or pauses for long.
+
+        Args:
+            namespace: where.
+            name: the pod.
+            container: whose output.
+            since: RFC 3339 time, whole seconds count; empty: from the beginning.
+            limit_bytes: after so much the server ends the stream.
+        """
+        query = {"container": container, "follow": "true", "timestamps": "true"}
+        query |= {"sinceTime": since, "limitBytes": str(limit_bytes)}
+        path = f"{_pods(namespace)}/{quote(name)}/log"
+        response = await self._send("GET", path, query, silent_s=self.settings.follow_s)
+        async for line in self._lines(response):
+            yield line
+
+    async def _create(self, what: str, item: Mapping[str, Any]) -> dict[str, Any]:
+        namespace = quote(item["metadata"]["namespace"])
+        path = f"/api/v1/namespaces/{namespace}/{what}"
+        return await self._json("POST", path, {"fieldManager": FIELD_MANAGER}, dict(item))
+
+    async def _json(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str] | None = None,
+        body: Mapping[str, Any] | None = None,
+        *,
+        kind: str = "application/json",
+    ) -> dict[str, Any]:
+        import aiohttp  # noqa: PLC0415 - with the package
+
+        response = await self._send(method, path, query or {}, body, kind=kind)
+        try:
+            value = json.loads(await response.read())  # type: ignore[no-untyped-call]
+        except (aiohttp.ClientError, TimeoutError, ValueError) as error:
+            raise KubernetesUnreachableError(f"{method} {path} was cut off: {error}") from error
+        return value if isinstance(value, dict) else {}
+
+    async def _send(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str],
+        body: Mapping[str, Any] | None = None,
+        *,
+        kind: str = "application/json",
+        total_s: float | None = None,
+        silent_s: float | None = None,
+    ) -> RESTResponse:
+        """Ask until the server is not too busy to answer, some times at most."""
+        for attempt in range(self.settings.retries + 1):
+            try:
+                return await self._try(
+                    method, path, query, body, kind=kind, total_s=total_s, silent_s=silent_s
+                )
+            except KubernetesUnreachableError as error:
+                if attempt == self.settings.retries:
+                    raise
+                await asyncio.sleep(self._pause_s(attempt, error))
+        raise AssertionError("unreachable")
+
+    def _pause_s(self, attempt: int, error: KubernetesUnreachableError) -> float:
+        times = self.settings
+        most_s: float = min(times.retry_least_s * 2**attempt, times.retry_most_s)
+        asked_s = float(error.reason) if error.reason.isdigit() else 0.0
+        spread = random.uniform(0.5, 1.0)  # noqa: S311 - spreads load, guards nothing
+        return max(most_s * spread, min(asked_s, times.retry_most_s))
+
+    async def _try(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str],
+        body: Mapping[str, Any] | None,
+        *,
+        kind: str,
+        total_s: float | None,
+        silent_s: float | None,
+    ) -> RESTResponse:
+        import aiohttp  # noqa: PLC0415 - with the package
+
+        times = self.settings
+        timeout = aiohttp.ClientTimeout(
+            total=None if silent_s is not None else total_s or times.request_s,
+            sock_connect=times.connect_s,
+            sock_read=silent_s or total_s or times.request_s,
+        )
+        self.requests += 1
+        what = f"{method} {path}"
+        try:
+            method, url, headers, data, _ = await self._api.param_serialize(
+                method,
+                path,
+                query_params=[(name, value) for name, value in query.items() if value],
+                header_params={"Accept": "application/json, */*", "Content-Type": kind},
+                body=body,
+                auth_settings=["BearerToken"],
+            )
+            response = await self._api.call_api(
+                method, url, headers, data, _request_timeout=timeout
+            )
+            if response.status < HTTPStatus.BAD_REQUEST:
+                return response
+            text = await response.read()  # type: ignore[no-untyped-call]
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise KubernetesUnreachableError(f"{what}: no answer ({_words(error)})") from error
+        again = response.headers.get("Retry-After", "")
+        raise _error(response.status, _status(text), what, retry_after=again)
+
+    async def _lines(self, response: RESTResponse) -> AsyncIterator[bytes]:
+        import aiohttp  # noqa: PLC0415 - with the package
+
+        unread = b""
+        try:
+            async for chunk in response.response.content.iter_any():
+                *lines, unread = (unread + chunk).split(b"\n")
+                for line in lines:
+                    if line:
+                        yield line
+            if unread:
+                yield unread
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise KubernetesUnreachableError(f"a stream broke off ({_words(error)})") from error
+        finally:
+            response.response.close()
+
+
+def _has_account(token_file: str) -> bool:
+    return Path(token_file).exists()
+
+
+def _pods(namespace: str) -> str:
+    return f"/api/v1/namespaces/{quote(namespace)}/pods" if namespace else "/api/v1/pods"
+
+
+def _status(text: bytes) -> dict[str, Any]:
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return {"message": text[:300].decode(errors="replace")}
+    return value if isinstance(value, dict) else {}
+
+
+def _error(
+    code: int, status: Mapping[str, Any], what: str, *, retry_after: str = ""
+) -> KubernetesError:
+    """Return the typed error of a refusal."""
+    reason, message = str(status.get("reason") or ""), str(status.get("message") or "")
+    told = f"{what}: {message or 'no message'} ({' '.join((str(code), reason)).strip()})"
+    kind, word = _kind(code, reason, message.lower())
+    if kind is KubernetesUnreachableError:
+        word = retry_after
+    return kind(told, status=code, reason=word)
+
+
+def _kind(code: int, reason: str, message: str) -> tuple[type[KubernetesError], str]:
+    if code == HTTPStatus.FORBIDDEN and "exceeded quota" in message:
+        return QuotaExceededError, "QuotaExceeded"
+    if code == HTTPStatus.UNAUTHORIZED or (
+        code == HTTPStatus.FORBIDDEN and ('user "' in message or not message)
+    ):
+        return PermissionDeniedError, reason or "Forbidden"
+    if code in {400, 403, 422}:
+        return AdmissionRefusedError, _refusal_word(reason, message)
+    if code == HTTPStatus.CONFLICT and reason == "AlreadyExists":
+        return ExistsError, reason
+    plain = {404: MissingError, 410: GoneError} | dict.fromkeys(
+        _RETRIED, KubernetesUnreachableError
+    )
+    return plain.get(code, KubernetesError), reason
+
+
+def _refusal_word(reason: str, message: str) -> str:
+    if "violates podsecurity" in message:
+        return "PodSecurity"
+    if "admission" in message and "denied" in message:
+        return "AdmissionDenied"
+    return reason or "Invalid"
+
+
+def _words(error: BaseException) -> str:
+    return str(error) or type(error).__name__

@@ -1,0 +1,310 @@
+"""The workers of a Kubernetes node: from its labels and resources, and who else holds them."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final
+
+from agent.inventory import type_name
+from agent.pod_names import is_ours
+from agent.pods import HOSTNAME, PodWorker
+from scheduler.errors import ClusterError, InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping, Sequence
+
+_PRODUCT: Final = "nvidia.com/gpu.product"
+_STRATEGY, _REPLICAS = "nvidia.com/gpu.sharing-strategy", "nvidia.com/gpu.replicas"
+_AMD_LABELS: Final = ("amd.com/gpu.product-name", "beta.amd.com/gpu.product-name")
+#: Ways in which two jobs can hold a worker.
+SHARING: Final = ("exclusive", "time-slicing", "mps", "visible")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeWorker(PodWorker):
+    """A worker of a node.
+
+    Attributes:
+        index: local index, from 0 without gaps.
+        replicas: how often its resource counts it: more than once where jobs share it.
+    """
+
+    index: int
+    replicas: int = 1
+
+
+def workers_of(
+    node: Mapping[str, Any],
+    *,
+    names: Mapping[str, str] = MappingProxyType({}),
+    sharing: Mapping[str, str] = MappingProxyType({}),
+    plain: Sequence[str] = (),
+) -> tuple[NodeWorker, ...]:
+    """Return the workers that a Node object tells of.
+
+    Args:
+        node: the object.
+        names: worker type by product label, where the derived one is not wanted.
+        sharing: worker type -> how jobs share it, where the node's labels do not tell.
+        plain: worker types, one by worker, of a node without accelerators.
+
+    Raises:
+        InputError: a way of sharing is unknown.
+    """
+    labels = (node.get("metadata") or {}).get("labels") or {}
+    workers: list[NodeWorker] = []
+    for resource, count in sorted(_accelerators(node).items()):
+        worker_type = _type(resource, labels, names)
+        mode = sharing.get(worker_type) or _labelled(resource, labels)
+        if mode not in SHARING:
+            raise InputError(
+                f"worker type '{worker_type}' is to be shared by '{mode}'; "
+                f"use one of {', '.join(SHARING)}"
+            )
+        replicas = _replicas(resource, labels) if mode in {"time-slicing", "mps"} else 1
+        for number in range(count // replicas):
+            workers.append(
+                NodeWorker(
+                    index=len(workers),
+                    worker_type=worker_type,
+                    resource=resource,
+                    sharing=mode,
+                    device=str(number),
+                    replicas=replicas,
+                )
+            )
+    for worker_type in plain:
+        workers.append(
+            NodeWorker(
+                index=len(workers),
+                worker_type=worker_type,
+                resource="",
+                sharing=sharing.get(worker_type, "exclusive"),
+            )
+        )
+    return tuple(workers)
+
+
+def obstacle(node: Mapping[str, Any], tolerations: Iterable[Mapping[str, Any]]) -> str:
+    """Return why nothing new may be placed on a node; empty if it may."""
+    spec = node.get("spec") or {}
+    if spec.get("unschedulable"):
+        return "the node is cordoned"
+    tolerated = tuple(tolerations)
+    for taint in spec.get("taints") or []:
+        if taint.get("effect") == "PreferNoSchedule":
+            continue
+        if not any(_tolerates(toleration, taint) for toleration in tolerated):
+            value = f"={taint['value']}" if taint.get("value") else ""
+            return f"the node has the taint {taint.get('key')}{value}:{taint.get('effect')}"
+    return ""
+
+
+def claims(pod: Mapping[str, Any]) -> Counter[str]:
+    """Return how much of which accelerator resource a pod holds; nothing once it has ended."""
+    if (pod.get("status") or {}).get("phase") in {"Succeeded", "Failed"}:
+        return Counter()
+    spec = pod.get("spec") or {}
+    total = _sum(spec.get("containers") or [])
+    for container in spec.get("initContainers") or []:
+        own = _sum([container])
+        total = total + own if container.get("restartPolicy") == "Always" else total | own
+    return total
+
+
+@dataclass(kw_only=True)
+class NodeInventory:
+    """The workers of a node as its object and the pods on it change.
+
+    A worker is never taken off the list while the agent lives: what the device plugin stops to
+    offer has a problem, and may come back.
+
+    Attributes:
+        instance: of this installation; its own pods are not strangers.
+        tolerations: of the pods that are made here.
+        names: see ``workers_of``.
+        sharing: see ``workers_of``.
+        plain: see ``workers_of``.
+        node: the Node object as last read.
+        remark: what a person should know of the node.
+    """
+
+    instance: str
+    tolerations: tuple[Mapping[str, Any], ...] = ()
+    names: Mapping[str, str] = MappingProxyType({})
+    sharing: Mapping[str, str] = MappingProxyType({})
+    plain: tuple[str, ...] = ()
+    node: Mapping[str, Any] = field(default_factory=dict)
+    remark: str = ""
+    _workers: tuple[NodeWorker, ...] = ()
+    _strangers: Mapping[str, tuple[str, Counter[str]]] = field(default_factory=dict)
+    _held: frozenset[int] = frozenset()
+
+    @property
+    def workers(self) -> tuple[NodeWorker, ...]:
+        """By local index."""
+        return self._workers
+
+    @property
+    def hostname(self) -> str:
+        """The label by which pods are pinned to the node."""
+        metadata = self.node.get("metadata") or {}
+        labels = metadata.get("labels") or {}
+        return str(labels.get(HOSTNAME) or metadata.get("name") or "")
+
+    def read_node(self, node: Mapping[str, Any]) -> None:
+        """Take in the Node object.
+
+        Raises:
+            ClusterError: it has no workers, and never had.
+        """
+        found = workers_of(node, names=self.names, sharing=self.sharing, plain=self.plain)
+        if not found and not self._workers:
+            name = (node.get("metadata") or {}).get("name")
+            raise ClusterError(
+                f"node '{name}' offers no accelerator (nvidia.com/gpu, nvidia.com/mig-*, "
+                "amd.com/gpu); check its device plugin, or declare workers: --worker cpu:4"
+            )
+        self.node = node
+        if _kinds(found) != _kinds(self._workers[: len(found)]) or len(found) > len(self._workers):
+            self._workers = found
+
+    def read_pods(self, pods: Iterable[Mapping[str, Any]]) -> None:
+        """Take in all pods on the node; those of this installation are passed over."""
+        found = {}
+        for pod in pods:
+            metadata = pod.get("metadata") or {}
+            if not is_ours(pod, instance=self.instance) and (own := claims(pod)):
+                name = f"{metadata.get('namespace')}/{metadata.get('name')}"
+                found[str(metadata.get("uid"))] = name, own
+        self._strangers = found
+
+    def hold(self, indices: Collection[int]) -> None:
+        """Note which workers leases hold."""
+        self._held = frozenset(indices)
+
+    def pick(self, indices: Sequence[int]) -> tuple[NodeWorker, ...]:
+        """Return the workers of these indices.
+
+        Raises:
+            InputError: there is none of one of them.
+        """
+        for index in indices:
+            if not 0 <= index < len(self._workers):
+                raise InputError(
+                    f"there is no worker {index} on this node; it has {len(self._workers)}, "
+                    "numbered from 0"
+                )
+        return tuple(self._workers[index] for index in indices)
+
+    def problems(self) -> dict[int, str]:
+        """Return by local index why a worker cannot be used.
+
+        What keeps new pods away is told of workers that no lease holds: it does not end what runs.
+        """
+        found = self._missing()
+        for resource, takers in self._taken().items():
+            free = [
+                w.index
+                for w in reversed(self._workers)
+                if w.resource == resource and w.index not in found and w.index not in self._held
+            ]
+            for index, name in zip(free, takers, strict=False):
+                found[index] = f"taken by pod {name}"
+        if why := obstacle(self.node, self.tolerations):
+            for worker in self._workers:
+                if worker.index not in self._held:
+                    found.setdefault(worker.index, why)
+        return found
+
+    def _missing(self) -> dict[int, str]:
+        """Return the workers that the device plugin does not offer (any more)."""
+        healthy = Counter(_accelerators(self.node, "allocatable"))
+        found: dict[int, str] = {}
+        for worker in self._workers:
+            if worker.resource:
+                if healthy[worker.resource] < worker.replicas:
+                    found[worker.index] = f"the node offers no more {worker.resource} than that"
+                healthy[worker.resource] -= worker.replicas
+        return found
+
+    def _taken(self) -> dict[str, list[str]]:
+        """Return by resource who holds a worker of it, once for each worker."""
+        replicas = {w.resource: w.replicas for w in self._workers if w.resource}
+        takers: dict[str, list[str]] = {}
+        for name, own in sorted(self._strangers.values(), key=lambda item: item[0]):
+            for resource, count in own.items():
+                whole = -(-count // replicas.get(resource, 1))
+                takers.setdefault(resource, []).extend([name] * whole)
+        return takers
+
+
+def _kinds(workers: Sequence[NodeWorker]) -> list[tuple[str, str]]:
+    return [(worker.worker_type, worker.resource) for worker in workers]
+
+
+def _accelerators(node: Mapping[str, Any], part: str = "capacity") -> dict[str, int]:
+    """Return the node's accelerator resources; ``capacity`` counts those in bad health as well."""
+    status = node.get("status") or {}
+    offered = status.get(part) or status.get("allocatable") or {}
+    return {
+        name: int(value)
+        for name, value in offered.items()
+        if _is_accelerator(name) and str(value).isdecimal() and int(value) > 0
+    }
+
+
+def _is_accelerator(resource: str) -> bool:
+    return resource == "amd.com/gpu" or re.fullmatch(
+        r"nvidia\.com/(gpu|mig-[a-z0-9.+_-]+)(\.shared)?", resource
+    ) is not None  # fmt: skip
+
+
+def _type(resource: str, labels: Mapping[str, str], names: Mapping[str, str]) -> str:
+    if resource == "amd.com/gpu":
+        product = next((labels[name] for name in _AMD_LABELS if labels.get(name)), "")
+        return names.get(product) or type_name(product or "amd-gpu")
+    product = labels.get(_PRODUCT, "").removesuffix("-SHARED")
+    product = re.sub(r"-MIG-[0-9a-z.+]+(-SHARED)?$", "", product)
+    _, _, name = resource.partition("/")
+    name = name.removesuffix(".shared")
+    whole = names.get(product) or type_name(product or "nvidia-gpu")
+    if name == "gpu":
+        return whole
+    return names.get(f"{product}-{name}") or f"{whole}-{name}"
+
+
+def _labelled(resource: str, labels: Mapping[str, str]) -> str:
+    """Return how the node's labels say that its GPUs are shared."""
+    strategy = labels.get(_STRATEGY, "none")
+    shared = strategy in {"time-slicing", "mps"} and _replicas(resource, labels) > 1
+    return strategy if shared and not resource.startswith("amd.com/") else "exclusive"
+
+
+def _replicas(resource: str, labels: Mapping[str, str]) -> int:
+    _, _, name = resource.partition("/")
+    label = labels.get(f"nvidia.com/{name.removesuffix('.shared')}.replicas") or labels.get(
+        _REPLICAS, "1"
+    )
+    return max(int(label), 1) if label.isdecimal() else 1
+
+
+def _sum(containers: Iterable[Mapping[str, Any]]) -> Counter[str]:
+    total: Counter[str] = Counter()
+    for container in containers:
+        for resource, value in ((container.get("resources") or {}).get("limits") or {}).items():
+            if _is_accelerator(resource) and str(value).isdecimal():
+                total[resource] += int(value)
+    return total
+
+
+def _tolerates(toleration: Mapping[str, Any], taint: Mapping[str, Any]) -> bool:
+    if toleration.get("effect") not in {None, "", taint.get("effect")}:
+        return False
+    key = toleration.get("key")
+    if toleration.get("operator") == "Exists":
+        return key in {None, "", taint.get("key")}
+    return key == taint.get("key") and toleration.get("value", "") == taint.get("value", "")

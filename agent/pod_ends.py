@@ -1,0 +1,225 @@
+"""What a pod's status says: where it is, what keeps it from starting, and why it ended. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final
+
+from agent.desired import LeaseEnd
+from agent.endings import classify
+from agent.pod_template import CONTAINER
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+#: Exit code of a process that SIGTERM has ended.
+TERMINATED: Final = 143
+#: A pod's own reasons that are the node's or the cluster's doing: the job is run again.
+_LOST: Final = frozenset(
+    {"Evicted", "UnexpectedAdmissionError", "NodeLost", "NodeShutdown", "Shutdown", "Terminated"}
+    | {"NodeAffinity", "Preempting", "TopologyAffinityError", "NodeAdmissionError"}
+    | {"PreemptionByScheduler", "DeletionByTaintManager", "EvictionByEvictionAPI"}
+    | {"DeletionByPodGC", "TerminationByKubelet", "DeletionByDeviceTaintManager"}
+)
+#: Reasons of a container that waits, which do not go away by waiting.
+_HOPELESS: Final = frozenset(
+    {"InvalidImageName", "ErrImageNeverPull", "CreateContainerConfigError", "CreateContainerError"}
+    | {"RunContainerError"}
+)
+#: The same for the image: worth some waiting.
+_PULLING: Final = frozenset({"ImagePullBackOff", "ErrImagePull", "RegistryUnavailable"})
+#: What a registry says that knows no such image.
+_NO_IMAGE: Final = ("not found", "manifest unknown", "denied", "unauthorized", "does not exist")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodLook:
+    """What there is to know of a pod.
+
+    Attributes:
+        phase: Pending, Running, Succeeded, Failed or Unknown.
+        running: the job's container runs.
+        exit_code: of the job's container; None before its end, or where nobody saw it.
+        oom: it was killed at its memory limit.
+        deleted: somebody has asked for its deletion.
+        started_s: when the container began, seconds since the Unix epoch.
+        pulled_s: seconds from the pod's being placed to the container's start; None before.
+        reason_code: Kubernetes' word for what is wrong; empty if nothing is.
+        message: the same in more words.
+        others: other containers of it still run.
+    """
+
+    phase: str
+    running: bool = False
+    exit_code: int | None = None
+    oom: bool = False
+    deleted: bool = False
+    started_s: float | None = None
+    pulled_s: float | None = None
+    reason_code: str = ""
+    message: str = ""
+    others: bool = False
+
+    @property
+    def over(self) -> bool:
+        """Whether none of its processes is left."""
+        return self.phase in {"Succeeded", "Failed"}
+
+    @property
+    def job_over(self) -> bool:
+        """Whether the job's own container has ended."""
+        return self.over or self.exit_code is not None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Orders:
+    """What the agent had told the pod before it ended.
+
+    Attributes:
+        noticed: to leave.
+        terminated: it was deleted by us, with time to leave.
+        killed: it was deleted by us without.
+        unwanted: since the lease was no longer desired.
+    """
+
+    noticed: bool = False
+    terminated: bool = False
+    killed: bool = False
+    unwanted: bool = False
+
+
+def look_at(pod: Mapping[str, Any]) -> PodLook:
+    """Read a pod's status."""
+    status = pod.get("status") or {}
+    containers = status.get("containerStatuses") or []
+    own: dict[str, Any] = next((c for c in containers if c.get("name") == CONTAINER), {})
+    state = own.get("state") or {}
+    ended, running = state.get("terminated") or {}, state.get("running") or {}
+    started_s = _time(running.get("startedAt") or ended.get("startedAt"))
+    conditions = {c.get("type"): c for c in status.get("conditions") or []}
+    placed_s = _time((conditions.get("PodScheduled") or {}).get("lastTransitionTime"))
+    reason, message = _trouble(status, state, conditions)
+    others = any(
+        (c.get("state") or {}).get("running") for c in containers if c.get("name") != CONTAINER
+    )
+    return PodLook(
+        phase=str(status.get("phase") or "Pending"),
+        running=bool(running),
+        exit_code=ended.get("exitCode"),
+        oom=ended.get("reason") == "OOMKilled",
+        deleted=bool((pod.get("metadata") or {}).get("deletionTimestamp")),
+        started_s=started_s,
+        pulled_s=None if started_s is None or placed_s is None else started_s - placed_s,
+        reason_code=reason,
+        message=message,
+        others=others,
+    )
+
+
+def verdict(look: PodLook, *, waited_s: float, most_s: float) -> LeaseEnd | None:
+    """Return how a lease ends whose pod cannot start; None while there is hope.
+
+    Args:
+        look: the pod.
+        waited_s: since it was made, or since its trouble began.
+        most_s: how long what may go away by itself is waited for.
+    """
+    if look.job_over or look.running or not look.reason_code:
+        return None
+    if look.reason_code in _HOPELESS:
+        # Once more is tried within the limit: a Secret or a claim may just be on its way.
+        hopeless = look.reason_code in {"InvalidImageName", "ErrImageNeverPull"}
+        return LeaseEnd.FAILED if hopeless or waited_s >= most_s else None
+    if waited_s < most_s:
+        return None
+    unknown = any(words in look.message.lower() for words in _NO_IMAGE)
+    if look.reason_code in _PULLING and unknown:
+        return LeaseEnd.FAILED
+    return LeaseEnd.LOST
+
+
+def end_of(
+    look: PodLook | None, orders: Orders, *, steps_done: int, total_steps: int | None
+) -> tuple[LeaseEnd, str]:
+    """Return why a lease ended, and in words what a person should know.
+
+    Args:
+        look: the pod as it was last seen; None where it was never seen.
+        orders: what it had been told.
+        steps_done: checkpointed steps.
+        total_steps: steps of the whole job; None if unknown.
+    """
+    ours = orders.terminated or orders.killed
+    if look is None or (look.exit_code is None and (ours or look.deleted)):
+        return _unseen(orders, deleted=look is not None)
+    if look.reason_code in _LOST or look.reason_code.startswith("OutOf"):
+        if not ours:
+            return LeaseEnd.LOST, f"{look.reason_code}: {look.message}".rstrip(": ")
+    elif look.exit_code is None:
+        return LeaseEnd.LOST, f"{look.reason_code or 'the pod'}: {look.message or 'no trace'}"
+    left = look.exit_code == TERMINATED and orders.noticed
+    ending = {
+        "error": "",
+        "code": look.exit_code if look.exit_code is not None else 1,
+        "terminated": ours or look.deleted or left,
+        "expired": False,
+        "killed": orders.killed and look.exit_code == 137,
+        "oom_kills": int(look.oom),
+        "oom_own": look.oom,
+        "memory_error": False,
+    }
+    end, message = classify(
+        ending,
+        noticed=orders.noticed,
+        unwanted=orders.unwanted,
+        steps_done=steps_done,
+        total_steps=total_steps,
+    )
+    if end is LeaseEnd.RELEASED and look.deleted and not ours:
+        message = "somebody else has deleted the pod"
+    if end is LeaseEnd.FAILED and look.message:
+        message = f"{message}; {look.reason_code}: {look.message}"
+    return end, message
+
+
+def _unseen(orders: Orders, *, deleted: bool) -> tuple[LeaseEnd, str]:
+    if orders.unwanted:
+        return LeaseEnd.CANCELLED, ""
+    if orders.terminated or orders.killed:
+        return LeaseEnd.RELEASED, ""
+    if deleted:
+        return LeaseEnd.RELEASED, "somebody else has deleted the pod"
+    return LeaseEnd.LOST, "the pod vanished; somebody else has deleted it"
+
+
+def _trouble(
+    status: Mapping[str, Any], state: Mapping[str, Any], conditions: Mapping[Any, Any]
+) -> tuple[str, str]:
+    """Return Kubernetes' word for what is wrong with a pod, and its message."""
+    if status.get("reason"):
+        return str(status["reason"]), str(status.get("message") or "")
+    disrupted = conditions.get("DisruptionTarget") or {}
+    if disrupted.get("status") == "True":
+        return str(disrupted.get("reason") or "Disrupted"), str(disrupted.get("message") or "")
+    ended = state.get("terminated") or {}
+    if ended:
+        word = str(ended.get("reason") or "")
+        fine = word in {"Completed", "Error", ""}
+        return ("" if fine else word), str(ended.get("message") or "") if not fine else ""
+    waiting = state.get("waiting") or {}
+    if waiting.get("reason") not in {None, "ContainerCreating", "PodInitializing"}:
+        return str(waiting["reason"]), str(waiting.get("message") or "")
+    placed = conditions.get("PodScheduled") or {}
+    if placed.get("status") == "False":
+        return str(placed.get("reason") or "Unschedulable"), str(placed.get("message") or "")
+    return "", ""
+
+
+def _time(text: object) -> float | None:
+    if not isinstance(text, str) or not text:
+        return None
+    try:
+        return datetime.fromisoformat(text).timestamp()
+    except ValueError:
+        return None

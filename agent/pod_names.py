@@ -1,0 +1,123 @@
+"""Names, labels and annotations of what a lease is in Kubernetes. Pure."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from typing import TYPE_CHECKING, Any, Final
+
+from agent.desired import to_dict
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from agent.desired import DesiredLease
+
+#: Longest label value, host name and Service name.
+LONGEST: Final = 63
+#: Hexadecimal digits by which a name that had to be changed stays apart from others.
+HASH_DIGITS: Final = 8
+#: Before the names of our own labels and annotations.
+OWN: Final = "leasehold.dev/"
+LEASE: Final = OWN + "lease"
+TOKEN: Final = OWN + "token"
+JOB: Final = OWN + "job"
+ATTEMPT: Final = OWN + "attempt"
+RANK: Final = OWN + "rank"
+NODE: Final = OWN + "node"
+INSTANCE: Final = "app.kubernetes.io/instance"
+MANAGED_BY: Final = "app.kubernetes.io/managed-by"
+AGENT: Final = "leasehold-agent"
+#: Annotations: the job's id as it is, the lease as JSON, why the pod is being deleted.
+JOB_ID: Final = OWN + "job-id"
+LEASE_JSON: Final = OWN + "lease-json"
+ENDING: Final = OWN + "ending"
+
+
+def pod_name(job_id: str, attempt: int, rank: int) -> str:
+    """Return the name of a member's pod, which is its host name as well.
+
+    It differs between the members of all attempts of all jobs.
+
+    Args:
+        job_id: the job.
+        attempt: 1 for the job's first lease.
+        rank: global rank of the member's first process.
+    """
+    return _bounded(job_id, f"-{attempt}-{rank}")
+
+
+def service_name(job_id: str, attempt: int) -> str:
+    """Return the name of the headless Service of an attempt, its pods' subdomain."""
+    return _bounded(job_id, f"-{attempt}")
+
+
+def label_value(text: str) -> str:
+    """Return a text as a label's value: what does not fit is replaced and a hash is added."""
+    plain = re.sub(r"[^A-Za-z0-9._-]+", "-", text).strip("._-")
+    if plain == text and len(text) <= LONGEST:
+        return text
+    return f"{plain[: LONGEST - HASH_DIGITS - 1].rstrip('._-')}-{_digest(text)}".lstrip("-")
+
+
+def lease_labels(lease: DesiredLease, *, node: str, instance: str) -> dict[str, str]:
+    """Return the labels of a member's pod, by which it is found again.
+
+    Args:
+        lease: the lease that it runs under.
+        node: the node that it is for.
+        instance: name of the installation; another one may use the same namespace.
+    """
+    return attempt_labels(lease, instance=instance) | {
+        RANK: str(lease.rank),
+        NODE: label_value(node),
+    }
+
+
+def attempt_labels(lease: DesiredLease, *, instance: str) -> dict[str, str]:
+    """Return the labels that all pods of a gang, and its Service, have in common."""
+    return {
+        "app.kubernetes.io/name": "leasehold-job",
+        "app.kubernetes.io/component": "job",
+        INSTANCE: label_value(instance),
+        MANAGED_BY: AGENT,
+        JOB: label_value(lease.job_id),
+        ATTEMPT: str(lease.attempt),
+        LEASE: str(lease.lease_id),
+        TOKEN: str(lease.token),
+    }
+
+
+def lease_annotations(lease: DesiredLease) -> dict[str, str]:
+    """Return the annotations from which an agent that has lost its files knows the lease again."""
+    plain = to_dict(lease) | {"env": {}, "kubernetes": {}}
+    if "force_delete" in lease.kubernetes:
+        plain["kubernetes"] = {"force_delete": lease.kubernetes["force_delete"]}
+    return {JOB_ID: lease.job_id, LEASE_JSON: json.dumps(plain, sort_keys=True)}
+
+
+def is_ours(pod: Mapping[str, Any], *, instance: str) -> bool:
+    """Tell whether an agent of this installation has made a pod."""
+    labels = pod.get("metadata", {}).get("labels") or {}
+    return labels.get(MANAGED_BY) == AGENT and labels.get(INSTANCE) == label_value(instance)
+
+
+def selector(*, node: str, instance: str) -> str:
+    """Return the label selector of a node's pods."""
+    return f"{MANAGED_BY}={AGENT},{INSTANCE}={label_value(instance)},{NODE}={label_value(node)}"
+
+
+def _bounded(job_id: str, tail: str) -> str:
+    """Return a DNS label: letters, digits and dashes, a letter first."""
+    plain = re.sub(r"[^a-z0-9]+", "-", job_id.lower()).strip("-")
+    if not plain[:1].isalpha():
+        plain = f"job-{plain}".rstrip("-")
+    if plain == job_id and len(plain) + len(tail) <= LONGEST:
+        return plain + tail
+    room = LONGEST - len(tail) - HASH_DIGITS - 1
+    return f"{plain[:room].rstrip('-')}-{_digest(job_id)}{tail}"
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:HASH_DIGITS]

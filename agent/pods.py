@@ -1,0 +1,411 @@
+"""From a lease to the pod of its member on one node, and to the Service of its gang. Pure.
+
+Everything here is plain JSON in Kubernetes' own words, so that it can be shown, compared and sent
+without Kubernetes' client.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from dataclasses import dataclass, field
+from itertools import accumulate
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final
+
+from agent.pod_launch import launch_command, literal
+from agent.pod_names import (
+    attempt_labels,
+    lease_annotations,
+    lease_labels,
+    pod_name,
+    service_name,
+)
+from agent.pod_options import pod_options
+from agent.pod_template import CONTAINER, RESERVED, check_template, merge
+from scheduler.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from agent.desired import DesiredLease
+    from agent.pod_options import PodOptions
+
+#: The node label by which a pod is pinned; unlike ``nodeName`` it does not bypass admission.
+HOSTNAME: Final = "kubernetes.io/hostname"
+#: The user that a job runs as unless its template says otherwise: restricted pods are not root's.
+USER: Final = 1000
+#: Seconds that the guard and the kubelet may need to end a job whose agent is gone; see adr/0006.
+GUARD_WINDOW_S: Final = 10.0
+_PROBE_EVERY_S, _PROBE_FAILURES = 2, 3
+_SHM, _HOST_IP = RESERVED + "shm", "LEASEHOLD_HOST_IP"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodWorker:
+    """A worker as a pod asks for it.
+
+    Attributes:
+        worker_type: hardware class.
+        resource: what Kubernetes calls it, such as ``nvidia.com/gpu``; empty for workers that are
+            not accelerators.
+        sharing: ``exclusive``, ``time-slicing``, ``mps`` or ``visible``; see ``WorkerReport``.
+        device: what NVIDIA_VISIBLE_DEVICES calls it where it is ``visible``.
+    """
+
+    worker_type: str
+    resource: str = "nvidia.com/gpu"
+    sharing: str = "exclusive"
+    device: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodSettings:
+    """What all pods of an installation have in common.
+
+    Attributes:
+        namespace: of the jobs' pods.
+        instance: name of the installation.
+        default_image: for jobs that name none; empty: such jobs are refused.
+        endpoint_port: where pods reach the agent of their node; 0: they do not.
+        endpoint_host: its address; empty: the node's, by the downward API.
+        guard_image: image with this program, for the container that holds the lease's deadline
+            when the agent cannot; empty: no such container. See docs/adr/0006.
+        guard_port: port of that container in the pod.
+        tolerations: of every pod.
+        runtime_class: of pods that see their devices without asking for a resource.
+    """
+
+    namespace: str = "leasehold-jobs"
+    instance: str = "leasehold"
+    default_image: str = ""
+    endpoint_port: int = 8643
+    endpoint_host: str = ""
+    guard_image: str = ""
+    guard_port: int = 8644
+    tolerations: tuple[Mapping[str, Any], ...] = field(
+        default=(MappingProxyType({"key": "nvidia.com/gpu", "operator": "Exists"}),)
+    )
+    runtime_class: str = "nvidia"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodPlace:
+    """Where a pod is to run.
+
+    Attributes:
+        node: the node's name.
+        hostname: its label ``kubernetes.io/hostname``.
+        workers: (n,) those that the lease holds there.
+        deadline_s: the lease's deadline on the node's clock since boot; 0 where nobody knows yet.
+    """
+
+    node: str
+    hostname: str
+    workers: tuple[PodWorker, ...]
+    deadline_s: float = 0.0
+
+
+def build_pod(
+    lease: DesiredLease, place: PodPlace, *, secret: str, settings: PodSettings
+) -> dict[str, Any]:
+    """Return the pod of a lease's member.
+
+    Args:
+        lease: the lease.
+        place: the node and the workers there.
+        secret: what the pod proves itself with to the agent.
+        settings: of the installation.
+
+    Raises:
+        InputError: the job names no image, or says something about its pods that cannot be used.
+    """
+    options = pod_options(lease.kubernetes)
+    image = lease.image or settings.default_image
+    if not image:
+        raise InputError(
+            f"job '{lease.job_id}' names no image, and pods need one; give it an image, or give "
+            "the installation a default: --default-image"
+        )
+    accelerators = frozenset(worker.resource for worker in place.workers if worker.resource)
+    check_template(options.template, accelerators=accelerators)
+    pod: dict[str, Any] = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": pod_name(lease.job_id, lease.attempt, lease.rank),
+            "namespace": settings.namespace,
+            "labels": lease_labels(lease, node=place.node, instance=settings.instance),
+            "annotations": lease_annotations(lease),
+        },
+        "spec": _spec(lease, place, options, settings)
+        | {"containers": [_container(lease, place, options, settings, image=image, secret=secret)]},
+    }
+    if settings.guard_image:
+        pod["spec"]["initContainers"] = [_guard(place, settings, secret)]
+    template = {key: part for key, part in options.template.items() if key in {"metadata", "spec"}}
+    return merge(pod, template)
+
+
+def build_service(
+    lease: DesiredLease, *, owner_uid: str, settings: PodSettings
+) -> dict[str, Any] | None:
+    """Return the headless Service under which the members of a gang find one another.
+
+    Args:
+        lease: the lease of rank 0's member.
+        owner_uid: uid of that member's pod, with which the Service goes.
+        settings: of the installation.
+
+    Returns:
+        the Service; None where the gang lies on one node.
+    """
+    if len(lease.gang) < 2:
+        return None
+    labels = attempt_labels(lease, instance=settings.instance)
+    owner = pod_name(lease.job_id, lease.attempt, 0)
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {
+            "name": service_name(lease.job_id, lease.attempt),
+            "namespace": settings.namespace,
+            "labels": labels,
+            "ownerReferences": [
+                {"apiVersion": "v1", "kind": "Pod", "name": owner, "uid": owner_uid}
+            ],
+        },
+        "spec": {
+            "clusterIP": "None",
+            "publishNotReadyAddresses": True,
+            "selector": labels,
+            "ports": [{"name": "master", "port": lease.master_port, "protocol": "TCP"}],
+        },
+    }
+
+
+def _spec(
+    lease: DesiredLease, place: PodPlace, options: PodOptions, settings: PodSettings
+) -> dict[str, Any]:
+    shm: dict[str, Any] = {"medium": "Memory"}
+    if options.shm_bytes is not None:
+        shm["sizeLimit"] = str(options.shm_bytes)
+    claims = list(dict.fromkeys(mount.claim for mount in options.volumes))
+    spec: dict[str, Any] = {
+        "restartPolicy": "Never",
+        "terminationGracePeriodSeconds": max(math.ceil(lease.grace_s), 1),  # 0 would force
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "nodeSelector": {HOSTNAME: place.hostname},
+        "hostname": pod_name(lease.job_id, lease.attempt, lease.rank),
+        "tolerations": [*map(dict, settings.tolerations), *map(dict, options.tolerations)],
+        "securityContext": {
+            "runAsNonRoot": True,
+            "runAsUser": USER,
+            "runAsGroup": USER,
+            "fsGroup": USER,
+            "fsGroupChangePolicy": "OnRootMismatch",
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        "volumes": [
+            {"name": _SHM, "emptyDir": shm},
+            *(
+                {"name": _claim_name(n), "persistentVolumeClaim": {"claimName": claim}}
+                for n, claim in enumerate(claims)
+            ),
+        ],
+    }
+    if len(lease.gang) > 1:
+        spec["subdomain"] = service_name(lease.job_id, lease.attempt)
+    if options.service_account:
+        spec["serviceAccountName"] = options.service_account
+    if options.image_pull_secrets:
+        spec["imagePullSecrets"] = [{"name": name} for name in options.image_pull_secrets]
+    if runtime_class := options.runtime_class or _runtime_class(place, settings):
+        spec["runtimeClassName"] = runtime_class
+    return spec
+
+
+def _runtime_class(place: PodPlace, settings: PodSettings) -> str:
+    visible = any(w.resource and w.sharing == "visible" for w in place.workers)
+    return settings.runtime_class if visible else ""
+
+
+def _container(
+    lease: DesiredLease,
+    place: PodPlace,
+    options: PodOptions,
+    settings: PodSettings,
+    *,
+    image: str,
+    secret: str,
+) -> dict[str, Any]:
+    claims = list(dict.fromkeys(mount.claim for mount in options.volumes))
+    mounts: list[dict[str, Any]] = [{"name": _SHM, "mountPath": "/dev/shm"}]  # noqa: S108
+    for mount in options.volumes:
+        at: dict[str, Any] = {
+            "name": _claim_name(claims.index(mount.claim)),
+            "mountPath": mount.path,
+        }
+        at |= {"readOnly": True} if mount.read_only else {}
+        mounts.append(at | ({"subPath": mount.sub_path} if mount.sub_path else {}))
+    container: dict[str, Any] = {
+        "name": CONTAINER,
+        "image": image,
+        "command": launch_command(lease, options.launch),
+        "env": _environment(lease, place, options, settings, secret=secret),
+        "resources": _resources(lease, place, options),
+        "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
+        "volumeMounts": mounts,
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+    }
+    if options.image_pull_policy:
+        container["imagePullPolicy"] = options.image_pull_policy
+    if lease.working_dir not in {"", "/"}:
+        container["workingDir"] = lease.working_dir
+    if settings.guard_image:
+        container["livenessProbe"] = {
+            "httpGet": {"path": "/lease", "port": settings.guard_port},
+            "periodSeconds": _PROBE_EVERY_S,
+            "failureThreshold": _PROBE_FAILURES,
+            "timeoutSeconds": _PROBE_EVERY_S,
+            "terminationGracePeriodSeconds": 1,
+        }
+    return container
+
+
+def _resources(
+    lease: DesiredLease, place: PodPlace, options: PodOptions
+) -> dict[str, dict[str, str]]:
+    limits = {
+        resource: str(count)
+        for resource, count in sorted(
+            Counter(w.resource for w in place.workers if w.sharing != "visible").items()
+        )
+        if resource
+    }
+    accelerators = dict(limits)
+    if lease.cpus is not None:
+        limits["cpu"] = f"{math.ceil(lease.cpus * 1000)}m"
+    if lease.memory_bytes is not None:
+        limits["memory"] = str(lease.memory_bytes)
+    for name, value in options.requests.items():
+        if name.startswith(("nvidia.com/", "amd.com/")):
+            raise InputError(
+                f"field 'kubernetes.requests.{name}' is {value!r}: the scheduler asks for "
+                "accelerators; use the job's field 'scale_factor'"
+            )
+    requests = dict(options.requests) | accelerators
+    return {part: values for part, values in (("limits", limits), ("requests", requests)) if values}
+
+
+def _environment(
+    lease: DesiredLease,
+    place: PodPlace,
+    options: PodOptions,
+    settings: PodSettings,
+    *,
+    secret: str,
+) -> list[dict[str, Any]]:
+    """Return the variables; those of the node's address first, since others are made of it."""
+    own = {name: literal(value) for name, value in lease.env.items()}
+    told: dict[str, object] = {"PYTHONUNBUFFERED": "1", **own}
+    told |= _gang_environment(lease, options)
+    told |= {
+        "LEASEHOLD_JOB_ID": lease.job_id,
+        "LEASEHOLD_LEASE_ID": lease.lease_id,
+        "LEASEHOLD_ATTEMPT": lease.attempt,
+        "LEASEHOLD_FENCING_TOKEN": lease.token,
+        "LEASEHOLD_STEPS_DONE": lease.steps_done,
+        "LEASEHOLD_TOTAL_STEPS": lease.total_steps,
+        "LEASEHOLD_CHECKPOINT_DIR": lease.checkpoint_dir,
+        "LEASEHOLD_GRACE_S": lease.grace_s,
+        "LEASEHOLD_WORKER_TYPE": ",".join(dict.fromkeys(w.worker_type for w in place.workers)),
+    }
+    devices = _visible_devices(place)
+    if devices is not None:
+        told["NVIDIA_VISIBLE_DEVICES"] = devices
+    plain = [{"name": name, "value": str(v)} for name, v in told.items() if v is not None]
+    return [*plain, *_endpoint_environment(settings, secret)]
+
+
+def _gang_environment(lease: DesiredLease, options: PodOptions) -> dict[str, object]:
+    """Return what launchers expect: plain ranks, torchrun's own variables, hosts as for MPI."""
+    gang = lease.gang or (len(lease.local_ranks),)
+    firsts = (0, *accumulate(gang))[: len(gang)]
+    domain = service_name(lease.job_id, lease.attempt)
+    hosts = [f"{pod_name(lease.job_id, lease.attempt, first)}.{domain}" for first in firsts]
+    master = hosts[0] if len(gang) > 1 else "127.0.0.1"
+    told: dict[str, object] = {
+        "RANK": lease.rank,
+        "WORLD_SIZE": lease.world_size,
+        "LOCAL_RANK": lease.local_ranks[0],
+        "LOCAL_WORLD_SIZE": len(lease.local_ranks),
+        "NODE_RANK": lease.node_rank,
+        "GROUP_RANK": lease.node_rank,
+        "MASTER_ADDR": master,
+        "MASTER_PORT": lease.master_port,
+    }
+    if len(gang) > 1:
+        slots = (f"{host}:{count}" for host, count in zip(hosts, gang, strict=True))
+        told["LEASEHOLD_HOSTS"] = ",".join(slots)
+    if options.launch == "per-node":
+        told |= {
+            "PET_NNODES": len(gang),
+            "PET_NPROC_PER_NODE": len(lease.local_ranks),
+            "PET_NODE_RANK": lease.node_rank,
+            "PET_MASTER_ADDR": master,
+            "PET_MASTER_PORT": lease.master_port,
+        }
+    return told
+
+
+def _visible_devices(place: PodPlace) -> str | None:
+    """Return which devices the container runtime is to show; None: what the plugin has chosen."""
+    if any(w.resource and w.sharing != "visible" for w in place.workers):
+        return None
+    shown = [w.device for w in place.workers if w.resource]
+    return ",".join(shown) if shown else "void"  # an image may say "all"
+
+
+def _endpoint_environment(settings: PodSettings, secret: str) -> list[dict[str, Any]]:
+    if not settings.endpoint_port:
+        return []
+    told: list[dict[str, Any]] = []
+    host = settings.endpoint_host
+    if not host:
+        source = {"fieldRef": {"fieldPath": "status.hostIP"}}
+        told.append({"name": _HOST_IP, "valueFrom": source})
+        host = f"$({_HOST_IP})"
+    address = f"tcp://{host}:{settings.endpoint_port}"
+    told.append({"name": "LEASEHOLD_ENDPOINT", "value": address})
+    told.append({"name": "LEASEHOLD_SECRET", "value": secret})
+    return told
+
+
+def _guard(place: PodPlace, settings: PodSettings, secret: str) -> dict[str, Any]:
+    """Return the container that outlives the agent and knows until when the lease holds."""
+    return {
+        "name": RESERVED + "guard",
+        "image": settings.guard_image,
+        "restartPolicy": "Always",  # which makes it a sidecar: it ends with the job
+        "command": ["python", "-I", "-m", "agent.guard", str(settings.guard_port)],
+        "env": [
+            *_endpoint_environment(settings, secret),
+            {"name": "LEASEHOLD_DEADLINE_S", "value": f"{place.deadline_s:.3f}"},
+        ],
+        "resources": {
+            "requests": {"cpu": "5m", "memory": "24Mi"},
+            "limits": {"memory": "64Mi"},
+        },
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "capabilities": {"drop": ["ALL"]},
+            "readOnlyRootFilesystem": True,
+            "runAsUser": USER,
+        },
+    }
+
+
+def _claim_name(position: int) -> str:
+    return f"{RESERVED}claim-{position}"
