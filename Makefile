@@ -10,12 +10,14 @@ DEMO_OUT ?= out/demo
 # What `make bench` runs: make bench BENCH=benchmarks/gavel.py ARGS="--only sat_single"
 BENCH ?= $(wildcard benchmarks/*.py)
 # Suites with real processes and databases, apart from the unit tests.
-LIVE := tests/agent tests/sdk tests/store tests/runtime tests/parity tests/daemon tests/api tests/cli_service tests/chaos tests/torch
+LIVE := tests/agent tests/sdk tests/store tests/runtime tests/parity tests/daemon tests/api tests/cli_service tests/chaos tests/torch tests/kubernetes_pods
+# Suites that need tools built with Go: helm, and for the second one an API server.
+CLUSTER := tests/chart tests/kubernetes
 # More options for pytest or a benchmark: make test ARGS="-k guard -x"
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-live test-torch test-chaos slow check format bench setup clean
+.PHONY: help demo test test-live test-torch test-chaos test-chart test-kubernetes slow check format bench setup clean
 
 help:  ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' Makefile
@@ -27,7 +29,7 @@ demo: $(READY)  ## Replay the bundled trace, then run a real daemon, three agent
 
 test: $(READY)  ## Run the unit tests with branch coverage and check its floors
 	$(BIN)/coverage erase
-	$(BIN)/pytest -n auto --dist loadscope -m "not slow" $(LIVE:%=--ignore=%) --cov --cov-branch --cov-report= $(ARGS)
+	$(BIN)/pytest -n auto --dist loadscope -m "not slow" $(LIVE:%=--ignore=%) $(CLUSTER:%=--ignore=%) --cov --cov-branch --cov-report= $(ARGS)
 	@if [ -z "$(ARGS)" ]; then .ci/coverage-floors $(BIN)/coverage 95 scheduler/domain scheduler/engine policies; fi
 	@if [ -z "$(ARGS)" ]; then .ci/coverage-floors $(BIN)/coverage 90 planner scheduler/config; fi
 
@@ -38,6 +40,12 @@ test-live: $(READY)  ## Run the tests with real processes and databases, with th
 
 test-torch:  ## Train with PyTorch and Hugging Face under an agent, in an environment of its own (4 GB)
 	.ci/test-torch
+
+test-chart: $(READY)  ## Lint, render and validate the helm chart; builds helm with Go the first time
+	$(BIN)/pytest -n auto tests/chart $(ARGS)
+
+test-kubernetes: $(READY)  ## Run the agent against a real API server; builds it with Go the first time (7 minutes)
+	.ci/test-kubernetes $(ARGS)
 
 test-chaos: $(READY)  ## Kill, cut and restart everything while 30 jobs run; ARGS="--jobs 200 --agents 8" for the full soak
 	$(BIN)/python tests/chaos/soak.py $(ARGS)
