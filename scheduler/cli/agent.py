@@ -15,11 +15,13 @@ import typer
 
 from agent.http_link import LinkSettings
 from agent.loop import AgentSettings
+from agent.pods import PodSettings
 from scheduler.daemon.agent import (
     DEFAULT_SERVER,
     ENROLMENT_VARIABLE,
     TOKEN_VARIABLE,
     AgentOptions,
+    KubernetesOptions,
     run_agent,
 )
 from scheduler.errors import InputError, ParameterError
@@ -28,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 #: The defaults.
-TIMES, LINK_TIMES = AgentSettings(), LinkSettings()
+TIMES, LINK_TIMES, PODS = AgentSettings(), LinkSettings(), PodSettings()
 #: Log levels by name.
 LEVELS = {
     name: logging.getLevelName(name.upper()) for name in ("debug", "info", "warning", "error")
@@ -71,6 +73,50 @@ def agent(
     address: Annotated[
         str, typer.Option(help="Where other nodes reach rank 0 of a gang on this node.")
     ] = "",
+    backend: Annotated[
+        str, typer.Option(help="process: jobs are local processes. kubernetes: pods of this node.")
+    ] = "process",
+    namespace: Annotated[
+        str, typer.Option(envvar="LEASEHOLD_JOB_NAMESPACE", help="Namespace of the jobs' pods.")
+    ] = PODS.namespace,
+    instance: Annotated[
+        str, typer.Option(envvar="LEASEHOLD_INSTANCE", help="Name of the installation, in labels.")
+    ] = PODS.instance,
+    kubeconfig: Annotated[
+        Path | None, typer.Option(help="How to reach the cluster; by default the pod's account.")
+    ] = None,
+    kube_context: Annotated[str, typer.Option(help="Context of that file.")] = "",
+    jobs_port: Annotated[
+        int, typer.Option(min=0, max=65535, help="Port on which pods reach this agent; 0: none.")
+    ] = PODS.endpoint_port,
+    jobs_host: Annotated[
+        str,
+        typer.Option(
+            envvar="LEASEHOLD_JOBS_HOST",
+            help="Address by which pods reach this agent; by default their node's.",
+        ),
+    ] = "",
+    guard_image: Annotated[
+        str,
+        typer.Option(
+            envvar="LEASEHOLD_GUARD_IMAGE",
+            help="Image with this program, for the container that ends a pod whose agent is gone.",
+        ),
+    ] = "",
+    default_image: Annotated[str, typer.Option(help="Image of jobs that name none.")] = "",
+    runtime_class: Annotated[
+        str, typer.Option(help="RuntimeClass of pods that see their devices by name.")
+    ] = PODS.runtime_class,
+    worker_sharing: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="TYPE=exclusive|time-slicing|mps|visible: how jobs share workers. Repeatable."
+        ),
+    ] = None,
+    toleration: Annotated[
+        list[str] | None,
+        typer.Option(help="KEY[=VALUE]:EFFECT: a taint that the pods tolerate. Repeatable."),
+    ] = None,
     stop_jobs: Annotated[
         bool,
         typer.Option("--stop-jobs", help="Have the jobs leave with the agent; else they go on."),
@@ -95,6 +141,29 @@ def agent(
     """
     if log_level not in LEVELS:
         raise ParameterError(f"--log-level is '{log_level}'; use one of {', '.join(LEVELS)}")
+    if backend not in {"process", "kubernetes"}:
+        raise ParameterError(f"--backend is '{backend}'; use process or kubernetes")
+    kubernetes = None
+    if backend == "kubernetes":
+        kubernetes = KubernetesOptions(
+            pods=PodSettings(
+                namespace=namespace,
+                instance=instance,
+                default_image=default_image,
+                endpoint_port=jobs_port,
+                endpoint_host=jobs_host,
+                guard_image=guard_image,
+                tolerations=(*PODS.tolerations, *map(_toleration, toleration or [])),
+                runtime_class=runtime_class,
+            ),
+            kubeconfig=kubeconfig,
+            context=kube_context,
+            sharing=_names(worker_sharing or [], option="--worker-sharing", form="TYPE=MODE"),
+        )
+        # Its problems are looked up in memory.
+        health_every = min(health_every, 5.0)
+        node = node or os.environ.get("NODE_NAME", "")
+        address = address or os.environ.get("HOST_IP", "")
     options = AgentOptions(
         servers=tuple(server or [DEFAULT_SERVER]),
         node=node,
@@ -107,6 +176,7 @@ def agent(
         enrolment_file=enrol_file,
         ca_file=ca_file,
         address=address,
+        kubernetes=kubernetes,
         stop_jobs=stop_jobs,
         settings=AgentSettings(
             report_every_s=report_every,
@@ -148,11 +218,22 @@ def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
     return error
 
 
-def _names(items: list[str]) -> Mapping[str, str]:
+def _toleration(text: str) -> Mapping[str, str]:
+    taint, colon, effect = text.rpartition(":")
+    key, equals, value = taint.partition("=")
+    if not colon or not key:
+        raise InputError(f"--toleration is '{text}'; give KEY[=VALUE]:EFFECT")
+    given = {"key": key, "operator": "Equal" if equals else "Exists"}
+    return given | ({"value": value} if equals else {}) | ({"effect": effect} if effect else {})
+
+
+def _names(
+    items: list[str], *, option: str = "--worker-name", form: str = "PRODUCT=TYPE"
+) -> Mapping[str, str]:
     names: dict[str, str] = {}
     for item in items:
         product, equals, worker_type = item.rpartition("=")
         if not equals or not product or not worker_type:
-            raise InputError(f"--worker-name is '{item}'; give PRODUCT=TYPE")
+            raise InputError(f"{option} is '{item}'; give {form}")
         names[product] = worker_type
     return MappingProxyType(names)

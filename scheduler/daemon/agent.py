@@ -16,17 +16,21 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from agent.client_settings import ClientSettings
 from agent.control_groups import find_groups
 from agent.http_link import HttpLink, LinkSettings, enrol, server_address
 from agent.inventory import declared, discover
 from agent.log_upload import UploadSettings
 from agent.loop import Agent, AgentSettings
+from agent.pods import PodSettings
 from scheduler.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Mapping
+    from collections.abc import Callable, Coroutine, Mapping
     from typing import Any
 
+    from agent.backend import Backend
+    from agent.endpoint import Endpoint
     from agent.inventory import Inventory
 
 _log = logging.getLogger("leasehold.agent")
@@ -59,6 +63,7 @@ class AgentOptions:
         ca_file: certificates that the scheduler's is checked against.
         address: where rank 0 of a gang on this node is reachable; empty: the local address of the
             route to the scheduler.
+        kubernetes: run jobs as pods of this node; None: as local processes.
         stop_jobs: whether the jobs leave when the agent does; otherwise they go on and the next
             agent finds them.
         settings: times of the loop.
@@ -77,10 +82,36 @@ class AgentOptions:
     enrolment_file: Path | None = None
     ca_file: Path | None = None
     address: str = ""
+    kubernetes: KubernetesOptions | None = None
     stop_jobs: bool = False
     settings: AgentSettings = field(default_factory=AgentSettings)
     link: LinkSettings = field(default_factory=LinkSettings)
     upload: UploadSettings = field(default_factory=UploadSettings)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KubernetesOptions:
+    """What an agent that runs jobs as pods can be told.
+
+    Attributes:
+        pods: of the pods.
+        kubeconfig: how to reach the cluster; None: as the account of the agent's own pod.
+        context: which context of that file.
+        listen: address on which pods reach the agent.
+        sharing: worker type -> how jobs share it.
+        start_most_s: how long a pod may be kept from starting.
+        force_after_s: how long a pod may survive its deletion; see ``KubernetesBackend``.
+        client: times of the client.
+    """
+
+    pods: PodSettings = field(default_factory=PodSettings)
+    kubeconfig: Path | None = None
+    context: str = ""
+    listen: str = "0.0.0.0"  # noqa: S104 - pods come from their own network
+    sharing: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    start_most_s: float = 120.0
+    force_after_s: float = 300.0
+    client: ClientSettings = field(default_factory=ClientSettings)
 
 
 async def run_agent(options: AgentOptions, *, stop: asyncio.Event | None = None) -> None:
@@ -96,7 +127,7 @@ async def run_agent(options: AgentOptions, *, stop: asyncio.Event | None = None)
     node = options.node or socket.gethostname()
     state_dir = (options.state_dir or default_state_dir()).absolute()
     state_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
-    inventory = find_workers(options)
+    inventory = find_workers(options) if options.kubernetes is None else None
     await _unless(stop, _enrol_if_needed(options, node, state_dir))
     if stop.is_set():
         return
@@ -109,10 +140,27 @@ async def run_agent(options: AgentOptions, *, stop: asyncio.Event | None = None)
         ca_file=options.ca_file,
         settings=options.link,
     )
+    try:
+        if options.kubernetes is None:
+            assert inventory is not None
+            agent = _process_agent(options, node, state_dir, link, inventory)
+            await _serve(agent, stop, stop_jobs=options.stop_jobs)
+        else:
+            await _serve_pods(options, options.kubernetes, node, state_dir, link, stop=stop)
+    finally:
+        await link.close()
+
+
+def _process_agent(
+    options: AgentOptions, node: str, state_dir: Path, link: HttpLink, inventory: Inventory
+) -> Agent:
+    """Return an agent that runs jobs as local processes."""
     groups = find_groups(state_dir)
     if groups.problem:
         _log.warning("%s", groups.problem)
-    agent = Agent(
+    types = ", ".join(worker.worker_type for worker in inventory.workers)
+    _log.info("node %s serves %s with workers: %s", node, link.server, types)
+    return Agent(
         node=node,
         link=link,
         inventory=inventory,
@@ -121,12 +169,64 @@ async def run_agent(options: AgentOptions, *, stop: asyncio.Event | None = None)
         upload=options.upload,
         groups=groups,
     )
-    types = ", ".join(worker.worker_type for worker in inventory.workers)
-    _log.info("node %s serves %s with workers: %s", node, link.server, types)
+
+
+async def _serve_pods(
+    options: AgentOptions,
+    wanted: KubernetesOptions,
+    node: str,
+    state_dir: Path,
+    link: HttpLink,
+    *,
+    stop: asyncio.Event,
+) -> None:
+    """Run an agent that runs jobs as pods of this node."""
+    # Here, since Kubernetes' client takes half a second to import.
+    from agent.kubernetes_backend import KubernetesBackend  # noqa: PLC0415
+    from agent.kubernetes_client import connect  # noqa: PLC0415
+    from agent.node_workers import NodeInventory  # noqa: PLC0415
+
+    plain = declared(",".join(options.workers)).workers if options.workers else ()
+    inventory = NodeInventory(
+        instance=wanted.pods.instance,
+        tolerations=wanted.pods.tolerations,
+        names=options.worker_names,
+        sharing=wanted.sharing,
+        plain=tuple(worker.worker_type for worker in plain),
+    )
+    client = await connect(
+        kubeconfig=wanted.kubeconfig, context=wanted.context, settings=wanted.client
+    )
+
+    def make_backend(endpoint: Endpoint, on_change: Callable[[], None]) -> Backend:
+        return KubernetesBackend(
+            node=node,
+            client=client,
+            inventory=inventory,
+            endpoint=endpoint,
+            on_change=on_change,
+            state_dir=state_dir,
+            settings=wanted.pods,
+            start_most_s=wanted.start_most_s,
+            force_after_s=wanted.force_after_s,
+        )
+
+    port = wanted.pods.endpoint_port
     try:
+        agent = Agent(
+            node=node,
+            link=link,
+            inventory=inventory,
+            state_dir=state_dir,
+            settings=options.settings,
+            upload=options.upload,
+            make_backend=make_backend,
+            listen=(wanted.listen, port) if port else None,
+        )
+        _log.info("node %s serves %s with pods in %s", node, link.server, wanted.pods.namespace)
         await _serve(agent, stop, stop_jobs=options.stop_jobs)
     finally:
-        await link.close()
+        await client.close()
 
 
 async def _serve(agent: Agent, stop: asyncio.Event, *, stop_jobs: bool) -> None:

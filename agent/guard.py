@@ -1,0 +1,95 @@
+"""Beside a job in its pod: says whether the lease still holds, when the agent may be gone.
+
+The kubelet asks it every other second and ends the job's container when the answer is no. So a pod
+ends with its lease even if the agent has died, and if neither of them reaches the API server: all
+of this happens on one node. See docs/adr/0006. Imports only the standard library and is small.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+#: Between two questions to the agent.
+ASK_EVERY_S = 2.0
+
+
+class Term:
+    """Until when the lease holds, as far as is known.
+
+    Args:
+        deadline_s: on CLOCK_BOOTTIME, which all containers of a node share.
+    """
+
+    def __init__(self, deadline_s: float) -> None:
+        self.deadline_s = deadline_s
+
+    def holds(self) -> bool:
+        """Tell whether the lease holds."""
+        return time.clock_gettime(time.CLOCK_BOOTTIME) < self.deadline_s
+
+
+def ask(endpoint: str, secret: str, *, timeout_s: float = 2.0) -> float | None:
+    """Ask the agent until when the lease holds; None where it gives no answer.
+
+    Args:
+        endpoint: ``tcp://host:port``.
+        secret: of the lease.
+        timeout_s: until it has answered.
+    """
+    host, _, port = endpoint.removeprefix("tcp://").rpartition(":")
+    question = json.dumps({"secret": secret, "guard": True}).encode() + b"\n"
+    try:
+        address = (host.strip("[]"), int(port))
+        with socket.create_connection(address, timeout=timeout_s) as connection:
+            connection.sendall(question)
+            with connection.makefile("rb") as lines:
+                answer = json.loads(lines.readline(4096))
+    except (OSError, ValueError):
+        return None
+    deadline_s = answer.get("deadline_s") if isinstance(answer, dict) else None
+    return float(deadline_s) if isinstance(deadline_s, int | float) else None
+
+
+def serve(term: Term, port: int) -> ThreadingHTTPServer:
+    """Answer the kubelet on a port, in threads; 200 while the lease holds, else 410."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            holds = term.holds()
+            self.send_response(HTTPStatus.OK if holds else HTTPStatus.GONE)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the library's name
+            """Say nothing: the kubelet asks every other second."""
+
+    server = ThreadingHTTPServer(("", port), Handler)
+    threading.Thread(target=server.serve_forever, name="guard", daemon=True).start()
+    return server
+
+
+def main() -> int:
+    """Guard until SIGTERM."""
+    over = threading.Event()
+    signal.signal(signal.SIGTERM, lambda _number, _frame: over.set())
+    term = Term(float(os.environ["LEASEHOLD_DEADLINE_S"]))
+    server = serve(term, int(sys.argv[1]))
+    while not over.is_set():
+        told_s = ask(os.environ["LEASEHOLD_ENDPOINT"], os.environ["LEASEHOLD_SECRET"])
+        if told_s is not None:
+            term.deadline_s = told_s
+        over.wait(ASK_EVERY_S)
+    server.shutdown()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

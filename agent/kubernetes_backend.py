@@ -1,0 +1,565 @@
+"""The Kubernetes backend: the leases of one node as pods.
+
+What the loop asks for is only noted; a task per lease brings the pod to it, again and again until
+it is so (``_tend``). What became of the pods is learned from a watch alone. So nothing depends on
+the answer to a request: one that was lost is made good by the watch, or by asking again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import math
+import random
+import secrets
+import shutil
+from typing import TYPE_CHECKING, Any, Final
+
+from agent.clock import lease_clock_s
+from agent.desired import LeaseEnd
+from agent.endpoint import Tenant
+from agent.kubernetes_client import (
+    AdmissionRefusedError,
+    ExistsError,
+    KubernetesError,
+    KubernetesUnreachableError,
+    MissingError,
+    PermissionDeniedError,
+)
+from agent.lease_files import boot_id
+from agent.log_files import SENT
+from agent.pod_ends import verdict
+from agent.pod_logs import PodLog
+from agent.pod_names import ENDING, LEASE, TOKEN, pod_name, selector
+from agent.pod_record import PodRecord, adopted
+from agent.pod_watch import PodWatch
+from agent.pods import PodPlace, build_pod, build_service
+from agent.reconcile import Forget, Kill, Notice, Refuse, Renew, Start, Terminate
+from scheduler.errors import ClusterError, InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping
+    from pathlib import Path
+
+    from agent.desired import LeaseReport, LeaseState
+    from agent.endpoint import Endpoint
+    from agent.kubernetes_client import KubernetesClient
+    from agent.node_workers import NodeInventory
+    from agent.pods import PodSettings
+    from agent.reconcile import Action, Held, Wanted
+
+_log = logging.getLogger("leasehold.agent")
+
+#: Longest wait of a task that has nothing to do, and between attempts that fail.
+IDLE_S: Final = 5.0
+RETRY_MOST_S: Final = 5.0
+#: How long a forgotten lease's output may still be read before its pod goes.
+LAST_OUTPUT_S: Final = 5.0
+
+
+class KubernetesBackend:
+    """Holds the leases of one node as pods.
+
+    Args:
+        node: the node's name.
+        client: the way to the API server.
+        inventory: the node's workers.
+        endpoint: where pods report.
+        on_change: called when there is something new to do or to report.
+        state_dir: private folder of this agent.
+        settings: of the pods.
+        start_most_s: how long a pod may be kept from starting by what may go away by itself.
+        force_after_s: how long a pod may survive its deletion before it is removed without its
+            node's word, where the job allows that.
+        node_every_s: between two looks at the Node object.
+        log_leases: of how many leases the output is kept.
+    """
+
+    def __init__(
+        self,
+        *,
+        node: str,
+        client: KubernetesClient,
+        inventory: NodeInventory,
+        endpoint: Endpoint,
+        on_change: Callable[[], None],
+        state_dir: Path,
+        settings: PodSettings,
+        start_most_s: float = 120.0,
+        force_after_s: float = 300.0,
+        node_every_s: float = 10.0,
+        log_leases: int = 1000,
+    ) -> None:
+        self._folder, self.logs_dir = state_dir / "pods", state_dir / "logs"
+        for folder in (self._folder, self.logs_dir):
+            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self._node, self._client, self._inventory = node, client, inventory
+        self._endpoint, self._on_change, self._settings = endpoint, on_change, settings
+        self._start_most_s, self._force_after_s = start_most_s, force_after_s
+        self._node_every_s, self._log_leases = node_every_s, log_leases
+        self._boot = boot_id()
+        self._records: dict[int, PodRecord] = {}
+        #: Forgotten leases whose pods are being deleted.
+        self._leaving: dict[int, PodRecord] = {}
+        self._tasks: asyncio.TaskGroup | None = None
+        self._troubles: dict[str, str] = {}
+        self._pods = PodWatch(
+            client=client,
+            namespace=settings.namespace,
+            labels=selector(node=node, instance=settings.instance),
+            on_list=self._list,
+            on_event=self._event,
+            on_trouble=self._note,
+        )
+        self._strangers: dict[str, Mapping[str, Any]] = {}
+        self._all_pods = PodWatch(
+            client=client,
+            fields=f"spec.nodeName={node}",
+            on_list=self._list_strangers,
+            on_event=self._stranger,
+            on_trouble=self._note,
+        )
+
+    async def open(self) -> tuple[Held, ...]:
+        """Find the node's workers and the pods that an earlier agent has left, and adopt them."""
+        failures = 0
+        while True:
+            try:
+                self._inventory.read_node(await self._client.node(self._node))
+                await self._pods.list()
+                break
+            except KubernetesError as error:
+                failures += 1
+                wait_s = min(0.5 * 2 ** min(failures, 10), 30.0)
+                _log.warning("cannot begin yet: %s; again in %.0f s", error, wait_s)
+                await asyncio.sleep(wait_s * random.uniform(0.5, 1.0))  # noqa: S311 - spreads load
+        with contextlib.suppress(KubernetesError):
+            await self._all_pods.list()
+        return self.held()
+
+    async def run(self) -> None:
+        """Bring pods to what is asked for, and watch what becomes of them."""
+        async with asyncio.TaskGroup() as tasks:
+            self._tasks = tasks
+            for work in (self._pods.run, self._all_pods.run, self._look_at_node):
+                tasks.create_task(work())
+            for record in tuple(self._records.values()):
+                self._begin(record)
+
+    def held(self) -> tuple[Held, ...]:
+        """Return every lease on this node, those that have ended included."""
+        for record in self._records.values():
+            self._judge(record)
+        busy = {w for r in self._records.values() if r.end is None for w in r.lease.workers}
+        self._inventory.hold(busy)
+        return tuple(record.held() for _, record in sorted(self._records.items()))
+
+    def reports(self) -> tuple[LeaseReport, ...]:
+        """Return every lease for the scheduler, ascending by id."""
+        return tuple(record.report() for _, record in sorted(self._records.items()))
+
+    def states(self) -> dict[int, LeaseState]:
+        """Return where each lease's pod is."""
+        return {lease_id: record.state() for lease_id, record in self._records.items()}
+
+    def running(self) -> set[int]:
+        """Return the leases whose output is not read to its end."""
+        everything = self._records | self._leaving
+        return {lease_id for lease_id, record in everything.items() if not record.output_over}
+
+    def mark_delivered(self, lease_ids: Collection[int]) -> None:
+        """Note that the scheduler knows of these leases' ends."""
+        for lease_id in lease_ids:
+            if lease_id in self._records:
+                self._records[lease_id].delivered = True
+
+    def remarks(self) -> tuple[str, ...]:
+        """Return what is wrong between this agent and the API server."""
+        return tuple(self._troubles[key] for key in sorted(self._troubles))
+
+    def perform(self, action: Action) -> None:
+        """Note what the reconciliation asks for; the lease's task does it."""
+        if isinstance(action, Start):
+            self._start(action.wanted)
+        elif isinstance(action, Refuse):
+            self._refuse(action.wanted, LeaseEnd.RELEASED, action.message)
+        elif isinstance(action, Forget):
+            self._forget(action.lease_id)
+        else:
+            self._order(self._records[action.lease_id], action)
+
+    def _order(self, record: PodRecord, action: Renew | Notice | Terminate | Kill) -> None:
+        now_s = lease_clock_s()
+        if record.end is not None:
+            return
+        if isinstance(action, Renew):
+            record.deadline_s = action.deadline_s
+        elif isinstance(action, Notice):
+            self._endpoint.notify(record.lease.lease_id, action.by_s if action.on else None)
+        elif isinstance(action, Terminate):
+            record.terminated_s, record.unwanted = now_s, action.unwanted
+            self._endpoint.notify(record.lease.lease_id, now_s)
+        elif record.kill_s is None:
+            record.kill_s = now_s
+        else:
+            return
+        record.save()
+        record.poke.set()
+
+    def _start(self, wanted: Wanted) -> None:
+        lease = wanted.lease
+        record = self._new_record(wanted)
+        try:
+            self._pod_of(record)
+        except InputError as error:
+            record.output_over = True
+            no_worker = any(not 0 <= w < len(self._inventory.workers) for w in lease.workers)
+            record.close(LeaseEnd.LOST if no_worker else LeaseEnd.FAILED, str(error))
+            self._on_change()
+        self._begin(record)
+
+    def _refuse(self, wanted: Wanted, end: LeaseEnd, message: str) -> None:
+        record = self._new_record(wanted)
+        record.output_over = True
+        record.close(end, message)
+        self._begin(record)
+        self._on_change()
+
+    def _new_record(self, wanted: Wanted) -> PodRecord:
+        lease = wanted.lease
+        tenant = Tenant(
+            lease_id=lease.lease_id,
+            secret=secrets.token_urlsafe(24),
+            steps_live=lease.steps_done,
+            steps_done=lease.steps_done,
+        )
+        record = PodRecord(
+            lease=lease,
+            tenant=tenant,
+            name=pod_name(lease.job_id, lease.attempt, lease.rank),
+            file=self._folder / f"{lease.lease_id}.json",
+            boot=self._boot,
+            deadline_s=wanted.deadline_s,
+        )
+        record.save()
+        self._take_in(record)
+        return record
+
+    def _take_in(self, record: PodRecord) -> None:
+        self._records[record.lease.lease_id] = record
+        if record.tenant.secret:
+            self._endpoint.admit(record.tenant)
+
+    def _forget(self, lease_id: int) -> None:
+        record = self._records.pop(lease_id)
+        self._endpoint.dismiss(lease_id)
+        record.forgotten = True
+        self._leaving[lease_id] = record
+        record.poke.set()
+        kept = sorted(self.logs_dir.iterdir(), key=lambda path: int(path.name))
+        for path in kept[: -self._log_leases]:
+            if (path / SENT).exists() or len(kept) > 2 * self._log_leases:
+                shutil.rmtree(path, ignore_errors=True)
+
+    def _pod_of(self, record: PodRecord) -> dict[str, Any]:
+        place = PodPlace(
+            node=self._node,
+            hostname=self._inventory.hostname,
+            workers=self._inventory.pick(record.lease.workers),
+            deadline_s=record.deadline_s,
+        )
+        return build_pod(record.lease, place, secret=record.tenant.secret, settings=self._settings)
+
+    # -- what the watches tell ---------------------------------------------------------------------
+
+    def _list(self, pods: list[dict[str, Any]]) -> None:
+        """Take in all pods of this node; who is not among them is gone."""
+        present = {_uid(pod) for pod in pods}
+        for record in (*self._records.values(), *self._leaving.values()):
+            if record.pod is not None and record.uid not in present and not record.gone:
+                self._see(record, record.pod, gone=True)
+        for pod in pods:
+            self._event("MODIFIED", pod)
+
+    def _event(self, kind: str, pod: Mapping[str, Any]) -> None:
+        record = self._find(pod)
+        if record is None:
+            if kind != "DELETED":
+                self._adopt(pod)
+            return
+        if record.uid in {"", _uid(pod)}:
+            self._see(record, pod, gone=kind == "DELETED")
+
+    def _find(self, pod: Mapping[str, Any]) -> PodRecord | None:
+        lease_id, _ = _lease_of(pod)
+        return self._records.get(lease_id) or self._leaving.get(lease_id)
+
+    def _see(self, record: PodRecord, pod: Mapping[str, Any], *, gone: bool) -> None:
+        before = record.state(), record.reason_code
+        record.see(pod, gone=gone)
+        self._judge(record)
+        record.poke.set()
+        if before != (record.state(), record.reason_code):
+            self._on_change()
+
+    def _adopt(self, pod: Mapping[str, Any]) -> None:
+        """Hold a pod that this agent does not know: the loop ends it where nobody wants it."""
+        record = adopted(pod, folder=self._folder, boot=self._boot)
+        if record is None:
+            name = (pod.get("metadata") or {}).get("name")
+            _log.warning("pod %s has our labels but tells no lease; it is deleted", name)
+            self._spawn(self._sweep(pod))
+            return
+        _log.info("adopted pod %s of lease %d", record.name, record.lease.lease_id)
+        self._take_in(record)
+        self._judge(record)
+        self._begin(record)
+        self._on_change()
+
+    async def _sweep(self, pod: Mapping[str, Any]) -> None:
+        name = str((pod.get("metadata") or {}).get("name"))
+        with contextlib.suppress(KubernetesError):  # the next list brings it up again
+            await self._client.delete_pod(self._settings.namespace, name, uid=_uid(pod), grace_s=30)
+
+    def _list_strangers(self, pods: list[dict[str, Any]]) -> None:
+        self._strangers = {_uid(pod): pod for pod in pods}
+        self._inventory.read_pods(self._strangers.values())
+
+    def _stranger(self, kind: str, pod: Mapping[str, Any]) -> None:
+        if kind == "DELETED":
+            self._strangers.pop(_uid(pod), None)
+        else:
+            self._strangers[_uid(pod)] = pod
+        self._inventory.read_pods(self._strangers.values())
+
+    async def _look_at_node(self) -> None:
+        while True:
+            await asyncio.sleep(self._node_every_s * random.uniform(0.8, 1.2))  # noqa: S311 - spreads load
+            try:
+                self._inventory.read_node(await self._client.node(self._node))
+            except (KubernetesError, ClusterError) as error:
+                self._note("node", str(error))
+            else:
+                self._note("node", "")
+
+    def _note(self, what: str, trouble: str) -> None:
+        """Note what is wrong with a part of the work; an empty text: nothing (any more)."""
+        if trouble == self._troubles.get(what, ""):
+            return
+        if trouble:
+            self._troubles[what] = trouble
+            _log.warning("%s", trouble)
+        else:
+            self._troubles.pop(what)
+
+    # -- one lease ---------------------------------------------------------------------------------
+
+    def _judge(self, record: PodRecord) -> None:
+        """Find out whether a lease has ended."""
+        if record.end is not None:
+            return
+        look = record.look
+        if look is None:
+            return
+        if record.gone or look.over or (look.job_over and not look.others):
+            record.close()
+            self._on_change()
+            return
+        waited_s = 0.0 if record.troubled_s is None else lease_clock_s() - record.troubled_s
+        end = verdict(look, waited_s=waited_s, most_s=self._start_most_s)
+        if end is not None and not record.orders.terminated:
+            # Its pod has to go before the lease has ended, so that its workers are free.
+            record.terminated_s = lease_clock_s()
+            record.hopeless = end, f"{look.reason_code}: {look.message}".rstrip(": ")
+
+    def _begin(self, record: PodRecord) -> None:
+        if self._tasks is not None:
+            self._spawn(self._tend(record))
+            self._spawn(self._read_output(record))
+
+    def _spawn(self, work: Any) -> None:
+        if self._tasks is None:
+            work.close()
+        else:
+            self._tasks.create_task(work)
+
+    async def _tend(self, record: PodRecord) -> None:
+        """Bring a lease's pod to what is asked for, until the lease is forgotten and it is gone."""
+        failures = 0
+        forgotten_s = math.inf
+        while True:
+            record.poke.clear()
+            wait_s = IDLE_S
+            if record.forgotten:
+                forgotten_s = min(forgotten_s, lease_clock_s())
+            try:
+                if await self._step(record, forgotten_s=forgotten_s):
+                    break
+                failures = 0
+            except KubernetesError as error:
+                failures += 1
+                self._take_error(record, error)
+                wait_s = min(0.25 * 2 ** min(failures, 8), RETRY_MOST_S)
+                wait_s *= random.uniform(0.5, 1.0)  # noqa: S311 - spreads load
+                await asyncio.sleep(wait_s)
+                continue
+            if record.forgotten or record.terminated_s is not None or record.kill_s is not None:
+                wait_s = 0.5
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(wait_s):
+                    await record.poke.wait()
+        self._leaving.pop(record.lease.lease_id, None)
+        record.file.unlink(missing_ok=True)
+
+    async def _step(self, record: PodRecord, *, forgotten_s: float) -> bool:
+        """Make the next request for a lease, if one is needed; return whether it is done with."""
+        if record.forgotten:
+            waited_s = lease_clock_s() - forgotten_s
+            if record.pod is None or record.gone:
+                return True
+            if record.output_over or waited_s > LAST_OUTPUT_S:
+                await self._delete(record, 1)
+            return False
+        if record.end is not None:
+            return False
+        self._judge(record)
+        if record.terminated_s is not None or record.kill_s is not None:
+            await self._end(record)
+        elif record.pod is None:
+            await self._create(record)
+        elif record.look is not None and record.look.job_over and record.look.others:
+            await self._delete(record, self._grace_s(record))
+        return False
+
+    async def _create(self, record: PodRecord) -> None:
+        pod = self._pod_of(record)
+        record.asked = True
+        try:
+            made = await self._client.create_pod(pod)
+        except ExistsError:
+            made = await self._client.pod(self._settings.namespace, record.name)
+            if _lease_of(made) != _lease_of(pod):
+                await self._replace(record, made)
+                return
+        record.reason_code = record.message = ""
+        if record.pod is None:
+            self._see(record, made, gone=False)
+        self._note("create", "")
+        await self._serve_gang(record)
+
+    async def _replace(self, record: PodRecord, other: Mapping[str, Any]) -> None:
+        """Deal with a pod of another lease under our name, such as of a restored database."""
+        record.reason_code = "AlreadyExists"
+        record.message = f"pod {record.name} belongs to another lease"
+        if record.troubled_s is None:
+            record.troubled_s = lease_clock_s()
+        if lease_clock_s() - record.troubled_s > self._start_most_s:
+            record.close(LeaseEnd.LOST, record.message)
+        self._on_change()
+        _log.warning("%s (%s)", record.message, _lease_of(other))
+
+    async def _serve_gang(self, record: PodRecord) -> None:
+        if record.lease.rank:
+            return
+        service = build_service(record.lease, owner_uid=record.uid, settings=self._settings)
+        if service is not None:
+            with contextlib.suppress(ExistsError):
+                await self._client.create_service(service)
+
+    async def _end(self, record: PodRecord) -> None:
+        """Have a lease's pod deleted, or find out that there never was one."""
+        if record.pod is None:
+            if record.asked:
+                try:
+                    pod = await self._client.pod(self._settings.namespace, record.name)
+                except MissingError:
+                    pod = {}
+                if _lease_of(pod)[0] == record.lease.lease_id:
+                    self._see(record, pod, gone=False)
+                    return
+            record.output_over = True
+            record.close()
+            self._on_change()
+            return
+        if record.kill_s is None:
+            await self._delete(record, self._grace_s(record))
+            return
+        late = lease_clock_s() - record.kill_s > self._force_after_s
+        force = late and bool(record.lease.kubernetes.get("force_delete"))
+        await self._delete(record, 0 if force else 1)
+
+    def _grace_s(self, record: PodRecord) -> int:
+        return max(math.ceil(record.lease.grace_s), 1)
+
+    async def _delete(self, record: PodRecord, grace_s: int) -> None:
+        """Ask for the pod's deletion, unless it was asked for with as little grace already."""
+        if record.grace_s is not None and record.grace_s <= grace_s:
+            return
+        if record.grace_s is None and record.end is None:
+            await self._tell_why(record)
+        found = await self._client.delete_pod(
+            self._settings.namespace, record.name, uid=record.uid, grace_s=grace_s
+        )
+        record.grace_s = grace_s
+        if not found and record.pod is not None and not record.gone:
+            self._see(record, record.pod, gone=True)
+
+    async def _tell_why(self, record: PodRecord) -> None:
+        """Say on the pod why it goes. Deleting it must not wait for that."""
+        why = "the lease is no longer desired" if record.unwanted else "the lease ends"
+        with contextlib.suppress(KubernetesError, TimeoutError):
+            async with asyncio.timeout(1.0):
+                await self._client.annotate_pod(
+                    self._settings.namespace, record.name, {ENDING: why}, uid=record.uid
+                )
+
+    def _take_error(self, record: PodRecord, error: KubernetesError) -> None:
+        """Note why a request failed, and end a lease that will not start for it."""
+        self._note("create", str(error))
+        if record.pod is not None or record.end is not None:
+            return
+        word = error.reason or type(error).__name__.removesuffix("Error")
+        if isinstance(error, KubernetesUnreachableError):
+            word = "ApiUnavailable"
+        record.reason_code, record.message = word, str(error)
+        if record.troubled_s is None:
+            record.troubled_s = lease_clock_s()
+        waited_s = lease_clock_s() - record.troubled_s
+        if isinstance(error, AdmissionRefusedError):
+            record.output_over = True
+            record.close(LeaseEnd.FAILED, str(error))
+        elif waited_s > self._start_most_s and not isinstance(error, KubernetesUnreachableError):
+            record.output_over = True
+            record.close(LeaseEnd.LOST, str(error))
+        self._on_change()
+        if isinstance(error, PermissionDeniedError):
+            _log.error("lease %d: %s; see the Role of this agent", record.lease.lease_id, error)
+
+    async def _read_output(self, record: PodRecord) -> None:
+        """Read a pod's output until it ends."""
+        log: PodLog | None = None
+        while not record.output_over:
+            look = record.look
+            if look is not None and (look.running or look.job_over):
+                if log is None:
+                    log = PodLog(folder=self.logs_dir / str(record.lease.lease_id), record=record)
+                if await log.follow(self._client, self._settings.namespace):
+                    break
+            elif record.gone or (record.end is not None and record.pod is None):
+                break
+            await asyncio.sleep(0.5)
+        record.output_over = True
+        record.poke.set()
+
+
+def _uid(pod: Mapping[str, Any]) -> str:
+    return str((pod.get("metadata") or {}).get("uid") or "")
+
+
+def _lease_of(pod: Mapping[str, Any]) -> tuple[int, int]:
+    """Return a pod's lease and fencing token by its labels; -1 where they do not say."""
+    labels = (pod.get("metadata") or {}).get("labels") or {}
+    values = (labels.get(LEASE, ""), labels.get(TOKEN, ""))
+    lease_id, token = (int(v) if v.isdecimal() else -1 for v in values)
+    return lease_id, token

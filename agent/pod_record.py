@@ -1,0 +1,254 @@
+"""One lease as the Kubernetes backend remembers it, in memory and over restarts of the agent.
+
+The pod itself carries the lease (annotation) and the secret (environment). What only the agent
+knows, the deadline and what the pod was told, lies in a small file. Where that is lost with the
+agent's pod, the next agent gives what it finds one short term: the scheduler renews it within
+seconds, or it ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from agent.clock import lease_clock_s
+from agent.desired import DesiredLease, LeaseEnd, LeaseReport, LeaseState, lease_from_dict
+from agent.endpoint import Tenant
+from agent.pod_ends import Orders, PodLook, end_of, look_at
+from agent.pod_names import LEASE_JSON
+from agent.pod_template import CONTAINER
+from agent.reconcile import Held
+from agent.supervisor import LEFT_EARLY, write_json
+from scheduler.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+#: For how long an agent without a lease's file believes that it holds: until the scheduler has
+#: surely been asked. What may run too long by it is bounded like what a dead agent leaves behind.
+UNKNOWN_TERM_S: Final = 10.0
+
+
+@dataclass(kw_only=True)
+class PodRecord:
+    """The state of one lease.
+
+    Attributes:
+        lease: as the scheduler sent it.
+        tenant: its entry at the endpoint, with the steps.
+        name: of its pod.
+        file: what has to survive the agent.
+        boot: the boot to whose clock the times belong.
+        deadline_s: on the lease clock.
+        terminated_s: when it was told to end, on the lease clock.
+        unwanted: since it was no longer desired.
+        kill_s: when it was to be ended by force, on the lease clock.
+        asked: the pod's creation was asked for, with or without an answer.
+        pod: as last seen; None before.
+        uid: of the pod; empty before it was seen.
+        gone: the pod was there, and is no more.
+        grace_s: with which its deletion was asked for; None before.
+        troubled_s: since when something keeps it from starting, on the lease clock.
+        reason_code: see LeaseReport.
+        message: see LeaseReport.
+        end: why it ended; None while it has not.
+        exit_code: see LeaseReport.
+        delivered: the end has reached the scheduler.
+        forgotten: nobody asks for the lease any more; its pod is to go.
+        output_over: all its output was read.
+        hopeless: how it ends once its pod is gone, since that could not start.
+        poke: set when there may be something to do.
+    """
+
+    lease: DesiredLease
+    tenant: Tenant
+    name: str
+    file: Path
+    boot: str
+    deadline_s: float
+    terminated_s: float | None = None
+    unwanted: bool = False
+    kill_s: float | None = None
+    asked: bool = False
+    pod: Mapping[str, Any] | None = None
+    uid: str = ""
+    gone: bool = False
+    grace_s: int | None = None
+    troubled_s: float | None = None
+    reason_code: str = ""
+    message: str = ""
+    end: LeaseEnd | None = None
+    exit_code: int | None = None
+    delivered: bool = False
+    forgotten: bool = False
+    output_over: bool = False
+    hopeless: tuple[LeaseEnd, str] | None = None
+    poke: asyncio.Event = field(default_factory=asyncio.Event)
+
+    @property
+    def look(self) -> PodLook | None:
+        """What the pod's status says; None before it was seen."""
+        return None if self.pod is None else look_at(self.pod)
+
+    @property
+    def orders(self) -> Orders:
+        """What the pod was told."""
+        return Orders(
+            noticed=self.tenant.leave_by_s is not None,
+            terminated=self.terminated_s is not None,
+            killed=self.kill_s is not None,
+            unwanted=self.unwanted,
+        )
+
+    def save(self) -> None:
+        """Write down what the pod does not carry."""
+        self.tenant.deadline_s = self.deadline_s
+        write_json(
+            self.file,
+            {
+                "boot": self.boot,
+                "deadline_s": self.deadline_s,
+                "terminated_s": self.terminated_s,
+                "unwanted": self.unwanted,
+                "leave_by_s": self.tenant.leave_by_s,
+                "steps_live": self.tenant.steps_live,
+                "steps_done": self.tenant.steps_done,
+            },
+        )
+
+    def recall(self) -> None:
+        """Read it back; without it the lease is taken to hold for a short term."""
+        try:
+            data = json.loads(self.file.read_text())
+        except (OSError, ValueError):
+            data = {}
+        if data.get("boot") == self.boot:
+            self.deadline_s = data["deadline_s"]
+            self.terminated_s, self.unwanted = data["terminated_s"], data["unwanted"]
+            self.tenant.leave_by_s = data["leave_by_s"]
+        self.tenant.steps_live = max(self.tenant.steps_live, data.get("steps_live", 0))
+        self.tenant.steps_done = max(self.tenant.steps_done, data.get("steps_done", 0))
+        self.save()
+
+    def see(self, pod: Mapping[str, Any], *, gone: bool = False) -> None:
+        """Take in the pod as it is, or as it last was before it went."""
+        self.pod, self.gone, self.asked = pod, gone, True
+        self.uid = str((pod.get("metadata") or {}).get("uid") or "")
+        look = look_at(pod)
+        if not look.reason_code:
+            self.troubled_s = None
+        elif self.troubled_s is None:
+            self.troubled_s = lease_clock_s()
+        if self.end is None:
+            self.reason_code, self.message = look.reason_code, look.message
+
+    def close(self, end: LeaseEnd | None = None, message: str = "") -> None:
+        """Note why the lease ended: as given, or as the pod tells."""
+        if self.end is not None:
+            return
+        look = self.look
+        self.exit_code = None if look is None else look.exit_code
+        if self._left_cleanly():
+            self.tenant.steps_done = max(self.tenant.steps_done, self.tenant.steps_live)
+        total = self.lease.total_steps
+        if end is None and self.hopeless is not None and self.exit_code is None:
+            end, message = self.hopeless
+        if end is None:
+            end, message = end_of(
+                look, self.orders, steps_done=self.tenant.steps_done, total_steps=total
+            )
+        self.end, self.message = end, message
+        if end in {LeaseEnd.COMPLETED, LeaseEnd.RELEASED, LeaseEnd.CANCELLED}:
+            self.reason_code = ""
+        elif end is LeaseEnd.OOM:
+            self.reason_code = "OOMKilled"
+        if end is LeaseEnd.COMPLETED and total is not None:
+            self.tenant.steps_live = self.tenant.steps_done = total
+
+    def _left_cleanly(self) -> bool:
+        """Tell whether steps seen in the output may be taken as checkpointed; as for processes."""
+        pattern = self.lease.progress_regex
+        return (
+            self.exit_code in {0, LEFT_EARLY} and pattern is not None and "<saved>" not in pattern
+        )
+
+    def state(self) -> LeaseState:
+        """Return where its pod is."""
+        if self.end is not None:
+            return LeaseState.ENDED
+        if self.terminated_s is not None or self.tenant.leave_by_s is not None:
+            return LeaseState.STOPPING
+        look = self.look
+        running = look is not None and (look.running or look.job_over)
+        return LeaseState.RUNNING if running else LeaseState.STARTING
+
+    def held(self) -> Held:
+        """Return what the reconciliation needs to know."""
+        return Held(
+            lease_id=self.lease.lease_id,
+            token=self.lease.token,
+            job_id=self.lease.job_id,
+            workers=self.lease.workers,
+            deadline_s=self.deadline_s,
+            notice_s=self.lease.notice_s,
+            grace_s=self.lease.grace_s,
+            noticed=self.tenant.leave_by_s is not None,
+            terminated_s=self.terminated_s,
+            ended=self.end is not None,
+            delivered=self.delivered,
+        )
+
+    def report(self) -> LeaseReport:
+        """Return what the scheduler needs to know."""
+        look = self.look
+        return LeaseReport(
+            lease_id=self.lease.lease_id,
+            token=self.lease.token,
+            state=self.state(),
+            reason=self.end,
+            exit_code=self.exit_code if self.end is not None else None,
+            steps_done=self.tenant.steps_done,
+            steps_live=max(self.tenant.steps_live, self.tenant.steps_done),
+            started_s=None if look is None else look.started_s,
+            message=self.message,
+            reason_code=self.reason_code,
+        )
+
+
+def adopted(pod: Mapping[str, Any], *, folder: Path, boot: str) -> PodRecord | None:
+    """Return the record of a pod that an earlier agent has made; None if it tells no lease."""
+    metadata = pod.get("metadata") or {}
+    try:
+        text = (metadata.get("annotations") or {}).get(LEASE_JSON, "")
+        lease = lease_from_dict(json.loads(text))
+    except (InputError, ValueError):
+        return None
+    tenant = Tenant(
+        lease_id=lease.lease_id,
+        secret=_variable(pod, "LEASEHOLD_SECRET"),
+        steps_live=lease.steps_done,
+        steps_done=lease.steps_done,
+    )
+    record = PodRecord(
+        lease=lease,
+        tenant=tenant,
+        name=str(metadata.get("name")),
+        file=folder / f"{lease.lease_id}.json",
+        boot=boot,
+        deadline_s=lease_clock_s() + UNKNOWN_TERM_S + lease.grace_s,
+    )
+    record.recall()
+    record.see(pod)
+    return record
+
+
+def _variable(pod: Mapping[str, Any], name: str) -> str:
+    for container in (pod.get("spec") or {}).get("containers") or []:
+        if container.get("name") == CONTAINER:
+            for variable in container.get("env") or []:
+                if variable.get("name") == name:
+                    return str(variable.get("value") or "")
+    return ""
