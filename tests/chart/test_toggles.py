@@ -11,6 +11,8 @@ import tomllib
 from chart_rendering import CHART, render
 from prometheus_client.parser import text_string_to_metric_families
 
+from scheduler.cli.lazy import load
+from scheduler.cli.main import COMMANDS
 from scheduler.config.load import load_config
 from scheduler.runtime.metrics import Metrics
 
@@ -308,6 +310,44 @@ def test_pods_of_jobs_reach_the_agent_of_their_own_node(everything):
         ports = item["spec"]["template"]["spec"]["containers"][0]["ports"]
         assert ports == [{"name": "jobs", "containerPort": 9643, "protocol": "TCP"}]
     assert service["ports"][0]["port"] == 9643
+
+
+def test_an_agent_is_told_how_jobs_run_on_its_nodes(everything, minimal):
+    gpu, amd = (everything.container("DaemonSet", name) for name in ("-gpu", "-amd"))
+    assert {
+        "--worker-sharing=t4=time-slicing",
+        "--default-image=registry.example/train:1",
+        "--runtime-class=nvidia-cdi",
+        "--jobs-port=9643",
+    } <= set(gpu["args"])
+    assert "--worker-sharing=mi300x=visible" in amd["args"]
+    assert "--toleration=amd.com/gpu:NoSchedule" in amd["args"]
+    assert not any("--toleration" in one for one in gpu["args"]), "it has no key"
+    assert environment(gpu)["LEASEHOLD_GUARD_IMAGE"]["value"] == "registry.example/guard:1"
+    assert "LEASEHOLD_GUARD_IMAGE" not in environment(amd)
+    plain = minimal.container("DaemonSet")
+    assert environment(plain)["LEASEHOLD_GUARD_IMAGE"]["value"] == plain["image"]
+    assert environment(plain)["LEASEHOLD_JOBS_HOST"]["value"] == "lh-leasehold-agent.gpus.svc"
+    assert environment(plain)["LEASEHOLD_INSTANCE"]["value"] == "gpus.lh-leasehold"
+    taint = [{"key": "pool", "value": "a", "effect": "NoExecute"}]
+    other = render(agent__tolerations=taint).container("DaemonSet")
+    assert "--toleration=pool=a:NoExecute" in other["args"]
+
+
+def test_the_program_knows_every_option_that_the_chart_gives_it(everything, minimal):
+    for name, rendered in (
+        ("agent", [everything.container("DaemonSet", "-gpu"), minimal.container("DaemonSet")]),
+        ("serve", [everything.container(), minimal.container()]),
+    ):
+        command = load(name, COMMANDS[name])
+        known = {option for parameter in command.params for option in parameter.opts}
+        variables = {parameter.envvar for parameter in command.params} - {None}
+        for container in rendered:
+            given = {one.partition("=")[0] for one in container["args"] if one.startswith("--")}
+            assert given <= known
+            if name == "agent":
+                names = {n for n in environment(container) if n.startswith("LEASEHOLD_")}
+                assert names <= variables
 
 
 def test_agents_enrol_by_the_tokens_of_their_pods(minimal):
