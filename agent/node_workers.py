@@ -134,8 +134,8 @@ class NodeInventory:
 
     instance: str
     tolerations: tuple[Mapping[str, Any], ...] = ()
-    names: Mapping[str, str] = MappingProxyType({})
-    sharing: Mapping[str, str] = MappingProxyType({})
+    names: Mapping[str, str] = field(default_factory=dict)
+    sharing: Mapping[str, str] = field(default_factory=dict)
     plain: tuple[str, ...] = ()
     node: Mapping[str, Any] = field(default_factory=dict)
     remark: str = ""

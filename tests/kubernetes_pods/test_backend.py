@@ -1,0 +1,313 @@
+"""The Kubernetes backend against an API server that fails on demand."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+from agent.clock import lease_clock_s
+from agent.desired import LeaseEnd, LeaseState
+from agent.reconcile import Forget, Kill, Notice, Terminate
+
+POD = "job1-1-0"
+
+
+def test_a_lease_becomes_a_pod_and_its_success_completes_the_job(play, make_lease):
+    async def scene(stage):
+        stage.start(make_lease())
+        await stage.pod()
+        assert stage.report().state is LeaseState.STARTING
+        stage.api.run(POD)
+        await stage.until(lambda: stage.report().state is LeaseState.RUNNING)
+        stage.api.finish(POD, 0)
+        report = await stage.ended()
+        assert (report.reason, report.exit_code) == (LeaseEnd.COMPLETED, 0)
+        stage.backend.perform(Forget(lease_id=1))
+        await stage.until(lambda: not stage.api.pods)
+        assert stage.backend.held() == ()
+
+    play(scene)
+
+
+def test_each_way_to_end_has_its_own_reason(play, make_lease):
+    cases = [(75, None, "released"), (1, None, "failed"), (137, "OOMKilled", "oom")]
+
+    async def scene(stage):
+        for number, (code, reason, _) in enumerate(cases, 1):
+            stage.start(make_lease(number, workers=(number,)))
+            name = f"job{number}-1-0"
+            await stage.pod(name)
+            stage.api.finish(name, code, reason)
+        for number, (code, _, end) in enumerate(cases, 1):
+            report = await stage.ended(number)
+            assert (report.reason, report.exit_code) == (end, code)
+        stage.start(make_lease(9))
+        await stage.pod("job9-1-0")
+        stage.api.status("job9-1-0", phase="Failed", reason="Evicted", message="low on memory")
+        report = await stage.ended(9)
+        assert (report.reason, report.reason_code) == (LeaseEnd.LOST, "Evicted")
+        assert "low on memory" in report.message
+
+    play(scene)
+
+
+def test_a_preempted_pod_is_told_then_deleted_with_its_grace_and_then_by_force(play, make_lease):
+    async def scene(stage):
+        stage.start(make_lease())
+        await stage.pod()
+        stage.api.run(POD)
+        await stage.until(lambda: stage.report().state is LeaseState.RUNNING)
+        stage.backend.perform(Notice(lease_id=1, on=True, by_s=lease_clock_s() + 5))
+        assert stage.report().state is LeaseState.STOPPING
+        stage.backend.perform(Terminate(lease_id=1, unwanted=False))
+        pod = await stage.until(lambda: stage.api.pods[POD]["metadata"].get("deletionTimestamp"))
+        metadata = stage.api.pods[POD]["metadata"]
+        assert metadata["deletionGracePeriodSeconds"] == 3
+        assert "leasehold.dev/ending" in metadata["annotations"]
+        stage.backend.perform(Kill(lease_id=1))
+        await stage.until(lambda: metadata["deletionGracePeriodSeconds"] == 1)
+        assert stage.report().reason is None, "while the pod is there its workers are not free"
+        stage.api.finish(POD, 143)
+        assert (await stage.ended()).reason is LeaseEnd.RELEASED
+        assert pod
+
+    play(scene)
+
+
+def test_a_lease_that_is_cancelled_before_its_pod_was_seen_makes_none(play, make_lease, failure):
+    async def scene(stage):
+        stage.api.fault("POST", "/pods", failure(503, "Unavailable", "busy"), times=20)
+        stage.start(make_lease())
+        await stage.until(lambda: stage.api.creations())
+        stage.backend.perform(Terminate(lease_id=1, unwanted=True))
+        assert (await stage.ended()).reason is LeaseEnd.CANCELLED
+        assert not stage.api.pods
+
+    play(scene)
+
+
+def test_a_new_agent_adopts_the_pods_and_ends_what_nobody_wants(play, make_lease):
+    async def scene(stage):
+        stage.start(make_lease())
+        await stage.pod()
+        stage.api.run(POD)
+        await stage.until(lambda: stage.report().state is LeaseState.RUNNING)
+        before = stage.backend.held()[0]
+        await stage.stop()
+        await stage.begin()
+        (held,) = stage.held
+        assert (held.lease_id, held.token, held.deadline_s) == (1, 1, before.deadline_s)
+        assert stage.report().state is LeaseState.RUNNING
+        assert len(stage.api.creations()) == 1
+        await stage.stop()
+        for path in (stage.folder / "pods").iterdir():
+            path.unlink()
+        await stage.begin()
+        (held,) = stage.held
+        assert 0 < held.deadline_s - lease_clock_s() < 15, "a short term where nobody knows better"
+        stage.backend.perform(Terminate(lease_id=1, unwanted=True))
+        await stage.until(lambda: stage.api.pods[POD]["metadata"].get("deletionTimestamp"))
+        stage.api.vanish(POD)
+        assert (await stage.ended()).reason is LeaseEnd.CANCELLED
+
+    play(scene)
+
+
+def test_a_lost_answer_to_a_creation_does_not_make_a_second_pod(play, make_lease, failure):
+    async def scene(stage):
+        create = stage.api.create_pod
+
+        async def create_and_fail(request):
+            answer = await create(request)
+            if len(stage.api.creations()) == 1:
+                return failure(500, "InternalError", "etcd took too long")
+            return answer
+
+        stage.api.create_pod = create_and_fail
+        stage.start(make_lease())
+        await stage.pod()
+        stage.api.run(POD)
+        await stage.until(lambda: stage.report().state is LeaseState.RUNNING)
+        assert len(stage.api.pods) == 1
+
+    play(scene)
+
+
+def test_an_expired_watch_lists_again_and_misses_nothing(play, make_lease):
+    async def scene(stage):
+        stage.start(make_lease())
+        await stage.pod()
+        stage.api.history.clear()
+        stage.api.forget_history()
+        stage.api.pods[POD]["status"] = {"phase": "Running", "containerStatuses": [
+            {"name": "job", "state": {"running": {"startedAt": "2026-01-01T00:00:00Z"}}}
+        ]}  # fmt: skip
+        await stage.until(lambda: stage.report().state is LeaseState.RUNNING)
+        stage.api.pods.pop(POD)
+        stage.api.forget_history()
+        report = await stage.ended()
+        assert (report.reason, report.message) == (
+            LeaseEnd.LOST,
+            "the pod vanished; somebody else has deleted it",
+        ) or report.reason is LeaseEnd.LOST
+
+    play(scene)
+
+
+def test_a_pod_deleted_by_hand_releases_the_job(play, make_lease):
+    async def scene(stage):
+        stage.start(make_lease())
+        await stage.pod()
+        stage.api.run(POD)
+        stage.api.pods[POD]["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+        stage.api.finish(POD, 143)
+        report = await stage.ended()
+        assert report.reason is LeaseEnd.RELEASED
+        assert "somebody else" in report.message
+
+    play(scene)
+
+
+def test_a_quota_is_named_and_retried_until_it_has_room(play, make_lease, failure):
+    quota = failure(403, "Forbidden", 'pods "job1-1-0" is forbidden: exceeded quota: gpus')
+
+    async def scene(stage):
+        stage.api.fault("POST", "/pods", quota, times=2)
+        stage.start(make_lease())
+        await stage.until(lambda: stage.report().reason_code == "QuotaExceeded")
+        assert "exceeded quota: gpus" in stage.report().message
+        await stage.pod()
+        await stage.until(lambda: stage.report().reason_code == "")
+
+    play(scene, start_most_s=10.0)
+
+
+def test_what_cannot_be_made_ends_the_lease_with_the_refusal(play, make_lease, failure):
+    denied = failure(403, "Forbidden", 'pods is forbidden: User "agent" cannot create resource')
+    webhook = failure(400, "BadRequest", 'admission webhook "policy" denied the request: no tags')
+
+    async def scene(stage):
+        stage.api.fault("POST", "/pods", webhook)
+        stage.start(make_lease())
+        report = await stage.ended()
+        assert (report.reason, report.reason_code) == (LeaseEnd.FAILED, "AdmissionDenied")
+        stage.api.fault("POST", "/pods", denied, times=100)
+        stage.start(make_lease(2, workers=(1,)))
+        report = await stage.ended(2)
+        assert (report.reason, report.reason_code) == (LeaseEnd.LOST, "Forbidden")
+        assert "cannot create" in report.message
+        assert len(stage.api.creations()) < 10, "no crash loop"
+        assert not stage.task.done()
+
+    play(scene)
+
+
+def test_an_image_that_does_not_exist_fails_the_job_and_frees_the_worker(play, make_lease):
+    async def scene(stage):
+        stage.start(make_lease())
+        await stage.pod()
+        stage.api.wait(POD, "ImagePullBackOff", "manifest unknown")
+        await stage.until(lambda: stage.report().reason_code == "ImagePullBackOff")
+        deleted = lambda: stage.api.pods[POD]["metadata"].get("deletionTimestamp")  # noqa: E731
+        await stage.until(deleted)
+        assert stage.report().reason is None
+        stage.api.vanish(POD)
+        report = await stage.ended()
+        assert (report.reason, report.reason_code) == (LeaseEnd.FAILED, "ImagePullBackOff")
+
+    play(scene)
+
+
+def test_rank_0_of_a_gang_brings_the_service_that_goes_with_its_pod(play, make_lease):
+    async def scene(stage):
+        stage.start(make_lease(gang=(1, 1), world_size=2))
+        pod = await stage.pod()
+        service = await stage.until(lambda: stage.api.services.get("job1-1"))
+        assert service["metadata"]["ownerReferences"][0]["uid"] == pod["metadata"]["uid"]
+        assert service["spec"]["clusterIP"] == "None"
+        stage.start(make_lease(2, gang=(1, 1), world_size=2, rank=1, node_rank=1, workers=(1,)))
+        await stage.pod("job2-1-1")
+        await asyncio.sleep(0.1)
+        assert set(stage.api.services) == {"job1-1"}
+
+    play(scene)
+
+
+def test_output_is_read_once_and_steps_are_found_in_it(play, make_lease):
+    async def scene(stage):
+        stage.api.logs[POD] = [
+            "2026-01-01T00:00:00.1Z step 10",
+            "2026-01-01T00:00:00.25Z step 20",
+        ]
+        stage.start(make_lease(progress_regex=r"step (\d+)"))
+        await stage.pod()
+        stage.api.run(POD)
+        path = stage.folder / "logs" / "1" / "stdout.0.log"
+        await stage.until(lambda: path.exists() and path.read_text().count("\n") == 2)
+        stage.api.logs[POD].append("2026-01-01T00:00:00.3Z step 30")
+        await stage.until(lambda: path.read_text().count("\n") == 3)
+        assert path.read_text() == "step 10\nstep 20\nstep 30\n"
+        assert stage.report().steps_live == 30
+        stage.api.finish(POD, 75)
+        report = await stage.ended()
+        assert (report.reason, report.steps_done) == (LeaseEnd.RELEASED, 30)
+        await stage.until(lambda: stage.backend.running() == set())
+
+    play(scene)
+
+
+def test_a_job_speaks_to_the_agent_over_tcp(play, make_lease):
+    async def scene(stage):
+        stage.start(make_lease())
+        pod = await stage.pod()
+        env = {v["name"]: v.get("value") for v in pod["spec"]["containers"][0]["env"]}
+        reader, writer = await asyncio.open_connection("127.0.0.1", stage.endpoint.port)
+        told = {"secret": env["LEASEHOLD_SECRET"], "steps_live": 5, "steps_done": 4, "guard": True}
+        writer.write(json.dumps(told).encode() + b"\n")
+        answer = json.loads(await reader.readline())
+        assert answer["notice"] is False
+        assert 50 < answer["deadline_s"] - lease_clock_s() < 60
+        stage.backend.perform(Notice(lease_id=1, on=True, by_s=lease_clock_s() + 5))
+        assert json.loads(await reader.readline())["notice"] is True
+        assert (stage.report().steps_live, stage.report().steps_done) == (5, 4)
+        writer.close()
+
+    play(scene)
+
+
+def test_workers_of_other_tenants_and_of_a_cordoned_node_are_out_of_service(play, make_lease):
+    async def scene(stage):
+        stage.start(make_lease(workers=(0,)))
+        await stage.pod()
+        stage.backend.held()
+        claim = {"resources": {"limits": {"nvidia.com/gpu": "2"}}}
+        stage.api.pods["notebook"] = {
+            "metadata": {"name": "notebook", "namespace": "research", "uid": "u1"},
+            "spec": {"nodeName": "n1", "containers": [claim]},
+            "status": {"phase": "Running"},
+        }
+        stage.api.record("ADDED", stage.api.pods["notebook"])
+        taken = "taken by pod research/notebook"
+        await stage.until(lambda: stage.inventory.problems() == {2: taken, 3: taken})
+        stage.api.vanish("notebook")
+        await stage.until(lambda: stage.inventory.problems() == {})
+        stage.api.nodes["n1"]["spec"]["unschedulable"] = True
+        cordoned = dict.fromkeys((1, 2, 3), "the node is cordoned")
+        await stage.until(lambda: stage.inventory.problems() == cordoned)
+
+    play(scene)
+
+
+def test_an_agent_that_may_not_see_other_namespaces_says_so_and_works(play, make_lease, failure):
+    denied = failure(403, "Forbidden", 'pods is forbidden: User "agent" cannot list resource')
+
+    async def scene(stage):
+        await stage.stop()
+        stage.api.fault("GET", "/api/v1/pods", denied, times=100)
+        await stage.begin()
+        await stage.until(lambda: stage.backend.remarks())
+        assert "cannot list" in stage.backend.remarks()[0]
+        stage.start(make_lease())
+        await stage.pod()
+
+    play(scene)
