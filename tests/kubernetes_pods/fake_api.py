@@ -255,7 +255,7 @@ class Running:
         self.server = uvicorn.Server(config)
         self.server.install_signal_handlers = lambda: None
         self.task = asyncio.ensure_future(self.server.serve())
-        while not self.server.started:
+        while not self.server.started:  # noqa: ASYNC110 - it tells nobody
             await asyncio.sleep(0.01)
         self.url = f"http://127.0.0.1:{self.server.servers[0].sockets[0].getsockname()[1]}"
         return self

@@ -78,7 +78,7 @@ def test_a_lease_that_is_cancelled_before_its_pod_was_seen_makes_none(play, make
     async def scene(stage):
         stage.api.fault("POST", "/pods", failure(503, "Unavailable", "busy"), times=20)
         stage.start(make_lease())
-        await stage.until(lambda: stage.api.creations())
+        await stage.until(stage.api.creations)
         stage.backend.perform(Terminate(lease_id=1, unwanted=True))
         assert (await stage.ended()).reason is LeaseEnd.CANCELLED
         assert not stage.api.pods
@@ -305,7 +305,7 @@ def test_an_agent_that_may_not_see_other_namespaces_says_so_and_works(play, make
         await stage.stop()
         stage.api.fault("GET", "/api/v1/pods", denied, times=100)
         await stage.begin()
-        await stage.until(lambda: stage.backend.remarks())
+        await stage.until(stage.backend.remarks)
         assert "cannot list" in stage.backend.remarks()[0]
         stage.start(make_lease())
         await stage.pod()
