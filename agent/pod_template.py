@@ -105,6 +105,7 @@ def check_template(template: Mapping[str, Any], *, accelerators: frozenset[str])
     Raises:
         InputError: names the field, its value, and what to do instead.
     """
+    template = dict(template)
     _check_kind(template)
     for path, advice in _OWNED.items():
         found, value = _look_up(template, path)

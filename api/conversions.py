@@ -108,6 +108,9 @@ def to_spec(job: JobIn, *, project: str, now_s: float) -> JobSpec:
         worker_types=tuple(job.worker_types),
         throughputs=MappingProxyType(dict(job.throughputs)),
         labels=MappingProxyType(dict(job.labels)),
+        kubernetes=MappingProxyType(
+            {} if job.kubernetes is None else job.kubernetes.model_dump(exclude_defaults=True)
+        ),
         depends_on=tuple(job.depends_on),
         duration_s=duration_s,
         deadline_s=due_s,

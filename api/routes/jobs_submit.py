@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Query, Request
@@ -11,6 +12,7 @@ from api.access import Ctx, User
 from api.answers import Answer
 from api.context import Context
 from api.conversions import project_of, submissions, to_spec
+from api.pod_preview import pod_preview
 from api.problems import FieldProblem, ProblemError, fault_of, field_problems, invalid
 from api.roles import Principal
 from api.routing import StrictRoute
@@ -18,7 +20,8 @@ from api.schemas.answers import BatchFitOut, BatchOut, FitOut, SubmittedOut
 from api.schemas.fields import ClientId
 from api.schemas.jobs import JobIn, LooseBatch
 from api.selection import visible_ids
-from scheduler.runtime.protocol import Submission, Submitted
+from scheduler.domain.spec import JobSpec
+from scheduler.runtime.protocol import Fit, Submission, Submitted
 
 router = APIRouter(prefix="/v1", tags=["jobs"], route_class=StrictRoute)
 
@@ -95,7 +98,8 @@ async def submit_jobs(
     except _Refused as refusal:
         raise refusal.error from None
     if dry_run:
-        return Answer(await context.service.fit(_spec(context, principal, job)))
+        spec = _spec(context, principal, job)
+        return Answer(_with_pod(await context.service.fit(spec), spec))
     if job.array is not None:
         return await _batch(context, principal, [body], key=idempotency_key, dry_run=False)
     return await _single(context, principal, job, idempotency_key)
@@ -138,7 +142,8 @@ async def _batch(
         try:
             job = await _checked(context, principal, item)
             if dry_run:
-                fit = await context.service.fit(_spec(context, principal, job))
+                spec = _spec(context, principal, job)
+                fit = _with_pod(await context.service.fit(spec), spec)
                 answers.append({"index": index, "fit": fit, "error": None})
                 continue
             own = job.client_id or (f"{key}/{index}" if key else "")
@@ -190,10 +195,21 @@ async def _checked(context: Context, principal: Principal, item: Any) -> JobIn:
     ]
     if problems:
         raise _Refused(invalid(problems))
+    try:
+        pod_preview(_spec(context, principal, job))
+    except ProblemError as error:
+        raise _Refused(error) from error
     return job
 
 
-def _spec(context: Context, principal: Principal, job: JobIn) -> Any:
+def _with_pod(fit: Fit, spec: JobSpec) -> dict[str, Any]:
+    """Return whether a job could run, and the pod that it would be."""
+    types = [option.worker_type for option in fit.configurations]
+    pod = pod_preview(spec, worker_type=types[0]) if types else pod_preview(spec)
+    return asdict(fit) | {"pod": pod}
+
+
+def _spec(context: Context, principal: Principal, job: JobIn) -> JobSpec:
     return to_spec(job, project=project_of(job, principal), now_s=context.now())
 
 

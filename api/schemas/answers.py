@@ -116,6 +116,9 @@ class FitOut(BaseModel):
     reason: WaitReason | None
     message: str
     configurations: list[FitConfigurationOut]
+    pod: dict[str, Any] | None = Field(
+        None, description="the pod of rank 0, where the job says something about pods"
+    )
 
 
 class FitItem(BaseModel):

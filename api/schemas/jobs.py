@@ -48,6 +48,51 @@ class ArrayIn(Form):
     count: Annotated[int, Field(strict=True, ge=1, le=MOST_JOBS, description="jobs of the array")]
 
 
+class ClaimIn(Form):
+    """A volume claim in the job's pods."""
+
+    claim: Annotated[str, Field(min_length=1, max_length=253)]
+    path: AbsolutePath = Field(description="where it is mounted")
+    read_only: Flag = False
+    sub_path: Annotated[str, Field(max_length=4096)] = Field(
+        "", description="a folder of the volume to mount instead of all of it"
+    )
+
+
+class KubernetesIn(Form):
+    """What a job says about its pods; heeded where its nodes run pods."""
+
+    requests: Annotated[dict[str, str], Field(max_length=32)] = Field(
+        {}, description="resource name -> quantity; limits are cpus and memory_bytes"
+    )
+    volumes: Annotated[list[ClaimIn], Field(max_length=64)] = Field(
+        [], description="volume claims, such as that of the checkpoints"
+    )
+    tolerations: Annotated[list[dict[str, Any]], Field(max_length=64)] = Field(
+        [], description="taints that its pods tolerate"
+    )
+    service_account: Annotated[str, Field(max_length=253)] = Field(
+        "", description="the account that its pods run as"
+    )
+    image_pull_secrets: Annotated[list[str], Field(max_length=16)] = Field(
+        [], description="names of Secrets"
+    )
+    image_pull_policy: Literal["", "Always", "IfNotPresent", "Never"] = ""
+    runtime_class: Annotated[str, Field(max_length=253)] = Field("", description="RuntimeClass")
+    shm_bytes: Annotated[int, Field(strict=True, ge=1, le=2**50)] | None = Field(
+        None, description="most that /dev/shm may hold"
+    )
+    launch: Literal["per-worker", "per-node"] = Field(
+        "per-worker", description="start the command once per worker, or per node (torchrun)"
+    )
+    force_delete: Flag = Field(
+        False, description="whether a pod on a node that is long gone is deleted by force"
+    )
+    template: dict[str, Any] = Field(
+        {}, description="a pod in Kubernetes' words, merged over what is made of the job"
+    )
+
+
 def _array(value: Any) -> Any:
     return {"count": value} if isinstance(value, int) and not isinstance(value, bool) else value
 
@@ -121,6 +166,7 @@ class JobIn(Form):
         None, description="limit of processor cores"
     )
     space_sharing: Flag = Field(True, description="whether it may share workers")
+    kubernetes: KubernetesIn | None = Field(None, description="what it says about its pods")
     client_id: ClientId | None = Field(
         None, description="your own id, by which a repeated submission is recognised"
     )

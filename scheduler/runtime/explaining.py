@@ -237,9 +237,11 @@ def _explain_running(state: LiveState, record: JobRecord) -> Explanation:
         )
     where = ", ".join(dict.fromkeys(live.nodes))
     leaving = f"; it is told to leave ({live.revoked})" if live.revoked else ""
+    troubles = [f"; {m.node}: {': '.join(m.trouble)}" for m in live.members if m.trouble[0]]
+    verb = "is being started" if troubles else "runs"
     message = (
-        f"it runs on {len(live.lease.workers)} x {live.worker_type or 'several types'} "
-        f"on {where}, attempt {live.lease.attempt}{leaving}"
+        f"it {verb} on {len(live.lease.workers)} x {live.worker_type or 'several types'} "
+        f"on {where}, attempt {live.lease.attempt}{leaving}{''.join(troubles)}"
     )
     return Explanation(job_id=record.job_id, status=record.status, reason=None, message=message)
 

@@ -178,6 +178,7 @@ def _lease_ended(state: LiveState, turn: Turn, event: ev.LeaseEnded) -> set[str]
         steps_done=event.steps_done,
         exit_code=end.exit_code,
         message=end.message,
+        **({"code": end.reason_code} if end.reason_code else {}),
     )
     return {record.job_id}
 

@@ -27,11 +27,13 @@ class MemberEnd:
         reason: why.
         exit_code: of the first process that failed, if one did.
         message: what a person should know.
+        reason_code: the same as one word such as Kubernetes uses, else empty.
     """
 
     reason: LeaseEnd
     exit_code: int | None = None
     message: str = ""
+    reason_code: str = ""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -47,6 +49,7 @@ class Member:
         since: the node's revision with which ``wanted`` was published last.
         leave_by_s: by when it is to leave because another part of the gang has left; None: stay.
         end: how it ended; None before.
+        trouble: what keeps it from starting: a word such as Kubernetes uses, and more words.
     """
 
     node: str
@@ -57,6 +60,7 @@ class Member:
     since: int = 0
     leave_by_s: float | None = None
     end: MemberEnd | None = None
+    trouble: tuple[str, str] = ("", "")
 
 
 @dataclass(slots=True, kw_only=True)

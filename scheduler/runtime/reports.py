@@ -199,6 +199,29 @@ def _take_lease(
             steps_live=float(lease.steps_live),
             now_s=turn.now_s,
         )
+    _heed_trouble(turn, live, member, lease)
     if lease.state is LeaseState.ENDED and member.end is None and lease.reason is not None:
-        end = MemberEnd(reason=lease.reason, exit_code=lease.exit_code, message=lease.message)
+        end = MemberEnd(
+            reason=lease.reason,
+            exit_code=lease.exit_code,
+            message=lease.message,
+            reason_code=lease.reason_code,
+        )
         end_member(state, turn, live, member.node, end)
+
+
+def _heed_trouble(turn: Turn, live: LiveLease, member: Member, lease: LeaseReport) -> None:
+    """Tell what keeps a lease from starting, once for each reason."""
+    starting = lease.state is LeaseState.STARTING
+    trouble = (lease.reason_code, lease.message) if starting else ("", "")
+    before, member.trouble = member.trouble, trouble
+    if trouble[0] and trouble[0] != before[0]:
+        turn.note(
+            "lease_waits",
+            "job",
+            live.lease.job_id,
+            lease=live.lease.lease_id,
+            node=member.node,
+            code=trouble[0],
+            message=trouble[1],
+        )

@@ -28,7 +28,16 @@ _BATCH: Final = 500
 #: Where the words behind ``--`` are kept while the options are parsed.
 _COMMAND_KEY: Final = "leasehold.command"
 #: Parameters of ``submit`` that say nothing about a job.
-_NOT_OF_JOBS: Final = {"files", "context", "client_id", "dry_run", "wait", "watch", "as_json"}
+_NOT_OF_JOBS: Final = {
+    "files",
+    "context",
+    "client_id",
+    "dry_run",
+    "wait",
+    "watch",
+    "as_json",
+    "output",
+}
 
 Files = Annotated[
     list[str] | None,
@@ -95,6 +104,10 @@ def submit(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Tell whether and where it could run; submit nothing.")
     ] = False,
+    output: Annotated[
+        str | None,
+        typer.Option("--output", "-o", help="yaml: with --dry-run, show the pods of the jobs."),
+    ] = None,
     wait: Annotated[
         bool, typer.Option("--wait", help="Wait until all have ended; 0 if all completed.")
     ] = False,
@@ -107,8 +120,10 @@ def submit(
     values = {k: v for k, v in locals().items() if k != "service" and k not in _NOT_OF_JOBS}
     command = context.meta.get(_COMMAND_KEY)
     jobs = _jobs(files or [], command, values)
+    if output is not None and (output != "yaml" or not dry_run):
+        raise InputError(f"-o is '{output}'; use -o yaml together with --dry-run")
     if dry_run:
-        _try(service, jobs, as_json=as_json)
+        _try(service, jobs, as_json=as_json, pods=output is not None)
         return
     _name_requests(jobs, client_id or uuid.uuid4().hex)
     results = _submit(service, jobs)
@@ -212,8 +227,10 @@ def _show_refusal(index: int, problem: dict[str, Any]) -> None:
         typer.echo(f"  {line}", err=True)
 
 
-def _try(service: ServiceClient, jobs: list[dict[str, Any]], *, as_json: bool) -> None:
-    """Tell of every job whether it could run.
+def _try(
+    service: ServiceClient, jobs: list[dict[str, Any]], *, as_json: bool, pods: bool = False
+) -> None:
+    """Tell of every job whether it could run, or show its pod.
 
     Raises:
         typer.Exit: not every one could.
@@ -225,7 +242,9 @@ def _try(service: ServiceClient, jobs: list[dict[str, Any]], *, as_json: bool) -
         for batch in _batches(jobs):
             found = service.post("/jobs", {"jobs": batch}, dry_run=True)["jobs"]
             items += [item | {"index": len(items) + i} for i, item in enumerate(found)]
-    if as_json:
+    if pods:
+        _show_pods(items)
+    elif as_json:
         print_json({"jobs": items})
     else:
         for job, item in zip(jobs, items, strict=True):
@@ -237,6 +256,16 @@ def _try(service: ServiceClient, jobs: list[dict[str, Any]], *, as_json: bool) -
         raise typer.Exit(exit_codes.INPUT)
     if not all(item["fit"]["fits"] for item in items):
         raise typer.Exit(exit_codes.REFUSED)
+
+
+def _show_pods(items: list[dict[str, Any]]) -> None:
+    import yaml  # noqa: PLC0415 - only where pods are shown
+
+    pods = [item["fit"].get("pod") for item in items if item["fit"]]
+    shown = [pod for pod in pods if pod]
+    if len(shown) < len(items):
+        remark(f"{len(items) - len(shown)} of {len(items)} jobs have no pod: they name no image")
+    typer.echo(yaml.safe_dump_all(shown, sort_keys=False, width=100), nl=False)
 
 
 def _show_fit(name: str, fit: dict[str, Any]) -> None:

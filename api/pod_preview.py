@@ -1,0 +1,61 @@
+"""The pod of a job, as far as it can be known before the job has a node."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from agent.desired import DesiredLease
+from agent.pods import PodPlace, PodSettings, PodWorker, build_pod
+from api.problems import FieldProblem, invalid
+from scheduler.errors import InputError
+
+if TYPE_CHECKING:
+    from scheduler.domain.spec import JobSpec
+
+#: What stands for the node that the scheduler will choose, and for a secret.
+NODE: Final = "NODE"
+USUAL_GRACE_S: Final = 5.0  # the operator's figure may differ
+SECRET: Final = "SECRET"  # noqa: S105 - it stands for one
+
+
+def pod_preview(spec: JobSpec, *, worker_type: str = "WORKER-TYPE") -> dict[str, Any] | None:
+    """Return the pod of a job's rank 0; None for a job that says nothing about pods.
+
+    Args:
+        spec: the job.
+        worker_type: of the workers that it would hold.
+
+    Raises:
+        ProblemError: what it says about its pods cannot be used; names the field and its value.
+    """
+    if not spec.image and not spec.kubernetes:
+        return None
+    count = spec.scale_factor
+    lease = DesiredLease(
+        lease_id=0,
+        attempt=1,
+        token=0,
+        job_id=spec.name,
+        command=spec.command,
+        env=spec.env,
+        working_dir=spec.working_dir,
+        checkpoint_dir=spec.checkpoint_dir,
+        workers=tuple(range(count)),
+        world_size=count,
+        local_ranks=tuple(range(count)),
+        total_steps=None if spec.total_steps is None else int(spec.total_steps),
+        remaining_s=0.0,
+        grace_s=USUAL_GRACE_S if spec.grace_s is None else spec.grace_s,
+        memory_bytes=spec.memory_bytes,
+        cpus=spec.cpus,
+        image=spec.image or "DEFAULT-IMAGE",
+        kubernetes=spec.kubernetes,
+    )
+    workers = (PodWorker(worker_type=worker_type),) * count
+    place = PodPlace(node=NODE, hostname=NODE, workers=workers)
+    try:
+        return build_pod(lease, place, secret=SECRET, settings=PodSettings())
+    except InputError as error:
+        text = str(error)
+        field = text.split("'")[1] if text.startswith("field '") else "kubernetes"
+        raise invalid([FieldProblem(field=field, value=None, problem=text)]) from error

@@ -1,0 +1,104 @@
+"""Workers of a node, from its labels and resources, against what device plugins publish."""
+
+from __future__ import annotations
+
+import pytest
+
+from agent.node_workers import NodeInventory, obstacle, workers_of
+from scheduler.errors import ClusterError, InputError
+
+
+def labelled(make_node, labels, **capacity):
+    node = make_node()
+    node["metadata"]["labels"] = {"kubernetes.io/hostname": "n1"} | labels
+    counts = {name.replace("__", "/").replace("_", "."): str(n) for name, n in capacity.items()}
+    return node | {"status": {"capacity": counts, "allocatable": dict(counts)}}
+
+
+def test_product_labels_become_worker_types(make_node):
+    kinds = [(w.index, w.worker_type, w.resource) for w in workers_of(make_node(2))]
+    assert kinds == [
+        (0, "v100-sxm2-16gb", "nvidia.com/gpu"),
+        (1, "v100-sxm2-16gb", "nvidia.com/gpu"),
+    ]
+    names = {"Tesla-V100-SXM2-16GB": "v100"}
+    assert {w.worker_type for w in workers_of(make_node(2), names=names)} == {"v100"}
+
+
+def test_mig_instances_are_workers_of_their_own_types(make_node):
+    node = labelled(make_node, {"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-40GB"})
+    node["status"] = {"capacity": {"nvidia.com/mig-1g.5gb": "2", "nvidia.com/mig-3g.20gb": "1"}}
+    assert [w.worker_type for w in workers_of(node)] == [
+        "a100-sxm4-40gb-mig-1g.5gb",
+        "a100-sxm4-40gb-mig-1g.5gb",
+        "a100-sxm4-40gb-mig-3g.20gb",
+    ]
+
+
+def test_amd_gpus_are_named_by_their_label(make_node):
+    node = labelled(make_node, {"amd.com/gpu.product-name": "AMD_Instinct_MI300X"})
+    node["status"] = {"capacity": {"amd.com/gpu": "1"}}
+    assert [(w.worker_type, w.resource) for w in workers_of(node)] == [
+        ("amd-instinct-mi300x", "amd.com/gpu")
+    ]
+
+
+def test_replicas_of_a_shared_gpu_are_one_worker(make_node):
+    labels = {
+        "nvidia.com/gpu.product": "Tesla-T4-SHARED",
+        "nvidia.com/gpu.sharing-strategy": "time-slicing",
+        "nvidia.com/gpu.replicas": "2",
+    }
+    node = labelled(make_node, labels)
+    node["status"] = {"capacity": {"nvidia.com/gpu": "4"}, "allocatable": {"nvidia.com/gpu": "4"}}
+    assert [(w.worker_type, w.sharing) for w in workers_of(node)] == [("t4", "time-slicing")] * 2
+
+
+def test_an_unknown_way_of_sharing_is_refused(make_node):
+    with pytest.raises(InputError, match="'half'"):
+        workers_of(make_node(), sharing={"v100-sxm2-16gb": "half"})
+
+
+def test_a_node_without_accelerators_needs_declared_workers(make_node):
+    node = make_node()
+    node["status"] = {"capacity": {"cpu": "4"}}
+    with pytest.raises(ClusterError, match="--worker cpu:4"):
+        NodeInventory(instance="x").read_node(node)
+    inventory = NodeInventory(instance="x", plain=("cpu", "cpu"))
+    inventory.read_node(node)
+    assert [(w.worker_type, w.resource) for w in inventory.workers] == [("cpu", "")] * 2
+    assert inventory.problems() == {}
+
+
+def test_gpus_in_bad_health_have_a_problem_and_stay_on_the_list(make_node):
+    inventory = NodeInventory(instance="x")
+    inventory.read_node(make_node(4))
+    sick = make_node(4)
+    sick["status"]["allocatable"]["nvidia.com/gpu"] = "3"
+    inventory.read_node(sick)
+    assert set(inventory.problems()) == {3}
+    gone = make_node(4)
+    gone["status"] = {"capacity": {"cpu": "8"}, "allocatable": {"cpu": "8"}}
+    inventory.read_node(gone)
+    assert len(inventory.workers) == 4
+    assert set(inventory.problems()) == {0, 1, 2, 3}
+
+
+@pytest.mark.parametrize(
+    ("taint", "tolerations", "stands_in_the_way"),
+    [
+        ({"key": "a", "value": "b", "effect": "NoSchedule"}, [], True),
+        ({"key": "a", "value": "b", "effect": "NoSchedule"}, [{"key": "a", "value": "b"}], False),
+        ({"key": "a", "value": "b", "effect": "NoSchedule"}, [{"key": "a", "value": "c"}], True),
+        ({"key": "a", "effect": "NoExecute"}, [{"key": "a", "operator": "Exists"}], False),
+        ({"key": "a", "effect": "NoExecute"}, [{"operator": "Exists"}], False),
+        (
+            {"key": "a", "effect": "NoExecute"},
+            [{"key": "a", "operator": "Exists", "effect": "NoSchedule"}],
+            True,
+        ),
+        ({"key": "a", "effect": "PreferNoSchedule"}, [], False),
+    ],
+)
+def test_taints_keep_new_pods_away_as_in_kubernetes(taint, tolerations, stands_in_the_way):
+    assert bool(obstacle({"spec": {"taints": [taint]}}, tolerations)) is stands_in_the_way

@@ -1,0 +1,35 @@
+"""What a dry run shows of a job's pods, and what it refuses."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from api.pod_preview import pod_preview
+from api.problems import ProblemError
+from scheduler.domain.spec import JobSpec
+from scheduler.runtime.specs import spec_from_json, spec_to_json
+
+SPEC = JobSpec(name="train", command=("python", "a.py"), image="team/train:1", scale_factors=(2,))
+
+
+def test_a_job_with_an_image_shows_its_pod_and_one_without_shows_none():
+    pod = pod_preview(SPEC, worker_type="v100")
+    assert pod["spec"]["containers"][0]["resources"]["limits"] == {"nvidia.com/gpu": "2"}
+    assert pod["spec"]["nodeSelector"] == {"kubernetes.io/hostname": "NODE"}
+    assert pod_preview(replace(SPEC, image="")) is None
+
+
+def test_a_template_that_cannot_be_used_is_a_problem_of_its_field():
+    spec = replace(SPEC, kubernetes={"template": {"spec": {"nodeName": "n1"}}})
+    with pytest.raises(ProblemError) as caught:
+        pod_preview(spec)
+    (problem,) = caught.value.errors
+    assert problem.field == "kubernetes.template.spec.nodeName"
+    assert "'n1'" in problem.problem
+
+
+def test_what_a_job_says_about_its_pods_survives_storage():
+    spec = replace(SPEC, kubernetes={"launch": "per-node", "template": {"spec": {"x": [1]}}})
+    assert spec_from_json(spec_to_json(spec)) == spec
