@@ -141,7 +141,7 @@ def build_pod(
         "spec": _spec(lease, place, options, settings)
         | {"containers": [_container(lease, place, options, settings, image=image, secret=secret)]},
     }
-    if settings.guard_image:
+    if settings.guard_image and settings.endpoint_port:
         pod["spec"]["initContainers"] = [_guard(place, settings, secret)]
     template = {key: part for key, part in options.template.items() if key in {"metadata", "spec"}}
     return merge(pod, template)
@@ -263,7 +263,7 @@ def _container(
         container["imagePullPolicy"] = options.image_pull_policy
     if lease.working_dir not in {"", "/"}:
         container["workingDir"] = lease.working_dir
-    if settings.guard_image:
+    if settings.guard_image and settings.endpoint_port:
         container["livenessProbe"] = {
             "httpGet": {"path": "/lease", "port": settings.guard_port},
             "periodSeconds": _PROBE_EVERY_S,

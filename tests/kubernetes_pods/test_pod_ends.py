@@ -1,0 +1,97 @@
+"""Why a lease ended, from what a kubelet writes into a pod's status."""
+
+from __future__ import annotations
+
+import pytest
+
+from agent.desired import LeaseEnd
+from agent.pod_ends import Orders, end_of, look_at, verdict
+
+STAYS, TOLD = Orders(), Orders(noticed=True)
+DELETED, UNWANTED = Orders(terminated=True), Orders(terminated=True, unwanted=True)
+KILLED = Orders(terminated=True, killed=True)
+
+
+def pod(code=None, reason="Error", *, phase="Failed", why="", message="", deleted=False, **more):
+    state = {} if code is None else {"terminated": {"exitCode": code, "reason": reason}}
+    status = {"phase": phase, "containerStatuses": [{"name": "job", "state": state}]}
+    status |= {"reason": why, "message": message} if why else {}
+    return {"metadata": {"deletionTimestamp": "x"} if deleted else {}, "status": status | more}
+
+
+@pytest.mark.parametrize(
+    ("seen", "orders", "end"),
+    [
+        (pod(0, phase="Succeeded"), STAYS, LeaseEnd.COMPLETED),
+        (pod(0, phase="Succeeded"), TOLD, LeaseEnd.RELEASED),
+        (pod(75), STAYS, LeaseEnd.RELEASED),
+        (pod(1), STAYS, LeaseEnd.FAILED),
+        (pod(1), DELETED, LeaseEnd.RELEASED),
+        (pod(1), UNWANTED, LeaseEnd.CANCELLED),
+        (pod(137, "OOMKilled"), STAYS, LeaseEnd.OOM),
+        (pod(137), KILLED, LeaseEnd.RELEASED),
+        (pod(143), STAYS, LeaseEnd.FAILED),
+        (pod(143), TOLD, LeaseEnd.RELEASED),
+        (pod(143, deleted=True), STAYS, LeaseEnd.RELEASED),
+        (pod(why="Evicted", message="memory"), STAYS, LeaseEnd.LOST),
+        (pod(137, why="Evicted", message="memory"), STAYS, LeaseEnd.LOST),
+        (pod(why="UnexpectedAdmissionError"), STAYS, LeaseEnd.LOST),
+        (pod(why="OutOfnvidia.com/gpu"), STAYS, LeaseEnd.LOST),
+        (pod(why="NodeLost"), STAYS, LeaseEnd.LOST),
+        (pod(why="Evicted"), DELETED, LeaseEnd.RELEASED),
+        (pod(phase="Running", deleted=True), STAYS, LeaseEnd.RELEASED),
+        (pod(phase="Running"), STAYS, LeaseEnd.LOST),
+        (pod(128, "StartError"), STAYS, LeaseEnd.FAILED),
+        (None, STAYS, LeaseEnd.LOST),
+        (None, DELETED, LeaseEnd.RELEASED),
+    ],
+)
+def test_each_end_has_its_reason(seen, orders, end):
+    look = None if seen is None else look_at(seen)
+    assert end_of(look, orders, steps_done=5, total_steps=10 if orders is TOLD else None)[0] is end
+
+
+def test_all_steps_done_is_completed_also_when_it_was_told_to_leave():
+    look = look_at(pod(0, phase="Succeeded"))
+    assert end_of(look, DELETED, steps_done=10, total_steps=10)[0] is LeaseEnd.COMPLETED
+
+
+def waiting(reason, message=""):
+    state = {"waiting": {"reason": reason, "message": message}}
+    return look_at({"status": {"phase": "Pending", "containerStatuses": [
+        {"name": "job", "state": state}]}})  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("look", "early", "late"),
+    [
+        (waiting("ContainerCreating"), None, None),
+        (waiting("InvalidImageName"), LeaseEnd.FAILED, LeaseEnd.FAILED),
+        (waiting("CreateContainerConfigError"), None, LeaseEnd.FAILED),
+        (waiting("ImagePullBackOff", "manifest unknown"), None, LeaseEnd.FAILED),
+        (waiting("ImagePullBackOff", "i/o timeout"), None, LeaseEnd.LOST),
+        (
+            look_at({"status": {"phase": "Pending", "conditions": [
+                {"type": "PodScheduled", "status": "False", "reason": "Unschedulable",
+                 "message": "0/3 nodes are available"}]}}),
+            None,
+            LeaseEnd.LOST,
+        ),
+    ],
+)  # fmt: skip
+def test_what_cannot_start_is_given_up_sooner_or_later(look, early, late):
+    assert verdict(look, waited_s=1.0, most_s=60.0) is early
+    assert verdict(look, waited_s=61.0, most_s=60.0) is late
+
+
+def test_the_time_from_placing_to_starting_is_measured():
+    look = look_at(
+        {"status": {
+            "phase": "Running",
+            "conditions": [{"type": "PodScheduled", "status": "True",
+                            "lastTransitionTime": "2026-01-01T00:00:00Z"}],
+            "containerStatuses": [
+                {"name": "job", "state": {"running": {"startedAt": "2026-01-01T00:00:42Z"}}}],
+        }}
+    )  # fmt: skip
+    assert look.pulled_s == 42.0
