@@ -5,7 +5,8 @@
 #
 # Each folder beside this file is a Go module that names its programs as `tool`s, so that go.mod and
 # go.sum say exactly what is built. The cache is keyed by both and by Go's version; what is there is
-# used as it is. GO names another go, LEASEHOLD_TOOLS another cache.
+# used as it is. GO names another go, LEASEHOLD_TOOLS another cache. A file `ldflags` beside a go.mod has
+# options for the linker, such as the version that its programs are to report.
 set -euo pipefail
 
 tool=${1:?usage: tests/tools/build.sh TOOL}
@@ -22,7 +23,8 @@ done
 [ -n "$package" ] || { echo "build.sh: no go.mod in $here names a tool '$tool'" >&2; exit 2; }
 
 folder=$(dirname "$module")
-key=$( { cat "$folder/go.mod" "$folder/go.sum"; "$go" env GOVERSION GOOS GOARCH; } | sha256sum | cut -c 1-16)
+options=$(cat "$folder/ldflags" 2> /dev/null || true)
+key=$( { cat "$folder/go.mod" "$folder/go.sum"; printf %s "$options"; "$go" env GOVERSION GOOS GOARCH; } | sha256sum | cut -c 1-16)
 cache=${LEASEHOLD_TOOLS:-${XDG_CACHE_HOME:-$HOME/.cache}/leasehold-tools}/$key
 mkdir -p "$cache"
 
@@ -31,7 +33,7 @@ if [ ! -x "$cache/$tool" ]; then
   flock 9  # two tests may ask at once
   if [ ! -x "$cache/$tool" ]; then
     echo "build.sh: building $tool; the first time takes minutes" >&2
-    (cd "$folder" && nice -n 19 "$go" build -trimpath -ldflags="-s -w" -o "$cache/$tool.new" "$package") >&2
+    (cd "$folder" && nice -n 19 "$go" build -trimpath -ldflags="-s -w $options" -o "$cache/$tool.new" "$package") >&2
     mv "$cache/$tool.new" "$cache/$tool"
   fi
 fi
