@@ -17,6 +17,7 @@ from api.answers import Answer
 from api.auth import Authenticator
 from api.context import Context
 from api.edge import Edge, Gate, instance_of
+from api.express import Express
 from api.limits import Buckets
 from api.openapi import document
 from api.problems import Fault, fault_of, field_problems, invalid
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
 
     from starlette.requests import Request
     from starlette.responses import Response
+    from starlette.types import Receive, Scope, Send
 
     from api.settings import ApiSettings
     from scheduler.runtime.protocol import Service
@@ -62,6 +64,20 @@ _SUBJECTS = (
     health,
 )
 OPENAPI_PATH = "/v1/openapi.json"
+
+
+class Application(FastAPI):
+    """The application, with a short way past its own machinery."""
+
+    express: Express
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve a request."""
+        await self.express(scope, receive, send)
+
+    async def ordinary(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve a request through all middlewares and routes."""
+        await super().__call__(scope, receive, send)
 
 
 def create_app(
@@ -92,7 +108,7 @@ def create_app(
         stopping=asyncio.Event(),
         node_of=node_of,
     )
-    app = FastAPI(
+    app = Application(
         title="Leasehold",
         version=service.health().version,
         openapi_url=None,
@@ -112,6 +128,7 @@ def create_app(
     app.add_exception_handler(RequestValidationError, cast("Any", _on_validation_error))
     app.add_middleware(Gate, context=context)
     app.add_middleware(Edge, max_body_bytes=settings.max_body_bytes, version=app.version)
+    app.express = Express(app.ordinary, context=context, version=app.version)
     app.openapi = lambda: _document(app)  # type: ignore[method-assign]  # FastAPI's documented way
     return app
 

@@ -36,7 +36,8 @@ _UNLIMITED = "/v1/agent/"
 _ROUTINE = ("/v1/agent/", "/healthz", "/readyz", "/metrics")
 #: Hosts whose pages may call a scheduler that asks for no tokens.
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
-_FIXED_HEADERS = {
+#: Part of every answer.
+FIXED_HEADERS = {
     "x-content-type-options": "nosniff",
     "cache-control": "no-store",
     "content-security-policy": "default-src 'none'; frame-ancestors 'none'",
@@ -55,7 +56,7 @@ class Edge:
     def __init__(self, app: ASGIApp, *, max_body_bytes: int, version: str = "") -> None:
         self._app = app
         self._max_body_bytes = max_body_bytes
-        self._headers = _FIXED_HEADERS | {"x-leasehold-version": version}
+        self._headers = FIXED_HEADERS | {"x-leasehold-version": version}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve a request."""

@@ -48,7 +48,7 @@ WORKERS_PER_NODE = 8
 WORKER_TYPES = {"fast": 1.0, "middle": 0.55, "slow": 0.3}
 JOB_TYPES = 26
 SCALE_FACTORS = (1, 1, 1, 2, 4)
-PLAN_LEAD_S = 6.0
+PLAN_LEAD_S = 7.0
 BATCH = 1000
 #: Requests per second of each kind while rounds go on.
 KINDS = {"list": 4.0, "job": 10.0, "cluster": 4.0, "submit": 4.0}
@@ -200,7 +200,7 @@ class Daemon:
             "server.metrics_open": "true",
             "leases.notice_s": 2,
             "leases.grace_s": 2,
-            "leases.margin_s": 2,  # together the lead of a plan
+            "leases.margin_s": 2,  # with a second to spare the lead of a plan
         } | {name.replace("__", "."): value for name, value in settings.items()}
         command = [Path(sys.executable).with_name("leasehold"), "serve", "--port", "0"]
         command += ["--state-dir", folder / "state", "--db", url, "--throughputs", table]

@@ -10,9 +10,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 #: Net allocations per young collection, young ones per middle one, middle ones per full one.
-#: A full one takes tenths of a second with ten thousand jobs, and nearly everything dies without
-#: it: cycles are rare.
-THRESHOLDS = 50_000, 10, 100
+#: A young one takes milliseconds, a middle one tens of them, and a full one tenths of a second with
+#: ten thousand jobs; nearly everything dies without any of them, since cycles are rare.
+THRESHOLDS = 10_000, 10, 500
 
 
 @contextlib.contextmanager

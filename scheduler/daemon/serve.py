@@ -18,6 +18,7 @@ from scheduler.daemon.garbage import rare_collections
 from scheduler.daemon.http_server import HttpServer, bind, url_of
 from scheduler.daemon.settings import api_settings, policy_choice, runtime_settings
 from scheduler.daemon.state_dir import StateDir
+from scheduler.daemon.threads import quick_switches
 from scheduler.daemon.token_review import TokenReviewer
 from scheduler.errors import NotLeadingError, SolveError
 from scheduler.runtime.clock import WallClock
@@ -130,6 +131,7 @@ async def serve(
         watchdog.start(asyncio.get_running_loop())
         stack.callback(watchdog.stop)
         stack.enter_context(rare_collections())
+        stack.enter_context(quick_switches())
         await _run_both(service, server.run_on(bound, stop), _declare(config, service), stop=stop)
 
 

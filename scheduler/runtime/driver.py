@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+import time
 from typing import TYPE_CHECKING, TypeVar
 
 from scheduler.domain import commands as do
@@ -31,15 +32,20 @@ if TYPE_CHECKING:
     from scheduler.runtime.state import LiveState, PolicyInForce
     from scheduler.store.protocol import Head, Store
 
+    _Work = tuple[Callable[[Turn], object], asyncio.Future[object]]
+    _Answer = tuple[asyncio.Future[object], object]
+
 _log = logging.getLogger("leasehold.driver")
 _T = TypeVar("_T")
 
 #: First and longest wait between two attempts to commit while the database is away.
 COMMIT_RETRY_LEAST_S, COMMIT_RETRY_MOST_S = 0.1, 5.0
 #: Nodes that are woken at once when a round concerns all of them, and the pause before the next.
-NODES_AT_ONCE, NODES_PAUSE_S = 20, 0.005
+NODES_AT_ONCE, NODES_PAUSE_S = 10, 0.007
 #: Pieces of work that are taken into one turn at most.
 WORK_PER_TURN = 2000
+#: How long a turn may take work in before others get a word in.
+WORK_SLICE_S = 0.005
 
 
 class Driver:
@@ -70,7 +76,7 @@ class Driver:
         self._clock = clock
         self._solver = solver
         self._metrics = metrics
-        self._work: list[tuple[Callable[[Turn], object], asyncio.Future[object]]] = []
+        self._work: list[_Work] = []
         self._wake = asyncio.Event()
         self._question: asyncio.Task[None] | None = None
         self._entries_since_snapshot = 0
@@ -163,27 +169,36 @@ class Driver:
         """Take in what has come, call the engine once, commit, and perform."""
         work, self._work = self._work[:WORK_PER_TURN], self._work[WORK_PER_TURN:]
         turn = Turn(now_s=self._clock.now_s())
-        answers = []
-        for piece, future in work:
-            try:
-                answers.append((future, piece(turn)))
-            except Exception as error:  # noqa: BLE001  it belongs to whoever asked
-                if not future.done():
-                    future.set_exception(error)
-        self._fire_timers(turn)
-        keep_house(self.state, turn)
         try:
+            answers = await self._take_work(turn, work)
+            self._fire_timers(turn)
+            keep_house(self.state, turn)
             if turn.events or turn.settings or turn.history or self.state.jobs.touched:
                 await self._step(turn)
         except BaseException:
             # Whether it took place is unknown to them; the next leader finds out.
-            for future, _ in answers:
+            for _, future in work:
                 if not future.done():
                     future.set_exception(NotLeadingError())
             raise
         for future, result in answers:
             if not future.done():
                 future.set_result(result)
+
+    async def _take_work(self, turn: Turn, work: Sequence[_Work]) -> list[_Answer]:
+        """Let everybody's work change the state, and others in between."""
+        answers: list[_Answer] = []
+        until_s = time.monotonic() + WORK_SLICE_S
+        for piece, future in work:
+            if time.monotonic() > until_s:
+                await asyncio.sleep(0)
+                until_s = time.monotonic() + WORK_SLICE_S
+            try:
+                answers.append((future, piece(turn)))
+            except Exception as error:  # noqa: BLE001  it belongs to whoever asked
+                if not future.done():
+                    future.set_exception(error)
+        return answers
 
     async def _step(self, turn: Turn) -> None:
         state = self.state

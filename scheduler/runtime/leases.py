@@ -50,6 +50,7 @@ class Member:
         leave_by_s: by when it is to leave because another part of the gang has left; None: stay.
         end: how it ended; None before.
         trouble: what keeps it from starting: a word such as Kubernetes uses, and more words.
+        told: (master's address, what a node is told that stays the same while the lease lasts).
     """
 
     node: str
@@ -61,6 +62,7 @@ class Member:
     leave_by_s: float | None = None
     end: MemberEnd | None = None
     trouble: tuple[str, str] = ("", "")
+    told: tuple[str, bytes] | None = None
 
 
 @dataclass(slots=True, kw_only=True)

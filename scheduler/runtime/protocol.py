@@ -535,6 +535,10 @@ class Agents(Protocol):
         """Return the node's desired set, at once if newer than ``after``; see ``agent.loop``."""
         ...
 
+    async def desired_json(self, node: str, *, after: tuple[int, int], wait_s: float) -> bytes:
+        """Return the same as JSON."""
+        ...
+
     async def report(self, report: NodeReport, *, address: str, version: str) -> None:
         """Take a report in; ends of leases are durable on return."""
         ...

@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from agent.desired import Desired, DesiredLease, LeaseEnd, LeaseState
+import orjson
+
+from agent.desired import Desired, DesiredLease, LeaseEnd, LeaseState, to_dict
 from scheduler.domain import events as ev
 from scheduler.domain.cluster import Node, WorkerType
 from scheduler.runtime.fold import stop_times
@@ -15,6 +17,8 @@ from scheduler.runtime.progress import take_steps
 from scheduler.runtime.protocol import NodeAction
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from agent.desired import LeaseReport, NodeReport
     from scheduler.runtime.leases import LiveLease, Member
     from scheduler.runtime.nodes import NodeState
@@ -23,6 +27,8 @@ if TYPE_CHECKING:
 
 #: Ports that rank 0 of a gang may listen on; below those that systems give out by themselves.
 FIRST_PORT, PORTS = 12_000, 16_000
+#: What changes from one answer to the next while a lease lasts.
+_PASSING = ("remaining_s", "notice_in_s")
 
 
 def desired_set(state: LiveState, name: str, *, now_s: float, held_s: float) -> Desired:
@@ -30,13 +36,49 @@ def desired_set(state: LiveState, name: str, *, now_s: float, held_s: float) -> 
     node = state.nodes.by_name.get(name)
     if node is None:
         return Desired(term=state.term, revision=0, held_s=held_s, leases=())
-    leases = tuple(
-        _desired(state, live, member, now_s)
-        for live, member in state.leases.held_by(name)
-        # A job that has just completed is forgotten before the end of its lease is committed.
-        if member.wanted and live.lease.job_id in state.jobs.by_id
-    )
+    leases = tuple(_desired(state, live, member, now_s) for live, member in _wanted(state, name))
     return Desired(term=state.term, revision=node.revision, held_s=held_s, leases=leases)
+
+
+def desired_json(state: LiveState, name: str, *, now_s: float, held_s: float) -> bytes:
+    """Return ``desired_set`` as JSON, made of pieces that last as long as their leases.
+
+    A thousand nodes are told within a second that most of their leases go on as they are.
+    """
+    node = state.nodes.by_name.get(name)
+    revision = 0 if node is None else node.revision
+    head = {"term": state.term, "revision": revision, "held_s": held_s}
+    leases = b",".join(_lease_json(state, *pair, now_s) for pair in _wanted(state, name))
+    return b'%b,"leases":[%b]}' % (orjson.dumps(head)[:-1], leases)
+
+
+def _lease_json(state: LiveState, live: LiveLease, member: Member, now_s: float) -> bytes:
+    address = _master(state, live)
+    if member.told is None or member.told[0] != address:
+        lease = to_dict(_desired(state, live, member, now_s))
+        for name in _PASSING:
+            del lease[name]
+        member.told = address, orjson.dumps(lease)[:-1]
+    passing = orjson.dumps(dict(zip(_PASSING, _times(live, member, now_s), strict=True)))
+    return b"%b,%b" % (member.told[1], passing[1:])
+
+
+def _wanted(state: LiveState, name: str) -> Iterator[tuple[LiveLease, Member]]:
+    for live, member in state.leases.held_by(name):
+        # A job that has just completed is forgotten before the end of its lease is committed.
+        if member.wanted and live.lease.job_id in state.jobs.by_id:
+            yield live, member
+
+
+def _times(live: LiveLease, member: Member, now_s: float) -> tuple[float, float | None]:
+    """Return the seconds until the deadline and until the notice."""
+    remaining_s = min(live.deadline_s, member.leave_by_s or math.inf) - now_s
+    return remaining_s, 0.0 if live.revoked or member.leave_by_s is not None else None
+
+
+def _master(state: LiveState, live: LiveLease) -> str:
+    master = state.nodes.by_name.get(live.members[0].node)
+    return master.address if master is not None else "127.0.0.1"
 
 
 def _desired(state: LiveState, live: LiveLease, member: Member, now_s: float) -> DesiredLease:
@@ -44,7 +86,7 @@ def _desired(state: LiveState, live: LiveLease, member: Member, now_s: float) ->
     record = state.jobs.by_id[lease.job_id]
     spec = record.spec
     notice_s, grace_s = stop_times(state, spec)
-    master = state.nodes.by_name.get(live.members[0].node)
+    remaining_s, notice_in_s = _times(live, member, now_s)
     return DesiredLease(
         lease_id=lease.lease_id,
         attempt=lease.attempt,
@@ -58,12 +100,12 @@ def _desired(state: LiveState, live: LiveLease, member: Member, now_s: float) ->
         rank=member.rank,
         world_size=len(lease.workers),
         local_ranks=tuple(range(len(member.local))),
-        master_addr=master.address if master is not None else "127.0.0.1",
+        master_addr=_master(state, live),
         master_port=FIRST_PORT + lease.lease_id % PORTS,
         total_steps=None if spec.total_steps is None else int(spec.total_steps),
         steps_done=int(live.base_steps),
-        remaining_s=min(live.deadline_s, member.leave_by_s or math.inf) - now_s,
-        notice_in_s=0.0 if live.revoked or member.leave_by_s is not None else None,
+        remaining_s=remaining_s,
+        notice_in_s=notice_in_s,
         notice_s=notice_s,
         grace_s=grace_s,
         progress_regex=spec.progress_regex,

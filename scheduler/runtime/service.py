@@ -37,7 +37,7 @@ from scheduler.runtime.protocol import (
     ProjectLimits,
     ProjectView,
 )
-from scheduler.runtime.reports import desired_set, take_report
+from scheduler.runtime.reports import desired_json, desired_set, take_report
 from scheduler.runtime.retention import Retention
 from scheduler.runtime.snapshots import recover
 from scheduler.runtime.submitting import Known, first_fit, submit
@@ -454,6 +454,18 @@ class LiveService:
 
     async def desired(self, node: str, *, after: tuple[int, int], wait_s: float) -> Desired:
         """Return the node's desired set, at once if newer than ``after``."""
+        now_s, held_s = await self._until_newer(node, after=after, wait_s=wait_s)
+        return desired_set(self._state, node, now_s=now_s, held_s=held_s)
+
+    async def desired_json(self, node: str, *, after: tuple[int, int], wait_s: float) -> bytes:
+        """Return the same as JSON."""
+        now_s, held_s = await self._until_newer(node, after=after, wait_s=wait_s)
+        return desired_json(self._state, node, now_s=now_s, held_s=held_s)
+
+    async def _until_newer(
+        self, node: str, *, after: tuple[int, int], wait_s: float
+    ) -> tuple[float, float]:
+        """Wait for a desired set that is newer; returns the time and how long it took."""
         asked_s = self._clock.now_s()
         loop = asyncio.get_running_loop()
         until = loop.time() + wait_s
@@ -469,7 +481,7 @@ class LiveService:
             news = state.nodes.wait_for(node) if known is None else known.changed
             await first_of(news, self._turned, within_s=left_s)
         now_s = self._clock.now_s()
-        return desired_set(self._state, node, now_s=now_s, held_s=now_s - asked_s)
+        return now_s, now_s - asked_s
 
     async def report(self, report: NodeReport, *, address: str, version: str) -> None:
         """Take a report in; ends of leases are durable on return."""

@@ -6,7 +6,6 @@ import hashlib
 import json
 import re
 import secrets
-from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -324,6 +323,7 @@ def digest_of(spec: JobSpec) -> str:
 
     The deadline is left out: where it was given as a duration, a repetition computes another one.
     """
-    data = spec_to_json(replace(spec, deadline_s=None))
+    data = spec_to_json(spec)
+    data.pop("deadline_s", None)
     text = json.dumps(data, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()

@@ -10,7 +10,9 @@ import asyncio
 import dataclasses
 from typing import TYPE_CHECKING, Any
 
-from agent.desired import Desired
+import orjson
+
+from agent.desired import Desired, to_dict
 from policies.registry import make_policy
 from scheduler.domain.job import JobStatus
 from scheduler.domain.reasons import WaitReason
@@ -421,6 +423,10 @@ class FakeService:
             await self._wait(wait_s)
             found = self.wanted.get(node, found)
         return found
+
+    async def desired_json(self, node: str, *, after: tuple[int, int], wait_s: float) -> bytes:
+        """Return the same as JSON."""
+        return orjson.dumps(to_dict(await self.desired(node, after=after, wait_s=wait_s)))
 
     async def report(self, report: NodeReport, *, address: str, version: str) -> None:
         """Keep a report in ``reports``."""

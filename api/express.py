@@ -1,0 +1,180 @@
+"""The short way for what agents ask all the time.
+
+A thousand of them receive a new desired set within a second when a round is planned, and report at
+once. Each of these requests costs more in middlewares and routing than in its answer, so the usual
+case passes them by: a known token, a well-formed request, a leader. Whatever is not usual goes the
+ordinary way, as if it had not been looked at, and is answered there.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import re
+import secrets
+from typing import TYPE_CHECKING
+from urllib.parse import parse_qsl
+
+import orjson
+
+from agent.desired import report_from_dict
+from api.edge import FIXED_HEADERS
+from scheduler.errors import LeaseholdError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+    from api.context import Context
+
+_access = logging.getLogger("leasehold.access")
+_DESIRED, _REPORT = "/v1/agent/desired", "/v1/agent/report"
+_PATHS = frozenset({_DESIRED, _REPORT})
+_LONGEST_WAIT_S = 3600.0
+_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
+_PLAIN = re.compile(rb"[A-Za-z0-9._:\[\]+-]{0,64}")
+_NUMBER = re.compile(r"\d{1,18}(\.\d{1,9})?")
+_LENGTH = re.compile(rb"\d{1,12}")
+
+
+class Express:
+    """Answers the usual requests of agents, and hands all others on.
+
+    Args:
+        app: answers what is not usual here.
+        context: of the application.
+        version: of the program, told in every answer.
+    """
+
+    def __init__(self, app: ASGIApp, *, context: Context, version: str = "") -> None:
+        self._app = app
+        self._context = context
+        self._headers = [
+            (name.encode(), value.encode())
+            for name, value in (FIXED_HEADERS | {"x-leasehold-version": version}).items()
+        ]
+        # Ids tell requests apart and need not be secret.
+        self._first, self._count = secrets.token_hex(4), itertools.count()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve a request."""
+        usual = scope["type"] == "http" and scope["path"] in _PATHS
+        if usual and not _access.isEnabledFor(logging.DEBUG):
+            headers = dict(scope["headers"])
+            repeated = len(headers) < len(scope["headers"])
+            node = "" if repeated else self._node(headers)
+            request = scope["method"], scope["path"]
+            if node and request == ("GET", _DESIRED):
+                if await self._desired(scope, headers, node, send):
+                    return
+            elif node and request == ("POST", _REPORT):
+                read: list[Message] = []
+                if await self._report(headers, node, receive, read, send):
+                    return
+                receive = _again(read, receive)
+        await self._app(scope, receive, send)
+
+    def _node(self, headers: Mapping[bytes, bytes]) -> str:
+        """Return the node whose agent asks; empty where that is not plain."""
+        scheme, _, secret = headers.get(b"authorization", b"").partition(b" ")
+        context = self._context
+        if scheme != b"Bearer" or not context.settings.auth or context.stopping.is_set():
+            return ""
+        principal = context.authenticator.remembered(secret.decode("latin-1").strip())
+        return "" if principal is None else principal.node
+
+    async def _desired(
+        self, scope: Scope, headers: Mapping[bytes, bytes], node: str, send: Send
+    ) -> bool:
+        pairs = parse_qsl(scope["query_string"].decode("latin-1"))
+        given = dict(pairs)
+        if len(pairs) != len(given) or not all(map(_NUMBER.fullmatch, given.values())):
+            return False
+        term, revision, wait = (given.get(name, "0") for name in ("term", "revision", "wait_s"))
+        wait_s = float(wait)
+        if not (term.isdecimal() and revision.isdecimal() and wait_s <= _LONGEST_WAIT_S):
+            return False
+        context = self._context
+        work = context.service.desired_json(
+            node, after=(int(term), int(revision)), wait_s=min(wait_s, context.settings.max_wait_s)
+        )
+        try:
+            body = await context.unless_stopping(work)
+        except LeaseholdError:
+            return False
+        if body is None:
+            return False
+        length = (b"content-length", b"%d" % len(body))
+        fields = [length, (b"content-type", b"application/json")]
+        await self._answer(200, fields, body, headers, send)
+        return True
+
+    async def _report(
+        self,
+        headers: Mapping[bytes, bytes],
+        node: str,
+        receive: Receive,
+        read: list[Message],
+        send: Send,
+    ) -> bool:
+        address = headers.get(b"x-leasehold-address", b"")
+        version = headers.get(b"x-leasehold-agent", b"")
+        if not (_PLAIN.fullmatch(address) and _PLAIN.fullmatch(version)):
+            return False
+        body = await self._body(headers, receive, read)
+        try:
+            report = report_from_dict(orjson.loads(body))
+            if report.node != node:
+                return False
+            await self._context.service.report(
+                report, address=address.decode(), version=version.decode()
+            )
+        except (LeaseholdError, orjson.JSONDecodeError):
+            return False
+        await self._answer(204, [], b"", headers, send)
+        return True
+
+    async def _body(
+        self, headers: Mapping[bytes, bytes], receive: Receive, read: list[Message]
+    ) -> bytes:
+        """Return the body, or nothing where it is too large or does not come."""
+        most, total = self._context.settings.max_body_bytes, 0
+        announced = headers.get(b"content-length", b"0")
+        if not _LENGTH.fullmatch(announced) or int(announced) > most:
+            return b""
+        while True:
+            message = await receive()
+            read.append(message)
+            total += len(message.get("body", b""))
+            if message["type"] != "http.request" or total > most:
+                return b""
+            if not message.get("more_body", False):
+                return b"".join(part.get("body", b"") for part in read)
+
+    async def _answer(
+        self,
+        status: int,
+        fields: list[tuple[bytes, bytes]],
+        body: bytes,
+        headers: Mapping[bytes, bytes],
+        send: Send,
+    ) -> None:
+        request_id = headers.get(b"x-request-id", b"")
+        if not request_id or not _ID.fullmatch(request_id):
+            request_id = f"{self._first}{next(self._count):08x}".encode()
+        fields = [*fields, *self._headers, (b"x-request-id", request_id)]
+        await send({"type": "http.response.start", "status": status, "headers": fields})
+        await send({"type": "http.response.body", "body": body})
+
+
+def _again(read: list[Message], receive: Receive) -> Receive:
+    """Return what yields messages that were read already, and then the rest."""
+    left = iter(read)
+
+    async def following() -> Message:
+        for message in left:
+            return message
+        return await receive()
+
+    return following
