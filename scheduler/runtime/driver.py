@@ -41,7 +41,7 @@ _T = TypeVar("_T")
 #: First and longest wait between two attempts to commit while the database is away.
 COMMIT_RETRY_LEAST_S, COMMIT_RETRY_MOST_S = 0.1, 5.0
 #: Nodes that are woken at once when a round concerns all of them, and the pause before the next.
-NODES_AT_ONCE, NODES_PAUSE_S = 10, 0.007
+NODES_AT_ONCE, NODES_PAUSE_S = 10, 0.01
 #: Pieces of work that are taken into one turn at most.
 WORK_PER_TURN = 2000
 #: How long a turn may take work in before others get a word in.

@@ -16,7 +16,7 @@ from scheduler.runtime.protocol import Explanation
 from scheduler.runtime.submitting import fit_of, room_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from scheduler.domain.arrays import BoolArray, FloatArray, IntArray
     from scheduler.runtime.jobs import JobRecord
@@ -131,6 +131,20 @@ def reason_of(state: LiveState, record: JobRecord, glance: Glance) -> WaitReason
     if alike not in glance.first:
         glance.first[alike] = reasons_of(state, record, glance)[0]
     return glance.first[alike]
+
+
+def reasons_of_all(state: LiveState, glance: Glance) -> Iterator[WaitReason]:
+    """Yield the first reason of every job that waits."""
+    jobs, first = state.engine.jobs, glance.first
+    numbers = jobs["number"].tolist()
+    ids = (jobs.job_of[number].job_id for number in numbers)
+    situation_of = dict(zip(ids, glance.situations, strict=True))
+    for record in state.jobs.by_id.values():
+        if record.status is JobStatus.RUNNING:
+            continue
+        alike = record.profile, record.status, situation_of.get(record.job_id)
+        reason = None if record.parked is not None else first.get(alike)  # type: ignore[arg-type]
+        yield reason or reason_of(state, record, glance) or WaitReason.TURN
 
 
 def reasons_of(state: LiveState, record: JobRecord, glance: Glance) -> tuple[WaitReason, ...]:

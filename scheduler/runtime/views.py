@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from scheduler.domain.job import JobStatus
 from scheduler.engine.jobs import NONE
-from scheduler.runtime.explaining import Glance, reason_of
+from scheduler.runtime.explaining import Glance, reason_of, reasons_of_all
 from scheduler.runtime.protocol import (
     AllocationView,
     ClusterView,
@@ -207,13 +206,8 @@ def cluster(state: LiveState) -> ClusterView:
 def waiting_reasons(state: LiveState) -> dict[str, int]:
     """Return reason -> waiting jobs."""
     glance = Glance(state)
-    reasons: Counter[str] = Counter()
-    for record in state.jobs.by_id.values():
-        if record.status is not JobStatus.RUNNING:
-            reason = reason_of(state, record, glance)
-            if reason is not None:
-                reasons[reason.value] += 1
-    return dict(reasons)
+    found = Counter(reasons_of_all(state, glance))
+    return {reason.value: count for reason, count in found.items()}
 
 
 def _by_type(names: tuple[str, ...], counts: np.ndarray) -> dict[str, int]:

@@ -5,20 +5,21 @@ import random
 import tempfile
 from pathlib import Path
 
+import orjson
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from agent.desired import LeaseEnd
+from agent.desired import LeaseEnd, desired_from_dict
 from scheduler.domain.job import JobStatus
 from scheduler.domain.spec import JobSpec
 from scheduler.engine.settings import EngineSettings
 from scheduler.runtime import driver as driver_module
 from scheduler.runtime import views
-from scheduler.runtime.explaining import explain
+from scheduler.runtime.explaining import Glance, explain, reason_of, reasons_of_all
 from scheduler.runtime.protocol import JobAction, NodeAction, PolicyChoice, Submission
-from scheduler.runtime.reports import desired_set
+from scheduler.runtime.reports import desired_json, desired_set
 from scheduler.runtime.settings import RuntimeSettings
 from scheduler.store.queries import HistoryQuery
 from scheduler.testing.faults import Fault, ShakyStore
@@ -75,10 +76,17 @@ class Play:
         for look in (views.nodes, views.leases, views.cluster, views.allocation, views.projects):
             look(state)
         views.live_jobs(state, list(self.jobs))
+        glance = Glance(state)
+        each = [reason_of(state, record, glance) for record in state.jobs.by_id.values()]
+        all_at_once = sorted(reasons_of_all(state, Glance(state)))
+        assert all_at_once == sorted(reason for reason in each if reason is not None)
         for job_id in self.jobs:
             explain(state, store.job(job_id))
         for name in NODES:
-            for lease in desired_set(state, name, now_s=state.engine.now_s, held_s=0.0).leases:
+            now = {"now_s": state.engine.now_s, "held_s": 0.0}
+            desired = desired_set(state, name, **now)
+            assert desired_from_dict(orjson.loads(desired_json(state, name, **now))) == desired
+            for lease in desired.leases:
                 assert store.attempt(lease.lease_id) is not None, "told before it was committed"
         return self.faults.pop() if self.faults else None
 
