@@ -6,6 +6,7 @@ import asyncio
 import logging
 import math
 import time
+from collections import deque
 from typing import TYPE_CHECKING, TypeVar
 
 from scheduler.domain import commands as do
@@ -42,8 +43,10 @@ _T = TypeVar("_T")
 COMMIT_RETRY_LEAST_S, COMMIT_RETRY_MOST_S = 0.1, 5.0
 #: Nodes that are woken at once when a round concerns all of them, and the pause before the next.
 NODES_AT_ONCE, NODES_PAUSE_S = 10, 0.01
-#: Pieces of work that are taken into one turn at most.
-WORK_PER_TURN = 2000
+#: Pieces of work that are taken into one turn at most, and those among them that have time:
+#: when a round changes, a thousand nodes report, and somebody who submits a job should not have to
+#: wait until all of that is committed.
+WORK_PER_TURN, PATIENT_PER_TURN = 2000, 100
 #: How long a turn may take work in before others get a word in.
 WORK_SLICE_S = 0.005
 
@@ -77,6 +80,7 @@ class Driver:
         self._solver = solver
         self._metrics = metrics
         self._work: list[_Work] = []
+        self._patient: deque[_Work] = deque()
         self._wake = asyncio.Event()
         self._question: asyncio.Task[None] | None = None
         self._entries_since_snapshot = 0
@@ -90,15 +94,17 @@ class Driver:
 
     # -- what others call -----------------------------------------------------------------------
 
-    async def take_in(self, work: Callable[[Turn], _T]) -> _T:
+    async def take_in(self, work: Callable[[Turn], _T], *, patient: bool = False) -> _T:
         """Run ``work`` in the next turn; return its result when that turn has been committed.
+
+        What is ``patient`` may have to wait for a later turn, so that turns are short.
 
         ``work`` changes the state and adds facts; if it raises, it must have changed nothing.
         """
         if self._closed:
             raise NotLeadingError
         future: asyncio.Future[object] = asyncio.get_running_loop().create_future()
-        self._work.append((work, future))
+        (self._patient if patient else self._work).append((work, future))
         self._wake.set()
         return await future  # type: ignore[return-value]  # the result of `work`
 
@@ -125,7 +131,7 @@ class Driver:
         try:
             while True:
                 await self.turn()
-                if not self._work:
+                if not (self._work or self._patient):
                     self._wake.clear()
                     await self._clock.sleep_until(self._next_due_s(), wake=self._wake)
         finally:
@@ -134,10 +140,11 @@ class Driver:
     def close(self) -> None:
         """Take in nothing more, and let everybody who waits know."""
         self._closed = True
-        for _, future in self._work:
+        for _, future in (*self._work, *self._patient):
             if not future.done():
                 future.set_exception(NotLeadingError())
         self._work.clear()
+        self._patient.clear()
         for task in (self._question, self._snapshot):
             if task is not None:
                 task.cancel()
@@ -161,13 +168,15 @@ class Driver:
         """Whether there is something for a turn to do now."""
         timers = self.state.leases.timers
         now_s = self._clock.now_s()
-        return bool(self._work) or min(timers.values(), default=math.inf) <= now_s
+        return bool(self._work or self._patient) or min(timers.values(), default=math.inf) <= now_s
 
     # -- one turn -------------------------------------------------------------------------------
 
     async def turn(self) -> None:
         """Take in what has come, call the engine once, commit, and perform."""
         work, self._work = self._work[:WORK_PER_TURN], self._work[WORK_PER_TURN:]
+        patient = min(len(self._patient), PATIENT_PER_TURN)
+        work += [self._patient.popleft() for _ in range(patient)]
         turn = Turn(now_s=self._clock.now_s())
         try:
             answers = await self._take_work(turn, work)

@@ -267,9 +267,9 @@ class LiveService:
         """Wait until this process begins or ceases to lead."""
         await self._turned.wait()
 
-    async def _do(self, work: Callable[[LiveState, Turn], _T]) -> _T:
+    async def _do(self, work: Callable[[LiveState, Turn], _T], *, patient: bool = False) -> _T:
         driver = self.driver
-        return await driver.take_in(lambda turn: work(driver.state, turn))
+        return await driver.take_in(lambda turn: work(driver.state, turn), patient=patient)
 
     # -- jobs -------------------------------------------------------------------------------------
 
@@ -486,7 +486,8 @@ class LiveService:
     async def report(self, report: NodeReport, *, address: str, version: str) -> None:
         """Take a report in; ends of leases are durable on return."""
         await self._do(
-            lambda state, turn: take_report(state, turn, report, address=address, version=version)
+            lambda state, turn: take_report(state, turn, report, address=address, version=version),
+            patient=True,
         )
 
     async def append_log(

@@ -14,6 +14,7 @@ from scheduler.errors import (
     SupersededError,
     UnknownPolicyError,
 )
+from scheduler.runtime.driver import PATIENT_PER_TURN
 from scheduler.runtime.protocol import PolicyChoice, Submission
 from scheduler.runtime.solver import InlineSolver
 from scheduler.testing.faults import Fault
@@ -268,3 +269,56 @@ def test_timers_are_told_last_and_ends_in_the_simulators_order():
         "JobReleased",
         "TimerFired",
     ]
+
+
+def test_reports_wait_for_later_turns_where_there_are_many_and_people_do_not(live):
+    async def story(stage):
+        driver, order = stage.driver, []
+        reports = [
+            asyncio.ensure_future(driver.take_in(lambda _turn, n=n: order.append(n), patient=True))
+            for n in range(PATIENT_PER_TURN + 1)
+        ]
+        person = asyncio.ensure_future(driver.take_in(lambda _turn: order.append("person")))
+        await asyncio.sleep(0)
+        assert driver.pending
+        await driver.turn()
+        await asyncio.gather(person, *reports[:-1])
+        assert not reports[-1].done()
+        assert driver.pending
+        await driver.turn()
+        await reports[-1]
+        assert order == ["person", *range(PATIENT_PER_TURN + 1)]
+
+    live(story)
+
+
+def test_others_get_a_word_in_while_a_turn_takes_much_work_in(live, monkeypatch):
+    monkeypatch.setattr("scheduler.runtime.driver.WORK_SLICE_S", -1.0)
+
+    async def story(stage):
+        seen = []
+        works = [asyncio.ensure_future(stage.driver.take_in(seen.append)) for _ in range(3)]
+        await asyncio.sleep(0)
+        turn = asyncio.ensure_future(stage.driver.turn())
+        while not turn.done():
+            seen.append("other")
+            await asyncio.sleep(0)
+        await asyncio.gather(turn, *works)
+        assert seen.index("other", 1) < len(seen) - 1
+
+    live(story)
+
+
+def test_a_turn_that_is_ended_while_it_takes_work_in_sends_everybody_away(live, monkeypatch):
+    monkeypatch.setattr("scheduler.runtime.driver.WORK_SLICE_S", -1.0)
+
+    async def story(stage):
+        works = [asyncio.ensure_future(stage.driver.take_in(lambda _turn: None)) for _ in range(3)]
+        await asyncio.sleep(0)
+        turn = asyncio.ensure_future(stage.driver.turn())
+        await asyncio.sleep(0)
+        turn.cancel()
+        ends = await asyncio.gather(turn, *works, return_exceptions=True)
+        assert [type(end) for end in ends[1:]] == [NotLeadingError] * 3
+
+    live(story)
