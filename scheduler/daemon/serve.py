@@ -16,6 +16,7 @@ from scheduler.daemon.first_token import ensure_admin_token, ensure_given_token
 from scheduler.daemon.forecasts import SimulatedForecaster
 from scheduler.daemon.garbage import rare_collections
 from scheduler.daemon.http_server import HttpServer, bind, url_of
+from scheduler.daemon.memory import share_arenas
 from scheduler.daemon.settings import api_settings, policy_choice, runtime_settings
 from scheduler.daemon.state_dir import StateDir
 from scheduler.daemon.threads import quick_switches
@@ -82,6 +83,7 @@ async def serve(
         StoreError: the database is away or belongs to a newer release.
         OSError: the address is taken.
     """
+    share_arenas()
     async with contextlib.AsyncExitStack() as stack:
         folder = StateDir(Path(config.state_dir or "."))
         stack.callback(folder.close)
