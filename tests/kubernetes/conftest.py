@@ -1,0 +1,63 @@
+"""A control plane with the chart on it for all tests, and nodes for each."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.append(str(Path(__file__).parent))  # for the modules of this folder
+
+
+@pytest.fixture(scope="session")
+def chart_plane():
+    """A control plane on which helm has installed the chart."""
+    from control_plane import ControlPlane
+    from installation import install_chart
+
+    if shutil.which("go") is None and not Path("/usr/local/go/bin/go").exists():
+        pytest.skip("there is no go here to build kube-apiserver and etcd with")
+    plane = ControlPlane()
+    try:
+        plane.start()
+        install_chart(plane)
+        yield plane
+    finally:
+        plane.stop()
+
+
+@pytest.fixture
+def live(chart_plane, tmp_path):
+    """Start nodes and an installation on them: live([nodes], **options) -> (kubelets, installation)."""
+    with contextlib.ExitStack() as stack:
+        stack.callback(remove_everything, chart_plane)
+
+        def make(nodes, **options):
+            from fake_kubelets import FakeKubelets
+            from installation import Installation
+            from pod_scripts import SCRIPTS
+
+            kubelets = FakeKubelets(chart_plane, nodes, SCRIPTS)
+            stack.callback(kubelets.stop)
+            kubelets.start()
+            made = Installation(chart_plane, nodes, tmp_path, **options)
+            stack.callback(made.stop)
+            made.start()
+            return kubelets, made
+
+        yield make
+
+
+def remove_everything(plane):
+    """Remove the pods and nodes of a test."""
+    api = plane.api()
+    for namespace in ("leasehold-jobs", "gpus"):
+        for pod in api.pods(namespace):
+            name = pod["metadata"]["name"]
+            api.delete(f"/api/v1/namespaces/{namespace}/pods/{name}", gracePeriodSeconds=0)
+    for node in api.get("/api/v1/nodes")["items"]:
+        api.delete(f"/api/v1/nodes/{node['metadata']['name']}")
+    api.close()

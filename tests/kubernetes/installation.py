@@ -1,0 +1,250 @@
+"""The chart, a scheduler and agents on a control plane: each process under its own account."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import httpx
+from control_plane import ADMIN, ApiError, free_ports, program
+
+if TYPE_CHECKING:
+    from control_plane import ControlPlane
+    from fake_kubelets import FakeNode
+
+ROOT = Path(__file__).resolve().parents[2]
+#: Rounds of seconds, so that tests need not wait for minutes.
+SETTINGS: dict[str, Any] = {
+    "engine.round_length_s": 6,
+    "engine.plan_lead_s": 4.5,
+    "engine.retry_backoff_s": 0.5,
+    "engine.solve_grace_s": 0.3,
+    "engine.tick_s": 0.5,
+    "leases.notice_s": 1,
+    "leases.grace_s": 1,
+    "leases.margin_s": 1,
+    "leases.node_timeout_s": 8,
+    "leadership.ttl_s": 3,
+    "solver.deadline_s": 10,
+    "server.rate_per_s": 10000,
+    "server.rate_burst": 10000,
+    "server.anonymous_rate_per_s": 10000,
+    "server.anonymous_rate_burst": 10000,
+}
+RELEASE, NAMESPACE, JOBS = "lh", "gpus", "leasehold-jobs"
+VALUES = "admissionPolicy: {enabled: true}\n"
+ENDED = {"completed", "failed", "cancelled", "refused"}
+
+
+def eventually(what: str, look: Callable[[], Any], *, limit_s: float = 40.0) -> Any:
+    """Return the first true answer; fail after a while."""
+    until = time.monotonic() + limit_s
+    last: Any = None
+    while time.monotonic() < until:
+        with contextlib.suppress(httpx.HTTPError, ApiError):
+            last = look()
+            if last:
+                return last
+        time.sleep(0.1)
+    raise AssertionError(f"not within {limit_s:g} s: {what}; last seen: {last!r}")
+
+
+def install_chart(plane: ControlPlane, values: str = VALUES) -> None:
+    """Install the chart with helm, without its hooks: nothing here runs its pods."""
+    home = Path(tempfile.mkdtemp(dir=plane.folder))
+    (home / "values.yaml").write_text(values)
+    environment = os.environ | {
+        "KUBECONFIG": str(plane.kubeconfig("helm", ADMIN)),
+        "HELM_CACHE_HOME": str(home),
+        "HELM_CONFIG_HOME": str(home),
+        "HELM_DATA_HOME": str(home),
+        "NO_PROXY": "127.0.0.1",
+    }
+    done = subprocess.run(
+        [
+            program("helm"), "install", RELEASE, ROOT / "helm" / "leasehold", "--no-hooks",
+            "--namespace", NAMESPACE, "--create-namespace", "--values", home / "values.yaml",
+        ],
+        env=environment, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    if done.returncode:
+        raise RuntimeError(f"helm: {done.stderr}")
+
+
+class Process:
+    """A program that is started again and again under the same name."""
+
+    def __init__(self, command: list[str | Path], log: Path) -> None:
+        self.command, self.log = command, log
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        environment = {
+            "PATH": os.environ["PATH"],
+            "HOME": str(self.log.parent),
+            "PYTHONPATH": str(ROOT),
+            "OMP_NUM_THREADS": "1",
+            "OPENBLAS_NUM_THREADS": "1",
+        }
+        with self.log.open("ab") as out:
+            self.process = subprocess.Popen(
+                self.command, stdin=subprocess.DEVNULL, stdout=out, stderr=out,
+                env=environment, cwd="/", start_new_session=True,
+            )  # fmt: skip
+
+    def end(self, number: int = signal.SIGKILL) -> None:
+        if self.process is not None:
+            self.process.send_signal(number)
+            self.process.wait()
+            self.process = None
+
+    @property
+    def alive(self) -> bool:
+        return self.process is not None and self.process.poll() is None
+
+    def text(self) -> str:
+        return self.log.read_text(errors="replace") if self.log.exists() else ""
+
+
+class Installation:
+    """A scheduler with SQLite and an agent per node.
+
+    Args:
+        plane: where the chart is installed.
+        nodes: where agents run.
+        folder: of everything that they write.
+        api_url: another address of the API server for the agents, such as a proxy's.
+        times: of the agents: start_most_s, force_after_s, watch_s.
+    """
+
+    def __init__(
+        self,
+        plane: ControlPlane,
+        nodes: list[FakeNode],
+        folder: Path,
+        *,
+        api_url: str = "",
+        **times: float,
+    ) -> None:
+        self._plane, self._api_url = plane, api_url
+        self._times = {"start_most_s": 6.0, "force_after_s": 5.0, "watch_s": 20} | times
+        self.folder = folder
+        (port,) = free_ports(1)
+        self.url = f"http://127.0.0.1:{port}"
+        options = [f"--set={key}={value}" for key, value in SETTINGS.items()]
+        self.scheduler = Process(
+            [
+                sys.executable, "-m", "leasehold", "serve", "--no-auth", f"--port={port}",
+                f"--state-dir={folder}/scheduler", *options,
+            ],
+            folder / "scheduler.log",
+        )  # fmt: skip
+        self.client = httpx.Client(base_url=self.url, timeout=20, trust_env=False)
+        self._jobs_port = free_ports(2)[1]
+        self._nodes = {node.name: node for node in nodes}
+        self.agents = {node.name: self._agent(node) for node in nodes}
+
+    def start(self) -> None:
+        self.scheduler.start()
+        for name in self.agents:
+            self.start_agent(name)
+        count = sum(node.gpus for node in self._nodes.values())
+        eventually("all workers are there", lambda: self._workers() == count, limit_s=60)
+
+    def _workers(self) -> int:
+        nodes = self.client.get("/v1/nodes").json().get("nodes", [])
+        return sum(len(node["workers"]) for node in nodes)
+
+    def start_agent(self, name: str) -> None:
+        self.agents[name].start()
+
+    def stop(self) -> None:
+        for process in (*self.agents.values(), self.scheduler):
+            process.end()
+        self.client.close()
+
+    def _agent(self, node: FakeNode) -> Process:
+        given = {
+            "node": node.name,
+            "address": node.address,
+            "port": self._jobs_port,
+            "server": self.url,
+            "state_dir": str(self.folder / node.name),
+            "kubeconfig": str(self.account_of(node.name)),
+            "namespace": JOBS,
+            "instance": f"{NAMESPACE}.{RELEASE}-leasehold",
+        } | self._times
+        script = Path(__file__).with_name("agent_process.py")
+        return Process(
+            [sys.executable, script, json.dumps(given)], self.folder / f"agent-{node.name}.log"
+        )
+
+    def account_of(self, node: str) -> Path:
+        """Return a kubeconfig with the token that the agent's pod on a node would have."""
+        api = self._plane.api()
+        path = f"/api/v1/namespaces/{NAMESPACE}/pods"
+        spec = {
+            "serviceAccountName": f"{RELEASE}-leasehold-agent",
+            "nodeName": node,
+            "containers": [{"name": "agent", "image": "agent"}],
+        }
+        body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": f"agent-{node}"}}
+        try:
+            try:
+                pod = api.get(f"{path}/agent-{node}")
+            except ApiError:
+                pod = api.create(path, body | {"spec": spec})
+        finally:
+            api.close()
+        account = f"{RELEASE}-leasehold-agent"
+        token = self._plane.account_token(NAMESPACE, account, pod=pod)
+        return self._plane.kubeconfig(f"agent-{node}", token, url=self._api_url)
+
+    # -- jobs --------------------------------------------------------------------------------------
+
+    def submit(self, name: str, *options: str, steps: int, **spec: Any) -> str:
+        """Submit a training job; return its id."""
+        body = {
+            "name": name,
+            "command": ["train", *options],
+            "image": "registry.example/train:1",
+            "total_steps": steps,
+            "throughputs": {"v100": 20.0, "k80": 20.0},
+            "checkpoint_dir": "/checkpoints",
+            "space_sharing": False,
+        } | spec
+        answer = self.client.post("/v1/jobs", json=body)
+        assert answer.status_code < 300, answer.text
+        value = answer.json()
+        return str(value["job_id"])
+
+    def job(self, job: str) -> dict[str, Any]:
+        return dict(self.client.get(f"/v1/jobs/{job}").json())
+
+    def await_end(self, job: str, *, limit_s: float = 60.0, status: str = "completed") -> None:
+        """Wait until a job has ended, as is expected."""
+
+        def ended() -> str:
+            now = str(self.job(job)["status"])
+            return now if now in ENDED else ""
+
+        found = eventually(f"{job} ends", ended, limit_s=limit_s)
+        assert found == status, json.dumps(self.job(job)) + json.dumps(self.events(job))[-3000:]
+
+    def events(self, job: str) -> list[dict[str, Any]]:
+        return list(self.client.get(f"/v1/jobs/{job}/events?limit=500").json()["events"])
+
+    def attempts(self, job: str) -> list[dict[str, Any]]:
+        return list(self.client.get(f"/v1/jobs/{job}/attempts").json()["attempts"])
+
+    def explain(self, job: str) -> str:
+        return self.client.get(f"/v1/jobs/{job}/explain").text
