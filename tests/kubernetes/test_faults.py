@@ -6,6 +6,7 @@ import signal
 import time
 
 import pytest
+from control_plane import ApiError
 from fake_kubelets import FakeNode
 from flaky_proxy import FlakyProxy
 from installation import JOBS, eventually
@@ -220,7 +221,7 @@ def test_a_node_that_dies_loses_its_jobs_to_another(live):
 
 def test_a_gang_over_two_nodes_finds_and_leaves_one_another(live):
     kubelets, made = live(two_nodes())
-    gang = made.submit("gang", steps=100, scale_factors=[2])
+    gang = made.submit("gang", steps=100, scale_factor=2)
     await_steps(kubelets, gang)
     single = made.submit("single", steps=60)
     for job in (gang, single):
@@ -278,18 +279,64 @@ def test_a_missing_right_is_said_clearly_and_no_loop_of_crashes(live, admin):
     assert made.job(job)["failures"] == 0
 
 
-def test_what_an_admission_policy_refuses_fails_with_its_words(live):
-    kubelets, made = live([one_node()])
-    template = {"spec": {"hostNetwork": True}}
-    body = {"name": "host", "command": ["train"], "image": "x", "total_steps": 5}
-    body |= {"throughputs": {"v100": 20.0}, "max_failures": 1, "kubernetes": {"template": template}}
-    answer = made.client.post("/v1/jobs", json=body)
-    if answer.status_code == 201:
-        job = answer.json()["job_id"]
+def test_what_an_admission_policy_refuses_fails_with_its_words(live, admin):
+    base = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolic"
+    rule = {"apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"], "operations": ["CREATE"]}
+    words = "images come from registry.example only"
+    policy = {
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "ValidatingAdmissionPolicy",
+        "metadata": {"name": "registry"},
+        "spec": {
+            "matchConstraints": {"resourceRules": [rule]},
+            "validations": [
+                {
+                    "expression": "object.spec.containers.all(c, !c.image.startsWith('evil/'))",
+                    "message": words,
+                }
+            ],
+        },
+    }
+    spec = {"policyName": "registry", "validationActions": ["Deny"]}
+    binding = policy | {"kind": "ValidatingAdmissionPolicyBinding", "spec": spec}
+    admin.create(f"{base}ies", policy)
+    admin.create(f"{base}ybindings", binding)
+    try:
+        probe = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "probe"}}
+        probe["spec"] = {"containers": [{"name": "c", "image": "evil/x"}]}
+
+        def applied():
+            try:
+                admin.ask("POST", "/api/v1/namespaces/default/pods", probe, dryRun="All")
+            except ApiError as error:
+                return words in str(error)
+            return False
+
+        eventually("the policy is applied", applied)
+        kubelets, made = live([one_node()])
+        job = made.submit("evil", steps=5, image="evil/miner", max_failures=1)
         made.await_end(job, status="failed")
-        words = " ".join(a["message"] for a in made.attempts(job))
-        assert "hostNetwork" in words or "host namespaces" in words
-    else:
-        assert "hostNetwork" in answer.text
-    check(kubelets)
-    assert not kubelets.runs
+        assert any(words in attempt["message"] for attempt in made.attempts(job))
+        check(kubelets)
+        assert not kubelets.runs
+    finally:
+        admin.delete(f"{base}ybindings/registry")
+        admin.delete(f"{base}ies/registry")
+
+
+def test_a_node_out_of_sight_keeps_its_pod_and_its_agent_holds_the_deadline(live):
+    """Neither the agent nor the kubelet reaches anybody, and the job goes on unseen."""
+    kubelets, made = live(two_nodes())
+    job = made.submit("long", steps=150)
+    run = await_steps(kubelets, job)
+    other = {"ada": "bert", "bert": "ada"}[run.node]
+    made.agents[run.node].process.send_signal(signal.SIGSTOP)
+    kubelets.lose(run.node, crash=False)
+    # Nothing on the node ends the job here; in a pod with a guard the kubelet would, at its deadline.
+    eventually("it is given up", lambda: made.job(job)["attempts"] >= 2, limit_s=60)
+    kubelets.evict(run.pod, "crash")  # the guard
+    eventually("it goes on elsewhere", lambda: [r for r in kubelets.running(job) if r.node == other])
+    kubelets.find(run.node)
+    made.agents[run.node].process.send_signal(signal.SIGCONT)
+    made.await_end(job, limit_s=90)
+    assert made.job(job)["failures"] == 0
