@@ -142,10 +142,14 @@ class Endpoint:
         """Stop listening and cut the connections."""
         for server in self._servers:
             server.close()
+        writers = [w for tenant in self._tenants.values() for w in tenant.writers]
         for lease_id in tuple(self._tenants) if self._servers else ():
             self.dismiss(lease_id)
         while self._servers:
             await self._servers.pop().wait_closed()
+        for writer in writers:
+            with contextlib.suppress(OSError):
+                await writer.wait_closed()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         tenant: Tenant | None = None

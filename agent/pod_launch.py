@@ -21,9 +21,11 @@ await() {
   done
 }
 each() {
-  trap 'kill -TERM "$child" 2>/dev/null' TERM INT
+  child= told=
+  trap 'told=1; [ -z "$child" ] || kill -TERM "$child" 2>/dev/null' TERM INT
   trap - USR1
   "$@" & child=$!
+  [ -z "$told" ] || kill -TERM "$child" 2>/dev/null
   await "$child"
   case $code in
     0|75) ;;

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import threading
 
 import pytest
@@ -74,7 +75,10 @@ def test_a_piece_that_overlaps_what_was_seen_is_cut(job, scheduler, leasehold):
 
 
 def test_following_a_job_of_an_absent_scheduler_ends_with_3(leasehold):
-    assert leasehold("logs", "-f", "x", "--retry-for", "0").code == 3
+    with socket.socket() as port:
+        port.bind(("127.0.0.1", 0))  # bound and not listening: nobody else takes it
+        url = f"http://127.0.0.1:{port.getsockname()[1]}"
+        assert leasehold("logs", "-f", "x", "--retry-for", "0", "--server", url).code == 3
 
 
 def test_silence_is_filled_so_that_nobody_takes_it_for_a_break(serve, leasehold, until):

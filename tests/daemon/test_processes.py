@@ -78,8 +78,12 @@ def test_who_was_killed_leads_again_at_once(start, tmp_path):
     ("options", "code", "said"),
     [
         (["--no-auth", "--host=0.0.0.0"], 2, "--no-auth: server.no_auth: everybody who reaches"),
-        (["--db=postgresql://me:geheim@127.0.0.1:1/x"], 1, "the database cannot be used now"),
-        (["--state-dir=/proc/none"], 2, "state folder /proc/none cannot be used"),
+        (
+            ["--port=0", "--db=postgresql://me:geheim@127.0.0.1:1/x"],
+            1,
+            "the database cannot be used now",
+        ),
+        (["--port=0", "--state-dir=/proc/none"], 2, "state folder /proc/none cannot be used"),
         (["--set=server.prot=1"], 2, "did you mean 'server.port'?"),
         (["--set=server.port"], 2, "--set is 'server.port'; give KEY=VALUE"),
         (["--param=alpha=1"], 2, "--param alpha"),
