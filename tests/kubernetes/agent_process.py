@@ -34,6 +34,7 @@ async def main(given: dict[str, str]) -> None:
                 namespace=given["namespace"],
                 instance=given["instance"],
                 endpoint_port=int(given["port"]),
+                guard_image=given["guard_image"],
             ),
             kubeconfig=Path(given["kubeconfig"]),
             listen=given["address"],

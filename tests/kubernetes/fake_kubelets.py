@@ -24,6 +24,8 @@ import aiohttp
 from aiohttp import web
 from control_plane import KUBELETS
 
+from agent.guard import Term, ask
+
 if TYPE_CHECKING:
     from control_plane import ControlPlane
 
@@ -529,10 +531,12 @@ class FakeKubelets:
         pod.container = container
         self._living[container.host] = container
         process = self._loop.create_task(script(container))
+        guard = self._loop.create_task(self._probe(pod, node))
         started = _now()
         try:
             await self._while_running(pod, node, process, started)
         finally:
+            guard.cancel()
             run.code, run.forced = await self._reap(process, pod)
             run.end_s = time.monotonic()
             container.ended = True
@@ -545,7 +549,7 @@ class FakeKubelets:
         status: dict[str, Any] = {"phase": "Succeeded" if run.code == 0 else "Failed"}
         if pod.evicted == "crash":
             ended |= {"reason": "ContainerStatusUnknown", "exitCode": 137}
-        elif pod.evicted:
+        elif pod.evicted and pod.evicted != "probe":
             status |= {"reason": "Evicted", "message": pod.evicted}
         elif run.code == 137 and not run.forced:
             ended["reason"] = "OOMKilled"
@@ -585,6 +589,24 @@ class FakeKubelets:
             )
             changed.cancel()
 
+    async def _probe(self, pod: _Pod, node: FakeNode) -> None:
+        """Ask the pod's guard as the kubelet does, and end the container when it says no."""
+        guards = pod.item["spec"].get("initContainers") or []
+        if not guards:
+            return
+        env, container = self._environment(guards[0], node), pod.container
+        assert container is not None
+        term, failures = Term(float(env["LEASEHOLD_DEADLINE_S"])), 0
+        while failures < 3:
+            await asyncio.sleep(2.0)
+            at = env["LEASEHOLD_ENDPOINT"], env["LEASEHOLD_SECRET"]
+            term.deadline_s = await asyncio.to_thread(ask, *at, timeout_s=0.5) or term.deadline_s
+            failures = 0 if term.holds() else failures + 1
+        container.told.set()
+        await asyncio.sleep(1.0)
+        pod.evicted = "probe"
+        pod.changed.set()
+
     async def _reap(self, process: asyncio.Task[int], pod: _Pod) -> tuple[int, bool]:
         if process.done() and not process.cancelled():
             error = process.exception()
@@ -600,6 +622,16 @@ class FakeKubelets:
 
     def _container(self, pod: _Pod, node: FakeNode) -> Container:
         spec = pod.item["spec"]["containers"][0]
+        return Container(
+            pod=pod.item,
+            env=self._environment(spec, node),
+            command=list(spec.get("command", [])),
+            volumes=self.volumes,
+            living=self._living,
+            resolve=self._resolve,
+        )
+
+    def _environment(self, spec: dict[str, Any], node: FakeNode) -> dict[str, str]:
         env: dict[str, str] = {}
         for variable in spec.get("env", []):
             value = variable.get("value", "")
@@ -607,14 +639,7 @@ class FakeKubelets:
                 field_path = variable["valueFrom"]["fieldRef"]["fieldPath"]
                 value = {"status.hostIP": node.address, "spec.nodeName": node.name}[field_path]
             env[variable["name"]] = re.sub(r"\$\((\w+)\)", lambda m: env.get(m[1], m[0]), value)
-        return Container(
-            pod=pod.item,
-            env=env,
-            command=list(spec.get("command", [])),
-            volumes=self.volumes,
-            living=self._living,
-            resolve=self._resolve,
-        )
+        return env
 
     async def _resolve(self, name: str) -> bool:
         """Tell whether a cluster's name service would know the pod with this host name."""

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -123,6 +123,8 @@ class Installation:
         nodes: where agents run.
         folder: of everything that they write.
         api_url: another address of the API server for the agents, such as a proxy's.
+        guard_image: of the guards; empty: pods have none.
+        settings: of the scheduler, besides SETTINGS.
         times: of the agents: start_most_s, force_after_s, watch_s.
     """
 
@@ -133,14 +135,17 @@ class Installation:
         folder: Path,
         *,
         api_url: str = "",
+        guard_image: str = "",
+        settings: Mapping[str, Any] | None = None,
         **times: float,
     ) -> None:
-        self._plane, self._api_url = plane, api_url
+        self._plane, self._api_url, self._guard_image = plane, api_url, guard_image
         self._times = {"start_most_s": 6.0, "force_after_s": 5.0, "watch_s": 20} | times
         self.folder = folder
         (port,) = free_ports(1)
         self.url = f"http://127.0.0.1:{port}"
-        options = [f"--set={key}={value}" for key, value in SETTINGS.items()]
+        everything = SETTINGS | dict(settings or {})
+        options = [f"--set={key}={value}" for key, value in everything.items()]
         self.scheduler = Process(
             [
                 sys.executable, "-m", "leasehold", "serve", "--no-auth", f"--port={port}",
@@ -161,6 +166,8 @@ class Installation:
         eventually("all workers are there", lambda: self._workers() == count, limit_s=60)
 
     def _workers(self) -> int:
+        if not self.scheduler.alive:
+            raise RuntimeError(f"the scheduler has ended: {self.scheduler.text()[-2000:]}")
         nodes = self.client.get("/v1/nodes").json().get("nodes", [])
         return sum(len(node["workers"]) for node in nodes)
 
@@ -181,6 +188,7 @@ class Installation:
             "state_dir": str(self.folder / node.name),
             "kubeconfig": str(self.account_of(node.name)),
             "namespace": JOBS,
+            "guard_image": self._guard_image,
             "instance": f"{NAMESPACE}.{RELEASE}-leasehold",
         } | self._times
         script = Path(__file__).with_name("agent_process.py")

@@ -324,19 +324,26 @@ def test_what_an_admission_policy_refuses_fails_with_its_words(live, admin):
         admin.delete(f"{base}ies/registry")
 
 
-def test_a_node_out_of_sight_keeps_its_pod_and_its_agent_holds_the_deadline(live):
-    """Neither the agent nor the kubelet reaches anybody, and the job goes on unseen."""
-    kubelets, made = live(two_nodes())
-    job = made.submit("long", steps=150)
+def test_on_a_node_out_of_sight_the_guard_ends_the_job_before_it_goes_on_elsewhere(live):
+    """Neither the agent nor the kubelet reaches anybody; the job would go on unseen."""
+    long = {"leases.margin_s": 10, "leases.node_timeout_s": 12}
+    long |= {"engine.round_length_s": 24, "engine.plan_lead_s": 14}
+    kubelets, made = live(two_nodes(), guard_image="registry.example/agent:1", settings=long)
+    job = made.submit("long", "step_s=0.2", "stubborn=1", steps=400)
     run = await_steps(kubelets, job)
     other = {"ada": "bert", "bert": "ada"}[run.node]
     made.agents[run.node].process.send_signal(signal.SIGSTOP)
     kubelets.lose(run.node, crash=False)
-    # Nothing on the node ends the job here; in a pod with a guard the kubelet would, at its deadline.
-    eventually("it is given up", lambda: made.job(job)["attempts"] >= 2, limit_s=60)
-    kubelets.evict(run.pod, "crash")  # the guard
-    eventually("it goes on elsewhere", lambda: [r for r in kubelets.running(job) if r.node == other])
+    eventually(
+        "it goes on elsewhere",
+        lambda: [r for r in kubelets.running(job) if r.node == other],
+        limit_s=90,
+    )
+    assert run.forced, "nobody has ended it"
     kubelets.find(run.node)
     made.agents[run.node].process.send_signal(signal.SIGCONT)
-    made.await_end(job, limit_s=90)
-    assert made.job(job)["failures"] == 0
+    time.sleep(2.0)
+    made.client.post(f"/v1/jobs/{job}/cancel").raise_for_status()
+    made.await_end(job, status="cancelled")
+    eventually("it has left", lambda: not kubelets.running(job))
+    check(kubelets)
