@@ -115,7 +115,8 @@ class LiveCluster:
             "engine.plan_lead_s": times.plan_lead_s,
             "leases.notice_s": times.notice_s,
             "leases.grace_s": times.grace_s,
-            "leases.margin_s": times.plan_lead_s - times.notice_s - times.grace_s,
+            # What is left of the lead, after the second that agents keep to themselves.
+            "leases.margin_s": times.plan_lead_s - times.notice_s - times.grace_s - 1.0,
             "throughputs.learn": "false",  # the forecast is to know the same throughputs
         }
         command = ["serve", "--port", "0", "--state-dir", str(state), "--policy", self.policy]

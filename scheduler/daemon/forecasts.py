@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import multiprocessing
+import os
 import signal
+import threading
+import time
 from concurrent.futures import BrokenExecutor, ProcessPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -96,6 +99,14 @@ class SimulatedForecaster:
 def _leave_signals_to_the_daemon() -> None:
     """Let Ctrl-C in a terminal, which goes to the whole group, be the daemon's business."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
+
+
+def _end_with(parent: int) -> None:
+    """End when the daemon has died; the pipes do not tell, since this process holds both ends."""
+    while os.getppid() == parent:
+        time.sleep(1.0)
+    os._exit(0)
 
 
 def _forecast(question: ForecastInput, budget_s: float) -> Forecast:

@@ -192,7 +192,10 @@ def _recorded(
     subject = command.subject
     kind = "job" if subject in state.jobs.by_id and command.kind.startswith("job_") else "policy"
     data = dict(command.data)
-    turn.note(command.kind, kind, subject, actor=turn.actors.get(subject, ""), **data)
+    told, record = command.kind, state.jobs.by_id.get(subject)
+    if told in FINAL and record is not None and record.ending is not None:
+        told, data["reason"] = f"job_{record.ending[0].value}", record.ending[1]
+    turn.note(told, kind, subject, actor=turn.actors.get(subject, ""), **data)
     status = FINAL.get(command.kind)
     if kind == "job" and status is not None:
         final[subject] = (status, str(data.get("reason", "")))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from typing import TYPE_CHECKING
 
 import orjson
@@ -10,6 +11,7 @@ import orjson
 from agent.desired import Desired, DesiredLease, LeaseEnd, LeaseState, to_dict
 from scheduler.domain import events as ev
 from scheduler.domain.cluster import Node, WorkerType
+from scheduler.errors import InputError
 from scheduler.runtime.fold import stop_times
 from scheduler.runtime.housekeeping import apply_order, end_member
 from scheduler.runtime.leases import MemberEnd
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
     from scheduler.runtime.state import LiveState
     from scheduler.runtime.turn import Turn
 
+#: What a node may be called: a part of a path and of a file's name.
+NODE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 #: Ports that rank 0 of a gang may listen on; below those that systems give out by themselves.
 FIRST_PORT, PORTS = 12_000, 16_000
 #: What changes from one answer to the next while a lease lasts.
@@ -123,6 +127,11 @@ def take_report(
     state: LiveState, turn: Turn, report: NodeReport, *, address: str, version: str
 ) -> None:
     """Take in what an agent knows; a report that was overtaken by a newer one changes nothing."""
+    if not NODE_NAME.fullmatch(report.node):
+        raise InputError(
+            f"node name {report.node!r} cannot be used; take letters, digits, '.', '_' and '-', "
+            "128 at most, the first one a letter or digit"
+        )
     node = state.nodes.by_name.get(report.node)
     types = tuple(worker.worker_type for worker in report.workers)
     if node is None:

@@ -256,7 +256,9 @@ class LiveService:
             NotLeadingError: this process does not lead.
         """
         if self._driver is None:
-            raise NotLeadingError(self._keeper.leader_address)
+            leader = self._keeper.leader_address
+            # Before it leads again, a leader that was restarted finds its own earlier self.
+            raise NotLeadingError("" if leader == self._keeper.address else leader)
         return self._driver
 
     @property

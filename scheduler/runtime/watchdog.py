@@ -67,7 +67,7 @@ class StallWatchdog:
                 loop.call_soon_threadsafe(answered.set)
             except RuntimeError:  # the loop is closed
                 return
-            if answered.wait(self._threshold_s):
+            if answered.wait(self._threshold_s) or self._stopping.is_set():
                 continue
             self._log_stack(watched)
             # In pieces, as the loop may end without having answered.

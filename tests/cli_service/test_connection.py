@@ -405,3 +405,49 @@ def test_ctrl_c_ends_with_130(scheduler, leasehold, until):
         _, err = process.communicate(timeout=10)
         assert process.returncode == 130, (command, err)
         assert b"Traceback" not in err
+
+
+def test_a_leader_that_died_is_waited_for_where_a_standby_names_it(leasehold):
+    """The standby answers; whoever it redirects to does not, until somebody takes over."""
+    import threading
+    from http.server import BaseHTTPRequestHandler, HTTPServer
+
+    asked = []
+    with socket.socket() as dead:
+        dead.bind(("127.0.0.1", 0))  # bound and not listening
+        gone = f"http://127.0.0.1:{dead.getsockname()[1]}"
+
+        class Standby(BaseHTTPRequestHandler):
+            def do_GET(self):
+                asked.append(self.path)
+                self.send_response(307 if len(asked) < 3 else 200)
+                self.send_header("Location", gone + self.path)
+                self.send_header("Content-Type", "application/json")
+                body = b"" if len(asked) < 3 else b'{"nodes": []}'
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, *_):
+                pass
+
+        server = HTTPServer(("127.0.0.1", 0), Standby)
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            url = f"http://127.0.0.1:{server.server_port}"
+            ran = leasehold("nodes", "--server", url)
+        finally:
+            server.shutdown()
+            thread.join()
+            server.server_close()
+    assert ran.code == 0, ran.err
+    assert len(asked) == 3
+
+
+def test_numbers_that_are_none_are_one_line(serve, leasehold):
+    serve()
+    ran = leasehold("submit", "--weight", "nan", "--", "./train")
+    assert ran.code == 2
+    assert "have to be finite" in ran.err
+    assert "Traceback" not in ran.err

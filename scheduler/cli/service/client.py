@@ -205,26 +205,23 @@ class ServiceClient:
     ) -> httpx.Response:
         import httpx  # noqa: PLC0415 - takes 0.07 s
 
-        client, began_s, attempt = self._client(), time.monotonic(), 0
-        url = f"/v1{path}"
+        client, began_s, attempt, hops = self._client(), time.monotonic(), 0, 0
+        url = first = f"/v1{path}"
         while True:
             wait_s, give_up_s = 0.0, self.patience.away_s
             response, failure = None, None
             try:
-                response = client.request(
-                    method, url, params=_given(params), json=body, headers=headers
+                response = self._request(
+                    client, method, url, params=_given(params), json=body, headers=headers
                 )
             except (httpx.ConnectError, httpx.ConnectTimeout) as error:
-                failure = self._away(error)
+                failure, give_up_s = self._unreached(error, "" if url == first else url)
             except httpx.TransportError as error:
-                failure = self._away(error)
-                if not repeatable:
-                    failure.add_note("whether it was done is unknown: look before you repeat it")
-                    raise failure from None
+                failure = self._broken_off(error, repeatable=repeatable)
             if response is not None:
-                if response.status_code == 307 and attempt < _MOST_HOPS:
+                if response.status_code == 307 and hops < _MOST_HOPS:
                     url = self._leader(response)
-                    attempt += 1
+                    hops += 1
                     continue
                 again = _BUSY if repeatable else _SURELY_NOT_DONE
                 if response.status_code not in again:
@@ -236,8 +233,36 @@ class ServiceClient:
                     return response
                 assert failure is not None
                 raise failure
+            url, hops = first, 0
             self._sleep(delay_s)
             attempt += 1
+
+    @staticmethod
+    def _request(client: httpx.Client, method: str, url: str, **content: Any) -> httpx.Response:
+        try:
+            return client.request(method, url, **content)
+        except (ValueError, RecursionError) as error:
+            raise InputError(
+                f"the request cannot be written down: {error}; numbers have to be finite, and text "
+                "has to be Unicode"
+            ) from None
+
+    def _unreached(self, error: httpx.TransportError, leader: str) -> tuple[LeaseholdError, float]:
+        """Return what to say, and how long to try: a leader that died is replaced in a while."""
+        if not leader:
+            return self._away(error), self.patience.away_s
+        told = UnreachableError(
+            f"the scheduler at {self.connection.server} stands by, and the leader that it names "
+            f"({leader.partition('/v1')[0]}) does not answer; somebody takes over in some seconds"
+        )
+        return told, self.patience.busy_s
+
+    def _broken_off(self, error: httpx.TransportError, *, repeatable: bool) -> LeaseholdError:
+        failure = self._away(error)
+        if not repeatable:
+            failure.add_note("whether it was done is unknown: look before you repeat it")
+            raise failure from None
+        return failure
 
     def _leader(self, response: httpx.Response) -> str:
         """Return where a standby sends a write; never from https to http, where a token leaks."""
