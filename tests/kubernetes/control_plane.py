@@ -269,7 +269,11 @@ class ControlPlane:
         if process is None:
             return
         process.send_signal(number)
-        process.wait()  # it drains before it ends, and only then is its port free
+        try:
+            process.wait(5)  # it drains for up to a minute, and only then is its port free
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
 
     def _await_ready(self) -> None:
         until = time.monotonic() + READY_S
