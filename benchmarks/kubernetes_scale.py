@@ -133,9 +133,7 @@ async def measure(plane: ControlPlane, names: list[str], pods: int, folder: Path
     await (await connect(kubeconfig=path)).close()  # so that the imports are not counted
     before = memory_bytes()
     clients = [await connect(kubeconfig=path) for _ in names]
-    nodes = [
-        Node(name, client, folder / name) for name, client in zip(names, clients, strict=True)
-    ]
+    nodes = [Node(name, client, folder / name) for name, client in zip(names, clients, strict=True)]
     gate = asyncio.Semaphore(32)
 
     async def begin(node: Node) -> None:

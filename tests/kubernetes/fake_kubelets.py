@@ -347,7 +347,9 @@ class FakeKubelets:
             "nvidia.com/gpu.present": "true",
         }
         item = {"apiVersion": "v1", "kind": "Node"}
-        await self._ask("POST", "/api/v1/nodes", item | {"metadata": {"name": node.name, "labels": labels}})
+        await self._ask(
+            "POST", "/api/v1/nodes", item | {"metadata": {"name": node.name, "labels": labels}}
+        )
         status = {
             "capacity": resources,
             "allocatable": resources,
@@ -366,7 +368,11 @@ class FakeKubelets:
 
     async def _taint(self, node: FakeNode, *, lost: bool) -> None:
         """Tell of a node as the node lifecycle controller does."""
-        condition = {"type": "Ready", "status": "Unknown" if lost else "True", "reason": "NodeStatus"}
+        condition = {
+            "type": "Ready",
+            "status": "Unknown" if lost else "True",
+            "reason": "NodeStatus",
+        }
         body = {"status": {"conditions": [condition]}}
         await self._ask("PATCH", f"/api/v1/nodes/{node.name}/status", body, _STRATEGIC)
         taints = [
@@ -472,7 +478,9 @@ class FakeKubelets:
         while not pod.gone:
             wanted = pod.item["spec"].get("nodeSelector", {}).get("kubernetes.io/hostname")
             node = self.nodes.get(wanted) or self.nodes.get(pod.item["spec"].get("nodeName", ""))
-            if node is not None and (pod.item["spec"].get("nodeName") or node.free >= _gpus(pod.item)):
+            if node is not None and (
+                pod.item["spec"].get("nodeName") or node.free >= _gpus(pod.item)
+            ):
                 node.bound[pod.uid] = _gpus(pod.item)
                 if not pod.item["spec"].get("nodeName"):
                     target = {"apiVersion": "v1", "kind": "Node", "name": node.name}

@@ -10,7 +10,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +17,7 @@ import httpx
 from control_plane import ADMIN, ApiError, free_ports, program
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
     from control_plane import ControlPlane
     from fake_kubelets import FakeNode
 

@@ -102,7 +102,10 @@ async def train(container: Container) -> int:
             await asyncio.sleep(step_s)
             if not await _lockstep(container, channel):
                 return LEFT_EARLY
-            if len(ledger) + 1 == int(options.get("fail_at", -1)) and env["LEASEHOLD_ATTEMPT"] == "1":
+            if (
+                len(ledger) + 1 == int(options.get("fail_at", -1))
+                and env["LEASEHOLD_ATTEMPT"] == "1"
+            ):
                 container.print("it fails")
                 return 1
             ledger.append([len(ledger) + 1, token])

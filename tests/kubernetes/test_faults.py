@@ -43,7 +43,9 @@ def await_steps(kubelets, job, count=5, *, attempt=1):
 
     def done():
         living = [c for c in kubelets._living.values() if c.env["LEASEHOLD_JOB_ID"] == job]
-        return [c for c in living if int(c.env["LEASEHOLD_ATTEMPT"]) >= attempt and c.steps >= count]
+        return [
+            c for c in living if int(c.env["LEASEHOLD_ATTEMPT"]) >= attempt and c.steps >= count
+        ]
 
     eventually(f"{job} runs", done)
     return kubelets.running(job)[0]
@@ -211,7 +213,9 @@ def test_a_node_that_dies_loses_its_jobs_to_another(live):
     made.agents[run.node].end(signal.SIGKILL)
     kubelets.lose(run.node, crash=True)
     other = {"ada": "bert", "bert": "ada"}[run.node]
-    eventually("it goes on elsewhere", lambda: [r for r in kubelets.running(job) if r.node == other])
+    eventually(
+        "it goes on elsewhere", lambda: [r for r in kubelets.running(job) if r.node == other]
+    )
     kubelets.find(run.node)
     made.start_agent(run.node)
     made.await_end(job)
@@ -267,7 +271,9 @@ def test_a_missing_right_is_said_clearly_and_no_loop_of_crashes(live, admin):
     admin.patch(path, {"rules": without})
     try:
         job = made.submit("denied", steps=30)
-        told = eventually("it is told", lambda: "Forbidden" in made.explain(job) and made.explain(job))
+        told = eventually(
+            "it is told", lambda: "Forbidden" in made.explain(job) and made.explain(job)
+        )
         assert 'cannot create resource \\"pods\\"' in told
         assert made.agents["ada"].alive
         assert "see the Role of this agent" in made.agents["ada"].text()
@@ -281,7 +287,12 @@ def test_a_missing_right_is_said_clearly_and_no_loop_of_crashes(live, admin):
 
 def test_what_an_admission_policy_refuses_fails_with_its_words(live, admin):
     base = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolic"
-    rule = {"apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"], "operations": ["CREATE"]}
+    rule = {
+        "apiGroups": [""],
+        "apiVersions": ["v1"],
+        "resources": ["pods"],
+        "operations": ["CREATE"],
+    }
     words = "images come from registry.example only"
     policy = {
         "apiVersion": "admissionregistration.k8s.io/v1",
