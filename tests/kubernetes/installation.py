@@ -18,6 +18,7 @@ from control_plane import ADMIN, ApiError, free_ports, program
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+
     from control_plane import ControlPlane
     from fake_kubelets import FakeNode
 

@@ -52,4 +52,5 @@ def check(kubelets: FakeKubelets, *, steps: dict[str, int] | None = None) -> Non
 def _apart(runs: list[Run]) -> None:
     ordered = sorted(runs, key=lambda run: run.begin_s)
     for one, other in itertools.pairwise(ordered):
-        assert one.end_s is not None and one.end_s <= other.begin_s, f"at once: {one} and {other}"
+        assert one.end_s is not None, f"at once: {one} and {other}"
+        assert one.end_s <= other.begin_s, f"at once: {one} and {other}"
