@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 #: left early, else 0. SIGTERM goes to all; who fails takes the others along. Needs only POSIX sh.
 #: In ``each`` and at the end ``wait`` also returns when a signal was handled, hence the loops.
 LAUNCHER: Final = """\
-failed=/dev/shm/leasehold-failed.$$ pids= first=$RANK
-stop() { for p in $pids; do kill -TERM "$p" 2>/dev/null; done; }
+failed=/dev/shm/leasehold-failed.$$ pids= first=$RANK told=
+stop() { told=1; for p in $pids; do kill -TERM "$p" 2>/dev/null; done; }
 await() {
   while :; do
     wait "$1"; code=$?
@@ -41,8 +41,9 @@ while [ "$i" -lt "$LOCAL_WORLD_SIZE" ]; do
   (each "$@") & pids="$pids $!"
   i=$((i + 1))
 done
+[ -z "$told" ] || stop
 early=0
-for p in $pids; do await "$p"; [ "$code" -eq 75 ] && early=75; done
+for p in $pids; do await "$p"; [ "$code" -eq 0 ] || early=75; done
 [ -s "$failed" ] && early=$(cat "$failed")
 exit "$early"
 """
