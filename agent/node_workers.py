@@ -242,8 +242,8 @@ class NodeInventory:
         return takers
 
 
-def _kinds(workers: Sequence[NodeWorker]) -> list[tuple[str, str]]:
-    return [(worker.worker_type, worker.resource) for worker in workers]
+def _kinds(workers: Sequence[NodeWorker]) -> list[tuple[str, str, str, int]]:
+    return [(w.worker_type, w.resource, w.sharing, w.replicas) for w in workers]
 
 
 def _accelerators(node: Mapping[str, Any], part: str = "capacity") -> dict[str, int]:

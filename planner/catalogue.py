@@ -23,7 +23,7 @@ from scheduler.domain.throughput import ThroughputTable
 from scheduler.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Collection, Iterator, Mapping
 
     from planner.estimator import Estimator
     from planner.profiling import Profiling
@@ -126,6 +126,7 @@ class Catalogue:
         *,
         agnostic: bool = False,
         space_sharing: bool = False,
+        exclusive: Collection[str] = (),
         profiling: Profiling = NO_PROFILING,
     ) -> ConfigurationTable:
         """Lay out all profiles.
@@ -135,11 +136,12 @@ class Catalogue:
             estimator: how fast jobs are.
             agnostic: show every worker type as fast as the first one.
             space_sharing: add the pairs of profiles that may share workers and gain by it.
+            exclusive: worker types on which two jobs cannot share a worker: no pairs there.
             profiling: what is added to mere inferences. Leave it out where times are predicted.
         """
         view = _View(worker_types, estimator, profiling)
         profiles = tuple(view.profile(key) for key in self._keys)
-        pairs = self._pairs(view, profiles) if space_sharing else ()
+        pairs = self._pairs(view, profiles, frozenset(exclusive)) if space_sharing else ()
         table = ConfigurationTable.build(worker_types, profiles, pairs)
         return flattened(table) if agnostic else table
 
@@ -151,6 +153,7 @@ class Catalogue:
         *,
         agnostic: bool = False,
         space_sharing: bool = False,
+        exclusive: Collection[str] = (),
         profiling: Profiling = NO_PROFILING,
         tolerance: float = 0.05,
     ) -> ConfigurationTable | None:
@@ -162,6 +165,7 @@ class Catalogue:
             estimator: as in ``table``.
             agnostic: as in ``table``.
             space_sharing: as in ``table``.
+            exclusive: as in ``table``.
             profiling: as in ``table``.
             tolerance: relative change of a throughput up to which nothing is new.
         """
@@ -170,11 +174,14 @@ class Catalogue:
             estimator,
             agnostic=agnostic,
             space_sharing=space_sharing,
+            exclusive=exclusive,
             profiling=profiling,
         )
         return new if differs(old, new, tolerance=tolerance) else None
 
-    def _pairs(self, view: _View, profiles: tuple[Profile, ...]) -> tuple[PairConfiguration, ...]:
+    def _pairs(
+        self, view: _View, profiles: tuple[Profile, ...], exclusive: frozenset[str]
+    ) -> tuple[PairConfiguration, ...]:
         """Return the pairs that pay: known costs of sharing, applied to the estimates alone."""
         known = {key for pair in self._throughputs.shared for key in pair}
         able = [
@@ -200,7 +207,9 @@ class Catalogue:
                     cost[1] * alone[other][worker_type],
                 )
                 for worker_type, cost in costs.items()
-                if worker_type in alone[one] and worker_type in alone[other]
+                if worker_type in alone[one]
+                and worker_type in alone[other]
+                and worker_type not in exclusive
             }
             for first, second in self._throughputs.shared
             if first in members and second in members

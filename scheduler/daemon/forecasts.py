@@ -118,7 +118,10 @@ def forecast_input(state: LiveState, now_s: float) -> ForecastInput:
     engine, choice = state.engine, state.policy.choice
     cordoned = engine.cordoned & ~engine.book.held()
     table = state.catalogue.table(
-        engine.cluster.type_names, state.estimator, space_sharing=choice.space_sharing
+        engine.cluster.type_names,
+        state.estimator,
+        space_sharing=choice.space_sharing,
+        exclusive=state.nodes.exclusive,
     )
     jobs = tuple(
         _job(state, row, now_s)

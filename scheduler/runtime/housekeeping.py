@@ -158,6 +158,7 @@ def renew_table(state: LiveState, turn: Turn) -> None:
         state.estimator,
         agnostic=choice.agnostic,
         space_sharing=choice.space_sharing,
+        exclusive=state.nodes.exclusive,
         profiling=settings.profiling,
         tolerance=settings.relearn_tolerance if not state.table_due else 0.0,
     )

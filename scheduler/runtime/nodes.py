@@ -33,6 +33,7 @@ class NodeState:
         last_seen_s: when it last spoke; None since the scheduler's start.
         lost: whether it is taken for lost.
         problems: local index -> why a worker cannot be used.
+        exclusive: worker types of which two jobs cannot share a worker there.
         order: what an operator ordered; None for nothing.
         reason: why.
         since_s: when the scheduler began to expect it.
@@ -50,6 +51,7 @@ class NodeState:
     last_seen_s: float | None = None
     lost: bool = False
     problems: dict[int, str] = field(default_factory=dict)
+    exclusive: frozenset[str] = frozenset()
     order: NodeAction | None = None
     reason: str = ""
     since_s: float = 0.0
@@ -121,6 +123,14 @@ class NodeBook:
                 stranger.set()
         self._nodes = len(cluster.nodes)
         return joined
+
+    @property
+    def exclusive(self) -> frozenset[str]:
+        """Worker types that two jobs cannot share on every node that has them.
+
+        Assignments do not choose nodes, so one node that cannot share decides for its type.
+        """
+        return frozenset().union(*(node.exclusive for node in self.by_name.values()))
 
     def place(self, worker: int) -> tuple[str, int]:
         """Return the node of a worker and its local index there."""

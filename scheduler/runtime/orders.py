@@ -68,6 +68,7 @@ def remove_node(state: LiveState, turn: Turn, name: str, *, actor: str) -> None:
     turn.tell(ev.WorkersRetired(workers=node.workers))
     turn.set(f"node/{name}", None, actor=actor)
     turn.set(f"lost/{name}", None, actor=actor)
+    turn.set(f"exclusive/{name}", None, actor=actor)
     turn.note("node_removed", "node", name, actor=actor)
     turn.after.append(lambda: state.nodes.remove(name))
 

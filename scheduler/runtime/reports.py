@@ -134,6 +134,8 @@ def take_report(
         )
     node = state.nodes.by_name.get(report.node)
     types = tuple(worker.worker_type for worker in report.workers)
+    if node is None or node.is_news(report):
+        _note_sharing(turn, node, report)
     if node is None:
         if not any(isinstance(e, ev.NodesJoined) and _joins(e, report.node) for e in turn.events):
             _join(state, turn, report.node, types)
@@ -156,6 +158,21 @@ def _meet(state: LiveState, turn: Turn, report: NodeReport, address: str, versio
     if node is not None:
         node.incarnation, node.sequence = report.incarnation, report.sequence
         node.last_seen_s, node.address, node.version = turn.now_s, address, version
+        exclusive = _exclusive(report)
+        state.table_due |= exclusive != node.exclusive
+        node.exclusive = exclusive
+
+
+def _exclusive(report: NodeReport) -> frozenset[str]:
+    """Return the worker types that two jobs cannot share on a node."""
+    return frozenset(w.worker_type for w in report.workers if w.sharing == "exclusive")
+
+
+def _note_sharing(turn: Turn, node: NodeState | None, report: NodeReport) -> None:
+    """Keep what a node says of sharing, so that the next leader plans alike from the start."""
+    exclusive = _exclusive(report)
+    if exclusive != (frozenset() if node is None else node.exclusive):
+        turn.set(f"exclusive/{report.node}", sorted(exclusive) or None)
 
 
 def _joins(event: ev.NodesJoined, name: str) -> bool:

@@ -230,6 +230,8 @@ def _restore_orders(state: LiveState, stored: Mapping[str, Any], now_s: float) -
         if len(node.types) and all(retired[worker] for worker in node.workers):
             state.nodes.remove(name)
         node.lost = f"lost/{name}" in stored
+        if f"exclusive/{name}" in stored:
+            node.exclusive = frozenset(stored[f"exclusive/{name}"].value)
 
 
 def _park(state: LiveState) -> None:

@@ -218,6 +218,8 @@ class FakeNode:
         self.incarnation = world.now_s()
         self.sequence = 0
         self.problems: dict[int, str] = {}
+        #: how two jobs can hold a worker; see ``WorkerReport``.
+        self.sharing = "visible"
         #: lease id -> what there is of it.
         self.runs: dict[int, FakeRun] = {}
 
@@ -257,7 +259,12 @@ class FakeNode:
             term=self.view.term,
             revision=max(self.view.revision, 0) if self.view.known else 0,
             workers=tuple(
-                WorkerReport(index=i, worker_type=kind, problem=self.problems.get(i, ""))
+                WorkerReport(
+                    index=i,
+                    worker_type=kind,
+                    problem=self.problems.get(i, ""),
+                    sharing=self.sharing,
+                )
                 for i, kind in enumerate(self.worker_types)
             ),
             leases=tuple(sorted(self._lease_reports(), key=lambda report: report.lease_id)),

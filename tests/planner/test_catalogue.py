@@ -200,3 +200,29 @@ def test_only_inferences_are_told_better_than_they_are() -> None:
     assert told[0, 0] == pytest.approx(1.3 * plain[0, 0])
     assert told[0, 1] == plain[0, 1]
     assert told[1].tolist() == plain[1].tolist()
+
+
+def test_jobs_pair_only_on_worker_types_that_can_be_shared() -> None:
+    figures = pair_table()
+    catalogue = Catalogue(
+        ThroughputTable(
+            isolated=figures.isolated,
+            shared={(("a", 1), ("a", 1)): {"v100": (6.0, 6.0), "k80": (1.5, 1.5)}},
+        )
+    )
+    catalogue.profile_of(spec(job_type="a"))
+    known = Estimator()
+    known.declare_table(figures)
+
+    def places(exclusive: tuple[str, ...]) -> list[list[int]]:
+        table = catalogue.table(TYPES, known, space_sharing=True, exclusive=exclusive)
+        return table.pair_demand.tolist()
+
+    assert places(()) == [[1, 0], [0, 1]]
+    assert places(("v100",)) == [[0, 1]]
+    assert places(("k80", "unheard-of")) == [[1, 0]]
+    assert places(TYPES) == []
+    old = catalogue.table(TYPES, known, space_sharing=True)
+    new = catalogue.renewed(old, TYPES, known, space_sharing=True, exclusive=("v100",))
+    assert new is not None
+    assert new.pair_demand.tolist() == [[0, 1]]

@@ -3,8 +3,9 @@
 import pytest
 
 from scheduler.domain.reasons import WaitReason
+from scheduler.domain.throughput import ThroughputTable
 from scheduler.errors import ConflictError, NotFoundError
-from scheduler.runtime.protocol import NodeAction
+from scheduler.runtime.protocol import NodeAction, PolicyChoice
 
 CORDON, DRAIN, UNCORDON = NodeAction
 
@@ -261,3 +262,73 @@ def test_an_agent_that_asks_before_its_node_is_known_hears_when_it_has_joined(li
         assert node.view.known
 
     live(story)
+
+
+A, B = ("a", 1), ("b", 1)
+#: On the v100 two jobs that share are each three quarters as fast as alone; on the k80 likewise.
+SHARED = ThroughputTable(
+    isolated={A: {"v100": 4.0, "k80": 1.0}, B: {"v100": 4.0, "k80": 1.0}},
+    shared={(A, B): {"v100": (3.0, 3.0), "k80": (0.75, 0.75)}},
+)
+SHARING = {
+    "policy": PolicyChoice(name="max_min_fairness", space_sharing=True),
+    "throughputs": SHARED,
+    "learn": False,
+}
+
+
+def shareable(stage):
+    """Return the worker types on which the table has pairs."""
+    table = stage.state.engine.table
+    return {table.worker_types[k] for row in table.pair_demand for k in row.nonzero()[0]}
+
+
+async def submit_two(stage):
+    for name in ("a", "b"):
+        await stage.job(name, job_type=name, throughputs={}, total_steps=400.0)
+
+
+def test_jobs_share_workers_only_of_types_that_every_node_shares(live):
+    async def story(stage):
+        stage.world.pairs = True
+        await submit_two(stage)
+        assert shareable(stage) == {"v100", "k80"}
+        stage.node("n0").sharing = "exclusive"
+        await stage.wait(1)
+        assert shareable(stage) == {"k80"}
+        # What runs as a pair goes on until the next round, and no longer.
+        await stage.wait(11)
+        on_n0 = [lease for lease in stage.service.leases() if lease.nodes == ("n0",)]
+        assert len(on_n0) <= 1
+        await stage.restart()
+        assert shareable(stage) == {"k80"}
+        # Another v100 node that could share changes nothing while n0 cannot.
+        stage.add_node("n2", "v100")
+        await stage.wait(1)
+        assert shareable(stage) == {"k80"}
+        stage.node("n0").sharing = "mps"
+        await stage.wait(1)
+        assert shareable(stage) == {"v100", "k80"}
+
+    live(story, nodes={"n0": ("v100",), "n1": ("k80",)}, **SHARING)
+
+
+def test_a_new_leader_knows_from_the_start_which_nodes_cannot_share(live):
+    async def story(stage):
+        stage.node("n0").sharing = "exclusive"
+        await stage.wait(1)
+        await submit_two(stage)
+        assert shareable(stage) == set()
+        await stage.crash()
+        stage.links["n0"].cut = True
+        await stage.start()
+        await stage.wait(1)
+        assert stage.state.nodes.by_name["n0"].last_seen_s is None
+        assert shareable(stage) == set()
+        # A node that is removed has no say any more.
+        await stage.wait(40)
+        await stage.do(stage.service.remove_node("n0", actor="boss"))
+        assert stage.state.nodes.exclusive == set()
+        assert not [row for row in stage.store.settings() if row.key.startswith("exclusive/")]
+
+    live(story, **SHARING)
