@@ -143,9 +143,18 @@ def submissions(
         )
 
 
-def job_answer(row: JobRow, live: LiveJob | None, *, spec: bool = False) -> dict[str, Any]:
-    """Return a job as people see it: its row, and over it what is known of it now."""
-    answer = {name: getattr(row, name) for name in _ROW}
+def job_answer(
+    row: JobRow, live: LiveJob | None, *, ran_s: float = 0.0, spec: bool = False
+) -> dict[str, Any]:
+    """Return a job as people see it: its row, and over it what is known of it now.
+
+    Args:
+        row: as stored.
+        live: of a job that has not ended.
+        ran_s: seconds for which it has held workers.
+        spec: whether its specification is part of the answer.
+    """
+    answer = {name: getattr(row, name) for name in _ROW} | {"ran_s": ran_s}
     answer.update(_NO_LEASE)
     if live is not None:
         answer.update(

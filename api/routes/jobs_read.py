@@ -1,5 +1,6 @@
 """Reading jobs: lists, one job, its leases, its history, and why it waits."""
 
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Query
@@ -21,7 +22,15 @@ from api.schemas.fields import JobId, JobType, ProjectName, Subject
 from api.schemas.jobs import SortKey
 from api.selection import visible_job, visible_projects
 from scheduler.domain.job import JobStatus
-from scheduler.store.queries import MAX_LIMIT, HistoryQuery, JobFilter, JobOrder, JobQuery
+from scheduler.store.protocol import Store
+from scheduler.store.queries import (
+    MAX_LIMIT,
+    HistoryQuery,
+    JobFilter,
+    JobOrder,
+    JobPage,
+    JobQuery,
+)
 
 router = APIRouter(prefix="/v1", tags=["jobs"], route_class=StrictRoute)
 
@@ -74,9 +83,11 @@ async def list_jobs(
         limit=limit,
         cursor=cursor,
     )
-    page = await in_thread(context.store.jobs, query)
+    page, ran = await in_thread(_page, context.store, query, context.now())
     live = context.service.live([row.job_id for row in page.rows if row.finished_s is None])
-    jobs = [job_answer(row, live.get(row.job_id)) for row in page.rows]
+    jobs = [
+        job_answer(row, live.get(row.job_id), ran_s=ran.get(row.job_id, 0.0)) for row in page.rows
+    ]
     return Answer({"jobs": jobs, "next_cursor": page.next_cursor})
 
 
@@ -90,7 +101,8 @@ async def get_job(job_id: Id, context: Ctx, principal: Viewer) -> Answer:
     """Return a job with its specification."""
     row = await visible_job(context, principal, job_id)
     live = context.service.live([job_id]).get(job_id)
-    return Answer(job_answer(row, live, spec=True))
+    ran = await in_thread(context.store.run_times, [job_id], now_s=context.now())
+    return Answer(job_answer(row, live, ran_s=ran.get(job_id, 0.0), spec=True))
 
 
 @router.get(
@@ -142,6 +154,13 @@ async def explain_job(
     """Return the first reason that holds, what would unblock the job, and when it may start."""
     row = await visible_job(context, principal, job_id)
     return Answer(await context.service.explain(row, forecast=forecast))
+
+
+def _page(store: Store, query: JobQuery, now_s: float) -> tuple[JobPage, Mapping[str, float]]:
+    """Return a page of jobs, and how long those that began have held workers."""
+    page = store.jobs(query)
+    begun = [row.job_id for row in page.rows if row.attempts]
+    return page, store.run_times(begun, now_s=now_s)
 
 
 def _labels(given: list[str]) -> dict[str, str]:

@@ -48,6 +48,7 @@ class JobOut(BaseModel):
     submitted_s: float = Field(description="seconds since the Unix epoch, as all moments")
     started_s: float | None
     finished_s: float | None
+    ran_s: float = Field(description="seconds for which it has held workers, waits left out")
     deadline_s: float | None
     updated_s: float
     labels: dict[str, str]

@@ -242,6 +242,16 @@ class MemoryStore:
         with self._lock:
             return tuple(a for _, a in sorted(self._attempts.items()) if a.job_id == job_id)
 
+    def run_times(self, job_ids: Collection[str], *, now_s: float) -> Mapping[str, float]:
+        """Return job -> seconds for which its leases held workers."""
+        wanted, found = frozenset(job_ids), dict[str, float]()
+        with self._lock:
+            for a in self._attempts.values():
+                if a.job_id in wanted:
+                    held_s = (now_s if a.ended_s is None else a.ended_s) - a.start_s
+                    found[a.job_id] = found.get(a.job_id, 0.0) + max(held_s, 0.0)
+        return found
+
     def open_attempts(self) -> tuple[AttemptRow, ...]:
         """Return every lease that has not ended, by lease id."""
         with self._lock:

@@ -238,6 +238,15 @@ class Queries(Protocol):
         """Return the job's leases, oldest first."""
         ...
 
+    def run_times(self, job_ids: Collection[str], *, now_s: float) -> Mapping[str, float]:
+        """Return job -> seconds for which its leases held workers; waits between do not count.
+
+        Args:
+            job_ids: of which jobs; those that had no lease are left out.
+            now_s: until when leases that have not ended count.
+        """
+        ...
+
     def open_attempts(self) -> tuple[AttemptRow, ...]:
         """Return every lease that has not ended, by lease id."""
         ...

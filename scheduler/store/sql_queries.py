@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import and_, delete, func, or_, select
+from sqlalchemy import and_, case, delete, func, or_, select
 
 from scheduler.domain.job import JobStatus
 from scheduler.store import tables
@@ -85,6 +85,19 @@ class SqlQueries:
     def attempts(self, job_id: str) -> tuple[AttemptRow, ...]:
         """Return the job's leases, oldest first."""
         return self._attempts_where(_ATTEMPTS.job_id == job_id)
+
+    def run_times(self, job_ids: Collection[str], *, now_s: float) -> Mapping[str, float]:
+        """Return job -> seconds for which its leases held workers."""
+        wanted, found = sorted(job_ids), dict[str, float]()
+        held_s = func.coalesce(_ATTEMPTS.ended_s, now_s) - _ATTEMPTS.start_s
+        total_s = func.sum(case((held_s > 0.0, held_s), else_=0.0))
+        with reading(self._engine) as connection:
+            for first in range(0, len(wanted), _KEYS_AT_ONCE):
+                some = _ATTEMPTS.job_id.in_(wanted[first : first + _KEYS_AT_ONCE])
+                statement = select(_ATTEMPTS.job_id, total_s).where(some)
+                rows = connection.execute(statement.group_by(_ATTEMPTS.job_id))
+                found.update((job_id, float(seconds)) for job_id, seconds in rows)
+        return found
 
     def open_attempts(self) -> tuple[AttemptRow, ...]:
         """Return every lease that has not ended, by lease id."""

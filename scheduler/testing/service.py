@@ -15,6 +15,7 @@ import orjson
 from agent.desired import Desired, to_dict
 from policies.registry import make_policy
 from scheduler.domain.job import JobStatus
+from scheduler.domain.lease import EndReason
 from scheduler.domain.reasons import WaitReason
 from scheduler.errors import ConflictError, NotFoundError
 from scheduler.runtime.protocol import (
@@ -513,11 +514,20 @@ class FakeService:
         return self._leases[job_id]
 
     def finish(self, job_id: str) -> None:
-        """Let a job complete."""
+        """Let a job complete, and its lease end."""
         row = self._store.job(job_id)
         assert row is not None
         self._leases.pop(job_id, None)
-        self._replace(row, "job_completed", "", status=JobStatus.COMPLETED, finished_s=self.now_s)
+        now_s, held = self.now_s, self._store.attempts(job_id)
+        ended = tuple(
+            dataclasses.replace(a, ended_s=now_s, end_reason=EndReason.COMPLETED)
+            for a in held
+            if a.ended_s is None
+        )
+        row = dataclasses.replace(
+            row, status=JobStatus.COMPLETED, finished_s=now_s, updated_s=now_s
+        )
+        self._commit("job_completed", job_id, "", jobs=(row,), attempts=ended)
 
     def _may_write(self) -> None:
         if self.failure is not None:

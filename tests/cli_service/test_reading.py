@@ -58,6 +58,21 @@ def test_a_job_is_shown_with_its_attempts_and_history(job, scheduler, leasehold)
     assert len(json.loads(leasehold("job", job, "--json", "--events", "1").out)["events"]) == 1
 
 
+def test_waits_between_attempts_do_not_count_as_running(job, scheduler, leasehold):
+    service = scheduler.service
+    scheduler.do(service.run, job)
+    service.now_s += 90
+    scheduler.do(service.finish, job)
+    service.now_s += 3600
+    scheduler.do(service.run, job)  # as after a requeue, an hour later
+    service.now_s += 35
+    scheduler.do(service.finish, job)
+    (shown,) = json.loads(leasehold("jobs", "--json").out)["jobs"]
+    assert shown["ran_s"] == 125.0
+    assert "2m05s" in leasehold("jobs").out
+    assert "2m05s" in leasehold("job", job).out
+
+
 def test_an_explanation_has_reason_place_and_time(job, leasehold):
     shown = leasehold("explain", job).out
     assert "job-1 is waiting: turn" in shown

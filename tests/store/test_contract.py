@@ -284,6 +284,23 @@ def test_leases_are_extended_together_unless_they_have_ended(store: Store) -> No
     assert [a.lease_id for a in store.open_attempts()] == [1, 3]
 
 
+def test_run_times_add_up_leases_and_leave_out_the_waits_between_them(store: Store) -> None:
+    token = lead(store)
+    rows = (
+        attempt_row(1, 1, start_s=10.0, ended_s=14.0),
+        attempt_row(2, 1, start_s=30.0, ended_s=33.5),
+        attempt_row(3, 1, start_s=50.0),
+        attempt_row(4, 2, start_s=90.0),
+    )
+    jobs = (job_row(1), job_row(2), job_row(3))
+    store.commit(entry(1, jobs=jobs, attempts=rows), token=token)
+    names = ["job-1", "job-2", "job-3", "job-4"]
+    assert store.run_times(names, now_s=52.0) == {"job-1": 4.0 + 3.5 + 2.0, "job-2": 0.0}
+    assert store.run_times(["job-2"], now_s=100.0) == {"job-2": 10.0}
+    assert store.run_times([], now_s=100.0) == {}
+    assert len(store.run_times([f"job-{i}" for i in range(2000)], now_s=60.0)) == 2
+
+
 @pytest.fixture
 def many(store: Store) -> Store:
     statuses = list(JobStatus)

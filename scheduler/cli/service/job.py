@@ -105,7 +105,7 @@ def _fields(job: dict[str, Any], now_s: float) -> list[tuple[str, Any]]:
         ("submitted", _when(job["submitted_s"], now_s)),
         ("started", _when(job["started_s"], now_s)),
         ("finished", _when(job["finished_s"], now_s)),
-        ("ran", ran(job, now_s)),
+        ("ran", ran(job)),
         ("deadline", _when(job["deadline_s"], now_s)),
         ("attempts", job["attempts"]),
         ("failures", job["failures"]),

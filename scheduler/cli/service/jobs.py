@@ -110,11 +110,10 @@ def progress(job: dict[str, Any]) -> str:
     return percent(int(job["steps_done"] / total * 100) / 100)
 
 
-def ran(job: dict[str, Any], now_s: float) -> str:
-    """Write how long ago a job first ran, until its end."""
-    if job["started_s"] is None:
-        return ""
-    return span((job["finished_s"] or now_s) - job["started_s"])
+def ran(job: dict[str, Any]) -> str:
+    """Write how long a job has held workers; its waits between two leases do not count."""
+    # A server of the release before does not say it.
+    return span(job["ran_s"]) if job.get("ran_s") else ""
 
 
 def _page(
@@ -136,5 +135,5 @@ def _row(job: dict[str, Any], now_s: float) -> tuple[Any, ...]:
         progress(job),
         "" if job["share"] is None else f"{job['share']:.2f}",
         ago(job["submitted_s"], now_s),
-        ran(job, now_s),
+        ran(job),
     )
