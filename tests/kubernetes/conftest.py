@@ -31,7 +31,7 @@ def chart_plane():
 
 @pytest.fixture
 def live(chart_plane, tmp_path):
-    """Start nodes and an installation on them: live([nodes], **options) -> (kubelets, installation)."""
+    """Start nodes and an installation: live([nodes], **options) -> (kubelets, installation)."""
     with contextlib.ExitStack() as stack:
         stack.callback(remove_everything, chart_plane)
 

@@ -87,16 +87,21 @@ class FlakyProxy:
         what = next((p for p in ("log", "pods", "services", "nodes") if p in parts), parts[-1])
         verb = "WATCH" if request.query.get("watch") == "true" else request.method
         self.asked[f"{verb} {what}"] += 1
-        failing = self.fail_every and next(self._numbers) % self.fail_every == 0
+        failing = bool(self.fail_every) and next(self._numbers) % self.fail_every == 0
         if self.cut:
             return self._lose(request)
         if failing and self.fail_with > 0:
-            self.answered[self.fail_with] += 1
-            headers = {"Retry-After": "1"} if self.fail_with == 429 else {}
-            body = {"kind": "Status", "code": self.fail_with, "message": "by the test"}
-            return web.json_response(body, status=self.fail_with, headers=headers)
+            return self._refuse()
+        return await self._ask(request, stream=verb == "WATCH" or what == "log", lost=failing)
+
+    def _refuse(self) -> web.Response:
+        self.answered[self.fail_with] += 1
+        headers = {"Retry-After": "1"} if self.fail_with == 429 else {}
+        body = {"kind": "Status", "code": self.fail_with, "message": "by the test"}
+        return web.json_response(body, status=self.fail_with, headers=headers)
+
+    async def _ask(self, request: web.Request, *, stream: bool, lost: bool) -> web.StreamResponse:
         headers = {name: request.headers[name] for name in _PASSED if name in request.headers}
-        stream = verb == "WATCH" or what == "log"
         task = asyncio.current_task()
         assert task is not None
         if stream:
@@ -112,7 +117,7 @@ class FlakyProxy:
                 self.answered[answer.status] += 1
                 if answer.status == 410:
                     self.expired += 1
-                if failing and self.fail_with < 0:
+                if lost:
                     return self._lose(request)
                 kind = answer.headers.get("Content-Type", "application/json").split(";")[0]
                 return web.Response(body=body_bytes, status=answer.status, content_type=kind)

@@ -42,9 +42,10 @@ def await_steps(kubelets, job, count=5, *, attempt=1):
     """Wait until a job's container of that attempt or a later one has done so many steps."""
 
     def done():
-        living = [c for c in kubelets._living.values() if c.env["LEASEHOLD_JOB_ID"] == job]
         return [
-            c for c in living if int(c.env["LEASEHOLD_ATTEMPT"]) >= attempt and c.steps >= count
+            container
+            for container in kubelets.containers(job)
+            if int(container.env["LEASEHOLD_ATTEMPT"]) >= attempt and container.steps >= count
         ]
 
     eventually(f"{job} runs", done)
