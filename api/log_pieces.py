@@ -29,6 +29,7 @@ def piece_line(chunk: LogChunk) -> bytes:
                 "node": chunk.node,
                 "stream": chunk.stream,
                 "offset": chunk.offset,
+                "kept_from": chunk.kept_from,
                 "data": base64.b64encode(chunk.data).decode("ascii"),
             }
         )

@@ -1,6 +1,6 @@
 """What jobs print, as plain text."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Path, Query, Request
@@ -17,9 +17,18 @@ from scheduler.runtime.protocol import LogChunk
 router = APIRouter(prefix="/v1", tags=["jobs"], route_class=StrictRoute)
 
 TEXT = "text/plain; charset=utf-8"
+#: Header of a whole answer: bytes before it that are not kept any more.
+DROPPED = "x-leasehold-dropped-bytes"
 _TEXT_ANSWER = {
     200: {
         "description": "the output; with several nodes each piece has a heading",
+        "headers": {
+            "X-Leasehold-Dropped-Bytes": {
+                "description": "bytes before the answer's first ones that are not kept any more; "
+                "not where the output is followed",
+                "schema": {"type": "integer"},
+            }
+        },
         "content": {
             "text/plain": {"schema": {"type": "string"}},
             PIECES: {"schema": {"type": "string"}},
@@ -56,8 +65,9 @@ async def read_log(
     comes from another node or stream than the piece before.
 
     With `Accept: application/x-ndjson` the answer is a line of JSON per piece: `attempt`, `node`,
-    `stream`, `offset` (of its first byte since the attempt began), `data` (base64). Empty lines
-    say that there is nothing new; `{"end": true}` is the last line, unless the scheduler stopped.
+    `stream`, `offset` (of its first byte since the attempt began), `kept_from` (offset of the
+    stream's first byte that is still kept), `data` (base64). Empty lines say that there is nothing
+    new; `{"end": true}` is the last line, unless the scheduler stopped.
     """
     await visible_job(context, principal, job_id)
     attempts = await in_thread(context.store.attempts, job_id)
@@ -73,10 +83,22 @@ async def read_log(
     found = await context.service.read_log(
         job_id, attempt=attempt, stream=stream, tail_bytes=tail_bytes
     )
+    dropped = {DROPPED: str(_dropped(found))}
     if pieces:
-        return Response(b"".join([*map(piece_line, found), END]), media_type=PIECES)
+        body = b"".join([*map(piece_line, found), END])
+        return Response(body, media_type=PIECES, headers=dropped)
     writer = Headings(wanted=headings or len({chunk.node for chunk in found}) > 1)
-    return Response(b"".join(writer.write(chunk) for chunk in found), media_type=TEXT)
+    body = b"".join(writer.write(chunk) for chunk in found)
+    return Response(body, media_type=TEXT, headers=dropped)
+
+
+def _dropped(found: Sequence[LogChunk]) -> int:
+    """Return how many bytes are missing where the first piece of a stream begins."""
+    first: dict[tuple[int, str, str], LogChunk] = {}
+    for chunk in found:
+        first.setdefault((chunk.attempt, chunk.node, chunk.stream), chunk)
+    # A tail that begins later leaves out what is there; that is not lost.
+    return sum(chunk.offset for chunk in first.values() if chunk.offset == chunk.kept_from)
 
 
 class Headings:

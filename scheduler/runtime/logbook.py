@@ -92,17 +92,16 @@ class LogBook:
         self, job_id: str, *, attempt: int | None, stream: str, tail_bytes: int | None
     ) -> tuple[LogChunk, ...]:
         """Return what is stored, of the newest attempt unless told; ``stream`` may be ``both``."""
-        return tuple(
-            LogChunk(
-                stream=file.stream,
-                node=file.node,
-                attempt=file.attempt,
-                offset=offset,
-                data=data,
-            )
-            for file in self.files(job_id, attempt=attempt, stream=stream)
-            for offset, data in _read(file, tail_bytes)
-        )
+        while True:
+            files = self.files(job_id, attempt=attempt, stream=stream)
+            try:
+                return tuple(
+                    _chunk(file, offset, data)
+                    for file in files
+                    for offset, data in _read(file, tail_bytes)
+                )
+            except FileNotFoundError:
+                continue  # its older half was dropped meanwhile; the rest has another name
 
     def read_on(
         self, job_id: str, *, attempt: int | None, stream: str, seen: dict[str, int]
@@ -119,15 +118,7 @@ class LogBook:
             except FileNotFoundError:
                 continue  # its older half was dropped meanwhile; the next look finds the rest
             if data:
-                chunks.append(
-                    LogChunk(
-                        stream=file.stream,
-                        node=file.node,
-                        attempt=file.attempt,
-                        offset=since,
-                        data=data,
-                    )
-                )
+                chunks.append(_chunk(file, since, data))
             seen[key] = since + len(data)
         return chunks
 
@@ -201,6 +192,17 @@ class LogBook:
         fresh.write_bytes(kept)
         fresh.rename(folder / f"{file.node}@{file.stream}.{start}")
         file.path.unlink()
+
+
+def _chunk(file: LogFile, offset: int, data: bytes) -> LogChunk:
+    return LogChunk(
+        stream=file.stream,
+        node=file.node,
+        attempt=file.attempt,
+        offset=offset,
+        data=data,
+        kept_from=file.start,
+    )
 
 
 def _read(file: LogFile, tail_bytes: int | None) -> Iterator[tuple[int, bytes]]:

@@ -402,6 +402,7 @@ class LogChunk:
         attempt: of the job.
         offset: of the first byte, since the attempt's start.
         data: the bytes.
+        kept_from: offset of the first byte that is still kept; what was before it is gone.
     """
 
     stream: str
@@ -409,6 +410,7 @@ class LogChunk:
     attempt: int
     offset: int
     data: bytes
+    kept_from: int = 0
 
 
 class Jobs(Protocol):

@@ -274,10 +274,10 @@ class FakeService:
         ]
         if tail_bytes is None:
             return tuple(chunks)
-        cut = [
-            dataclasses.replace(c, data=c.data[max(len(c.data) - tail_bytes, 0) :]) for c in chunks
-        ]
-        return tuple(cut)
+        cut = ((c, max(len(c.data) - tail_bytes, 0)) for c in chunks)
+        return tuple(
+            dataclasses.replace(c, offset=c.offset + left, data=c.data[left:]) for c, left in cut
+        )
 
     async def follow_log(
         self, job_id: str, *, attempt: int | None, stream: str, tail_bytes: int | None

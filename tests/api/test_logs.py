@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import dataclasses
 import json
 from typing import Any
 
@@ -109,6 +110,23 @@ def test_pieces_say_where_they_belong_and_keep_every_byte(daemon: Any, job: str)
     daemon.service.finish(job)
     followed = viewer.get(f"/v1/jobs/{job}/log?follow=true", headers=NDJSON)
     assert pieces(followed.content) == known
+
+
+def test_how_much_is_not_kept_any_more_is_in_a_header_and_in_the_pieces(
+    daemon: Any, job: str
+) -> None:
+    late = dataclasses.replace(chunk(b"the end\n"), offset=500, kept_from=500)
+    daemon.service.log += [(job, late), (job, chunk(b"all of it\n", stream="err"))]
+    viewer = daemon.caller("viewer")
+    answer = viewer.get(f"/v1/jobs/{job}/log")
+    assert answer.headers["x-leasehold-dropped-bytes"] == "500"
+    answer = viewer.get(f"/v1/jobs/{job}/log", headers=NDJSON)
+    assert answer.headers["x-leasehold-dropped-bytes"] == "500"
+    lines = [json.loads(line) for line in answer.content.splitlines()]
+    assert [line.get("kept_from") for line in lines] == [500, 0, None]
+    # Whoever asks for the end alone misses nothing.
+    tail = viewer.get(f"/v1/jobs/{job}/log?stream=out&tail_bytes=4")
+    assert (tail.text, tail.headers["x-leasehold-dropped-bytes"]) == ("end\n", "0")
 
 
 def test_silence_between_pieces_is_broken_and_a_stop_is_told_from_the_end(

@@ -16,8 +16,10 @@ def job(scheduler, leasehold):
     return leasehold("submit", "--", "./train").out.strip()
 
 
-def put(scheduler, job, data, *, offset=0, stream="out", node="alpha", attempt=1):
-    chunk = LogChunk(stream=stream, node=node, attempt=attempt, offset=offset, data=data)
+def put(scheduler, job, data, *, offset=0, stream="out", node="alpha", attempt=1, kept_from=0):
+    chunk = LogChunk(
+        stream=stream, node=node, attempt=attempt, offset=offset, data=data, kept_from=kept_from
+    )
     scheduler.service.log.append((job, chunk))
 
 
@@ -40,8 +42,39 @@ def test_a_heading_stands_where_the_node_changes(job, scheduler, leasehold):
 
 def test_pieces_as_json(job, scheduler, leasehold):
     put(scheduler, job, b"1\n")
-    line = {"attempt": 1, "node": "alpha", "stream": "out", "offset": 0, "text": "1\n"}
-    assert json.loads(leasehold("logs", job, "--json").out) == line
+    line = {"attempt": 1, "node": "alpha", "stream": "out", "offset": 0, "dropped": 0}
+    assert json.loads(leasehold("logs", job, "--json").out) == line | {"text": "1\n"}
+
+
+def test_output_that_is_not_kept_any_more_is_told(job, scheduler, leasehold):
+    put(scheduler, job, b"end\n", offset=4096, kept_from=4096)
+    put(scheduler, job, b"oops\n", stream="err")
+    ran = leasehold("logs", job)
+    assert ran.out == "end\n"
+    told = (
+        "leasehold: 4,096 bytes of the standard output of attempt 1 on alpha are not kept any more"
+    )
+    assert ran.err.splitlines() == [told, "oops"]
+    pieces = [json.loads(line) for line in leasehold("logs", job, "--json").out.splitlines()]
+    assert [piece["dropped"] for piece in pieces] == [4096, 0]
+    # A tail that begins within what is kept leaves nothing out that was not asked for.
+    assert leasehold("logs", job, "--tail", "2", "--stream", "out").err == ""
+
+
+def test_a_gap_in_the_middle_of_what_is_followed_is_told(job, scheduler, leasehold):
+    put(scheduler, job, b"one\n")
+    put(scheduler, job, b"two\n", offset=1004, kept_from=1004)
+    scheduler.do(scheduler.service.finish, job)
+    ran = leasehold("logs", "-f", job)
+    assert ran.out == "one\ntwo\n"
+    assert "1,000 bytes of the standard output" in ran.err
+
+
+def test_an_attempt_without_output_is_told(job, leasehold):
+    ran = leasehold("logs", job, "--attempt", "7")
+    assert (ran.code, ran.out) == (0, "")
+    assert "no output of attempt 7 is kept" in ran.err
+    assert leasehold("logs", job).err == ""
 
 
 def test_following_shows_each_byte_once_through_a_restart(job, scheduler, leasehold, until):

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 PIECES: Final = "application/x-ndjson"
 #: The server says something at least every 15 s.
 _SILENCE_S: Final = 45.0
+_STREAM_NAMES: Final = {"out": "the standard output", "err": "the standard error"}
 
 
 @remote
@@ -54,8 +55,13 @@ def logs(
     reader = LogReader(service, job_id, attempt=attempt, stream=stream)
     printer = _Printer(as_json=as_json)
     pieces = reader.follow(tail_bytes) if follow else reader.read(tail_bytes)
-    for piece in pieces:
+    shown = 0
+    for shown, piece in enumerate(pieces, start=1):  # noqa: B007 - counts
         printer.print(piece)
+    if not shown and attempt is not None and not as_json:
+        remark(
+            f"no output of attempt {attempt} is kept; `leasehold job {job_id}` lists the attempts"
+        )
 
 
 class LogReader:
@@ -78,6 +84,8 @@ class LogReader:
         #: (attempt, node, stream) -> offset behind the last byte that was yielded.
         self._seen: dict[tuple[int, str, str], int] = {}
         self._ended = False
+        #: whether only the end of what is kept was asked for last.
+        self._tail = False
 
     def read(self, tail_bytes: int | None = None) -> Iterator[dict[str, Any]]:
         """Yield what there is."""
@@ -116,6 +124,7 @@ class LogReader:
     def _open(
         self, attempt: int | None, tail_bytes: int | None, *, follow: bool
     ) -> Iterator[dict[str, Any]]:
+        self._tail = tail_bytes is not None
         params = {
             "stream": self._stream,
             "attempt": attempt,
@@ -138,12 +147,16 @@ class LogReader:
             return None
         key = (piece["attempt"], piece["node"], piece["stream"])
         seen, data = self._seen.get(key, 0), base64.b64decode(piece["data"])
+        # What lies between is gone, unless only the tail was wanted and begins within what is kept.
+        tail = self._tail and key not in self._seen and piece["offset"] > piece.get("kept_from", 0)
+        dropped = 0 if tail else max(piece["offset"] - seen, 0)
         end = piece["offset"] + len(data)
         self._seen[key] = max(seen, end)
         if end <= seen:
             return None
         cut = max(seen - piece["offset"], 0)
-        return piece | {"offset": piece["offset"] + cut, "data": data[cut:]}
+        known = {name: piece[name] for name in ("attempt", "node", "stream")}
+        return known | {"offset": piece["offset"] + cut, "dropped": dropped, "data": data[cut:]}
 
 
 class _Printer:
@@ -163,6 +176,11 @@ class _Printer:
         if self._last is not None and source != self._last:
             remark(f"attempt {piece['attempt']} on {piece['node']}")
         self._last = source
+        if piece["dropped"]:
+            remark(
+                f"{piece['dropped']:,} bytes of {_STREAM_NAMES[piece['stream']]} of attempt "
+                f"{piece['attempt']} on {piece['node']} are not kept any more"
+            )
         target = sys.stderr if piece["stream"] == "err" else sys.stdout
         target.flush()
         target.buffer.write(piece["data"])
