@@ -15,8 +15,10 @@ if TYPE_CHECKING:
 
     from agent.kubernetes_client import KubernetesClient
 
-#: Wait after the server has refused the account.
-REFUSED_S: Final = 30.0
+#: First and longest wait after the server has refused the account; it doubles. An API server that
+#: has just started refuses everybody until it has read its roles.
+REFUSED_LEAST_S: Final = 0.5
+REFUSED_MOST_S: Final = 30.0
 
 
 @dataclass(kw_only=True)
@@ -58,7 +60,7 @@ class PodWatch:
 
     async def run(self) -> None:
         """Keep up until cancelled."""
-        failures = 0
+        failures = refusals = 0
         name = f"pods of {self.namespace or 'all namespaces'}"
         while True:
             try:
@@ -68,6 +70,7 @@ class PodWatch:
                 began_s = lease_clock_s()
                 await self._watch()
                 failures = 0 if lease_clock_s() - began_s > 1.0 else failures + 1
+                refusals = 0
             except GoneError:
                 self._version = ""
                 failures += 1
@@ -75,7 +78,8 @@ class PodWatch:
                 failures += 1
                 self.on_trouble(name, str(error))
                 if isinstance(error, PermissionDeniedError):
-                    await asyncio.sleep(REFUSED_S)
+                    await asyncio.sleep(min(REFUSED_LEAST_S * 2**refusals, REFUSED_MOST_S))
+                    refusals = min(refusals + 1, 8)
                     continue
             if failures > 1:  # the first time at once: a watch may end at any time
                 wait_s = min(0.1 * 2 ** min(failures, 8), 10.0)

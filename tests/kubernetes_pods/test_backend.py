@@ -311,3 +311,20 @@ def test_an_agent_that_may_not_see_other_namespaces_says_so_and_works(play, make
         await stage.pod()
 
     play(scene)
+
+
+def test_an_api_server_that_has_just_started_and_refuses_everybody_is_soon_asked_again(
+    play, make_lease, failure
+):
+    """It answers 403 until it has read its roles: half a minute of blindness would follow."""
+    denied = failure(403, "Forbidden", 'pods is forbidden: User "agent" cannot watch resource')
+
+    async def scene(stage):
+        stage.start(make_lease())
+        await stage.pod()
+        stage.api.fault("GET", "watch=true", denied, times=3)
+        await stage.until(lambda: not stage.api.faults)
+        stage.api.run(POD)
+        await stage.until(lambda: stage.report().state is LeaseState.RUNNING)
+
+    play(scene)
