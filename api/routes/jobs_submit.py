@@ -22,10 +22,11 @@ from api.schemas.jobs import JobIn, LooseBatch
 from api.selection import visible_ids
 from scheduler.domain.spec import JobSpec
 from scheduler.runtime.protocol import Fit, Submission, Submitted
+from scheduler.runtime.specs import missed_deadline
 
 router = APIRouter(prefix="/v1", tags=["jobs"], route_class=StrictRoute)
 
-_STATUS = {"conflict": 409, "quota": 422, "refused": 422}
+_STATUS = {"conflict": 409, "quota": 422, "refused": 422, "invalid": 422}
 _BODY = {
     "requestBody": {
         "required": True,
@@ -98,8 +99,10 @@ async def submit_jobs(
     except _Refused as refusal:
         raise refusal.error from None
     if dry_run:
-        spec = _spec(context, principal, job)
-        return Answer(_with_pod(await context.service.fit(spec), spec))
+        try:
+            return Answer(await _tried(context, principal, job))
+        except _Refused as refusal:
+            raise refusal.error from None
     if job.array is not None:
         return await _batch(context, principal, [body], key=idempotency_key, dry_run=False)
     return await _single(context, principal, job, idempotency_key)
@@ -142,8 +145,7 @@ async def _batch(
         try:
             job = await _checked(context, principal, item)
             if dry_run:
-                spec = _spec(context, principal, job)
-                fit = _with_pod(await context.service.fit(spec), spec)
+                fit = await _tried(context, principal, job)
                 answers.append({"index": index, "fit": fit, "error": None})
                 continue
             own = job.client_id or (f"{key}/{index}" if key else "")
@@ -200,6 +202,14 @@ async def _checked(context: Context, principal: Principal, item: Any) -> JobIn:
     except ProblemError as error:
         raise _Refused(error) from error
     return job
+
+
+async def _tried(context: Context, principal: Principal, job: JobIn) -> dict[str, Any]:
+    """Return whether a job could run, and the pod that it would be."""
+    spec = _spec(context, principal, job)
+    if late := missed_deadline(spec.deadline_s, now_s=context.now()):
+        raise _Refused(ProblemError(422, late))
+    return _with_pod(await context.service.fit(spec), spec)
 
 
 def _with_pod(fit: Fit, spec: JobSpec) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from scheduler.domain.job import JobStatus
 from scheduler.runtime.housekeeping import end_parked, tell_submitted
 from scheduler.runtime.jobs import ENDED, JobRecord
 from scheduler.runtime.protocol import Acted, JobAction
+from scheduler.runtime.specs import missed_deadline
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -69,8 +70,8 @@ def _act_on_ended(
     if row.status not in ENDED:
         # It was read before the turn that took it in; whoever asks again will find it.
         return Acted(job_id=job_id, code="conflict", error=f"job '{job_id}' has just changed")
-    if action is JobAction.CANCEL:
-        return Acted(job_id=job_id)
+    if action is JobAction.CANCEL and row.status is JobStatus.CANCELLED:
+        return Acted(job_id=job_id)  # so that a request can be sent again
     if action is not JobAction.REQUEUE:
         return Acted(
             job_id=job_id,
@@ -98,7 +99,7 @@ def _take_up_again(state: LiveState, turn: Turn, row: JobRow, actor: str) -> Non
     turn.actors[record.job_id] = actor
     turn.note("requeue_requested", "job", record.job_id, actor=actor, was=row.status.value)
     if record.parked is None:
-        tell_submitted(turn, record)
+        tell_submitted(state, turn, record)
 
 
 def _cancel(state: LiveState, turn: Turn, record: JobRecord) -> bool:
@@ -157,6 +158,10 @@ def change(
         record = state.jobs.by_id.get(job_id)
         if record is None:
             results.append(_unchangeable(job_id, rows.get(job_id)))
+            continue
+        due_s = None if deadline_s == record.deadline_s else deadline_s
+        if late := missed_deadline(due_s, now_s=turn.now_s):
+            results.append(Acted(job_id=job_id, code="invalid", error=late))
             continue
         changed = _change_weight(turn, record, weight)
         if deadline_s is not None or clear_deadline:

@@ -67,7 +67,7 @@ class Submitted:
         job_id: the job; empty where it was refused.
         created: False where the client id was known and this is the job of the earlier request.
         refusal: why it can never run, or why the client id clashes; empty where it was taken.
-        code: ``refused``, ``conflict``, ``quota`` or empty.
+        code: ``refused``, ``invalid``, ``conflict``, ``quota`` or empty.
     """
 
     job_id: str = ""
@@ -114,7 +114,7 @@ class Acted:
         job_id: which.
         changed: whether anything changed.
         error: why it could not be done; empty otherwise.
-        code: ``not_found``, ``conflict`` or empty.
+        code: ``not_found``, ``conflict``, ``invalid`` or empty.
     """
 
     job_id: str

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import MISSING, fields
+from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -65,6 +66,7 @@ def engine_job(
     deadline_s: float | None,
     attempts: int = 0,
     steps_done: float = 0.0,
+    restart_s: float | None = None,
 ) -> Job:
     """Return a job as the engine sees it.
 
@@ -76,6 +78,7 @@ def engine_job(
         deadline_s: by when it should be complete now.
         attempts: leases that it has had.
         steps_done: steps that are safe.
+        restart_s: what a change of workers costs it; None: what it says itself.
     """
     total = steps_of(spec)
     return Job(
@@ -88,7 +91,24 @@ def engine_job(
         deadline_s=deadline_s,
         entity=spec.account,
         max_failures=spec.max_failures,
-        restart_s=spec.restart_s,
+        restart_s=spec.restart_s if restart_s is None else restart_s,
         attempts_before=attempts,
         steps_before=min(steps_done, math.nextafter(total, 0.0)),
+    )
+
+
+def missed_deadline(deadline_s: float | None, *, now_s: float) -> str:
+    """Say why a deadline cannot be taken; empty if it can.
+
+    No policy can meet one that has passed: those that heed deadlines would leave it out of account.
+    """
+    if deadline_s is None or deadline_s > now_s:
+        return ""
+    when, now = (
+        datetime.fromtimestamp(moment_s, UTC).isoformat(timespec="seconds")
+        for moment_s in (deadline_s, now_s)
+    )
+    return (
+        f"deadline_s is {deadline_s:.17g} ({when}), which has passed (it is {now}); give a later "
+        "time, or none"
     )

@@ -18,7 +18,7 @@ from scheduler.runtime.fold import stop_times
 from scheduler.runtime.housekeeping import tell_submitted
 from scheduler.runtime.jobs import JobRecord
 from scheduler.runtime.protocol import Fit, FitConfiguration, Submitted
-from scheduler.runtime.specs import spec_to_json
+from scheduler.runtime.specs import missed_deadline, spec_to_json
 from scheduler.store.rows import IdempotencyRow
 
 #: Worker type -> workers known, in service, and idle, at one moment.
@@ -78,6 +78,9 @@ def _submit(
         return _repeated(earlier, digest, item.client_id)
     if item.job_id and (item.job_id in state.jobs.by_id or item.job_id in known.rows):
         return Submitted(code="conflict", refusal=f"there is already a job '{item.job_id}'")
+    late = missed_deadline(item.spec.deadline_s, now_s=turn.now_s)
+    if late:
+        return Submitted(code="invalid", refusal=late)
     refusal = _refusal(state, item.spec, known, room)
     if refusal is not None:
         return refusal
@@ -98,7 +101,7 @@ def _submit(
         project=item.spec.project, reason=record.reason,
     )  # fmt: skip
     if record.parked is None:
-        tell_submitted(turn, record)
+        tell_submitted(state, turn, record)
     return Submitted(job_id=record.job_id, created=True)
 
 

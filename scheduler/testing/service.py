@@ -38,6 +38,7 @@ from scheduler.runtime.protocol import (
     ThroughputView,
     WorkerView,
 )
+from scheduler.runtime.specs import missed_deadline
 from scheduler.store.memory import MemoryStore
 from scheduler.store.protocol import Entry, Projections
 from scheduler.store.rows import AttemptRow, HistoryRow, IdempotencyRow, JobRow
@@ -131,6 +132,8 @@ class FakeService:
             return Submitted(refusal=words, code="conflict")
         if key is not None:
             return Submitted(job_id=key.job_id)
+        if late := missed_deadline(spec.deadline_s, now_s=self.now_s):
+            return Submitted(refusal=late, code="invalid")
         self._number += 1
         job_id = submission.job_id or f"job-{self._number}"
         keys: tuple[IdempotencyRow, ...] = ()
@@ -232,6 +235,9 @@ class FakeService:
             if row.status not in _ACTIVE:
                 words = f"job '{job_id}' has ended"
                 found.append(Acted(job_id=job_id, error=words, code="conflict"))
+                continue
+            if late := missed_deadline(deadline_s, now_s=self.now_s):
+                found.append(Acted(job_id=job_id, error=late, code="invalid"))
                 continue
             due_s = None if clear_deadline else deadline_s or row.deadline_s
             self._replace(row, "job_changed", actor, weight=weight or row.weight, deadline_s=due_s)

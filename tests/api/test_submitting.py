@@ -309,3 +309,16 @@ def test_a_daemon_that_cannot_write_says_so(serve: Callable[..., Any]) -> None:
     assert answer.status_code == 500
     assert "secret details" not in answer.text
     assert answer.headers["x-request-id"] in answer.json()["detail"]
+
+
+def test_a_deadline_that_has_passed_is_refused_by_name_and_value(user: Any) -> None:
+    job = {"name": "a", "command": ["x"], "deadline_s": 100.5}
+    for path in ("/v1/jobs", "/v1/jobs?dry_run=true"):
+        answer = user.post(path, json=job)
+        assert answer.status_code == 422
+        assert "deadline_s is 100.5" in answer.json()["detail"]
+    for path in ("/v1/jobs", "/v1/jobs?dry_run=true"):
+        answer = user.post(path, json={"jobs": [job, job | {"deadline_s": 5e6}]})
+        late, good = answer.json()["jobs"]
+        assert late["error"]["status"] == 422
+        assert good["error"] is None

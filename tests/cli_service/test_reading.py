@@ -73,6 +73,20 @@ def test_waits_between_attempts_do_not_count_as_running(job, scheduler, leasehol
     assert "2m05s" in leasehold("job", job).out
 
 
+def test_what_cannot_be_done_to_a_job_that_has_ended_ends_with_6(job, scheduler, leasehold):
+    ran = leasehold("set", job, "--deadline", "2001-01-01T00:00:00Z")
+    assert ran.code == 2
+    assert "deadline_s is 978307200 (2001-01-01T00:00:00+00:00), which has passed" in ran.err
+    scheduler.do(scheduler.service.finish, job)
+    for words in (["cancel"], ["hold"], ["set", "--weight", "2"]):
+        ran = leasehold(words[0], job, *words[1:])
+        assert (ran.code, ran.out) == (6, "")
+        assert "has ended" in ran.err
+    other = leasehold("submit", "--", "./other").out.strip()
+    assert leasehold("cancel", other).code == 0
+    assert leasehold("cancel", other).out == f"{other} unchanged\n"
+
+
 def test_an_explanation_has_reason_place_and_time(job, leasehold):
     shown = leasehold("explain", job).out
     assert "job-1 is waiting: turn" in shown

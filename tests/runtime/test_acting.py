@@ -154,6 +154,28 @@ def test_a_job_that_waits_or_is_unknown_or_ended_says_what_cannot_be_done(live):
         (ended,) = await stage.act(HOLD, "a")
         assert ended.code == "conflict"
         assert "only be requeued" in ended.error
+        assert (await stage.act(CANCEL, "a"))[0].code == "conflict"
+        await stage.act(CANCEL, "b")
+        (again,) = await stage.act(CANCEL, "b")  # the same request, sent again
+        assert (again.changed, again.code) == (False, "")
+
+    live(story)
+
+
+def test_a_deadline_that_has_passed_is_not_taken(live):
+    async def story(stage):
+        await stage.job("a", total_steps=50.0, deadline_s=stage.clock.now_s() + 5.0)
+        await stage.wait(10)
+        change = stage.service.change
+        past_s = stage.clock.now_s() - 1.0
+        (late,) = await stage.do(change(["a"], actor="boss", weight=2.0, deadline_s=past_s))
+        assert (late.changed, late.code) == (False, "invalid")
+        assert f"deadline_s is {past_s:g} (" in late.error
+        assert stage.row("a").weight == 1.0
+        # Its own, which has passed meanwhile, is no change.
+        own_s = stage.row("a").deadline_s
+        (same,) = await stage.do(change(["a"], actor="boss", weight=2.0, deadline_s=own_s))
+        assert (same.changed, same.code) == (True, "")
 
     live(story)
 

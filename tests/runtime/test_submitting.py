@@ -255,3 +255,19 @@ def test_a_job_that_asks_for_no_notice_gets_the_operators(live):
         assert [(lease.notice_s, lease.grace_s) for lease in desired.leases] == [(1.5, 0.5)]
 
     live(story)
+
+
+def test_a_deadline_that_has_passed_is_refused_unless_the_job_is_known_already(live):
+    async def story(stage):
+        soon_s = stage.clock.now_s() + 5.0
+        item = Submission(spec=stage.spec(deadline_s=soon_s), owner="me", client_id="a")
+        (first,) = await stage.submit(item)
+        await stage.wait(10)
+        (again,) = await stage.submit(item)
+        assert (again.job_id, again.refusal) == (first.job_id, "")
+        (late,) = await stage.submit(replace(item, client_id="b"))
+        assert late.code == "invalid"
+        assert f"deadline_s is {soon_s:g} (" in late.refusal
+        assert "has passed" in late.refusal
+
+    live(story)

@@ -120,4 +120,6 @@ def _finish(found: dict[str, Any], action: str, *, as_json: bool) -> None:
         return
     if found["failed"] < found["matched"]:
         raise typer.Exit(exit_codes.FAILED)
-    raise typer.Exit(exit_codes.NOT_FOUND if codes == {"not_found"} else exit_codes.REFUSED)
+    alike = {"not_found": exit_codes.NOT_FOUND, "invalid": exit_codes.INPUT}
+    code = alike.get(codes.pop(), exit_codes.REFUSED) if len(codes) == 1 else exit_codes.REFUSED
+    raise typer.Exit(code)
