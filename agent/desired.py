@@ -17,7 +17,7 @@ from agent.reading import Reader
 from scheduler.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
 
 #: From SIGKILL to a lease's deadline, as agents keep it unless they are set otherwise.
@@ -178,6 +178,12 @@ class LeaseReport:
         started_s: seconds since the Unix epoch; None before the start.
         message: what a person should know of the end, or of what keeps it from starting.
         reason_code: the same as one word such as Kubernetes uses (``ImagePullBackOff``), or empty.
+        image_s: seconds that its image took, most of them the pull; None where nobody measures.
+        launch_s: seconds from its being placed to the start of its first process, likewise; told
+            once the launch is over, together with the next.
+        ready_s: seconds from its being placed until it was ready; None where it ended before.
+        devices: what the node calls the accelerators that it got, where the node tells: UUIDs, or
+            indices that the agent has chosen.
     """
 
     lease_id: int
@@ -190,6 +196,10 @@ class LeaseReport:
     started_s: float | None = None
     message: str = ""
     reason_code: str = ""
+    image_s: float | None = None
+    launch_s: float | None = None
+    ready_s: float | None = None
+    devices: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -364,7 +374,15 @@ def _lease_report(item: Reader) -> LeaseReport:
         started_s=item.optional("started_s", item.number),
         message=_words(item, "message"),
         reason_code=_words(item, "reason_code"),
+        image_s=item.optional("image_s", _seconds(item)),
+        launch_s=item.optional("launch_s", _seconds(item)),
+        ready_s=item.optional("ready_s", _seconds(item)),
+        devices=item.optional("devices", item.texts) or (),
     )
+
+
+def _seconds(item: Reader) -> Callable[[str], float]:
+    return lambda name: item.number(name, at_least=0.0)
 
 
 def _object(item: Reader, name: str) -> dict[str, object]:

@@ -263,10 +263,12 @@ class KubernetesBackend:
                 shutil.rmtree(path, ignore_errors=True)
 
     def _pod_of(self, record: PodRecord) -> dict[str, Any]:
+        workers = self._inventory.pick(record.lease.workers)
+        record.devices = tuple(w.device for w in workers if w.resource and w.sharing == "visible")
         place = PodPlace(
             node=self._node,
             hostname=self._inventory.hostname,
-            workers=self._inventory.pick(record.lease.workers),
+            workers=workers,
             deadline_s=record.deadline_s,
         )
         return build_pod(record.lease, place, secret=record.tenant.secret, settings=self._settings)

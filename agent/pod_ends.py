@@ -44,7 +44,11 @@ class PodLook:
         oom: it was killed at its memory limit.
         deleted: somebody has asked for its deletion.
         started_s: when the container began, seconds since the Unix epoch.
-        pulled_s: seconds from the pod's being placed to the container's start; None before.
+        image_s: seconds from the pod's sandbox's being ready, and its side-cars' running, to the
+            container's start: its image's pull, for the most part; None before.
+        launch_s: seconds from the pod's being placed to the container's start; None before.
+        ready_s: seconds from the pod's being placed until it was ready; None unless it is.
+        devices: ids of the accelerators that it got, where the kubelet tells (KEP-4680).
         reason_code: Kubernetes' word for what is wrong; empty if nothing is.
         message: the same in more words.
         others: other containers of it still run.
@@ -56,7 +60,10 @@ class PodLook:
     oom: bool = False
     deleted: bool = False
     started_s: float | None = None
-    pulled_s: float | None = None
+    image_s: float | None = None
+    launch_s: float | None = None
+    ready_s: float | None = None
+    devices: tuple[str, ...] = ()
     reason_code: str = ""
     message: str = ""
     others: bool = False
@@ -98,7 +105,6 @@ def look_at(pod: Mapping[str, Any]) -> PodLook:
     ended, running = state.get("terminated") or {}, state.get("running") or {}
     started_s = _time(running.get("startedAt") or ended.get("startedAt"))
     conditions = {c.get("type"): c for c in status.get("conditions") or []}
-    placed_s = _time((conditions.get("PodScheduled") or {}).get("lastTransitionTime"))
     reason, message = _trouble(status, state, conditions)
     others = any(
         (c.get("state") or {}).get("running") for c in containers if c.get("name") != CONTAINER
@@ -110,11 +116,44 @@ def look_at(pod: Mapping[str, Any]) -> PodLook:
         oom=ended.get("reason") == "OOMKilled",
         deleted=bool((pod.get("metadata") or {}).get("deletionTimestamp")),
         started_s=started_s,
-        pulled_s=None if started_s is None or placed_s is None else started_s - placed_s,
+        **_launch(conditions, started_s),
+        devices=_devices(own),
         reason_code=reason,
         message=message,
         others=others,
     )
+
+
+def _launch(conditions: Mapping[Any, Any], started_s: float | None) -> dict[str, float | None]:
+    """Return how long the steps of a launch took; Kubernetes counts whole seconds."""
+    placed_s = _since(conditions, "PodScheduled")
+    if started_s is None or placed_s is None:
+        return {}
+    before = (_since(conditions, "PodReadyToStartContainers"), _since(conditions, "Initialized"))
+    begun_s = max((at_s for at_s in before if at_s is not None), default=placed_s)
+    ready_s = _since(conditions, "Ready")
+    return {
+        "image_s": max(started_s - begun_s, 0.0),
+        "launch_s": max(started_s - placed_s, 0.0),
+        "ready_s": None if ready_s is None else max(ready_s - placed_s, started_s - placed_s, 0.0),
+    }
+
+
+def _since(conditions: Mapping[Any, Any], name: str) -> float | None:
+    """Return since when a condition has held; None if it does not."""
+    condition = conditions.get(name) or {}
+    return _time(condition.get("lastTransitionTime")) if condition.get("status") == "True" else None
+
+
+def _devices(container: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the ids of a container's accelerators, each once: a shared one has replicas."""
+    found = [
+        str(device.get("resourceID") or "").partition("::")[0]
+        for resource in container.get("allocatedResourcesStatus") or []
+        if str(resource.get("name") or "").startswith(("nvidia.com/", "amd.com/", "claim:"))
+        for device in resource.get("resources") or []
+    ]
+    return tuple(dict.fromkeys(name for name in found if name))
 
 
 def verdict(look: PodLook, *, waited_s: float, most_s: float) -> LeaseEnd | None:

@@ -60,6 +60,8 @@ class PodRecord:
         forgotten: nobody asks for the lease any more; its pod is to go.
         output_over: all its output was read.
         hopeless: how it ends once its pod is gone, since that could not start.
+        launch: (seconds of the image, until its start, until it was ready) once it has started.
+        devices: that it was given, by the node or by us.
         poke: set when there may be something to do.
     """
 
@@ -86,6 +88,8 @@ class PodRecord:
     forgotten: bool = False
     output_over: bool = False
     hopeless: tuple[LeaseEnd, str] | None = None
+    launch: tuple[float | None, float, float | None] | None = None
+    devices: tuple[str, ...] = ()
     poke: asyncio.Event = field(default_factory=asyncio.Event)
 
     @property
@@ -138,12 +142,20 @@ class PodRecord:
         self.pod, self.gone, self.asked = pod, gone, True
         self.uid = str((pod.get("metadata") or {}).get("uid") or "")
         look = look_at(pod)
+        self.devices = look.devices or self.devices
+        self._time_launch(look)
         if not look.reason_code:
             self.troubled_s = None
         elif self.troubled_s is None:
             self.troubled_s = lease_clock_s()
         if self.end is None:
             self.reason_code, self.message = look.reason_code, look.message
+
+    def _time_launch(self, look: PodLook) -> None:
+        """Note how long the launch took, once it is over; a pod that has ended is not ready."""
+        over = look.ready_s is not None or look.job_over
+        if self.launch is None and look.launch_s is not None and over:
+            self.launch = look.image_s, look.launch_s, look.ready_s
 
     def close(self, end: LeaseEnd | None = None, message: str = "") -> None:
         """Note why the lease ended: as given, or as the pod tells."""
@@ -204,6 +216,7 @@ class PodRecord:
     def report(self) -> LeaseReport:
         """Return what the scheduler needs to know."""
         look = self.look
+        image_s, launch_s, ready_s = self.launch or (None, None, None)
         return LeaseReport(
             lease_id=self.lease.lease_id,
             token=self.lease.token,
@@ -215,6 +228,10 @@ class PodRecord:
             started_s=None if look is None else look.started_s,
             message=self.message,
             reason_code=self.reason_code,
+            image_s=image_s,
+            launch_s=launch_s,
+            ready_s=ready_s,
+            devices=self.devices,
         )
 
 

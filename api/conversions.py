@@ -10,7 +10,7 @@ from scheduler.domain.spec import DEFAULT_PROJECT, JobSpec
 from scheduler.runtime.protocol import Submission
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from api.roles import Principal
     from api.schemas.jobs import JobIn
@@ -174,10 +174,20 @@ def job_answer(
     return answer
 
 
-def attempt_answer(row: AttemptRow) -> dict[str, Any]:
-    """Return a lease of a job; its fencing token is nobody's business."""
+def attempt_answer(row: AttemptRow, launches: Sequence[HistoryRow] = ()) -> dict[str, Any]:
+    """Return a lease of a job; its fencing token is nobody's business.
+
+    Args:
+        row: as stored.
+        launches: lines of history about how its pods were launched, one for each node.
+    """
     answer = asdict(row)
     del answer["token"]
+    names = ("node", "image_s", "launch_s", "ready_s")
+    answer["launches"] = [
+        {name: line.data.get(name) for name in names} | {"devices": line.data.get("devices", [])}
+        for line in launches
+    ]
     return answer
 
 

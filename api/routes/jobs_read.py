@@ -31,6 +31,8 @@ from scheduler.store.queries import (
     JobPage,
     JobQuery,
 )
+from scheduler.store.rows import HistoryRow
+
 
 router = APIRouter(prefix="/v1", tags=["jobs"], route_class=StrictRoute)
 
@@ -114,8 +116,8 @@ async def get_job(job_id: Id, context: Ctx, principal: Viewer) -> Answer:
 async def list_attempts(job_id: Id, context: Ctx, principal: Viewer) -> Answer:
     """Return the leases that a job has had, oldest first."""
     await visible_job(context, principal, job_id)
-    rows = await in_thread(context.store.attempts, job_id)
-    return Answer({"attempts": [attempt_answer(row) for row in rows]})
+    attempts = await in_thread(_attempts, context.store, job_id)
+    return Answer({"attempts": attempts})
 
 
 @router.get(
@@ -154,6 +156,17 @@ async def explain_job(
     """Return the first reason that holds, what would unblock the job, and when it may start."""
     row = await visible_job(context, principal, job_id)
     return Answer(await context.service.explain(row, forecast=forecast))
+
+
+def _attempts(store: Store, job_id: str) -> list[dict[str, Any]]:
+    """Return a job's leases, and how their pods were launched."""
+    query = HistoryQuery(
+        subject_kind="job", subject=job_id, kinds=("lease_launched",), limit=MAX_LIMIT
+    )
+    launches: dict[int, list[HistoryRow]] = {}
+    for line in store.history(query):
+        launches.setdefault(line.data["lease"], []).append(line)
+    return [attempt_answer(row, launches.get(row.lease_id, ())) for row in store.attempts(job_id)]
 
 
 def _page(store: Store, query: JobQuery, now_s: float) -> tuple[JobPage, Mapping[str, float]]:

@@ -155,6 +155,16 @@ class BulkOut(BaseModel):
     jobs: list[ActedOut]
 
 
+class LaunchOut(BaseModel):
+    """How a lease's pod was launched on a node."""
+
+    node: str
+    image_s: float | None = Field(description="seconds that its image took, most of them the pull")
+    launch_s: float | None = Field(description="seconds from its being placed to its start")
+    ready_s: float | None = Field(description="seconds from its being placed until it was ready")
+    devices: list[str] = Field(description="what the node calls its accelerators; may be empty")
+
+
 class AttemptOut(BaseModel):
     """One lease of a job."""
 
@@ -171,6 +181,7 @@ class AttemptOut(BaseModel):
     steps_done: float
     exit_code: int | None
     message: str
+    launches: list[LaunchOut] = Field(description="on nodes that measure it: those that run pods")
 
 
 class AttemptsOut(BaseModel):

@@ -165,7 +165,7 @@ def _job(state: LiveState, row: int, now_s: float) -> ForecastJob:
         weight=float(record["weight"]),
         deadline_in_s=None if np.isinf(record["deadline_s"]) else record["deadline_s"] - now_s,
         entity=job.entity,
-        restart_s=job.restart_s,
+        restart_s=float(record["restart_s"]),
         attained_worker_s=float(record["attained_worker_s"]),
         attempts=int(record["attempts"]),
         configuration=int(record["configuration"]),

@@ -55,7 +55,7 @@ DOMAIN_TYPES: Final[tuple[type, ...]] = (
     *(events.ProgressReported, events.LeaseEnded, events.TimerFired, events.AllocationComputed),
     *(events.DeadlineChanged, events.JobRequeued, events.EntityChanged, events.PolicyChanged),
     *(events.NodesJoined, events.WorkersRetired, events.WorkersDrained, events.WorkersCordoned),
-    *(events.AllocationFailed, events.LeasesSkipped),
+    *(events.AllocationFailed, events.LeasesSkipped, events.RestartsMeasured),
 )
 
 _ARRAY_KINDS: Final = "biuf"

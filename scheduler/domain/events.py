@@ -67,6 +67,19 @@ class DeadlineChanged:
     deadline_s: float | None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class RestartsMeasured:
+    """What a change of workers costs jobs is known better now.
+
+    Attributes:
+        job_ids: (n,) which; those that are not known (any more) are passed over.
+        restart_s: (n,) seconds of work that a change of workers costs each.
+    """
+
+    job_ids: tuple[str, ...]
+    restart_s: FloatArray
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobRequeued:
     """Somebody asked a running job to give its workers back and wait anew; no failure.
@@ -235,6 +248,7 @@ Event: TypeAlias = (
     | JobReleased
     | WeightChanged
     | DeadlineChanged
+    | RestartsMeasured
     | JobRequeued
     | EntityChanged
     | PolicyChanged

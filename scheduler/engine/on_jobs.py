@@ -113,6 +113,14 @@ def _deadline(state: State, event: ev.DeadlineChanged) -> None:
         state.changed = True
 
 
+def _restarts(state: State, event: ev.RestartsMeasured) -> None:
+    for job_id, restart_s in zip(event.job_ids, event.restart_s.tolist(), strict=True):
+        row = state.row_of_job(job_id)
+        if row != NONE:
+            state.jobs["restart_s"][row] = restart_s
+            state.changed = True
+
+
 def _entity(state: State, event: ev.EntityChanged) -> None:
     position = state.entity_of.setdefault(event.entity.name, len(state.entities))
     state.entities[position : position + 1] = [event.entity]
@@ -125,6 +133,7 @@ HANDLERS: Final[dict[type, Callable[[State, Any], None]]] = {
     ev.JobHeld: _held,
     ev.JobReleased: _released,
     ev.JobRequeued: _requeued,
+    ev.RestartsMeasured: _restarts,
     ev.WeightChanged: _weight,
     ev.DeadlineChanged: _deadline,
     ev.EntityChanged: _entity,

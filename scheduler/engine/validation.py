@@ -54,6 +54,8 @@ class Checker:
                         f"lease {event.lease_id} ended with {event.steps_done} steps done; "
                         "it must be a number >= 0"
                     )
+            case ev.RestartsMeasured():
+                _check_restarts(event)
             case ev.WeightChanged() | ev.DeadlineChanged():
                 _check_job(event)
             case ev.ConfigurationsChanged():
@@ -125,6 +127,17 @@ class Checker:
                     "has moved or is missing in the new configuration table; only append profiles"
                 )
         self._table = new
+
+
+def _check_restarts(event: ev.RestartsMeasured) -> None:
+    if len(event.job_ids) != len(event.restart_s):
+        raise InputError(
+            f"restarts name {len(event.job_ids)} jobs and {len(event.restart_s)} times; "
+            "give one for each job"
+        )
+    for job_id, restart_s in zip(event.job_ids, event.restart_s.tolist(), strict=True):
+        if not 0 <= restart_s < math.inf:
+            raise InputError(f"restart_s of job '{job_id}' is {restart_s}; it must be >= 0")
 
 
 def _check_job(event: ev.WeightChanged | ev.DeadlineChanged) -> None:

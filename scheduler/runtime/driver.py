@@ -237,6 +237,8 @@ class Driver:
         if state.engine.round_number != rounds:
             self._metrics.round_done(self._metrics.clock() - began_s)
         self._count(events, commands, ended)
+        for launch in turn.launches:
+            self._metrics.launched(*launch)
 
     def _projections(self, turn: Turn, commands: Sequence[do.Command]) -> Projections:
         touched = self.state.jobs.touched

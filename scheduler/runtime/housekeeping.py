@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
 
 from agent.desired import LeaseEnd
 from scheduler.domain import events as ev
@@ -17,11 +19,17 @@ from scheduler.runtime.specs import engine_job
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from scheduler.domain.spec import JobSpec
     from scheduler.runtime.jobs import JobRecord
     from scheduler.runtime.leases import LiveLease
     from scheduler.runtime.nodes import NodeState
     from scheduler.runtime.state import LiveState
     from scheduler.runtime.turn import Turn
+
+
+#: A restart's cost is news where it has changed by so many seconds, and by such a share.
+NEWS_S: Final = 1.0
+NEWS_SHARE: Final = 0.25
 
 
 def keep_house(state: LiveState, turn: Turn) -> None:
@@ -35,6 +43,7 @@ def keep_house(state: LiveState, turn: Turn) -> None:
         state.jobs.recheck = False
         _admit_parked(state, turn)
     renew_table(state, turn)
+    renew_restarts(state, turn)
 
 
 def settle(state: LiveState, turn: Turn, live: LiveLease) -> None:
@@ -124,14 +133,14 @@ def _admit_parked(state: LiveState, turn: Turn) -> None:
         reason = state.jobs.parked_reason(record)
         if reason is None:
             state.jobs.admit(record)
-            tell_submitted(turn, record)
+            tell_submitted(state, turn, record)
         elif record.reason != reason:
             record.parked = reason
             record.reason = reason.value
             state.jobs.touch(record, turn.now_s)
 
 
-def tell_submitted(turn: Turn, record: JobRecord) -> None:
+def tell_submitted(state: LiveState, turn: Turn, record: JobRecord) -> None:
     """Tell the engine of a job."""
     job = engine_job(
         record.spec,
@@ -141,6 +150,7 @@ def tell_submitted(turn: Turn, record: JobRecord) -> None:
         deadline_s=record.deadline_s,
         attempts=record.attempts,
         steps_done=record.steps_done,
+        restart_s=restart_s(state, record.spec),
     )
     turn.tell(ev.JobSubmitted(job=job, profile=record.profile))
 
@@ -168,6 +178,33 @@ def renew_table(state: LiveState, turn: Turn) -> None:
     if table is not None:
         turn.set("catalogue", state.catalogue.dump())
         turn.tell(ev.ConfigurationsChanged(table=table))
+
+
+def restart_s(state: LiveState, spec: JobSpec) -> float:
+    """Return what a change of workers costs a job: as it says, else as launches were measured."""
+    if spec.restart_s > 0.0 or not state.settings.learn:
+        return spec.restart_s
+    return state.launches.typical_s(spec.type_key)
+
+
+def renew_restarts(state: LiveState, turn: Turn) -> None:
+    """Tell the engine what starting costs where that is news, when a round is planned."""
+    if not state.launches_due or not any(isinstance(e, ev.TimerFired) for e in turn.events):
+        return
+    state.launches_due = False
+    turn.set("launches", state.launches.dump())
+    jobs, news = state.engine.jobs, {}
+    for job_id, number in jobs.number_of.items():
+        record = state.jobs.by_id.get(job_id)
+        if record is None:  # it ends in this turn
+            continue
+        known_s = float(jobs["restart_s"][jobs.row_of(number)])
+        found_s = restart_s(state, record.spec)
+        if abs(found_s - known_s) > max(NEWS_S, NEWS_SHARE * known_s):
+            news[job_id] = found_s
+    if news:
+        costs = np.array(list(news.values()), dtype=float)
+        turn.tell(ev.RestartsMeasured(job_ids=tuple(news), restart_s=costs))
 
 
 def after_step(

@@ -50,6 +50,7 @@ class Member:
         leave_by_s: by when it is to leave because another part of the gang has left; None: stay.
         end: how it ended; None before.
         trouble: what keeps it from starting: a word such as Kubernetes uses, and more words.
+        launched: whether the node has told how its launch went.
         told: (master's address, what a node is told that stays the same while the lease lasts).
     """
 
@@ -62,6 +63,7 @@ class Member:
     leave_by_s: float | None = None
     end: MemberEnd | None = None
     trouble: tuple[str, str] = ("", "")
+    launched: bool = False
     told: tuple[str, bytes] | None = None
 
 

@@ -28,6 +28,8 @@ _ACTIVE = tuple(status for status in JobStatus if status not in _ENDED)
 
 #: Seconds: from a vector operation to a solve that misses its deadline.
 _QUICK_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
+#: Seconds: from a pod whose image is there to the pull of a huge one.
+_LAUNCH_S = (0.5, 1, 2, 4, 8, 15, 30, 60, 120, 300, 600, 1800)
 #: Seconds: from a minute to a month.
 _LONG_S = (60, 300, 900, 1800, 3600, 7200, 14400, 28800, 86400, 172800, 604800, 2592000)
 
@@ -111,6 +113,14 @@ class Metrics:
         self._solve_failures = self._counter(
             "solve_failures", "Questions that the policy did not answer."
         )
+        self._launch = self._histogram(
+            "launch_seconds",
+            "Seconds of a launch by phase: the image alone; until the start; until it was ready.",
+            _LAUNCH_S,
+            "phase",
+        )
+        for phase in ("image", "start", "ready"):
+            self._launch.labels(phase)
         self._jct = self._histogram(
             "jct_seconds", "Seconds from a job's submission to its completion.", _LONG_S
         )
@@ -184,6 +194,13 @@ class Metrics:
     def round_done(self, seconds: float) -> None:
         """Note how long a round's turn took, from its plan to the dispatch of what follows."""
         self._round.observe(seconds)
+
+    def launched(self, image_s: float | None, start_s: float, ready_s: float | None) -> None:
+        """Note how long a launch took: for its image, until its start, until it was ready."""
+        times = {"image": image_s, "start": start_s, "ready": ready_s}
+        for phase, seconds in times.items():
+            if seconds is not None:
+                self._launch.labels(phase).observe(seconds)
 
     def committed(self, seconds: float) -> None:
         """Note how long a journal commit took, waits for the database included."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import orjson
 
@@ -268,6 +268,7 @@ def _take_lease(
             now_s=turn.now_s,
         )
     _heed_trouble(turn, live, member, lease)
+    _take_launch(state, turn, live, member, lease)
     if lease.state is LeaseState.ENDED and member.end is None and lease.reason is not None:
         end = MemberEnd(
             reason=lease.reason,
@@ -276,6 +277,26 @@ def _take_lease(
             reason_code=lease.reason_code,
         )
         end_member(state, turn, live, member.node, end)
+
+
+def _take_launch(
+    state: LiveState, turn: Turn, live: LiveLease, member: Member, lease: LeaseReport
+) -> None:
+    """Take in how a launch went, where the node has timed it; once for each member of a gang."""
+    if lease.launch_s is None or member.launched:
+        return
+    member.launched = True
+    record = state.jobs.by_id[live.lease.job_id]
+    if state.settings.learn:
+        took_s = lease.launch_s if lease.ready_s is None else lease.ready_s
+        state.launches.take(record.spec.type_key, took_s)
+        state.launches_due = True
+    turn.launches.append((lease.image_s, lease.launch_s, lease.ready_s))
+    times = {"image_s": lease.image_s, "launch_s": lease.launch_s, "ready_s": lease.ready_s}
+    found: dict[str, Any] = {name: round(s, 3) for name, s in times.items() if s is not None}
+    found |= {"devices": list(lease.devices)} if lease.devices else {}
+    lease_id, node = live.lease.lease_id, member.node
+    turn.note("lease_launched", "job", record.job_id, lease=lease_id, node=node, **found)
 
 
 def _heed_trouble(turn: Turn, live: LiveLease, member: Member, lease: LeaseReport) -> None:

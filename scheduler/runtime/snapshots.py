@@ -11,6 +11,7 @@ import orjson
 
 from planner.catalogue import Catalogue
 from planner.estimator import Estimator
+from planner.launches import Launches
 from scheduler.domain.cluster import Cluster
 from scheduler.domain.codec import decode, encode
 from scheduler.engine.engine import Engine
@@ -24,7 +25,7 @@ from scheduler.runtime.protocol import NodeAction, PolicyChoice, ProjectLimits
 from scheduler.runtime.specs import spec_from_json
 from scheduler.runtime.state import LiveState, PolicyInForce
 from scheduler.store.protocol import Snapshot
-from scheduler.store.queries import MAX_LIMIT, JobFilter, JobOrder, JobQuery
+from scheduler.store.queries import MAX_LIMIT, HistoryQuery, JobFilter, JobOrder, JobQuery
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -118,6 +119,8 @@ def recover(
         state.catalogue = Catalogue.restore(stored["catalogue"].value, settings.throughputs)
     if "throughputs" in stored:
         state.estimator = Estimator.restore(stored["throughputs"].value)
+    if "launches" in stored:
+        state.launches = Launches.restore(stored["launches"].value)
     if settings.throughputs is not None:
         state.estimator.declare_table(settings.throughputs)
     _restore_jobs(state, store)
@@ -136,6 +139,7 @@ def recover(
         state.nodes.follow(state.engine.cluster, now_s=now_s)
         follow_leases(state, entry.events, commands, entry.now_s)
     _restore_orders(state, stored, now_s)
+    _restore_launches(state, store)
     _park(state)
     state.leases.changed.clear()
     state.jobs.touched.clear()
@@ -232,6 +236,15 @@ def _restore_orders(state: LiveState, stored: Mapping[str, Any], now_s: float) -
         node.lost = f"lost/{name}" in stored
         if f"exclusive/{name}" in stored:
             node.exclusive = frozenset(stored[f"exclusive/{name}"].value)
+
+
+def _restore_launches(state: LiveState, store: Store) -> None:
+    """Find the leases whose launches are in the history; nodes go on telling of them."""
+    query = HistoryQuery(kinds=("lease_launched",), descending=True, limit=MAX_LIMIT)
+    for row in store.history(query):
+        live = state.leases.by_id.get(row.data["lease"])
+        for member in () if live is None else live.members:
+            member.launched |= member.node == row.data["node"]
 
 
 def _park(state: LiveState) -> None:

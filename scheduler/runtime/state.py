@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from planner.launches import Launches
+
 if TYPE_CHECKING:
     from planner.catalogue import Catalogue
     from planner.estimator import Estimator
@@ -71,6 +73,8 @@ class LiveState:
         next_look_s: when leases, nodes and limits are looked at again.
         recent_keys: clients' keys that became known last, oldest first.
         estimates_due: whether measured throughputs have changed since the table was made.
+        launches: how long starting jobs takes.
+        launches_due: whether launches were timed since the engine was last told.
         asked: the policy whose answer is in force or on its way; None before the first.
     """
 
@@ -86,6 +90,8 @@ class LiveState:
     progress: dict[int, float] = field(default_factory=dict)
     table_due: bool = False
     estimates_due: bool = False
+    launches: Launches = field(default_factory=Launches)
+    launches_due: bool = False
     asked: PolicyChoice | None = None
     next_look_s: float = 0.0
     recent_keys: dict[tuple[str, str], IdempotencyRow] = field(default_factory=dict)

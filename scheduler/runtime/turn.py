@@ -38,6 +38,7 @@ class Turn:
         attempts: leases that begin or end.
         actors: subject -> who asked for what happens to it in this turn.
         ends: lease id -> how it ended.
+        launches: launches that nodes have timed: (of the image, until the start, until ready).
         removed: jobs that ended in this turn, whose rows are still to be written.
         after: called when the turn has been committed.
     """
@@ -50,6 +51,7 @@ class Turn:
     attempts: dict[int, AttemptRow] = field(default_factory=dict)
     actors: dict[str, str] = field(default_factory=dict)
     ends: dict[int, MemberEnd] = field(default_factory=dict)
+    launches: list[tuple[float | None, float, float | None]] = field(default_factory=list)
     after: list[Callable[[], None]] = field(default_factory=list)
 
     def tell(self, *events: ev.Event) -> None:

@@ -220,6 +220,9 @@ class FakeNode:
         self.problems: dict[int, str] = {}
         #: how two jobs can hold a worker; see ``WorkerReport``.
         self.sharing = "visible"
+        #: how a launch goes, where the node times it, and what it calls the accelerators.
+        self.launch: tuple[float | None, float | None, float | None] = (None, None, None)
+        self.devices: tuple[str, ...] = ()
         #: lease id -> what there is of it.
         self.runs: dict[int, FakeRun] = {}
 
@@ -471,6 +474,7 @@ class FakeNode:
         state = LeaseState.RUNNING if not run.noticed else LeaseState.STOPPING
         silent = run.lease.job_id in self.world.silent
         live = 0.0 if silent else max(run.steps(now_s), run.saved)
+        image_s, launch_s, ready_s = self.launch
         return LeaseReport(
             lease_id=run.lease.lease_id,
             token=run.lease.token,
@@ -481,6 +485,10 @@ class FakeNode:
             steps_live=self._steps(live),
             started_s=run.since_s,
             message=run.message,
+            image_s=image_s,
+            launch_s=launch_s,
+            ready_s=ready_s,
+            devices=self.devices,
         )
 
     def _steps(self, steps: float) -> int:

@@ -79,7 +79,15 @@ def test_a_report_survives_the_wire(sequence, reason, code, started_s):
         workers=(WorkerReport(index=0, worker_type="v100", problem="hot"),),
         remarks=("no limits",),
         leases=(
-            LeaseReport(lease_id=1, token=2, state=LeaseState.RUNNING, started_s=started_s),
+            LeaseReport(
+                lease_id=1,
+                token=2,
+                state=LeaseState.RUNNING,
+                started_s=started_s,
+                launch_s=2.5,
+                ready_s=3.0,
+                devices=("GPU-a",),
+            ),
             LeaseReport(lease_id=2, token=3, state=LeaseState.ENDED, reason=reason, exit_code=code),
         ),
     )

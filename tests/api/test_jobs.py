@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from scheduler.store.rows import HistoryRow
+
 
 @pytest.fixture
 def user(daemon: Any) -> Any:
@@ -107,6 +109,7 @@ def test_leases_history_and_explanation_of_a_job(daemon: Any, user: Any) -> None
     (attempt,) = user.get(f"/v1/jobs/{job}/attempts").json()["attempts"]
     assert (attempt["attempt"], attempt["nodes"]) == (1, ["alpha"])
     assert "token" not in attempt
+    assert attempt["launches"] == []
     user.submit()
     page = user.get(f"/v1/jobs/{job}/events").json()
     assert [event["kind"] for event in page["events"]] == ["job_submitted", "lease_granted"]
@@ -115,6 +118,23 @@ def test_leases_history_and_explanation_of_a_job(daemon: Any, user: Any) -> None
     assert [event["kind"] for event in rest["events"]] == ["lease_granted"]
     none = user.get(f"/v1/jobs/{job}/events?after=99").json()
     assert none == {"events": [], "last_event_id": 99}
+
+
+def test_a_lease_tells_how_its_pods_were_launched(daemon: Any, user: Any) -> None:
+    job = user.submit()
+    lease = daemon.service.run(job)
+    lines = [
+        {"lease": lease.lease_id, "node": "alpha", "launch_s": 4.0, "devices": ["GPU-a"]},
+        {"lease": lease.lease_id + 1, "node": "beta", "launch_s": 5.0},
+    ]
+    for data in lines:
+        row = HistoryRow(
+            at_s=daemon.clock(), kind="lease_launched", subject_kind="job", subject=job, data=data
+        )
+        daemon.service.store.append_history((row,))
+    (attempt,) = user.get(f"/v1/jobs/{job}/attempts").json()["attempts"]
+    told = {"image_s": None, "launch_s": 4.0, "ready_s": None, "devices": ["GPU-a"]}
+    assert attempt["launches"] == [{"node": "alpha", **told}]
 
 
 def test_an_action_changes_a_job_once_and_conflicts_are_told(daemon: Any, user: Any) -> None:

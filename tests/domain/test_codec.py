@@ -162,6 +162,13 @@ VALUES: dict[type, st.SearchStrategy[Any]] = {
     ev.JobReleased: of_job(ev.JobReleased),
     ev.WeightChanged: st.builds(ev.WeightChanged, job_id=NAMES, weight=NUMBERS),
     ev.DeadlineChanged: st.builds(ev.DeadlineChanged, job_id=NAMES, deadline_s=st.none() | NUMBERS),
+    ev.RestartsMeasured: SIZES.flatmap(
+        lambda n: st.builds(
+            ev.RestartsMeasured,
+            job_ids=st.lists(NAMES, min_size=n, max_size=n).map(tuple),
+            restart_s=array(np.float64, n),
+        )
+    ),
     ev.JobRequeued: of_job(ev.JobRequeued),
     ev.EntityChanged: st.builds(
         ev.EntityChanged,

@@ -119,6 +119,14 @@ def test_a_node_that_comes_back_with_other_workers_gets_new_numbers(start, job):
         ([ev.WorkersCordoned(workers=(2,))], "worker 2 does not exist"),
         ([ev.DeadlineChanged(job_id="a", deadline_s=np.nan)], "deadline_s of job 'a' is nan"),
         (
+            [ev.RestartsMeasured(job_ids=("a",), restart_s=np.array([-1.0]))],
+            "restart_s of job 'a' is -1.0",
+        ),
+        (
+            [ev.RestartsMeasured(job_ids=("a", "b"), restart_s=np.array([1.0]))],
+            "2 jobs and 1 times",
+        ),
+        (
             [join(kinds=["b"]), ev.ConfigurationsChanged(table=table(1))],
             "the cluster has type-0, b",
         ),
@@ -336,6 +344,19 @@ def test_deadlines_and_entities_reach_the_next_question(start, job):
     assert problem.entity.tolist() == [0]
     shell.tell(ev.DeadlineChanged(job_id="a", deadline_s=None))
     assert shell.history(do.ComputeAllocation)[-1][1].problem.time_left_s.tolist() == [np.inf]
+
+
+def test_measured_restarts_reach_the_next_question(start, job):
+    shell = start("type-0:1")
+    shell.submit(job("a"))
+    shell.submit(job("b", restart_s=2.0))
+    costs = np.array([7.0, 8.0])
+    shell.tell(ev.RestartsMeasured(job_ids=("b", "nobody"), restart_s=costs))
+    problem = shell.history(do.ComputeAllocation)[-1][1].problem
+    assert problem.restart_s.tolist() == [0.0, 7.0]
+    asked = len(shell.history(do.ComputeAllocation))
+    shell.tell(ev.RestartsMeasured(job_ids=("nobody",), restart_s=np.array([9.0])))
+    assert len(shell.history(do.ComputeAllocation)) == asked
 
 
 def test_a_job_is_complete_when_its_lease_says_so_not_when_its_estimate_is_reached(start, job):

@@ -16,6 +16,10 @@ def now():
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
+def holds(condition):
+    return {"type": condition, "status": "True", "lastTransitionTime": now()}
+
+
 def failure(code, reason, message, **headers):
     body = {"kind": "Status", "code": code, "reason": reason, "message": message}
     return JSONResponse(body, code, headers=headers)
@@ -70,9 +74,17 @@ class FakeApi:
         pod["status"] = pod.get("status", {}) | status
         self.record("MODIFIED", pod)
 
-    def run(self, name):
-        state = {"running": {"startedAt": now()}}
-        self.status(name, phase="Running", containerStatuses=[{"name": "job", "state": state}])
+    def run(self, name, devices=()):
+        own = {"name": "job", "state": {"running": {"startedAt": now()}}}
+        if devices:
+            ids = [{"resourceID": device, "health": "Healthy"} for device in devices]
+            own["allocatedResourcesStatus"] = [{"name": "nvidia.com/gpu", "resources": ids}]
+        conditions = [
+            *self.pods[name]["status"]["conditions"],
+            holds("Initialized"),
+            holds("Ready"),
+        ]
+        self.status(name, phase="Running", conditions=conditions, containerStatuses=[own])
 
     def wait(self, name, reason, message=""):
         state = {"waiting": {"reason": reason, "message": message}}
@@ -182,7 +194,7 @@ class FakeApi:
             return failure(409, "AlreadyExists", f'pods "{name}" already exists')
         pod["metadata"]["uid"] = f"uid-{name}-{self.version}"
         pod["spec"]["nodeName"] = pod["spec"]["nodeSelector"]["kubernetes.io/hostname"]
-        pod["status"] = {"phase": "Pending"}
+        pod["status"] = {"phase": "Pending", "conditions": [holds("PodScheduled")]}
         self.pods[name] = pod
         self.record("ADDED", pod)
         return JSONResponse(pod, 201)

@@ -84,14 +84,46 @@ def test_what_cannot_start_is_given_up_sooner_or_later(look, early, late):
     assert verdict(look, waited_s=61.0, most_s=60.0) is late
 
 
-def test_the_time_from_placing_to_starting_is_measured():
-    look = look_at(
-        {"status": {
-            "phase": "Running",
-            "conditions": [{"type": "PodScheduled", "status": "True",
-                            "lastTransitionTime": "2026-01-01T00:00:00Z"}],
-            "containerStatuses": [
-                {"name": "job", "state": {"running": {"startedAt": "2026-01-01T00:00:42Z"}}}],
-        }}
-    )  # fmt: skip
-    assert look.pulled_s == 42.0
+def at(second):
+    return f"2026-01-01T00:{second // 60:02}:{second % 60:02}Z"
+
+
+def condition(name, second, status="True"):
+    return {"type": name, "status": status, "lastTransitionTime": at(second)}
+
+
+def launched(*conditions, started=42, devices=()):
+    own = {"name": "job", "state": {"running": {"startedAt": at(started)}}}
+    resources = [{"resourceID": name, "health": "Healthy"} for name in devices]
+    if devices:
+        own["allocatedResourcesStatus"] = [{"name": "nvidia.com/gpu", "resources": resources}]
+    return look_at({"status": {"phase": "Running", "conditions": list(conditions),
+                               "containerStatuses": [own]}})  # fmt: skip
+
+
+def test_the_steps_of_a_launch_are_measured_one_by_one():
+    # Placed at 2 s, sandbox at 5, the guard beside the job at 9, the job at 42, ready at 63.
+    look = launched(
+        condition("PodScheduled", 2),
+        condition("PodReadyToStartContainers", 5),
+        condition("Initialized", 9),
+        condition("Ready", 63),
+    )
+    assert (look.image_s, look.launch_s, look.ready_s) == (33.0, 40.0, 61.0)
+
+
+def test_an_old_kubelet_tells_less_and_what_is_not_known_is_not_invented():
+    look = launched(condition("PodScheduled", 2), condition("Ready", 3, "False"))
+    assert (look.image_s, look.launch_s, look.ready_s) == (40.0, 40.0, None)
+    assert launched(condition("Ready", 63)).launch_s is None
+    assert launched(condition("PodScheduled", 2, "False")).launch_s is None
+    # Clocks of API server and node may differ by a second: no time is below zero.
+    look = launched(condition("PodScheduled", 43), condition("Ready", 42))
+    assert (look.image_s, look.launch_s, look.ready_s) == (0.0, 0.0, 0.0)
+
+
+def test_the_devices_that_the_kubelet_names_are_read_back_each_once():
+    assert launched(devices=("GPU-a", "GPU-b")).devices == ("GPU-a", "GPU-b")
+    # With time slicing the plugin hands out replicas of one device.
+    assert launched(devices=("GPU-a::0", "GPU-a::1")).devices == ("GPU-a",)
+    assert launched().devices == ()

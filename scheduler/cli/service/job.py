@@ -120,8 +120,8 @@ def _fields(job: dict[str, Any], now_s: float) -> list[tuple[str, Any]]:
 
 def _attempts(attempts: list[dict[str, Any]], now_s: float) -> Any:
     headings = (
-        ">attempt", "worker type", "nodes", "began", ">held", "ended by", ">exit", ">steps",
-        "message",
+        ">attempt", "worker type", "nodes", "began", ">launch", ">held", "ended by", ">exit",
+        ">steps", "message",
     )  # fmt: skip
     rows = [
         (
@@ -129,6 +129,7 @@ def _attempts(attempts: list[dict[str, Any]], now_s: float) -> Any:
             a["worker_type"],
             ",".join(a["nodes"]),
             moment(a["start_s"]),
+            _launch(a),
             span((a["ended_s"] or now_s) - a["start_s"]),
             (a["end_reason"] or "").replace("_", " "),
             a["exit_code"],
@@ -138,6 +139,12 @@ def _attempts(attempts: list[dict[str, Any]], now_s: float) -> Any:
         for a in attempts
     ]
     return table(headings, rows)
+
+
+def _launch(attempt: dict[str, Any]) -> str:
+    """Write how long the slowest pod took to start; a server of the release before does not say."""
+    found = [one["ready_s"] or one["launch_s"] or 0.0 for one in attempt.get("launches", ())]
+    return span(max(found)) if found else ""
 
 
 def _history(lines: list[dict[str, Any]]) -> Any:
