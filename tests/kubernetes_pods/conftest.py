@@ -98,7 +98,7 @@ class Stage:
         found = [r for r in self.backend.reports() if r.lease_id == lease_id]
         return found[0] if found else None
 
-    async def until(self, condition, most_s=5.0):
+    async def until(self, condition, most_s=30.0):
         end = time.monotonic() + most_s
         while not (found := condition()):
             assert time.monotonic() < end, self.backend.reports()
