@@ -34,12 +34,18 @@ class Wanted:
         subject_kind: exactly this.
         subject: exactly this.
         kinds: any of these.
+        actor: by exactly this one.
+        since_s: at that time or later.
+        until_s: before that time.
         project: only what concerns its jobs and itself.
     """
 
     subject_kind: str = ""
     subject: str = ""
     kinds: tuple[str, ...] = ()
+    actor: str = ""
+    since_s: float | None = None
+    until_s: float | None = None
     project: str | None = None
 
 
@@ -68,6 +74,9 @@ class HistoryReader:
                 subject_kind=self.wanted.subject_kind,
                 subject=self.wanted.subject,
                 kinds=self.wanted.kinds,
+                actor=self.wanted.actor,
+                since_s=self.wanted.since_s,
+                until_s=self.wanted.until_s,
                 after_id=after,
                 before_id=before,
                 descending=descending,

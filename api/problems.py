@@ -212,5 +212,7 @@ def _words(error: Mapping[str, Any]) -> str:
         return "is needed"
     if error["type"] == "json_invalid":
         return f"is not JSON: {error.get('ctx', {}).get('error', '')}"
+    if error["type"] == "string_too_short" and error.get("ctx", {}).get("min_length") == 1:
+        return "must not be empty"
     text = str(error["msg"])
     return text.removeprefix("Value error, ")

@@ -9,13 +9,35 @@ from fastapi.routing import APIRoute
 
 from api.problems import FieldProblem, ProblemError, invalid
 
+#: Levels of lists and objects in a body.
+DEEPEST = 64
+
 
 class StrictRequest(Request):
     """A request whose JSON is read strictly: no NaN, no lone surrogates, bounded depth."""
 
     async def json(self) -> Any:
         """Return the decoded body."""
-        return orjson.loads(await self.body())
+        value = orjson.loads(await self.body())
+        _check_depth(value)
+        return value
+
+
+def _check_depth(value: Any) -> None:
+    """Refuse what is nested so deeply that later steps, which recurse, could give up on it.
+
+    Raises:
+        ProblemError: it is.
+    """
+    level = [value] if isinstance(value, dict | list) else []
+    for _ in range(DEEPEST):
+        if not level:
+            return
+        inner = (v.values() if isinstance(v, dict) else v for v in level)
+        level = [v for values in inner for v in values if isinstance(v, dict | list)]
+    if level:
+        problem = f"is nested deeper than {DEEPEST} levels"
+        raise invalid([FieldProblem(field="", value=None, problem=problem)])
 
 
 class StrictRoute(APIRoute):

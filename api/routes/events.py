@@ -14,7 +14,8 @@ from api.conversions import event_answer
 from api.history import HistoryReader, Wanted
 from api.routing import StrictRoute
 from api.schemas.answers import EventPageOut
-from api.schemas.fields import NAME, Line, ProjectName
+from api.schemas.fields import Line, ProjectName, QueryMoment
+from scheduler.runtime.history_kinds import EventKind, SubjectKind
 from scheduler.store.queries import MAX_LIMIT
 
 router = APIRouter(prefix="/v1", tags=["events"], route_class=StrictRoute)
@@ -41,11 +42,12 @@ async def list_events(
     request: Request,
     context: Ctx,
     principal: Viewer,
-    subject_kind: Annotated[
-        str | None, Query(max_length=32, pattern=NAME, description="job, node, policy, ...")
-    ] = None,
+    subject_kind: Annotated[SubjectKind | None, Query(description="about what")] = None,
     subject: Annotated[Line | None, Query(description="id or name")] = None,
-    kind: Annotated[list[Line], Query(max_length=50, description="any of these")] = [],  # noqa: B006
+    kind: Annotated[list[EventKind], Query(max_length=50, description="any of these")] = [],  # noqa: B006
+    actor: Annotated[Line | None, Query(description="by whom")] = None,
+    since_s: Annotated[QueryMoment | None, Query(description="at that time or later")] = None,
+    until_s: Annotated[QueryMoment | None, Query(description="before that time")] = None,
     project: Annotated[ProjectName | None, Query(description="only this project's")] = None,
     after: Annotated[EventId | None, Query(description="only event ids above it")] = None,
     before: Annotated[EventId | None, Query(description="only event ids below it")] = None,
@@ -62,7 +64,13 @@ async def list_events(
     with what is new, and goes on until either side ends it; a comment is sent when nothing happens.
     """
     wanted = Wanted(
-        subject_kind=subject_kind or "", subject=subject or "", kinds=tuple(kind), project=project
+        subject_kind=subject_kind or "",
+        subject=subject or "",
+        kinds=tuple(kind),
+        actor=actor or "",
+        since_s=since_s,
+        until_s=until_s,
+        project=project,
     )
     reader = HistoryReader(context=context, principal=principal, wanted=wanted)
     start = int(last_event_id[:18]) if last_event_id else after

@@ -96,6 +96,8 @@ Weight = Annotated[float, Field(strict=True, ge=1e-6, le=1e6)]
 Seconds = Annotated[float, Field(strict=True, ge=0, le=LONGEST_S)]
 SomeSeconds = Annotated[float, Field(strict=True, gt=0, le=LONGEST_S)]
 Moment = Annotated[float, Field(strict=True, gt=0, le=LATEST_S)]
+#: In a query everything is text.
+QueryMoment = Annotated[float, Field(ge=0, le=LATEST_S, allow_inf_nan=False)]
 ShortSeconds = Annotated[float, Field(strict=True, ge=0, le=3600)]
 _COUNT = {"type": "integer", "minimum": 1, "maximum": LARGEST_GANG}
 _COUNTS = {"type": "array", "items": _COUNT, "minItems": 1, "maxItems": 64, "uniqueItems": True}

@@ -370,6 +370,9 @@ def _is_asked(row: HistoryRow, query: HistoryQuery) -> bool:
         query.subject_kind in ("", row.subject_kind)
         and query.subject in ("", row.subject)
         and (not query.kinds or row.kind in query.kinds)
+        and query.actor in ("", row.actor)
+        and (query.since_s is None or row.at_s >= query.since_s)
+        and (query.until_s is None or row.at_s < query.until_s)
         and row.event_id > query.after_id
         and (query.before_id is None or row.event_id < query.before_id)
     )

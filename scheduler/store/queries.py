@@ -109,6 +109,9 @@ class HistoryQuery:
         subject_kind: exactly this, or empty for any.
         subject: exactly this, or empty for any.
         kinds: any of these.
+        actor: by exactly this one, or empty for any.
+        since_s: only what happened at that time or later, or None.
+        until_s: only what happened before that time, or None.
         after_id: only lines with a larger event id, so that a stream can be resumed.
         before_id: only lines with a smaller event id, or None.
         descending: newest first.
@@ -118,6 +121,9 @@ class HistoryQuery:
     subject_kind: str = ""
     subject: str = ""
     kinds: tuple[str, ...] = ()
+    actor: str = ""
+    since_s: float | None = None
+    until_s: float | None = None
     after_id: int = 0
     before_id: int | None = None
     descending: bool = False

@@ -121,6 +121,12 @@ class SqlQueries:
             statement = statement.where(_HISTORY.subject == query.subject)
         if query.kinds:
             statement = statement.where(_HISTORY.kind.in_(query.kinds))
+        if query.actor:
+            statement = statement.where(_HISTORY.actor == query.actor)
+        if query.since_s is not None:
+            statement = statement.where(_HISTORY.at_s >= query.since_s)
+        if query.until_s is not None:
+            statement = statement.where(_HISTORY.at_s < query.until_s)
         with reading(self._engine) as connection:
             found = connection.execute(statement.order_by(order).limit(query.limit)).all()
         return tuple(from_columns(HistoryRow, columns) for columns in found)

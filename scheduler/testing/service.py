@@ -210,7 +210,7 @@ class FakeService:
             return Acted(job_id=job_id, error=f"job '{job_id}' is not held", code="conflict")
         self._leases.pop(job_id, None)
         ended_s = None if status in _ACTIVE else self.now_s
-        self._replace(row, f"job_{status}", actor, status=status, finished_s=ended_s)
+        self._replace(row, f"{action.value}_requested", actor, status=status, finished_s=ended_s)
         return Acted(job_id=job_id, changed=True)
 
     async def change(
@@ -321,7 +321,7 @@ class FakeService:
         self._may_write()
         node = self._named(name)
         self._nodes[name] = dataclasses.replace(node, state=_STATES[action], reason=reason)
-        self._note(f"node_{_STATES[action]}", "node", name, actor, {"reason": reason})
+        self._note(f"node_{action.value}", "node", name, actor, {"reason": reason})
         return self._nodes[name]
 
     async def remove_node(self, name: str, *, actor: str) -> None:

@@ -325,3 +325,21 @@ def test_a_client_that_goes_away_while_it_sends_is_no_error(
     daemon.run(scenario())
     assert sent == []
     assert "failed" not in caplog.text
+
+
+@pytest.mark.parametrize("depth", [65, 900, 5000])
+@pytest.mark.parametrize("method", ["post", "patch"])
+def test_a_body_that_is_nested_deeply_is_refused(daemon: Any, method: str, depth: int) -> None:
+    body = b'{"a":' * depth + b"1" + b"}" * depth
+    headers = {"Content-Type": "application/json"}
+    answer = getattr(daemon.caller("user"), method)("/v1/jobs", content=body, headers=headers)
+    assert answer.status_code == 422
+    assert answer.headers["content-type"] == "application/problem+json"
+
+
+def test_a_lone_surrogate_is_refused(daemon: Any) -> None:
+    body = b'{"name": "\\ud800", "command": ["x"]}'
+    headers = {"Content-Type": "application/json"}
+    answer = daemon.caller("user").post("/v1/jobs", content=body, headers=headers)
+    assert answer.status_code == 422
+    assert "surrogate" in answer.text

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import ast
 import asyncio
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
+
+from scheduler.runtime.history_kinds import EventKind
+from scheduler.runtime.protocol import JobAction, NodeAction
 
 SSE = "text/event-stream"
 
@@ -35,14 +40,14 @@ def test_pages_are_filtered_and_can_be_resumed(daemon: Any) -> None:
         "job_submitted",
         "job_submitted",
         "lease_granted",
-        "node_cordoned",
+        "node_cordon",
     ]
     assert everything["last_event_id"] == 4
     assert everything["events"][3]["data"] == {"reason": "fan"}
     for query, ids in {
         "subject_kind=node": [4],
         f"subject={first}": [1],
-        "kind=job_submitted&kind=node_cordoned": [1, 2, 4],
+        "kind=job_submitted&kind=node_cordon": [1, 2, 4],
         "after=2": [3, 4],
         "after=1&before=4": [2, 3],
         "descending=true&limit=2": [4, 3],
@@ -136,3 +141,52 @@ def test_a_stream_asks_for_a_token_and_for_a_sound_place(daemon: Any) -> None:
     viewer = daemon.caller("viewer")
     for headers in ({"Last-Event-ID": "x"}, {"Last-Event-ID": "9" * 30}):
         assert viewer.get("/v1/events", headers=headers).status_code == 422
+
+
+def test_lines_are_chosen_by_actor_and_time(daemon: Any) -> None:
+    user = daemon.caller("user", subject="ann")
+    user.submit()
+    daemon.service.now_s += 100.0
+    daemon.caller("operator", subject="eve").post("/v1/nodes/alpha/cordon", json={"reason": "fan"})
+    line = daemon.service.now_s
+    for query, ids in {
+        "actor=eve": [2],
+        "actor=ann": [1],
+        f"since_s={line}": [2],
+        f"until_s={line}": [1],
+        f"since_s={line - 100}&until_s={line + 1}": [1, 2],
+    }.items():
+        page = user.get(f"/v1/events?{query}").json()
+        assert [e["event_id"] for e in page["events"]] == ids, query
+    for bad in ("since_s=nan", "until_s=-1", "since_s=x"):
+        assert user.get(f"/v1/events?{bad}").status_code == 422
+
+
+@pytest.mark.parametrize(
+    ("query", "known"), [("kind=job_eaten", "job_held"), ("subject_kind=jobs", "'job'")]
+)
+def test_an_unknown_kind_is_refused_with_those_that_there_are(
+    daemon: Any, query: str, known: str
+) -> None:
+    answer = daemon.caller("viewer").get(f"/v1/events?{query}")
+    assert answer.status_code == 422
+    assert known in answer.json()["errors"][0]["problem"]
+
+
+def test_every_kind_that_is_written_is_known() -> None:
+    folder = Path(__file__).resolve().parents[2]
+    written = set()
+    for part in ("api", "scheduler/engine", "scheduler/runtime", "scheduler/daemon"):
+        for file in (folder / part).rglob("*.py"):
+            for node in ast.walk(ast.parse(file.read_text())):
+                if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
+                    continue
+                at = {"note": 0, "record": 0, "remove_job": 1}.get(node.func.attr, 9)
+                if len(node.args) > at and isinstance(node.args[at], ast.Constant):
+                    written.add(str(node.args[at].value))
+    written |= {f"{action.value}_requested" for action in JobAction}
+    written |= {f"node_{action.value}" for action in NodeAction}
+    written.add("token_created")  # the first one, by hand
+    assert written - set(EventKind) == set()
+    # Both words of an end come from a status.
+    assert set(EventKind) - written <= {"job_completed", "job_failed", "job_cancelled"}

@@ -178,7 +178,7 @@ def test_bad_fields_are_listed_shortened_and_counted():
     with pytest.raises(InputError) as caught:
         client(lambda _: problem(422, errors=errors)).get("/x")
     notes = caught.value.__notes__
-    assert notes[0] == "request: is needed"
+    assert notes[0] == "the request: is needed"
     assert len(notes[1]) < 100
     assert notes[-1] == "... and 2 more"
 
@@ -449,5 +449,5 @@ def test_numbers_that_are_none_are_one_line(serve, leasehold):
     serve()
     ran = leasehold("submit", "--weight", "nan", "--", "./train")
     assert ran.code == 2
-    assert "have to be finite" in ran.err
+    assert "--weight is nan; give a finite number" in ran.err
     assert "Traceback" not in ran.err

@@ -43,7 +43,7 @@ def test_a_list_that_is_cut_says_so_and_all_pages_can_be_had(scheduler, leasehol
 def test_a_filter_that_is_none_is_named(scheduler, leasehold):
     ran = leasehold("jobs", "--status", "asleep")
     assert ran.code == 2
-    assert "  status.0 is" in ran.err
+    assert "  --status is" in ran.err
 
 
 def test_a_job_is_shown_with_its_attempts_and_history(job, scheduler, leasehold):
@@ -327,8 +327,37 @@ def test_watch_without_a_job_goes_on_until_it_is_interrupted(
     monkeypatch.setattr(watch_module, "show_event", show)
     assert leasehold("cordon", "alpha").code == 0
     assert leasehold("watch", "--after", "0").code == 130
-    assert shown == ["job_submitted", "node_cordoned"]
+    assert shown == ["job_submitted", "node_cordon"]
     shown.clear()
     assert leasehold("uncordon", "alpha").code == 0
     assert leasehold("watch", "--after", "0", "--subject", "node").code == 130
-    assert shown == ["node_cordoned", "node_ready"]
+    assert shown == ["node_cordon", "node_uncordon"]
+
+
+def test_watch_can_be_confined_to_an_actor_and_a_time(job, scheduler, leasehold, monkeypatch):
+    import scheduler.cli.service.watch as watch_module
+
+    shown = []
+
+    def show(event, *, as_json):
+        shown.append((event["kind"], event["actor"]))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(watch_module, "show_event", show)
+    scheduler.service.now_s += 7200
+    scheduler.do(scheduler.service._note, "node_lost", "node", "alpha", "", {})
+    scheduler.do(scheduler.service._note, "node_drain", "node", "alpha", "eve", {})
+    since = str(7200 - 3600)
+    monkeypatch.setattr(watch_module.time, "time", lambda: scheduler.service.now_s)
+    assert leasehold("watch", "--since", since).code == 130
+    assert leasehold("watch", "--after", "0", "--actor", "eve").code == 130
+    assert shown == [("node_lost", ""), ("node_drain", "eve")]
+    assert leasehold("watch", "--since", "yesterday").code == 2
+
+
+@pytest.mark.parametrize("option", ["--kind", "--subject"])
+def test_watch_names_the_kinds_that_there_are(option, scheduler, leasehold):
+    ran = leasehold("watch", option, "jobs")
+    assert ran.code == 2
+    assert option in ran.err
+    assert "'job" in ran.err

@@ -159,12 +159,12 @@ def test_submitting_again_under_a_client_id_changes_nothing(scheduler, leasehold
 
 def test_every_bad_field_is_named_on_a_line_of_its_own(scheduler, leasehold, tmp_path):
     file = tmp_path / "job.yaml"
-    file.write_text("name: '*'\ncommand: []\nscale_factor: [0]\nwight: 1\n")
+    file.write_text("name: '*'\ncommand: []\nscale_factor: [0]\nwight: 1\nenv: {1a: b}\n")
     ran = leasehold("submit", str(file))
     assert (ran.code, ran.out) == (2, "")
     lines = ran.err.splitlines()
-    assert lines[0].startswith("leasehold: ")
-    for field in ("name is", "command is", "scale_factor.0 is 0", "wight is 1: unknown field"):
+    assert lines[0].endswith("name, command, env.1a, scale_factor[0], wight cannot be used:")
+    for field in ("name is", "command is", "scale_factor[0] is 0", "wight is 1: unknown field"):
         assert any(line.startswith(f"  {field}") for line in lines[1:]), (field, lines)
 
 
@@ -232,7 +232,15 @@ def test_what_cannot_be_used_is_named_before_anything_is_sent(arguments, said, l
     ("a.yaml", "{name: a, command: [x], duration: 1h, duration_s: 3}", "both duration and"),
     ("a.yaml", "{name: a, command: [x], deadline: 1h, deadline_s: 3}", "both deadline and"),
     ("a.yaml", "{name: a, command: [x], deadline: never}", "deadline is 'never'"),
-    ("a.yaml", "{name: .nan}", "a.yaml:"),
+    ("a.yaml", "{name: a, command: [x], weight: .nan}", "a.yaml: weight is nan; give a finite"),
+    ("a.json", '{"name": "a", "throughputs": {"v100": -Infinity}}', "throughputs.v100 is -inf"),
+    ("a.json", '{"name": "\\ud800", "command": ["x"]}', "name is '\\ud800', which is no Unicode"),
+    ("a.json", "[" * 100_000, "nested too deeply"),
+    ("a.json", '{"env":' * 300 + "1" + "}" * 300, "nested deeper than 60 levels"),
+    ("a.yaml", "[" * 9_000 + "]" * 9_000, "nested too deeply"),
+    ("a.yaml", "&a [*a]", "job 0 is"),
+    ("a.yaml", "{name: &a [*a]}", "nested deeper than 60 levels"),
+    ("a.toml", "a = " + "[" * 20_000, "nested too deeply"),
     ("a.json", "{", "a.json:"),
     ("a.toml", "x", "a.toml:"),
 ])  # fmt: skip
@@ -301,3 +309,42 @@ def test_watching_shows_what_happens_until_the_end(scheduler, leasehold, until):
 def test_a_job_is_named_after_its_program(command, name, scheduler, leasehold):
     assert leasehold("submit", "--", *command.split()).code == 0
     assert scheduler.service.store.job("job-1").name == name
+
+
+def test_bad_fields_are_called_what_the_user_called_them(scheduler, leasehold, tmp_path):
+    ran = leasehold("submit", "--name", "", "--workers", "0", "--env", "1a=b", "--", "x")
+    assert ran.code == 2
+    assert "'errors'" not in ran.err
+    for line in ('--name is "": must not be empty', "--workers is 0: ", '--env 1a is "1a"'):
+        assert f"  {line}" in ran.err
+    file = tmp_path / "job.yaml"
+    file.write_text("{name: a, command: [x], duration: 0s, scale_factor: 0, weight: 0}")
+    ran = leasehold("submit", str(file), "--retries", "99999")
+    for line in ("duration is 0", "scale_factor is 0", "weight is 0", "--retries is 99999"):
+        assert f"  {line}" in ran.err
+    for deadline in ("--deadline", "deadline"):
+        file.write_text("{name: a, command: [x], deadline: 2001-01-01T00:00:00Z}")
+        arguments = (
+            [str(file)] if deadline == "deadline" else ["--deadline", "2001-01-01", "--", "x"]
+        )
+        ran = leasehold("submit", *arguments)
+        assert f"{deadline} is 978" in ran.err
+
+
+def test_words_that_are_no_utf_8_are_refused(leasehold):
+    for words in (
+        ["submit", "--", "./\udcff"],
+        ["job", "\udcff"],
+        ["submit", "-n", "\udcff", "--", "x"],
+    ):
+        ran = leasehold(*words)
+        assert ran.code == 2
+        assert "\\udcff" in ran.err
+        assert "UTF-8" in ran.err
+
+
+@pytest.mark.parametrize("command", ["job", "explain", "logs", "watch"])
+def test_an_empty_job_id_is_refused(command, leasehold):
+    ran = leasehold(command, "")
+    assert ran.code == 2
+    assert "the job id is empty" in ran.err

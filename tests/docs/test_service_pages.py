@@ -15,6 +15,7 @@ from api.roles import Role
 from api.settings import ApiSettings
 from scheduler.config.load import load_config
 from scheduler.domain.reasons import WaitReason
+from scheduler.runtime.history_kinds import EventKind, SubjectKind
 from scheduler.runtime.metrics import Metrics
 from scheduler.testing.service import FakeService
 
@@ -70,6 +71,11 @@ def test_every_query_parameter_is_in_the_reference():
         if parameter["in"] == "query"
     }
     assert {name for name in names if f"`{name}" not in page} == set()
+
+
+def test_every_kind_of_event_and_subject_is_in_the_reference():
+    page = (DOCS / "reference" / "rest-api.md").read_text()
+    assert {kind for kind in (*EventKind, *SubjectKind) if f"`{kind}`" not in page} == set()
 
 
 def test_every_field_of_a_job_is_in_the_reference():

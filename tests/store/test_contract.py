@@ -409,6 +409,20 @@ def test_lines_of_history_are_numbered_as_they_become_visible(store: Store) -> N
     assert store.head().event_id == 5
 
 
+def test_lines_of_history_are_chosen_by_actor_and_time(store: Store) -> None:
+    rows = tuple(
+        history_row("alpha", subject_kind="node", at_s=float(at_s), actor=actor)
+        for at_s, actor in ((10, "ada"), (20, ""), (30, "bob"), (40, "ada"))
+    )
+    store.append_history(rows)
+    assert lines(store, actor="ada") == [1, 4]
+    assert lines(store, since_s=20.0) == [2, 3, 4]
+    assert lines(store, until_s=20.0) == [1]
+    assert lines(store, since_s=20.0, until_s=40.0, descending=True) == [3, 2]
+    assert lines(store, actor="ada", since_s=11.0, after_id=1) == [4]
+    assert lines(store, since_s=0.0, until_s=0.0) == []
+
+
 def test_settings_are_set_replaced_and_removed(store: Store) -> None:
     token = lead(store)
     policy = SettingRow(key="policy", value={"name": "fifo", "p": [1, None]}, updated_s=1.0)

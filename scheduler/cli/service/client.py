@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from urllib.parse import quote
 
 from scheduler.cli.service.problems import error_of
+from scheduler.cli.service.wording import Wording, option_of
 from scheduler.errors import AnswerError, InputError, LeaseholdError, UnreachableError
 
 if TYPE_CHECKING:
@@ -78,6 +79,8 @@ class ServiceClient:
         self._sleep = sleep
         self._http: httpx.Client | None = None
         self._version_seen = False
+        #: what the user calls the fields of the next requests.
+        self.wording: Wording = option_of
 
     def __enter__(self) -> Self:
         return self
@@ -312,6 +315,7 @@ class ServiceClient:
             response.content,
             server=self.connection.server,
             token=bool(self.connection.token),
+            wording=self.wording,
         )
 
     def _away(self, error: Exception) -> UnreachableError:
@@ -350,7 +354,13 @@ class ServiceClient:
 
 
 def job_path(job_id: str, rest: str = "") -> str:
-    """Return the path of a job; ids come from users and may hold anything."""
+    """Return the path of a job; ids come from users and may hold anything.
+
+    Raises:
+        InputError: the id is empty.
+    """
+    if not job_id:
+        raise InputError("the job id is empty; `leasehold jobs` lists them")
     return f"/jobs/{quote(job_id, safe='')}{rest}"
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Final
 
+from scheduler.cli.service.wording import Wording, option_of, sentence
 from scheduler.errors import (
     AdmissionError,
     AnswerError,
@@ -39,7 +40,9 @@ _BY_STATUS: Final[Mapping[int, type[LeaseholdError]]] = {
 }
 
 
-def error_of(status: int, body: bytes, *, server: str, token: bool) -> LeaseholdError:
+def error_of(
+    status: int, body: bytes, *, server: str, token: bool, wording: Wording = option_of
+) -> LeaseholdError:
     """Make the error that an answer stands for.
 
     Args:
@@ -47,6 +50,7 @@ def error_of(status: int, body: bytes, *, server: str, token: bool) -> Leasehold
         body: of the answer.
         server: whose answer it is.
         token: whether a token was sent.
+        wording: what the user calls the fields of the request.
     """
     problem = _problem(body)
     if problem is None:
@@ -54,7 +58,7 @@ def error_of(status: int, body: bytes, *, server: str, token: bool) -> Leasehold
             f"{server} answered {status} and no problem that a scheduler would name; "
             "is that a Leasehold server?"
         )
-    error = problem_error(problem | {"status": status})
+    error = problem_error(problem | {"status": status}, wording)
     if status == 401 and not token:
         error.add_note(
             "no token was sent: give --token-file, LEASEHOLD_TOKEN, or one in client.toml"
@@ -62,22 +66,32 @@ def error_of(status: int, body: bytes, *, server: str, token: bool) -> Leasehold
     return error
 
 
-def problem_error(problem: Mapping[str, Any]) -> LeaseholdError:
+def problem_error(problem: Mapping[str, Any], wording: Wording = option_of) -> LeaseholdError:
     """Make the error that a problem document describes."""
     kind = _BY_STATUS.get(problem.get("status", 500), AnswerError)
     # A job that can never run is no slip of the pen: its fields are right, the cluster is not.
     if str(problem.get("type", "")).rpartition(":")[2] in _REFUSALS:
         kind = AdmissionError
-    error = kind(str(problem.get("detail") or problem.get("title") or "the request failed"))
-    for line in field_lines(problem):
+    error = kind(detail_of(problem, wording))
+    for line in field_lines(problem, wording):
         error.add_note(line)
     return error
 
 
-def field_lines(problem: Mapping[str, Any]) -> list[str]:
+def detail_of(problem: Mapping[str, Any], wording: Wording = option_of) -> str:
+    """Return what happened, in the words of the command line."""
+    words = [_word(entry, wording) for entry in _entries(problem)]
+    if words:
+        more = ", ..." if len(words) > 5 else ""
+        return f"{', '.join(dict.fromkeys(words[:5]))}{more} cannot be used:"
+    said = problem.get("detail") or problem.get("title") or "the request failed"
+    return sentence(str(said), wording)
+
+
+def field_lines(problem: Mapping[str, Any], wording: Wording = option_of) -> list[str]:
     """Return one line per bad field of a problem or of a refused item."""
-    entries = [entry for entry in problem.get("errors") or () if isinstance(entry, dict)]
-    lines = [_field_line(entry) for entry in entries[:_MOST_FIELDS]]
+    entries = _entries(problem)
+    lines = [_field_line(entry, wording) for entry in entries[:_MOST_FIELDS]]
     if len(entries) > _MOST_FIELDS:
         lines.append(f"... and {len(entries) - _MOST_FIELDS} more")
     return lines
@@ -91,8 +105,18 @@ def _problem(body: bytes) -> dict[str, Any] | None:
     return problem if isinstance(problem, dict) and ("title" in problem) else None
 
 
-def _field_line(entry: Mapping[str, Any]) -> str:
-    field, said = entry.get("field") or "request", entry.get("problem") or "is wrong"
+def _entries(problem: Mapping[str, Any]) -> list[dict[str, Any]]:
+    return [entry for entry in problem.get("errors") or () if isinstance(entry, dict)]
+
+
+def _word(entry: Mapping[str, Any], wording: Wording) -> str:
+    # The name of an entry, not its value, is what is wrong there; its value says as much.
+    field = str(entry.get("field") or "").removesuffix(".[key]")
+    return wording(field) if field else "the request"
+
+
+def _field_line(entry: Mapping[str, Any], wording: Wording) -> str:
+    field, said = _word(entry, wording), entry.get("problem") or "is wrong"
     if entry.get("value") is None:
         return f"{field}: {said}"
     value = json.dumps(entry["value"], ensure_ascii=False)

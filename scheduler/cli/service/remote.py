@@ -11,9 +11,10 @@ import typer
 from scheduler.cli.service.client import Patience, ServiceClient
 from scheduler.cli.service.connection import find_connection
 from scheduler.cli.service.times import parse_span
+from scheduler.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
 Server: TypeAlias = Annotated[
     str | None,
@@ -51,6 +52,7 @@ def remote(command: Callable[..., None]) -> Callable[..., None]:
 
     @functools.wraps(command)
     def connected(**values: Any) -> None:
+        _check_texts(values)
         shared = {name: values.pop(name) for name in _SHARED}
         with open_client(**shared) as client:
             command(client, **values)
@@ -58,6 +60,18 @@ def remote(command: Callable[..., None]) -> Callable[..., None]:
     connected.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     connected.__annotations__ = {p.name: p.annotation for p in parameters}
     return connected
+
+
+def _check_texts(values: Mapping[str, Any]) -> None:
+    """Refuse words that are no UTF-8: Python hands them on as lone surrogates.
+
+    Raises:
+        InputError: there is one.
+    """
+    for value in values.values():
+        for text in value if isinstance(value, list) else [value]:
+            if isinstance(text, str) and any("\ud800" <= c <= "\udfff" for c in text):
+                raise InputError(f"{text[:60]!a} on the command line is no UTF-8; write it so")
 
 
 def open_client(

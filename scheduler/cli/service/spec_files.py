@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 import tomllib
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from scheduler.cli.service.times import parse_deadline, parse_span
 from scheduler.errors import InputError
 
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+#: Levels of lists and mappings in a job; the scheduler takes as many.
+_DEEPEST: Final = 60
 #: Fields that a file may write as a span of time -> the field that the scheduler knows.
 _SPANS: Final = {
     "duration": "duration_s",
@@ -19,17 +25,23 @@ _SPANS: Final = {
     "grace": "grace_s",
     "restart": "restart_s",
 }
+#: Field that the scheduler knows -> how a file may write it instead.
+SHORT_NAMES: Final = {field: (short,) for short, field in _SPANS.items()} | {
+    "deadline_s": ("deadline",),
+    "deadline_in_s": ("deadline",),
+    "memory_bytes": ("memory",),
+}
 _SIZES: Final = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 
 
-def read_jobs(name: str) -> list[dict[str, Any]]:
+def read_jobs(name: str) -> list[tuple[dict[str, Any], dict[str, Any]]]:
     """Read the jobs of a file.
 
     Args:
         name: its path, or ``-`` for standard input (YAML or JSON).
 
     Returns:
-        The jobs as the scheduler wants them, not checked any further.
+        The jobs as the scheduler wants them, not checked any further, each with what was written.
 
     Raises:
         InputError: the file cannot be read or holds no jobs.
@@ -43,12 +55,17 @@ def read_jobs(name: str) -> list[dict[str, Any]]:
             documents = [json.loads(text)]
         else:
             documents = _yaml(text)
+        jobs = [job for document in documents for job in _jobs(document, name)]
     except ValueError as error:
         raise InputError(f"{name}: {error}") from None
-    jobs = [job for document in documents for job in _jobs(document, name)]
+    except RecursionError:
+        raise InputError(
+            f"{name} is nested too deeply to be read; a job needs a few levels"
+        ) from None
     if not jobs:
         raise InputError(f"{name} holds no job; write one with at least `name` and `command`")
-    return [friendly(_as_json(job, name), where=name) for job in jobs]
+    written = [_as_json(job, name) for job in jobs]
+    return [(friendly(job, where=name), job) for job in written]
 
 
 def friendly(job: dict[str, Any], *, where: str) -> dict[str, Any]:
@@ -129,10 +146,50 @@ def _jobs(document: Any, name: str) -> list[dict[str, Any]]:
 
 def _as_json(job: dict[str, Any], name: str) -> dict[str, Any]:
     """Write dates as text, and refuse what JSON has no form for."""
+    check_values(job, word=lambda field: f"{name}: {field}")
     try:
         return dict(json.loads(json.dumps(job, default=str, allow_nan=False)))
     except (ValueError, TypeError) as error:
         raise InputError(f"{name}: {error}") from None
+
+
+def check_values(job: Mapping[str, Any], *, word: Callable[[str], str]) -> None:
+    """Refuse what no JSON document can hold, with the field where it is.
+
+    Args:
+        job: as a file or the command line has it.
+        word: returns what the user calls a field.
+
+    Raises:
+        InputError: a number is not finite, a text is no Unicode, or values are nested too deeply
+            (also: contain themselves).
+    """
+    left: list[tuple[str, Any, int]] = [("", job, 0)]
+    while left:
+        field, value, depth = left.pop()
+        if isinstance(value, dict | list):
+            if depth > _DEEPEST:
+                raise InputError(
+                    f"{word(field[:60])}... is nested deeper than {_DEEPEST} levels; a job needs "
+                    "a few"
+                )
+            pairs = value.items() if isinstance(value, dict) else enumerate(value)
+            left += ((f"{field}.{k}" if field else str(k), v, depth + 1) for k, v in pairs)
+        elif isinstance(value, float) and not math.isfinite(value):
+            raise InputError(f"{word(field)} is {value}; give a finite number")
+        _check_text(field, word(ascii(field)))
+        if isinstance(value, str):
+            _check_text(value, word(field))
+
+
+def _check_text(text: str, where: str) -> None:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise InputError(
+            f"{where} is {text[:60]!a}, which is no Unicode text (bytes that "
+            "are not UTF-8, or half a surrogate pair); write it in UTF-8"
+        ) from None
 
 
 def _free(job: dict[str, Any], short: str, field: str, where: str) -> str:

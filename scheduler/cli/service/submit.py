@@ -13,9 +13,10 @@ from scheduler.cli import exit_codes
 from scheduler.cli.service import spec_options as given
 from scheduler.cli.service.follow import follow_jobs, wait_for_jobs
 from scheduler.cli.service.output import number, print_json, print_shown, remark, table
-from scheduler.cli.service.problems import field_lines, problem_error
+from scheduler.cli.service.problems import detail_of, field_lines, problem_error
 from scheduler.cli.service.remote import Json, remote
-from scheduler.cli.service.spec_files import read_jobs
+from scheduler.cli.service.spec_files import check_values, read_jobs
+from scheduler.cli.service.wording import Wording, option_of, wording_of_job
 from scheduler.errors import InputError
 
 if TYPE_CHECKING:
@@ -119,11 +120,13 @@ def submit(
     """Submit jobs. Options apply to every job of a file."""
     values = {k: v for k, v in locals().items() if k != "service" and k not in _NOT_OF_JOBS}
     command = context.meta.get(_COMMAND_KEY)
-    jobs = _jobs(files or [], command, values)
+    jobs, wordings = _jobs(files or [], command, values)
+    if len(jobs) == 1:
+        service.wording = wordings[0]
     if output is not None and (output != "yaml" or not dry_run):
         raise InputError(f"-o is '{output}'; use -o yaml together with --dry-run")
     if dry_run:
-        _try(service, jobs, as_json=as_json, pods=output is not None)
+        _try(service, jobs, wordings, as_json=as_json, pods=output is not None)
         return
     _name_requests(jobs, client_id or uuid.uuid4().hex)
     results = _submit(service, jobs)
@@ -131,7 +134,7 @@ def submit(
     if as_json and not watch:
         print_json({"jobs": results})
     elif not as_json:
-        _show(results)
+        _show(results, wordings)
     code = _code(results)
     if code == 0 and watch:
         code = follow_jobs(service, ids, as_json=as_json)
@@ -143,17 +146,20 @@ def submit(
 
 def _jobs(
     files: Sequence[str], command: list[str] | None, values: dict[str, Any]
-) -> list[dict[str, Any]]:
+) -> tuple[list[dict[str, Any]], list[Wording]]:
+    """Return the jobs, and what their fields are called by whoever wrote them."""
     if bool(files) == bool(command):
         raise InputError(
             "give files, or a command behind --: `leasehold submit job.yaml`, "
             "`leasehold submit --workers 2 -- python train.py`" + ("; not both" if files else "")
         )
     own = given.job_of_options(command or [], values, env=dict(os.environ))
+    check_values(own, word=option_of)
     if command:
-        return [own]
-    jobs = [job for name in files for job in read_jobs(name)]
-    return [_changed(job, own) for job in jobs]
+        return [own], [wording_of_job(None, own)]
+    found = [pair for name in files for pair in read_jobs(name)]
+    jobs = [_changed(job, own) for job, _ in found]
+    return jobs, [wording_of_job(document, own) for _, document in found]
 
 
 def _changed(job: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
@@ -211,24 +217,30 @@ def _code(results: list[dict[str, Any]]) -> int:
     return max(exit_codes.code_of(problem_error(result["error"])) for result in refused)
 
 
-def _show(results: list[dict[str, Any]]) -> None:
+def _show(results: list[dict[str, Any]], wordings: Sequence[Wording]) -> None:
     for result in results:
         if result["job_id"]:
             typer.echo(result["job_id"])
             if not result["created"]:
                 remark(f"{result['job_id']} was submitted before under this client id")
         else:
-            _show_refusal(result["index"], result["error"])
+            _show_refusal(result["index"], result["error"], wordings)
 
 
-def _show_refusal(index: int, problem: dict[str, Any]) -> None:
-    remark(f"job {index} was not taken: {problem['detail']}")
-    for line in field_lines(problem):
+def _show_refusal(index: int, problem: dict[str, Any], wordings: Sequence[Wording]) -> None:
+    wording = wordings[index]
+    remark(f"job {index} was not taken: {detail_of(problem, wording)}")
+    for line in field_lines(problem, wording):
         typer.echo(f"  {line}", err=True)
 
 
 def _try(
-    service: ServiceClient, jobs: list[dict[str, Any]], *, as_json: bool, pods: bool = False
+    service: ServiceClient,
+    jobs: list[dict[str, Any]],
+    wordings: Sequence[Wording],
+    *,
+    as_json: bool,
+    pods: bool = False,
 ) -> None:
     """Tell of every job whether it could run, or show its pod.
 
@@ -249,7 +261,7 @@ def _try(
     else:
         for job, item in zip(jobs, items, strict=True):
             if item["error"]:
-                _show_refusal(item["index"], item["error"])
+                _show_refusal(item["index"], item["error"], wordings)
             else:
                 _show_fit(str(job.get("name", "")), item["fit"])
     if any(item["error"] for item in items):

@@ -74,6 +74,25 @@ def parse_moment(text: str, *, now_s: float, name: str) -> float:
         ) from None
 
 
+def parse_past(text: str, *, now_s: float, name: str) -> float:
+    """Return seconds since the epoch: a span before now, or an ISO 8601 time; never below 0.
+
+    Raises:
+        InputError: it is neither.
+    """
+    try:
+        return max(now_s - parse_span(text, name=name), 0.0)
+    except InputError:
+        pass
+    try:
+        return max(datetime.fromisoformat(text.strip()).timestamp(), 0.0)
+    except ValueError:
+        raise InputError(
+            f"{name} is '{text}'; give a span before now such as 2h, or a time such as "
+            "2026-08-01T18:00+02:00"
+        ) from None
+
+
 def parse_deadline(text: str, *, name: str) -> dict[str, float]:
     """Return the field of a job that says by when it is due: a span counts from now.
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+import time
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -11,6 +12,7 @@ from scheduler.cli.service.completion import complete_job, complete_project
 from scheduler.cli.service.follow import follow_jobs, history, show_event
 from scheduler.cli.service.pairs import split_list
 from scheduler.cli.service.remote import Json, remote
+from scheduler.cli.service.times import parse_past
 
 if TYPE_CHECKING:
     from scheduler.cli.service.client import ServiceClient
@@ -36,6 +38,13 @@ def watch(
     subject_kind: Annotated[
         str | None, typer.Option("--subject", help="Only about: job, node, policy, project, ...")
     ] = None,
+    actor: Annotated[
+        str | None, typer.Option("--actor", metavar="NAME", help="Only what this one did.")
+    ] = None,
+    since: Annotated[
+        str | None,
+        typer.Option("--since", metavar="WHEN", help="Begin 2h ago, or at an ISO 8601 time."),
+    ] = None,
     project: Annotated[
         str | None,
         typer.Option("--project", "-p", help="Only of this one.", autocompletion=complete_project),
@@ -53,6 +62,14 @@ def watch(
         if code := follow_jobs(service, ids, as_json=as_json):
             raise typer.Exit(code)
         return
-    filters = {"kind": split_list(kind or []), "subject_kind": subject_kind, "project": project}
+    filters: dict[str, Any] = {
+        "kind": split_list(kind or []),
+        "subject_kind": subject_kind,
+        "project": project,
+        "actor": actor,
+    }
+    if since is not None:
+        filters["since_s"] = parse_past(since, now_s=time.time(), name="--since")
+        after = after or 0
     for event in history(service, after=after, **filters):
         show_event(event, as_json=as_json)

@@ -1,0 +1,65 @@
+"""What lines of history there are, and about what."""
+
+from __future__ import annotations
+
+import enum
+
+
+class SubjectKind(enum.StrEnum):
+    """What a line of history is about."""
+
+    JOB = "job"
+    NODE = "node"
+    POLICY = "policy"
+    PROJECT = "project"
+    THROUGHPUTS = "throughputs"
+    SCHEDULER = "scheduler"
+    TOKEN = "token"  # noqa: S105 - a word
+    ENROLMENT = "enrolment"
+
+
+class EventKind(enum.StrEnum):
+    """What happened. Every kind that is written is here: a test goes through the sources."""
+
+    JOB_SUBMITTED = "job_submitted"
+    JOB_ADMITTED = "job_admitted"  #: told to the policy
+    JOB_REFUSED = "job_refused"
+    JOB_CHANGED = "job_changed"  #: its weight or deadline
+    JOB_HELD = "job_held"
+    JOB_RELEASED = "job_released"
+    JOB_REQUEUED = "job_requeued"
+    JOB_PREEMPTED = "job_preempted"
+    JOB_INTERRUPTED = "job_interrupted"  #: its workers went away
+    JOB_RETRIED = "job_retried"  #: it failed and will be tried again
+    JOB_COMPLETED = "job_completed"
+    JOB_FAILED = "job_failed"
+    JOB_CANCELLED = "job_cancelled"
+    CANCEL_REQUESTED = "cancel_requested"
+    HOLD_REQUESTED = "hold_requested"
+    RELEASE_REQUESTED = "release_requested"
+    REQUEUE_REQUESTED = "requeue_requested"
+    TIME_LIMIT = "time_limit"
+    LEASE_GRANTED = "lease_granted"
+    LEASE_LAUNCHED = "lease_launched"
+    LEASE_WAITS = "lease_waits"  #: something keeps it from starting
+    LEASE_ENDED = "lease_ended"
+    NODE_JOINED = "node_joined"
+    NODE_CHANGED = "node_changed"  #: its workers
+    NODE_LOST = "node_lost"
+    NODE_RETURNED = "node_returned"
+    NODE_CORDON = "node_cordon"
+    NODE_DRAIN = "node_drain"
+    NODE_UNCORDON = "node_uncordon"
+    NODE_REMOVED = "node_removed"
+    WORKERS_FAILED = "workers_failed"
+    WORKERS_RECOVERED = "workers_recovered"
+    AGENT_ENROLLED = "agent_enrolled"
+    POLICY_CHANGED = "policy_changed"
+    POLICY_WARNING = "policy_warning"
+    ALLOCATION_FAILED = "allocation_failed"
+    PROJECT_CHANGED = "project_changed"
+    THROUGHPUTS_DECLARED = "throughputs_declared"
+    TOKEN_CREATED = "token_created"  # noqa: S105 - a word
+    TOKEN_REVOKED = "token_revoked"  # noqa: S105 - a word
+    ENROLMENT_CREATED = "enrolment_created"
+    RESTORED = "restored"  #: the scheduler started on a backup
