@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -54,10 +56,21 @@ def _connect_sqlite(url: URL) -> Engine:
             "a SQLite database in memory cannot be shared by threads; name a file, as in "
             "sqlite:///leasehold.db"
         )
+    _make_private(url.database or "")
     engine = create_engine(url, connect_args={"timeout": LOCK_TIMEOUT_S})
     event.listen(engine, "connect", _prepare_sqlite)
     event.listen(engine, "begin", _begin_sqlite)
     return engine
+
+
+def _make_private(path: str) -> None:
+    """Make a new database a file that its owner alone may read: SQLite goes by the umask.
+
+    What SQLite keeps beside it gets the same mode. A file that exists keeps its own.
+    """
+    # What goes wrong here, SQLite will say.
+    with contextlib.suppress(OSError):
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
 
 
 def _prepare_sqlite(connection: Any, _record: object) -> None:
