@@ -99,6 +99,12 @@ class TokenIn(Form):
     def _agrees(self) -> Self:
         if self.role is Role.AGENT and self.projects:
             raise ValueError("a token of role agent cannot be confined to projects")
+        if self.projects and self.role in {Role.OPERATOR, Role.ADMIN}:
+            # Such a token could do no more than a user's, which is not what its name says.
+            raise ValueError(
+                f"a token of role {self.role} cannot be confined to projects: nodes, policies and "
+                "tokens belong to all of them; give role user, or name no projects"
+            )
         return self
 
 

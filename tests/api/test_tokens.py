@@ -160,6 +160,8 @@ def test_times_of_last_use_are_written_together_and_now_and_then(
         {"subject": "ann", "role": "viewer", "ttl_s": 0},
         {"subject": "ann", "role": "viewer", "projects": ["../x"]},
         {"subject": "ann", "role": "agent", "projects": ["vision"]},
+        {"subject": "ann", "role": "operator", "projects": ["vision"]},
+        {"subject": "ann", "role": "admin", "projects": ["vision"]},
         {"subject": "ann", "role": "viewer", "token_id": "mine"},
     ],
 )

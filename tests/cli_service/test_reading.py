@@ -233,6 +233,29 @@ def test_a_secret_is_printed_once_and_never_listed(scheduler, leasehold):
     assert leasehold("token", "create", "bob", "--role", "king").code == 2
 
 
+@pytest.mark.parametrize("words", [("enrol", "alpha"), ("create", "bob")])
+def test_a_secret_goes_into_a_new_file_of_the_owners_own(words, scheduler, leasehold, tmp_path):
+    file = tmp_path / "secret"
+    ran = leasehold("token", *words, "--out", str(file))
+    assert (ran.code, ran.out) == (0, "")
+    secret = file.read_text().strip()
+    assert len(secret) > 20
+    assert secret not in ran.err
+    assert file.stat().st_mode & 0o777 == 0o600
+    again = leasehold("token", *words, "--out", str(file))
+    assert again.code == 2
+    assert "exists" in again.err
+    assert file.read_text().strip() == secret
+    other = tmp_path / "other"
+    kept = json.loads(leasehold("token", *words, "--out", str(other), "--json").out)
+    assert not {"secret", "token"} & kept.keys()
+    # What cannot be made leaves no file behind.
+    refused = tmp_path / "refused"
+    assert leasehold("token", words[0], "*", "--out", str(refused)).code == 2
+    assert not refused.exists()
+    assert leasehold("token", *words, "--out", str(tmp_path / "no" / "file")).code == 2
+
+
 def test_one_frame_of_top_has_nodes_leases_queue_and_round(job, scheduler, leasehold):
     assert leasehold("submit", "--", "./next").code == 0
     scheduler.do(scheduler.service.run, job)

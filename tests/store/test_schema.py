@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from scheduler.store.databases import connect, writing
 from scheduler.store.schema import REVISIONS
 from scheduler.store.sql import SqlStore
 from scheduler.store.tables import METADATA
+from scheduler.testing.stored import history_row
 
 
 def test_migrations_make_the_tables_that_the_code_uses(url: str) -> None:
@@ -68,3 +70,16 @@ def test_a_database_out_of_reach_is_reported(tmp_path: Path) -> None:
     for url in (f"sqlite:///{tmp_path}/no/such.db", f"postgresql://x@/y?host={tmp_path}"):
         with pytest.raises(StoreUnavailableError, match="cannot be used now"):
             SqlStore.open(url)
+
+
+def test_a_sqlite_database_is_its_owners_alone(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        store = SqlStore.open(f"sqlite:///{tmp_path}/store.db")
+        store.append_history((history_row("alpha", subject_kind="node"),))
+        modes = {path.name: path.stat().st_mode & 0o777 for path in tmp_path.iterdir()}
+        store.close()
+    finally:
+        os.umask(before)
+    assert modes.pop("store.db") == 0o600
+    assert set(modes.values()) <= {0o600}  # what SQLite keeps beside it

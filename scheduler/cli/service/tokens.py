@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import time
-from typing import TYPE_CHECKING, Annotated, Any
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Annotated, Any, TypeAlias
 from urllib.parse import quote
 
 import typer
@@ -14,9 +17,21 @@ from scheduler.cli.service.output import print_json, print_shown, remark, table
 from scheduler.cli.service.pairs import split_list
 from scheduler.cli.service.remote import Json, remote
 from scheduler.cli.service.times import ago, moment, parse_span
+from scheduler.errors import InputError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from scheduler.cli.service.client import ServiceClient
+
+Out: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--out",
+        metavar="FILE",
+        help="Write the secret to a new file that only you may read, instead of printing it.",
+    ),
+]
 
 app = typer.Typer(
     help="Make, list and revoke tokens; enrol agents.", cls=group_with_default("list")
@@ -66,6 +81,7 @@ def create(
         str | None,
         typer.Option("--ttl", metavar="SPAN", help="Until it expires; never by default."),
     ] = None,
+    out: Out = None,
     as_json: Json = False,
 ) -> None:
     """Make a token and print it, this once."""
@@ -75,8 +91,10 @@ def create(
         "projects": split_list(project or []),
         "ttl_s": None if ttl is None else parse_span(ttl, name="--ttl"),
     }
-    made = service.post("/tokens", body, repeatable=False)
-    _show_secret(made, made["token"], f"token {made['token_id']} of {subject}", as_json=as_json)
+    with _private_file(out) as file:
+        made = service.post("/tokens", body, repeatable=False)
+        what = f"token {made['token_id']} of {subject}"
+        _show_secret(made, made["token"], what, file=file, as_json=as_json)
 
 
 @app.command("revoke")
@@ -108,13 +126,15 @@ def enrol(
     ttl: Annotated[
         str, typer.Option("--ttl", metavar="SPAN", help="For how long it can be used.")
     ] = "1h",
+    out: Out = None,
     as_json: Json = False,
 ) -> None:
     """Make a secret with which an agent joins, and print it, this once."""
     body = {"node": node, "ttl_s": parse_span(ttl, name="--ttl")}
-    made = service.post("/enrolments", body, repeatable=False)
-    until = f"until {moment(made['expires_s'])}"
-    _show_secret(made, made["secret"], f"for {node or 'any node'}, {until}", as_json=as_json)
+    with _private_file(out) as file:
+        made = service.post("/enrolments", body, repeatable=False)
+        what = f"for {node or 'any node'}, until {moment(made['expires_s'])}"
+        _show_secret(made, made["secret"], what, file=file, as_json=as_json)
 
 
 @app.command("whoami")
@@ -129,7 +149,41 @@ def whoami(service: ServiceClient, *, as_json: Json = False) -> None:
     print_shown(f"{found['subject']} ({found['role']}, {projects})")
 
 
-def _show_secret(made: dict[str, Any], secret: str, what: str, *, as_json: bool) -> None:
+@contextlib.contextmanager
+def _private_file(path: str | None) -> Iterator[IO[str] | None]:
+    """Make a file that its owner alone may read, before a secret exists that it could not take.
+
+    Raises:
+        InputError: it exists, or cannot be made.
+    """
+    if path is None:
+        yield None
+        return
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError:
+        raise InputError(f"--out '{path}' exists; remove it, or name another file") from None
+    except OSError as error:
+        raise InputError(f"--out '{path}' cannot be written: {error.strerror}") from None
+    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        try:
+            yield file
+        except BaseException:
+            Path(path).unlink(missing_ok=True)
+            raise
+
+
+def _show_secret(
+    made: dict[str, Any], secret: str, what: str, *, file: IO[str] | None, as_json: bool
+) -> None:
+    if file is not None:
+        file.write(secret + "\n")
+        kept = {k: v for k, v in made.items() if k not in {"secret", "token"}}
+        if as_json:
+            print_json(kept)
+        else:
+            remark(f"{what}; the secret is in the file, and nowhere else")
+        return
     if as_json:
         print_json(made)
         return
