@@ -68,6 +68,8 @@ def _make_private(path: str) -> None:
 
     What SQLite keeps beside it gets the same mode. A file that exists keeps its own.
     """
+    if path.startswith("file:"):
+        return  # a URI
     # What goes wrong here, SQLite will say.
     with contextlib.suppress(OSError):
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
