@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 #: How long a writer waits for another one before it gives up.
 LOCK_TIMEOUT_S = 30
+#: How much of a SQLite database its writer keeps in memory.
+WRITER_PAGES_KB = 48 * 1024
 _WRITES = "leasehold_writes"
 
 
@@ -48,6 +50,32 @@ def connect(url: str) -> Engine:
     if backend in ("postgresql", "postgres"):
         return _connect_postgresql(parsed)
     raise InputError(f"database '{backend}' is not supported; give sqlite:/// or postgresql://")
+
+
+def connect_writer(engine: Engine) -> Engine:
+    """Return the pool that writers take connections from.
+
+    SQLite keeps pages in memory for each connection by itself. A round changes thousands of rows
+    all over the database; so all writers, who stand in one line anyway, share one connection that
+    keeps many. PostgreSQL keeps pages for all: the pool is the same.
+    """
+    if engine.dialect.name != "sqlite":
+        return engine
+    writer = create_engine(
+        engine.url,
+        connect_args={"timeout": LOCK_TIMEOUT_S},
+        pool_size=1,
+        max_overflow=0,
+        pool_timeout=LOCK_TIMEOUT_S,
+    )
+    event.listen(writer, "connect", _prepare_sqlite)
+    event.listen(writer, "connect", _keep_pages)
+    event.listen(writer, "begin", _begin_sqlite)
+    return writer
+
+
+def _keep_pages(connection: Any, _record: object) -> None:
+    connection.execute(f"PRAGMA cache_size = -{WRITER_PAGES_KB}")
 
 
 def _connect_sqlite(url: URL) -> Engine:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from scheduler.store.databases import connect
+from scheduler.store.databases import connect, connect_writer
 from scheduler.store.schema import check_schema, upgrade_schema
 from scheduler.store.sql_journal import SqlJournal
 from scheduler.store.sql_queries import SqlQueries
@@ -24,6 +24,7 @@ class SqlStore(SqlJournal, SqlQueries, SqlSecrets):
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
+        self._writer = connect_writer(engine)
 
     @classmethod
     def open(cls, url: str, *, migrate: bool = True) -> SqlStore:
@@ -51,4 +52,5 @@ class SqlStore(SqlJournal, SqlQueries, SqlSecrets):
 
     def close(self) -> None:
         """Close the connections."""
+        self._writer.dispose()
         self._engine.dispose()

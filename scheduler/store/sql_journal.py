@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import bindparam, delete, insert, select, update
-from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy import delete, insert, select, update
 
 from scheduler.errors import SequenceError, StoreError, StoreVersionError
 from scheduler.store import tables
+from scheduler.store.bulk import insert_rows, update_rows, upsert_rows
 from scheduler.store.checks import (
     check_entry,
     check_leader,
@@ -17,28 +18,44 @@ from scheduler.store.checks import (
     next_token,
 )
 from scheduler.store.databases import reading, writing
-from scheduler.store.forms import events_from_json, events_to_json, to_columns
+from scheduler.store.forms import (
+    columns_of,
+    events_from_json,
+    events_to_json,
+    to_columns,
+    to_values,
+)
 from scheduler.store.protocol import Head, JournalEntry, Recovered, Snapshot
-from scheduler.store.rows import Leadership
+from scheduler.store.rows import (
+    AttemptRow,
+    HistoryRow,
+    IdempotencyRow,
+    JobRow,
+    JobState,
+    Leadership,
+    SettingRow,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
-    from sqlalchemy import Table
     from sqlalchemy.engine import Connection, Engine
     from sqlalchemy.engine import Row as SqlRow
 
     from scheduler.store.protocol import Entry, Projections
-    from scheduler.store.rows import HistoryRow, JobRow, JobState, LeaseExtension, SettingRow
+    from scheduler.store.rows import LeaseExtension
 
 #: SQLite takes 32,766 parameters in a statement, older ones 999.
 KEYS_AT_ONCE = 900
+#: Columns of a job's state that hardly any turn changes, and that are indexed.
+_SELDOM = ("weight", "finished_s", "deadline_s")
 
 
 class SqlJournal:
     """The contract of ``Journal`` in SQL; every writer locks the table ``head`` first."""
 
     _engine: Engine
+    _writer: Engine
 
     def load(self) -> Recovered:
         """Return the last snapshot and the entries behind it."""
@@ -76,7 +93,7 @@ class SqlJournal:
         """Append an entry and apply its projections."""
         check_entry(entry)
         events = events_to_json(entry.events)  # before the lock: it may take a while
-        with writing(self._engine) as connection:
+        with writing(self._writer) as connection:
             head = _lock_head(connection)
             check_leader(token, _leadership(head))
             check_next(entry.sequence, head.sequence)
@@ -89,19 +106,20 @@ class SqlJournal:
 
     def write_snapshot(self, snapshot: Snapshot, *, token: int) -> None:
         """Replace the snapshot, and drop the journal entries that it covers."""
-        with writing(self._engine) as connection:
+        with writing(self._writer) as connection:
             head = _lock_head(connection)
             check_leader(token, _leadership(head))
             stored = connection.execute(select(tables.SNAPSHOT.c.sequence)).scalar() or 0
             check_snapshot(snapshot.sequence, stored, head.sequence)
+            connection.execute(delete(tables.SNAPSHOT))
             record = {"id": 1, "sequence": snapshot.sequence, "state": snapshot.state}
-            _upsert(connection, tables.SNAPSHOT, [record])
+            connection.execute(insert(tables.SNAPSHOT), record)
             covered = tables.JOURNAL.c.sequence <= snapshot.sequence
             connection.execute(delete(tables.JOURNAL).where(covered))
 
     def append_history(self, rows: tuple[HistoryRow, ...]) -> Head:
         """Append lines of history that belong to no journal entry."""
-        with writing(self._engine) as connection:
+        with writing(self._writer) as connection:
             head = _lock_head(connection)
             event_id = _append(connection, rows, head.event_id)
             _set_head(connection, event_id=event_id)
@@ -111,7 +129,7 @@ class SqlJournal:
         self, holder: str, *, now_s: float, ttl_s: float, address: str = ""
     ) -> Leadership | None:
         """Become the leader; None while another one leads."""
-        with writing(self._engine) as connection:
+        with writing(self._writer) as connection:
             head = _lock_head(connection)
             now = _leadership(head)
             if now is not None and now.holder != holder and now.expires_s > now_s:
@@ -128,7 +146,7 @@ class SqlJournal:
 
     def renew_leadership(self, token: int, *, now_s: float, ttl_s: float) -> Leadership:
         """Lead for ``ttl_s`` seconds from ``now_s``."""
-        with writing(self._engine) as connection:
+        with writing(self._writer) as connection:
             leader = check_leader(token, _leadership(_lock_head(connection)))
             _set_head(connection, leader_expires_s=now_s + ttl_s)
         return Leadership(
@@ -141,7 +159,7 @@ class SqlJournal:
     def release_leadership(self, token: int) -> None:
         """Give the leadership up; nothing if it is lost."""
         head = tables.HEAD
-        with writing(self._engine) as connection:
+        with writing(self._writer) as connection:
             connection.execute(
                 update(head).where(head.c.leader_token == token).values(leader_holder=None)
             )
@@ -181,10 +199,11 @@ def _leadership(head: SqlRow[Any]) -> Leadership | None:
 
 def _apply(connection: Connection, changes: Projections) -> None:
     _put_jobs(connection, changes.jobs)
-    if changes.idempotency:
-        connection.execute(insert(tables.IDEMPOTENCY), [to_columns(r) for r in changes.idempotency])
+    names, rows = columns_of(IdempotencyRow), to_values(IdempotencyRow, changes.idempotency)
+    insert_rows(connection, tables.IDEMPOTENCY, names, rows)
     _put_states(connection, changes.states)
-    _upsert(connection, tables.ATTEMPTS, [to_columns(row) for row in changes.attempts])
+    names, rows = columns_of(AttemptRow), to_values(AttemptRow, changes.attempts)
+    upsert_rows(connection, tables.ATTEMPTS, names, rows)
     for extension in changes.extensions:
         _extend(connection, extension)
     _put_settings(connection, changes.settings)
@@ -193,38 +212,29 @@ def _apply(connection: Connection, changes: Projections) -> None:
 def _put_jobs(connection: Connection, rows: Sequence[JobRow]) -> None:
     if not rows:
         return
-    _upsert(connection, tables.JOBS, [to_columns(row) for row in rows])
+    upsert_rows(connection, tables.JOBS, columns_of(JobRow), to_values(JobRow, rows))
     labels = tables.JOB_LABELS
-    connection.execute(
-        delete(labels).where(labels.c.job_id == bindparam("changed")),
-        [{"changed": row.job_id} for row in rows],
-    )
+    for first in range(0, len(rows), KEYS_AT_ONCE):
+        ids = [row.job_id for row in rows[first : first + KEYS_AT_ONCE]]
+        connection.execute(delete(labels).where(labels.c.job_id.in_(ids)))
     records = [
-        {"job_id": row.job_id, "number": row.number, "key": key, "value": value}
-        for row in rows
-        for key, value in row.labels.items()
+        (row.job_id, row.number, key, value) for row in rows for key, value in row.labels.items()
     ]
-    if records:
-        connection.execute(insert(labels), records)
+    insert_rows(connection, labels, ("job_id", "number", "key", "value"), records)
 
 
 def _put_states(connection: Connection, states: Sequence[JobState]) -> None:
     if not states:
         return
-    records = [to_columns(state) for state in states]
-    for record in records:
-        record["changed"] = record.pop("job_id")
-        record["status"] = str(record["status"])
-    jobs = tables.JOBS
-    statement = (
-        update(jobs)
-        .where(jobs.c.job_id == bindparam("changed"))
-        .values({name: bindparam(name) for name in records[0] if name != "changed"})
+    often = [name for name in columns_of(JobState) if name not in _SELDOM]
+    rows = to_values(JobState, states)
+    pick = itemgetter(*(columns_of(JobState).index(name) for name in (*often, *_SELDOM)))
+    changed = update_rows(
+        connection, tables.JOBS, (*often, *_SELDOM), [pick(row) for row in rows], rare=len(_SELDOM)
     )
-    changed = connection.execute(statement, records).rowcount
-    if changed != len(records):
+    if changed != len(states):
         raise StoreError(
-            f"{len(records)} states of jobs were given and {changed} of the jobs are stored"
+            f"{len(states)} states of jobs were given and {changed} of the jobs are stored"
         )
 
 
@@ -241,26 +251,17 @@ def _extend(connection: Connection, extension: LeaseExtension) -> None:
 
 
 def _put_settings(connection: Connection, rows: Sequence[SettingRow]) -> None:
-    _upsert(connection, tables.SETTINGS, [to_columns(r) for r in rows if r.value is not None])
+    kept = to_values(SettingRow, [row for row in rows if row.value is not None])
+    upsert_rows(connection, tables.SETTINGS, columns_of(SettingRow), kept)
     removed = [row.key for row in rows if row.value is None]
     if removed:
         connection.execute(delete(tables.SETTINGS).where(tables.SETTINGS.c.key.in_(removed)))
 
 
-def _append(connection: Connection, rows: Iterable[HistoryRow], last: int) -> int:
-    records = [to_columns(row) for row in rows]
-    for event_id, record in enumerate(records, start=last + 1):
-        record["event_id"] = event_id
-    if records:
-        connection.execute(insert(tables.HISTORY), records)
-    return last + len(records)
-
-
-def _upsert(connection: Connection, table: Table, records: list[dict[str, Any]]) -> None:
-    if not records:
-        return
-    dialect = postgresql if connection.dialect.name == "postgresql" else sqlite
-    statement = dialect.insert(table)
-    key = [column.name for column in table.primary_key]
-    replaced = {c.name: c for c in statement.excluded if c.name not in key}
-    connection.execute(statement.on_conflict_do_update(index_elements=key, set_=replaced), records)
+def _append(connection: Connection, rows: Sequence[HistoryRow], last: int) -> int:
+    values = to_values(HistoryRow, rows)
+    place = columns_of(HistoryRow).index("event_id")
+    for event_id, row in enumerate(values, start=last + 1):
+        row[place] = event_id
+    insert_rows(connection, tables.HISTORY, columns_of(HistoryRow), values)
+    return last + len(values)

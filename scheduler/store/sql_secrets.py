@@ -25,10 +25,11 @@ class SqlSecrets:
     """The contract of ``Secrets`` in SQL."""
 
     _engine: Engine
+    _writer: Engine
 
     def add_token(self, row: TokenRow) -> None:
         """Store a new token."""
-        with writing(self._engine) as connection:
+        with writing(self._writer) as connection:
             connection.execute(insert(tables.TOKENS), to_columns(row))
 
     def token(self, secret_hash: str) -> TokenRow | None:
@@ -47,7 +48,7 @@ class SqlSecrets:
     def revoke_token(self, token_id: str, *, now_s: float) -> bool:
         """Revoke a token; False if there is none of that id."""
         known = _TOKENS.token_id == token_id
-        with writing(self._engine) as connection:
+        with writing(self._writer) as connection:
             unrevoked = update(tables.TOKENS).where(known, _TOKENS.revoked_s.is_(None))
             connection.execute(unrevoked.values(revoked_s=now_s))
             return connection.execute(select(_TOKENS.token_id).where(known)).first() is not None
@@ -67,12 +68,12 @@ class SqlSecrets:
         )
         # In one order everywhere, so that two processes cannot wait for each other.
         records = [{"touched": key, "used_s": at_s} for key, at_s in sorted(last_used_s.items())]
-        with writing(self._engine) as connection:
+        with writing(self._writer) as connection:
             connection.execute(statement, records)
 
     def add_enrolment(self, row: EnrolmentRow) -> None:
         """Store a new enrolment."""
-        with writing(self._engine) as connection:
+        with writing(self._writer) as connection:
             connection.execute(insert(tables.ENROLMENTS), to_columns(row))
 
     def use_enrolment(self, secret_hash: str, *, node: str, now_s: float) -> EnrolmentRow | None:
@@ -87,7 +88,7 @@ class SqlSecrets:
             )
             .values(used_s=now_s, used_by=node)
         )
-        with writing(self._engine) as connection:
+        with writing(self._writer) as connection:
             if not connection.execute(statement).rowcount:
                 return None
             found = connection.execute(

@@ -37,7 +37,7 @@ class Saboteur:
 
     def __init__(self, store: SqlStore) -> None:
         self._left = -1
-        engine = store._engine
+        engine = store._writer
         event.listen(engine, "before_cursor_execute", self._at_statement)
         event.listen(engine, "after_cursor_execute", self._at_statement)
         event.listen(engine, "commit", self._at_end)
