@@ -177,8 +177,11 @@ class Agent:
             settings=upload or UploadSettings(),
         )
 
-    async def run(self) -> None:
+    async def run(self, *, on_open: Callable[[], None] = lambda: None) -> None:
         """Serve until cancelled.
+
+        Args:
+            on_open: called once the state folder is this agent's and jobs can reach it.
 
         Raises:
             InputError: another agent is using the state folder.
@@ -192,6 +195,7 @@ class Agent:
             self._recall()
             self._view = remember(self._view, await self._backend.open())
             await self._endpoint.open()
+            on_open()
             self._to_report.set()  # a scheduler that does not know this node learns of it at once
             async with asyncio.TaskGroup() as tasks:
                 for work in (
