@@ -52,6 +52,9 @@ class StoreSection:
         "sqlite:////path/leasehold.db or postgresql://user:password@host/database.",
         derived="leasehold.db in state_dir",
     )
+    wait_s: float = setting(
+        60.0, "How long a start waits for a database server that does not answer.", ge=0
+    )
     migrate: bool = setting(
         True, "Bring an older schema up to date at the start, rather than refuse it."
     )
