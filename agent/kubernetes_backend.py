@@ -32,7 +32,7 @@ from agent.log_files import SENT
 from agent.pod_ends import verdict
 from agent.pod_logs import PodLog
 from agent.pod_names import ENDING, LEASE, TOKEN, pod_name, selector
-from agent.pod_record import PodRecord, adopted
+from agent.pod_record import PodRecord, adopted, vanished
 from agent.pod_watch import PodWatch
 from agent.pods import PodPlace, build_pod, build_service
 from agent.reconcile import Forget, Kill, Notice, Refuse, Renew, Start, Terminate
@@ -134,6 +134,9 @@ class KubernetesBackend:
                 wait_s = min(0.5 * 2 ** min(failures, 10), 30.0)
                 _log.warning("cannot begin yet: %s; again in %.0f s", error, wait_s)
                 await asyncio.sleep(wait_s * random.uniform(0.5, 1.0))  # noqa: S311 - spreads load
+        for record in vanished(self._folder, known=self._records, boot=self._boot):
+            _log.info("pod %s has vanished: %s", record.name, record.message)
+            self._records[record.lease.lease_id] = record
         with contextlib.suppress(KubernetesError):
             await self._all_pods.list()
         return self.held()
@@ -144,7 +147,7 @@ class KubernetesBackend:
             self._tasks = tasks
             for work in (self._pods.run, self._all_pods.run, self._look_at_node):
                 tasks.create_task(work())
-            for record in tuple(self._records.values()):
+            for record in (*self._records.values(), *self._leaving.values()):
                 self._begin(record)
 
     def held(self) -> tuple[Held, ...]:
@@ -298,8 +301,10 @@ class KubernetesBackend:
         return self._records.get(lease_id) or self._leaving.get(lease_id)
 
     def _see(self, record: PodRecord, pod: Mapping[str, Any], *, gone: bool) -> None:
-        before = record.state(), record.reason_code
+        before, new = (record.state(), record.reason_code), not record.uid
         record.see(pod, gone=gone)
+        if new:
+            record.save()  # the next agent must not make it again
         self._judge(record)
         record.poke.set()
         if before != (record.state(), record.reason_code):

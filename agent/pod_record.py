@@ -17,14 +17,14 @@ from agent.clock import lease_clock_s
 from agent.desired import DesiredLease, LeaseEnd, LeaseReport, LeaseState, lease_from_dict
 from agent.endpoint import Tenant
 from agent.pod_ends import Orders, PodLook, end_of, look_at
-from agent.pod_names import LEASE_JSON
+from agent.pod_names import LEASE_JSON, lease_annotations, pod_name
 from agent.pod_template import CONTAINER
 from agent.reconcile import Held
 from agent.supervisor import LEFT_EARLY, write_json
 from scheduler.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Container, Iterator, Mapping
     from pathlib import Path
 
 #: For how long an agent without a lease's file believes that it holds: until the scheduler has
@@ -120,6 +120,8 @@ class PodRecord:
                 "leave_by_s": self.tenant.leave_by_s,
                 "steps_live": self.tenant.steps_live,
                 "steps_done": self.tenant.steps_done,
+                "uid": self.uid,
+                "lease": lease_annotations(self.lease)[LEASE_JSON],
             },
         )
 
@@ -257,9 +259,48 @@ def adopted(pod: Mapping[str, Any], *, folder: Path, boot: str) -> PodRecord | N
         boot=boot,
         deadline_s=lease_clock_s() + UNKNOWN_TERM_S + lease.grace_s,
     )
-    record.recall()
     record.see(pod)
+    record.recall()
     return record
+
+
+def vanished(folder: Path, *, known: Container[int], boot: str) -> Iterator[PodRecord]:
+    """Yield leases whose pods an earlier agent has seen, and which are not there any more.
+
+    They have ended, and must not be taken for leases that were never begun. The files of all that
+    is not ``known`` and of which no pod was seen are removed.
+    """
+    for file in sorted(folder.glob("*.json")):
+        try:
+            data = json.loads(file.read_text())
+            lease = lease_from_dict(json.loads(data["lease"]))
+            seen = bool(data["uid"])
+        except (OSError, InputError, ValueError, KeyError, TypeError):
+            continue
+        if lease.lease_id in known:
+            continue
+        if not seen:
+            file.unlink(missing_ok=True)
+            continue
+        record = PodRecord(
+            lease=lease,
+            tenant=Tenant(
+                lease_id=lease.lease_id,
+                secret="",
+                steps_live=lease.steps_done,
+                steps_done=lease.steps_done,
+            ),
+            name=pod_name(lease.job_id, lease.attempt, lease.rank),
+            file=file,
+            boot=boot,
+            deadline_s=lease_clock_s(),
+            uid=data["uid"],
+            asked=True,
+            output_over=True,
+        )
+        record.recall()
+        record.close()
+        yield record
 
 
 def _variable(pod: Mapping[str, Any], name: str) -> str:

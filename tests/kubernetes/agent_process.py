@@ -28,6 +28,7 @@ async def main(given: dict[str, str]) -> None:
         node=given["node"],
         worker_names={"Tesla-V100-SXM2-16GB": "v100", "Tesla-K80": "k80"},
         state_dir=Path(given["state_dir"]),
+        enrolment_file=Path(given["identity"]),
         address=given["address"],
         kubernetes=KubernetesOptions(
             pods=PodSettings(

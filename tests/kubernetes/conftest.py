@@ -51,6 +51,25 @@ def live(chart_plane, tmp_path):
         yield make
 
 
+@pytest.fixture
+def admin(chart_plane):
+    """The administrator's way to the API server."""
+    api = chart_plane.api()
+    yield api
+    api.close()
+
+
+@pytest.fixture
+def proxy(chart_plane):
+    """Something between the agents and the API server that a test can break."""
+    from flaky_proxy import FlakyProxy
+
+    proxy = FlakyProxy(chart_plane)
+    proxy.start()
+    yield proxy
+    proxy.stop()
+
+
 def remove_everything(plane):
     """Remove the pods and nodes of a test."""
     api = plane.api()

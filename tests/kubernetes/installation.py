@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import json
 import os
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from control_plane import ControlPlane
-    from fake_kubelets import FakeNode
+    from fake_nodes import FakeNode
 
 ROOT = Path(__file__).resolve().parents[2]
 #: Rounds of seconds, so that tests need not wait for minutes.
@@ -34,6 +35,8 @@ SETTINGS: dict[str, Any] = {
     "leases.grace_s": 1,
     "leases.margin_s": 1,
     "leases.node_timeout_s": 8,
+    "kubernetes.agent_account": "gpus/lh-leasehold-agent",
+    "kubernetes.audience": "leasehold",
     "leadership.ttl_s": 3,
     "solver.deadline_s": 10,
     "server.rate_per_s": 10000,
@@ -84,8 +87,8 @@ def install_chart(plane: ControlPlane, values: str = VALUES) -> None:
 class Process:
     """A program that is started again and again under the same name."""
 
-    def __init__(self, command: list[str | Path], log: Path) -> None:
-        self.command, self.log = command, log
+    def __init__(self, command: list[str | Path], log: Path, **environment: str) -> None:
+        self.command, self.log, self._environment = command, log, environment
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
@@ -95,7 +98,7 @@ class Process:
             "PYTHONPATH": str(ROOT),
             "OMP_NUM_THREADS": "1",
             "OPENBLAS_NUM_THREADS": "1",
-        }
+        } | self._environment
         with self.log.open("ab") as out:
             self.process = subprocess.Popen(
                 self.command, stdin=subprocess.DEVNULL, stdout=out, stderr=out,
@@ -145,19 +148,41 @@ class Installation:
         self.folder = folder
         (port,) = free_ports(1)
         self.url = f"http://127.0.0.1:{port}"
-        everything = SETTINGS | dict(settings or {})
+        token = self._mount_credentials()
+        everything = SETTINGS | {"server.admin_token_file": folder / "admin"} | dict(settings or {})
         options = [f"--set={key}={value}" for key, value in everything.items()]
+        script = Path(__file__).with_name("scheduler_process.py")
         self.scheduler = Process(
             [
-                sys.executable, "-m", "leasehold", "serve", "--no-auth", f"--port={port}",
+                sys.executable, script, folder / "account", "serve", f"--port={port}",
                 f"--state-dir={folder}/scheduler", *options,
             ],
             folder / "scheduler.log",
+            KUBERNETES_SERVICE_HOST="127.0.0.1", KUBERNETES_SERVICE_PORT=str(plane.port),
         )  # fmt: skip
-        self.client = httpx.Client(base_url=self.url, timeout=20, trust_env=False)
+        self.client = httpx.Client(
+            base_url=self.url,
+            timeout=20,
+            trust_env=False,
+            headers={"Authorization": f"Bearer {token}"},
+        )
         self._jobs_port = free_ports(2)[1]
         self._nodes = {node.name: node for node in nodes}
         self.agents = {node.name: self._agent(node) for node in nodes}
+
+    def _mount_credentials(self) -> str:
+        """Write what the scheduler's pod would find mounted; return the administrator's token."""
+        account = self.folder / "account"
+        account.mkdir()
+        own = self._plane.account_token(NAMESPACE, f"{RELEASE}-leasehold-scheduler")
+        (account / "token").write_text(own)
+        (account / "ca.crt").write_bytes(self._plane.authority.read_bytes())
+        api = self._plane.api()
+        found = api.get(f"/api/v1/namespaces/{NAMESPACE}/secrets/{RELEASE}-leasehold-admin")
+        api.close()
+        token = base64.b64decode(found["data"]["token"]).decode()
+        (self.folder / "admin").write_text(token)
+        return token
 
     def start(self) -> None:
         self.scheduler.start()
@@ -181,13 +206,15 @@ class Installation:
         self.client.close()
 
     def _agent(self, node: FakeNode) -> Process:
+        kubeconfig = self.account_of(node.name)
         given = {
             "node": node.name,
             "address": node.address,
             "port": self._jobs_port,
             "server": self.url,
             "state_dir": str(self.folder / node.name),
-            "kubeconfig": str(self.account_of(node.name)),
+            "kubeconfig": str(kubeconfig),
+            "identity": str(self.folder / f"{node.name}.identity"),
             "namespace": JOBS,
             "guard_image": self._guard_image,
             "instance": f"{NAMESPACE}.{RELEASE}-leasehold",
@@ -198,23 +225,27 @@ class Installation:
         )
 
     def account_of(self, node: str) -> Path:
-        """Return a kubeconfig with the token that the agent's pod on a node would have."""
+        """Return a kubeconfig with the token that the agent's pod on a node would have.
+
+        The token by which it enrols lies beside, as the chart has it projected.
+        """
         api = self._plane.api()
         path = f"/api/v1/namespaces/{NAMESPACE}/pods"
+        account = f"{RELEASE}-leasehold-agent"
         spec = {
-            "serviceAccountName": f"{RELEASE}-leasehold-agent",
+            "serviceAccountName": account,
             "nodeName": node,
             "containers": [{"name": "agent", "image": "agent"}],
         }
         body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": f"agent-{node}"}}
         try:
-            try:
-                pod = api.get(f"{path}/agent-{node}")
-            except ApiError:
-                pod = api.create(path, body | {"spec": spec})
+            pod = api.create(path, body | {"spec": spec})
+        except ApiError:
+            pod = api.get(f"{path}/agent-{node}")
         finally:
             api.close()
-        account = f"{RELEASE}-leasehold-agent"
+        shown = self._plane.account_token(NAMESPACE, account, pod=pod, audience="leasehold")
+        (self.folder / f"{node}.identity").write_text(shown)
         token = self._plane.account_token(NAMESPACE, account, pod=pod)
         return self._plane.kubeconfig(f"agent-{node}", token, url=self._api_url)
 

@@ -74,6 +74,7 @@ async def train(container: Container) -> int:
     """Count steps; save every few and when told to leave.
 
     ``step_s`` seconds a step, ``save_every`` steps; ``fail_at`` a step with exit code 1, once;
+    ``oom_at`` likewise one at which it is killed for its memory;
     ``stubborn=1`` for one that hears neither notice nor SIGTERM.
     """
     options, env = options_of(container), container.env
@@ -102,12 +103,11 @@ async def train(container: Container) -> int:
             await asyncio.sleep(step_s)
             if not await _lockstep(container, channel):
                 return LEFT_EARLY
-            if (
-                len(ledger) + 1 == int(options.get("fail_at", -1))
-                and env["LEASEHOLD_ATTEMPT"] == "1"
-            ):
-                container.print("it fails")
-                return 1
+            for name, code in (("fail_at", 1), ("oom_at", 137)):
+                first = env["LEASEHOLD_ATTEMPT"] == "1"
+                if first and len(ledger) + 1 == int(options.get(name, -1)):
+                    container.print("it fails")
+                    return code
             ledger.append([len(ledger) + 1, token])
             channel.live = container.steps = len(ledger)
             container.print(f"step {len(ledger)}")

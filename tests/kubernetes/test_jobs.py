@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from fake_kubelets import FakeNode
+from fake_nodes import FakeNode
 from installation import JOBS, eventually
 from proof import check
+from scenes import await_steps, two_nodes
 
 
 def two_types():
@@ -26,3 +27,19 @@ def test_jobs_run_to_their_ends_over_rounds_and_preemptions(live, chart_plane):
     api = chart_plane.api()
     eventually("no pod is left", lambda: not api.pods(JOBS))
     api.close()
+
+
+def test_a_gang_over_two_nodes_finds_and_leaves_one_another(live):
+    kubelets, made = live(two_nodes())
+    gang = made.submit("gang", steps=100, scale_factor=2)
+    await_steps(kubelets, gang)
+    single = made.submit("single", steps=60)
+    for job in (gang, single):
+        made.await_end(job, limit_s=150)
+    check(kubelets, steps={gang: 100, single: 60})
+    runs = kubelets.runs_of(gang)
+    for attempt in {run.attempt for run in runs}:
+        members = [run for run in runs if run.attempt == attempt]
+        assert {(m.node, m.rank) for m in members} in (
+            {("ada", 0), ("bert", 1)}, {("ada", 1), ("bert", 0)},
+        )  # fmt: skip

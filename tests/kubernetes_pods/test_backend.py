@@ -328,3 +328,26 @@ def test_an_api_server_that_has_just_started_and_refuses_everybody_is_soon_asked
         await stage.until(lambda: stage.report().state is LeaseState.RUNNING)
 
     play(scene)
+
+
+def test_a_pod_that_vanished_while_there_was_no_agent_has_ended_and_is_not_made_again(
+    play, make_lease
+):
+    async def scene(stage):
+        stage.start(make_lease())
+        await stage.pod()
+        uid = stage.api.pods[POD]["metadata"]["uid"]
+        (file,) = (stage.folder / "pods").iterdir()
+        await stage.until(lambda: uid in file.read_text())
+        await stage.stop()
+        stage.api.pods.clear()
+        await stage.begin()
+        (held,) = stage.held
+        assert held.ended
+        assert stage.report().reason is LeaseEnd.LOST
+        assert "vanished" in stage.report().message
+        stage.backend.perform(Forget(lease_id=1))
+        await stage.until(lambda: not list((stage.folder / "pods").iterdir()))
+        assert len(stage.api.creations()) == 1
+
+    play(scene)
