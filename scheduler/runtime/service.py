@@ -108,6 +108,7 @@ class LiveService:
         version: of the program.
         after_restore: whether an old backup was put in place: nodes may hold leases that it does
             not know.
+        solver_is_warm: tells whether the solver's first start is over.
     """
 
     def __init__(
@@ -125,6 +126,7 @@ class LiveService:
         forecaster: Forecaster | None = None,
         version: str = "",
         after_restore: bool = False,
+        solver_is_warm: Callable[[], bool] = lambda: True,
     ) -> None:
         self._store = store
         self._clock = clock
@@ -137,6 +139,7 @@ class LiveService:
         self._forecaster = forecaster
         self._version = version
         self._after_restore = after_restore
+        self._solver_is_warm = solver_is_warm
         self._started_s = clock.now_s()
         self._driver: Driver | None = None
         self._problem = "starting"
@@ -516,17 +519,22 @@ class LiveService:
 
     # -- the rest ---------------------------------------------------------------------------------
 
+    def leader_known(self) -> bool:
+        """Tell whether requests of agents find somebody: this process leads, or knows who does."""
+        return self._driver is not None or bool(self._keeper.leader_address)
+
     def health(self) -> Health:
         """Say how the daemon is."""
         leading = self._driver is not None
         own = "" if leading else self._problem
         away = self._keeper.problem
+        cold = "" if self._solver_is_warm() else "the solver is starting"
         recovering = not leading and self._keeper.leading
         return Health(
-            ready=not recovering and own != "starting" and not away,
+            ready=not recovering and own != "starting" and not away and not cold,
             leading=leading,
             leader_address=self._keeper.leader_address,
-            problems=tuple(problem for problem in (own, away) if problem),
+            problems=tuple(problem for problem in (own, away, cold) if problem),
             started_s=self._started_s,
             version=self._version,
         )
