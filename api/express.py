@@ -19,6 +19,7 @@ import orjson
 
 from agent.desired import report_from_dict
 from api.edge import FIXED_HEADERS
+from api.routes.agents import DESIRED_PARAMETERS
 from scheduler.errors import LeaseholdError
 
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ class Express:
             if node and request == ("GET", _DESIRED):
                 if await self._desired(scope, headers, node, send):
                     return
-            elif node and request == ("POST", _REPORT):
+            elif node and request == ("POST", _REPORT) and not scope["query_string"]:
                 read: list[Message] = []
                 if await self._report(headers, node, receive, read, send):
                     return
@@ -89,6 +90,8 @@ class Express:
     ) -> bool:
         pairs = parse_qsl(scope["query_string"].decode("latin-1"))
         given = dict(pairs)
+        if not given.keys() <= DESIRED_PARAMETERS:
+            return False  # told so on the ordinary way
         if len(pairs) != len(given) or not all(map(_NUMBER.fullmatch, given.values())):
             return False
         term, revision, wait = (given.get(name, "0") for name in ("term", "revision", "wait_s"))

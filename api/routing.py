@@ -50,7 +50,7 @@ class StrictRoute(APIRoute):
         takes_body = self.body_field is not None or "requestBody" in (self.openapi_extra or {})
 
         async def strict(request: Request) -> Response:
-            _check_query(request, known)
+            check_query(request, known)
             if takes_body:
                 _check_media_type(request)
             return await serve(StrictRequest(request.scope, request.receive))
@@ -58,7 +58,12 @@ class StrictRoute(APIRoute):
         return strict
 
 
-def _check_query(request: Request, known: frozenset[str]) -> None:
+def check_query(request: Request, known: frozenset[str]) -> None:
+    """Refuse parameters of the query that a route does not know.
+
+    Raises:
+        ProblemError: there is one, or a value holds a NUL character.
+    """
     unknown = [name for name in request.query_params if name not in known]
     problems = [
         FieldProblem(field=name[:100], value=None, problem="unknown parameter; leave it out")

@@ -21,6 +21,7 @@ from api.edge import principal_of, unauthenticated
 from api.problems import FieldProblem, ProblemError, invalid
 from api.roles import Role
 from api.routes.tokens import new_token_id
+from api.routing import check_query
 from api.schemas.fields import NAME
 from scheduler.errors import InputError
 from scheduler.store.rows import TokenRow
@@ -38,6 +39,8 @@ T = TypeVar("T", int, float)
 VOUCHED_PREFIX = "k8s-"
 
 _log = logging.getLogger("leasehold.api")
+#: What ``desired`` may be asked with.
+DESIRED_PARAMETERS = frozenset({"term", "revision", "wait_s"})
 _NODE = re.compile(NAME)
 _ADDRESS = re.compile(r"[A-Za-z0-9._:\[\]-]{0,253}")
 _VERSION = re.compile(r"[A-Za-z0-9._+-]{0,64}")
@@ -106,6 +109,7 @@ async def _revoke_older(context: Context, made: TokenRow) -> None:
 async def desired(request: Request) -> Response:
     """Return the node's desired set, at once if it is newer than what the agent has."""
     node, context = _node(request), context_of(request)
+    check_query(request, DESIRED_PARAMETERS)
     term, revision = (_number(request, n, int, 0, _LARGEST) for n in ("term", "revision"))
     wait_s = _number(request, "wait_s", float, 0.0, 3600.0)
     work = context.service.desired(
@@ -122,6 +126,7 @@ async def desired(request: Request) -> Response:
 async def report(request: Request) -> Response:
     """Take a node's report in."""
     node, context = _node(request), context_of(request)
+    check_query(request, frozenset())
     found = report_from_dict(await _json(request))
     if found.node != node:
         raise ProblemError(
@@ -138,6 +143,7 @@ async def report(request: Request) -> Response:
 async def append_log(request: Request) -> Response:
     """Store output of a lease."""
     node, context = _node(request), context_of(request)
+    check_query(request, frozenset({"offset"}))
     lease_id, stream = int(request.path_params["lease_id"]), request.path_params["stream"]
     if stream not in {"out", "err"} or lease_id > _LARGEST:
         raise ProblemError(404, f"there is no stream '{stream[:20]}'; it is out or err")

@@ -141,7 +141,8 @@ def exits_clearly() -> Iterator[None]:
     try:
         yield
     except StoreError as error:
-        say(f"leasehold: {' '.join(str(error).split())}\n")
+        notes = [f" ({note})" for note in getattr(error, "__notes__", ())]
+        say(f"leasehold: {' '.join(str(error).split())}{''.join(notes)}\n")
         raise typer.Exit(exit_codes.FAILED) from None
     except BaseExceptionGroup as group:
         first: BaseException = group

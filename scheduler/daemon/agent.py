@@ -8,9 +8,11 @@ import itertools
 import logging
 import os
 import random
+import re
 import socket
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
+from ipaddress import ip_address
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
@@ -34,6 +36,8 @@ if TYPE_CHECKING:
     from agent.inventory import Inventory
 
 _log = logging.getLogger("leasehold.agent")
+#: A part of a host name; machines have names with underscores, too.
+_LABEL = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_-]{0,61}[A-Za-z0-9])?")
 
 #: The scheduler's address where none is given.
 DEFAULT_SERVER = "http://127.0.0.1:8642"
@@ -124,6 +128,7 @@ async def run_agent(options: AgentOptions, *, stop: asyncio.Event | None = None)
         ClusterError: there is no GPU here and no worker was declared.
     """
     stop = stop or asyncio.Event()
+    check_address(options.address)
     node = options.node or socket.gethostname()
     state_dir = (options.state_dir or default_state_dir()).absolute()
     state_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -144,7 +149,9 @@ async def run_agent(options: AgentOptions, *, stop: asyncio.Event | None = None)
         if options.kubernetes is None:
             assert inventory is not None
             agent = _process_agent(options, node, state_dir, link, inventory)
-            await _serve(agent, stop, stop_jobs=options.stop_jobs)
+            types = ", ".join(worker.worker_type for worker in inventory.workers)
+            line = f"node {node} serves {link.server} with workers: {types}"
+            await _serve(agent, stop, line, stop_jobs=options.stop_jobs)
         else:
             await _serve_pods(options, options.kubernetes, node, state_dir, link, stop=stop)
     finally:
@@ -158,8 +165,6 @@ def _process_agent(
     groups = find_groups(state_dir)
     if groups.problem:
         _log.warning("%s", groups.problem)
-    types = ", ".join(worker.worker_type for worker in inventory.workers)
-    _log.info("node %s serves %s with workers: %s", node, link.server, types)
     return Agent(
         node=node,
         link=link,
@@ -223,14 +228,15 @@ async def _serve_pods(
             make_backend=make_backend,
             listen=(wanted.listen, port) if port else None,
         )
-        _log.info("node %s serves %s with pods in %s", node, link.server, wanted.pods.namespace)
-        await _serve(agent, stop, stop_jobs=options.stop_jobs)
+        line = f"node {node} serves {link.server} with pods in {wanted.pods.namespace}"
+        await _serve(agent, stop, line, stop_jobs=options.stop_jobs)
     finally:
         await client.close()
 
 
-async def _serve(agent: Agent, stop: asyncio.Event, *, stop_jobs: bool) -> None:
-    running = asyncio.ensure_future(agent.run())
+async def _serve(agent: Agent, stop: asyncio.Event, line: str, *, stop_jobs: bool) -> None:
+    """Run an agent until it is stopped; the line is logged once it can be reached."""
+    running = asyncio.ensure_future(agent.run(on_open=lambda: _log.info("%s", line)))
     try:
         stopped = asyncio.ensure_future(stop.wait())
         await asyncio.wait({running, stopped}, return_when=asyncio.FIRST_COMPLETED)
@@ -319,6 +325,23 @@ def local_address(server: str) -> str:
     except OSError:
         _log.warning("no way to %s is known; gangs on this node use 127.0.0.1: see --address", host)
         return "127.0.0.1"
+
+
+def check_address(address: str) -> None:
+    """Refuse what can be neither a host name nor an IP address; empty: none is given.
+
+    Raises:
+        InputError: it cannot.
+    """
+    if not address:
+        return
+    with contextlib.suppress(ValueError):
+        ip_address(address)
+        return
+    if len(address) > 253 or not all(map(_LABEL.fullmatch, address.removesuffix(".").split("."))):
+        raise InputError(
+            f"--address is '{address[:100]}'; give a host name or an IP address, without a port"
+        )
 
 
 async def _enrol_if_needed(options: AgentOptions, node: str, state_dir: Path) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 import os
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,7 +22,7 @@ from scheduler.daemon.settings import api_settings, policy_choice, runtime_setti
 from scheduler.daemon.state_dir import StateDir
 from scheduler.daemon.threads import quick_switches
 from scheduler.daemon.token_review import TokenReviewer
-from scheduler.errors import NotLeadingError, SolveError
+from scheduler.errors import NotLeadingError, SolveError, StoreUnavailableError
 from scheduler.runtime.clock import WallClock
 from scheduler.runtime.metrics import Metrics
 from scheduler.runtime.service import LiveService
@@ -39,6 +40,9 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("leasehold.daemon")
 
+#: First and longest pause between two tries to reach the database at the start.
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 8.0
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Running:
@@ -51,6 +55,7 @@ class Running:
         state_dir: its folder.
         token_made: whether the first token was made at this start.
         admin_token_file: where that token is, or was put at an earlier start.
+        leader_known: tells whether this process leads, or knows who does.
     """
 
     url: str
@@ -59,6 +64,7 @@ class Running:
     state_dir: Path
     token_made: bool
     admin_token_file: Path
+    leader_known: Callable[[], bool]
 
 
 async def serve(
@@ -89,7 +95,9 @@ async def serve(
         stack.callback(folder.close)
         bound = bind(config.server)
         stack.callback(bound.close)
-        store = await asyncio.to_thread(_open_store, config)
+        store = await _wait_for_store(config, stop)
+        if store is None:
+            return
         stack.callback(store.close)
         clock, metrics = WallClock(), Metrics(version=version)
         token_file = Path(config.server.admin_token_file or folder.admin_token_file)
@@ -99,10 +107,12 @@ async def serve(
         )
         forecaster = SimulatedForecaster(clock)
         stack.callback(forecaster.close)
+        solver, warm = await stack.enter_async_context(_warm_solver(config))
         service = LiveService(
             store=store,
             clock=clock,
-            solver=await stack.enter_async_context(_warm_solver(config)),
+            solver=solver,
+            solver_is_warm=warm.is_set,
             settings=runtime_settings(config),
             metrics=metrics,
             state_dir=folder.path,
@@ -120,6 +130,7 @@ async def serve(
             state_dir=folder.path,
             token_made=token_made,
             admin_token_file=token_file,
+            leader_known=service.leader_known,
         )
         reviewer = _reviewer(config)
         app = create_app(
@@ -168,6 +179,41 @@ def _reviewer(config: ServerConfig) -> TokenReviewer | None:
     return TokenReviewer.in_cluster(account=account, audience=audience, environment=os.environ)
 
 
+async def _wait_for_store(config: ServerConfig, stop: asyncio.Event) -> Store | None:
+    """Open the database; one that is away is waited for as long as the configuration says.
+
+    Returns:
+        The store, or None where the daemon is stopped meanwhile.
+
+    Raises:
+        StoreUnavailableError: it has not answered in time, or is a file that cannot be opened,
+            which waiting would not mend.
+    """
+    most_s, begin_s, pause_s = config.store.wait_s, time.monotonic(), FIRST_PAUSE_S
+    is_server = not (config.store.url or "").startswith("sqlite")
+    while not stop.is_set():
+        try:
+            return await asyncio.to_thread(_open_store, config)
+        except StoreUnavailableError as error:
+            left_s = most_s - (time.monotonic() - begin_s)
+            if not is_server or left_s <= 0:
+                if is_server and most_s > 0:
+                    error.add_note(f"waited {most_s:g} s for it: store.wait_s")
+                raise
+            pause_s = min(pause_s, left_s)
+            _log.warning(
+                "%s; trying again in %.1f s, for %.0f s more", _one_line(error), pause_s, left_s
+            )
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(stop.wait(), pause_s)
+        pause_s = min(pause_s * 2, LONGEST_PAUSE_S)
+    return None
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())
+
+
 def _open_store(config: ServerConfig) -> Store:
     from scheduler.store.sql import SqlStore  # noqa: PLC0415  sqlalchemy takes long to import
 
@@ -175,12 +221,18 @@ def _open_store(config: ServerConfig) -> Store:
 
 
 @contextlib.asynccontextmanager
-async def _warm_solver(config: ServerConfig) -> AsyncIterator[SolverPool]:
-    """Start the solver beside everything else; the first question waits if it must."""
+async def _warm_solver(config: ServerConfig) -> AsyncIterator[tuple[SolverPool, asyncio.Event]]:
+    """Start the solver beside everything else; the first question waits if it must.
+
+    Yields:
+        The solver, and what is set once it has been tried out, well or not.
+    """
     solver = SolverPool(workers=config.solver.workers, deadline_s=config.solver.deadline_s)
+    warm = asyncio.Event()
     warming = asyncio.create_task(_warm(solver, config))
+    warming.add_done_callback(lambda _task: warm.set())
     try:
-        yield solver
+        yield solver, warm
     finally:
         warming.cancel()
         await solver.close()

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 #: Folder of the agent within the daemon's.
 _AGENT_DIR = "agent"
+#: Between two looks whether the daemon leads.
+LOOK_S = 0.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,6 +93,12 @@ async def run_up(
 
 
 async def _run_agent(options: AgentOptions, running: Running, stop: asyncio.Event) -> None:
+    # Its first request would be refused by a daemon that does not lead yet.
+    while not running.leader_known() and not stop.is_set():
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(stop.wait(), LOOK_S)
+    if stop.is_set():
+        return
     folder = running.state_dir / _AGENT_DIR
     folder.mkdir(mode=0o700, exist_ok=True)
     await asyncio.to_thread(

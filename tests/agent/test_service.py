@@ -15,10 +15,12 @@ import pytest
 
 from agent.desired import LeaseEnd, LeaseState
 from agent.http_link import LinkSettings
+from agent.lease_files import LeaseFolder
 from agent.log_upload import UploadSettings
 from agent.loop import AgentSettings
 from scheduler.daemon.agent import (
     AgentOptions,
+    check_address,
     default_state_dir,
     find_workers,
     local_address,
@@ -256,6 +258,9 @@ def test_the_command_stops_on_sigterm_while_its_jobs_go_on(node, scheduler):
         (["--worker", "v100:x"], "v100:x"),
         (["--worker", "v100:1", "--server", "nowhere"], "nowhere"),
         (["--worker", "v100:1", "--token-file", "/no/such/file"], "/no/such/file"),
+        (["--worker", "v100:1", "--address", "x y"], "--address is 'x y'"),
+        (["--worker", "v100:1", "--address", "host:80"], "without a port"),
+        (["--worker", "v100:1", "--address", "-x"], "--address is '-x'"),
     ],
 )
 def test_the_command_says_what_is_wrong_with_an_option(node, arguments, words):
@@ -334,3 +339,28 @@ def test_a_token_file_holds_one_word(tmp_path, text):
     (tmp_path / "token").write_text(text)
     with pytest.raises(InputError, match="one token"):
         read_secret(tmp_path / "token", "token")
+
+
+@pytest.mark.parametrize("address", ["gpu-7", "gpu_7.rack1.example", "10.0.0.7", "::1", "fe80::1"])
+def test_host_names_and_addresses_are_taken(address):
+    check_address(address)
+
+
+def test_a_second_agent_on_a_folder_never_says_that_it_serves(node, scheduler):
+    """It says so when jobs can reach it, not before it has its lock."""
+    command = [sys.executable, "-m", "leasehold", "agent", "--node", "n1", "--worker", "v100:1"]
+    command += ["--server", scheduler.address, "--state-dir", str(node.state_dir)]
+    environment = os.environ | {"LEASEHOLD_AGENT_TOKEN": "lh_good"}
+
+    async def main():
+        node.state_dir.mkdir(parents=True, exist_ok=True)
+        lock = LeaseFolder(node.state_dir).open_lock()
+        done = await asyncio.to_thread(
+            subprocess.run, command, env=environment, capture_output=True, text=True, timeout=30
+        )
+        os.close(lock)
+        assert done.returncode != 0
+        assert "another agent is using" in done.stderr
+        assert "serves" not in done.stderr
+
+    run(main())

@@ -167,3 +167,11 @@ def test_the_agents_own_link_is_understood(daemon: Any) -> None:
     desired, following = daemon.run(scenario())
     assert (desired.revision, following) == (1, 5)
     assert daemon.service.reports == [(report_from_dict(REPORT), "10.0.0.7", "1.0")]
+
+
+@pytest.mark.parametrize("query", ["nodes=beta", "wait=3", "term=1&revision=1&wait_s=0&x=1"])
+def test_parameters_that_nobody_knows_are_refused(alpha: Any, query: str) -> None:
+    answer = alpha.get(f"/v1/agent/desired?{query}")
+    assert answer.status_code == 422
+    assert "unknown parameter" in answer.text
+    assert alpha.post(f"/v1/agent/report?{query}", json=REPORT).status_code == 422

@@ -15,6 +15,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+import scheduler.daemon.serve as serve_module
 from scheduler.daemon.first_token import ensure_admin_token, ensure_given_token
 from scheduler.daemon.http_server import bind, url_of
 from scheduler.daemon.serve import banner
@@ -216,7 +217,7 @@ def test_two_daemons_cannot_use_one_folder(make_config, daemon):
 
 
 def test_a_database_that_is_away_is_one_error(make_config, daemon):
-    config = make_config(store__url="postgresql://me:secret@127.0.0.1:1/none")
+    config = make_config(store__url="postgresql://me:secret@127.0.0.1:1/none", store__wait_s=0)
 
     async def scenario():
         async with daemon(config):
@@ -226,6 +227,92 @@ def test_a_database_that_is_away_is_one_error(make_config, daemon):
         asyncio.run(scenario())
     assert "secret" not in str(caught.value)
     StateDir(Path(config.state_dir)).close()  # the folder is free again
+
+
+def test_a_start_waits_for_a_database_that_comes_and_says_so(
+    make_config, daemon, monkeypatch, caplog, tmp_path
+):
+    tries, config = [], make_config(store__url="postgresql://db.example/none", store__wait_s=20)
+
+    def opened(_config):
+        tries.append(1)
+        if len(tries) < 3:
+            raise StoreUnavailableError("the database cannot be used now:\n it starts")
+        return SqlStore.open(f"sqlite:///{tmp_path}/later.db")
+
+    monkeypatch.setattr(serve_module, "_open_store", opened)
+
+    async def scenario():
+        async with daemon(config) as (_, client):
+            assert (await client.get("/healthz")).status_code == 200
+
+    asyncio.run(scenario())
+    told = [line for line in caplog.messages if "trying again in" in line]
+    starts = [line.partition(";")[0] for line in told]
+    assert starts == ["the database cannot be used now: it starts"] * 2
+    assert "in 0.5 s" in told[0]
+    assert "in 1.0 s" in told[1]
+
+
+def test_a_start_waits_for_no_longer_than_it_is_told_and_for_no_file(
+    make_config, daemon, monkeypatch, tmp_path
+):
+    async def start(config):
+        async with daemon(config):
+            pass
+
+    config = make_config(store__url="postgresql://me@127.0.0.1:1/none", store__wait_s=0.6)
+    began = time.monotonic()
+    with pytest.raises(StoreUnavailableError) as caught:
+        asyncio.run(start(config))
+    assert 0.6 <= time.monotonic() - began < 10
+    assert caught.value.__notes__ == ["waited 0.6 s for it: store.wait_s"]
+
+    began = time.monotonic()
+    with pytest.raises(StoreUnavailableError):
+        asyncio.run(start(make_config(store__url=f"sqlite:///{tmp_path}/no/such/folder.db")))
+    assert time.monotonic() - began < 10
+
+
+def test_a_start_that_waits_for_its_database_can_be_stopped(make_config):
+    async def scenario():
+        stop = asyncio.Event()
+        config = make_config(store__url="postgresql://me@127.0.0.1:1/none")
+        task = asyncio.create_task(serve_module.serve(config, stop=stop))
+        await asyncio.sleep(0.3)
+        assert not task.done()
+        stop.set()
+        await asyncio.wait_for(task, 10)
+
+    asyncio.run(scenario())
+
+
+def test_it_is_ready_once_its_solver_is(make_config, daemon, monkeypatch):
+    warm = asyncio.Event()
+
+    async def wait(_solver, _config):
+        await warm.wait()
+
+    monkeypatch.setattr(serve_module, "_warm", wait)
+
+    async def scenario():
+        async with daemon(make_config()) as (_, client):
+
+            async def leading():
+                return (await client.get("/readyz")).json()["leading"]
+
+            await until(leading)
+            answer = await client.get("/readyz")
+            assert answer.status_code == 503
+            assert answer.json()["problems"] == ["the solver is starting"]
+            warm.set()
+
+            async def ready():
+                return (await client.get("/readyz")).status_code == 200
+
+            await until(ready)
+
+    asyncio.run(scenario())
 
 
 def test_an_address_that_is_taken_is_named(make_config):

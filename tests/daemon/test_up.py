@@ -14,7 +14,7 @@ from scheduler.errors import ClusterError, InputError
 from scheduler.store.memory import MemoryStore
 
 
-def test_the_node_is_there_soon_after_the_start_and_leaves_nothing_behind(make_config):
+def test_the_node_is_there_soon_after_the_start_and_leaves_nothing_behind(make_config, caplog):
     async def scenario():
         stop, said = asyncio.Event(), asyncio.get_running_loop().create_future()
         options = UpOptions(workers=("v100:2", "t4:1"), node="laptop")
@@ -37,6 +37,8 @@ def test_the_node_is_there_soon_after_the_start_and_leaves_nothing_behind(make_c
         await task
 
     asyncio.run(scenario())
+    # Its agent asks once there is somebody to answer.
+    assert not [line for line in caplog.messages if "no good answer" in line]
 
 
 def test_a_daemon_that_cannot_start_ends_it(make_config, tmp_path):
