@@ -11,6 +11,7 @@ import tomllib
 from chart_rendering import CHART, render
 from prometheus_client.parser import text_string_to_metric_families
 
+from agent.pods import GUARD_WINDOW_S
 from scheduler.cli.lazy import load
 from scheduler.cli.main import COMMANDS
 from scheduler.config.load import load_config
@@ -116,6 +117,14 @@ def test_the_defaults_make_a_configuration_that_the_program_takes(minimal, tmp_p
     assert config.log.json
     assert config.store.url == "sqlite:////var/lib/leasehold/leasehold.db"
     assert config.kubernetes.agent_account == "gpus/lh-leasehold-agent"
+
+
+def test_a_silent_nodes_workers_wait_until_the_guards_have_ended_its_pods(minimal):
+    leases = tomllib.loads(configuration(minimal))["leases"]
+    assert leases == {"margin_s": GUARD_WINDOW_S}
+    given = render(scheduler__config={"leases": {"margin_s": 12, "grace_s": 3}})
+    assert tomllib.loads(configuration(given))["leases"] == {"margin_s": 12, "grace_s": 3}
+    assert "leases" not in tomllib.loads(configuration(render(agent__enabled=False)))
 
 
 def test_text_cannot_break_out_of_the_configuration():

@@ -15,6 +15,10 @@
 {{- $account := printf "%s/%s" .Release.Namespace (include "leasehold.agentAccount" .) -}}
 {{- $_ := set $chart "kubernetes" (dict "agent_account" $account "audience" $v.agent.enrolment.audience) -}}
 {{- end -}}
+{{- if $v.agent.enabled -}}
+{{- /* On a node out of sight the guard ends a pod so long after its lease: docs/adr/0006. */ -}}
+{{- $_ := set $chart "leases" (dict "margin_s" 10) -}}
+{{- end -}}
 {{- if $v.scheduler.migrations.hook -}}
 {{- $_ := set $chart "store" (dict "migrate" false) -}}
 {{- end -}}
