@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
     from pathlib import Path
 
-    from agent.desired import LeaseReport, LeaseState
+    from agent.desired import DesiredImage, LeaseReport, LeaseState
     from agent.reconcile import Action, Held
 
 
@@ -82,6 +82,10 @@ class Backend(Protocol):
 
     def perform(self, action: Action) -> None:
         """Do, or begin to do, what the reconciliation asks for."""
+        ...
+
+    def prepare(self, images: tuple[DesiredImage, ...]) -> None:
+        """Note which images the node may soon need; to bring them is no duty."""
         ...
 
     def remarks(self) -> tuple[str, ...]:

@@ -138,6 +138,19 @@ class DesiredLease:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DesiredImage:
+    """An image that a node may soon need.
+
+    Attributes:
+        name: as a job gives it.
+        pull_secrets: names of the Secrets with which it is pulled.
+    """
+
+    name: str
+    pull_secrets: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Desired:
     """All leases that an agent is to hold.
 
@@ -148,12 +161,14 @@ class Desired:
             ``remaining_s`` from sending the request plus this, so that a slow answer can only
             make its deadline earlier than the scheduler's, never later.
         leases: ascending by id.
+        images: that the node may soon need, the most urgent first; a hint.
     """
 
     term: int = 0
     revision: int
     held_s: float = 0.0
     leases: tuple[DesiredLease, ...]
+    images: tuple[DesiredImage, ...] = ()
 
     def __post_init__(self) -> None:
         """Refuse a lease that is listed twice."""
@@ -256,6 +271,7 @@ def to_dict(value: Desired | DesiredLease | NodeReport) -> dict[str, object]:
             "revision": value.revision,
             "held_s": value.held_s,
             "leases": [_lease_to_dict(lease) for lease in value.leases],
+            "images": [asdict(image) for image in value.images],
         }
     return asdict(value)
 
@@ -272,6 +288,12 @@ def desired_from_dict(data: object) -> Desired:
         revision=message.integer("revision"),
         held_s=message.number("held_s", at_least=0.0),
         leases=tuple(_lease(item) for item in message.objects("leases")),
+        images=tuple(
+            DesiredImage(
+                name=item.text("name"), pull_secrets=item.optional("pull_secrets", item.texts) or ()
+            )
+            for item in message.optional("images", message.objects) or ()
+        ),
     )
 
 

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 from agent.clock import lease_clock_s
 from agent.desired import LeaseEnd
 from agent.endpoint import Tenant
+from agent.image_pulls import ImagePuller
 from agent.kubernetes_client import (
     AdmissionRefusedError,
     ExistsError,
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
     from pathlib import Path
 
-    from agent.desired import LeaseReport, LeaseState
+    from agent.desired import DesiredImage, LeaseReport, LeaseState
     from agent.endpoint import Endpoint
     from agent.kubernetes_client import KubernetesClient
     from agent.node_workers import NodeInventory
@@ -121,6 +122,14 @@ class KubernetesBackend:
             on_trouble=self._note,
         )
 
+        self._puller = ImagePuller(
+            client=client,
+            node=node,
+            node_object=lambda: inventory.node,
+            hostname=lambda: inventory.hostname,
+            settings=settings,
+        )
+
     async def open(self) -> tuple[Held, ...]:
         """Find the node's workers and the pods that an earlier agent has left, and adopt them."""
         failures = 0
@@ -145,7 +154,10 @@ class KubernetesBackend:
         """Bring pods to what is asked for, and watch what becomes of them."""
         async with asyncio.TaskGroup() as tasks:
             self._tasks = tasks
-            for work in (self._pods.run, self._all_pods.run, self._look_at_node):
+            for work in (
+                *(self._pods.run, self._all_pods.run, self._look_at_node),
+                self._puller.run,
+            ):
                 tasks.create_task(work())
             for record in (*self._records.values(), *self._leaving.values()):
                 self._begin(record)
@@ -176,6 +188,10 @@ class KubernetesBackend:
         for lease_id in lease_ids:
             if lease_id in self._records:
                 self._records[lease_id].delivered = True
+
+    def prepare(self, images: tuple[DesiredImage, ...]) -> None:
+        """Note which images the node may soon need."""
+        self._puller.want(images)
 
     def remarks(self) -> tuple[str, ...]:
         """Return what is wrong between this agent and the API server."""

@@ -222,6 +222,7 @@ class Agent:
             if (view.term, view.revision) != (self._view.term, self._view.revision):
                 self._memory.write("agent.json", {"term": view.term, "revision": view.revision})
             self._view = view
+            self._backend.prepare(desired.images)
             self._news.set()
 
     async def _act(self) -> None:

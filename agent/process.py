@@ -39,7 +39,7 @@ from scheduler.errors import InputError
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
-    from agent.desired import DesiredLease, LeaseReport, LeaseState
+    from agent.desired import DesiredImage, DesiredLease, LeaseReport, LeaseState
     from agent.endpoint import Endpoint
     from agent.inventory import Inventory
     from agent.reconcile import Action, Held, Wanted
@@ -115,6 +115,9 @@ class ProcessBackend:
 
     async def run(self) -> None:
         """Return at once: what is to be done in the background, supervisors do."""
+
+    def prepare(self, images: tuple[DesiredImage, ...]) -> None:
+        """Do nothing: local processes have no images."""
 
     def remarks(self) -> tuple[str, ...]:
         """Return what keeps limits from being set, if anything does."""

@@ -174,6 +174,9 @@ class KubernetesSection:
         "Service account, as namespace/name, whose pods may enrol as the agents of their nodes.",
     )
     audience: str = setting("leasehold", "Audience that those pods' tokens must be made for.")
+    prepull_images: int = setting(
+        0, "Images at most that a node pulls for waiting jobs before they start; 0 for none.", ge=0
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

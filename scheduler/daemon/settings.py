@@ -62,6 +62,7 @@ def runtime_settings(config: ServerConfig) -> RuntimeSettings:
         learn=config.throughputs.learn,
         measure_least_s=config.throughputs.least_s,
         relearn_tolerance=config.throughputs.tolerance,
+        prepull_images=config.kubernetes.prepull_images,
         finished_days=config.retention.finished_days,
         history_days=config.retention.history_days,
         log_bytes=config.retention.log_bytes,

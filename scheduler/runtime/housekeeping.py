@@ -11,6 +11,7 @@ from agent.desired import LeaseEnd
 from scheduler.domain import events as ev
 from scheduler.domain.job import JobStatus
 from scheduler.runtime.fold import stop_time_s
+from scheduler.runtime.images import upcoming_images
 from scheduler.runtime.leases import END_REASON, MemberEnd
 from scheduler.runtime.progress import safe_steps
 from scheduler.runtime.protocol import NodeAction
@@ -39,6 +40,7 @@ def keep_house(state: LiveState, turn: Turn) -> None:
         _expire(state, turn)
         _lose_silent_nodes(state, turn)
         _enforce_time_limits(state, turn)
+        _look_for_images(state)
     if state.jobs.recheck:
         state.jobs.recheck = False
         _admit_parked(state, turn)
@@ -111,6 +113,18 @@ def _lose_silent_nodes(state: LiveState, turn: Turn) -> None:
         silent_s = round(turn.now_s - node.silent_since(), 1)
         turn.note("node_lost", "node", node.name, silent_s=silent_s)
         turn.set(f"lost/{node.name}", {"silent_s": silent_s})
+
+
+def _look_for_images(state: LiveState) -> None:
+    """Tell nodes of images that they may soon need and have not been told of."""
+    if not (most := state.settings.prepull_images):
+        return
+    before, state.images = state.images, upcoming_images(state, most=most)
+    for name, images in state.images.items():
+        if set(images) - set(before.get(name, ())):
+            node = state.nodes.by_name[name]
+            node.publish()
+            node.tell()
 
 
 def _enforce_time_limits(state: LiveState, turn: Turn) -> None:

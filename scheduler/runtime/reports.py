@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -41,7 +42,13 @@ def desired_set(state: LiveState, name: str, *, now_s: float, held_s: float) -> 
     if node is None:
         return Desired(term=state.term, revision=0, held_s=held_s, leases=())
     leases = tuple(_desired(state, live, member, now_s) for live, member in _wanted(state, name))
-    return Desired(term=state.term, revision=node.revision, held_s=held_s, leases=leases)
+    return Desired(
+        term=state.term,
+        revision=node.revision,
+        held_s=held_s,
+        leases=leases,
+        images=state.images.get(name, ()),
+    )
 
 
 def desired_json(state: LiveState, name: str, *, now_s: float, held_s: float) -> bytes:
@@ -51,7 +58,9 @@ def desired_json(state: LiveState, name: str, *, now_s: float, held_s: float) ->
     """
     node = state.nodes.by_name.get(name)
     revision = 0 if node is None else node.revision
-    head = {"term": state.term, "revision": revision, "held_s": held_s}
+    head: dict[str, object] = {"term": state.term, "revision": revision, "held_s": held_s}
+    if images := state.images.get(name):
+        head["images"] = [asdict(image) for image in images]
     leases = b",".join(_lease_json(state, *pair, now_s) for pair in _wanted(state, name))
     return b'%b,"leases":[%b]}' % (orjson.dumps(head)[:-1], leases)
 

@@ -34,6 +34,7 @@ class RuntimeSettings:
         relearn_tolerance: relative change of a throughput that is worth telling the engine.
         profiling: how much better than estimated unmeasured worker types are shown to policies.
         throughputs: figures that the operator declares, also of jobs that share workers; or None.
+        prepull_images: images at most that a node is told to bring in before a job needs them.
         refuse_unfit: whether a job that no node known so far could ever run is refused.
         finished_days: how long jobs that have ended are kept.
         history_days: how long lines of history are kept.
@@ -55,6 +56,7 @@ class RuntimeSettings:
     relearn_tolerance: float = 0.05
     profiling: Profiling = field(default_factory=Profiling)
     throughputs: ThroughputTable | None = None
+    prepull_images: int = 0
     refuse_unfit: bool = True
     finished_days: float = 30.0
     history_days: float = 90.0

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from planner.launches import Launches
 
 if TYPE_CHECKING:
+    from agent.desired import DesiredImage
     from planner.catalogue import Catalogue
     from planner.estimator import Estimator
     from scheduler.domain.allocation import Allocation
@@ -73,6 +74,7 @@ class LiveState:
         next_look_s: when leases, nodes and limits are looked at again.
         recent_keys: clients' keys that became known last, oldest first.
         estimates_due: whether measured throughputs have changed since the table was made.
+        images: node -> images that it may soon need.
         launches: how long starting jobs takes.
         launches_due: whether launches were timed since the engine was last told.
         asked: the policy whose answer is in force or on its way; None before the first.
@@ -90,6 +92,7 @@ class LiveState:
     progress: dict[int, float] = field(default_factory=dict)
     table_due: bool = False
     estimates_due: bool = False
+    images: dict[str, tuple[DesiredImage, ...]] = field(default_factory=dict)
     launches: Launches = field(default_factory=Launches)
     launches_due: bool = False
     asked: PolicyChoice | None = None

@@ -127,6 +127,20 @@ def test_a_silent_nodes_workers_wait_until_the_guards_have_ended_its_pods(minima
     assert "leases" not in tomllib.loads(configuration(render(agent__enabled=False)))
 
 
+def test_replicas_on_different_nodes_leave_room_for_what_their_clocks_differ(ha):
+    assert tomllib.loads(configuration(ha))["leases"]["margin_s"] >= 10
+    apart = render(agent__enabled=False, scheduler__replicas=2, **POSTGRESQL)
+    assert tomllib.loads(configuration(apart))["leases"]["margin_s"] >= 10
+
+
+def test_images_are_pulled_ahead_where_the_values_say_so(tmp_path):
+    text = configuration(render(scheduler__config={"kubernetes": {"prepull_images": 3}}))
+    (tmp_path / "leasehold.toml").write_text(text)
+    config = load_config(path=str(tmp_path / "leasehold.toml"), environment={}).config
+    assert config.kubernetes.prepull_images == 3
+    assert config.kubernetes.agent_account == "gpus/lh-leasehold-agent"
+
+
 def test_text_cannot_break_out_of_the_configuration():
     name = 'a"\n[server]\nno_auth = true #\\ <é>'
     config = {"policy": {"name": "fifo", "parameters": {"x": name}}}

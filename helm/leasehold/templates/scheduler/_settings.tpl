@@ -15,8 +15,9 @@
 {{- $account := printf "%s/%s" .Release.Namespace (include "leasehold.agentAccount" .) -}}
 {{- $_ := set $chart "kubernetes" (dict "agent_account" $account "audience" $v.agent.enrolment.audience) -}}
 {{- end -}}
-{{- if $v.agent.enabled -}}
-{{- /* On a node out of sight the guard ends a pod so long after its lease: docs/adr/0006. */ -}}
+{{- if or $v.agent.enabled (gt (int $v.scheduler.replicas) 1) -}}
+{{- /* On a node out of sight the guard ends a pod so long after its lease: docs/adr/0006. And the clocks of
+       two nodes may differ: a successor reads the deadlines that its predecessor's clock has set. */ -}}
 {{- $_ := set $chart "leases" (dict "margin_s" 10) -}}
 {{- end -}}
 {{- if $v.scheduler.migrations.hook -}}
