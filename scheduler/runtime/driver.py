@@ -43,10 +43,10 @@ _T = TypeVar("_T")
 COMMIT_RETRY_LEAST_S, COMMIT_RETRY_MOST_S = 0.1, 5.0
 #: Nodes that are woken at once when a round concerns all of them, and the pause before the next.
 NODES_AT_ONCE, NODES_PAUSE_S = 10, 0.01
-#: Pieces of work that are taken into one turn at most, and those among them that have time:
-#: when a round changes, a thousand nodes report, and somebody who submits a job should not have to
-#: wait until all of that is committed.
-WORK_PER_TURN, PATIENT_PER_TURN = 2000, 100
+#: Pieces of work that are taken into one turn at most, and the weight of those among them that have
+#: time: when a round changes, a thousand nodes report thousands of leases that have ended, and
+#: somebody who submits a job should not have to wait until all of that is committed.
+WORK_PER_TURN, PATIENT_PER_TURN = 2000, 200
 #: How long a turn may take work in before others get a word in.
 WORK_SLICE_S = 0.005
 
@@ -80,7 +80,7 @@ class Driver:
         self._solver = solver
         self._metrics = metrics
         self._work: list[_Work] = []
-        self._patient: deque[_Work] = deque()
+        self._patient: deque[tuple[int, _Work]] = deque()
         self._wake = asyncio.Event()
         self._question: asyncio.Task[None] | None = None
         self._entries_since_snapshot = 0
@@ -94,17 +94,24 @@ class Driver:
 
     # -- what others call -----------------------------------------------------------------------
 
-    async def take_in(self, work: Callable[[Turn], _T], *, patient: bool = False) -> _T:
+    async def take_in(self, work: Callable[[Turn], _T], *, patient: int = 0) -> _T:
         """Run ``work`` in the next turn; return its result when that turn has been committed.
 
-        What is ``patient`` may have to wait for a later turn, so that turns are short.
+        Args:
+            work: changes the state and adds facts; if it raises, it must have changed nothing.
+            patient: how heavy it is, if it may have to wait for a later turn so that turns are
+                short; 0 if it may not.
 
-        ``work`` changes the state and adds facts; if it raises, it must have changed nothing.
+        Raises:
+            NotLeadingError: this scheduler does not lead any more.
         """
         if self._closed:
             raise NotLeadingError
         future: asyncio.Future[object] = asyncio.get_running_loop().create_future()
-        (self._patient if patient else self._work).append((work, future))
+        if patient:
+            self._patient.append((patient, (work, future)))
+        else:
+            self._work.append((work, future))
         self._wake.set()
         return await future  # type: ignore[return-value]  # the result of `work`
 
@@ -140,7 +147,7 @@ class Driver:
     def close(self) -> None:
         """Take in nothing more, and let everybody who waits know."""
         self._closed = True
-        for _, future in (*self._work, *self._patient):
+        for _, future in (*self._work, *(work for _, work in self._patient)):
             if not future.done():
                 future.set_exception(NotLeadingError())
         self._work.clear()
@@ -175,8 +182,11 @@ class Driver:
     async def turn(self) -> None:
         """Take in what has come, call the engine once, commit, and perform."""
         work, self._work = self._work[:WORK_PER_TURN], self._work[WORK_PER_TURN:]
-        patient = min(len(self._patient), PATIENT_PER_TURN)
-        work += [self._patient.popleft() for _ in range(patient)]
+        left = PATIENT_PER_TURN
+        while self._patient and left > 0:
+            weight, piece = self._patient.popleft()
+            work.append(piece)
+            left -= weight
         turn = Turn(now_s=self._clock.now_s())
         try:
             answers = await self._take_work(turn, work)

@@ -7,6 +7,7 @@ import contextlib
 import logging
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from agent.desired import LeaseState
 from scheduler.domain import events as ev
 from scheduler.engine.warm_up import warm_up
 from scheduler.errors import (
@@ -272,7 +273,7 @@ class LiveService:
         """Wait until this process begins or ceases to lead."""
         await self._turned.wait()
 
-    async def _do(self, work: Callable[[LiveState, Turn], _T], *, patient: bool = False) -> _T:
+    async def _do(self, work: Callable[[LiveState, Turn], _T], *, patient: int = 0) -> _T:
         driver = self.driver
         return await driver.take_in(lambda turn: work(driver.state, turn), patient=patient)
 
@@ -492,7 +493,7 @@ class LiveService:
         """Take a report in; ends of leases are durable on return."""
         await self._do(
             lambda state, turn: take_report(state, turn, report, address=address, version=version),
-            patient=True,
+            patient=1 + sum(lease.state is LeaseState.ENDED for lease in report.leases),
         )
 
     async def append_log(
