@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
 from control_plane import ApiError
 from installation import JOBS, eventually
 from proof import check
 from scenes import one_node, two_nodes
+from webhook import Webhook
 
 
 def test_an_image_that_cannot_be_pulled_is_told_and_waited_for(live):
@@ -122,3 +124,61 @@ def test_what_an_admission_policy_refuses_fails_with_its_words(live, admin):
     finally:
         admin.delete(f"{base}ybindings/registry")
         admin.delete(f"{base}ies/registry")
+
+
+def test_a_missing_right_at_the_start_is_waited_for_as_well(live, admin):
+    """The roles are bound after the agents have started, or somebody has taken one away."""
+    path = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"
+    (binding,) = (
+        item for item in admin.get(path)["items"] if item["metadata"]["name"].endswith("-agent")
+    )
+    meta = {key: binding["metadata"][key] for key in ("name", "labels")}
+    kubelets, made = live([one_node()])
+    agent = made.agents["ada"]
+    agent.end()
+    admin.delete(f"{path}/{meta['name']}")
+    try:
+        agent.start()
+        eventually("it is told", lambda: "cannot begin yet" in agent.text())
+        assert 'cannot get resource "nodes"' in agent.text()
+        assert agent.alive
+    finally:
+        kept = {"kind": "ClusterRoleBinding", "metadata": meta}
+        admin.create(path, kept | {key: binding[key] for key in ("roleRef", "subjects")})
+    job = made.submit("short", steps=30)
+    made.await_end(job)
+    check(kubelets, steps={job: 30})
+    assert "Traceback" not in agent.text()
+
+
+@pytest.fixture
+def webhook(chart_plane, admin):
+    """A webhook that looks at every pod of a job before it is made."""
+    with Webhook(chart_plane) as webhook:
+        webhook.register(admin, JOBS)
+        yield webhook
+        webhook.remove(admin)
+
+
+def test_what_a_webhook_refuses_fails_with_its_words(live, webhook):
+    kubelets, made = live([one_node()])
+    webhook.refuses = "images of that team are not signed"
+    job = made.submit("unsigned", steps=5, max_failures=1)
+    made.await_end(job, status="failed")
+    for attempt in made.attempts(job):
+        assert webhook.refuses in attempt["message"]
+        assert "denied the request" in attempt["message"]
+    check(kubelets)
+    assert not kubelets.runs
+
+
+def test_a_webhook_that_answers_no_more_is_told_and_waited_for(live, webhook):
+    kubelets, made = live([one_node()], start_most_s=60)
+    webhook.broken = True
+    job = made.submit("waits", steps=30)
+    told = eventually("it is told", lambda: "failed calling webhook" in made.explain(job))
+    assert told
+    webhook.broken = False
+    made.await_end(job)
+    check(kubelets, steps={job: 30})
+    assert made.job(job)["failures"] == 0
