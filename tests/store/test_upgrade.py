@@ -1,0 +1,134 @@
+"""What older releases have written, read by this one.
+
+``releases/schema_NNNN.sql`` is the dump of a SQLite database that a scheduler of the first release
+with that schema left behind when it was killed: a snapshot, journal entries behind it, five jobs of
+which one runs, a policy, a project and tokens. A new revision adds a file and changes none.
+"""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
+
+from scheduler.config.load import load_config
+from scheduler.daemon.settings import runtime_settings
+from scheduler.domain.job import JobStatus
+from scheduler.runtime.snapshots import recover
+from scheduler.store.queries import HistoryQuery, JobFilter, JobQuery
+from scheduler.store.schema import REVISIONS, upgrade_schema
+from scheduler.store.tables import METADATA
+from scheduler.testing.stored import entry, job_row
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from scheduler.store.sql import SqlStore
+
+DUMPS = sorted(Path(__file__).with_name("releases").glob("schema_*.sql"))
+
+
+def restore(dump: Path, file: Path) -> str:
+    """Make the database of a dump again; returns its URL."""
+    connection = sqlite3.connect(file)
+    connection.executescript(dump.read_text())
+    connection.close()
+    return f"sqlite:///{file}"
+
+
+def objects(file: Path) -> set[str]:
+    """Return what a database consists of, white space left out."""
+    connection = sqlite3.connect(file)
+    rows = connection.execute("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL").fetchall()
+    connection.close()
+    return {re.sub(r"\s+", "", sql) for (sql,) in rows}
+
+
+@pytest.fixture(params=DUMPS, ids=lambda dump: dump.stem)
+def old(
+    request: pytest.FixtureRequest, tmp_path: Path, open_store: Callable[[str], SqlStore]
+) -> SqlStore:
+    return open_store(restore(request.param, tmp_path / "old.db"))
+
+
+def test_there_is_a_dump_of_every_schema() -> None:
+    assert tuple(dump.stem.removeprefix("schema_") for dump in DUMPS) == REVISIONS
+
+
+def test_an_upgraded_database_has_the_tables_of_a_new_one(old: SqlStore) -> None:
+    with old._engine.connect() as connection:
+        context = MigrationContext.configure(connection, opts={"compare_type": True})
+        assert compare_metadata(context, METADATA) == []
+    upgrade_schema(old._engine)  # a second time changes nothing
+
+
+def test_the_first_migration_makes_what_it_made_when_it_was_released(
+    tmp_path: Path, open_store: Callable[[str], SqlStore]
+) -> None:
+    if REVISIONS != ("0001",):
+        pytest.skip("later migrations have changed what it made")
+    restore(DUMPS[0], tmp_path / "old.db")
+    open_store(f"sqlite:///{tmp_path}/new.db")
+    assert objects(tmp_path / "new.db") == objects(tmp_path / "old.db")
+
+
+def test_rows_of_an_older_release_are_read(old: SqlStore) -> None:
+    jobs = {job.name: job for job in old.jobs(JobQuery()).rows}
+    statuses = {name: job.status.value for name, job in jobs.items()}
+    assert statuses == {
+        "done": "completed",
+        "fails": "failed",
+        "runs": "running",
+        "held": "held",
+        "later": "waiting",
+    }
+    assert jobs["runs"].spec["command"] == ["/bin/sleep", "60"]
+    assert jobs["later"].spec["depends_on"] == [jobs["runs"].job_id]
+    assert old.job_of_key("admin", "one") is not None
+    assert [row.name for row in old.jobs(JobQuery(where=JobFilter(labels={"team": "a"}))).rows] == [
+        "done"
+    ]
+    first, second = old.attempts(jobs["runs"].job_id)
+    assert (first.end_reason, first.exit_code) == ("released", -15)
+    assert old.open_attempts() == (second,)
+    kinds = {line.kind for line in old.history(HistoryQuery())}
+    assert {"job_submitted", "lease_granted", "policy_changed", "token_created"} <= kinds
+    assert {(token.subject, token.role) for token in old.tokens()} == {
+        ("admin", "admin"),
+        ("laptop", "agent"),
+        ("ann", "user"),
+    }
+
+
+def test_the_scheduler_goes_on_from_what_an_older_release_left(
+    old: SqlStore, tmp_path: Path
+) -> None:
+    recovered = old.load()
+    assert recovered.snapshot is not None
+    assert recovered.entries
+    settings = runtime_settings(load_config(environment={"XDG_CONFIG_HOME": str(tmp_path)}).config)
+    state = recover(old, recovered, settings, term=7, now_s=recovered.entries[-1].now_s)
+    assert {record.spec.name: record.status for record in state.jobs.by_id.values()} == {
+        "runs": JobStatus.RUNNING,
+        "held": JobStatus.HELD,
+        "later": JobStatus.WAITING,
+    }
+    (lease,) = state.leases.by_id.values()
+    assert lease.nodes == ("laptop",)
+    assert state.policy.choice.name == "max_throughput"
+    assert state.jobs.limits["vision"].max_jobs == 5
+    assert state.nodes.by_name["laptop"].types == ("v100", "v100", "k80")
+    state.engine.check_invariants()
+
+
+def test_an_older_database_can_be_written_to(old: SqlStore) -> None:
+    leader = old.acquire_leadership("new", now_s=1e12, ttl_s=60.0)
+    assert leader is not None
+    number = old.load().next_sequence
+    old.commit(entry(number, jobs=(job_row(100),)), token=leader.token)
+    assert old.job("job-100") is not None
