@@ -74,10 +74,15 @@ def test_up_says_what_to_type_next(leasehold):
 
 def test_a_database_that_is_away_is_a_line_and_a_code(leasehold):
     database = "--db=postgresql://me@127.0.0.1:1/none"
-    code, err = leasehold("serve", "--port=0", database, stop=False)
+    code, err = leasehold("serve", "--port=0", database, "--set=store.wait_s=0", stop=False)
     assert code == 1
     assert err.startswith("leasehold: the database cannot be used now")
     assert err.count("\n") == 1
+    code, err = leasehold("serve", "--port=0", database, "--set=store.wait_s=0.4", stop=False)
+    assert code == 1
+    first, last = err.splitlines()
+    assert "trying again in 0.4 s, for 0 s more" in first
+    assert last.endswith("(waited 0.4 s for it: store.wait_s)")
 
 
 def test_migrate_makes_the_schema_that_a_daemon_without_migrations_asks_for(leasehold, tmp_path):

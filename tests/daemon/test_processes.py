@@ -79,7 +79,7 @@ def test_who_was_killed_leads_again_at_once(start, tmp_path):
     [
         (["--no-auth", "--host=0.0.0.0"], 2, "--no-auth: server.no_auth: everybody who reaches"),
         (
-            ["--port=0", "--db=postgresql://me:geheim@127.0.0.1:1/x"],
+            ["--port=0", "--db=postgresql://me:geheim@127.0.0.1:1/x", "--set=store.wait_s=0"],
             1,
             "the database cannot be used now",
         ),
