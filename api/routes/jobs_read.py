@@ -31,8 +31,6 @@ from scheduler.store.queries import (
     JobPage,
     JobQuery,
 )
-from scheduler.store.rows import HistoryRow
-
 
 router = APIRouter(prefix="/v1", tags=["jobs"], route_class=StrictRoute)
 
@@ -163,7 +161,7 @@ def _attempts(store: Store, job_id: str) -> list[dict[str, Any]]:
     query = HistoryQuery(
         subject_kind="job", subject=job_id, kinds=("lease_launched",), limit=MAX_LIMIT
     )
-    launches: dict[int, list[HistoryRow]] = {}
+    launches: dict[int, list[Any]] = {}
     for line in store.history(query):
         launches.setdefault(line.data["lease"], []).append(line)
     return [attempt_answer(row, launches.get(row.lease_id, ())) for row in store.attempts(job_id)]

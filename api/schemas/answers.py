@@ -6,6 +6,7 @@ from pydantic import BaseModel, Field
 
 from scheduler.domain.job import JobStatus
 from scheduler.domain.reasons import WaitReason
+from scheduler.domain.troubles import Trouble
 
 
 class FieldProblemOut(BaseModel):
@@ -199,6 +200,9 @@ class ExplanationOut(BaseModel):
     also: list[WaitReason]
     message: str
     unblocks: str
+    trouble: Trouble | None = Field(
+        description="what keeps its pod from starting, or ended its last one"
+    )
     position: int | None
     waiting: int
     starts_s: float | None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -9,6 +10,7 @@ import numpy as np
 
 from scheduler.domain.job import JobStatus
 from scheduler.domain.reasons import WaitReason
+from scheduler.domain.troubles import REMEDIES, Trouble, trouble_of
 from scheduler.engine.jobs import HELD, NONE, WAITING
 from scheduler.engine.rounds import NEGLIGIBLE
 from scheduler.runtime.jobs import ENDED
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
     from scheduler.runtime.jobs import JobRecord
     from scheduler.runtime.state import LiveState
     from scheduler.runtime.submitting import Room
-    from scheduler.store.rows import JobRow
+    from scheduler.store.rows import HistoryRow, JobRow
 
 _ORDER: Mapping[WaitReason, int] = {reason: place for place, reason in enumerate(WaitReason)}
 
@@ -252,12 +254,44 @@ def _explain_running(state: LiveState, record: JobRecord) -> Explanation:
     where = ", ".join(dict.fromkeys(live.nodes))
     leaving = f"; it is told to leave ({live.revoked})" if live.revoked else ""
     troubles = [f"; {m.node}: {': '.join(m.trouble)}" for m in live.members if m.trouble[0]]
+    words = next((m.trouble for m in live.members if m.trouble[0]), ("", ""))
+    trouble = trouble_of(*words)
     verb = "is being started" if troubles else "runs"
     message = (
         f"it {verb} on {len(live.lease.workers)} x {live.worker_type or 'several types'} "
         f"on {where}, attempt {live.lease.attempt}{leaving}{''.join(troubles)}"
     )
-    return Explanation(job_id=record.job_id, status=record.status, reason=None, message=message)
+    return Explanation(
+        job_id=record.job_id,
+        status=record.status,
+        reason=None,
+        message=message,
+        unblocks="" if trouble is None else REMEDIES[trouble],
+        trouble=trouble,
+    )
+
+
+def last_trouble(explanation: Explanation, ended: HistoryRow | None) -> Explanation:
+    """Return the explanation with what ended a job's last lease, if that was trouble.
+
+    Args:
+        explanation: of a job that does not run, or is being started.
+        ended: the newest line of history on the end of one of its leases; None if there is none.
+    """
+    told = "" if ended is None else ended.data.get("trouble", "")
+    if ended is None or not told or told not in set(Trouble) or explanation.trouble is not None:
+        return explanation
+    trouble = Trouble(told)
+    said = ": ".join(filter(None, (str(ended.data.get("code", "")), ended.data["message"])))
+    unblocks = explanation.unblocks
+    if explanation.status is JobStatus.FAILED:
+        unblocks = f"{REMEDIES[trouble]}; then {unblocks}" if unblocks else REMEDIES[trouble]
+    return replace(
+        explanation,
+        message=f"{explanation.message}; its last lease ended by trouble ({said or told})",
+        unblocks=unblocks,
+        trouble=trouble,
+    )
 
 
 def _words(

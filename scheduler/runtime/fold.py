@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from agent.desired import MARGIN_S
+from agent.desired import MARGIN_S, LeaseEnd
 from scheduler.domain import commands as do
 from scheduler.domain import events as ev
 from scheduler.domain.job import JobStatus
+from scheduler.domain.troubles import Trouble, trouble_of
 from scheduler.engine.jobs import HELD, NONE
 from scheduler.runtime.leases import LiveLease, members_of
 from scheduler.store.rows import AttemptRow
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
     from scheduler.domain.spec import JobSpec
     from scheduler.runtime.jobs import JobRecord
+    from scheduler.runtime.leases import MemberEnd
     from scheduler.runtime.state import LiveState
     from scheduler.runtime.turn import Turn
 
@@ -178,9 +180,18 @@ def _lease_ended(state: LiveState, turn: Turn, event: ev.LeaseEnded) -> set[str]
         steps_done=event.steps_done,
         exit_code=end.exit_code,
         message=end.message,
-        **({"code": end.reason_code} if end.reason_code else {}),
+        **_trouble(end),
     )
     return {record.job_id}
+
+
+def _trouble(end: MemberEnd) -> dict[str, str]:
+    """Return what ended a lease, as a word of Kubernetes' and as a kind; nothing if all is well."""
+    trouble = trouble_of(end.reason_code, end.message)
+    if end.reason is LeaseEnd.OOM:
+        trouble = Trouble.OUT_OF_MEMORY
+    code = {"code": end.reason_code} if end.reason_code else {}
+    return code if trouble is None else code | {"trouble": trouble.value}
 
 
 def _recorded(

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from scheduler.domain.job import JobStatus
     from scheduler.domain.reasons import WaitReason
     from scheduler.domain.spec import JobSpec
+    from scheduler.domain.troubles import Trouble
     from scheduler.store.protocol import Store
     from scheduler.store.rows import JobRow
 
@@ -163,6 +164,7 @@ class Explanation:
         also: further reasons that hold, in order of precedence.
         message: in words, with figures.
         unblocks: what would unblock it.
+        trouble: what keeps its pod from starting, or ended its last one; None where nothing did.
         position: its place among the waiting jobs, 1 for the next; None where it waits for no turn.
         waiting: jobs that wait for their turn.
         starts_s: when it is expected to start; None where it runs or nobody knows.
@@ -176,6 +178,7 @@ class Explanation:
     also: tuple[WaitReason, ...] = ()
     message: str
     unblocks: str = ""
+    trouble: Trouble | None = None
     position: int | None = None
     waiting: int = 0
     starts_s: float | None = None

@@ -12,6 +12,7 @@ import orjson
 from agent.desired import Desired, DesiredLease, LeaseEnd, LeaseState, to_dict
 from scheduler.domain import events as ev
 from scheduler.domain.cluster import Node, WorkerType
+from scheduler.domain.troubles import trouble_of
 from scheduler.errors import InputError
 from scheduler.runtime.fold import stop_times
 from scheduler.runtime.housekeeping import apply_order, end_member
@@ -309,17 +310,19 @@ def _take_launch(
 
 
 def _heed_trouble(turn: Turn, live: LiveLease, member: Member, lease: LeaseReport) -> None:
-    """Tell what keeps a lease from starting, once for each reason."""
+    """Tell what keeps a lease from starting, once for each kind of trouble."""
     starting = lease.state is LeaseState.STARTING
-    trouble = (lease.reason_code, lease.message) if starting else ("", "")
-    before, member.trouble = member.trouble, trouble
-    if trouble[0] and trouble[0] != before[0]:
+    words = (lease.reason_code, lease.message) if starting else ("", "")
+    before, member.trouble = member.trouble, words
+    trouble = trouble_of(*words)
+    if trouble is not None and trouble is not trouble_of(*before):
         turn.note(
             "lease_waits",
             "job",
             live.lease.job_id,
             lease=live.lease.lease_id,
             node=member.node,
-            code=trouble[0],
-            message=trouble[1],
+            code=words[0],
+            trouble=trouble.value,
+            message=words[1],
         )

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from agent.desired import LeaseState
 from scheduler.domain import events as ev
+from scheduler.domain.job import JobStatus
 from scheduler.engine.warm_up import warm_up
 from scheduler.errors import (
     NotFoundError,
@@ -19,7 +20,7 @@ from scheduler.errors import (
 from scheduler.runtime import views
 from scheduler.runtime.acting import act, change
 from scheduler.runtime.driver import Driver
-from scheduler.runtime.explaining import explain, explain_ended
+from scheduler.runtime.explaining import explain, explain_ended, last_trouble
 from scheduler.runtime.leadership import LeaderKeeper
 from scheduler.runtime.logbook import LogBook
 from scheduler.runtime.news import News, first_of
@@ -42,6 +43,7 @@ from scheduler.runtime.reports import desired_json, desired_set, take_report
 from scheduler.runtime.retention import Retention
 from scheduler.runtime.snapshots import recover
 from scheduler.runtime.submitting import Known, first_fit, submit
+from scheduler.store.queries import HistoryQuery
 from scheduler.store.rows import HistoryRow
 
 if TYPE_CHECKING:
@@ -358,12 +360,22 @@ class LiveService:
     async def explain(self, row: JobRow, *, forecast: bool = True) -> Explanation:
         """Say why a job is where it is and, if asked, when it will start and end."""
         if self._driver is None:
-            return explain_ended(row)
+            return last_trouble(explain_ended(row), await self._last_end(row.job_id))
         state = self._driver.state
         explanation = explain(state, row)
+        if explanation.status is not JobStatus.RUNNING:
+            explanation = last_trouble(explanation, await self._last_end(row.job_id))
         if forecast and self._forecaster is not None and row.job_id in state.jobs.by_id:
             explanation = await self._forecaster.add_times(state, explanation)
         return explanation
+
+    async def _last_end(self, job_id: str) -> HistoryRow | None:
+        """Return the newest line of history on the end of one of a job's leases."""
+        query = HistoryQuery(
+            subject_kind="job", subject=job_id, kinds=("lease_ended",), descending=True, limit=1
+        )
+        rows = await asyncio.to_thread(self._store.history, query)
+        return rows[0] if rows else None
 
     async def read_log(
         self, job_id: str, *, attempt: int | None, stream: str, tail_bytes: int | None

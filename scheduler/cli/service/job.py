@@ -68,6 +68,7 @@ def explain(service: ServiceClient, job_id: JobId, *, as_json: Json = False) -> 
     )
     facts = (
         ("also", ", ".join(found["also"])),
+        ("trouble", (found.get("trouble") or "").replace("_", " ")),
         ("unblocks", found["unblocks"]),
         ("queue", found["position"] and f"{found['position']} of {found['waiting']}"),
         ("starts", _when(found["starts_s"], now_s)),

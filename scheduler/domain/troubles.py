@@ -1,0 +1,171 @@
+"""What keeps a lease's pod from starting, or ended it: one enumeration for Kubernetes' words.
+
+A kubelet, an API server and a webhook each say in their own words what is wrong. People get these
+words as they are; programs get the kind of trouble, and what would help against it.
+"""
+
+from __future__ import annotations
+
+import enum
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+class Trouble(enum.StrEnum):
+    """What is wrong with a pod, or with making it."""
+
+    IMAGE = "image"  #: its image cannot be pulled: ImagePullBackOff, ErrImagePull, ...
+    IMAGE_NAME = "image_name"  #: what it names is no image: InvalidImageName
+    CONFIGURATION = "configuration"  #: a Secret or ConfigMap is missing: CreateContainerConfigError
+    START = "start"  #: its container cannot be started: no such program, no such user
+    OUT_OF_MEMORY = "out_of_memory"  #: OOMKilled
+    EVICTED = "evicted"  #: the node ran out of disk, memory or process ids; or somebody evicted it
+    DISRUPTED = (
+        "disrupted"  #: taken away: by a pod of higher priority, a taint, a garbage collector
+    )
+    NODE_DOWN = "node_down"  #: its node was shut down or is lost
+    NODE_REFUSED = (
+        "node_refused"  #: the kubelet would not take it: OutOf..., UnexpectedAdmission...
+    )
+    NO_RESOURCES = "no_resources"  #: unschedulable: its node has too little left
+    TAINTED = "tainted"  #: unschedulable: its node has a taint that it does not tolerate
+    CORDONED = "cordoned"  #: unschedulable: its node was cordoned
+    VOLUME = "volume"  #: unschedulable: a volume is missing, or lies elsewhere
+    AFFINITY = "affinity"  #: unschedulable: its node does not match what its template asks for
+    UNSCHEDULABLE = "unschedulable"  #: unschedulable for another reason
+    GATED = "gated"  #: somebody holds it back by a scheduling gate
+    QUOTA = "quota"  #: a quota of the namespace is used up
+    ADMISSION = "admission"  #: a webhook, a policy or the API server refused it
+    POD_SECURITY = "pod_security"  #: the namespace's level of pod security forbids it
+    WEBHOOK_DOWN = "webhook_down"  #: a webhook that must be asked gives no answer
+    PERMISSION = "permission"  #: the agent's account may not make it
+    NAMESPACE = "namespace"  #: the namespace of the pods is missing or going away
+    NAME_TAKEN = "name_taken"  #: another pod has its name
+    TIME_LIMIT = "time_limit"  #: Kubernetes ended it at a deadline of its template's
+    API_DOWN = "api_down"  #: the API server gives no answer
+    OTHER = "other"  #: a word that is not known here
+
+
+_WORDS: Final[Mapping[str, Trouble]] = MappingProxyType(
+    {
+        "ImagePullBackOff": Trouble.IMAGE,
+        "ErrImagePull": Trouble.IMAGE,
+        "ErrImageNeverPull": Trouble.IMAGE,
+        "RegistryUnavailable": Trouble.IMAGE,
+        "ImageInspectError": Trouble.IMAGE,
+        "SignatureValidationFailed": Trouble.IMAGE,
+        "InvalidImageName": Trouble.IMAGE_NAME,
+        "CreateContainerConfigError": Trouble.CONFIGURATION,
+        "CreateContainerError": Trouble.START,
+        "CreatePodSandboxError": Trouble.START,
+        "RunContainerError": Trouble.START,
+        "StartError": Trouble.START,
+        "ContainerCannotRun": Trouble.START,
+        "CrashLoopBackOff": Trouble.START,
+        "PostStartHookError": Trouble.START,
+        "PreCreateHookError": Trouble.START,
+        "PreStartHookError": Trouble.START,
+        "OOMKilled": Trouble.OUT_OF_MEMORY,
+        "Evicted": Trouble.EVICTED,
+        "EvictionByEvictionAPI": Trouble.EVICTED,
+        "Preempting": Trouble.DISRUPTED,
+        "PreemptionByScheduler": Trouble.DISRUPTED,
+        "DeletionByTaintManager": Trouble.DISRUPTED,
+        "DeletionByDeviceTaintManager": Trouble.DISRUPTED,
+        "DeletionByPodGC": Trouble.DISRUPTED,
+        "Disrupted": Trouble.DISRUPTED,
+        "NodeLost": Trouble.NODE_DOWN,
+        "NodeShutdown": Trouble.NODE_DOWN,
+        "Shutdown": Trouble.NODE_DOWN,
+        "Terminated": Trouble.NODE_DOWN,
+        "TerminationByKubelet": Trouble.NODE_DOWN,
+        "UnexpectedAdmissionError": Trouble.NODE_REFUSED,
+        "NodeAdmissionError": Trouble.NODE_REFUSED,
+        "NodeAffinity": Trouble.NODE_REFUSED,
+        "TopologyAffinityError": Trouble.NODE_REFUSED,
+        "SchedulingGated": Trouble.GATED,
+        "QuotaExceeded": Trouble.QUOTA,
+        "PodSecurity": Trouble.POD_SECURITY,
+        "AdmissionDenied": Trouble.ADMISSION,
+        "Invalid": Trouble.ADMISSION,
+        "BadRequest": Trouble.ADMISSION,
+        "Forbidden": Trouble.ADMISSION,
+        "Unauthorized": Trouble.PERMISSION,
+        "NotFound": Trouble.NAMESPACE,
+        "AlreadyExists": Trouble.NAME_TAKEN,
+        "DeadlineExceeded": Trouble.TIME_LIMIT,
+        "ApiUnavailable": Trouble.API_DOWN,
+    }
+)
+#: What Kubernetes' scheduler says of nodes, in lower case. A pod is pinned to one node and all the
+#: others "did not match", so that counts last.
+_UNSCHEDULABLE: Final = (
+    ("insufficient", Trouble.NO_RESOURCES),
+    ("too many pods", Trouble.NO_RESOURCES),
+    ("untolerated taint", Trouble.TAINTED),
+    ("were unschedulable", Trouble.CORDONED),
+    ("volume", Trouble.VOLUME),
+    ("affinity", Trouble.AFFINITY),
+    ("selector", Trouble.AFFINITY),
+)
+
+#: Words of the API server that say little by themselves, and what says more beside them.
+_REFUSALS: Final = frozenset({"Forbidden", "ApiUnavailable"})
+_REFUSED: Final = (
+    ("failed calling webhook", Trouble.WEBHOOK_DOWN),
+    ("because it is being terminated", Trouble.NAMESPACE),
+    ('user "', Trouble.PERMISSION),
+)
+
+#: What would help.
+REMEDIES: Final[Mapping[Trouble, str]] = MappingProxyType(
+    {
+        Trouble.IMAGE: "check the image's name and the job's image_pull_secrets",
+        Trouble.IMAGE_NAME: "give the job an image by a valid name",
+        Trouble.CONFIGURATION: "make the Secret or ConfigMap that its template names",
+        Trouble.START: "check command, user and image of the job",
+        Trouble.OUT_OF_MEMORY: "give the job more memory",
+        Trouble.EVICTED: "nothing; it is run again. Requests that fit what it uses keep it",
+        Trouble.DISRUPTED: "nothing; it is run again",
+        Trouble.NODE_DOWN: "nothing; it is run again",
+        Trouble.NODE_REFUSED: "nothing; it is run again",
+        Trouble.NO_RESOURCES: "lower the job's requests, or make room on the node",
+        Trouble.TAINTED: "let the job tolerate the taint, or take it off the node",
+        Trouble.CORDONED: "uncordon the node; elsewhere it is tried by itself",
+        Trouble.VOLUME: "check the claims that the job names, and where their volumes lie",
+        Trouble.AFFINITY: "check node selector and affinity of the job's template",
+        Trouble.UNSCHEDULABLE: "see the message",
+        Trouble.GATED: "whoever set the scheduling gate has to remove it",
+        Trouble.QUOTA: "other pods of the namespace have to end, or its quota has to grow",
+        Trouble.ADMISSION: "change the job as the message says",
+        Trouble.POD_SECURITY: "change the job's template, or the namespace's level",
+        Trouble.WEBHOOK_DOWN: "the webhook that the message names has to answer",
+        Trouble.PERMISSION: "give the agent's account the chart's Role",
+        Trouble.NAMESPACE: "make the namespace of the jobs",
+        Trouble.NAME_TAKEN: "delete the pod that has the name",
+        Trouble.TIME_LIMIT: "take activeDeadlineSeconds out of the job's template",
+        Trouble.API_DOWN: "nothing; it is tried again until the API server answers",
+        Trouble.OTHER: "see the message",
+    }
+)
+
+
+def trouble_of(code: str, message: str = "") -> Trouble | None:
+    """Return what kind of trouble a word of Kubernetes' means; None where there is none.
+
+    Args:
+        code: one word, such as ``ImagePullBackOff``.
+        message: what was said beside it.
+    """
+    if not code:
+        return None
+    said = message.lower()
+    if code == "Unschedulable":
+        found = (trouble for words, trouble in _UNSCHEDULABLE if words in said)
+        return next(found, Trouble.UNSCHEDULABLE)
+    refused = (trouble for words, trouble in _REFUSED if words in said)
+    plain = Trouble.NODE_REFUSED if code.startswith("OutOf") else _WORDS.get(code, Trouble.OTHER)
+    return next(refused, plain) if code in _REFUSALS else plain

@@ -1,0 +1,106 @@
+"""Troubles of pods: typed in the history and in explanations, also after the lease."""
+
+from agent.desired import LeaseEnd, LeaseReport, LeaseState, NodeReport, WorkerReport
+from scheduler.domain.troubles import Trouble
+
+
+class Talk:
+    """Reports of node n0 by hand."""
+
+    def __init__(self, stage):
+        self.stage, self.sequence = stage, 10**6
+
+    async def say(self, **values):
+        stage = self.stage
+        stage.links["n0"].cut = True
+        (live,) = stage.state.leases.by_id.values()
+        self.sequence += 1
+        known = {"lease_id": live.lease.lease_id, "token": live.lease.token}
+        told = NodeReport(
+            node="n0",
+            incarnation=stage.node("n0").incarnation,
+            sequence=self.sequence,
+            term=stage.state.term,
+            revision=10**6,
+            workers=(WorkerReport(index=0, worker_type="v100"),),
+            leases=(LeaseReport(**known | values),),
+        )
+        await stage.do(stage.service.report(told, address="a", version="v"))
+
+
+STARTING = {"state": LeaseState.STARTING}
+
+
+def test_what_keeps_a_pod_from_starting_is_told_once_for_each_kind(live):
+    async def story(stage):
+        talk = Talk(stage)
+        await stage.job(total_steps=50.0)
+        await talk.say(**STARTING)
+        assert (await stage.explanation()).trouble is None
+        # A kubelet goes to and fro between the two words.
+        for code in ("ErrImagePull", "ImagePullBackOff", "ErrImagePull"):
+            await talk.say(**STARTING, reason_code=code, message="manifest unknown")
+        await talk.say(**STARTING, reason_code="Unschedulable", message="1 Insufficient cpu")
+        found = await stage.explanation()
+        assert (found.reason, found.trouble) == (None, Trouble.NO_RESOURCES)
+        assert "is being started" in found.message
+        assert "Unschedulable: 1 Insufficient cpu" in found.message
+        assert "lower the job's requests" in found.unblocks
+        lines = [row.data for row in stage.history("lease_waits")]
+        assert [(d["code"], d["trouble"]) for d in lines] == [
+            ("ErrImagePull", "image"),
+            ("Unschedulable", "no_resources"),
+        ]
+        await talk.say(state=LeaseState.RUNNING)
+        found = await stage.explanation()
+        assert (found.trouble, found.unblocks) == (None, "")
+
+    live(story)
+
+
+def test_what_ended_a_lease_is_explained_while_the_job_waits_and_after_a_restart(live):
+    async def story(stage):
+        talk = Talk(stage)
+        await stage.job(total_steps=50.0)
+        await talk.say(
+            state=LeaseState.ENDED,
+            reason=LeaseEnd.FAILED,
+            reason_code="StartError",
+            message="no such program: trian",
+        )
+        (line,) = stage.history("lease_ended")
+        assert (line.data["code"], line.data["trouble"]) == ("StartError", "start")
+        for _ in range(2):
+            found = await stage.explanation()
+            assert found.status == "waiting"
+            assert found.trouble is Trouble.START
+            assert "its last lease ended by trouble (StartError: no such program" in found.message
+            assert found.reason is not None
+            await stage.restart()
+
+    live(story, engine={"retry_backoff_s": 60.0})
+
+
+def test_a_job_that_failed_for_lack_of_memory_says_what_would_help(live):
+    async def story(stage):
+        talk = Talk(stage)
+        await stage.job(total_steps=50.0, retry_oom=False)
+        await talk.say(
+            state=LeaseState.ENDED, reason=LeaseEnd.OOM, reason_code="OOMKilled", exit_code=137
+        )
+        found = await stage.explanation()
+        assert (found.status, found.trouble) == ("failed", Trouble.OUT_OF_MEMORY)
+        assert found.unblocks == "give the job more memory; then requeue it"
+
+    live(story)
+
+
+def test_a_lease_that_ended_well_is_no_trouble(live):
+    async def story(stage):
+        await stage.job(total_steps=3.0)
+        await stage.wait(6)
+        found = await stage.explanation()
+        assert (found.status, found.trouble) == ("completed", None)
+        assert "trouble" not in stage.history("lease_ended")[0].data
+
+    live(story)
