@@ -91,6 +91,7 @@ class Container:
         told: set at SIGTERM.
         volumes: what outlives pods: by job, ``[step, token]`` of every step that counts.
         living: containers that run now, by host name and domain.
+        met: ranks of gangs that have begun, and how many processes each has, by domain.
         resolve: waits until a name of a pod resolves.
     """
 
@@ -99,6 +100,7 @@ class Container:
     command: list[str]
     volumes: dict[str, list[list[int]]]
     living: dict[str, Container]
+    met: dict[str, dict[int, int]]
     resolve: Callable[[str], Awaitable[bool]]
     told: asyncio.Event = field(default_factory=asyncio.Event)
     output: list[tuple[str, str]] = field(default_factory=list)
@@ -160,6 +162,7 @@ class World:
         faults: what went wrong in the fake nodes themselves.
         pods: by uid.
         living: see ``Container``.
+        met: see ``Container``.
         freed: set when devices come free.
     """
 
@@ -172,6 +175,7 @@ class World:
     faults: list[str] = field(default_factory=list)
     pods: dict[str, Pod] = field(default_factory=dict)
     living: dict[str, Container] = field(default_factory=dict)
+    met: dict[str, dict[int, int]] = field(default_factory=lambda: defaultdict(dict))
     freed: asyncio.Event = field(default_factory=asyncio.Event)
 
     def release(self, pod: Pod) -> None:

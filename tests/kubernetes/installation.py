@@ -9,13 +9,13 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import httpx
-from control_plane import ADMIN, ApiError, free_ports, program
+from control_plane import ApiError, free_ports
+from helm_client import Helm
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -64,24 +64,7 @@ def eventually(what: str, look: Callable[[], Any], *, limit_s: float = 40.0) -> 
 
 def install_chart(plane: ControlPlane, values: str = VALUES) -> None:
     """Install the chart with helm, without its hooks: nothing here runs its pods."""
-    home = Path(tempfile.mkdtemp(dir=plane.folder))
-    (home / "values.yaml").write_text(values)
-    environment = os.environ | {
-        "KUBECONFIG": str(plane.kubeconfig("helm", ADMIN)),
-        "HELM_CACHE_HOME": str(home),
-        "HELM_CONFIG_HOME": str(home),
-        "HELM_DATA_HOME": str(home),
-        "NO_PROXY": "127.0.0.1",
-    }
-    done = subprocess.run(
-        [
-            program("helm"), "install", RELEASE, ROOT / "helm" / "leasehold", "--no-hooks",
-            "--namespace", NAMESPACE, "--create-namespace", "--values", home / "values.yaml",
-        ],
-        env=environment, capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    if done.returncode:
-        raise RuntimeError(f"helm: {done.stderr}")
+    Helm(plane, namespace=NAMESPACE, values=values).install(RELEASE, "--no-hooks")
 
 
 class Process:

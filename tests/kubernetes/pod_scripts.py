@@ -84,6 +84,8 @@ async def train(container: Container) -> int:
     saved = container.volumes[job]
     channel = Channel(container)
     try:
+        if len(saved) == total:
+            return 0
         if not await _meet(container):
             return LEFT_EARLY
         ledger = [list(entry) for entry in saved]
@@ -101,8 +103,8 @@ async def train(container: Container) -> int:
                 save()
                 return LEFT_EARLY
             await asyncio.sleep(step_s)
-            if not await _lockstep(container, channel):
-                return LEFT_EARLY
+            if not _lockstep(container):
+                return 0 if len(saved) == total else LEFT_EARLY
             for name, code in (("fail_at", 1), ("oom_at", 137)):
                 first = env["LEASEHOLD_ATTEMPT"] == "1"
                 if first and len(ledger) + 1 == int(options.get(name, -1)):
@@ -119,10 +121,8 @@ async def train(container: Container) -> int:
         await channel.close()
 
 
-def _mates(container: Container) -> int:
-    domain = container.host.partition(".")[2]
-    alive = (c for host, c in container.living.items() if host.partition(".")[2] == domain)
-    return sum(int(mate.env["LOCAL_WORLD_SIZE"]) for mate in alive)
+def _domain(container: Container) -> str:
+    return container.host.partition(".")[2]
 
 
 async def _meet(container: Container) -> bool:
@@ -130,18 +130,21 @@ async def _meet(container: Container) -> bool:
     world, own = int(container.env["WORLD_SIZE"]), int(container.env["LOCAL_WORLD_SIZE"])
     if world == own:
         return True
+    met = container.met[_domain(container)]
+    met[int(container.env["RANK"])] = own
     master = container.env["MASTER_ADDR"]
-    while _mates(container) < world or not await container.resolve(master):
+    while sum(met.values()) < world or not await container.resolve(master):
         if container.told.is_set():
             return False
         await asyncio.sleep(0.1)
     return True
 
 
-async def _lockstep(container: Container, channel: Channel) -> bool:
+def _lockstep(container: Container) -> bool:
     """Return whether the others of a gang are still there; without them nothing can be done."""
-    world, own = int(container.env["WORLD_SIZE"]), int(container.env["LOCAL_WORLD_SIZE"])
-    return world == own or _mates(container) >= world
+    world, domain = int(container.env["WORLD_SIZE"]), _domain(container)
+    alive = (c for host, c in container.living.items() if host.partition(".")[2] == domain)
+    return sum(int(mate.env["LOCAL_WORLD_SIZE"]) for mate in alive) >= world or world == 1
 
 
 async def idle(container: Container) -> int:

@@ -4,22 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import os
-import subprocess
-import sys
 import time
-from pathlib import Path
 
 import pytest
-
-sys.path.append(str(Path(__file__).parent))  # for control_plane
-
-from control_plane import ADMIN, ApiError, ControlPlane
+from control_plane import ApiError, ControlPlane
+from helm_client import Helm
 
 from scheduler.daemon.token_review import TokenReviewer
 
-ROOT = Path(__file__).resolve().parents[2]
-CHART = ROOT / "helm" / "leasehold"
 VALUES = """
 scheduler: {image: {tag: dev}}
 agent: {image: {tag: dev}}
@@ -41,39 +33,12 @@ def plane():
 
 
 @pytest.fixture(scope="module")
-def helm(plane, tmp_path_factory):
-    build = ROOT / "tests" / "tools" / "build.sh"
-    built = subprocess.run([build, "helm"], check=True, stdout=subprocess.PIPE, text=True)
-    home = tmp_path_factory.mktemp("helm")
-    environment = os.environ | {
-        "KUBECONFIG": str(plane.kubeconfig("helm", ADMIN)),
-        "HELM_CACHE_HOME": str(home),
-        "HELM_CONFIG_HOME": str(home),
-        "HELM_DATA_HOME": str(home),
-        "NO_PROXY": "127.0.0.1",
-    }
-    (home / "values.yaml").write_text(VALUES)
-
-    def run(*arguments):
-        done = subprocess.run(
-            [built.stdout.strip(), *arguments, "--namespace", "gpus"],
-            capture_output=True,
-            text=True,
-            env=environment,
-            check=False,
-        )
-        assert done.returncode == 0, done.stderr
-        return done.stdout
-
-    values = ("--values", str(home / "values.yaml"))
-    run("install", "lh", str(CHART), "--create-namespace", *values, "--dry-run=server")
-    notes = run("install", "lh", str(CHART), "--create-namespace", *values)
+def helm(plane):
+    helm = Helm(plane, namespace="gpus", values=VALUES)
+    helm.install("lh", "--dry-run=server")
+    notes = helm.install("lh")
     assert "kubectl -n gpus port-forward service/lh-leasehold" in notes
-
-    def with_values(name, *arguments):
-        return run(name, *arguments, *(() if name == "uninstall" else values))
-
-    return with_values
+    return helm
 
 
 @pytest.fixture(scope="module")
@@ -246,7 +211,7 @@ def test_an_upgrade_keeps_the_administrators_token_and_an_uninstallation_what_is
         return base64.b64decode(secret["data"]["token"])
 
     before = token()
-    helm("upgrade", "lh", str(CHART), "--set", "scheduler.config.engine.round_length_s=60")
+    helm.upgrade("lh", "--set", "scheduler.config.engine.round_length_s=60")
     assert token() == before
     config = admin.get("/api/v1/namespaces/gpus/configmaps/lh-leasehold-config")
     assert "round_length_s = 60" in config["data"]["leasehold.toml"]
@@ -257,5 +222,5 @@ def test_an_upgrade_keeps_the_administrators_token_and_an_uninstallation_what_is
     assert admin.get("/api/v1/namespaces/leasehold-jobs")["status"]["phase"] == "Active"
     with pytest.raises(ApiError):
         admin.get("/apis/apps/v1/namespaces/gpus/deployments/lh-leasehold-scheduler")
-    helm("install", "lh", str(CHART))
+    helm.install("lh")
     assert token() == before, "a new release takes over what the old one left"

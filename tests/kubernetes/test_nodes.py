@@ -67,7 +67,7 @@ def test_a_pod_that_the_kubelet_does_not_admit_is_tried_again(live):
 
 def test_a_job_that_does_not_leave_is_killed_before_another_has_its_worker(live):
     kubelets, made = live([one_node()])
-    jobs = {made.submit(f"job-{n}", "stubborn=1", steps=100): 100 for n in range(2)}
+    jobs = {made.submit(f"job-{n}", "stubborn=1", steps=250): 250 for n in range(2)}
     for job in jobs:
         made.await_end(job, limit_s=180)
     check(kubelets, steps=jobs)
