@@ -124,19 +124,27 @@ class Endpoint:
     async def open(self) -> None:
         """Begin to listen; a socket that a dead agent left behind is replaced."""
         self.path.unlink(missing_ok=True)
+        # A server that serves from the beginning takes a turn of the event loop to be made; whoever
+        # is cancelled in that turn never gets to know it, and its socket stays open.
         self._servers.append(
-            await asyncio.start_unix_server(self._serve, path=self.path, limit=LINE_BYTES)
+            await asyncio.start_unix_server(
+                self._serve, path=self.path, limit=LINE_BYTES, start_serving=False
+            )
         )
         self.path.chmod(0o600)
         if self._listen is not None:
             host, port = self._listen
             try:
-                server = await asyncio.start_server(self._serve, host, port, limit=LINE_BYTES)
+                server = await asyncio.start_server(
+                    self._serve, host, port, limit=LINE_BYTES, start_serving=False
+                )
             except OSError as error:
                 raise InputError(
                     f"cannot listen on {host} port {port} for jobs: {error}; choose another port"
                 ) from error
             self._servers.append(server)
+        for server in self._servers:
+            await server.start_serving()
 
     async def close(self) -> None:
         """Stop listening and cut the connections."""

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import gc
 import json
+import warnings
 
 import pytest
 
@@ -101,3 +104,23 @@ def test_a_lease_that_has_ended_is_served_no_more(node):
 def test_a_path_that_the_kernel_does_not_take_is_refused(tmp_path):
     with pytest.raises(InputError, match="shorter state folder"):
         Endpoint(tmp_path / ("x" * 120))
+
+
+@pytest.mark.parametrize("listen", [None, ("127.0.0.1", 0)])
+def test_an_endpoint_that_is_stopped_while_it_opens_leaves_no_socket_open(tmp_path, listen):
+    async def stop_after(turns):
+        endpoint = Endpoint(tmp_path / "s", listen=listen)
+        opening = asyncio.create_task(endpoint.open())
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        opening.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await opening
+        await endpoint.close()
+
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always", ResourceWarning)
+        for turns in range(6):
+            asyncio.run(stop_after(turns))
+            gc.collect()
+    assert [str(warning.message) for warning in told if "socket" in str(warning.message)] == []
