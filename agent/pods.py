@@ -127,6 +127,11 @@ def build_pod(
             f"job '{lease.job_id}' names no image, and pods need one; give it an image, or give "
             "the installation a default: --default-image"
         )
+    if lease.progress_file is not None:
+        raise InputError(
+            f"field 'progress_file' is {lease.progress_file!r}: no agent reads the files of a pod; "
+            "print the progress and give progress_regex"
+        )
     accelerators = frozenset(worker.resource for worker in place.workers if worker.resource)
     check_template(options.template, accelerators=accelerators)
     pod: dict[str, Any] = {

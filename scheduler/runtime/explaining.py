@@ -16,6 +16,7 @@ from scheduler.engine.rounds import NEGLIGIBLE
 from scheduler.runtime.jobs import ENDED
 from scheduler.runtime.protocol import Explanation
 from scheduler.runtime.submitting import fit_of, room_of
+from scheduler.store.queries import HistoryQuery
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -24,7 +25,8 @@ if TYPE_CHECKING:
     from scheduler.runtime.jobs import JobRecord
     from scheduler.runtime.state import LiveState
     from scheduler.runtime.submitting import Room
-    from scheduler.store.rows import HistoryRow, JobRow
+    from scheduler.store.protocol import Store
+    from scheduler.store.rows import JobRow
 
 _ORDER: Mapping[WaitReason, int] = {reason: place for place, reason in enumerate(WaitReason)}
 
@@ -271,15 +273,21 @@ def _explain_running(state: LiveState, record: JobRecord) -> Explanation:
     )
 
 
-def last_trouble(explanation: Explanation, ended: HistoryRow | None) -> Explanation:
-    """Return the explanation with what ended a job's last lease, if that was trouble.
+def last_trouble(explanation: Explanation, store: Store) -> Explanation:
+    """Return the explanation of a job that does not run with what ended its last lease.
 
-    Args:
-        explanation: of a job that does not run, or is being started.
-        ended: the newest line of history on the end of one of its leases; None if there is none.
+    Where that was trouble, as the newest line of its history on the end of a lease says.
     """
+    query = HistoryQuery(
+        subject_kind="job",
+        subject=explanation.job_id,
+        kinds=("lease_ended",),
+        descending=True,
+        limit=1,
+    )
+    ended = next(iter(store.history(query)), None)
     told = "" if ended is None else ended.data.get("trouble", "")
-    if ended is None or not told or told not in set(Trouble) or explanation.trouble is not None:
+    if ended is None or not told or told not in set(Trouble):
         return explanation
     trouble = Trouble(told)
     said = ": ".join(filter(None, (str(ended.data.get("code", "")), ended.data["message"])))

@@ -43,7 +43,6 @@ from scheduler.runtime.reports import desired_json, desired_set, take_report
 from scheduler.runtime.retention import Retention
 from scheduler.runtime.snapshots import recover
 from scheduler.runtime.submitting import Known, first_fit, submit
-from scheduler.store.queries import HistoryQuery
 from scheduler.store.rows import HistoryRow
 
 if TYPE_CHECKING:
@@ -360,22 +359,14 @@ class LiveService:
     async def explain(self, row: JobRow, *, forecast: bool = True) -> Explanation:
         """Say why a job is where it is and, if asked, when it will start and end."""
         if self._driver is None:
-            return last_trouble(explain_ended(row), await self._last_end(row.job_id))
+            return await asyncio.to_thread(last_trouble, explain_ended(row), self._store)
         state = self._driver.state
         explanation = explain(state, row)
         if explanation.status is not JobStatus.RUNNING:
-            explanation = last_trouble(explanation, await self._last_end(row.job_id))
+            explanation = await asyncio.to_thread(last_trouble, explanation, self._store)
         if forecast and self._forecaster is not None and row.job_id in state.jobs.by_id:
             explanation = await self._forecaster.add_times(state, explanation)
         return explanation
-
-    async def _last_end(self, job_id: str) -> HistoryRow | None:
-        """Return the newest line of history on the end of one of a job's leases."""
-        query = HistoryQuery(
-            subject_kind="job", subject=job_id, kinds=("lease_ended",), descending=True, limit=1
-        )
-        rows = await asyncio.to_thread(self._store.history, query)
-        return rows[0] if rows else None
 
     async def read_log(
         self, job_id: str, *, attempt: int | None, stream: str, tail_bytes: int | None

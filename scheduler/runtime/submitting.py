@@ -78,9 +78,9 @@ def _submit(
         return _repeated(earlier, digest, item.client_id)
     if item.job_id and (item.job_id in state.jobs.by_id or item.job_id in known.rows):
         return Submitted(code="conflict", refusal=f"there is already a job '{item.job_id}'")
-    late = missed_deadline(item.spec.deadline_s, now_s=turn.now_s)
-    if late:
-        return Submitted(code="invalid", refusal=late)
+    wrong = missed_deadline(item.spec.deadline_s, now_s=turn.now_s) or _unread_file(item.spec)
+    if wrong:
+        return Submitted(code="invalid", refusal=wrong)
     refusal = _refusal(state, item.spec, known, room)
     if refusal is not None:
         return refusal
@@ -103,6 +103,16 @@ def _submit(
     if record.parked is None:
         tell_submitted(state, turn, record)
     return Submitted(job_id=record.job_id, created=True)
+
+
+def _unread_file(spec: JobSpec) -> str:
+    """Say why progress would not be seen; empty if it would. Nobody else reads a pod's files."""
+    if spec.progress_file is None or not (spec.image or spec.kubernetes):
+        return ""
+    return (
+        f"progress_file is {spec.progress_file!r}, and the job runs in pods, whose files no agent "
+        "reads; print the progress and give progress_regex, or use leasehold's LeaseIterator"
+    )
 
 
 def _repeated(row: IdempotencyRow, digest: str, client_id: str) -> Submitted:

@@ -237,6 +237,12 @@ def test_node_selectors_of_the_template_join_the_pin(make_lease):
     assert pod["spec"]["containers"][0]["name"] == "job"
 
 
+def test_a_file_for_progress_that_nobody_could_read_is_refused(make_lease):
+    place = PodPlace(node="n1", hostname="n1", workers=(V100,))
+    with pytest.raises(InputError, match="'progress_file' is 'steps'.*progress_regex"):
+        build_pod(make_lease(progress_file="steps"), place, secret="s", settings=PodSettings())
+
+
 def test_a_job_without_an_image_is_told_so(make_lease):
     with pytest.raises(InputError, match="names no image"):
         build_pod(

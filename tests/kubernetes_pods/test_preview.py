@@ -33,3 +33,11 @@ def test_a_template_that_cannot_be_used_is_a_problem_of_its_field():
 def test_what_a_job_says_about_its_pods_survives_storage():
     spec = replace(SPEC, kubernetes={"launch": "per-node", "template": {"spec": {"x": [1]}}})
     assert spec_from_json(spec_to_json(spec)) == spec
+
+
+def test_a_file_for_progress_is_a_problem_of_its_field():
+    with pytest.raises(ProblemError) as caught:
+        pod_preview(replace(SPEC, progress_file="steps"))
+    (problem,) = caught.value.errors
+    assert problem.field == "progress_file"
+    assert "progress_regex" in problem.problem

@@ -271,3 +271,19 @@ def test_a_deadline_that_has_passed_is_refused_unless_the_job_is_known_already(l
         assert "has passed" in late.refusal
 
     live(story)
+
+
+@pytest.mark.parametrize(
+    "pods", [{"image": "team/train:1"}, {"kubernetes": {"requests": {"cpu": "2"}}}]
+)
+def test_a_file_for_progress_is_refused_where_nobody_could_read_it(live, pods):
+    async def story(stage):
+        given = stage.spec("a", progress_file="steps", **pods)
+        (result,) = await stage.submit(Submission(spec=given, owner="me"))
+        assert (result.code, result.created) == ("invalid", False)
+        assert "progress_file is 'steps'" in result.refusal
+        assert "progress_regex" in result.refusal
+        await stage.job("b", progress_file="steps")
+        await stage.job("c", progress_regex=r"step (\d+)", **pods)
+
+    live(story)
