@@ -18,6 +18,7 @@ from api.auth import Authenticator
 from api.context import Context
 from api.edge import Edge, Gate, instance_of
 from api.express import Express
+from api.forwarding import Forwarder
 from api.limits import Buckets
 from api.openapi import document
 from api.problems import Fault, fault_of, field_problems, invalid
@@ -70,10 +71,15 @@ class Application(FastAPI):
     """The application, with a short way past its own machinery."""
 
     express: Express
+    forwarder: Forwarder | None = None
+    passing: Edge
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve a request."""
-        await self.express(scope, receive, send)
+        """Serve a request, or have the leader serve it."""
+        if self.forwarder is not None and self.forwarder.takes(scope):
+            await self.passing(scope, receive, send)
+        else:
+            await self.express(scope, receive, send)
 
     async def ordinary(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve a request through all middlewares and routes."""
@@ -128,6 +134,11 @@ def create_app(
     app.add_exception_handler(RequestValidationError, cast("Any", _on_validation_error))
     app.add_middleware(Gate, context=context)
     app.add_middleware(Edge, max_body_bytes=settings.max_body_bytes, version=app.version)
+    if settings.forward:
+        app.forwarder = Forwarder(context, certificate=settings.certificate)
+        app.passing = Edge(
+            app.forwarder, max_body_bytes=settings.max_body_bytes, version=app.version
+        )
     app.express = Express(app.ordinary, context=context, version=app.version)
     app.openapi = lambda: _document(app)  # type: ignore[method-assign]  # FastAPI's documented way
     return app
@@ -147,6 +158,8 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     finally:
         context.stop()
         writing.cancel()
+        if isinstance(app, Application) and app.forwarder is not None:
+            await app.forwarder.close()
         await context.authenticator.flush()
 
 

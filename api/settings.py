@@ -35,6 +35,8 @@ class ApiSettings:
         max_wait_s: longest time for which an agent's request is held.
         max_selected: most jobs that one selector may act on.
         max_batch: most jobs of one submission.
+        forward: whether a standby passes requests on to the leader; else it redirects there.
+        certificate: PEM file with the certificate that all schedulers show; None without TLS.
     """
 
     auth: bool = True
@@ -49,3 +51,5 @@ class ApiSettings:
     max_wait_s: float = 60.0
     max_selected: int = 10_000
     max_batch: int = 1000
+    forward: bool = False
+    certificate: str | None = None

@@ -19,6 +19,10 @@ class ServerSection:
         "URL under which others reach this process; a standby sends writers to the leader's.",
         derived="from host and port",
     )
+    forward: bool = setting(
+        False,
+        "A standby passes requests on to the leader, for callers that cannot go there themselves.",
+    )
     tls_cert: str | None = setting(None, "PEM file with the certificate and its chain.")
     tls_key: str | None = setting(None, "PEM file with the certificate's private key.")
     no_auth: bool = setting(

@@ -21,6 +21,8 @@ def api_settings(config: ServerConfig) -> ApiSettings:
         metrics_open=server.metrics_open,
         max_body_bytes=server.max_body_bytes,
         max_batch=server.max_batch,
+        forward=server.forward,
+        certificate=server.tls_cert,
         rate=RateLimit(per_s=server.rate_per_s, burst=server.rate_burst),
         rate_without_token=RateLimit(
             per_s=server.anonymous_rate_per_s, burst=server.anonymous_rate_burst

@@ -127,6 +127,15 @@ def test_a_silent_nodes_workers_wait_until_the_guards_have_ended_its_pods(minima
     assert "leases" not in tomllib.loads(configuration(render(agent__enabled=False)))
 
 
+def test_with_replicas_a_standby_passes_requests_on_to_the_leader(ha, minimal):
+    assert tomllib.loads(configuration(ha))["server"]["forward"] is True
+    assert "forward" not in tomllib.loads(configuration(minimal))["server"]
+    own = render(
+        **POSTGRESQL, scheduler__replicas=2, scheduler__config={"server": {"forward": False}}
+    )
+    assert tomllib.loads(configuration(own))["server"]["forward"] is False
+
+
 def test_replicas_on_different_nodes_leave_room_for_what_their_clocks_differ(ha):
     assert tomllib.loads(configuration(ha))["leases"]["margin_s"] >= 10
     apart = render(agent__enabled=False, scheduler__replicas=2, **POSTGRESQL)

@@ -10,6 +10,10 @@
 {{- if $v.scheduler.tls.existingSecret -}}
 {{- $server = merge $server (dict "tls_cert" "/etc/leasehold/tls/tls.crt" "tls_key" "/etc/leasehold/tls/tls.key") -}}
 {{- end -}}
+{{- if gt (int $v.scheduler.replicas) 1 -}}
+{{- /* Through an Ingress nobody reaches the leader's pod by its own address. */ -}}
+{{- $server = merge $server (dict "forward" true) -}}
+{{- end -}}
 {{- $chart := dict "server" $server "log" (dict "json" true) -}}
 {{- if include "leasehold.reviewsTokens" . -}}
 {{- $account := printf "%s/%s" .Release.Namespace (include "leasehold.agentAccount" .) -}}

@@ -1,0 +1,156 @@
+"""A standby that passes requests on to the leader, for callers that cannot reach the leader itself.
+
+Behind one address for several schedulers, such as a Service or an Ingress of Kubernetes, a caller
+that is redirected to the leader's own address may not be able to go there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ssl
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import httpx
+from starlette.datastructures import Headers
+
+from scheduler.errors import NotLeadingError
+
+if TYPE_CHECKING:
+    from starlette.types import Receive, Scope, Send
+
+    from api.context import Context
+
+#: Says that a standby has passed a request on; it is not passed on again.
+FORWARDED: Final = "x-leasehold-forwarded"
+_MARK: Final = (FORWARDED.encode(), b"1")
+#: What each process answers about itself.
+OWN_PATHS: Final = frozenset({"/healthz", "/readyz", "/metrics"})
+#: Headers that are about one connection.
+_HOP: Final = frozenset(
+    {b"connection", b"keep-alive", b"proxy-authenticate", b"proxy-authorization", b"te"}
+    | {b"trailer", b"transfer-encoding", b"upgrade", b"host", b"content-length"}
+)
+#: Agents' requests are held for a minute, and streams say something every 15 s.
+_TIMES: Final = httpx.Timeout(connect=3.0, read=90.0, write=30.0, pool=10.0)
+#: Connections are given up before the leader does that.
+_LIMITS: Final = httpx.Limits(
+    max_connections=None, max_keepalive_connections=64, keepalive_expiry=20.0
+)
+
+
+class Forwarder:
+    """Passes requests on to the leader while this process does not lead.
+
+    Args:
+        context: of the application.
+        certificate: PEM file with the certificate that all schedulers show; the leader must show
+            it, too. Addresses of pods stand in no certificate. None without TLS.
+    """
+
+    def __init__(self, context: Context, *, certificate: str | None = None) -> None:
+        self._context = context
+        self._certificate = certificate
+        self._client: httpx.AsyncClient | None = None
+
+    def takes(self, scope: Scope) -> bool:
+        """Tell whether a request is the leader's."""
+        if scope["type"] != "http" or scope["path"] in OWN_PATHS:
+            return False
+        health = self._context.service.health()
+        if health.leading or not health.leader_address:
+            return False
+        return FORWARDED not in Headers(scope=scope)
+
+    async def close(self) -> None:
+        """Close the connections."""
+        if self._client is not None:
+            await self._client.aclose()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Let the leader serve a request.
+
+        Raises:
+            NotLeadingError: it cannot be reached, or leads no more.
+        """
+        body = await _read(receive)
+        passing = asyncio.create_task(self._pass_on(scope, body, send))
+        leaving = asyncio.create_task(_until_gone(receive))
+        stopping = asyncio.create_task(self._context.stopping.wait())
+        try:
+            await asyncio.wait({passing, leaving, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in (leaving, stopping):
+                task.cancel()
+            if not passing.done():
+                passing.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await passing
+
+    async def _pass_on(self, scope: Scope, body: bytes, send: Send) -> None:
+        client = self._client or self._connect()
+        request = client.build_request(
+            scope["method"],
+            self._url(scope),
+            headers=[*(pair for pair in scope["headers"] if pair[0] not in _HOP), _MARK],
+            content=body,
+        )
+        try:
+            answer = await client.send(request, stream=True)
+        except httpx.HTTPError as error:
+            raise NotLeadingError from error
+        try:
+            if answer.status_code == httpx.codes.TEMPORARY_REDIRECT:
+                raise NotLeadingError  # it has just ceased to lead
+            headers = [(k.lower(), v) for k, v in answer.headers.raw if k.lower() not in _HOP]
+            if length := answer.headers.get("content-length"):
+                headers.append((b"content-length", length.encode()))
+            start = {"type": "http.response.start", "status": answer.status_code}
+            await send({**start, "headers": headers})
+            with contextlib.suppress(httpx.HTTPError):  # the answer is cut short, as it came
+                async for chunk in answer.aiter_raw():
+                    await send({"type": "http.response.body", "body": chunk, "more_body": True})
+            await send({"type": "http.response.body", "body": b""})
+        finally:
+            await answer.aclose()
+
+    def _url(self, scope: Scope) -> httpx.URL:
+        address = self._context.service.health().leader_address
+        if "://" not in address:
+            address = f"{scope.get('scheme', 'http')}://{address}"
+        path = scope.get("raw_path") or scope["path"].encode()
+        query = scope.get("query_string", b"")
+        return httpx.URL(address).copy_with(raw_path=path + (b"?" + query if query else b""))
+
+    def _connect(self) -> httpx.AsyncClient:
+        verify = True if self._certificate is None else same_certificate(self._certificate)
+        self._client = httpx.AsyncClient(
+            verify=verify, timeout=_TIMES, limits=_LIMITS, trust_env=False, follow_redirects=False
+        )
+        return self._client
+
+
+def same_certificate(path: str) -> ssl.SSLContext:
+    """Return how to check that somebody shows the first certificate of a file, by any name."""
+    leaf, end, _ = Path(path).read_text(encoding="ascii").partition("-----END CERTIFICATE-----")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    context.load_verify_locations(cadata=leaf + end + "\n")
+    return context
+
+
+async def _read(receive: Receive) -> bytes:
+    """Return a request's body; whoever wraps this limits its size."""
+    parts = []
+    while True:
+        message = await receive()
+        parts.append(message.get("body", b""))
+        if message["type"] != "http.request" or not message.get("more_body"):
+            return b"".join(parts)
+
+
+async def _until_gone(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
