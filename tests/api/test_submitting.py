@@ -42,7 +42,6 @@ def test_a_job_is_taken_in_with_every_field_as_it_was_given(daemon: Any, user: A
         "grace_s": 2,
         "restart_s": 3.5,
         "progress_regex": r"step (\d+)",
-        "progress_file": "out/steps",
         "memory_bytes": 2**30,
         "cpus": 1.5,
         "space_sharing": False,
@@ -56,6 +55,9 @@ def test_a_job_is_taken_in_with_every_field_as_it_was_given(daemon: Any, user: A
     assert (job["owner"], job["project"], job["job_type"]) == ("ann", "vision", JOB_TYPE)
     same = everything.keys() - {"scale_factor", "deadline_in_s"}
     assert {name: spec[name] for name in same} == {name: everything[name] for name in same}
+    # Not with an image: no agent reads the files of a pod.
+    local = user.submit(progress_file="out/steps")
+    assert user.get(f"/v1/jobs/{local}").json()["spec"]["progress_file"] == "out/steps"
     assert spec.keys() == JobSpec.__dataclass_fields__.keys()
 
 

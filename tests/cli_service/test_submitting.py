@@ -47,7 +47,7 @@ def test_every_option_reaches_the_job(scheduler, leasehold, monkeypatch, tmp_pat
         "--throughput v100=12.5,p100=3 --weight 2 --deadline 2h --max-run-time 1d --retries 0 "
         "--no-retry-oom --checkpoint-dir . --env A=b=c --env MINE --label k=v --entity e "
         f"--after {first} --hold --working-dir sub/.. --image i:1 --notice 10 --grace 1m "
-        "--restart 30s --progress-regex step(\\d+) --progress-file steps.txt --memory 1GiB "
+        "--restart 30s --progress-regex step(\\d+) --memory 1GiB "
         "--cpus 1.5 --no-space-sharing --client-id mine"
     )
     ran = leasehold("submit", *options.split(), "--", "python", "-u", "-m", "x")
@@ -76,7 +76,6 @@ def test_every_option_reaches_the_job(scheduler, leasehold, monkeypatch, tmp_pat
         "grace_s": 60.0,
         "restart_s": 30.0,
         "progress_regex": "step(\\d+)",
-        "progress_file": "steps.txt",
         "memory_bytes": 2**30,
         "cpus": 1.5,
         "space_sharing": False,
@@ -85,6 +84,9 @@ def test_every_option_reaches_the_job(scheduler, leasehold, monkeypatch, tmp_pat
     assert row.status == "held"
     assert 7190 < row.deadline_s - row.submitted_s < 7300
     assert scheduler.service.store.job_of_key("anonymous", "mine").job_id == row.job_id
+    # A job with an image may run in a pod, whose files nobody reads.
+    ran = leasehold("submit", "--progress-file", "steps.txt", "--", "./train")
+    assert scheduler.service.store.job(ran.out.strip()).spec["progress_file"] == "steps.txt"
 
 
 TWO = "name: a\ncommand: [x]\n---\nname: b\ncommand: [x]\n"
