@@ -270,4 +270,5 @@ class Installation:
         return list(self.client.get(f"/v1/jobs/{job}/attempts").json()["attempts"])
 
     def explain(self, job: str) -> str:
-        return self.client.get(f"/v1/jobs/{job}/explain").text
+        """Return what is said of a job, without a forecast: that takes a process of its own."""
+        return self.client.get(f"/v1/jobs/{job}/explain?forecast=false").text

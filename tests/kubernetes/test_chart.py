@@ -100,7 +100,8 @@ def await_policy(api, limit_s=60.0):
         except ApiError as error:
             if "own node only" in str(error):
                 return
-            raise
+            if "error looking up service account" not in str(error):  # it is not made yet
+                raise
         time.sleep(0.1)
     raise AssertionError("the policy is not applied")
 

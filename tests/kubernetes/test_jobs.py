@@ -17,9 +17,10 @@ def two_types():
 
 def test_jobs_run_to_their_ends_over_rounds_and_preemptions(live, chart_plane):
     kubelets, made = live(two_types())
-    jobs = {made.submit(f"job-{n}", steps=120): 120 for n in range(4)}
+    # A job that begins after the next round was planned has its worker for a round and a half.
+    jobs = {made.submit(f"job-{n}", steps=260): 260 for n in range(4)}
     for job in jobs:
-        made.await_end(job, limit_s=120)
+        made.await_end(job, limit_s=180)
     check(kubelets, steps=jobs)
     assert sum(len(kubelets.runs_of(job)) > 1 for job in jobs) >= 2, "nothing was preempted"
     assert {run.node for run in kubelets.runs} == {"ada", "bert"}

@@ -67,11 +67,18 @@ def test_a_pod_that_the_kubelet_does_not_admit_is_tried_again(live):
 
 def test_a_job_that_does_not_leave_is_killed_before_another_has_its_worker(live):
     kubelets, made = live([one_node()])
-    jobs = {made.submit(f"job-{n}", "stubborn=1", steps=250): 250 for n in range(2)}
+    jobs = [made.submit(f"job-{n}", "stubborn=1", steps=10_000) for n in range(2)]
+    eventually("both have run", lambda: all(kubelets.runs_of(job) for job in jobs), limit_s=90)
+    first = kubelets.runs[0]
+    assert first.forced
+    assert first.code == 137
     for job in jobs:
-        made.await_end(job, limit_s=180)
-    check(kubelets, steps=jobs)
-    assert any(run.forced for run in kubelets.runs)
+        made.client.post(f"/v1/jobs/{job}/cancel").raise_for_status()
+    for job in jobs:
+        made.await_end(job, status="cancelled")
+    eventually("nothing runs", lambda: not kubelets.running())
+    check(kubelets)
+    assert all(made.job(job)["failures"] == 0 for job in jobs)
 
 
 def test_a_node_that_confirms_ends_late_is_waited_for(live):
