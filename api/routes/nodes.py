@@ -3,19 +3,22 @@
 import dataclasses
 from typing import Annotated
 
-from fastapi import APIRouter, Path
+from fastapi import APIRouter, Path, Query
 from starlette.responses import Response
 
 from api.access import Ctx, Operator, Viewer
 from api.answers import Answer
-from api.context import Context
+from api.context import Context, in_thread
+from api.conversions import attempt_answer
 from api.problems import not_found
 from api.roles import Principal
 from api.routing import StrictRoute
 from api.schemas.admin import NodeReasonIn
-from api.schemas.answers import NodeOut, NodesOut
+from api.schemas.answers import NodeAttemptsOut, NodeOut, NodesOut
 from api.schemas.fields import NodeName
+from api.selection import visible_ids
 from scheduler.runtime.protocol import NodeAction, NodeView
+from scheduler.store.queries import MAX_LIMIT
 
 router = APIRouter(prefix="/v1", tags=["nodes"], route_class=StrictRoute)
 
@@ -45,6 +48,31 @@ async def get_node(name: Named, context: Ctx, principal: Viewer) -> Answer:
     if not found:
         raise not_found("node", name)
     return Answer(_shown(context, principal, found)[0])
+
+
+@router.get(
+    "/nodes/{name}/attempts",
+    summary="List leases on a node",
+    operation_id="list_node_attempts",
+    responses={200: {"model": NodeAttemptsOut}},
+)
+async def list_node_attempts(
+    name: Named,
+    context: Ctx,
+    principal: Viewer,
+    before: Annotated[int | None, Query(ge=1, le=2**62, description="only ids below it")] = None,
+    limit: Annotated[int, Query(ge=1, le=MAX_LIMIT, description="most items of one page")] = 100,
+) -> Answer:
+    """Return the newest leases that had workers of a node, newest first.
+
+    The node may be gone. Leases of foreign projects' jobs are left out, so a page may be short;
+    `next_before` is where the next one begins, null on the last.
+    """
+    rows = await in_thread(context.store.attempts_on, name, before_id=before, limit=limit)
+    visible = await visible_ids(context, principal, list({row.job_id for row in rows}))
+    shown = [attempt_answer(row) for row in rows if row.job_id in visible]
+    more = rows[-1].lease_id if len(rows) == limit else None
+    return Answer({"attempts": shown, "next_before": more})
 
 
 @router.post(

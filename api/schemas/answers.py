@@ -191,6 +191,12 @@ class AttemptsOut(BaseModel):
     attempts: list[AttemptOut]
 
 
+class NodeAttemptsOut(AttemptsOut):
+    """Leases that had workers of a node."""
+
+    next_before: int | None = Field(description="give it as 'before' for the next page")
+
+
 class ExplanationOut(BaseModel):
     """Why a job is where it is."""
 

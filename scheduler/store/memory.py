@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import threading
 from typing import TYPE_CHECKING
 
@@ -251,6 +252,15 @@ class MemoryStore:
                     held_s = (now_s if a.ended_s is None else a.ended_s) - a.start_s
                     found[a.job_id] = found.get(a.job_id, 0.0) + max(held_s, 0.0)
         return found
+
+    def attempts_on(
+        self, node: str, *, before_id: int | None = None, limit: int
+    ) -> tuple[AttemptRow, ...]:
+        """Return the newest leases that had workers of a node, newest first."""
+        with self._lock:
+            newest = sorted(self._attempts.items(), reverse=True)
+        found = (a for i, a in newest if before_id is None or i < before_id)
+        return tuple(itertools.islice((a for a in found if node in a.nodes), limit))
 
     def open_attempts(self) -> tuple[AttemptRow, ...]:
         """Return every lease that has not ended, by lease id."""

@@ -247,6 +247,18 @@ class Queries(Protocol):
         """
         ...
 
+    def attempts_on(
+        self, node: str, *, before_id: int | None = None, limit: int
+    ) -> tuple[AttemptRow, ...]:
+        """Return the newest leases that had workers of a node, newest first.
+
+        Args:
+            node: its name.
+            before_id: only smaller lease ids, or None.
+            limit: leases at most.
+        """
+        ...
+
     def open_attempts(self) -> tuple[AttemptRow, ...]:
         """Return every lease that has not ended, by lease id."""
         ...

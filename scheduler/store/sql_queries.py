@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import and_, case, delete, func, or_, select
@@ -98,6 +99,20 @@ class SqlQueries:
                 rows = connection.execute(statement.group_by(_ATTEMPTS.job_id))
                 found.update((job_id, float(seconds)) for job_id, seconds in rows)
         return found
+
+    def attempts_on(
+        self, node: str, *, before_id: int | None = None, limit: int
+    ) -> tuple[AttemptRow, ...]:
+        """Return the newest leases that had workers of a node, newest first."""
+        # Names are stored as a JSON list. Not LIKE: SQLite's ignores case, and _ stands for any.
+        place = func.instr if self._engine.dialect.name == "sqlite" else func.strpos
+        statement = select(tables.ATTEMPTS).where(place(_ATTEMPTS.nodes, json.dumps(node)) > 0)
+        if before_id is not None:
+            statement = statement.where(_ATTEMPTS.lease_id < before_id)
+        statement = statement.order_by(_ATTEMPTS.lease_id.desc()).limit(limit)
+        with reading(self._engine) as connection:
+            found = connection.execute(statement).all()
+        return tuple(from_columns(AttemptRow, columns) for columns in found)
 
     def open_attempts(self) -> tuple[AttemptRow, ...]:
         """Return every lease that has not ended, by lease id."""

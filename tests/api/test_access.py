@@ -49,6 +49,7 @@ TABLE: dict[tuple[str, str], tuple[set[str], str, object]] = {
     ("GET", "/v1/events"): (READ, "/v1/events", None),
     ("GET", "/v1/nodes"): (READ, "/v1/nodes", None),
     ("GET", "/v1/nodes/{name}"): (READ, "/v1/nodes/alpha", None),
+    ("GET", "/v1/nodes/{name}/attempts"): (READ, "/v1/nodes/alpha/attempts", None),
     ("POST", "/v1/nodes/{name}/{action}"): (OPERATE, "/v1/nodes/alpha/drain", {"reason": "dust"}),
     ("DELETE", "/v1/nodes/{name}"): (OPERATE, "/v1/nodes/alpha", None),
     ("GET", "/v1/cluster"): (READ, "/v1/cluster", None),

@@ -108,3 +108,20 @@ def test_versions_health_and_figures(daemon: Any) -> None:
     metrics = viewer.get("/metrics")
     assert metrics.headers["content-type"].startswith("text/plain; version=0.0.4")
     assert b"leasehold_jobs 0" in metrics.content
+
+
+def test_leases_on_a_node_are_listed_page_by_page_and_foreign_ones_left_out(daemon: Any) -> None:
+    user = daemon.caller("user")
+    jobs = [user.submit(project=project) for project in ("vision", "speech", "vision")]
+    for job in jobs:
+        daemon.service.run(job)
+    path, viewer = "/v1/nodes/alpha/attempts", daemon.caller("viewer")
+    page = viewer.get(f"{path}?limit=2").json()
+    assert [a["job_id"] for a in page["attempts"]] == [jobs[2], jobs[1]]
+    assert "token" not in page["attempts"][0]
+    page = viewer.get(f"{path}?limit=2&before={page['next_before']}").json()
+    assert [a["job_id"] for a in page["attempts"]] == [jobs[0]]
+    assert page["next_before"] is None
+    confined = daemon.caller("viewer", projects=("speech",))
+    assert [a["job_id"] for a in confined.get(path).json()["attempts"]] == [jobs[1]]
+    assert viewer.get("/v1/nodes/gone/attempts").json() == {"attempts": [], "next_before": None}

@@ -301,6 +301,23 @@ def test_run_times_add_up_leases_and_leave_out_the_waits_between_them(store: Sto
     assert len(store.run_times([f"job-{i}" for i in range(2000)], now_s=60.0)) == 2
 
 
+def test_leases_are_found_by_node_newest_first(store: Store) -> None:
+    token = lead(store)
+    nodes = (("alpha",), ("alpha", "beta"), ("Alpha",), ("alpha-2", "alp_a"), ("beta",))
+    rows = tuple(attempt_row(i, 1, nodes=names) for i, names in enumerate(nodes, start=1))
+    store.commit(entry(1, jobs=(job_row(1),), attempts=rows), token=token)
+
+    def found(node: str, **more: Any) -> list[int]:
+        return [a.lease_id for a in store.attempts_on(node, **({"limit": 9} | more))]
+
+    assert found("alpha") == [2, 1]
+    assert found("alpha", limit=1) == [2]
+    assert found("alpha", before_id=2) == [1]
+    assert found("beta") == [5, 2]
+    assert found("alp_a") == [4]
+    assert found("alph") == []
+
+
 @pytest.fixture
 def many(store: Store) -> Store:
     statuses = list(JobStatus)
