@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 LOCK_TIMEOUT_S = 30
 #: How much of a SQLite database its writer keeps in memory.
 WRITER_PAGES_KB = 48 * 1024
+#: Pages of 4 KB in SQLite's log before the writer itself moves them into the database.
+WRITER_LOG_PAGES = 16 * 1024
 _WRITES = "leasehold_writes"
 
 
@@ -76,6 +78,7 @@ def connect_writer(engine: Engine) -> Engine:
 
 def _keep_pages(connection: Any, _record: object) -> None:
     connection.execute(f"PRAGMA cache_size = -{WRITER_PAGES_KB}")
+    connection.execute(f"PRAGMA wal_autocheckpoint = {WRITER_LOG_PAGES}")
 
 
 def _connect_sqlite(url: URL) -> Engine:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from scheduler.store.checkpoints import Checkpoints
 from scheduler.store.databases import connect, connect_writer
 from scheduler.store.schema import check_schema, upgrade_schema
 from scheduler.store.sql_journal import SqlJournal
@@ -25,6 +26,7 @@ class SqlStore(SqlJournal, SqlQueries, SqlSecrets):
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._writer = connect_writer(engine)
+        self._checkpoints = Checkpoints(engine) if engine.dialect.name == "sqlite" else None
 
     @classmethod
     def open(cls, url: str, *, migrate: bool = True) -> SqlStore:
@@ -52,5 +54,7 @@ class SqlStore(SqlJournal, SqlQueries, SqlSecrets):
 
     def close(self) -> None:
         """Close the connections."""
+        if self._checkpoints is not None:
+            self._checkpoints.close()
         self._writer.dispose()
         self._engine.dispose()

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from sqlalchemy.engine import Connection, Engine
     from sqlalchemy.engine import Row as SqlRow
 
+    from scheduler.store.checkpoints import Checkpoints
     from scheduler.store.protocol import Entry, Projections
     from scheduler.store.rows import LeaseExtension
 
@@ -56,6 +57,7 @@ class SqlJournal:
 
     _engine: Engine
     _writer: Engine
+    _checkpoints: Checkpoints | None
 
     def load(self) -> Recovered:
         """Return the last snapshot and the entries behind it."""
@@ -102,6 +104,8 @@ class SqlJournal:
             _apply(connection, entry.projections)
             event_id = _append(connection, entry.projections.history, head.event_id)
             _set_head(connection, sequence=entry.sequence, event_id=event_id)
+        if self._checkpoints is not None:
+            self._checkpoints.soon()
         return Head(sequence=entry.sequence, event_id=event_id)
 
     def write_snapshot(self, snapshot: Snapshot, *, token: int) -> None:

@@ -234,3 +234,18 @@ def test_a_locked_file_is_waited_for(tmp_path: Path, open_store: Callable[[str],
     connection.close()
     writer.join(timeout=10)
     assert store.head().sequence == 1
+
+
+def test_the_log_is_moved_into_the_database_beside_the_commits(
+    tmp_path: Path, open_store: Callable[[str], SqlStore]
+) -> None:
+    store = open_store(f"sqlite:///{tmp_path}/store.db")
+    token = lead(store)
+    for sequence in range(1, 30):
+        store.commit(full_entry(sequence), token=token)
+    assert store._checkpoints is not None
+    store._checkpoints.soon()
+    store._checkpoints.close()  # waits for what goes on
+    (tmp_path / "copy.db").write_bytes((tmp_path / "store.db").read_bytes())
+    moved = open_store(f"sqlite:///{tmp_path}/copy.db")
+    assert moved.head().sequence >= 1
