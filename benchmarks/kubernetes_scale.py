@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import importlib
 import itertools
 import json
 import multiprocessing
@@ -26,14 +27,6 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.append(str(ROOT / "tests" / "kubernetes"))  # for the control plane and the fake nodes
-
-from control_plane import ControlPlane
-from fake_kubelets import FakeKubelets, FakeNode
-from installation import JOBS, NAMESPACE, RELEASE, install_chart
-from pod_scripts import idle
-
 from agent.clock import lease_clock_s
 from agent.desired import DesiredLease, LeaseState
 from agent.endpoint import Endpoint
@@ -44,6 +37,13 @@ from agent.pod_names import LEASE
 from agent.pods import PodSettings
 from agent.reconcile import Forget, Start, Terminate, Wanted
 
+# The control plane and the fake nodes are those of the tests.
+sys.path.append(str(Path(__file__).resolve().parents[1] / "tests" / "kubernetes"))
+control_plane, fake_kubelets, fake_nodes, installation, pod_scripts = map(
+    importlib.import_module,
+    ("control_plane", "fake_kubelets", "fake_nodes", "installation", "pod_scripts"),
+)
+JOBS = installation.JOBS
 GPUS = 8
 #: What was asked for, by method and resource.
 ASKED: Counter[str] = Counter()
@@ -147,9 +147,10 @@ def memory_bytes() -> int:
     return pages * os.sysconf("SC_PAGESIZE")
 
 
-async def measure(plane: ControlPlane, names: list[str], pods: int, folder: Path) -> dict[str, Any]:
-    account = f"{RELEASE}-leasehold-agent"
-    path = plane.kubeconfig("agents", plane.account_token(NAMESPACE, account))
+async def measure(plane: Any, names: list[str], pods: int, folder: Path) -> dict[str, Any]:
+    account = f"{installation.RELEASE}-leasehold-agent"
+    token = plane.account_token(installation.NAMESPACE, account)
+    path = plane.kubeconfig("agents", token)
     await (await connect(kubeconfig=path)).close()  # so that the imports are not counted
     before = memory_bytes()
     clients = [counted(await connect(kubeconfig=path)) for _ in names]
@@ -209,10 +210,10 @@ async def measure(plane: ControlPlane, names: list[str], pods: int, folder: Path
     return result
 
 
-def serve_nodes(plane: ControlPlane, names: list[str], ready: Any, over: Any) -> None:
+def serve_nodes(plane: Any, names: list[str], ready: Any, over: Any) -> None:
     """Be the kubelets of all nodes, in a process of its own."""
-    nodes = [FakeNode(name=name, address="127.0.20.1", gpus=GPUS) for name in names]
-    kubelets = FakeKubelets(plane, nodes, {"idle": idle})
+    nodes = [fake_nodes.FakeNode(name=name, address="127.0.20.1", gpus=GPUS) for name in names]
+    kubelets = fake_kubelets.FakeKubelets(plane, nodes, {"idle": pod_scripts.idle})
     kubelets.start()
     ready.set()
     over.wait()
@@ -228,13 +229,13 @@ def main() -> None:
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))  # three connections per node
     names = [f"node-{n:04d}" for n in range(given.nodes)]
-    plane = ControlPlane()
+    plane = control_plane.ControlPlane()
     fork = multiprocessing.get_context("fork")
     ready, over = fork.Event(), fork.Event()
     kubelets = fork.Process(target=serve_nodes, args=(plane, names, ready, over))
     try:
         plane.start()
-        install_chart(plane, "rbac: {foreignPods: true}\n")
+        installation.install_chart(plane, "rbac: {foreignPods: true}\n")
         kubelets.start()
         if not ready.wait(120):
             raise SystemExit("the fake kubelets do not start")
