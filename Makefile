@@ -11,13 +11,13 @@ DEMO_OUT ?= out/demo
 BENCH ?= $(wildcard benchmarks/*.py)
 # Suites with real processes and databases, apart from the unit tests.
 LIVE := $(wildcard tests/cli tests/agent tests/sdk tests/store tests/runtime tests/parity tests/daemon tests/api tests/cli_service tests/chaos tests/torch tests/kubernetes_pods)
-# Suites that need tools built with Go: helm, and for the second one an API server.
-CLUSTER := tests/chart tests/kubernetes
+# Suites that need tools built with Go: helm, for the second one an API server, for the third a whole cluster.
+CLUSTER := tests/chart tests/kubernetes tests/cluster
 # More options for pytest or a benchmark: make test ARGS="-k guard -x"
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-live test-torch test-chaos test-chart test-kubernetes slow check format bench setup clean
+.PHONY: help demo test test-live test-torch test-chaos test-chart test-kubernetes test-cluster slow check format bench setup clean
 
 help:  ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' Makefile
@@ -46,6 +46,9 @@ test-chart: $(READY)  ## Lint, render and validate the helm chart; builds helm w
 
 test-kubernetes: $(READY)  ## Run the agent against a real API server; builds it with Go the first time (7 minutes)
 	.ci/test-kubernetes $(ARGS)
+
+test-cluster: $(READY)  ## Install the chart on a real cluster of two nodes on this machine; needs root and Go
+	.ci/test-cluster $(ARGS)
 
 test-chaos: $(READY)  ## Kill, cut and restart everything while 30 jobs run; ARGS="--jobs 200 --agents 8" for the full soak
 	$(BIN)/python tests/chaos/soak.py $(ARGS)

@@ -4,7 +4,7 @@
 #   tests/tools/build.sh helm      ->  /home/me/.cache/leasehold-tools/3f0c.../helm
 #
 # Each folder beside this file is a Go module that names its programs as `tool`s, so that go.mod and
-# go.sum say exactly what is built. The cache is keyed by both and by Go's version; what is there is
+# go.sum say exactly what is built. The cache is keyed by both, by Go files there and by Go's version; what is there is
 # used as it is. GO names another go, LEASEHOLD_TOOLS another cache. A file `ldflags` beside a go.mod has
 # options for the linker, such as the version that its programs are to report.
 set -euo pipefail
@@ -24,7 +24,7 @@ done
 
 folder=$(dirname "$module")
 options=$(cat "$folder/ldflags" 2> /dev/null || true)
-key=$( { cat "$folder/go.mod" "$folder/go.sum"; printf %s "$options"; "$go" env GOVERSION GOOS GOARCH; } | sha256sum | cut -c 1-16)
+key=$( { cat "$folder/go.mod" "$folder/go.sum"; cat "$folder"/*.go 2> /dev/null || true; printf %s "$options"; "$go" env GOVERSION GOOS GOARCH; } | sha256sum | cut -c 1-16)
 cache=${LEASEHOLD_TOOLS:-${XDG_CACHE_HOME:-$HOME/.cache}/leasehold-tools}/$key
 mkdir -p "$cache"
 

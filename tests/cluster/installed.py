@@ -1,0 +1,189 @@
+"""The chart on the cluster, with a volume for checkpoints, and jobs that are sent to it."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import httpx
+from machine import eventually
+
+if TYPE_CHECKING:
+    from cluster import Cluster
+
+ROOT = Path(__file__).resolve().parents[2]
+CHART, VALUES = ROOT / "helm" / "leasehold", Path(__file__).with_name("values.yaml")
+RELEASE, NAMESPACE, JOBS = "leasehold", "leasehold", "leasehold-jobs"
+CLAIM, NODE_PORT = "checkpoints", 30642
+ENDED = {"completed", "failed", "cancelled", "refused"}
+
+
+class Installed:
+    """The chart as it is installed.
+
+    Args:
+        cluster: where.
+
+    Attributes:
+        checkpoints: what jobs see as /checkpoints.
+    """
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self.checkpoints = cluster.shared / CLAIM
+        self._state = cluster.shared / "state"
+        self._client: httpx.Client | None = None
+
+    def install(self) -> None:
+        """Install the chart and wait until every part of it says that it is ready."""
+        # Nobody provides volumes here: what a file server would offer lies on the machine.
+        for folder in (self.checkpoints, self._state):
+            folder.mkdir()
+            folder.chmod(0o777)  # a host's folder does not become the pod's own
+        self._cluster.apply(
+            _volume("state", self._state, "ReadWriteOnce", NAMESPACE, "leasehold-state"),
+            _volume(CLAIM, self.checkpoints, "ReadWriteMany", JOBS, CLAIM),
+        )
+        self.helm("install", "--create-namespace")
+        claim = {
+            "apiVersion": "v1",
+            "kind": "PersistentVolumeClaim",
+            "metadata": {"name": CLAIM, "namespace": JOBS},
+            "spec": {
+                "accessModes": ["ReadWriteMany"],
+                "storageClassName": "",
+                "volumeName": CLAIM,
+                "resources": {"requests": {"storage": "1Gi"}},
+            },
+        }
+        self._cluster.apply(claim)
+        self.connect()
+        self.await_workers()
+
+    def helm(self, what: str, *more: str) -> str:
+        """Install or upgrade with the tests' values."""
+        return self._cluster.helm(
+            what, RELEASE, CHART, "--namespace", NAMESPACE, "--values", VALUES,
+            "--wait", "--timeout", "3m", *more,
+        )  # fmt: skip
+
+    def connect(self) -> None:
+        """Take the administrator's token from its Secret."""
+        path = f"/api/v1/namespaces/{NAMESPACE}/secrets/leasehold-admin"
+        secret = self._cluster.api(lambda api: api.get(path))
+        token = base64.b64decode(secret["data"]["token"]).decode()
+        self._client = httpx.Client(
+            base_url=f"http://{self._cluster.nodes['node-2'].address}:{NODE_PORT}",
+            headers={"Authorization": f"Bearer {token}"},
+            timeout=20,
+            trust_env=False,
+        )
+
+    def get(self, path: str) -> Any:
+        """Ask the scheduler through its Service; try again while it is away."""
+        return self._ask(path).json()
+
+    def log(self, job: str) -> str:
+        """Return the output of a job's newest attempt."""
+        return self._ask(f"/v1/jobs/{job}/log").text
+
+    def _ask(self, path: str) -> httpx.Response:
+        def ask() -> httpx.Response | None:
+            assert self._client is not None
+            answer = self._client.get(path)
+            return answer if answer.status_code < 500 else None
+
+        answer: httpx.Response = eventually(f"an answer to {path}", ask, limit_s=60)
+        assert answer.status_code == 200, f"{path}: {answer.status_code} {answer.text}"
+        return answer
+
+    def await_workers(self) -> None:
+        """Wait until the scheduler can use every worker of the nodes."""
+
+        def usable() -> bool:
+            workers = [w for node in self.get("/v1/nodes")["nodes"] for w in node["workers"]]
+            return len(workers) == 4 and all(
+                worker["in_service"] and not worker["problem"] for worker in workers
+            )
+
+        eventually("all workers can be used", usable, limit_s=60)
+
+    def submit(self, name: str, *, steps: int, types: dict[str, float], **spec: Any) -> str:
+        """Submit a job that trains; return its id."""
+        assert self._client is not None
+        body = {
+            "name": name,
+            "command": ["python", "/train/train.py"],
+            "env": {"STEP_S": "0.1"},
+            "total_steps": steps,
+            "throughputs": types,
+            "worker_types": list(types),
+            "checkpoint_dir": f"/checkpoints/{name}",
+            "memory_bytes": 256 * 2**20,
+            "space_sharing": False,
+            "kubernetes": {"volumes": [{"claim": CLAIM, "path": "/checkpoints"}]},
+        } | spec
+        answer = self._client.post("/v1/jobs", json=body)
+        assert answer.status_code < 300, answer.text
+        return str(answer.json()["job_id"])
+
+    def cancel(self, job: str) -> None:
+        """Cancel a job."""
+        assert self._client is not None
+        answer = self._client.post(f"/v1/jobs/{job}/cancel", json={})
+        assert answer.status_code < 300, answer.text
+
+    def await_status(self, job: str, *wanted: str, limit_s: float = 60.0) -> dict[str, Any]:
+        """Wait until a job is in one of some states; return it."""
+
+        def look() -> dict[str, Any] | None:
+            found: dict[str, Any] = self.get(f"/v1/jobs/{job}")
+            if found["status"] in ENDED and found["status"] not in wanted:
+                events = self.get(f"/v1/jobs/{job}/events?limit=500")["events"]
+                raise RuntimeError(f"{job} is {found['status']}: {json.dumps(events)[-4000:]}")
+            return found if found["status"] in wanted else None
+
+        found: dict[str, Any] = eventually(
+            f"{job} is {' or '.join(wanted)}", look, limit_s=limit_s, every_s=0.5
+        )
+        return found
+
+    def pods_of(self, job: str) -> list[dict[str, Any]]:
+        """Return the pods of a job."""
+        pods = self._cluster.pods(JOBS)
+        return [pod for pod in pods if pod["metadata"]["labels"].get("leasehold.dev/job") == job]
+
+    def steps_in(self, name: str) -> int:
+        """Return how many steps a job has left in its journal."""
+        path = self.checkpoints / name / "journal-0.jsonl"
+        return len(path.read_text().splitlines()) if path.exists() else 0
+
+    def await_steps(self, name: str, count: int, *, limit_s: float = 60.0) -> None:
+        """Wait until a job has done some steps, by its own journal."""
+        eventually(
+            f"{name} does {count} steps", lambda: self.steps_in(name) >= count, limit_s=limit_s
+        )
+
+    def close(self) -> None:
+        """Close the connection."""
+        if self._client is not None:
+            self._client.close()
+
+
+def _volume(name: str, folder: Path, mode: str, namespace: str, claim: str) -> dict[str, Any]:
+    return {
+        "apiVersion": "v1",
+        "kind": "PersistentVolume",
+        "metadata": {"name": name},
+        "spec": {
+            "capacity": {"storage": "20Gi"},
+            "accessModes": [mode],
+            "persistentVolumeReclaimPolicy": "Retain",
+            "storageClassName": "",
+            "claimRef": {"namespace": namespace, "name": claim},
+            "hostPath": {"path": os.fspath(folder), "type": "Directory"},
+        },
+    }

@@ -1,0 +1,151 @@
+"""Leasehold on a real cluster of two nodes; the tests build on one another, in this order."""
+
+from __future__ import annotations
+
+import ipaddress
+import itertools
+import json
+
+from installed import JOBS, NAMESPACE
+from journals import check
+from machine import eventually
+
+V100, K80, BOTH = {"v100": 10.0}, {"k80": 10.0}, {"v100": 10.0, "k80": 10.0}
+
+
+def test_the_chart_is_installed_and_its_own_test_passes(cluster, installed):
+    pods = cluster.pods(NAMESPACE)
+    names = sorted(p["spec"]["containers"][0]["name"] for p in pods)
+    assert names == ["agent", "agent", "scheduler"]
+    said = cluster.helm("test", "leasehold", "--namespace", NAMESPACE)
+    assert "Succeeded" in said
+
+
+def test_jobs_are_preempted_and_go_on_on_the_other_worker_type(cluster, installed):
+    steps = 300
+    jobs = {f"share-{n}": installed.submit(f"share-{n}", steps=steps, types=BOTH) for n in range(3)}
+    for job in jobs.values():
+        installed.await_status(job, "completed", limit_s=240)
+    attempts = {name: check(installed.checkpoints / name, steps=steps) for name in jobs}
+    assert any(len({a.worker_type for a in own}) == 2 for own in attempts.values()), attempts
+    for job in jobs.values():
+        assert installed.get(f"/v1/jobs/{job}")["steps_done"] == steps
+        assert f"done: {steps} steps" in installed.log(job)
+    devices = {"v100": "GPU-node-1-0", "k80": "GPU-node-2-0"}
+    for attempt in itertools.chain(*attempts.values()):
+        assert attempt.devices == devices[attempt.worker_type]
+
+
+def test_a_gang_of_two_talks_over_two_nodes(cluster, installed):
+    steps = 100
+    job = installed.submit("gang", steps=steps, types={"mi100": 10.0}, scale_factor=2)
+    installed.await_status(job, "completed", limit_s=120)
+    (attempt,) = check(installed.checkpoints / "gang", steps=steps, ranks=2)
+    (mate,) = attempt.mates
+    address = ipaddress.ip_address(mate)
+    own = [n for n in cluster.nodes.values() if address in ipaddress.ip_network(n.pods)]
+    assert len(own) == 1, f"{mate} is no pod's address"
+
+
+def test_a_job_outlives_the_kubelet_of_its_node(cluster, installed):
+    steps = 300
+    job = installed.submit("no-kubelet", steps=steps, types=K80)
+    installed.await_steps("no-kubelet", 10)
+    cluster.nodes["node-2"].kill_kubelet()
+    eventually("node-2 is given up", lambda: not cluster.is_ready("node-2"), limit_s=40)
+    done = installed.steps_in("no-kubelet")
+    cluster.start_kubelet("node-2")
+    cluster.await_nodes()
+    installed.await_status(job, "completed", limit_s=120)
+    attempts = check(installed.checkpoints / "no-kubelet", steps=steps)
+    assert attempts[0].last > done, "the pod was started anew"
+    assert installed.get(f"/v1/jobs/{job}")["failures"] == 0
+
+
+def test_what_kubernetes_says_is_told(cluster, installed):
+    typo = installed.submit("typo", steps=10, types=V100, image="leasehold.test/absent:1")
+    greedy = installed.submit(
+        "greedy",
+        steps=10,
+        types=K80,
+        command=["python", "-c", "bytearray(2**30)"],
+        memory_bytes=64 * 2**20,
+        retry_oom=False,
+        max_failures=0,
+    )
+    failed = installed.await_status(greedy, "failed")
+    assert "memory" in json.dumps(failed), failed
+    eventually(
+        "the missing image is told",
+        lambda: "ImagePull" in json.dumps(installed.get(f"/v1/jobs/{typo}/explain")),
+        limit_s=40,
+    )
+    installed.cancel(typo)
+    eventually("its pod goes", lambda: not cluster.pods(JOBS), limit_s=60)
+
+
+def test_a_worker_that_somebody_elses_pod_holds_is_left_alone(cluster, installed):
+    container = {
+        "name": "notebook",
+        "image": "leasehold.test/train:1",
+        "command": ["python", "-c", "import time; time.sleep(1000)"],
+        "resources": {"limits": {"nvidia.com/gpu": "1"}},
+    }
+    spec = {"nodeSelector": {"kubernetes.io/hostname": "node-1"}, "containers": [container]}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "notebook"}, "spec": spec}
+    cluster.apply(pod)
+    try:
+        eventually(
+            "the scheduler knows whose it is",
+            lambda: "default/notebook" in json.dumps(installed.get("/v1/nodes")),
+            limit_s=40,
+        )
+        job = installed.submit("patient", steps=20, types=V100)
+        eventually(
+            "the job is told to wait", lambda: installed.get(f"/v1/jobs/{job}/explain"), limit_s=20
+        )
+        assert not installed.pods_of(job)
+    finally:
+        cluster.kubectl("delete", "pod", "notebook", "--grace-period=1")
+    installed.await_status(job, "completed")
+    check(installed.checkpoints / "patient", steps=20)
+
+
+def test_an_upgrade_replaces_scheduler_and_agents_under_running_jobs(cluster, installed):
+    steps = 500
+    jobs = {
+        "upgraded-1": installed.submit("upgraded-1", steps=steps, types=V100),
+        "upgraded-2": installed.submit("upgraded-2", steps=steps, types=K80),
+    }
+    for name in jobs:
+        installed.await_steps(name, 10)
+    before = {p["metadata"]["uid"] for p in cluster.pods(NAMESPACE)}
+    longer = "scheduler.config.engine.round_length_s=60"
+    installed.helm("upgrade", "--set", f"agent.logLevel=debug,{longer}")
+    assert not before & {p["metadata"]["uid"] for p in cluster.pods(NAMESPACE)}
+    assert all(installed.steps_in(name) < steps for name in jobs), "they run"
+    for name, job in jobs.items():
+        installed.await_status(job, "completed", limit_s=120)
+        check(installed.checkpoints / name, steps=steps)
+        assert installed.get(f"/v1/jobs/{job}")["failures"] == 0
+
+
+def test_a_job_goes_on_while_the_schedulers_pod_is_replaced_in_mid_round(cluster, installed):
+    steps = 300
+    job = installed.submit("through", steps=steps, types=V100)
+    installed.await_steps("through", 20)
+    (pod,) = (p for p in cluster.pods(NAMESPACE) if "scheduler" in p["metadata"]["name"])
+    name = pod["metadata"]["name"]
+    cluster.kubectl("delete", "pod", name, "-n", NAMESPACE, "--grace-period=1")
+    installed.await_status(job, "completed", limit_s=120)
+    attempts = check(installed.checkpoints / "through", steps=steps)
+    assert len(attempts) == 1, "it was stopped, though its lease held"
+
+
+def test_what_is_uninstalled_is_gone_and_what_cannot_be_made_again_stays(cluster, installed):
+    eventually("the jobs' pods are gone", lambda: not cluster.pods(JOBS), limit_s=30)
+    cluster.helm("uninstall", "leasehold", "--namespace", NAMESPACE, "--wait", "--timeout", "2m")
+    eventually("the release's pods are gone", lambda: not cluster.pods(NAMESPACE), limit_s=60)
+    kept = cluster.kubectl("get", "pvc,secret", "-n", NAMESPACE, "-o", "name").split()
+    assert {"persistentvolumeclaim/leasehold-state", "secret/leasehold-admin"} <= set(kept)
+    cluster.kubectl("get", "namespace", JOBS)
