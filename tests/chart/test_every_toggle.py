@@ -1,0 +1,111 @@
+"""Each switch of the chart, on and off: what it brings, what it changes, and nothing else."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import yaml
+from chart_rendering import CHART, render
+
+EVERYTHING, MINIMAL = (CHART / "ci" / f"{n}-values.yaml" for n in ("everything", "minimal"))
+SCHEDULERS = """
+ClusterRole/gpus-shared-gpus-scheduler ClusterRoleBinding/gpus-shared-gpus-scheduler
+ConfigMap/shared-gpus-config ConfigMap/shared-gpus-dashboard Deployment/shared-gpus-scheduler
+Ingress/shared-gpus Job/shared-gpus-migrate NetworkPolicy/shared-gpus-scheduler Pod/shared-gpus-test
+PodDisruptionBudget/shared-gpus-scheduler PrometheusRule/shared-gpus-scheduler Service/shared-gpus
+ServiceAccount/gpu-scheduler ServiceMonitor/shared-gpus-scheduler
+"""
+AGENTS = """
+ClusterRole/gpus-shared-gpus-agent ClusterRole/gpus-shared-gpus-scheduler
+ClusterRoleBinding/gpus-shared-gpus-agent ClusterRoleBinding/gpus-shared-gpus-scheduler
+DaemonSet/shared-gpus-agent-amd DaemonSet/shared-gpus-agent-gpu LimitRange/gpus-shared-gpus-jobs
+Namespace/training NetworkPolicy/gpus-shared-gpus-jobs NetworkPolicy/shared-gpus-agent
+ResourceQuota/gpus-shared-gpus-jobs Role/gpus-shared-gpus-agent RoleBinding/gpus-shared-gpus-agent
+Service/shared-gpus-agent ServiceAccount/gpu-agent ServiceAccount/trainer
+ValidatingAdmissionPolicy/gpus-shared-gpus-own-node
+ValidatingAdmissionPolicyBinding/gpus-shared-gpus-own-node
+"""
+RIGHTS = """
+ClusterRole/gpus-shared-gpus-agent ClusterRole/gpus-shared-gpus-scheduler
+ClusterRoleBinding/gpus-shared-gpus-agent ClusterRoleBinding/gpus-shared-gpus-scheduler
+Role/gpus-shared-gpus-agent RoleBinding/gpus-shared-gpus-agent
+"""
+OWN_NODE = """
+ValidatingAdmissionPolicy/gpus-shared-gpus-own-node
+ValidatingAdmissionPolicyBinding/gpus-shared-gpus-own-node
+"""
+SETTINGS = "ConfigMap/shared-gpus-config Deployment/shared-gpus-scheduler"
+#: Switch -> (what is there with it only, what is another with it).
+TOGGLES = {
+    "scheduler.enabled": (SCHEDULERS, "NetworkPolicy/shared-gpus-agent"),
+    "scheduler.ingress.enabled": ("Ingress/shared-gpus", ""),
+    "scheduler.migrations.hook": ("Job/shared-gpus-migrate", SETTINGS),
+    "scheduler.podDisruptionBudget.enabled": ("PodDisruptionBudget/shared-gpus-scheduler", ""),
+    "scheduler.serviceAccount.create": ("ServiceAccount/given", ""),
+    "agent.enabled": (AGENTS, f"{SETTINGS} NetworkPolicy/shared-gpus-scheduler"),
+    "agent.guard.enabled": ("", "DaemonSet/shared-gpus-agent-gpu"),
+    "agent.serviceAccount.create": ("ServiceAccount/given", ""),
+    "jobs.createNamespace": ("Namespace/training", ""),
+    "jobs.resourceQuota.enabled": ("ResourceQuota/gpus-shared-gpus-jobs", ""),
+    "jobs.limitRange.enabled": ("LimitRange/gpus-shared-gpus-jobs", ""),
+    "rbac.create": (RIGHTS, ""),
+    "rbac.foreignPods": ("", "ClusterRole/gpus-shared-gpus-agent"),
+    "admissionPolicy.enabled": (OWN_NODE, ""),
+    "networkPolicies.scheduler.enabled": ("NetworkPolicy/shared-gpus-scheduler", ""),
+    "networkPolicies.agent.enabled": ("NetworkPolicy/shared-gpus-agent", ""),
+    "networkPolicies.jobs.enabled": ("NetworkPolicy/gpus-shared-gpus-jobs", ""),
+    "networkPolicies.jobs.internet": ("", "NetworkPolicy/gpus-shared-gpus-jobs"),
+    "monitoring.metricsOpen": ("", SETTINGS),
+    "monitoring.serviceMonitor.enabled": ("ServiceMonitor/shared-gpus-scheduler", ""),
+    "monitoring.prometheusRule.enabled": ("PrometheusRule/shared-gpus-scheduler", ""),
+    "monitoring.dashboard.enabled": ("ConfigMap/shared-gpus-dashboard", ""),
+    "tests.enabled": ("Pod/shared-gpus-test", ""),
+}
+#: Those of a scheduler with SQLite; they are looked at without a database server.
+OF_SQLITE = {
+    "scheduler.persistence.enabled": (
+        "PersistentVolumeClaim/lh-leasehold-state",
+        "Deployment/lh-leasehold-scheduler",
+    ),
+    "scheduler.persistence.keep": ("", "PersistentVolumeClaim/lh-leasehold-state"),
+}
+#: What else a switch needs to be set.
+NEEDS = {
+    "scheduler.enabled": {"agent__servers": ["https://leasehold.example:8642"]},
+    "scheduler.serviceAccount.create": {"scheduler__serviceAccount__name": "given"},
+    "agent.serviceAccount.create": {"agent__serviceAccount__name": "given"},
+}
+
+
+def switches(values, before=""):
+    for name, value in values.items():
+        if isinstance(value, bool):
+            yield f"{before}{name}"
+        elif isinstance(value, dict):
+            yield from switches(value, f"{before}{name}.")
+
+
+def rendered(name, file, *, on):
+    values = {name.replace(".", "__"): on} | NEEDS.get(name, {})
+    objects = render(file, **values).objects
+    return {
+        f"{o['kind']}/{o['metadata']['name']}": json.dumps(o, sort_keys=True)
+        for o in objects
+        if o["kind"] != "Secret"  # the administrator's token is random
+    }
+
+
+def test_every_switch_is_looked_at():
+    values = yaml.safe_load((CHART / "values.yaml").read_text())
+    assert set(switches(values)) == set(TOGGLES) | set(OF_SQLITE)
+
+
+@pytest.mark.parametrize("name", [*TOGGLES, *OF_SQLITE])
+def test_a_switch_brings_and_changes_what_it_should_and_nothing_else(name):
+    brought, changed = (TOGGLES | OF_SQLITE)[name]
+    file = MINIMAL if name in OF_SQLITE else EVERYTHING
+    on, off = (rendered(name, file, on=value) for value in (True, False))
+    assert set(on) - set(off) == set(brought.split())
+    assert set(off) - set(on) == set()
+    assert {key for key in set(on) & set(off) if on[key] != off[key]} == set(changed.split())
