@@ -88,6 +88,7 @@ def main() -> int:
             term.deadline_s = told_s
         over.wait(ASK_EVERY_S)
     server.shutdown()
+    server.server_close()
     return 0
 
 

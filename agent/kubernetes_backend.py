@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from agent.clock import lease_clock_s
 from agent.desired import LeaseEnd
-from agent.endpoint import Tenant
 from agent.image_pulls import ImagePuller
 from agent.kubernetes_client import (
     AdmissionRefusedError,
@@ -29,6 +28,7 @@ from agent.kubernetes_client import (
     PermissionDeniedError,
 )
 from agent.lease_files import boot_id
+from agent.lease_record import tenant_of
 from agent.log_files import SENT
 from agent.pod_ends import verdict
 from agent.pod_logs import PodLog
@@ -247,15 +247,9 @@ class KubernetesBackend:
 
     def _new_record(self, wanted: Wanted) -> PodRecord:
         lease = wanted.lease
-        tenant = Tenant(
-            lease_id=lease.lease_id,
-            secret=secrets.token_urlsafe(24),
-            steps_live=lease.steps_done,
-            steps_done=lease.steps_done,
-        )
         record = PodRecord(
             lease=lease,
-            tenant=tenant,
+            tenant=tenant_of(lease, secrets.token_urlsafe(24)),
             name=pod_name(lease.job_id, lease.attempt, lease.rank),
             file=self._folder / f"{lease.lease_id}.json",
             boot=self._boot,

@@ -14,13 +14,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from agent.clock import lease_clock_s
-from agent.desired import DesiredLease, LeaseEnd, LeaseReport, LeaseState, lease_from_dict
-from agent.endpoint import Tenant
+from agent.desired import LeaseEnd, LeaseReport, lease_from_dict
+from agent.lease_record import LeaseRecord, tenant_of
 from agent.pod_ends import Orders, PodLook, end_of, look_at
 from agent.pod_names import LEASE_JSON, lease_annotations, pod_name
 from agent.pod_template import CONTAINER
-from agent.reconcile import Held
-from agent.supervisor import LEFT_EARLY, write_json
+from agent.supervisor import write_json
 from scheduler.errors import InputError
 
 if TYPE_CHECKING:
@@ -33,19 +32,12 @@ UNKNOWN_TERM_S: Final = 10.0
 
 
 @dataclass(kw_only=True)
-class PodRecord:
-    """The state of one lease.
+class PodRecord(LeaseRecord):
+    """The state of one lease whose job runs as a pod; see ``LeaseRecord``.
 
     Attributes:
-        lease: as the scheduler sent it.
-        tenant: its entry at the endpoint, with the steps.
         name: of its pod.
         file: what has to survive the agent.
-        boot: the boot to whose clock the times belong.
-        deadline_s: on the lease clock.
-        terminated_s: when it was told to end, on the lease clock.
-        unwanted: since it was no longer desired.
-        kill_s: when it was to be ended by force, on the lease clock.
         asked: the pod's creation was asked for, with or without an answer.
         pod: as last seen; None before.
         uid: of the pod; empty before it was seen.
@@ -53,10 +45,6 @@ class PodRecord:
         grace_s: with which its deletion was asked for; None before.
         troubled_s: since when something keeps it from starting, on the lease clock.
         reason_code: see LeaseReport.
-        message: see LeaseReport.
-        end: why it ended; None while it has not.
-        exit_code: see LeaseReport.
-        delivered: the end has reached the scheduler.
         forgotten: nobody asks for the lease any more; its pod is to go.
         output_over: all its output was read.
         hopeless: how it ends once its pod is gone, since that could not start.
@@ -65,15 +53,8 @@ class PodRecord:
         poke: set when there may be something to do.
     """
 
-    lease: DesiredLease
-    tenant: Tenant
     name: str
     file: Path
-    boot: str
-    deadline_s: float
-    terminated_s: float | None = None
-    unwanted: bool = False
-    kill_s: float | None = None
     asked: bool = False
     pod: Mapping[str, Any] | None = None
     uid: str = ""
@@ -81,10 +62,6 @@ class PodRecord:
     grace_s: int | None = None
     troubled_s: float | None = None
     reason_code: str = ""
-    message: str = ""
-    end: LeaseEnd | None = None
-    exit_code: int | None = None
-    delivered: bool = False
     forgotten: bool = False
     output_over: bool = False
     hopeless: tuple[LeaseEnd, str] | None = None
@@ -135,8 +112,7 @@ class PodRecord:
             self.deadline_s = data["deadline_s"]
             self.terminated_s, self.unwanted = data["terminated_s"], data["unwanted"]
             self.tenant.leave_by_s = data["leave_by_s"]
-        self.tenant.steps_live = max(self.tenant.steps_live, data.get("steps_live", 0))
-        self.tenant.steps_done = max(self.tenant.steps_done, data.get("steps_done", 0))
+        self.advance(data.get("steps_live"), data.get("steps_done"))
         self.save()
 
     def see(self, pod: Mapping[str, Any], *, gone: bool = False) -> None:
@@ -165,8 +141,7 @@ class PodRecord:
             return
         look = self.look
         self.exit_code = None if look is None else look.exit_code
-        if self._left_cleanly():
-            self.tenant.steps_done = max(self.tenant.steps_done, self.tenant.steps_live)
+        self.count_clean_exit(self.exit_code)
         total = self.lease.total_steps
         if end is None and self.hopeless is not None and self.exit_code is None:
             end, message = self.hopeless
@@ -182,38 +157,10 @@ class PodRecord:
         if end is LeaseEnd.COMPLETED and total is not None:
             self.tenant.steps_live = self.tenant.steps_done = total
 
-    def _left_cleanly(self) -> bool:
-        """Tell whether steps seen in the output may be taken as checkpointed; as for processes."""
-        pattern = self.lease.progress_regex
-        return (
-            self.exit_code in {0, LEFT_EARLY} and pattern is not None and "<saved>" not in pattern
-        )
-
-    def state(self) -> LeaseState:
-        """Return where its pod is."""
-        if self.end is not None:
-            return LeaseState.ENDED
-        if self.terminated_s is not None or self.tenant.leave_by_s is not None:
-            return LeaseState.STOPPING
+    def runs(self) -> bool:
+        """Tell whether the job's container has been seen to run."""
         look = self.look
-        running = look is not None and (look.running or look.job_over)
-        return LeaseState.RUNNING if running else LeaseState.STARTING
-
-    def held(self) -> Held:
-        """Return what the reconciliation needs to know."""
-        return Held(
-            lease_id=self.lease.lease_id,
-            token=self.lease.token,
-            job_id=self.lease.job_id,
-            workers=self.lease.workers,
-            deadline_s=self.deadline_s,
-            notice_s=self.lease.notice_s,
-            grace_s=self.lease.grace_s,
-            noticed=self.tenant.leave_by_s is not None,
-            terminated_s=self.terminated_s,
-            ended=self.end is not None,
-            delivered=self.delivered,
-        )
+        return look is not None and (look.running or look.job_over)
 
     def report(self) -> LeaseReport:
         """Return what the scheduler needs to know."""
@@ -245,12 +192,7 @@ def adopted(pod: Mapping[str, Any], *, folder: Path, boot: str) -> PodRecord | N
         lease = lease_from_dict(json.loads(text))
     except (InputError, ValueError):
         return None
-    tenant = Tenant(
-        lease_id=lease.lease_id,
-        secret=_variable(pod, "LEASEHOLD_SECRET"),
-        steps_live=lease.steps_done,
-        steps_done=lease.steps_done,
-    )
+    tenant = tenant_of(lease, _variable(pod, "LEASEHOLD_SECRET"))
     record = PodRecord(
         lease=lease,
         tenant=tenant,
@@ -284,12 +226,7 @@ def vanished(folder: Path, *, known: Container[int], boot: str) -> Iterator[PodR
             continue
         record = PodRecord(
             lease=lease,
-            tenant=Tenant(
-                lease_id=lease.lease_id,
-                secret="",
-                steps_live=lease.steps_done,
-                steps_done=lease.steps_done,
-            ),
+            tenant=tenant_of(lease, ""),
             name=pod_name(lease.job_id, lease.attempt, lease.rank),
             file=file,
             boot=boot,

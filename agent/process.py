@@ -26,8 +26,8 @@ import agent.supervisor
 from agent.clock import lease_clock_s
 from agent.control_groups import ControlGroups, LeaseGroup, remove_groups
 from agent.desired import LeaseEnd, to_dict
-from agent.endpoint import Tenant
 from agent.lease_files import LeaseFolder, boot_id
+from agent.lease_record import tenant_of
 from agent.log_files import SENT
 from agent.reconcile import Forget, Kill, Notice, Refuse, Renew, Start, Terminate
 from agent.record import Record
@@ -282,12 +282,7 @@ class ProcessBackend:
         lease = wanted.lease
         path = self._leases_dir / str(lease.lease_id)
         path.mkdir(mode=0o700)
-        tenant = Tenant(
-            lease_id=lease.lease_id,
-            secret=secrets.token_urlsafe(24),
-            steps_live=lease.steps_done,
-            steps_done=lease.steps_done,
-        )
+        tenant = tenant_of(lease, secrets.token_urlsafe(24))
         record = Record(
             folder=LeaseFolder(path),
             lease=lease,

@@ -7,11 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from agent.desired import DesiredLease, LeaseEnd, LeaseReport, LeaseState, lease_from_dict
+from agent.desired import LeaseEnd, LeaseReport, lease_from_dict
 from agent.endings import classify
-from agent.endpoint import Tenant
-from agent.reconcile import Held
-from agent.supervisor import LEFT_EARLY
+from agent.lease_record import LeaseRecord, tenant_of
 from scheduler.errors import InputError
 
 if TYPE_CHECKING:
@@ -19,40 +17,18 @@ if TYPE_CHECKING:
 
 
 @dataclass(kw_only=True)
-class Record:
-    """The state of one lease.
+class Record(LeaseRecord):
+    """The state of one lease whose job runs as local processes; see ``LeaseRecord``.
 
     Attributes:
         folder: its files.
-        lease: as the scheduler sent it.
-        tenant: its entry at the endpoint, with the steps.
-        boot: the boot under which it was started.
         started_s: seconds since the Unix epoch.
-        deadline_s: on the lease clock.
-        terminated_s: when SIGTERM was ordered, on the lease clock.
-        unwanted: SIGTERM was ordered because the lease was no longer desired.
-        kill_s: when SIGKILL was first ordered, on the lease clock.
         supervisor_pid: while it is our child and not reaped.
-        end: why it ended; None while it has not.
-        exit_code: see LeaseReport.
-        message: see LeaseReport.
-        delivered: the end has reached the scheduler.
     """
 
     folder: LeaseFolder
-    lease: DesiredLease
-    tenant: Tenant
-    boot: str
     started_s: float | None
-    deadline_s: float
-    terminated_s: float | None = None
-    unwanted: bool = False
-    kill_s: float | None = None
     supervisor_pid: int | None = None
-    end: LeaseEnd | None = None
-    exit_code: int | None = None
-    message: str = ""
-    delivered: bool = False
 
     @classmethod
     def load(cls, folder: LeaseFolder) -> Record | None:
@@ -65,13 +41,8 @@ class Record:
         except InputError:
             return None  # written by another version: nothing runs under it that we could manage
         notice = folder.read("notice.json")
-        tenant = Tenant(
-            lease_id=lease.lease_id,
-            secret=data["secret"],
-            steps_live=lease.steps_done,
-            steps_done=lease.steps_done,
-            leave_by_s=None if notice is None else notice["leave_by_s"],
-        )
+        leave_by_s = None if notice is None else notice["leave_by_s"]
+        tenant = tenant_of(lease, data["secret"], leave_by_s=leave_by_s)
         refused = data.get("refused")
         return cls(
             folder=folder,
@@ -101,22 +72,6 @@ class Record:
             },
         )
 
-    def held(self) -> Held:
-        """Return what the reconciliation needs to know."""
-        return Held(
-            lease_id=self.lease.lease_id,
-            token=self.lease.token,
-            job_id=self.lease.job_id,
-            workers=self.lease.workers,
-            deadline_s=self.deadline_s,
-            notice_s=self.lease.notice_s,
-            grace_s=self.lease.grace_s,
-            noticed=self.tenant.leave_by_s is not None,
-            terminated_s=self.terminated_s,
-            ended=self.end is not None,
-            delivered=self.delivered,
-        )
-
     def report(self) -> LeaseReport:
         """Return what the scheduler needs to know."""
         if self.end is None:
@@ -137,17 +92,17 @@ class Record:
         """Take in the steps that lie in files. Counts never shrink."""
         for name in ("output.json", "progress.json"):
             data = self.folder.read(name) or {}
-            self._advance(data.get("steps_live"), data.get("steps_done"))
+            self.advance(data.get("steps_live"), data.get("steps_done"))
         if self.lease.progress_file is not None:
             saved = last_number(Path(self.lease.working_dir, self.lease.progress_file))
-            self._advance(saved, saved)
+            self.advance(saved, saved)
 
     def close(self) -> None:
         """Work out why the lease ended; its processes are gone."""
         ending = self.folder.read("exit.json")
         self.read_progress()
-        if ending is not None and self._left_cleanly(ending["code"]):
-            self.tenant.steps_done = max(self.tenant.steps_done, self.tenant.steps_live)
+        if ending is not None:
+            self.count_clean_exit(ending["code"])
         self.end, self.message = classify(
             ending,
             noticed=self.tenant.leave_by_s is not None,
@@ -157,32 +112,11 @@ class Record:
         )
         self.exit_code = None if ending is None or ending["error"] else ending["code"]
         if self.end is LeaseEnd.COMPLETED and self.lease.total_steps is not None:
-            self._advance(self.lease.total_steps, self.lease.total_steps)
+            self.advance(self.lease.total_steps, self.lease.total_steps)
 
-    def _left_cleanly(self, code: object) -> bool:
-        """Tell whether the steps seen in the output may be taken as checkpointed.
-
-        So it is for a program that only prints how far it is and leaves by itself when asked.
-        """
-        pattern = self.lease.progress_regex
-        silent = pattern is None or "saved" in re.compile(pattern).groupindex
-        return code in {0, LEFT_EARLY} and not silent and self.lease.progress_file is None
-
-    def _advance(self, live: object, done: object) -> None:
-        if isinstance(live, int):
-            self.tenant.steps_live = max(self.tenant.steps_live, live)
-        if isinstance(done, int):
-            self.tenant.steps_done = max(self.tenant.steps_done, done)
-
-    def state(self) -> LeaseState:
-        """Return where its processes are."""
-        if self.end is not None:
-            return LeaseState.ENDED
-        if self.terminated_s is not None or self.tenant.leave_by_s is not None:
-            return LeaseState.STOPPING
-        if (self.folder.path / "running.json").exists():
-            return LeaseState.RUNNING
-        return LeaseState.STARTING
+    def runs(self) -> bool:
+        """Tell whether its supervisor has started the processes."""
+        return (self.folder.path / "running.json").exists()
 
 
 def last_number(path: Path) -> int | None:
