@@ -81,6 +81,19 @@ class Run:
 
 
 @dataclass(kw_only=True)
+class Gang:
+    """What the members of an attempt's gang know of each other.
+
+    Attributes:
+        met: processes of each rank that has begun.
+        done: processes that have done all steps.
+    """
+
+    met: dict[int, int] = field(default_factory=dict)
+    done: int = 0
+
+
+@dataclass(kw_only=True)
 class Container:
     """What a script sees of the container that it is.
 
@@ -91,7 +104,7 @@ class Container:
         told: set at SIGTERM.
         volumes: what outlives pods: by job, ``[step, token]`` of every step that counts.
         living: containers that run now, by host name and domain.
-        met: ranks of gangs that have begun, and how many processes each has, by domain.
+        gangs: by domain.
         resolve: waits until a name of a pod resolves.
     """
 
@@ -100,11 +113,12 @@ class Container:
     command: list[str]
     volumes: dict[str, list[list[int]]]
     living: dict[str, Container]
-    met: dict[str, dict[int, int]]
+    gangs: dict[str, Gang]
     resolve: Callable[[str], Awaitable[bool]]
     told: asyncio.Event = field(default_factory=asyncio.Event)
     output: list[tuple[str, str]] = field(default_factory=list)
     ended: bool = False
+    done: bool = False
     steps: int = 0
 
     def print(self, text: str) -> None:
@@ -162,7 +176,7 @@ class World:
         faults: what went wrong in the fake nodes themselves.
         pods: by uid.
         living: see ``Container``.
-        met: see ``Container``.
+        gangs: see ``Container``.
         freed: set when devices come free.
     """
 
@@ -175,7 +189,7 @@ class World:
     faults: list[str] = field(default_factory=list)
     pods: dict[str, Pod] = field(default_factory=dict)
     living: dict[str, Container] = field(default_factory=dict)
-    met: dict[str, dict[int, int]] = field(default_factory=lambda: defaultdict(dict))
+    gangs: dict[str, Gang] = field(default_factory=lambda: defaultdict(Gang))
     freed: asyncio.Event = field(default_factory=asyncio.Event)
 
     def release(self, pod: Pod) -> None:

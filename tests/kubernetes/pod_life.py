@@ -229,7 +229,7 @@ class PodLife:
             command=list(spec.get("command", [])),
             volumes=self._world.volumes,
             living=self._world.living,
-            met=self._world.met,
+            gangs=self._world.gangs,
             resolve=self._resolve,
         )
 

@@ -104,7 +104,7 @@ async def train(container: Container) -> int:
                 return LEFT_EARLY
             await asyncio.sleep(step_s)
             if not _lockstep(container):
-                return 0 if len(saved) == total else LEFT_EARLY
+                return LEFT_EARLY
             for name, code in (("fail_at", 1), ("oom_at", 137)):
                 first = env["LEASEHOLD_ATTEMPT"] == "1"
                 if first and len(ledger) + 1 == int(options.get(name, -1)):
@@ -116,6 +116,8 @@ async def train(container: Container) -> int:
             if len(ledger) % save_every == 0:
                 save()
         save()
+        container.done = True
+        container.gangs[_domain(container)].done += int(env["LOCAL_WORLD_SIZE"])
         return 0
     finally:
         await channel.close()
@@ -130,7 +132,7 @@ async def _meet(container: Container) -> bool:
     world, own = int(container.env["WORLD_SIZE"]), int(container.env["LOCAL_WORLD_SIZE"])
     if world == own:
         return True
-    met = container.met[_domain(container)]
+    met = container.gangs[_domain(container)].met
     met[int(container.env["RANK"])] = own
     master = container.env["MASTER_ADDR"]
     while sum(met.values()) < world or not await container.resolve(master):
@@ -141,10 +143,16 @@ async def _meet(container: Container) -> bool:
 
 
 def _lockstep(container: Container) -> bool:
-    """Return whether the others of a gang are still there; without them nothing can be done."""
+    """Return whether the others of a gang are still there, or are done with their part."""
     world, domain = int(container.env["WORLD_SIZE"]), _domain(container)
-    alive = (c for host, c in container.living.items() if host.partition(".")[2] == domain)
-    return sum(int(mate.env["LOCAL_WORLD_SIZE"]) for mate in alive) >= world or world == 1
+    if world == 1:
+        return True
+    alive = (
+        int(mate.env["LOCAL_WORLD_SIZE"])
+        for host, mate in container.living.items()
+        if host.partition(".")[2] == domain and not mate.done
+    )
+    return sum(alive) + container.gangs[domain].done >= world
 
 
 async def idle(container: Container) -> int:
