@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
@@ -48,6 +49,8 @@ if TYPE_CHECKING:
 
 #: SQLite takes 32,766 parameters in a statement, older ones 999.
 KEYS_AT_ONCE = 900
+#: Journal entries that are dropped in one transaction, and the pause before the next.
+DROPPED_AT_ONCE, DROP_PAUSE_S = 10, 0.01
 #: Columns of a job's state that hardly any turn changes, and that are indexed.
 _SELDOM = ("weight", "finished_s", "deadline_s")
 
@@ -65,11 +68,12 @@ class SqlJournal:
             head = _read_head(connection)
             stored = connection.execute(select(tables.SNAPSHOT)).one_or_none()
             journal = tables.JOURNAL
-            entries = connection.execute(select(journal).order_by(journal.c.sequence)).all()
+            first = stored.sequence + 1 if stored is not None else 1
+            later = select(journal).where(journal.c.sequence >= first)
+            entries = connection.execute(later.order_by(journal.c.sequence)).all()
         snapshot = None
         if stored is not None:
             snapshot = Snapshot(sequence=stored.sequence, state=bytes(stored.state))
-        first = snapshot.sequence + 1 if snapshot else 1
         expected = list(range(first, head.sequence + 1))
         if [entry.sequence for entry in entries] != expected:
             raise SequenceError(
@@ -118,8 +122,23 @@ class SqlJournal:
             connection.execute(delete(tables.SNAPSHOT))
             record = {"id": 1, "sequence": snapshot.sequence, "state": snapshot.state}
             connection.execute(insert(tables.SNAPSHOT), record)
-            covered = tables.JOURNAL.c.sequence <= snapshot.sequence
-            connection.execute(delete(tables.JOURNAL).where(covered))
+        self._drop_covered(snapshot.sequence)
+
+    def _drop_covered(self, sequence: int) -> None:
+        """Drop the journal up to an entry, a little at a time.
+
+        What a crash leaves behind does no harm, and goes with the next snapshot. Entries may be
+        large, and commits that come meanwhile should not have to wait for all of them.
+        """
+        journal = tables.JOURNAL
+        covered = select(journal.c.sequence).where(journal.c.sequence <= sequence)
+        some = covered.order_by(journal.c.sequence).limit(DROPPED_AT_ONCE)
+        while True:
+            with writing(self._writer) as connection:
+                found = connection.execute(delete(journal).where(journal.c.sequence.in_(some)))
+            if found.rowcount < DROPPED_AT_ONCE:
+                return
+            time.sleep(DROP_PAUSE_S)  # a commit that waits for the connection gets it now
 
     def append_history(self, rows: tuple[HistoryRow, ...]) -> Head:
         """Append lines of history that belong to no journal entry."""
