@@ -32,7 +32,7 @@ from agent.lease_record import tenant_of
 from agent.log_files import SENT
 from agent.pod_ends import verdict
 from agent.pod_logs import PodLog
-from agent.pod_names import ENDING, LEASE, TOKEN, pod_name, selector
+from agent.pod_names import ENDING, JOB_ENDED, LEASE, TOKEN, pod_name, selector
 from agent.pod_record import PodRecord, adopted, vanished
 from agent.pod_watch import PodWatch
 from agent.pods import PodPlace, build_pod, build_service
@@ -523,13 +523,19 @@ class KubernetesBackend:
             self._see(record, record.pod, gone=True)
 
     async def _tell_why(self, record: PodRecord) -> None:
-        """Say on the pod why it goes. Deleting it must not wait for that."""
+        """Say on the pod why it goes. Its deletion waits for that only where the job is over."""
+        if record.terminated_s is None and record.kill_s is None:
+            await self._annotate(record, JOB_ENDED)  # else the deletion would count as its end
+            return
         why = "the lease is no longer desired" if record.unwanted else "the lease ends"
         with contextlib.suppress(KubernetesError, TimeoutError):
             async with asyncio.timeout(1.0):
-                await self._client.annotate_pod(
-                    self._settings.namespace, record.name, {ENDING: why}, uid=record.uid
-                )
+                await self._annotate(record, why)
+
+    async def _annotate(self, record: PodRecord, why: str) -> None:
+        await self._client.annotate_pod(
+            self._settings.namespace, record.name, {ENDING: why}, uid=record.uid
+        )
 
     def _take_error(self, record: PodRecord, error: KubernetesError) -> None:
         """Note why a request failed, and end a lease that will not start for it."""

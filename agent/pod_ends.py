@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from agent.desired import LeaseEnd
 from agent.endings import classify
+from agent.pod_names import ENDING, JOB_ENDED
 from agent.pod_template import CONTAINER
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ class PodLook:
         running: the job's container runs.
         exit_code: of the job's container; None before its end, or where nobody saw it.
         oom: it was killed at its memory limit.
-        deleted: somebody has asked for its deletion.
+        deleted: somebody has asked for its deletion, and not only since the job has ended.
         started_s: when the container began, seconds since the Unix epoch.
         image_s: seconds from the pod's sandbox's being ready, and its side-cars' running, to the
             container's start: its image's pull, for the most part; None before.
@@ -98,7 +99,8 @@ class Orders:
 
 def look_at(pod: Mapping[str, Any]) -> PodLook:
     """Read a pod's status."""
-    status = pod.get("status") or {}
+    status, metadata = pod.get("status") or {}, pod.get("metadata") or {}
+    told = (metadata.get("annotations") or {}).get(ENDING)
     containers = status.get("containerStatuses") or []
     own: dict[str, Any] = next((c for c in containers if c.get("name") == CONTAINER), {})
     state = own.get("state") or {}
@@ -114,7 +116,7 @@ def look_at(pod: Mapping[str, Any]) -> PodLook:
         running=bool(running),
         exit_code=ended.get("exitCode"),
         oom=ended.get("reason") == "OOMKilled",
-        deleted=bool((pod.get("metadata") or {}).get("deletionTimestamp")),
+        deleted=bool(metadata.get("deletionTimestamp")) and told != JOB_ENDED,
         started_s=started_s,
         **_launch(conditions, started_s),
         devices=_devices(own),

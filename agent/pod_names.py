@@ -33,6 +33,8 @@ AGENT: Final = "leasehold-agent"
 JOB_ID: Final = OWN + "job-id"
 LEASE_JSON: Final = OWN + "lease-json"
 ENDING: Final = OWN + "ending"
+#: What the last one says where the job itself has ended, and only other containers are left.
+JOB_ENDED: Final = "the job has ended"
 
 
 def pod_name(job_id: str, attempt: int, rank: int) -> str:

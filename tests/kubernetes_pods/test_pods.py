@@ -239,7 +239,7 @@ def test_node_selectors_of_the_template_join_the_pin(make_lease):
 
 def test_a_file_for_progress_that_nobody_could_read_is_refused(make_lease):
     place = PodPlace(node="n1", hostname="n1", workers=(V100,))
-    with pytest.raises(InputError, match="'progress_file' is 'steps'.*progress_regex"):
+    with pytest.raises(InputError, match=r"'progress_file' is 'steps'.*progress_regex"):
         build_pod(make_lease(progress_file="steps"), place, secret="s", settings=PodSettings())
 
 

@@ -1,0 +1,293 @@
+"""What happens seldom to the pods of a node: nodes that go, names that are taken, answers lost."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from agent import kubernetes_backend
+from agent.clock import lease_clock_s
+from agent.desired import LeaseEnd, LeaseState
+from agent.log_files import SENT
+from agent.pod_names import LEASE_JSON
+from agent.reconcile import Forget, Kill, Notice, Refuse, Renew, Terminate, Wanted
+
+POD = "job1-1-0"
+
+
+def deletions(api):
+    return [r for r in api.requests if r[0] == "DELETE"]
+
+
+def grace_of(api, name=POD):
+    return api.pods[name]["metadata"].get("deletionGracePeriodSeconds")
+
+
+# -- nodes --------------------------------------------------------------------------------------
+
+
+def test_a_pod_evicted_from_a_cordoned_node_is_lost_and_its_worker_is_not_let_again(
+    play, make_lease
+):
+    """As `kubectl drain` does it: cordon, then evict."""
+
+    async def scene(stage):
+        stage.start(make_lease(workers=(0,)))
+        await stage.pod()
+        stage.api.run(POD)
+        await stage.until(lambda: stage.report().state is LeaseState.RUNNING)
+        stage.api.nodes["n1"]["spec"]["unschedulable"] = True
+        await stage.until(lambda: set(stage.inventory.problems()) == {1, 2, 3})
+        evicted = {"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI"}
+        stage.api.status(POD, conditions=[evicted])
+        stage.api.pods[POD]["metadata"]["deletionTimestamp"] = "now"
+        stage.api.finish(POD, 143)
+        report = await stage.ended()
+        assert (report.reason, report.reason_code) == (LeaseEnd.LOST, "EvictionByEvictionAPI")
+        stage.backend.held()
+        assert set(stage.inventory.problems()) == {0, 1, 2, 3}
+
+    play(scene)
+
+
+def test_a_taint_that_is_not_tolerated_keeps_new_pods_away_until_it_is_taken_off(play, make_lease):
+    async def scene(stage):
+        stage.start(make_lease(workers=(2,)))
+        await stage.pod()
+        stage.backend.held()
+        taint = {"key": "maintenance", "value": "soon", "effect": "NoSchedule"}
+        stage.api.nodes["n1"]["spec"]["taints"] = [taint]
+        why = "the node has the taint maintenance=soon:NoSchedule"
+        kept = dict.fromkeys((0, 1, 3), why)
+        await stage.until(lambda: stage.inventory.problems() == kept)
+        stage.api.nodes["n1"]["spec"]["taints"] = []
+        await stage.until(lambda: stage.inventory.problems() == {})
+
+    play(scene)
+
+
+@pytest.mark.parametrize("willing", [False, True])
+def test_a_pod_that_survives_its_deletion_is_removed_by_force_only_where_its_job_allows_it(
+    play, make_lease, willing
+):
+    """As on a node that is gone: the kubelet confirms nothing."""
+
+    async def scene(stage):
+        own = {"force_delete": True} if willing else {}
+        stage.start(make_lease(kubernetes=own))
+        await stage.pod()
+        stage.api.run(POD)
+        await stage.until(lambda: stage.report().state is LeaseState.RUNNING)
+        stage.backend.perform(Terminate(lease_id=1, unwanted=True))
+        await stage.until(lambda: grace_of(stage.api) == 3)
+        stage.backend.perform(Kill(lease_id=1))
+        stage.backend.perform(Kill(lease_id=1))  # once more changes nothing
+        if willing:
+            report = await stage.ended()
+            assert report.reason is LeaseEnd.CANCELLED
+            assert not stage.api.pods
+            return
+        await stage.until(lambda: grace_of(stage.api) == 1)
+        await asyncio.sleep(1.2)  # past the time after which others are removed
+        assert stage.report().reason is None
+        assert grace_of(stage.api) == 1
+        assert len(deletions(stage.api)) == 2
+
+    play(scene, force_after_s=0.3)
+
+
+def test_an_agent_begins_when_the_api_server_does(play, failure, make_lease):
+    async def scene(stage):
+        await stage.stop()
+        away = failure(503, "ServiceUnavailable", "starting")
+        stage.api.fault("GET", "/nodes/n1", away, times=2)
+        await stage.begin()
+        stage.start(make_lease())
+        await stage.pod()
+
+    play(scene)
+
+
+def test_a_node_object_that_cannot_be_read_is_remarked_until_it_can(play, failure):
+    async def scene(stage):
+        denied = failure(403, "Forbidden", 'User "agent" cannot get resource "nodes"')
+        stage.api.fault("GET", "/nodes/n1", denied, times=3)
+        await stage.until(lambda: any("cannot get" in r for r in stage.backend.remarks()))
+        await stage.until(lambda: not stage.backend.remarks())
+
+    play(scene)
+
+
+# -- leases -------------------------------------------------------------------------------------
+
+
+def test_a_lease_that_is_refused_or_cannot_have_a_pod_ends_at_once(play, make_lease):
+    async def scene(stage):
+        refused = Wanted(lease=make_lease(1), deadline_s=lease_clock_s() + 60)
+        stage.backend.perform(Refuse(wanted=refused, message="the agent is being stopped"))
+        report = await stage.ended(1)
+        assert (report.reason, report.message) == (LeaseEnd.RELEASED, "the agent is being stopped")
+        stage.start(make_lease(2, image=""))
+        report = await stage.ended(2)
+        assert report.reason is LeaseEnd.FAILED
+        assert "names no image" in report.message
+        stage.start(make_lease(3, workers=(9,)))
+        report = await stage.ended(3)
+        assert report.reason is LeaseEnd.LOST
+        assert "there is no worker 9" in report.message
+        assert not stage.api.creations()
+        assert stage.backend.running() == set()
+        stage.backend.mark_delivered([1, 2, 99])
+        delivered = {held.lease_id: held.delivered for held in stage.backend.held()}
+        assert delivered == {1: True, 2: True, 3: False}
+        # Nothing that is ordered of a lease that has ended brings it back.
+        stage.backend.perform(Notice(lease_id=1, on=True, by_s=0.0))
+        assert stage.report(1).state is LeaseState.ENDED
+
+    play(scene)
+
+
+def test_a_renewed_lease_has_its_new_deadline_also_for_the_next_agent(play, make_lease):
+    async def scene(stage):
+        stage.start(make_lease(remaining_s=30.0))
+        await stage.pod()
+        later_s = lease_clock_s() + 500.0
+        stage.backend.perform(Renew(lease_id=1, deadline_s=later_s))
+        await stage.stop()
+        await stage.begin()
+        (held,) = stage.held
+        assert held.deadline_s == later_s
+        assert stage.backend.states() == {1: LeaseState.STARTING}
+
+    play(scene)
+
+
+def test_output_of_old_leases_goes_once_it_was_sent(play, make_lease):
+    async def scene(stage):
+        for number in (1, 2, 3, 4):
+            folder = stage.backend.logs_dir / str(number)
+            folder.mkdir()
+            if number != 2:
+                (folder / SENT).touch()
+        refused = Wanted(lease=make_lease(5), deadline_s=lease_clock_s() + 60)
+        stage.backend.perform(Refuse(wanted=refused, message="no"))
+        stage.backend.perform(Forget(lease_id=5))
+        # Of two leases it is kept; the second one's has not been sent, and there is room.
+        assert sorted(p.name for p in stage.backend.logs_dir.iterdir()) == ["2", "3", "4"]
+
+    play(scene, log_leases=2)
+
+
+# -- pods that others have made, or that are not what they should be ------------------------------
+
+
+def test_a_pod_with_our_labels_that_tells_no_lease_is_deleted(play, make_lease):
+    async def scene(stage):
+        stage.start(make_lease())
+        await stage.pod()
+        await stage.stop()
+        pod = stage.api.pods[POD]
+        pod["metadata"]["annotations"][LEASE_JSON] = "{}"
+        pod["metadata"]["labels"]["leasehold.dev/lease"] = "no number"
+        stage.api.record("MODIFIED", pod)
+        await stage.begin()
+        assert [held.lease_id for held in stage.held] == [1]  # its file tells that it has ended
+        stage.api.record("MODIFIED", pod)
+        await stage.until(lambda: grace_of(stage.api) == 30)
+
+    play(scene)
+
+
+def test_a_name_that_another_lease_has_is_waited_for_and_then_given_up(play, make_lease):
+    async def scene(stage):
+        stage.start(make_lease())
+        await stage.pod()
+        await stage.stop()
+        other = stage.api.pods[POD]
+        other["metadata"]["labels"] |= {"leasehold.dev/lease": "77", "leasehold.dev/node": "n2"}
+        await stage.begin()
+        stage.backend.perform(Forget(lease_id=1))
+        stage.start(make_lease(1, token=5))
+        await stage.until(lambda: stage.report().reason_code == "AlreadyExists")
+        report = await stage.ended()
+        assert report.reason is LeaseEnd.LOST
+        assert "belongs to another lease" in report.message
+        assert stage.api.pods[POD] is other
+
+    play(scene)
+
+
+def test_a_deletion_whose_pod_is_gone_already_ends_the_lease(play, make_lease):
+    async def scene(stage):
+        stage.start(make_lease())
+        await stage.pod()
+        stage.api.run(POD)
+        await stage.until(lambda: stage.report().state is LeaseState.RUNNING)
+        del stage.api.pods[POD]  # and no watch tells
+        stage.backend.perform(Terminate(lease_id=1, unwanted=False))
+        report = await stage.ended()
+        assert report.reason is LeaseEnd.RELEASED
+
+    play(scene)
+
+
+def test_a_lease_cancelled_while_its_creation_has_no_answer_finds_the_pod_and_ends_it(
+    play, make_lease, failure
+):
+    async def scene(stage):
+        lost = failure(504, "Timeout", "the answer is lost")
+        stage.api.fault("POST", "/pods", lost, times=2)
+        stage.start(make_lease())
+        await stage.until(lambda: stage.report().reason_code == "ApiUnavailable")
+        stage.backend.perform(Terminate(lease_id=1, unwanted=True))
+        report = await stage.ended()
+        assert report.reason is LeaseEnd.CANCELLED
+        assert not stage.api.pods
+
+    play(scene)
+
+
+def test_a_side_car_that_stays_behind_is_ended_before_the_lease_is(play, make_lease, failure):
+    async def scene(stage):
+        # Were that not noted on the pod, its deletion would be taken for the end of the job.
+        stage.api.fault("PATCH", "/pods", failure(500, "InternalError", "not now"), times=3)
+        stage.start(make_lease())
+        await stage.pod()
+        own = {"name": "job", "state": {"terminated": {"exitCode": 0, "reason": "Completed"}}}
+        other = {"name": "exporter", "state": {"running": {"startedAt": "2026-01-01T00:00:00Z"}}}
+        stage.api.status(POD, phase="Running", containerStatuses=[own, other])
+        await stage.until(lambda: grace_of(stage.api) == 3)
+        assert stage.report().reason is None
+        stage.api.finish(POD, 0)
+        report = await stage.ended()
+        assert report.reason is LeaseEnd.COMPLETED
+
+    play(scene)
+
+
+def test_a_quota_that_lasts_too_long_lets_the_job_go_elsewhere(play, make_lease, failure):
+    async def scene(stage):
+        quota = failure(403, "Forbidden", "exceeded quota: gpus")
+        stage.api.fault("POST", "/pods", quota, times=1000)
+        stage.start(make_lease())
+        report = await stage.ended()
+        assert (report.reason, report.reason_code) == (LeaseEnd.LOST, "QuotaExceeded")
+
+    play(scene, start_most_s=0.2)
+
+
+def test_output_that_never_ends_does_not_keep_a_forgotten_pod(play, make_lease, monkeypatch):
+    monkeypatch.setattr(kubernetes_backend, "LAST_OUTPUT_S", 0.2)
+
+    async def scene(stage):
+        stage.start(make_lease())
+        await stage.pod()
+        stage.api.run(POD)
+        await stage.until(lambda: stage.report().state is LeaseState.RUNNING)
+        stage.backend.perform(Forget(lease_id=1))
+        await stage.until(lambda: grace_of(stage.api) == 1)
+        stage.api.vanish(POD)
+        await stage.until(lambda: not (stage.folder / "pods" / "1.json").exists())
+
+    play(scene)
