@@ -29,6 +29,8 @@ def cluster():
         made.start()
         print(f"nodes ready after {time.monotonic() - began_s:.1f} s", file=sys.stderr)
         yield made
+        held = sum(made.memory_bytes().values()) / 2**20
+        print(f"the cluster's own programs hold {held:.0f} MiB", file=sys.stderr)
     finally:
         made.stop()
 

@@ -10,6 +10,9 @@ from installed import JOBS, NAMESPACE
 from journals import check
 from machine import eventually
 
+from agent.pods import GUARD_WINDOW_S
+
+ROUND_S = 24  # as in values.yaml
 V100, K80, BOTH = {"v100": 10.0}, {"k80": 10.0}, {"v100": 10.0, "k80": 10.0}
 
 
@@ -111,6 +114,51 @@ def test_a_worker_that_somebody_elses_pod_holds_is_left_alone(cluster, installed
     check(installed.checkpoints / "patient", steps=20)
 
 
+def test_a_job_leaves_a_node_that_is_drained(cluster, installed):
+    steps = 250
+    job = installed.submit("moved", steps=steps, types=BOTH)
+    installed.await_steps("moved", 30)
+    (pod,) = installed.pods_of(job)
+    node = pod["spec"]["nodeName"]
+    labels = f"leasehold.dev/job={pod['metadata']['labels']['leasehold.dev/job']}"
+    cluster.kubectl("drain", node, f"--pod-selector={labels}", "--delete-emptydir-data", "--force")
+    try:
+        installed.await_status(job, "completed", limit_s=120)
+    finally:
+        cluster.kubectl("uncordon", node)
+    attempts = check(installed.checkpoints / "moved", steps=steps)
+    assert len({attempt.worker_type for attempt in attempts}) == 2, attempts
+    assert installed.get(f"/v1/jobs/{job}")["failures"] == 0
+
+
+def test_without_agents_the_guards_end_jobs_when_their_leases_are_over(cluster, installed):
+    """What only a real kubelet shows: docs/adr/0006."""
+    steps = 600
+    job = installed.submit("guarded", steps=steps, types=V100)
+    installed.await_steps("guarded", 30)
+    agents = ("daemonset/leasehold-agent-gpu", "-n", NAMESPACE, "--type=merge", "-p")
+    cluster.kubectl("patch", *agents, _selector("nowhere"))
+    eventually("the agents are gone", lambda: len(cluster.pods(NAMESPACE)) == 1, limit_s=60)
+    (pod,) = installed.pods_of(job)
+    assert pod["status"]["phase"] == "Running", "it runs for as long as its lease holds"
+    eventually(
+        "the guard ends it",
+        lambda: installed.pods_of(job)[0]["status"]["phase"] in {"Failed", "Succeeded"},
+        limit_s=ROUND_S + GUARD_WINDOW_S + 15,
+    )
+    assert installed.steps_in("guarded") < steps
+    cluster.kubectl("patch", *agents, _selector("true"))
+    installed.await_workers()
+    installed.await_status(job, "completed", limit_s=150)
+    check(installed.checkpoints / "guarded", steps=steps, lost=30)
+    assert installed.get(f"/v1/jobs/{job}")["failures"] == 0
+
+
+def _selector(value):
+    template = {"spec": {"nodeSelector": {"nvidia.com/gpu.present": value}}}
+    return json.dumps({"spec": {"template": template}})
+
+
 def test_an_upgrade_replaces_scheduler_and_agents_under_running_jobs(cluster, installed):
     steps = 500
     jobs = {
@@ -140,6 +188,18 @@ def test_a_job_goes_on_while_the_schedulers_pod_is_replaced_in_mid_round(cluster
     installed.await_status(job, "completed", limit_s=120)
     attempts = check(installed.checkpoints / "through", steps=steps)
     assert len(attempts) == 1, "it was stopped, though its lease held"
+
+
+def test_nothing_has_broken_underneath(cluster, installed):
+    names = [pod["metadata"]["name"] for pod in cluster.pods(NAMESPACE)]
+    for name in names:
+        said = cluster.kubectl("logs", name, "-n", NAMESPACE)
+        assert "Traceback" not in said, f"{name}: {said[-5000:]}"
+        assert " ERROR " not in said, f"{name}: {said[-5000:]}"
+        assert '"level": "error"' not in said, f"{name}: {said[-5000:]}"
+    for node in cluster.nodes.values():
+        node.programs.check()
+    cluster.plane.programs.check()
 
 
 def test_what_is_uninstalled_is_gone_and_what_cannot_be_made_again_stays(cluster, installed):
