@@ -161,6 +161,15 @@ def test_a_policy_that_cannot_be_tried_out_stops_nothing(make_config, daemon, ca
 # -- two of them ---------------------------------------------------------------------------------
 
 
+def leading(client):
+    """Return a condition: the daemon that the client asks leads."""
+
+    async def leads():
+        return (await client.get("/readyz")).json()["leading"]
+
+    return leads
+
+
 def test_a_standby_answers_and_takes_over(make_config, daemon, tmp_path):
     url = f"sqlite:///{tmp_path}/both.db"
     first = make_config(store__url=url, state_dir=tmp_path / "a")
@@ -171,7 +180,8 @@ def test_a_standby_answers_and_takes_over(make_config, daemon, tmp_path):
     async def scenario():
         async with contextlib.AsyncExitStack() as stack:
             leader_stack = await stack.enter_async_context(contextlib.AsyncExitStack())
-            leader, _ = await leader_stack.enter_async_context(daemon(first))
+            leader, its_client = await leader_stack.enter_async_context(daemon(first))
+            await until(leading(its_client))
             _, client = await stack.enter_async_context(daemon(second))
 
             async def health():
@@ -197,6 +207,45 @@ def test_a_standby_answers_and_takes_over(make_config, daemon, tmp_path):
                 return (await client.get("/v1/throughputs")).json()["throughputs"]
 
             await until(declared)
+
+    asyncio.run(scenario())
+
+
+def test_a_standby_passes_requests_on_until_it_leads_itself(make_config, daemon, tmp_path):
+    url = f"sqlite:///{tmp_path}/both.db"
+    first = make_config(store__url=url, state_dir=tmp_path / "a")
+    second = make_config(
+        store__url=url, state_dir=tmp_path / "b", server__forward=True, server__no_auth=True
+    )
+
+    async def scenario():
+        async with contextlib.AsyncExitStack() as stack:
+            leader_stack = await stack.enter_async_context(contextlib.AsyncExitStack())
+            _, through = await leader_stack.enter_async_context(daemon(first))
+            token = dict(through.headers)
+            await until(leading(through))
+            _, client = await stack.enter_async_context(daemon(second))
+
+            async def ready():
+                return (await client.get("/readyz")).json()["ready"]
+
+            await until(ready)
+            job = {"command": ["true"], "project": "p", "name": "a", "total_steps": 5}
+            made = await client.post("/v1/jobs", json=job, headers=token)
+            assert made.status_code == 201, made.text
+            # Whose tokens count is the leader's business.
+            assert (await client.post("/v1/jobs", json=job)).status_code == 401
+            assert (await client.get("/v1/nodes", headers=token)).json() == {"nodes": []}
+            await leader_stack.aclose()
+
+            async def serves():
+                answer = await client.get(f"/v1/jobs/{made.json()['job_id']}/explain")
+                assert answer.status_code in {200, 503}
+                return (await client.get("/readyz")).json()["leading"]
+
+            await until(serves)
+            again = await client.post("/v1/jobs", json=job)
+            assert again.status_code == 201
 
     asyncio.run(scenario())
 

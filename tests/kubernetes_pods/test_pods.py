@@ -296,3 +296,22 @@ def test_one_worker_or_a_launcher_of_its_own_needs_no_shell(make_lease):
     many = make_lease(workers=(0, 1), world_size=2, local_ranks=(0, 1))
     assert launch_command(many, "per-node") == ["python", "train.py"]
     assert launch_command(many, "per-worker")[0] == "/bin/sh"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ({"colour": "red"}, r"'kubernetes.colour' is unknown; there are force_delete, image_pull"),
+        ({"volumes": [{"claim": "c", "path": "data"}]}, r"path' is 'data'.*an absolute path"),
+        ({"image_pull_policy": "Sometimes"}, r"image_pull_policy' is 'Sometimes'.*one of Always"),
+        ({"launch": "twice"}, r"launch' is 'twice'.*one of per-worker"),
+        ({"template": "pod"}, r"template' is 'pod'.*an object"),
+        ({"requests": {"nvidia.com/gpu": "2"}}, r"requests.nvidia.com/gpu' is '2'.*scale_factor"),
+    ],
+)
+def test_words_about_pods_that_cannot_be_used_are_refused_by_name_and_value(
+    make_lease, words, said
+):
+    place = PodPlace(node="n1", hostname="n1", workers=(V100,))
+    with pytest.raises(InputError, match=said):
+        build_pod(make_lease(kubernetes=words), place, secret="s", settings=PodSettings())
