@@ -243,6 +243,7 @@ class WorkerOut(BaseModel):
     worker_type: str
     in_service: bool
     problem: str
+    shareable: bool = Field(description="whether two jobs could hold it, as far as its node goes")
     jobs: list[str]
 
 

@@ -196,6 +196,7 @@ class WorkerView:
         worker_type: its hardware class.
         in_service: whether it may be let.
         problem: why not, as far as the worker itself is the cause.
+        shareable: whether two jobs could hold it, as far as its node goes.
         jobs: ids of the jobs on it.
     """
 
@@ -204,6 +205,7 @@ class WorkerView:
     worker_type: str
     in_service: bool
     problem: str = ""
+    shareable: bool = True
     jobs: tuple[str, ...] = ()
 
 

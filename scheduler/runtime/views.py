@@ -155,6 +155,7 @@ def node_view(state: LiveState, node: NodeState) -> NodeView:
             worker_type=node.types[local],
             in_service=bool(serving[worker]),
             problem=node.problems.get(local, ""),
+            shareable=node.types[local] not in node.exclusive,
             jobs=tuple(book.leases[lease_id].job_id for lease_id in book.on_worker[worker]),
         )
         for local, worker in enumerate(node.workers)

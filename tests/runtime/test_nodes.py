@@ -296,6 +296,8 @@ def test_jobs_share_workers_only_of_types_that_every_node_shares(live):
         stage.node("n0").sharing = "exclusive"
         await stage.wait(1)
         assert shareable(stage) == {"k80"}
+        told = {node.name: [w.shareable for w in node.workers] for node in stage.service.nodes()}
+        assert told == {"n0": [False], "n1": [True]}
         # What runs as a pair goes on until the next round, and no longer.
         await stage.wait(11)
         on_n0 = [lease for lease in stage.service.leases() if lease.nodes == ("n0",)]

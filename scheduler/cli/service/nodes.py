@@ -132,9 +132,10 @@ def _workers(node: dict[str, Any]) -> Table:
             worker["index"],
             worker["worker_type"],
             worker["in_service"],
+            worker.get("shareable", ""),  # a server of the release before does not say it
             ", ".join(worker["jobs"]),
             worker["problem"],
         )
         for worker in node["workers"]
     ]
-    return table((">worker", ">number", "type", "in service", "jobs", "problem"), rows)
+    return table((">worker", ">number", "type", "in service", "shareable", "jobs", "problem"), rows)
