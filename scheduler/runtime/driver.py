@@ -46,7 +46,7 @@ NODES_AT_ONCE, NODES_PAUSE_S = 10, 0.01
 #: Pieces of work that are taken into one turn at most, and the weight of those among them that have
 #: time: when a round changes, a thousand nodes report thousands of leases that have ended, and
 #: somebody who submits a job should not have to wait until all of that is committed.
-WORK_PER_TURN, PATIENT_PER_TURN = 2000, 200
+WORK_PER_TURN, PATIENT_PER_TURN = 2000, 100
 #: How long a turn may take work in before others get a word in.
 WORK_SLICE_S = 0.005
 
