@@ -127,6 +127,18 @@ def test_a_silent_nodes_workers_wait_until_the_guards_have_ended_its_pods(minima
     assert "leases" not in tomllib.loads(configuration(render(agent__enabled=False)))
 
 
+def test_replicas_may_speak_to_one_another_under_a_policy():
+    values = POSTGRESQL | {"networkPolicies__scheduler__enabled": True}
+    values["networkPolicies__scheduler__from"] = [{"podSelector": {}}]
+    own = '"app.kubernetes.io/component": "scheduler"'
+    spec = render(**values, scheduler__replicas=2).one("NetworkPolicy", "-scheduler")["spec"]
+    assert own in json.dumps(spec["ingress"])
+    (rule,) = [rule for rule in spec["egress"] if own in json.dumps(rule)]
+    assert rule["ports"] == [{"port": "http", "protocol": "TCP"}]
+    alone = render(**values, scheduler__replicas=1).one("NetworkPolicy", "-scheduler")["spec"]
+    assert own not in json.dumps([alone["ingress"], alone["egress"]])
+
+
 def test_with_replicas_a_standby_passes_requests_on_to_the_leader(ha, minimal):
     assert tomllib.loads(configuration(ha))["server"]["forward"] is True
     assert "forward" not in tomllib.loads(configuration(minimal))["server"]
@@ -554,7 +566,7 @@ def test_policies_of_scheduler_and_agents_let_in_whom_they_name(everything, mini
     assert "ingress-nginx" in peers
     assert '"app.kubernetes.io/component": "agent"' in peers
     ports = {port["port"] for rule in scheduler["egress"] for port in rule.get("ports", ())}
-    assert ports == {53, 443, 6443, 5433}
+    assert ports == {53, 443, 6443, 5433, "http"}
     agent = everything.one("NetworkPolicy", "-agent")["spec"]
     assert agent["ingress"][0]["ports"] == [{"port": "jobs", "protocol": "TCP"}]
     assert "training" in json.dumps(agent["ingress"])
