@@ -68,11 +68,12 @@ class PodRecord(LeaseRecord):
     launch: tuple[float | None, float, float | None] | None = None
     devices: tuple[str, ...] = ()
     poke: asyncio.Event = field(default_factory=asyncio.Event)
+    _look: PodLook | None = field(default=None, init=False)
 
     @property
     def look(self) -> PodLook | None:
         """What the pod's status says; None before it was seen."""
-        return None if self.pod is None else look_at(self.pod)
+        return self._look
 
     @property
     def orders(self) -> Orders:
@@ -119,7 +120,7 @@ class PodRecord(LeaseRecord):
         """Take in the pod as it is, or as it last was before it went."""
         self.pod, self.gone, self.asked = pod, gone, True
         self.uid = str((pod.get("metadata") or {}).get("uid") or "")
-        look = look_at(pod)
+        look = self._look = look_at(pod)
         self.devices = look.devices or self.devices
         self._time_launch(look)
         if not look.reason_code:

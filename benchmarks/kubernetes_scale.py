@@ -172,6 +172,7 @@ async def measure(plane: Any, names: list[str], pods: int, folder: Path) -> dict
 
     async def turn(what: str) -> dict[str, float]:
         asked = ASKED.copy()
+        spent = time.process_time(), plane.cpu_s("kube-apiserver")
         from_s = time.monotonic()
         known = {i for node in nodes for i in node.running_s}
         for node, leases in zip(nodes, sets, strict=True):
@@ -183,6 +184,8 @@ async def measure(plane: Any, names: list[str], pods: int, folder: Path) -> dict
         new = sum(i not in known for node in nodes for i in node.wanted)
         calls = ASKED - asked
         found = {"leases": new, "all_created_s": made_s, "all_running_s": ran_s}
+        found["client_cpu_s"] = time.process_time() - spent[0]
+        found["api_server_cpu_s"] = plane.cpu_s("kube-apiserver") - spent[1]
         # Looking at the node, and watches, come with time and not with leases.
         timely = sum(n for what, n in calls.items() if "nodes" in what or "watch" in what)
         found["requests_per_lease"] = (calls.total() - timely) / new

@@ -246,6 +246,11 @@ class ControlPlane:
         statm = Path(f"/proc/{self._processes[name].pid}/statm").read_text()
         return int(statm.split()[1]) * os.sysconf("SC_PAGESIZE")
 
+    def cpu_s(self, name: str) -> float:
+        """Return how many seconds of processor time a program has used."""
+        stat = Path(f"/proc/{self._processes[name].pid}/stat").read_text().rpartition(")")[2]
+        return sum(map(int, stat.split()[11:13])) / os.sysconf("SC_CLK_TCK")
+
     def stop(self) -> None:
         """End everything and remove the files."""
         for name in ("kube-controller-manager", "kube-apiserver", "etcd"):
