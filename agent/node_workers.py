@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 _PRODUCT: Final = "nvidia.com/gpu.product"
 _STRATEGY, _REPLICAS = "nvidia.com/gpu.sharing-strategy", "nvidia.com/gpu.replicas"
+_COUNT, _MIG = "nvidia.com/gpu.count", "nvidia.com/mig.strategy"
 _AMD_LABELS: Final = ("amd.com/gpu.product-name", "beta.amd.com/gpu.product-name")
 #: Ways in which two jobs can hold a worker.
 SHARING: Final = ("exclusive", "time-slicing", "mps", "visible")
@@ -169,7 +170,12 @@ class NodeInventory:
                 "amd.com/gpu); check its device plugin, or declare workers: --worker cpu:4"
             )
         self.node = node
-        if _kinds(found) != _kinds(self._workers[: len(found)]) or len(found) > len(self._workers):
+        before = self._workers[: len(found)]
+        if self._workers and _settling(node):
+            return
+        if len(found) < len(self._workers) and _hardware(found) == _hardware(before):
+            return  # some are gone, and may come back
+        if found != before:
             self._workers = found
 
     def read_pods(self, pods: Iterable[Mapping[str, Any]]) -> None:
@@ -242,8 +248,23 @@ class NodeInventory:
         return takers
 
 
-def _kinds(workers: Sequence[NodeWorker]) -> list[tuple[str, str, str, int]]:
-    return [(w.worker_type, w.resource, w.sharing, w.replicas) for w in workers]
+def _settling(node: Mapping[str, Any]) -> bool:
+    """Tell whether a node's labels and resources contradict each other.
+
+    When somebody changes how GPUs are shared, the device plugin and feature discovery say so one
+    after the other; in between four GPUs may look like eight, or like two.
+    """
+    labels = (node.get("metadata") or {}).get("labels") or {}
+    gpus = labels.get(_COUNT, "")
+    if not gpus.isdecimal() or labels.get(_MIG, "none") not in {"", "none"}:
+        return False
+    whole = {"nvidia.com/gpu", "nvidia.com/gpu.shared"}
+    offered = sum(count for name, count in _accelerators(node).items() if name in whole)
+    return offered not in {0, int(gpus) * _replicas("nvidia.com/gpu", labels)}
+
+
+def _hardware(workers: Sequence[NodeWorker]) -> list[tuple[str, str]]:
+    return [(worker.worker_type, worker.resource) for worker in workers]
 
 
 def _accelerators(node: Mapping[str, Any], part: str = "capacity") -> dict[str, int]:

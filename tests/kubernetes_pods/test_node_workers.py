@@ -102,3 +102,41 @@ def test_gpus_in_bad_health_have_a_problem_and_stay_on_the_list(make_node):
 )
 def test_taints_keep_new_pods_away_as_in_kubernetes(taint, tolerations, stands_in_the_way):
     assert bool(obstacle({"spec": {"taints": [taint]}}, tolerations)) is stands_in_the_way
+
+
+@pytest.mark.parametrize("first", ["labels", "resources"])
+def test_a_node_that_begins_to_share_keeps_its_workers_whatever_it_says_first(make_node, first):
+    """The device plugin counts replicas; feature discovery tells of them, sooner or later."""
+
+    def told(count, replicas):
+        node = make_node(count)
+        node["metadata"]["labels"] |= {
+            "nvidia.com/gpu.count": "4",
+            "nvidia.com/gpu.replicas": str(replicas),
+            "nvidia.com/gpu.sharing-strategy": "mps" if replicas > 1 else "none",
+        }
+        return node
+
+    inventory = NodeInventory(instance="x")
+    inventory.read_node(told(4, 1))
+    before = inventory.workers
+    assert [w.sharing for w in before] == ["exclusive"] * 4
+    inventory.read_node(told(4, 2) if first == "labels" else told(8, 1))
+    assert inventory.workers == before
+    inventory.read_node(told(8, 2))
+    assert [(w.sharing, w.replicas) for w in inventory.workers] == [("mps", 2)] * 4
+    assert inventory.problems() == {}
+    inventory.read_node(told(4, 1))
+    assert [w.sharing for w in inventory.workers] == ["exclusive"] * 4
+
+
+def test_with_parts_of_gpus_the_count_of_whole_ones_says_nothing(make_node):
+    inventory = NodeInventory(instance="x")
+    for gpus in (1, 2):
+        node = make_node(gpus)
+        node["metadata"]["labels"] |= {
+            "nvidia.com/gpu.count": "4",
+            "nvidia.com/mig.strategy": "mixed",
+        }
+        inventory.read_node(node)
+        assert len(inventory.workers) == gpus
