@@ -38,6 +38,7 @@ from scheduler.domain.problem import Entity, Problem
 from scheduler.domain.reasons import WaitReason
 from scheduler.domain.spec import JobSpec
 from scheduler.domain.throughput import ThroughputTable
+from scheduler.domain.troubles import Trouble
 from scheduler.errors import CodecError, LeaseholdError
 
 #: Version of the rules above; stored data of a higher one are refused.
@@ -47,7 +48,7 @@ VERSION: Final = 1
 DOMAIN_TYPES: Final[tuple[type, ...]] = (
     *(Allocation, Cluster, Node, WorkerType, Job, JobStatus, Lease, EndReason, Entity, Problem),
     *(Configuration, PairConfiguration, Profile, ConfigurationTable, ThroughputTable),
-    *(JobSpec, WaitReason),
+    *(JobSpec, WaitReason, Trouble),
     *(commands.ComputeAllocation, commands.GrantLease, commands.ExtendLeases),
     *(commands.RevokeLease, commands.SetTimer, commands.RecordEvent),
     *(events.ConfigurationsChanged, events.JobSubmitted, events.JobCancelled, events.JobHeld),
