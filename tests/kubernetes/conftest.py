@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
 import sys
 from pathlib import Path
@@ -18,7 +19,7 @@ def chart_plane():
     from control_plane import ControlPlane
     from installation import install_chart
 
-    if shutil.which("go") is None and not Path("/usr/local/go/bin/go").exists():
+    if not shutil.which(os.environ.get("GO") or "go") and not Path("/usr/local/go/bin/go").exists():
         pytest.skip("there is no go here to build kube-apiserver and etcd with")
     plane = ControlPlane()
     try:
