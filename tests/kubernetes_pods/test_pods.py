@@ -7,6 +7,7 @@ import re
 import subprocess
 from pathlib import Path
 
+import kubernetes_validate
 import pytest
 import yaml
 from hypothesis import given, settings
@@ -105,6 +106,11 @@ def check_golden(name, value):
 @pytest.mark.parametrize("case", CASES)
 def test_pods_are_what_the_golden_files_show(make_lease, case):
     check_golden(case, build(make_lease, case))
+
+
+@pytest.mark.parametrize("path", sorted(GOLDEN.glob("*.yaml")), ids=lambda path: path.stem)
+def test_everything_that_is_sent_is_as_kubernetes_schemas_ask(path):
+    kubernetes_validate.validate(yaml.safe_load(path.read_text()), "1.35", strict=True)
 
 
 def test_the_service_of_a_gang_is_what_the_golden_file_shows(make_lease):

@@ -1,0 +1,27 @@
+"""Images that are pulled before a job needs them, with the rights that the chart gives an agent."""
+
+from __future__ import annotations
+
+from installation import JOBS, eventually
+from scenes import one_node
+
+
+def test_an_image_of_a_waiting_job_is_pulled_by_a_pod_that_asks_for_no_accelerator(live, admin):
+    _, made = live([one_node(gpus=1)], settings={"kubernetes.prepull_images": 2})
+    first = made.submit("first", steps=4000)
+    eventually("it runs", lambda: made.job(first)["status"] == "running")
+    seen = []
+
+    def pulling():
+        pods = [p for p in admin.pods(JOBS) if p["metadata"]["name"].startswith("leasehold-pull-")]
+        seen.extend(pods)
+        return pods
+
+    made.submit("second", steps=100, image="registry.example/second:1")
+    eventually("it is pulled", pulling)
+    (container,) = seen[0]["spec"]["containers"]
+    assert container["image"] == "registry.example/second:1"
+    assert "nvidia.com/gpu" not in str(container["resources"])
+    assert seen[0]["spec"]["nodeSelector"]
+    eventually("its pod goes", lambda: not pulling())
+    assert made.job(first)["status"] == "running"
