@@ -38,12 +38,12 @@ if [[ ! -e $base ]]; then
 fi
 
 # The wheels that the project and its build need.
-wheels_key=$({ cat pyproject.toml docker/requirements.py; "$python" --version; } | sha256sum | cut -c 1-16)
+"$python" docker/requirements.py pyproject.toml > "$cache/requirements.txt"
+wheels_key=$(sha256sum "$cache/requirements.txt" | cut -c 1-16)
 wheels=$cache/wheels-$wheels_key
 if [[ ! -d $wheels ]]; then
     echo "images.sh: fetching wheels" >&2
-    rm -rf "$wheels.new"
-    "$python" docker/requirements.py pyproject.toml > "$cache/requirements.txt"
+    rm -rf "$cache"/wheels-*
     "$python" -m pip download --quiet --disable-pip-version-check --only-binary=:all: --python-version=3.11 \
         --dest "$wheels.new" -r "$cache/requirements.txt" hatchling >&2
     mv "$wheels.new" "$wheels"

@@ -156,6 +156,11 @@ class Installed:
         pods = self._cluster.pods(JOBS)
         return [pod for pod in pods if pod["metadata"]["labels"].get("leasehold.dev/job") == job]
 
+    def deadline_s(self, job: str) -> float:
+        """Return when a job's lease ends unless it is extended; 0 where it has none."""
+        leases = self.get("/v1/leases")["leases"]
+        return max((lease["deadline_s"] for lease in leases if lease["job_id"] == job), default=0.0)
+
     def steps_in(self, name: str) -> int:
         """Return how many steps a job has left in its journal."""
         path = self.checkpoints / name / "journal-0.jsonl"

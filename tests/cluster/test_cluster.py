@@ -5,6 +5,8 @@ from __future__ import annotations
 import ipaddress
 import itertools
 import json
+import sys
+import time
 
 from installed import JOBS, NAMESPACE
 from journals import check
@@ -12,7 +14,7 @@ from machine import eventually
 
 from agent.pods import GUARD_WINDOW_S
 
-ROUND_S = 24  # as in values.yaml
+ROUND_S, LONGER_S = 24, 36  # as in values.yaml, and after the upgrade
 V100, K80, BOTH = {"v100": 10.0}, {"k80": 10.0}, {"v100": 10.0, "k80": 10.0}
 
 
@@ -168,7 +170,7 @@ def test_an_upgrade_replaces_scheduler_and_agents_under_running_jobs(cluster, in
     for name in jobs:
         installed.await_steps(name, 10)
     before = {p["metadata"]["uid"] for p in cluster.pods(NAMESPACE)}
-    longer = "scheduler.config.engine.round_length_s=60"
+    longer = f"scheduler.config.engine.round_length_s={LONGER_S}"
     installed.helm("upgrade", "--set", f"agent.logLevel=debug,{longer}")
     assert not before & {p["metadata"]["uid"] for p in cluster.pods(NAMESPACE)}
     assert all(installed.steps_in(name) < steps for name in jobs), "they run"
@@ -179,12 +181,21 @@ def test_an_upgrade_replaces_scheduler_and_agents_under_running_jobs(cluster, in
 
 
 def test_a_job_goes_on_while_the_schedulers_pod_is_replaced_in_mid_round(cluster, installed):
-    steps = 300
+    steps = 600
     job = installed.submit("through", steps=steps, types=V100)
-    installed.await_steps("through", 20)
+    # Just extended: nobody would have needed the scheduler for a while.
+    eventually(
+        "its lease is extended",
+        lambda: installed.deadline_s(job) - time.time() > LONGER_S + 5,
+        limit_s=LONGER_S + 20,
+    )
     (pod,) = (p for p in cluster.pods(NAMESPACE) if "scheduler" in p["metadata"]["name"])
     name = pod["metadata"]["name"]
     cluster.kubectl("delete", "pod", name, "-n", NAMESPACE, "--grace-period=1")
+    began_s, done = time.monotonic(), installed.steps_in("through")
+    installed.await_workers()
+    print(f"the scheduler was away for {time.monotonic() - began_s:.1f} s", file=sys.stderr)
+    assert done < installed.steps_in("through") < steps, "it went on meanwhile"
     installed.await_status(job, "completed", limit_s=120)
     attempts = check(installed.checkpoints / "through", steps=steps)
     assert len(attempts) == 1, "it was stopped, though its lease held"
