@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from installation import JOBS, eventually
-from scenes import one_node
+from scenes import ONE_ROUND, one_node
 
 
 def test_an_image_of_a_waiting_job_is_pulled_by_a_pod_that_asks_for_no_accelerator(live, admin):
-    _, made = live([one_node(gpus=1)], settings={"kubernetes.prepull_images": 2})
+    _, made = live([one_node(gpus=1)], settings=ONE_ROUND | {"kubernetes.prepull_images": 2})
     first = made.submit("first", steps=4000)
     eventually("it runs", lambda: made.job(first)["status"] == "running")
     seen = []
