@@ -13,21 +13,36 @@ import pytest
 sys.path.append(str(Path(__file__).parent))  # for the modules of this folder
 
 
-@pytest.fixture(scope="session")
-def chart_plane():
-    """A control plane on which helm has installed the chart."""
+@contextlib.contextmanager
+def running_plane():
+    """Start a control plane, and stop it."""
     from control_plane import ControlPlane
-    from installation import install_chart
 
     if not shutil.which(os.environ.get("GO") or "go") and not Path("/usr/local/go/bin/go").exists():
         pytest.skip("there is no go here to build kube-apiserver and etcd with")
     plane = ControlPlane()
     try:
         plane.start()
-        install_chart(plane)
         yield plane
     finally:
         plane.stop()
+
+
+@pytest.fixture(scope="session")
+def chart_plane():
+    """A control plane on which helm has installed the chart."""
+    from installation import install_chart
+
+    with running_plane() as plane:
+        install_chart(plane)
+        yield plane
+
+
+@pytest.fixture(scope="module")
+def plane():
+    """An empty control plane."""
+    with running_plane() as plane:
+        yield plane
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import base64
 import time
 
 import pytest
-from control_plane import ApiError, ControlPlane
+from control_plane import ApiError
 from helm_client import Helm
 
 from scheduler.daemon.token_review import TokenReviewer
@@ -20,16 +20,6 @@ networkPolicies: {scheduler: {enabled: true}, agent: {enabled: true}}
 monitoring: {dashboard: {enabled: true}}
 jobs: {resourceQuota: {enabled: true, hard: {pods: "50"}}}
 """
-
-
-@pytest.fixture(scope="module")
-def plane():
-    plane = ControlPlane()
-    try:
-        plane.start()
-        yield plane
-    finally:
-        plane.stop()
 
 
 @pytest.fixture(scope="module")

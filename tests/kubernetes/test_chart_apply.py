@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 import yaml
-from control_plane import ControlPlane, program
+from control_plane import program
 from helm_client import CHART, Helm
 from installation import eventually
 
@@ -48,16 +48,6 @@ CLUSTER_WIDE = {
     "ValidatingAdmissionPolicyBinding",
 }
 KINDS = [kind for kinds in GROUPS.values() for kind in kinds]
-
-
-@pytest.fixture(scope="module")
-def plane():
-    plane = ControlPlane()
-    try:
-        plane.start()
-        yield plane
-    finally:
-        plane.stop()
 
 
 @pytest.fixture(scope="module")

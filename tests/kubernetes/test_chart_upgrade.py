@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from control_plane import ApiError, ControlPlane
+from control_plane import ApiError
 from helm_client import PREVIOUS, Helm
 
 #: With these the previous chart was rendered; see its Chart.yaml.
@@ -23,16 +23,6 @@ KEPT = {
     "/api/v1/namespaces/gpus/services/lh-leasehold",
     "/api/v1/namespaces/gpus/serviceaccounts/lh-leasehold-agent",
 }
-
-
-@pytest.fixture(scope="module")
-def plane():
-    plane = ControlPlane()
-    try:
-        plane.start()
-        yield plane
-    finally:
-        plane.stop()
 
 
 @pytest.fixture(scope="module")
