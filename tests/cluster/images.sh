@@ -54,8 +54,8 @@ key=$({ sources | xargs -0 sha256sum; cat "$here"/train/* "$here/images.sh"; sta
 made=$cache/$key.tar
 if [[ ! -e $made ]]; then
     echo "images.sh: building the images; the first time takes minutes" >&2
-    # Layers are kept, so that a change of the program does not install everything anew.
-    (($(du -sxm "$cache/storage" 2> /dev/null | cut -f 1 || true) + 0 < 20000)) || rm -rf "$cache/storage"
+    # Layers are kept, up to 8 GB, so that a change of the program does not install everything anew.
+    (($(du -sxm "$cache/storage" 2> /dev/null | cut -f 1 || true) + 0 < 8000)) || rm -rf "$cache/storage"
     context=$(mktemp -d)
     trap 'rm -rf "$context"' EXIT
     sources | xargs -0 cp --parents --target-directory="$context"
