@@ -58,7 +58,7 @@ def greedy_mechanism(x: FloatArray, gangs: IntArray, capacity: Sequence[int]) ->
     """
     received = np.zeros_like(x)
 
-    def choose(credit: FloatArray, held: IntArray) -> IntArray:
+    def choose(credit: FloatArray, held: IntArray) -> tuple[IntArray, IntArray]:
         ran = np.flatnonzero(held >= 0)
         received[ran, held[ran]] += 1.0
         share = received / np.maximum(received.sum(axis=0), 1.0)
@@ -70,7 +70,7 @@ def greedy_mechanism(x: FloatArray, gangs: IntArray, capacity: Sequence[int]) ->
                 if x[i, k] > 0 and chosen[i] < 0 and gangs[i] <= free:
                     free -= int(gangs[i])
                     chosen[i] = k
-        return chosen
+        return chosen, chosen
 
     return choose
 

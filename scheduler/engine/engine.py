@@ -282,6 +282,9 @@ class Engine:
             lead_s=max(start_s - state.now_s, 0.0),
             keep_bonus_s=state.settings.keep_bonus * length_s,
         )
+        stays = np.flatnonzero(choice.turn_of != NONE)
+        state.jobs.credit_s[stays, choice.turn_of[stays]] -= length_s
+        state.jobs.credit_s[stays, choice.configuration[stays]] += length_s
         self._keep(choice, pinned)
         state.commands += state.assigner.realise(
             choice, eligible, start_s=start_s, end_s=state.round_end_s

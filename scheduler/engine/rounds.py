@@ -4,7 +4,8 @@ Every configuration of a job (or of a pair) carries a credit: the seconds that X
 far minus the seconds it received. What would be more than a round behind at its end is
 urgent and runs first; then what is held, then what lags most. A configuration that is ahead of X is
 not entitled, so none gets ahead by more than a round. What the entitled leave over is offered to
-the jobs that still wait, as a bonus that is not charged.
+the jobs that still wait, as a bonus that is not charged. Where nobody waits, a job whose turn is on
+another worker type stays where it is unless it is faster there; the round counts as that turn.
 
 Bound, for an X that stays and has no entry above ``NEARLY_ALWAYS``: with one worker type and gangs
 of one no configuration is ever more than one round away from X times the elapsed time. With several
@@ -48,11 +49,14 @@ class Choice:
         configuration: (N,) single configuration of each job, NONE if it waits or shares.
         pair: (N,) entry of the pair table, NONE otherwise.
         charged: (N,) whether the time counts against X.
+        turn_of: (N,) configuration whose turn it was, where a job stays as it is instead; NONE
+            otherwise. The round counts as that one's.
     """
 
     configuration: IntArray
     pair: IntArray
     charged: BoolArray
+    turn_of: IntArray
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -122,14 +126,21 @@ def choose_round(
     urgent = found.always | (found.deficit_s > length_s * (1 + NEGLIGIBLE))
     bonus_s += np.where(urgent, URGENT * length_s, 0.0)
     draft.take(found, bonus_s, urgent, charged=True)
-    if draft.free.any() and not draft.busy.all():
+    if draft.busy.all():
+        draft.stay(jobs, table)
+    elif draft.free.any():
         if shared is not None:
             idle = np.zeros(len(shared.first))
             draft.take(shared, idle, idle > 0, charged=False)
         waiting = ~draft.busy
         leftover = _leftover(jobs, table, waiting=waiting, free=draft.free, length_s=length_s)
         draft.configuration[leftover >= 0] = leftover[leftover >= 0]
-    return Choice(configuration=draft.configuration, pair=draft.pair, charged=draft.charged)
+    return Choice(
+        configuration=draft.configuration,
+        pair=draft.pair,
+        charged=draft.charged,
+        turn_of=draft.turn_of,
+    )
 
 
 class _Draft:
@@ -142,6 +153,7 @@ class _Draft:
         self.configuration: IntArray = np.full(n, NONE, dtype=np.int64)
         self.pair: IntArray = np.full(n, NONE, dtype=np.int64)
         self.charged: BoolArray = np.zeros(n, dtype=bool)
+        self.turn_of: IntArray = np.full(n, NONE, dtype=np.int64)
 
     def take(
         self, found: Candidates, bonus_s: FloatArray, urgent: BoolArray, *, charged: bool
@@ -166,6 +178,47 @@ class _Draft:
         both = second >= 0
         self.pair[second[both]] = found.pair[chosen][both]
         self.charged[second[both]] = charged
+
+    def stay(self, jobs: JobTable, table: ConfigurationTable) -> None:
+        """Leave jobs where they are if nobody waits and they would not be faster elsewhere.
+
+        X is often one of many that are equally good, and a move costs a restart. What may stay is
+        what X wants too, so that a policy that looks at prices is not outwitted.
+        """
+        held, wanted = jobs.ints("configuration"), self.configuration
+        rows = np.flatnonzero((held >= 0) & (wanted >= 0) & (held != wanted))
+        here, there = held[rows], wanted[rows]
+        profile = jobs.ints("profile")[rows]
+        steps_per_s = table.throughput[profile]
+        each = np.arange(len(rows))
+        content = (steps_per_s[each, here] >= steps_per_s[each, there]) & (
+            jobs.x[rows, here] > NEGLIGIBLE
+        )
+        rows, here, there, profile = rows[content], here[content], there[content], profile[content]
+        more = table.demand[profile, here] - table.demand[profile, there]
+        stays = _largest_fit(more, self.free)
+        self.free -= more[stays].sum(axis=0)
+        self.configuration[rows[stays]] = here[stays]
+        self.turn_of[rows[stays]] = there[stays]
+
+
+def _largest_fit(more: IntArray, free: IntArray) -> BoolArray:
+    """Return which changes can be made at once: all, less the last of those that ask too much.
+
+    Args:
+        more: (R, K) workers that each asks for beyond those it gives up.
+        free: (K,) workers to give.
+    """
+    fits = np.ones(len(more), dtype=bool)
+    while len(more):
+        lacking = more[fits].sum(axis=0) - free
+        k = int(np.argmax(lacking))
+        if lacking[k] <= 0:
+            break
+        asking = np.flatnonzero(fits & (more[:, k] > 0))[::-1]
+        enough = np.searchsorted(np.cumsum(more[asking, k]), lacking[k]) + 1
+        fits[asking[:enough]] = False
+    return fits
 
 
 def _singles(

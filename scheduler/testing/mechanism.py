@@ -19,8 +19,9 @@ if TYPE_CHECKING:
 
     from scheduler.domain.arrays import FloatArray, IntArray
 
-    #: (credits in rounds (N, K), configurations held (N,), -1 for none) -> configurations (N,)
-    Mechanism: TypeAlias = Callable[[FloatArray, IntArray], IntArray]
+    #: (credits in rounds (N, K), configurations held (N,), -1 for none) -> configurations that run,
+    #: and those whose turn it is (N,)
+    Mechanism: TypeAlias = Callable[[FloatArray, IntArray], tuple[IntArray, IntArray]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,9 +29,9 @@ class Deviation:
     """How closely a mechanism followed X, in rounds.
 
     Attributes:
-        largest: the largest |time received - X t| of any configuration after any round.
-        lag: the largest X t - time received.
-        mean: the mean of |time received - X t| over configurations with X > 0 and rounds.
+        largest: the largest |turns taken - X t| of any configuration after any round.
+        lag: the largest X t - turns taken.
+        mean: the mean of |turns taken - X t| over configurations with X > 0 and rounds.
         restarts: jobs that began or changed configuration, per round.
     """
 
@@ -73,10 +74,10 @@ def follow(mechanism: Mechanism, x: FloatArray, *, rounds: int) -> Deviation:
     largest = lag = total = 0.0
     restarts = 0
     for _ in range(rounds):
-        chosen = mechanism(credit, held)
-        rows = np.flatnonzero(chosen != NONE)
+        chosen, turn = mechanism(credit, held)
+        rows = np.flatnonzero(turn != NONE)
         credit += x
-        credit[rows, chosen[rows]] -= 1.0
+        credit[rows, turn[rows]] -= 1.0
         restarts += int(((chosen != held) & (chosen != NONE)).sum())
         held = chosen
         largest = max(largest, float(np.abs(credit).max()))
@@ -110,7 +111,7 @@ def credit_mechanism(
     eligible = np.ones(n, dtype=bool)
     free = np.array(capacity, dtype=np.int64)
 
-    def choose(credit: FloatArray, held: IntArray) -> IntArray:
+    def choose(credit: FloatArray, held: IntArray) -> tuple[IntArray, IntArray]:
         jobs.credit_s[:] = credit
         jobs["configuration"][:] = held
         jobs["charged"][:] = held != NONE
@@ -126,6 +127,7 @@ def credit_mechanism(
             keep_bonus_s=keep_bonus,
         )
         # Time on workers that X left over is a gift and counts for nothing.
-        return np.where(choice.charged, choice.configuration, NONE)
+        runs = np.where(choice.charged, choice.configuration, NONE)
+        return runs, np.where(choice.turn_of != NONE, choice.turn_of, runs)
 
     return choose
