@@ -281,6 +281,7 @@ class Engine:
             length_s=length_s,
             lead_s=max(start_s - state.now_s, 0.0),
             keep_bonus_s=state.settings.keep_bonus * length_s,
+            stay=state.settings.stay,
         )
         stays = np.flatnonzero(choice.turn_of != NONE)
         state.jobs.credit_s[stays, choice.turn_of[stays]] -= length_s

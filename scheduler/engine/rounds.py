@@ -5,7 +5,8 @@ far minus the seconds it received. What would be more than a round behind at its
 urgent and runs first; then what is held, then what lags most. A configuration that is ahead of X is
 not entitled, so none gets ahead by more than a round. What the entitled leave over is offered to
 the jobs that still wait, as a bonus that is not charged. Where nobody waits, a job whose turn is on
-another worker type stays where it is unless it is faster there; the round counts as that turn.
+another worker type can be left where it is unless it is faster there; the round counts as that
+turn.
 
 Bound, for an X that stays and has no entry above ``NEARLY_ALWAYS``: with one worker type and gangs
 of one no configuration is ever more than one round away from X times the elapsed time. With several
@@ -98,6 +99,7 @@ def choose_round(
     length_s: float,
     lead_s: float,
     keep_bonus_s: float,
+    stay: bool = False,
 ) -> Choice:
     """Choose what runs for the next ``length_s`` seconds.
 
@@ -110,6 +112,7 @@ def choose_round(
         length_s: seconds that the choice holds.
         lead_s: seconds until it begins.
         keep_bonus_s: seconds of lag that a configuration held now is credited with.
+        stay: as in ``EngineSettings``.
     """
     draft = _Draft(jobs, eligible, free)
     found = _singles(jobs, table, eligible=eligible, length_s=length_s, lead_s=lead_s)
@@ -127,7 +130,8 @@ def choose_round(
     bonus_s += np.where(urgent, URGENT * length_s, 0.0)
     draft.take(found, bonus_s, urgent, charged=True)
     if draft.busy.all():
-        draft.stay(jobs, table)
+        if stay:
+            draft.stay(jobs, table)
     elif draft.free.any():
         if shared is not None:
             idle = np.zeros(len(shared.first))

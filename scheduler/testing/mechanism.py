@@ -92,6 +92,7 @@ def credit_mechanism(
     capacity: Sequence[int],
     *,
     keep_bonus: float,
+    stay: bool = False,
 ) -> Mechanism:
     """Return the engine's mechanism, for rounds of one second.
 
@@ -100,6 +101,7 @@ def credit_mechanism(
         gangs: (N,) workers that each job holds.
         capacity: (K,) workers of each type.
         keep_bonus: as in ``EngineSettings``.
+        stay: as in ``EngineSettings``.
     """
     n, k = x.shape
     table = make_table([[1.0] * k] * n, scale_factor=gangs.tolist())
@@ -125,6 +127,7 @@ def credit_mechanism(
             length_s=1.0,
             lead_s=0.0,
             keep_bonus_s=keep_bonus,
+            stay=stay,
         )
         # Time on workers that X left over is a gift and counts for nothing.
         runs = np.where(choice.charged, choice.configuration, NONE)

@@ -90,14 +90,18 @@ class EngineMachine(RuleBasedStateMachine):
         time_dependent=st.booleans(),
         empty=st.booleans(),
         strict=st.booleans(),
+        stay=st.booleans(),
     )
-    def begin(self, *, lead_s, pairs, empty, strict, **faults):
+    def begin(self, *, lead_s, pairs, empty, strict, stay, **faults):
         cluster = Cluster(worker_types=(), nodes=()) if empty else CLUSTER
         self.shell = VirtualShell(
             cluster,
             table_of(len(cluster.worker_types)),
             settings=EngineSettings(
-                round_length_s=100.0, plan_lead_s=lead_s, refuse_what_cannot_fit=strict
+                round_length_s=100.0,
+                plan_lead_s=lead_s,
+                refuse_what_cannot_fit=strict,
+                stay=stay,
             ),
             allocate=paired_shares if pairs else equal_shares,
             **faults,
@@ -425,6 +429,7 @@ class LongHistory(EngineMachine):
             time_dependent=of(True, False),
             empty=seed % 3 == 0,
             strict=of(True, False),
+            stay=seed % 2 == 0,
         )
         reasons = (EndReason.FAILED, EndReason.COMPLETED, EndReason.LOST, EndReason.RELEASED)
         moves = [
