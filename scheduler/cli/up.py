@@ -92,7 +92,7 @@ def next_steps(running: Running) -> str:
         lines.append(f"  export LEASEHOLD_STATE_DIR={running.state_dir}")
     lines += [
         "  leasehold nodes",
-        "  leasehold submit -- python train.py",
+        "  leasehold submit -C . -- python train.py",
         "  leasehold watch",
     ]
     return "\n".join(lines) + "\n"

@@ -69,7 +69,7 @@ def test_serve_says_where_it_listens_and_stops_at_ctrl_c(leasehold):
 def test_up_says_what_to_type_next(leasehold):
     code, err = leasehold("up", "--port=0", "--worker=v100:1", "--node=laptop")
     assert code == 0
-    assert "leasehold submit -- python train.py" in err
+    assert "leasehold submit -C . -- python train.py" in err
 
 
 def test_a_database_that_is_away_is_a_line_and_a_code(leasehold):
