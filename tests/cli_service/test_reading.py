@@ -165,6 +165,17 @@ def test_nodes_are_shown_drained_and_forgotten(job, scheduler, leasehold):
     assert json.loads(leasehold("nodes", "--json").out) == {"nodes": []}
 
 
+def test_a_node_that_is_not_there_keeps_none_of_the_others(scheduler, leasehold):
+    ran = leasehold("cordon", "nosuch", "alpha", "neither")
+    assert (ran.code, ran.out) == (1, "alpha cordoned\n")
+    assert [line.split(":")[1] for line in ran.err.splitlines()] == [" nosuch", " neither"]
+    ran = leasehold("uncordon", "nosuch", "alpha", "--json")
+    found = json.loads(ran.out)
+    assert (ran.code, found["nodes"][0]["state"]) == (1, "ready")
+    assert found["failed"][0]["name"] == "nosuch"
+    assert leasehold("drain", "nosuch", "neither").code == 5
+
+
 def test_the_policy_is_shown_and_switched(scheduler, leasehold):
     assert "max_min_fairness" in leasehold("policy").out
     assert "isolated" in leasehold("policy", "list").out

@@ -8,10 +8,12 @@ from urllib.parse import quote
 
 import typer
 
+from scheduler.cli import exit_codes
 from scheduler.cli.service.completion import complete_node
 from scheduler.cli.service.output import print_json, print_shown, remark, table
 from scheduler.cli.service.remote import Json, remote
 from scheduler.cli.service.times import ago
+from scheduler.errors import ConflictError, InputError, NotFoundError
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -99,13 +101,33 @@ def nodes_table(found: list[dict[str, Any]], *, now_s: float) -> Table:
 def _act(
     service: ServiceClient, action: str, names: list[str], reason: str, *, as_json: bool
 ) -> None:
-    body = {"reason": reason}
-    found = [service.post(f"/nodes/{quote(name, safe='')}/{action}", body) for name in names]
-    if as_json:
-        print_json({"nodes": found})
-    else:
-        for node in found:
+    """Do to each node what can be done to it; one that cannot be used keeps none of the others.
+
+    Raises:
+        LeaseholdError: it could not be done to the only node, or nobody answers or allows it.
+        typer.Exit: it could not be done to some.
+    """
+    body, wanted = {"reason": reason}, list(dict.fromkeys(names))
+    found: list[dict[str, Any]] = []
+    failed: list[dict[str, str]] = []
+    codes: list[int] = []
+    for name in wanted:
+        try:
+            node = service.post(f"/nodes/{quote(name, safe='')}/{action}", body)
+        except (NotFoundError, ConflictError, InputError) as error:
+            if len(wanted) == 1:
+                raise
+            remark(f"{name}: {error}")
+            failed.append({"name": name, "error": str(error)})
+            codes.append(exit_codes.code_of(error))
+            continue
+        found.append(node)
+        if not as_json:  # at once: what was done is told whatever comes next
             typer.echo(f"{node['name']} {node['state']}")
+    if as_json:
+        print_json({"nodes": found, "failed": failed})
+    if codes:
+        raise typer.Exit(exit_codes.FAILED if found else max(codes))
 
 
 def _row(node: dict[str, Any], now_s: float) -> tuple[Any, ...]:
