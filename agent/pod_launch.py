@@ -10,10 +10,21 @@ if TYPE_CHECKING:
 
 #: Starts ``$@`` once per local rank and ends with the code of the first that failed, else 75 if one
 #: left early, else 0. SIGTERM goes to all; who fails takes the others along. Needs only POSIX sh.
-#: In ``each`` and at the end ``wait`` also returns when a signal was handled, hence the loops.
+#: A shell that has just forked still has its parent's handlers, and forgets what they caught: so
+#: nobody is told to stop before a file says that it can hear. ``wait`` also returns when a signal
+#: was handled, hence the loop around it.
 LAUNCHER: Final = """\
-failed=/dev/shm/leasehold-failed.$$ pids= first=$RANK told=
-stop() { told=1; for p in $pids; do kill -TERM "$p" 2>/dev/null; done; }
+base=/dev/shm/leasehold.$$ pids= first=$RANK told=
+hears() {
+  t=0
+  while [ ! -e "$1" ] && [ "$t" -lt 250 ] && kill -0 "$2" 2>/dev/null; do
+    sleep 0.02; t=$((t + 1))
+  done
+}
+stop() {
+  told=1 n=0
+  for p in $pids; do hears "$base.up.$n" "$p"; kill -TERM "$p" 2>/dev/null; n=$((n + 1)); done
+}
 await() {
   while :; do
     wait "$1"; code=$?
@@ -21,15 +32,15 @@ await() {
   done
 }
 each() {
-  child= told=
-  trap 'told=1; [ -z "$child" ] || kill -TERM "$child" 2>/dev/null' TERM INT
   trap - USR1
-  "$@" & child=$!
-  [ -z "$told" ] || kill -TERM "$child" 2>/dev/null
+  (trap - TERM INT; true >"$base.run.$LOCAL_RANK"; exec "$@") & child=$!
+  trap 'kill -TERM "$child" 2>/dev/null' TERM INT
+  hears "$base.run.$LOCAL_RANK" "$child"
+  true >"$base.up.$LOCAL_RANK"
   await "$child"
   case $code in
     0|75) ;;
-    *) [ -e "$failed" ] || echo "$code" >"$failed"; kill -USR1 $$ ;;
+    *) [ -e "$base.failed" ] || echo "$code" >"$base.failed"; kill -USR1 $$ ;;
   esac
   exit "$code"
 }
@@ -44,7 +55,8 @@ done
 [ -z "$told" ] || stop
 early=0
 for p in $pids; do await "$p"; [ "$code" -eq 0 ] || early=75; done
-[ -s "$failed" ] && early=$(cat "$failed")
+[ -s "$base.failed" ] && early=$(cat "$base.failed")
+rm -f "$base".*
 exit "$early"
 """
 

@@ -10,6 +10,10 @@ from typing import Any
 
 import pytest
 
+import api
+import scheduler.daemon
+import scheduler.engine
+import scheduler.runtime
 from scheduler.runtime.history_kinds import EventKind
 from scheduler.runtime.protocol import JobAction, NodeAction
 
@@ -174,10 +178,9 @@ def test_an_unknown_kind_is_refused_with_those_that_there_are(
 
 
 def test_every_kind_that_is_written_is_known() -> None:
-    folder = Path(__file__).resolve().parents[2]
     written = set()
-    for part in ("api", "scheduler/engine", "scheduler/runtime", "scheduler/daemon"):
-        for file in (folder / part).rglob("*.py"):
+    for package in (api, scheduler.engine, scheduler.runtime, scheduler.daemon):
+        for file in Path(package.__file__).parent.rglob("*.py"):
             for node in ast.walk(ast.parse(file.read_text())):
                 if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
                     continue
