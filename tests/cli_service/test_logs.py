@@ -70,10 +70,15 @@ def test_a_gap_in_the_middle_of_what_is_followed_is_told(job, scheduler, leaseho
     assert "1,000 bytes of the standard output" in ran.err
 
 
-def test_an_attempt_without_output_is_told(job, leasehold):
-    ran = leasehold("logs", job, "--attempt", "7")
+def test_an_attempt_without_output_is_told(job, scheduler, leasehold):
+    scheduler.do(scheduler.service.run, job)
+    ran = leasehold("logs", job, "--attempt", "1")
     assert (ran.code, ran.out) == (0, "")
-    assert "no output of attempt 7 is kept" in ran.err
+    assert "no output of attempt 1 is kept" in ran.err
+    for words in ([], ["--json"]):
+        ran = leasehold("logs", job, "--attempt", "7", *words)
+        assert (ran.code, ran.out) == (5, "")
+        assert "job-1 has no attempt 7" in ran.err
     assert leasehold("logs", job).err == ""
 
 

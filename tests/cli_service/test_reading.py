@@ -186,8 +186,9 @@ def test_the_policy_is_shown_and_switched(scheduler, leasehold):
     assert found["space_sharing"]
     assert not found["agnostic"]
     assert "alpha_fairness packed" in leasehold("policy", "show").out
+    assert leasehold("policy", "set", "alpha_fairness", "--param", "beta=2").code == 2
     ran = leasehold("policy", "set", "nonsense")
-    assert ran.code == 2
+    assert ran.code == 5
     assert "nonsense" in ran.err
     assert json.loads(leasehold("policy", "--json").out)["name"] == "alpha_fairness"
     assert "Show the policy in force" in leasehold("policy", "--help").out

@@ -192,6 +192,17 @@ def test_a_job_that_can_never_run_is_refused_with_6(scheduler, leasehold, tmp_pa
     assert leasehold("submit", str(file), "--workers", "9").code == 6
 
 
+def test_a_dependency_that_is_not_there_ends_with_5(serve, leasehold, monkeypatch):
+    server = serve(auth=True)
+    # Whoever is confined to a project is refused by the names that he may see.
+    monkeypatch.setenv("LEASEHOLD_TOKEN", server.token("user", projects=("vision",)))
+    first = leasehold("submit", "--", "./work").out.strip()
+    ran = leasehold("submit", "--after", f"{first},nosuch", "--", "./work")
+    assert (ran.code, ran.out) == (5, "")
+    assert "there is no job 'nosuch', which --after names" in ran.err
+    assert leasehold("submit", "--after", first, "--", "./work").code == 0
+
+
 def test_a_dry_run_tells_where_it_could_run_and_submits_nothing(scheduler, leasehold, tmp_path):
     ran = leasehold("submit", "--dry-run", "--", "./work")
     assert ran.code == 0
@@ -203,8 +214,11 @@ def test_a_dry_run_tells_where_it_could_run_and_submits_nothing(scheduler, lease
     file = tmp_path / "jobs.yaml"
     file.write_text("- {name: a, command: [x]}\n- {name: b, command: []}\n")
     ran = leasehold("submit", "--dry-run", str(file))
-    assert ran.code == 2
+    assert ran.code == 1
     assert "command is" in ran.err
+    file.write_text("- {name: a, command: 3}\n- {name: b, command: []}\n")
+    assert leasehold("submit", "--dry-run", str(file)).code == 2
+    assert leasehold("submit", "--dry-run", str(file), "--workers", "9").code == 2
     assert scheduler.service.store.job("job-1") is None
 
 

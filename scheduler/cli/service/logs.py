@@ -16,7 +16,7 @@ from scheduler.cli.service.selection import (  # noqa: TC001 - typer reads them
     JobId,
 )
 from scheduler.cli.service.spec_files import parse_size
-from scheduler.errors import AnswerError, InputError, UnreachableError
+from scheduler.errors import AnswerError, InputError, NotFoundError, UnreachableError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -58,7 +58,14 @@ def logs(
     shown = 0
     for shown, piece in enumerate(pieces, start=1):  # noqa: B007 - counts
         printer.print(piece)
-    if not shown and attempt is not None and not as_json:
+    if shown or attempt is None:
+        return
+    made = service.get(job_path(job_id, "/attempts"))["attempts"]
+    if attempt not in {one["attempt"] for one in made}:
+        raise NotFoundError(
+            f"{job_id} has no attempt {attempt}; `leasehold job {job_id}` lists the attempts"
+        )
+    if not as_json:
         remark(
             f"no output of attempt {attempt} is kept; `leasehold job {job_id}` lists the attempts"
         )

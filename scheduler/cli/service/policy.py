@@ -13,6 +13,7 @@ from scheduler.cli.service.output import pairs, print_json, print_shown, table
 from scheduler.cli.service.pairs import parse_pairs
 from scheduler.cli.service.remote import Json, remote
 from scheduler.cli.service.times import ago, span
+from scheduler.errors import InputError, NotFoundError
 
 if TYPE_CHECKING:
     from scheduler.cli.service.client import ServiceClient
@@ -67,7 +68,13 @@ def set_policy(
         "agnostic": agnostic,
         "space_sharing": packed,
     }
-    _show(service.call("PUT", "/policy", body=body), as_json=as_json)
+    try:
+        found = service.call("PUT", "/policy", body=body)
+    except InputError as error:
+        if name not in {known["name"] for known in service.get("/policies")["policies"]}:
+            raise NotFoundError(str(error)) from None
+        raise
+    _show(found, as_json=as_json)
 
 
 def _show(policy: dict[str, Any], *, as_json: bool) -> None:

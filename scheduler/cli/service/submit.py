@@ -11,13 +11,14 @@ from typer.core import TyperCommand
 
 from scheduler.cli import exit_codes
 from scheduler.cli.service import spec_options as given
+from scheduler.cli.service.client import job_path
 from scheduler.cli.service.follow import follow_jobs, wait_for_jobs
 from scheduler.cli.service.output import number, print_json, print_shown, remark, table
 from scheduler.cli.service.problems import detail_of, field_lines, problem_error
 from scheduler.cli.service.remote import Json, remote
 from scheduler.cli.service.spec_files import check_values, read_jobs
 from scheduler.cli.service.wording import Wording, option_of, wording_of_job
-from scheduler.errors import InputError
+from scheduler.errors import AdmissionError, InputError, LeaseholdError, NotFoundError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -182,7 +183,11 @@ def _name_requests(jobs: list[dict[str, Any]], client_id: str) -> None:
 def _submit(service: ServiceClient, jobs: list[dict[str, Any]]) -> list[dict[str, Any]]:
     if len(jobs) == 1 and "array" not in jobs[0]:
         # Alone, a job that cannot be used is an error of its own kind with its fields.
-        only = service.post("/jobs", jobs[0], key=jobs[0]["client_id"])
+        try:
+            only = service.post("/jobs", jobs[0], key=jobs[0]["client_id"])
+        except (AdmissionError, InputError):
+            _find_dependencies(service, jobs[0])
+            raise
         return [{"index": 0, "array_index": None, "error": None} | only]
     results: list[dict[str, Any]] = []
     first = 0
@@ -191,6 +196,27 @@ def _submit(service: ServiceClient, jobs: list[dict[str, Any]]) -> list[dict[str
         results += [result | {"index": first + result["index"]} for result in found]
         first += len(batch)
     return results
+
+
+def _find_dependencies(service: ServiceClient, job: dict[str, Any]) -> None:
+    """Ask for the jobs that a refused one depends on.
+
+    Raises:
+        NotFoundError: there is no such job; a name that is wrong, and no refusal.
+    """
+    named = job.get("depends_on")
+    for other in named if isinstance(named, list) else ():
+        if not isinstance(other, str) or not other:
+            continue
+        try:
+            service.get(job_path(other))
+        except NotFoundError:
+            raise NotFoundError(
+                f"there is no job '{other}', which {service.wording('depends_on')} names; "
+                "`leasehold jobs` lists them"
+            ) from None
+        except LeaseholdError:  # the refusal at hand says more
+            return
 
 
 def _batches(jobs: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
@@ -264,10 +290,15 @@ def _try(
                 _show_refusal(item["index"], item["error"], wordings)
             else:
                 _show_fit(str(job.get("name", "")), item["fit"])
-    if any(item["error"] for item in items):
-        raise typer.Exit(exit_codes.INPUT)
-    if not all(item["fit"]["fits"] for item in items):
-        raise typer.Exit(exit_codes.REFUSED)
+    codes = [code for item in items if (code := _code_of_trial(item))]
+    if codes:
+        raise typer.Exit(max(codes) if len(codes) == len(items) else exit_codes.FAILED)
+
+
+def _code_of_trial(item: dict[str, Any]) -> int:
+    if item["error"]:
+        return exit_codes.code_of(problem_error(item["error"]))
+    return 0 if item["fit"]["fits"] else exit_codes.REFUSED
 
 
 def _show_pods(items: list[dict[str, Any]]) -> None:
