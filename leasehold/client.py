@@ -100,7 +100,13 @@ class Client:
 
         Raises:
             ClientError: the job cannot be used or can never run.
+            TypeError: ``command`` is one string.
         """
+        if isinstance(command, str | bytes):
+            raise TypeError(
+                f"command is {command!r}; give a list of the program and its arguments, such as "
+                "['python', 'train.py']"
+            )
         key = client_id or uuid.uuid4().hex
         body = {"name": name, "command": list(command), **fields, "client_id": key}
         return str(self.call("POST", "/jobs", body, key=key)["job_id"])

@@ -54,6 +54,12 @@ def test_refusals_have_status_words_and_fields(client):
         next(client.events(after=0, subject_kind="*"))
 
 
+def test_a_command_in_one_string_is_not_taken_for_letters(client, scheduler):
+    with pytest.raises(TypeError, match="command is 'no'; give a list"):
+        client.submit(name="x", command="no")
+    assert not list(client.jobs())
+
+
 def test_events_go_on_through_a_restart(client, scheduler):
     first = client.submit(name="a", command=["x"])
     events = client.events(after=0)
