@@ -84,6 +84,8 @@ class DesiredLease:
             scheduler does not tell.
         node_rank: position of this node in ``gang``.
         kubernetes: what the job says about its pods, as plain JSON values; see ``agent.pods``.
+        project: whose quota it falls under; empty where the scheduler does not tell.
+        owner: who submitted it, likewise.
     """
 
     lease_id: int
@@ -114,6 +116,8 @@ class DesiredLease:
     gang: tuple[int, ...] = ()
     node_rank: int = 0
     kubernetes: Mapping[str, object] = field(default_factory=lambda: MappingProxyType({}))
+    project: str = ""
+    owner: str = ""
 
     def __post_init__(self) -> None:
         """Refuse what could not be launched."""
@@ -373,6 +377,8 @@ def _lease(item: Reader) -> DesiredLease:
         gang=item.optional("gang", item.integers) or (),
         node_rank=item.optional("node_rank", item.integer) or 0,
         kubernetes=MappingProxyType(dict(_object(item, "kubernetes"))),
+        project=_words(item, "project"),
+        owner=_words(item, "owner"),
     )
 
 

@@ -27,6 +27,9 @@ ATTEMPT: Final = OWN + "attempt"
 RANK: Final = OWN + "rank"
 NODE: Final = OWN + "node"
 INSTANCE: Final = "app.kubernetes.io/instance"
+#: Whose the job is; for admission policies and network policies of the cluster.
+PROJECT: Final = OWN + "project"
+OWNER: Final = OWN + "owner"
 MANAGED_BY: Final = "app.kubernetes.io/managed-by"
 AGENT: Final = "leasehold-agent"
 #: Annotations: the job's id as it is, the lease as JSON, why the pod is being deleted.
@@ -71,10 +74,12 @@ def lease_labels(lease: DesiredLease, *, node: str, instance: str) -> dict[str, 
         node: the node that it is for.
         instance: name of the installation; another one may use the same namespace.
     """
-    return attempt_labels(lease, instance=instance) | {
-        RANK: str(lease.rank),
-        NODE: label_value(node),
-    }
+    whose = {PROJECT: lease.project, OWNER: lease.owner}
+    return (
+        attempt_labels(lease, instance=instance)
+        | {RANK: str(lease.rank), NODE: label_value(node)}
+        | {name: label_value(text) for name, text in whose.items() if text}
+    )
 
 
 def attempt_labels(lease: DesiredLease, *, instance: str) -> dict[str, str]:

@@ -51,6 +51,7 @@ def pod_preview(spec: JobSpec, *, worker_type: str = "WORKER-TYPE") -> dict[str,
         cpus=spec.cpus,
         image=spec.image or "DEFAULT-IMAGE",
         kubernetes=spec.kubernetes,
+        project=spec.project,
     )
     workers = (PodWorker(worker_type=worker_type),) * count
     place = PodPlace(node=NODE, hostname=NODE, workers=workers)

@@ -130,6 +130,8 @@ def _desired(state: LiveState, live: LiveLease, member: Member, now_s: float) ->
         gang=tuple(len(m.local) for m in live.members) if len(live.members) > 1 else (),
         node_rank=live.members.index(member),
         kubernetes=spec.kubernetes,
+        project=spec.project,
+        owner=record.owner,
     )
 
 

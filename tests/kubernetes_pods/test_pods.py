@@ -321,3 +321,11 @@ def test_words_about_pods_that_cannot_be_used_are_refused_by_name_and_value(
     place = PodPlace(node="n1", hostname="n1", workers=(V100,))
     with pytest.raises(InputError, match=said):
         build_pod(make_lease(kubernetes=words), place, secret="s", settings=PodSettings())
+
+
+def test_a_pod_says_whose_it_is(make_lease):
+    place = PodPlace(node="n1", hostname="n1", workers=(V100,))
+    lease = make_lease(project="vision", owner="ada@example.org")
+    labels = build_pod(lease, place, secret="s", settings=PodSettings())["metadata"]["labels"]
+    assert labels["leasehold.dev/project"] == "vision"
+    assert labels["leasehold.dev/owner"].startswith("ada-example.org-")  # as a label may be written
