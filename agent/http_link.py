@@ -249,9 +249,10 @@ class HttpLink:
         if answer.is_success:
             return answer
         if status in _REFUSALS:
-            self._token = self._read_token()  # it may have been renewed
+            shown, self._token = self._token, self._read_token()  # it may have been renewed
+            fault = "refuses this agent's token" if shown else "asks for a token, and there is none"
             raise RefusedError(
-                f"{server} refuses this agent's token ({status}: {_detail(answer)}); put a valid "
+                f"{server} {fault} ({status}: {_detail(answer)}); put a valid "
                 "token of role agent for this node into the token file, or make a new enrolment "
                 "and enrol again"
             )
@@ -329,9 +330,16 @@ def _detail(answer: httpx.Response) -> str:
         problem = orjson.loads(answer.content)
     except orjson.JSONDecodeError:
         return _quoted(answer)
-    if isinstance(problem, dict):
-        return str(problem.get("detail") or problem.get("title") or _quoted(answer))
-    return _quoted(answer)
+    if not isinstance(problem, dict):
+        return _quoted(answer)
+    said = str(problem.get("detail") or problem.get("title") or _quoted(answer))
+    errors = problem.get("errors")
+    fields = [
+        f"{error.get('field') or 'the request'} {error.get('problem')}"
+        for error in (errors if isinstance(errors, list) else ())
+        if isinstance(error, dict)
+    ]
+    return "; ".join((said, *fields))[:QUOTED]
 
 
 def _quoted(answer: httpx.Response) -> str:

@@ -30,7 +30,7 @@ from agent.reconcile import (
     remember,
     wake_at,
 )
-from scheduler.errors import InputError
+from scheduler.errors import InputError, NotPermittedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -185,6 +185,8 @@ class Agent:
 
         Raises:
             InputError: another agent is using the state folder.
+            NotPermittedError: the scheduler refuses the token at the first contact, and no job is
+                here that another try might serve; in a group.
         """
         lock = self._memory.open_lock()
         if lock is None:
@@ -208,16 +210,17 @@ class Agent:
             os.close(lock)
 
     async def _ask(self) -> None:
-        failures = 0
+        failures, accepted = 0, False
         while True:
             sent_s = lease_clock_s()
             try:
                 desired = await self._link.desired(after=self._newest())
             except (OSError, InputError) as error:
                 failures += 1
+                self._end_if_refused(error, accepted=accepted)
                 await self._wait_after(failures, error)
                 continue
-            failures = 0
+            failures, accepted = 0, True
             view = accept(self._view, desired, sent_s=sent_s)
             if (view.term, view.revision) != (self._view.term, self._view.revision):
                 self._memory.write("agent.json", {"term": view.term, "revision": view.revision})
@@ -262,7 +265,7 @@ class Agent:
         return min(max(wake_s - lease_clock_s(), 0.02), most_s)
 
     async def _tell(self) -> None:
-        settings, failures = self._settings, 0
+        settings, failures, accepted = self._settings, 0, False
         last: NodeReport | None = None
         last_s = 0.0
         while True:
@@ -278,10 +281,11 @@ class Agent:
                 await self._link.report(report)
             except (OSError, InputError) as error:
                 failures += 1
+                self._end_if_refused(error, accepted=accepted)
                 self._to_report.set()
                 await self._wait_after(failures, error)
                 continue
-            failures = 0
+            failures, accepted = 0, True
             last, last_s = report, lease_clock_s()
             ended = {r.lease_id for r in report.leases if r.state is LeaseState.ENDED}
             self._backend.mark_delivered(ended)
@@ -310,6 +314,17 @@ class Agent:
                 self._problems = problems
                 self._to_report.set()
             await asyncio.sleep(self._settings.health_every_s)
+
+    def _end_if_refused(self, error: Exception, *, accepted: bool) -> None:
+        """End an agent that was never let in: it was set up wrongly, and somebody is watching.
+
+        One that was, or that found jobs here, asks again: its token may be put right in time.
+
+        Raises:
+            NotPermittedError: the error is such a refusal.
+        """
+        if isinstance(error, PermissionError) and not accepted and not self._backend.held():
+            raise NotPermittedError(str(error)) from error
 
     async def _wait_after(self, failures: int, error: Exception) -> None:
         """Wait longer after each failure, and not in step with other agents."""

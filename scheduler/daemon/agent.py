@@ -20,6 +20,7 @@ from urllib.parse import urlsplit
 
 from agent.client_settings import ClientSettings
 from agent.control_groups import find_groups
+from agent.desired import NODE_NAME
 from agent.http_link import HttpLink, LinkSettings, enrol, server_address
 from agent.inventory import declared, discover
 from agent.log_upload import UploadSettings
@@ -125,11 +126,12 @@ async def run_agent(options: AgentOptions, *, stop: asyncio.Event | None = None)
 
     Raises:
         InputError: an option cannot be used, or the enrolment was refused.
+        NotPermittedError: the scheduler refuses the token at the first contact; in a group.
         ClusterError: there is no GPU here and no worker was declared.
     """
     stop = stop or asyncio.Event()
     check_address(options.address)
-    node = options.node or socket.gethostname()
+    node = node_name(options.node)
     state_dir = (options.state_dir or default_state_dir()).absolute()
     state_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
     inventory = find_workers(options) if options.kubernetes is None else None
@@ -325,6 +327,22 @@ def local_address(server: str) -> str:
     except OSError:
         _log.warning("no way to %s is known; gangs on this node use 127.0.0.1: see --address", host)
         return "127.0.0.1"
+
+
+def node_name(given: str) -> str:
+    """Return what a node is called: the host name unless another one is given.
+
+    Raises:
+        InputError: no scheduler would take it.
+    """
+    name = given or socket.gethostname()
+    if not NODE_NAME.fullmatch(name):
+        whose = "--node" if given else "this machine's host name"
+        raise InputError(
+            f"{whose} is '{name[:100]}'; give --node NAME with at most 128 letters, digits, '.', "
+            "'_' and '-', a letter or digit first"
+        )
+    return name
 
 
 def check_address(address: str) -> None:

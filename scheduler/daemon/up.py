@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import secrets
-import socket
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -15,6 +14,7 @@ from scheduler.daemon.agent import (
     TOKEN_FILE,
     AgentOptions,
     find_workers,
+    node_name,
     read_secret,
     run_agent,
     write_secret,
@@ -68,7 +68,7 @@ async def run_up(
         OSError: the address is taken.
     """
     agent = AgentOptions(
-        node=options.node or socket.gethostname(),
+        node=node_name(options.node),
         workers=options.workers,
         stop_jobs=not options.keep_jobs,
     )

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-import re
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from agent.desired import Desired, DesiredLease, LeaseEnd, LeaseState, to_dict
+from agent.desired import NODE_NAME, Desired, DesiredLease, LeaseEnd, LeaseState, to_dict
 from scheduler.domain import events as ev
 from scheduler.domain.cluster import Node, WorkerType
 from scheduler.domain.troubles import trouble_of
@@ -29,8 +28,6 @@ if TYPE_CHECKING:
     from scheduler.runtime.state import LiveState
     from scheduler.runtime.turn import Turn
 
-#: What a node may be called: a part of a path and of a file's name.
-NODE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 #: Ports that rank 0 of a gang may listen on; below those that systems give out by themselves.
 FIRST_PORT, PORTS = 12_000, 16_000
 #: What changes from one answer to the next while a lease lasts.

@@ -6,6 +6,7 @@ import asyncio
 import socket
 import time
 
+import httpx
 import pytest
 
 from agent.desired import NodeReport
@@ -109,6 +110,19 @@ def test_what_goes_wrong_has_a_name_and_the_next_call_works(scheduler, fault, er
         with pytest.raises(error, match=words):
             await way.desired(after=(0, -1))
         assert (await way.desired(after=(0, -1))).revision == 0
+        await way.close()
+
+    run(main())
+
+
+def test_the_bad_fields_of_a_request_are_told():
+    problem = {"title": "no", "errors": [{"field": "node", "problem": "has a blank"}, 3]}
+    answers = httpx.MockTransport(lambda _: httpx.Response(422, json=problem))
+
+    async def main():
+        way = HttpLink(servers=["http://a"], node="n 1", transport=answers)
+        with pytest.raises(InputError, match="422: no; node has a blank"):
+            await way.desired(after=(0, -1))
         await way.close()
 
     run(main())

@@ -27,7 +27,7 @@ from scheduler.daemon.agent import (
     read_secret,
     run_agent,
 )
-from scheduler.errors import ClusterError, InputError
+from scheduler.errors import ClusterError, InputError, NotPermittedError
 
 SLEEP = "import time\nprint('up', flush=True)\ntime.sleep(60)"
 QUICK = AgentSettings(
@@ -103,6 +103,42 @@ def test_a_refused_enrolment_ends_the_agent_with_the_reason(node, scheduler):
             await run_agent(told)
 
     run(main())
+
+
+@pytest.mark.parametrize(
+    ("token", "words"), [("", "asks for a token, and there is none"), ("lh_bad", "refuses this")]
+)
+def test_an_agent_that_was_never_let_in_ends_with_the_reason(node, scheduler, token, words):
+    async def main():
+        with pytest.raises(ExceptionGroup) as caught:
+            await run_agent(options(node, scheduler, token=token))
+        (error,) = caught.value.exceptions
+        assert isinstance(error, NotPermittedError)
+        assert words in str(error)
+
+    run(main())
+
+
+def test_a_refused_agent_that_finds_jobs_goes_on_asking(node, scheduler):
+    async def main():
+        scheduler.want(node.lease(1, SLEEP))
+        async with serving(options(node, scheduler)):
+            await node.until(lambda: scheduler.of(1) and scheduler.of(1).state == "running")
+        scheduler.tokens, good = {"lh_other"}, scheduler.tokens
+        refused = len(scheduler.requests)
+        async with serving(options(node, scheduler)):
+            await node.until(lambda: len(scheduler.requests) > refused + 3)
+            scheduler.tokens = good
+            scheduler.want()
+            await node.until(lambda: scheduler.ended(1))
+
+    run(main())
+
+
+@pytest.mark.parametrize("name", ["n 5", "-n", "n\u00fc", "n" * 129, "a/b"])
+def test_a_node_s_name_that_no_scheduler_takes_is_refused_at_once(name):
+    with pytest.raises(InputError, match="--node is"):
+        asyncio.run(run_agent(AgentOptions(node=name)))
 
 
 def test_an_agent_that_cannot_enrol_yet_can_be_stopped(node, scheduler):
