@@ -83,7 +83,10 @@ def _act_on_ended(
 
 
 def _take_up_again(state: LiveState, turn: Turn, row: JobRow, actor: str) -> None:
-    """Let a job that has ended wait again; one that completed begins anew."""
+    """Let a job that has ended wait again; one that completed begins anew.
+
+    It waits for those of its dependencies that are active, and for none that has ended.
+    """
     profiles = len(state.catalogue)
     record = JobRecord.of_row(row, profile=-1)
     record.profile = state.catalogue.profile_of(record.spec)
@@ -92,6 +95,7 @@ def _take_up_again(state: LiveState, turn: Turn, row: JobRow, actor: str) -> Non
         record.steps_done = 0.0
     record.status, record.reason, record.finished_s = JobStatus.WAITING, "", None
     record.failures = 0
+    record.waits_for = {other for other in record.spec.depends_on if other in state.jobs.by_id}
     record.parked = state.jobs.parked_reason(record)
     record.reason = "" if record.parked is None else record.parked.value
     state.jobs.add(record)

@@ -13,6 +13,7 @@ from scheduler.domain.reasons import WaitReason
 from scheduler.domain.troubles import REMEDIES, Trouble, trouble_of
 from scheduler.engine.jobs import HELD, NONE, WAITING
 from scheduler.engine.rounds import NEGLIGIBLE
+from scheduler.runtime.housekeeping import DEPENDENCY_FAILED
 from scheduler.runtime.jobs import ENDED
 from scheduler.runtime.protocol import Explanation
 from scheduler.runtime.submitting import fit_of, room_of
@@ -242,6 +243,8 @@ def explain_ended(row: JobRow) -> Explanation:
     if row.status not in ENDED:
         message = f"it is {row.status.value}{why}; ask the leader for more"
     unblocks = "requeue it" if row.status in ENDED - {JobStatus.COMPLETED} else ""
+    if row.status is JobStatus.CANCELLED and row.reason == DEPENDENCY_FAILED:
+        unblocks = "requeue what it depends on, then it; alone it runs without its dependency"
     return Explanation(
         job_id=row.job_id, status=row.status, reason=None, message=message, unblocks=unblocks
     )
@@ -276,7 +279,8 @@ def _explain_running(state: LiveState, record: JobRecord) -> Explanation:
 def last_trouble(explanation: Explanation, store: Store) -> Explanation:
     """Return the explanation of a job that does not run with what ended its last lease.
 
-    Where that was trouble, as the newest line of its history on the end of a lease says.
+    Where that was trouble, or the job has failed, as the newest line of its history on the end of
+    a lease says.
     """
     query = HistoryQuery(
         subject_kind="job",
@@ -287,8 +291,11 @@ def last_trouble(explanation: Explanation, store: Store) -> Explanation:
     )
     ended = next(iter(store.history(query)), None)
     told = "" if ended is None else ended.data.get("trouble", "")
-    if ended is None or not told or told not in set(Trouble):
+    if ended is None:
         return explanation
+    if not told or told not in set(Trouble):
+        failed = explanation.status is JobStatus.FAILED
+        return _with_last_words(explanation, ended.data) if failed else explanation
     trouble = Trouble(told)
     said = ": ".join(filter(None, (str(ended.data.get("code", "")), ended.data["message"])))
     unblocks = explanation.unblocks
@@ -300,6 +307,15 @@ def last_trouble(explanation: Explanation, store: Store) -> Explanation:
         unblocks=unblocks,
         trouble=trouble,
     )
+
+
+def _with_last_words(explanation: Explanation, end: Mapping[str, object]) -> Explanation:
+    """Add what the agent said about the end of a failed job's last lease."""
+    code = end.get("exit_code")
+    said = end.get("message") or ("" if code is None else f"exit code {code}")
+    if not said:
+        return explanation
+    return replace(explanation, message=f"{explanation.message}; its last attempt: {said}")
 
 
 def _words(

@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from scheduler.runtime.state import LiveState
     from scheduler.runtime.turn import Turn
 
+#: Why a job was cancelled that waited for one which did not complete.
+DEPENDENCY_FAILED: Final = "dependency_failed"
+
 
 #: A restart's cost is news where it has changed by so many seconds, and by such a share.
 NEWS_S: Final = 1.0
@@ -241,7 +244,7 @@ def _dependency_ended(
     if record.status is JobStatus.COMPLETED:
         dependent.waits_for.discard(record.job_id)
         return
-    end_parked(state, turn, dependent, JobStatus.CANCELLED, "dependency_failed")
+    end_parked(state, turn, dependent, JobStatus.CANCELLED, DEPENDENCY_FAILED)
 
 
 def end_parked(

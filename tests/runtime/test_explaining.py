@@ -2,6 +2,8 @@
 
 import asyncio
 
+import pytest
+
 from scheduler.domain.job import JobStatus
 from scheduler.domain.reasons import WaitReason
 from scheduler.errors import SolveError
@@ -218,3 +220,22 @@ def test_views_agree_with_each_other(live):
     live(
         story, nodes={"n0": ("v100",), "n1": ("k80",)}, policy=PolicyChoice(name="max_min_fairness")
     )
+
+
+@pytest.mark.parametrize("with_dependency", [False, True])
+def test_a_requeued_job_waits_for_its_dependency_only_where_that_is_active(live, with_dependency):
+    async def story(stage):
+        await stage.job("first", total_steps=1000.0)
+        await stage.job("then", total_steps=3.0, depends_on=("first",))
+        await stage.act(JobAction.CANCEL, "first")
+        await stage.wait(1)
+        explanation = await stage.explanation("then")
+        assert "has ended as cancelled: dependency_failed" in explanation.message
+        assert "alone it runs without its dependency" in explanation.unblocks
+        if with_dependency:
+            await stage.act(JobAction.REQUEUE, "first")
+        await stage.act(JobAction.REQUEUE, "then")
+        await stage.wait(10)
+        assert stage.status("then") == ("waiting" if with_dependency else "completed")
+
+    live(story)

@@ -49,7 +49,9 @@ def test_a_job_that_uses_up_its_retries_has_failed(live):
         await stage.wait(15)
         assert (stage.status(), stage.row().failures) == ("failed", 1)
         assert stage.ends() == ["failed", "failed"]
-        assert (await stage.explanation()).message == "it has ended as failed"
+        assert (await stage.explanation()).message == (
+            "it has ended as failed; its last attempt: a mishap"
+        )
 
     live(story)
 
