@@ -234,6 +234,9 @@ def test_a_dry_run_tells_where_it_could_run_and_submits_nothing(scheduler, lease
     (["--deadline", "soon", "--", "x"], "--deadline is 'soon'"),
     (["--grace", "5x", "--", "x"], "--grace is '5x'"),
     (["--memory", "much", "--", "x"], "--memory is 'much'"),
+    (["--type", "", "--", "x"], "--type is '', with an empty part"),
+    (["--type", "v100,,k80", "--", "x"], "--type is 'v100,,k80'"),
+    (["--after", "a,", "--", "x"], "--after is 'a,'"),
 ])  # fmt: skip
 def test_what_cannot_be_used_is_named_before_anything_is_sent(arguments, said, leasehold):
     ran = leasehold("submit", *arguments)  # no scheduler is there to ask
@@ -259,6 +262,9 @@ def test_what_cannot_be_used_is_named_before_anything_is_sent(arguments, said, l
     ("a.toml", "a = " + "[" * 20_000, "nested too deeply"),
     ("a.json", "{", "a.json:"),
     ("a.toml", "x", "a.toml:"),
+    ("a.yaml", "- name: a\n  env:\n    K: 1\n    K: 2", "line 4: key 'K' is there already"),
+    ("a.yaml", "{name: a, name: b}", "line 1: key 'name' is there already, in line 1"),
+    ("a.json", '{"name": "a", "name": "b"}', "key 'name' is there twice"),
 ])  # fmt: skip
 def test_what_is_wrong_with_a_file_is_said_with_its_name(name, text, said, leasehold, tmp_path):
     file = tmp_path / name
@@ -266,6 +272,16 @@ def test_what_is_wrong_with_a_file_is_said_with_its_name(name, text, said, lease
     ran = leasehold("submit", str(file))
     assert ran.code == 2
     assert said in ran.err
+
+
+def test_a_key_of_what_is_merged_may_be_there_again(scheduler, leasehold, tmp_path):
+    file = tmp_path / "a.yaml"
+    file.write_text(
+        "- &a {name: a, command: [x], weight: 2}\n- &b {<<: *a, name: b}\n- {<<: *b, name: c}\n"
+    )
+    assert leasehold("submit", str(file)).out.split() == ["job-1", "job-2", "job-3"]
+    rows = [scheduler.service.store.job(f"job-{i}") for i in (1, 2, 3)]
+    assert [(row.name, row.weight) for row in rows] == [("a", 2), ("b", 2), ("c", 2)]
 
 
 def test_a_file_that_is_no_text_is_refused(leasehold, tmp_path):

@@ -11,12 +11,13 @@ from scheduler.cli.service.live_view import show_live
 from scheduler.cli.service.output import percent, print_json, print_shown, remark, table
 from scheduler.cli.service.pairs import parse_pairs, split_list
 from scheduler.cli.service.remote import Json, remote
-from scheduler.cli.service.selection import (  # noqa: TC001 - typer reads them
+from scheduler.cli.service.selection import (
     JobTypes,
     Labels,
     Owner,
     Projects,
     Statuses,
+    check_owner,
 )
 from scheduler.cli.service.times import ago, span
 
@@ -56,10 +57,12 @@ def jobs(
     as_json: Json = False,
 ) -> None:
     """List jobs, newest first."""
+    if owner is not None:
+        check_owner(owner, option="--owner")
     filters = {
-        "status": split_list(status or []),
-        "project": split_list(project or []),
-        "job_type": split_list(job_type or []),
+        "status": split_list(status or [], option="--status"),
+        "project": split_list(project or [], option="--project"),
+        "job_type": split_list(job_type or [], option="--job-type"),
         "owner": owner,
         "label": [f"{k}={v}" for k, v in parse_pairs(label or [], option="--label").items()],
         "sort": sort,

@@ -43,6 +43,18 @@ def parse_figures(items: Iterable[str], *, option: str) -> dict[str, float]:
     return found
 
 
-def split_list(items: Iterable[str]) -> list[str]:
-    """Return the parts of a repeatable option whose values may hold commas."""
-    return [part.strip() for item in items for part in item.split(",") if part.strip()]
+def split_list(items: Iterable[str], *, option: str) -> list[str]:
+    """Return the parts of a repeatable option whose values may hold commas.
+
+    Raises:
+        InputError: a part is empty.
+    """
+    found: list[str] = []
+    for item in items:
+        parts = [part.strip() for part in item.split(",")]
+        if not all(parts):
+            raise InputError(
+                f"{option} is '{item}', with an empty part; give A or A,B, or leave it out"
+            )
+        found += parts
+    return found

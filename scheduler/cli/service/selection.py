@@ -68,12 +68,23 @@ def chosen(ids: list[str] | None, selector: list[str] | None) -> dict[str, Any]:
     return {"selector": _parse_selector(selector or [])}
 
 
+def check_owner(name: str, *, option: str) -> None:
+    """Refuse an owner without a name: an empty filter would let every job through.
+
+    Raises:
+        InputError: it is empty.
+    """
+    if not name.strip():
+        raise InputError(f"{option} is '{name}'; give the owner's name, or leave it out")
+
+
 def _parse_selector(items: list[str]) -> dict[str, Any]:
     made: dict[str, Any] = {}
     for key, value in parse_pairs(items, option="--selector").items():
         if key in _LISTS:
-            made[key] = split_list([value])
+            made[key] = split_list([value], option=f"--selector {key}")
         elif key == "owner":
+            check_owner(value, option="--selector owner")
             made[key] = value
         elif key.startswith("label.") and key != "label.":
             made.setdefault("labels", {})[key.removeprefix("label.")] = value

@@ -13,7 +13,7 @@ from scheduler.cli.service.times import parse_deadline, parse_span
 from scheduler.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
 #: Levels of lists and mappings in a job; the scheduler takes as many.
 _DEEPEST: Final = 60
@@ -52,7 +52,7 @@ def read_jobs(name: str) -> list[tuple[dict[str, Any], dict[str, Any]]]:
         if suffix == ".toml":
             documents: list[Any] = [tomllib.loads(text)]
         elif suffix == ".json":
-            documents = [json.loads(text)]
+            documents = [json.loads(text, object_pairs_hook=_once)]
         else:
             documents = _yaml(text)
         jobs = [job for document in documents for job in _jobs(document, name)]
@@ -124,10 +124,70 @@ def _yaml(text: str) -> list[Any]:
 
     try:
         # Without the C loader 1,000 jobs take seconds.
-        loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-        return list(yaml.load_all(text, Loader=loader))
+        return list(_documents(getattr(yaml, "CSafeLoader", yaml.SafeLoader)(text)))
     except yaml.YAMLError as error:
         raise ValueError(" ".join(str(error).split())) from None
+
+
+def _documents(loader: Any) -> Iterator[Any]:
+    try:
+        while loader.check_node():
+            node = loader.get_node()
+            _check_keys(node)
+            yield loader.construct_document(node)
+    finally:
+        loader.dispose()
+
+
+def _check_keys(root: Any) -> None:
+    """Refuse a mapping that has a key twice: of two values one would be lost in silence.
+
+    Args:
+        root: node of a YAML document, before anything is merged into it.
+
+    Raises:
+        ValueError: there is one; with the key and its line.
+    """
+    left, seen = [root], {id(root)}
+    while left:
+        node = left.pop()
+        if node is None or isinstance(node.value, str):
+            continue
+        parts = node.value
+        if parts and isinstance(parts[0], tuple):
+            _check_mapping(key for key, _ in parts)
+            parts = [part for pair in parts for part in pair]
+        fresh = [part for part in parts if id(part) not in seen]
+        seen.update(map(id, fresh))
+        left += fresh
+
+
+def _check_mapping(keys: Iterable[Any]) -> None:
+    lines: dict[tuple[str, str], int] = {}
+    for key in keys:
+        if not isinstance(key.value, str):
+            continue
+        line, name = key.start_mark.line + 1, (key.tag, key.value)
+        if name in lines:
+            raise ValueError(
+                f"line {line}: key '{key.value[:80]}' is there already, in line {lines[name]}; "
+                "write it once"
+            )
+        lines[name] = line
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Make an object of JSON's.
+
+    Raises:
+        ValueError: it has a key twice.
+    """
+    made: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in made:
+            raise ValueError(f"key '{key[:80]}' is there twice in one object; write it once")
+        made[key] = value
+    return made
 
 
 def _jobs(document: Any, name: str) -> list[dict[str, Any]]:

@@ -205,8 +205,8 @@ def _environment(items: list[str], env: dict[str, str]) -> dict[str, str]:
 #: Options whose text is read -> field, and what reads it.
 _READERS: Final[Mapping[str, tuple[str, Callable[[Any], object]]]] = {
     "workers": ("scale_factor", _counts),
-    "type": ("worker_types", split_list),
-    "after": ("depends_on", split_list),
+    "type": ("worker_types", partial(split_list, option="--type")),
+    "after": ("depends_on", partial(split_list, option="--after")),
     "throughput": ("throughputs", partial(parse_figures, option="--throughput")),
     "label": ("labels", partial(parse_pairs, option="--label")),
     "memory": ("memory_bytes", partial(parse_size, name="--memory")),

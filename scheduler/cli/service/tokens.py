@@ -88,7 +88,7 @@ def create(
     body = {
         "subject": subject,
         "role": role,
-        "projects": split_list(project or []),
+        "projects": split_list(project or [], option="--project"),
         "ttl_s": None if ttl is None else parse_span(ttl, name="--ttl"),
     }
     with _private_file(out) as file:

@@ -63,7 +63,7 @@ def watch(
             raise typer.Exit(code)
         return
     filters: dict[str, Any] = {
-        "kind": split_list(kind or []),
+        "kind": split_list(kind or [], option="--kind"),
         "subject_kind": subject_kind,
         "project": project,
         "actor": actor,
