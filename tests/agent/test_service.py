@@ -112,9 +112,9 @@ def test_an_agent_that_was_never_let_in_ends_with_the_reason(node, scheduler, to
     async def main():
         with pytest.raises(ExceptionGroup) as caught:
             await run_agent(options(node, scheduler, token=token))
-        (error,) = caught.value.exceptions
-        assert isinstance(error, NotPermittedError)
-        assert words in str(error)
+        # It polls and reports at once, so one of them or both hear of it.
+        assert caught.value.subgroup(NotPermittedError).exceptions == caught.value.exceptions
+        assert all(words in str(error) for error in caught.value.exceptions)
 
     run(main())
 
