@@ -84,3 +84,8 @@ def render(*files, namespace="gpus", release="lh", **values):
 @functools.cache
 def rendered_file(path):
     return render(path)
+
+
+def configuration(rendered):
+    """The scheduler's configuration file, as the chart renders it."""
+    return rendered.one("ConfigMap", "-config")["data"]["leasehold.toml"]
