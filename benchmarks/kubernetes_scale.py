@@ -138,7 +138,7 @@ def counted(client: KubernetesClient) -> KubernetesClient:
             CREATED_S[int(body["metadata"]["labels"][LEASE])] = time.monotonic()
         return answer
 
-    client._try = count  # type: ignore[method-assign]  # noqa: SLF001
+    client._try = count  # type: ignore[method-assign]  # noqa: SLF001 - it is measured
     return client
 
 

@@ -42,7 +42,7 @@ def batches(first: int) -> Iterator[tuple[Any, Any]]:
 
 def train(options: argparse.Namespace, device: str) -> None:
     """Train to the end of the job or of the lease, and print what came of it."""
-    import torch  # noqa: PLC0415
+    import torch  # noqa: PLC0415 - as above
 
     torch.manual_seed(0)
     layers = (torch.nn.Linear(FEATURES, 32), torch.nn.ReLU(), torch.nn.Linear(32, 1))
@@ -83,7 +83,7 @@ def main() -> int:
     parser.add_argument("--step-s", type=float, default=0.0, help="least time that a step takes")
     parser.add_argument("--checkpoint-dir", type=Path)
     options = parser.parse_args()
-    import torch  # noqa: PLC0415
+    import torch  # noqa: PLC0415 - as above
 
     device = f"cuda:{os.environ['LOCAL_RANK']}" if torch.cuda.is_available() else "cpu"
     if device != "cpu":

@@ -148,7 +148,7 @@ def reasons_of_all(state: LiveState, glance: Glance) -> Iterator[WaitReason]:
         if record.status is JobStatus.RUNNING:
             continue
         alike = record.profile, record.status, situation_of.get(record.job_id)
-        reason = None if record.parked is not None else first.get(alike)  # type: ignore[arg-type]
+        reason = None if record.parked is not None else first.get(alike)  # type: ignore[arg-type]  # None is no key
         yield reason or reason_of(state, record, glance) or WaitReason.TURN
 
 

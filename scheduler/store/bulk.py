@@ -3,7 +3,7 @@
 A round writes thousands of rows. One statement for each would take Python's lock for each, and so
 everything else the daemon does would wait: a statement that carries hundreds of rows runs in the
 database's own code. SQLite gets them as ``VALUES`` with bound parameters, PostgreSQL as one JSON
-document; both keep every number as it is.
+document; both keep every finite number as it is. Needs SQLite 3.33 (2020) for ``UPDATE FROM``.
 """
 
 from __future__ import annotations

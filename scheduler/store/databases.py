@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sqlite3
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
 #: How long a writer waits for another one before it gives up.
 LOCK_TIMEOUT_S = 30
+#: The first SQLite that can update rows from a list of values.
+LEAST_SQLITE = (3, 33)
 #: How much of a SQLite database its writer keeps in memory.
 WRITER_PAGES_KB = 48 * 1024
 #: Pages of 4 KB in SQLite's log before the writer itself moves them into the database.
@@ -86,6 +89,11 @@ def _connect_sqlite(url: URL) -> Engine:
         raise InputError(
             "a SQLite database in memory cannot be shared by threads; name a file, as in "
             "sqlite:///leasehold.db"
+        )
+    if sqlite3.sqlite_version_info < LEAST_SQLITE:
+        raise InputError(
+            f"Python has SQLite {sqlite3.sqlite_version} here, and "
+            f"{'.'.join(map(str, LEAST_SQLITE))} is needed; install a newer one or take PostgreSQL"
         )
     _make_private(url.database or "")
     engine = create_engine(url, connect_args={"timeout": LOCK_TIMEOUT_S})

@@ -83,3 +83,10 @@ def test_a_sqlite_database_is_its_owners_alone(tmp_path: Path) -> None:
         os.umask(before)
     assert modes.pop("store.db") == 0o600
     assert set(modes.values()) <= {0o600}  # what SQLite keeps beside it
+
+
+def test_a_sqlite_that_is_too_old_is_named(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr("sqlite3.sqlite_version_info", (3, 26, 0))
+    with pytest.raises(InputError, match=r"3\.33 is needed"):
+        SqlStore.open(f"sqlite:///{tmp_path}/store.db")
+    assert not (tmp_path / "store.db").exists()
