@@ -6,6 +6,7 @@ import json
 import re
 import tomllib
 
+from chart_rendering import configuration
 from prometheus_client.parser import text_string_to_metric_families
 
 from scheduler.runtime.metrics import Metrics
