@@ -13,9 +13,13 @@
     |  |- SequenceError      a journal entry is not the next one
     |  |- StaleLeaderError   somebody else leads, or nobody does
     |  |- ConflictError      a unique name or key is taken
+    |  |- UnstorableError    data that no store can hold: a number too large, a text with NUL
     |  |- StoreVersionError  the database belongs to a newer release, or was never set up
     |  `- StoreUnavailableError  the database cannot be reached or is locked; try again
+    |     |- StoreFullError        it cannot be written: its disk is full
+    |     `- OutcomeUnknownError   it is not known yet whether what was asked for is stored
     |- NotFoundError         no job, node, project or token of that name
+    |- TurnFailedError       a turn of the leader's driver failed; its state is loaded again
     |- NotLeadingError       this process does not lead; says who does
     |- UnreachableError      no scheduler answers, or it is too busy or not ready for too long
     |- NotPermittedError     the token is missing or invalid, or does not allow it
@@ -127,6 +131,10 @@ class ConflictError(StoreError):
     """A name or key that must be unique is taken."""
 
 
+class UnstorableError(StoreError):
+    """Data has no stored form; nothing was stored, and trying again would not help."""
+
+
 class StoreVersionError(StoreError):
     """The database's schema is not the one of this release."""
 
@@ -138,8 +146,31 @@ class StoreUnavailableError(StoreError):
     """
 
 
+class StoreFullError(StoreUnavailableError):
+    """The database cannot be written, because its disk is full; reading goes on."""
+
+
+class OutcomeUnknownError(StoreUnavailableError):
+    """Work is in an entry that the database does not take, and may be stored yet.
+
+    Args:
+        failure: why the database does not take it.
+    """
+
+    def __init__(self, failure: StoreUnavailableError) -> None:
+        super().__init__(
+            f"it is not known yet whether this was taken in; send it again under the same client "
+            f"id: {failure}"
+        )
+        self.failure = failure
+
+
 class NotFoundError(LeaseholdError):
     """There is no job, node, project or token of that name."""
+
+
+class TurnFailedError(LeaseholdError):
+    """A turn of the driver failed when the state in memory had changed: it is loaded again."""
 
 
 class NotLeadingError(LeaseholdError):
@@ -156,7 +187,13 @@ class NotLeadingError(LeaseholdError):
 
 
 class UnreachableError(LeaseholdError):
-    """No scheduler answers, or it is too busy or not ready for longer than the caller waits."""
+    """No scheduler answers, or it is too busy or not ready for longer than the caller waits.
+
+    Attributes:
+        retry_after_s: how long it asks to be left alone.
+    """
+
+    retry_after_s: float = 0.0
 
 
 class NotPermittedError(LeaseholdError):

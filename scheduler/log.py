@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import json
 import logging
+import re
 import sys
 import traceback
 from typing import IO, TYPE_CHECKING, Any
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
 
 #: Libraries that log every request or statement at ``info``.
 _TALKATIVE = ("httpx", "httpcore", "alembic", "uvicorn")
+#: What a terminal acts upon.
+_ACTIVE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 #: Logs a line for every request; with a thousand agents that is a thousand a second.
 _REQUESTS = "leasehold.access"
 
@@ -23,8 +26,10 @@ class LineFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the record as a line, with a traceback below it if there is one."""
-        head = f"{_time(record)} {record.levelname.lower()} {record.name}: {record.getMessage()}"
-        return "\n".join([head, *_trace(record)])
+        # A line of its own begins with its time: no text of a job's may look like one.
+        message = visible(record.getMessage()).replace("\n", "\n    ")
+        head = f"{_time(record)} {record.levelname.lower()} {record.name}: {message}"
+        return "\n".join([head, *map(visible, _trace(record))])
 
 
 class JsonFormatter(logging.Formatter):
@@ -46,7 +51,15 @@ class JsonFormatter(logging.Formatter):
             fields["request"] = request
         if trace := _trace(record):
             fields["exception"] = "\n".join(trace)
-        return json.dumps(fields, ensure_ascii=False)
+        return visible(json.dumps(fields, ensure_ascii=False))
+
+
+def visible(text: str) -> str:
+    """Escape control characters and directions of writing, but tabs and line ends.
+
+    What jobs and strangers made up is in it, and a terminal may show it.
+    """
+    return _ACTIVE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def set_up_logging(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
-    from scheduler.domain.arrays import FloatArray, IntArray
+    from scheduler.domain.arrays import BoolArray, FloatArray, IntArray
     from scheduler.domain.problem import Problem
 
 
@@ -29,6 +29,8 @@ class Allocation:
         objective: the value of the policy's objective, for reports and tests.
         solver: what produced the answer.
         warnings: what the user should know (an SLO that cannot be met, say).
+        x_only: (N,) jobs that run by X alone, so that workers that X leaves idle are meant to be
+            where they could have used them. None for no job: what is left over is offered to all.
     """
 
     x: FloatArray
@@ -39,6 +41,7 @@ class Allocation:
     objective: float = float("nan")
     solver: str = ""
     warnings: tuple[str, ...] = ()
+    x_only: BoolArray | None = None
 
     @classmethod
     def singles(
@@ -49,6 +52,7 @@ class Allocation:
         objective: float = float("nan"),
         solver: str = "",
         warnings: tuple[str, ...] = (),
+        x_only: BoolArray | None = None,
     ) -> Allocation:
         """Make an allocation without pairs."""
         return cls(
@@ -60,6 +64,7 @@ class Allocation:
             objective=objective,
             solver=solver,
             warnings=warnings,
+            x_only=x_only,
         )
 
     def effective_throughput(self, problem: Problem) -> FloatArray:

@@ -128,7 +128,11 @@ class Cluster:
 
 
 def parse_cluster_spec(
-    spec: str, *, workers_per_node: int = 4, prices: dict[str, float] | None = None
+    spec: str,
+    *,
+    workers_per_node: int = 4,
+    prices: dict[str, float] | None = None,
+    named: str = "cluster spec",
 ) -> Cluster:
     """Build a cluster from ``v100:36,p100:36``, every node holding workers of one type.
 
@@ -136,6 +140,7 @@ def parse_cluster_spec(
         spec: comma-separated ``type:count``.
         workers_per_node: workers on a node; the last node of a type may hold fewer.
         prices: cost_usd_per_hour by worker type; 0 where missing.
+        named: what the spec is called by whoever wrote it, for the message.
 
     Raises:
         ClusterError: the spec is malformed.
@@ -148,13 +153,13 @@ def parse_cluster_spec(
         name, separator, count_text = part.strip().rpartition(":")
         if not separator or not name or not count_text.isdecimal() or int(count_text) < 1:
             raise ClusterError(
-                f"cluster spec '{spec}': '{part.strip()}' is not type:count with a count >= 1; "
-                "an example is v100:36,p100:36"
+                f"{named} '{spec}': '{part.strip()}' is not type:count with a count >= 1; "
+                "an example is v100:4,p100:2"
             )
         count = int(count_text)
         if count > MOST_WORKERS:
             raise ClusterError(
-                f"cluster spec '{spec}': {count} workers of type '{name}' are more than "
+                f"{named} '{spec}': {count} workers of type '{name}' are more than "
                 f"{MOST_WORKERS}; lower the count"
             )
         types.append(WorkerType(name=name, cost_usd_per_hour=(prices or {}).get(name, 0.0)))

@@ -57,6 +57,7 @@ DOMAIN_TYPES: Final[tuple[type, ...]] = (
     *(events.DeadlineChanged, events.JobRequeued, events.EntityChanged, events.PolicyChanged),
     *(events.NodesJoined, events.WorkersRetired, events.WorkersDrained, events.WorkersCordoned),
     *(events.AllocationFailed, events.LeasesSkipped, events.RestartsMeasured),
+    *(events.JobDeferred, events.AgentDied),
 )
 
 _ARRAY_KINDS: Final = "biuf"

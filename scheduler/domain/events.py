@@ -52,6 +52,19 @@ class JobReleased:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class JobDeferred:
+    """A waiting job may not run before a time, and may from then on; replaces an earlier time.
+
+    Attributes:
+        job_id: which; without effect on one that holds a lease.
+        until_s: the time; infinite: until it is deferred anew, to a time that has come.
+    """
+
+    job_id: str
+    until_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WeightChanged:
     """Somebody changed a job's weight."""
 
@@ -82,12 +95,17 @@ class RestartsMeasured:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobRequeued:
-    """Somebody asked a running job to give its workers back and wait anew; no failure.
+    """A running job is to give its workers back and wait anew; no failure.
 
     Without effect on a job that holds no lease, or one that is coming to an end already.
+
+    Attributes:
+        job_id: which.
+        reason: of the revocation: ``requeue`` where somebody asked for it.
     """
 
     job_id: str
+    reason: str = "requeue"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -199,11 +217,32 @@ class LeaseEnded:
         lease_id: which.
         reason: why.
         steps_done: the job's steps that are safe (checkpointed), since its first start.
+        unstarted: those of its workers on whose nodes its processes could not be started, for a
+            reason that lies there; the job avoids these nodes for a while.
+        ran_s: for how long its processes were seen to run; None where nobody looks: since the
+            lease was granted.
     """
 
     lease_id: int
     reason: EndReason
     steps_done: float
+    unstarted: tuple[int, ...] = ()
+    ran_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentDied:
+    """An agent died soon after these jobs had been started there, before they saved anything.
+
+    One death may be chance. A job that was there each time has to be looked at by somebody.
+
+    Attributes:
+        node: its node.
+        job_ids: those that it may have died of; whoever has ended is passed over.
+    """
+
+    node: str
+    job_ids: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -246,6 +285,7 @@ Event: TypeAlias = (
     | JobCancelled
     | JobHeld
     | JobReleased
+    | JobDeferred
     | WeightChanged
     | DeadlineChanged
     | RestartsMeasured
@@ -260,6 +300,7 @@ Event: TypeAlias = (
     | WorkersReturned
     | ProgressReported
     | LeaseEnded
+    | AgentDied
     | LeasesSkipped
     | TimerFired
     | AllocationComputed

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
+#: A job that counts no steps, or whose length nobody knows, is never taken for more complete.
+ALMOST_DONE = 0.99
 #: No cluster has more workers than this.
 LARGEST_GANG = 1_000_000
 

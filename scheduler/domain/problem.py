@@ -66,6 +66,8 @@ class Problem:
         entities: the entities that have jobs, or are configured.
         held: (N,) configuration that the job runs in now, -1 if it waits or shares.
         restart_s: (N,) seconds of work that a change of workers costs.
+        round_length_s: workers are let for so long at a time, so that the time a job receives may
+            be behind X by two of them; 0 if that is not known.
     """
 
     now_s: float
@@ -85,6 +87,7 @@ class Problem:
     entities: tuple[Entity, ...]
     held: IntArray
     restart_s: FloatArray
+    round_length_s: float = 0.0
 
     @property
     def jobs(self) -> int:

@@ -17,10 +17,13 @@ class WaitReason(enum.StrEnum):
     NO_THROUGHPUT = "no_throughput"  #: it runs on none of the cluster's worker types
     NO_WORKERS = "no_workers"  #: the cluster has no workers of its types
     TOO_LARGE = "too_large"  #: its gang is larger than the cluster
-    WORKERS_OUT = "workers_out"  #: enough workers exist, but too few are in service
-    BACKOFF = "backoff"  #: it failed and is tried again later
+    WORKERS_OUT = (
+        "workers_out"  #: enough workers exist, but too few are in service and not cordoned
+    )
+    BACKOFF = "backoff"  #: it failed, or was lost several times in a row; it is tried again later
     STOPPING = "stopping"  #: its last lease is coming to an end
     NO_ALLOCATION = "no_allocation"  #: the policy has not answered since it came
     NO_SHARE = "no_share"  #: the policy gives it no time at present
+    IDLING = "idling"  #: the policy keeps idle workers idle on purpose
     PLACEMENT = "placement"  #: its turn has come, but no workers fit it at the moment
     TURN = "turn"  #: other jobs are further behind their share; its turn comes

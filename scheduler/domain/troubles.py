@@ -36,6 +36,8 @@ class Trouble(enum.StrEnum):
     VOLUME = "volume"  #: unschedulable: a volume is missing, or lies elsewhere
     AFFINITY = "affinity"  #: unschedulable: its node does not match what its template asks for
     UNSCHEDULABLE = "unschedulable"  #: unschedulable for another reason
+    NOT_BOUND = "not_bound"  #: no node took it in time, and nobody says why
+    NOT_STARTED = "not_started"  #: its node did not start it in time, and does not say why
     GATED = "gated"  #: somebody holds it back by a scheduling gate
     QUOTA = "quota"  #: a quota of the namespace is used up
     ADMISSION = "admission"  #: a webhook, a policy or the API server refused it
@@ -86,6 +88,8 @@ _WORDS: Final[Mapping[str, Trouble]] = MappingProxyType(
         "NodeAdmissionError": Trouble.NODE_REFUSED,
         "NodeAffinity": Trouble.NODE_REFUSED,
         "TopologyAffinityError": Trouble.NODE_REFUSED,
+        "NotBound": Trouble.NOT_BOUND,
+        "NotStarted": Trouble.NOT_STARTED,
         "SchedulingGated": Trouble.GATED,
         "QuotaExceeded": Trouble.QUOTA,
         "PodSecurity": Trouble.POD_SECURITY,
@@ -138,6 +142,8 @@ REMEDIES: Final[Mapping[Trouble, str]] = MappingProxyType(
         Trouble.VOLUME: "check the claims that the job names, and where their volumes lie",
         Trouble.AFFINITY: "check node selector and affinity of the job's template",
         Trouble.UNSCHEDULABLE: "see the message",
+        Trouble.NOT_BOUND: "see whether Kubernetes' scheduler runs; other nodes are tried",
+        Trouble.NOT_STARTED: "see the node's kubelet and volumes; other nodes are tried",
         Trouble.GATED: "whoever set the scheduling gate has to remove it",
         Trouble.QUOTA: "other pods of the namespace have to end, or its quota has to grow",
         Trouble.ADMISSION: "change the job as the message says",

@@ -9,6 +9,7 @@ import numpy as np
 from scheduler.domain import commands as do
 from scheduler.domain.configuration import ConfigurationTable
 from scheduler.domain.lease import Lease
+from scheduler.engine.avoidance import Avoidance, Bars
 from scheduler.engine.fleet import Fleet
 from scheduler.engine.jobs import NONE, RUNNING, JobTable
 from scheduler.engine.leases import LeaseBook, PlannedLease
@@ -39,6 +40,8 @@ class Assigner:
         self.jobs = JobTable()
         self.pairs = PairTable()
         self.book = LeaseBook(self.fleet)
+        #: nodes on which jobs could not be started, and are not tried again for a while.
+        self.avoidance = Avoidance(self.fleet)
         #: the time of the current call.
         self.now_s = 0.0
         #: id of the newest lease; also its fencing token.
@@ -172,7 +175,7 @@ class Assigner:
     ) -> list[do.Command]:
         """Place units on available workers and grant their leases as soon as these are free."""
         demands = [self._demand(rows[0], choice) for rows in units]
-        placed = self.placer.place(demands, available)
+        placed = self.placer.place(demands, available, [self._avoided(rows) for rows in units])
         for rows, workers in zip(units, placed, strict=True):
             if not workers:
                 continue
@@ -180,6 +183,36 @@ class Assigner:
                 self._reserve(row, workers, choice, NONE)
         ready = [plan for plan in self.book.planned.values() if not plan.blockers]
         return [self.grant(plan, end_s=end_s) for plan in ready]
+
+    def _avoided(self, rows: tuple[int, ...]) -> BoolArray | None:
+        """Return (W,) the workers that one of the rows' jobs avoids; None for none."""
+        numbers = [int(self.jobs["number"][row]) for row in rows]
+        return self.avoidance.mask(numbers, self.now_s)
+
+    def bars(self, available: BoolArray) -> Bars | None:
+        """Return what jobs that avoid nodes cannot have of some workers; None where none does.
+
+        Args:
+            available: (W,) workers that may be given, or are held by jobs that may stay.
+        """
+        numbers = self.avoidance.active(self.now_s)
+        if not numbers:
+            return None
+        jobs, demand = self.jobs, self.table.demand
+        barred = np.zeros((len(jobs), demand.shape[1]), dtype=bool)
+        avoiding = np.zeros(len(jobs), dtype=bool)
+        for number in numbers:
+            row = jobs.row_of(number)
+            mask = self.avoidance.mask((number,), self.now_s)
+            assert row != NONE
+            assert mask is not None
+            left = self.fleet.count(available & ~mask)[: demand.shape[2]]
+            barred[row] = (demand[jobs["profile"][row]] > left).any(axis=1)
+            avoiding[row] = True
+            held = int(jobs["configuration"][row])
+            if held != NONE:
+                barred[row, held] = False  # where it is, it was started
+        return Bars(configuration=barred, row=avoiding)
 
     def _workers_of(self, row: int) -> tuple[int, ...]:
         """Return the workers that a job holds and need not give back."""

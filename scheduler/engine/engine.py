@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from scheduler.domain.cluster import Cluster
     from scheduler.domain.configuration import ConfigurationTable
     from scheduler.domain.problem import Entity
+    from scheduler.engine.avoidance import Avoidance
     from scheduler.engine.fleet import Fleet
     from scheduler.engine.jobs import JobTable
     from scheduler.engine.leases import LeaseBook
@@ -111,6 +112,20 @@ class Engine:
         return self.state.fleet.retired
 
     @property
+    def avoidance(self) -> Avoidance:
+        """Nodes that jobs stay away from, since they could not be started there."""
+        return self.state.assigner.avoidance
+
+    def kept_away(self) -> BoolArray:
+        """Return (N,) jobs that nothing is left for, because of the nodes that they avoid."""
+        bars = self.state.assigner.bars(self.fleet.lettable)
+        if bars is None:
+            return np.zeros(len(self.jobs), dtype=bool)
+        usable = self.table.throughput[self.jobs["profile"]] > 0
+        result: BoolArray = bars.row & ~(usable & ~bars.configuration).any(axis=1)
+        return result
+
+    @property
     def entities(self) -> tuple[Entity, ...]:
         """The entities that were set, or have had jobs."""
         return tuple(self.state.entities)
@@ -157,6 +172,11 @@ class Engine:
         """
         row = self.state.row_of_job(job_id)
         return 0.0 if row == NONE else float(self.jobs["attained_worker_s"][row])
+
+    def retry_at_s_of(self, job_id: str) -> float:
+        """Return when a job may run (again); in the past for one that may, or is not active."""
+        row = self.state.row_of_job(job_id)
+        return -np.inf if row == NONE else float(self.jobs["retry_at_s"][row])
 
     # -- the one entry --------------------------------------------------------------------------
 
@@ -242,6 +262,7 @@ class Engine:
             cost_usd_per_hour=state.fleet.cost_usd_per_hour,
             now_s=state.now_s,
             left_out=pinned,
+            round_length_s=state.settings.round_length_s,
         )
         state.question_open = state.blocked = problem is not None
         if problem is not None:
@@ -272,16 +293,19 @@ class Engine:
         state.round_end_s = start_s + length_s
         state.book.forget_all()
         pinned = state.pinned()
+        available = state.workers_for(pinned)
+        bars = state.assigner.bars(available)
         choice = choose_round(
             state.jobs,
             state.pairs,
             state.table,
             eligible=eligible & ~pinned,
-            free=state.fleet.count(state.workers_for(pinned)),
+            free=state.fleet.count(available),
             length_s=length_s,
             lead_s=max(start_s - state.now_s, 0.0),
             keep_bonus_s=state.settings.keep_bonus * length_s,
             stay=state.settings.stay,
+            bars=bars,
         )
         stays = np.flatnonzero(choice.turn_of != NONE)
         state.jobs.credit_s[stays, choice.turn_of[stays]] -= length_s
@@ -292,6 +316,7 @@ class Engine:
         )
         state.rows_moved()
         state.set_timer(PLAN, state.round_end_s - state.settings.plan_lead_s)
+        state.serve_due |= bars is not None  # what was left by who could not be placed
 
     def _keep(self, choice: Choice, pinned: BoolArray) -> None:
         """Let jobs on cordoned workers go on as they are."""
@@ -327,6 +352,7 @@ class Engine:
             length_s=max(state.round_end_s - state.now_s, 1e-9),
             lead_s=0.0,
             keep_bonus_s=0.0,
+            bars=state.assigner.bars(available),
         )
         state.commands += state.assigner.serve(choice, available, end_s=state.round_end_s)
         state.rows_moved()

@@ -35,16 +35,20 @@ _ROW = np.dtype(
         ("charged", np.int64),  # 1 while the time it runs counts against X, 0 for a bonus
         ("attempts", np.int64),  # leases granted so far, also in an earlier life
         ("failures", np.int64),  # own failures so far
+        ("losses", np.int64),  # leases lost in a row under which it did not get on
+        ("deaths", np.int64),  # agents that died soon after its starts, likewise
         ("weight", np.float64),
         ("total_steps", np.float64),
         ("steps_done", np.float64),  # last reported; never above total_steps
+        ("steps_safe", np.float64),  # when its last lease ended
         ("arrival_s", np.float64),
         ("deadline_s", np.float64),  # inf without one
         ("attained_worker_s", np.float64),  # worker-seconds received
         ("workers_held", np.float64),  # workers held now, half of them in a pair
         ("restart_s", np.float64),
-        ("retry_at_s", np.float64),  # may not run before
+        ("retry_at_s", np.float64),  # may not run before; inf: until told otherwise
         ("rank", np.float64),  # order in which left-over workers are offered; inf without one
+        ("x_only", np.int64),  # 1 where the policy means it to run by X and on nothing left over
     ]
 )
 
@@ -137,9 +141,10 @@ class JobTable:
         deadline_s = np.inf if job.deadline_s is None else job.deadline_s
         self._rows[i] = (
             *(number, profile, job.scale_factor, entity, WAITING, NONE, NONE, NONE, 0),
-            *(job.attempts_before, 0, job.weight, job.total_steps, job.steps_before),
+            *(job.attempts_before, 0, 0, 0, job.weight),
+            *(job.total_steps, job.steps_before, job.steps_before),
             *(job.arrival_s, deadline_s, 0.0, 0.0),
-            *(job.restart_s, -np.inf, np.inf),
+            *(job.restart_s, -np.inf, np.inf, 0),
         )
         self._x[i] = 0.0
         self._credit_s[i] = 0.0
@@ -188,12 +193,15 @@ class JobTable:
         x: FloatArray,
         credit_s: FloatArray,
     ) -> None:
-        """Fill an empty table with what it held before; jobs in the order of their rows."""
+        """Fill an empty table with what it held before; jobs in the order of their rows.
+
+        A column that the release which stored them did not have begins with zeros.
+        """
         assert _ROW.names is not None
         self._size = len(x)
         self._rows = np.zeros(max(16, self._size), dtype=_ROW)
         for name in _ROW.names:
-            self[name][:] = columns[name]
+            self[name][:] = columns.get(name, 0)
         self._x = np.zeros((len(self._rows), x.shape[1]))
         self._credit_s = np.zeros_like(self._x)
         self.x[:] = x

@@ -10,6 +10,7 @@ from scheduler.domain import events as ev
 from scheduler.domain.problem import Entity
 from scheduler.engine.admission import admit
 from scheduler.engine.jobs import HELD, NONE, RUNNING, WAITING
+from scheduler.engine.on_leases import set_retry_timer
 from scheduler.errors import AdmissionError
 
 if TYPE_CHECKING:
@@ -52,7 +53,23 @@ def _held(state: State, event: ev.JobHeld) -> None:
     _stop(state, event.job_id, "hold")
 
 
-def _stop(state: State, job_id: str, how: str) -> None:
+def _agent_died(state: State, event: ev.AgentDied) -> None:
+    most = state.settings.hold_after_deaths
+    for job_id in event.job_ids:
+        row = state.row_of_job(job_id)
+        if row == NONE:
+            continue
+        state.jobs["deaths"][row] += 1
+        deaths = int(state.jobs["deaths"][row])
+        if most and deaths >= most:
+            why = (
+                f"{deaths} agents in a row died soon after it had been started on their nodes, the "
+                f"last one on node '{event.node}'; see its output, then release it"
+            )
+            _stop(state, job_id, "hold", why)
+
+
+def _stop(state: State, job_id: str, how: str, why: str = "") -> None:
     """Cancel or hold a job; a lease that it has is revoked first."""
     row = state.row_of_job(job_id)
     if row == NONE:
@@ -71,7 +88,7 @@ def _stop(state: State, job_id: str, how: str) -> None:
         state.remove_job(row, "job_cancelled")
         return
     if how == "hold":
-        state.record("job_held", job_id)
+        state.record("job_held", job_id, **({"reason": why} if why else {}))
 
 
 def _released(state: State, event: ev.JobReleased) -> None:
@@ -82,6 +99,7 @@ def _released(state: State, event: ev.JobReleased) -> None:
     if state.after_end.get(lease_id) == "cancel":
         return
     state.after_end.pop(lease_id, None)
+    state.jobs["losses"][row] = state.jobs["deaths"][row] = 0
     state.jobs["status"][row] = WAITING if lease_id == NONE else RUNNING
     state.changed = state.serve_due = True
     state.record("job_released", event.job_id)
@@ -94,8 +112,20 @@ def _requeued(state: State, event: ev.JobRequeued) -> None:
     lease_id = int(state.jobs["lease"][row])
     if lease_id in state.book.stopping:
         return
-    state.revoke(lease_id, by_s=state.now_s, reason="requeue")
-    state.record("job_requeued", event.job_id)
+    state.revoke(lease_id, by_s=state.now_s, reason=event.reason)
+    if event.reason == "requeue":
+        state.record("job_requeued", event.job_id)
+
+
+def _deferred(state: State, event: ev.JobDeferred) -> None:
+    row = state.row_of_job(event.job_id)
+    if row == NONE or state.jobs["lease"][row] != NONE:
+        return
+    state.jobs["retry_at_s"][row] = event.until_s
+    if event.until_s > state.now_s:
+        state.assigner.drop_plan(int(state.jobs["number"][row]))
+        set_retry_timer(state)
+    state.changed = state.serve_due = True
 
 
 def _weight(state: State, event: ev.WeightChanged) -> None:
@@ -131,7 +161,9 @@ HANDLERS: Final[dict[type, Callable[[State, Any], None]]] = {
     ev.JobSubmitted: _submitted,
     ev.JobCancelled: _cancelled,
     ev.JobHeld: _held,
+    ev.AgentDied: _agent_died,
     ev.JobReleased: _released,
+    ev.JobDeferred: _deferred,
     ev.JobRequeued: _requeued,
     ev.RestartsMeasured: _restarts,
     ev.WeightChanged: _weight,

@@ -18,6 +18,13 @@ if TYPE_CHECKING:
     from scheduler.engine.state import State
 
 
+#: A job that has run for so long under a lease has got on, whether it saves anything or not.
+GOT_ON_S: Final = 60.0
+#: How often the wait after losses in a row doubles, and after failures: a float ends at 2^1024.
+LOSS_DOUBLINGS: Final = 4
+FAILURE_DOUBLINGS: Final = 64
+
+
 def _progress(state: State, event: ev.ProgressReported) -> None:
     jobs = state.jobs
     rows = state.rows_by_lease()
@@ -40,7 +47,10 @@ def _ended(state: State, event: ev.LeaseEnded) -> None:
     row = state.jobs.row_of(lease.job_number)
     state.assigner.leave_pair(row)
     record = state.jobs.record(row)
-    record["steps_done"] = min(event.steps_done, record["total_steps"])
+    ran_s = state.now_s - lease.start_s if event.ran_s is None else event.ran_s
+    if event.steps_done > record["steps_safe"] or ran_s >= GOT_ON_S:
+        record["losses"] = record["deaths"] = 0
+    record["steps_done"] = record["steps_safe"] = min(event.steps_done, record["total_steps"])
     record["lease"] = record["configuration"] = record["pair"] = NONE
     record["charged"] = 0
     record["workers_held"] = 0.0
@@ -50,6 +60,7 @@ def _ended(state: State, event: ev.LeaseEnded) -> None:
     # A job on cordoned workers competed for nothing; now it does.
     if state.fleet.any_cordoned and state.fleet.cordoned[list(lease.workers)].any():
         state.changed = True
+    _heed_start(state, event, lease)
     _after(state, event, lease, row, preempted=revoked)
     state.serve_due = True
     assert state.round_end_s is not None
@@ -61,6 +72,23 @@ def _ended(state: State, event: ev.LeaseEnded) -> None:
             state.rows_moved()
 
 
+def _heed_start(state: State, event: ev.LeaseEnded, lease: Lease) -> None:
+    """Let a job avoid for a while the nodes on which it could not be started."""
+    avoidance, number = state.assigner.avoidance, lease.job_number
+    first_s = state.settings.avoid_node_s
+    unstarted = set(event.unstarted) & set(lease.workers)
+    if not unstarted or not first_s:
+        if event.reason is not EndReason.LOST:
+            avoidance.forgive(number, lease.workers)
+        return
+    for node, times, wait_s in avoidance.avoid(
+        number, unstarted, now_s=state.now_s, first_s=first_s
+    ):
+        state.record("job_avoids_node", lease.job_id, node=node, times=times, wait_s=wait_s)
+    state.assigner.drop_plan(number)
+    set_retry_timer(state)
+
+
 def _after(state: State, event: ev.LeaseEnded, lease: Lease, row: int, *, preempted: bool) -> None:
     """Decide what becomes of the job whose lease ended."""
     wish = state.after_end.pop(event.lease_id, None)
@@ -70,8 +98,11 @@ def _after(state: State, event: ev.LeaseEnded, lease: Lease, row: int, *, preemp
         state.remove_job(row, "job_cancelled")
     elif event.reason is EndReason.FAILED:
         _failed(state, row, lease)
-    elif event.reason is EndReason.LOST:
+    elif event.reason is EndReason.LOST and event.unstarted and state.settings.avoid_node_s:
+        # It avoids the nodes, longer each time, and need not wait for others.
         state.record("job_interrupted", lease.job_id, lease=lease.lease_id)
+    elif event.reason is EndReason.LOST:
+        _lost(state, row, lease)
     elif preempted and wish is None:
         state.record("job_preempted", lease.job_id, lease=lease.lease_id)
 
@@ -79,24 +110,44 @@ def _after(state: State, event: ev.LeaseEnded, lease: Lease, row: int, *, preemp
 def _failed(state: State, row: int, lease: Lease) -> None:
     jobs = state.jobs
     jobs["failures"][row] += 1
+    jobs["losses"][row] = 0
     failures = int(jobs["failures"][row])
     if failures > jobs.job_of[lease.job_number].max_failures:
         state.remove_job(row, "job_failed", failures=failures)
         return
-    wait_s = state.settings.retry_backoff_s * 2.0 ** (failures - 1)
-    jobs["retry_at_s"][row] = state.now_s + wait_s
+    wait_s = state.settings.retry_backoff_s * 2.0 ** min(failures - 1, FAILURE_DOUBLINGS)
+    _back_off(state, row, lease, wait_s)
+    state.record("job_retried", lease.job_id, failures=failures, wait_s=wait_s)
+
+
+def _lost(state: State, row: int, lease: Lease) -> None:
+    """Let a job that is lost again and again wait; a single loss is no fault of its own."""
+    state.jobs["losses"][row] += 1
+    losses = int(state.jobs["losses"][row])
+    if losses == 1:
+        state.record("job_interrupted", lease.job_id, lease=lease.lease_id)
+        return
+    wait_s = state.settings.retry_backoff_s * 2.0 ** min(losses - 2, LOSS_DOUBLINGS)
+    _back_off(state, row, lease, wait_s)
+    state.record(
+        "job_interrupted", lease.job_id, lease=lease.lease_id, losses=losses, wait_s=wait_s
+    )
+
+
+def _back_off(state: State, row: int, lease: Lease, wait_s: float) -> None:
+    state.jobs["retry_at_s"][row] = state.now_s + wait_s
     state.assigner.drop_plan(lease.job_number)
     state.changed = True
-    state.record("job_retried", lease.job_id, failures=failures, wait_s=wait_s)
     set_retry_timer(state)
 
 
 def set_retry_timer(state: State) -> None:
     """Ask to be woken when the next job may be tried again."""
     due = state.jobs["retry_at_s"]
-    due = due[due > state.now_s]
-    if len(due):
-        state.set_timer(RETRY, float(due.min()))
+    due_s = float(due[due > state.now_s].min(initial=np.inf))
+    due_s = min(due_s, state.assigner.avoidance.next_s(state.now_s))
+    if due_s < np.inf:
+        state.set_timer(RETRY, due_s)
 
 
 def _skipped(state: State, event: ev.LeasesSkipped) -> None:

@@ -66,17 +66,38 @@ class Placer:
         return kept
 
     def place(
-        self, demands: Sequence[tuple[int, ...]], available: BoolArray
+        self,
+        demands: Sequence[tuple[int, ...]],
+        available: BoolArray,
+        avoided: Sequence[BoolArray | None] = (),
     ) -> list[tuple[int, ...]]:
-        """Choose workers for each demand, the largest gangs first.
+        """Choose workers for each demand: first for those that avoid some, then large gangs first.
 
         Args:
             demands: (K,) workers by type for each request.
             available: (W,) workers that may be given; updated in place.
+            avoided: for each request (W,) workers that it must not be given, or None.
 
         Returns:
             Worker indices, ascending, for each demand; empty where there were not enough.
         """
+        masks = [(r, mask) for r, mask in enumerate(avoided) if mask is not None]
+        if not masks:
+            return self._place(demands, available)
+        result: list[tuple[int, ...]] = [()] * len(demands)
+        for r, mask in masks:
+            (result[r],) = self._place([demands[r]], available & ~mask)
+            available[list(result[r])] = False
+        choosy = {r for r, _ in masks}
+        others = [r for r in range(len(demands)) if r not in choosy]
+        placed = self._place([demands[r] for r in others], available)
+        for r, workers in zip(others, placed, strict=True):
+            result[r] = workers
+        return result
+
+    def _place(
+        self, demands: Sequence[tuple[int, ...]], available: BoolArray
+    ) -> list[tuple[int, ...]]:
         requests = [
             (sum(demand), k, count, r)
             for r, demand in enumerate(demands)

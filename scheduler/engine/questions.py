@@ -31,6 +31,7 @@ def pose(
     cost_usd_per_hour: FloatArray,
     now_s: float,
     left_out: BoolArray,
+    round_length_s: float = 0.0,
 ) -> Problem | None:
     """Make the allocation problem of the jobs that may run; None if there are none.
 
@@ -44,6 +45,7 @@ def pose(
         cost_usd_per_hour: (K,) price of one worker.
         now_s: the time of the snapshot.
         left_out: (N,) jobs that the policy does not decide about.
+        round_length_s: for how long workers are let at a time.
     """
     asked = (jobs["status"] != HELD) & (jobs["retry_at_s"] <= now_s) & ~left_out
     if not asked.any() or not len(capacity):
@@ -71,6 +73,7 @@ def pose(
         entities=entities,
         held=jobs.ints("configuration")[rows],
         restart_s=jobs.floats("restart_s")[rows],
+        round_length_s=round_length_s,
     )
 
 
@@ -85,11 +88,12 @@ def take_over(
 ) -> None:
     """Put an allocation in force; credits carry over where a configuration is still wanted.
 
-    Jobs that have left since the question are skipped, jobs that came since keep X = 0.
+    Jobs that have left since the question are skipped, jobs that came since keep X = 0; that they
+    are to wait while workers are idle, nobody has said.
 
     Args:
         answer: the allocation, and the job numbers of its rows.
-        jobs: the job table; X, credits and ranks change.
+        jobs: the job table; X, credits, ranks and who runs by X only change.
         pairs: the pair table; its entries are replaced, but for those that run.
         planned: leases about to be granted, whose pairs must stay known.
         round_length_s: nobody starts further ahead of the new X than this.
@@ -110,6 +114,9 @@ def take_over(
     jobs["rank"][:] = np.inf
     if allocation.rank is not None:
         jobs["rank"][rows[known]] = allocation.rank[known]
+    jobs["x_only"][:] = 0
+    if allocation.x_only is not None:
+        jobs["x_only"][rows[known]] = allocation.x_only[known]
     members = rows[allocation.pair_jobs]
     present = np.flatnonzero((members != NONE).all(axis=1))
     pairs.replace(

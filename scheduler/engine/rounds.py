@@ -4,9 +4,10 @@ Every configuration of a job (or of a pair) carries a credit: the seconds that X
 far minus the seconds it received. What would be more than a round behind at its end is
 urgent and runs first; then what is held, then what lags most. A configuration that is ahead of X is
 not entitled, so none gets ahead by more than a round. What the entitled leave over is offered to
-the jobs that still wait, as a bonus that is not charged. Where nobody waits, a job whose turn is on
-another worker type can be left where it is unless it is faster there; the round counts as that
-turn.
+the jobs that still wait, as a bonus that is not charged, unless the policy means it to stay idle.
+Where nobody waits, jobs whose turn is on
+another worker type can be left where they are unless that gains more than the doubt of the figures;
+the round counts as that turn.
 
 Bound, for an X that stays and has no entry above ``NEARLY_ALWAYS``: with one worker type and gangs
 of one no configuration is ever more than one round away from X times the elapsed time. With several
@@ -29,6 +30,7 @@ from scheduler.engine.kernels import choose_entitled, choose_leftover
 if TYPE_CHECKING:
     from scheduler.domain.arrays import BoolArray, FloatArray, IntArray
     from scheduler.domain.configuration import ConfigurationTable
+    from scheduler.engine.avoidance import Bars
     from scheduler.engine.jobs import JobTable
     from scheduler.engine.pairs import PairTable
 
@@ -38,6 +40,10 @@ NEGLIGIBLE = 1e-6
 NEARLY_ALWAYS = 0.95
 #: Rounds of lag that it is credited with. At 4 a makespan was missed by a round; at 16 gangs wait.
 HEAD_START = 8.0
+#: A gain in throughput up to this factor is within the doubt of the figures and costs of a restart.
+DOUBT = 1.1
+#: A job that would be faster by more than this is due its turn there, though others lose by it.
+UNFAIR = 1.5
 #: Rounds by which an urgent configuration goes before what is only held.
 URGENT = 1e6
 
@@ -100,6 +106,7 @@ def choose_round(
     lead_s: float,
     keep_bonus_s: float,
     stay: bool = False,
+    bars: Bars | None = None,
 ) -> Choice:
     """Choose what runs for the next ``length_s`` seconds.
 
@@ -113,12 +120,16 @@ def choose_round(
         lead_s: seconds until it begins.
         keep_bonus_s: seconds of lag that a configuration held now is credited with.
         stay: as in ``EngineSettings``.
+        bars: what jobs that avoid nodes cannot have; None where none does.
     """
     draft = _Draft(jobs, eligible, free)
-    found = _singles(jobs, table, eligible=eligible, length_s=length_s, lead_s=lead_s)
+    found = _singles(jobs, table, eligible=eligible, length_s=length_s, lead_s=lead_s, bars=bars)
     shared = None
     if len(pairs):
         shared = _shared(jobs, pairs, table, eligible=eligible, length_s=length_s, lead_s=lead_s)
+        if bars is not None:  # the partner may stay where the other one must not come
+            strange = bars.row[shared.first] | bars.row[shared.second]
+            shared = shared.where(shared.held | ~strange)
         lagging = shared.deficit_s > np.where(shared.held, -NEGLIGIBLE, NEGLIGIBLE) * length_s
         found = _join(found, shared.where(lagging))
     restart_s = jobs.floats("restart_s")[found.first]
@@ -133,11 +144,15 @@ def choose_round(
         if stay:
             draft.stay(jobs, table)
     elif draft.free.any():
+        offered = jobs["x_only"] == 0
         if shared is not None:
+            shared = shared.where(offered[shared.first] & offered[shared.second])
             idle = np.zeros(len(shared.first))
             draft.take(shared, idle, idle > 0, charged=False)
-        waiting = ~draft.busy
-        leftover = _leftover(jobs, table, waiting=waiting, free=draft.free, length_s=length_s)
+        waiting = offered & ~draft.busy
+        leftover = _leftover(
+            jobs, table, waiting=waiting, free=draft.free, length_s=length_s, bars=bars
+        )
         draft.configuration[leftover >= 0] = leftover[leftover >= 0]
     return Choice(
         configuration=draft.configuration,
@@ -184,26 +199,65 @@ class _Draft:
         self.charged[second[both]] = charged
 
     def stay(self, jobs: JobTable, table: ConfigurationTable) -> None:
-        """Leave jobs where they are if nobody waits and they would not be faster elsewhere.
+        """Leave jobs where they are if nobody waits and a move gains nothing that is certain.
 
-        X is often one of many that are equally good, and a move costs a restart. What may stay is
-        what X wants too, so that a policy that looks at prices is not outwitted.
+        X is often one of many that are equally good, and a move costs a restart. Jobs that only
+        exchange workers hold the same ones together, so all of them can stay whatever X says. Who
+        would leave other workers idle stays only where X wants that too, so that a policy that
+        looks at prices is not outwitted.
         """
         held, wanted = jobs.ints("configuration"), self.configuration
         rows = np.flatnonzero((held >= 0) & (wanted >= 0) & (held != wanted))
-        here, there = held[rows], wanted[rows]
-        profile = jobs.ints("profile")[rows]
+        if not len(rows):
+            return
+        here, there, profile = held[rows], wanted[rows], jobs.ints("profile")[rows]
         steps_per_s = table.throughput[profile]
         each = np.arange(len(rows))
-        content = (steps_per_s[each, here] >= steps_per_s[each, there]) & (
-            jobs.x[rows, here] > NEGLIGIBLE
-        )
-        rows, here, there, profile = rows[content], here[content], there[content], profile[content]
+        now, then = steps_per_s[each, here], steps_per_s[each, there]
         more = table.demand[profile, here] - table.demand[profile, there]
-        stays = _largest_fit(more, self.free)
+        stays = np.ones(len(rows), dtype=bool)
+        if more.sum(axis=0).any() or _worth_it(now, then, steps_per_s.max(axis=1)):
+            loses = (jobs["attempts"][rows] > 1) & (jobs["steps_safe"][rows] <= 0)
+            stays = _exchanged(more, np.flatnonzero(loses), then / np.maximum(now, 1e-300))
+            content = (now * DOUBT >= then) & (jobs.x[rows, here] > NEGLIGIBLE) & ~stays
+            at = np.flatnonzero(content)
+            stays[at[_largest_fit(more[at], self.free)]] = True
         self.free -= more[stays].sum(axis=0)
         self.configuration[rows[stays]] = here[stays]
         self.turn_of[rows[stays]] = there[stays]
+
+
+def _worth_it(now: FloatArray, then: FloatArray, best: FloatArray) -> bool:
+    """Return whether an exchange gains: by the sum of (R,) steps/s over the best, or fairness."""
+    scale = np.maximum(best, 1e-300)
+    gains = (then / scale).sum() > DOUBT * (now / scale).sum()
+    return bool(gains or (then > UNFAIR * now).any())
+
+
+def _exchanged(more: IntArray, losing: IntArray, gain: FloatArray) -> BoolArray:
+    """Return who must stay so that jobs that would lose all their work need not move.
+
+    Args:
+        more: (R, K) workers that each asks for beyond those it gives up, if it stays.
+        losing: rows of jobs that keep nothing when they are preempted.
+        gain: (R,) factor by which each would be faster where its turn is.
+
+    Returns:
+        (R,) those jobs, each with the ones that came for its workers, the least gain first; without
+        those that leave or take workers that nobody else exchanges.
+    """
+    stays = np.zeros(len(more), dtype=bool)
+    for row in losing.tolist():
+        tried = stays.copy()
+        tried[row] = True
+        while (lacking := more[tried].sum(axis=0)).any():
+            coming = np.flatnonzero(~tried & (more[:, int(np.argmax(lacking))] < 0))
+            if not len(coming):
+                break
+            tried[coming[np.argmin(gain[coming])]] = True
+        else:
+            stays = tried
+    return stays
 
 
 def _largest_fit(more: IntArray, free: IntArray) -> BoolArray:
@@ -232,6 +286,7 @@ def _singles(
     eligible: BoolArray,
     length_s: float,
     lead_s: float,
+    bars: Bars | None,
 ) -> Candidates:
     """List the single configurations that would lag behind X at the end of the round."""
     held = jobs.ints("configuration")
@@ -246,7 +301,10 @@ def _singles(
     least = np.full(x.shape, NEGLIGIBLE * length_s)
     running = np.flatnonzero(held >= 0)
     least[running, held[running]] = -NEGLIGIBLE * length_s
-    first, configuration = np.nonzero((x > NEGLIGIBLE) & (deficit_s > least) & eligible[:, None])
+    entitled = (x > NEGLIGIBLE) & (deficit_s > least) & eligible[:, None]
+    if bars is not None:
+        entitled[:, : bars.configuration.shape[1]] &= ~bars.configuration
+    first, configuration = np.nonzero(entitled)
     none = np.full(len(first), NONE, dtype=np.int64)
     return Candidates(
         first=first,
@@ -305,6 +363,7 @@ def _leftover(
     waiting: BoolArray,
     free: IntArray,
     length_s: float,
+    bars: Bars | None,
 ) -> IntArray:
     """Offer what is left to waiting jobs: by the policy's rank, then to who ends soonest."""
     rows = np.flatnonzero(waiting)
@@ -313,9 +372,12 @@ def _leftover(
     left_s = (jobs["total_steps"][rows] - jobs["steps_done"][rows]) / np.maximum(fastest, 1e-300)
     order = rows[np.lexsort((rows, left_s, jobs["rank"][rows]))]
     restart_s = np.minimum(jobs.floats("restart_s"), 0.9 * length_s)
+    throughput = table.throughput[profile]
+    if bars is not None:
+        throughput = np.where(bars.configuration, 0.0, throughput)
     leftover: IntArray = choose_leftover(
         order,
-        table.throughput[profile],
+        throughput,
         table.demand[profile],
         jobs.ints("configuration"),
         length_s / (length_s - restart_s),

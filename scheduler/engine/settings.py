@@ -23,14 +23,19 @@ class EngineSettings:
         refresh_rounds: a time-dependent policy is asked again every so many rounds.
         keep_bonus: how much further behind, in rounds, another job must be before it takes the
             workers of a job that holds them; damps restarts at the price of a larger deviation.
-        stay: whether jobs, while nobody waits, stay where they are unless they would be faster
-            elsewhere. Wanted where throughputs are known: under an allocation that is told that all
-            worker types are alike, turns on each of them are what makes shares equal.
+        stay: whether jobs, while nobody waits, stay where they are unless that is clearly slower,
+            see ``rounds.DOUBT``. Wanted where throughputs are known: under an allocation that is
+            told that all worker types are alike, turns on each of them are what makes shares equal.
         carry_credit: whether time promised and not received outlives a new allocation. Off only to
             compare with schedulers that forget it.
         solve_grace_s: how long idle workers wait for a fresh allocation before waiting jobs are
             served by the old one.
-        retry_backoff_s: wait after a job's first own failure; doubles with each further one.
+        retry_backoff_s: wait after a job's first own failure, and after the second of its leases
+            in a row that is lost without its having got on; doubles with each further one.
+        avoid_node_s: how long a job stays away from a node on which its lease could not be started;
+            doubles each time in a row, up to sixteen times as long. 0: not at all.
+        hold_after_deaths: a job is held after so many agents in a row have died soon after its
+            starts; 0 for never.
         refuse_what_cannot_fit: whether a job that the cluster could never run is refused. Off where
             nodes or throughputs may come later: then it is admitted and waits.
         entities: weights and inner policies of entities that are not the default.
@@ -44,6 +49,8 @@ class EngineSettings:
     carry_credit: bool = True
     solve_grace_s: float = 1.0
     retry_backoff_s: float = 30.0
+    avoid_node_s: float = 60.0
+    hold_after_deaths: int = 2
     refuse_what_cannot_fit: bool = True
     entities: tuple[Entity, ...] = ()
 
@@ -58,9 +65,13 @@ class EngineSettings:
             )
         if self.refresh_rounds < 1:
             raise ParameterError(f"refresh_rounds is {self.refresh_rounds!r}; it must be >= 1")
+        if self.hold_after_deaths < 0:
+            raise ParameterError(
+                f"hold_after_deaths is {self.hold_after_deaths!r}; it must be >= 0"
+            )
         if self.keep_bonus < 0:
             raise ParameterError(f"keep_bonus is {self.keep_bonus!r}; it must be >= 0")
-        for name in ("solve_grace_s", "retry_backoff_s"):
+        for name in ("solve_grace_s", "retry_backoff_s", "avoid_node_s"):
             value = getattr(self, name)
             if not (math.isfinite(value) and value >= 0):
                 raise ParameterError(f"{name} is {value!r}; it must be a number of seconds >= 0")

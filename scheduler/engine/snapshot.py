@@ -89,6 +89,7 @@ class EngineState:
         leases: in force, in the order in which they were granted.
         stopping: ids of those that are revoked, ascending.
         planned: in the order in which they were planned.
+        avoided: see ``Avoidance.dump``.
     """
 
     now_s: float
@@ -121,6 +122,7 @@ class EngineState:
     leases: tuple[Lease, ...]
     stopping: tuple[int, ...]
     planned: tuple[PlanState, ...]
+    avoided: tuple[tuple[int, int, int, float], ...] = ()
 
 
 #: Fields that a state of the engine has under the same name.
@@ -161,6 +163,7 @@ def dump(engine: Engine) -> EngineState:
         leases=tuple(book.leases.values()),
         stopping=tuple(sorted(book.stopping)),
         planned=tuple(_plan_state(plan) for plan in book.planned.values()),
+        avoided=state.assigner.avoidance.dump(),
     )
 
 
@@ -195,6 +198,7 @@ def restore(stored: EngineState, settings: EngineSettings) -> Engine:
     state.fleet.restore(stored.in_service, stored.cordoned, stored.retired)
     state.jobs.restore(stored.jobs, stored.columns, stored.x, stored.credit_s)
     _restore_pairs(state, stored)
+    state.assigner.avoidance.restore(stored.avoided)
     state.book.restore(stored.leases, stored.stopping)
     for plan in stored.planned:
         state.book.restore_plan(

@@ -81,6 +81,7 @@ class State:
     def remove_job(self, row: int, kind: str, **data: float | str) -> None:
         """Let a job end; ``kind`` tells the history how."""
         self.assigner.drop_plan(int(self.jobs["number"][row]))
+        self.assigner.avoidance.forget(int(self.jobs["number"][row]))
         job = self.jobs.remove(row)
         self.rows_moved()
         self.changed = self.serve_due = True

@@ -54,9 +54,13 @@ class Checker:
                         f"lease {event.lease_id} ended with {event.steps_done} steps done; "
                         "it must be a number >= 0"
                     )
+                if event.ran_s is not None and not 0 <= event.ran_s < math.inf:
+                    raise InputError(
+                        f"lease {event.lease_id} ran for {event.ran_s} s; it must be >= 0, or None"
+                    )
             case ev.RestartsMeasured():
                 _check_restarts(event)
-            case ev.WeightChanged() | ev.DeadlineChanged():
+            case ev.WeightChanged() | ev.DeadlineChanged() | ev.JobDeferred():
                 _check_job(event)
             case ev.ConfigurationsChanged():
                 self._check_table(event.table)
@@ -140,10 +144,15 @@ def _check_restarts(event: ev.RestartsMeasured) -> None:
             raise InputError(f"restart_s of job '{job_id}' is {restart_s}; it must be >= 0")
 
 
-def _check_job(event: ev.WeightChanged | ev.DeadlineChanged) -> None:
+def _check_job(event: ev.WeightChanged | ev.DeadlineChanged | ev.JobDeferred) -> None:
     if isinstance(event, ev.WeightChanged):
         if not 0 < event.weight < math.inf:
             raise InputError(f"weight of job '{event.job_id}' is {event.weight}; it must be > 0")
+    elif isinstance(event, ev.JobDeferred):
+        if math.isnan(event.until_s):
+            raise InputError(
+                f"job '{event.job_id}' is deferred until_s {event.until_s}; it must be a time"
+            )
     elif event.deadline_s is not None and math.isnan(event.deadline_s):
         raise InputError(
             f"deadline_s of job '{event.job_id}' is {event.deadline_s}; it must be a time, or None"
@@ -158,4 +167,6 @@ def fault_of(answer: ev.AllocationComputed, table: ConfigurationTable) -> str:
         return f"x has the shape {allocation.x.shape}; it must be ({n}, {width})"
     if not np.isfinite(allocation.x).all() or not np.isfinite(allocation.pair_x).all():
         return "x has entries that are no numbers"
+    if allocation.x_only is not None and allocation.x_only.shape != (n,):
+        return f"x_only has the shape {allocation.x_only.shape}; it must be ({n},)"
     return ""

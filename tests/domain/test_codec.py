@@ -6,7 +6,6 @@ import dataclasses
 import enum
 import json
 import math
-import time
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, get_args
@@ -160,6 +159,9 @@ VALUES: dict[type, st.SearchStrategy[Any]] = {
     ev.JobCancelled: of_job(ev.JobCancelled),
     ev.JobHeld: of_job(ev.JobHeld),
     ev.JobReleased: of_job(ev.JobReleased),
+    ev.JobDeferred: st.builds(
+        ev.JobDeferred, job_id=NAMES, until_s=NUMBERS | st.just(float("inf"))
+    ),
     ev.WeightChanged: st.builds(ev.WeightChanged, job_id=NAMES, weight=NUMBERS),
     ev.DeadlineChanged: st.builds(ev.DeadlineChanged, job_id=NAMES, deadline_s=st.none() | NUMBERS),
     ev.RestartsMeasured: SIZES.flatmap(
@@ -190,8 +192,15 @@ VALUES: dict[type, st.SearchStrategy[Any]] = {
             ev.ProgressReported, lease_ids=array(np.int64, n), steps_done=array(np.float64, n)
         )
     ),
+    ev.AgentDied: st.builds(
+        ev.AgentDied, node=NAMES, job_ids=st.lists(NAMES, max_size=3).map(tuple)
+    ),
     ev.LeaseEnded: st.builds(
-        ev.LeaseEnded, lease_id=COUNTS, reason=st.sampled_from(EndReason), steps_done=NUMBERS
+        ev.LeaseEnded,
+        lease_id=COUNTS,
+        reason=st.sampled_from(EndReason),
+        steps_done=NUMBERS,
+        ran_s=st.none() | NUMBERS,
     ),
     ev.TimerFired: st.builds(ev.TimerFired, timer=NAMES),
     ev.AllocationComputed: st.builds(
@@ -271,13 +280,15 @@ def test_infinite_and_undefined_numbers_are_written_as_text() -> None:
 
 
 def test_a_stored_event_reads_like_the_event() -> None:
-    event = ev.LeaseEnded(lease_id=7, reason=EndReason.LOST, steps_done=1.5)
+    event = ev.LeaseEnded(lease_id=7, reason=EndReason.LOST, steps_done=1.5, ran_s=2.0)
     assert encode(event) == {
         "version": 1,
         "type": "LeaseEnded",
         "lease_id": 7,
         "reason": {"type": "EndReason", "value": "lost"},
         "steps_done": 1.5,
+        "unstarted": [],
+        "ran_s": 2.0,
     }
 
 
@@ -369,12 +380,13 @@ def test_a_codec_may_know_further_types() -> None:
         codec.encode(Note(text="x", price=Cluster))  # type: ignore[arg-type]
 
 
-def test_ten_thousand_progress_entries_take_about_a_millisecond() -> None:
-    event = ev.ProgressReported(lease_ids=np.arange(10_000), steps_done=np.arange(10_000.0))
-    taken = []
-    for _ in range(20):
-        began = time.perf_counter()
-        decode(encode(event))
-        taken.append(time.perf_counter() - began)
-    # 0.3 ms measured; the margin is for a busy machine.
-    assert min(taken) < 0.005
+def test_ten_thousand_progress_entries_take_no_more_calls_than_ten(
+    calls_of: Any,
+) -> None:
+    few, many = (
+        ev.ProgressReported(lease_ids=np.arange(n), steps_done=np.arange(float(n)))
+        for n in (10, 10_000)
+    )
+    decode(encode(few))  # the first time, more is to be done
+    # 0.3 ms measured for the larger one.
+    assert calls_of(lambda: decode(encode(many))) <= calls_of(lambda: decode(encode(few))) + 20

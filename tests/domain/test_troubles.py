@@ -30,6 +30,8 @@ CASES = [
     ("Unschedulable", f"{NODES}3 node(s) didn't match Pod's node affinity/selector.", "affinity"),
     ("Unschedulable", "something new", "unschedulable"),
     ("SchedulingGated", "Scheduling is blocked due to non-empty scheduling gates", "gated"),
+    ("NotBound", "no node has taken the pod after 120 s", "not_bound"),
+    ("NotStarted", "its container has not been started after 1800 s", "not_started"),
     ("QuotaExceeded", 'pods "x" is forbidden: exceeded quota: few, requested: pods=1', "quota"),
     ("AdmissionDenied", 'admission webhook "a.b" denied the request: no', "admission"),
     ("Invalid", "spec.containers[0].image: Required value", "admission"),

@@ -7,6 +7,7 @@ from scheduler.domain import commands as do
 from scheduler.domain import events as ev
 from scheduler.domain.lease import EndReason
 from scheduler.engine.jobs import HELD, RUNNING, WAITING
+from scheduler.errors import InputError
 
 
 def status(shell, job_id):
@@ -264,3 +265,30 @@ def test_the_largest_gang_runs_soon_although_small_jobs_keep_coming(start, job):
     assert first <= 500.0
     shell.run_until_idle(at_most_s=5000.0)
     assert set(shell.ended.values()) == {"job_completed"}
+
+
+def test_a_deferred_job_runs_only_when_its_time_has_come(start, job):
+    shell = start("type-0:1")
+    shell.submit(job("a", 50.0))
+    shell.tell(ev.JobDeferred(job_id="a", until_s=500.0))  # it runs: without effect
+    shell.submit(job("b", 50.0))
+    shell.tell(ev.JobDeferred(job_id="b", until_s=300.0))
+    shell.tell(ev.JobDeferred(job_id="nobody", until_s=300.0))
+    shell.run(until_s=290.0)
+    assert shell.ended == {"a": "job_completed"}
+    assert shell.running() == {}
+    shell.run(until_s=310.0)
+    assert set(shell.running()) == {"b"}
+
+
+def test_a_job_deferred_for_good_runs_when_it_is_told_a_time_that_has_come(start, job):
+    shell = start("type-0:1")
+    shell.submit(job("a", 150.0))
+    shell.submit(job("b", 50.0))
+    shell.tell(ev.JobDeferred(job_id="b", until_s=np.inf))
+    shell.run(until_s=1000.0)
+    assert shell.running() == {}
+    shell.tell(ev.JobDeferred(job_id="b", until_s=shell.now))
+    assert set(shell.running()) == {"b"}
+    with pytest.raises(InputError, match="until_s nan"):
+        shell.tell(ev.JobDeferred(job_id="b", until_s=np.nan))

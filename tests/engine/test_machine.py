@@ -399,9 +399,7 @@ class EngineMachine(RuleBasedStateMachine):
 
 
 TestEngineMachine = EngineMachine.TestCase
-TestEngineMachine.settings = settings(
-    max_examples=100, stateful_step_count=40, deadline=None, derandomize=True
-)
+TestEngineMachine.settings = settings(max_examples=100, stateful_step_count=40)
 
 
 class LongHistory(EngineMachine):
