@@ -54,6 +54,8 @@ def compare(entry: dict[str, Any], folder: Path) -> list[dict[str, Any]]:
         ours = make_policy(policy).allocate(problem).objective
         if policy == "max_min_fairness":
             ours *= float(equal_share(problem).sum())
+        if policy == "finish_time_fairness":  # Gavel's share is also for gangs that cannot run
+            ours *= 1.0 - waiting / problem.jobs
         theirs = entry[key]
         found.append(
             {

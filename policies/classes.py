@@ -21,8 +21,10 @@ if TYPE_CHECKING:
     from scheduler.domain.arrays import BoolArray, FloatArray, IntArray
     from scheduler.domain.problem import Problem
 
-#: Fractions below this are rounding noise of a solver.
+#: Fractions below this are rounding noise of a solver, unless the job needs no more than that.
 NOISE = 1e-9
+#: A job that needs less of its time than this has a noise of its own, smaller in proportion.
+TINY = 1e-6
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -168,19 +170,57 @@ class ClassProblem:
         result: FloatArray = total / self.count
         return result
 
-    def repair(self, x: FloatArray, pair_x: FloatArray) -> tuple[FloatArray, FloatArray]:
+    @cached_property
+    def fastest(self) -> FloatArray:
+        """(M,) steps/s of one job in its fastest configuration; in company, if never alone."""
+        best: FloatArray = self.throughput.max(axis=1, initial=0.0)
+        if len(self.pair_index) and (best == 0.0).any():
+            shared = np.zeros(self.size)
+            np.maximum.at(shared, self.pair_classes.ravel(), self.pair_throughput.ravel())
+            best = np.where(best > 0, best, shared)
+        return best
+
+    def repair(
+        self, x: FloatArray, pair_x: FloatArray, need: FloatArray | None = None
+    ) -> tuple[FloatArray, FloatArray]:
         """Round a solver's noise away, so that rows and capacity hold exactly.
 
         Args:
             x: (M, J) nearly feasible.
             pair_x: (P,) nearly feasible.
+            need: (M,) the fraction of its time that a job needs, which tells a tiny fraction that
+                is meant from noise; 0 where it needs none. None: as much as it has here.
 
         Returns:
             The nearest by clipping and by scaling down: fractions >= 0, every job's time <= 1,
             every worker type within its capacity.
         """
-        x = np.where(self.usable & (x > NOISE), x, 0.0)
-        pair_x = np.where(pair_x > NOISE, pair_x, 0.0)
+        x, pair_x = self.clip(x, pair_x, need)
+        return self.fit(x, pair_x)
+
+    def clip(
+        self, x: FloatArray, pair_x: FloatArray, need: FloatArray | None = None
+    ) -> tuple[FloatArray, FloatArray]:
+        """Clip what is noise beside what a job needs; see ``repair``."""
+        x = np.where(self.usable & (x > 0), x, 0.0)
+        pair_x = np.where(pair_x > 0, pair_x, 0.0)
+        if need is None:
+            need = self.time_fraction(x, pair_x)
+        noise = np.where(need > 0, NOISE * np.minimum(need / TINY, 1.0), NOISE)
+        x = np.where(x > noise[:, None], x, 0.0)
+        if len(pair_x):
+            used = np.flatnonzero(pair_x)
+            least = noise[self.pair_classes[used]].min(axis=1)
+            pair_x[used[pair_x[used] <= least]] = 0.0
+        return x, pair_x
+
+    def fit(self, x: FloatArray, pair_x: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Scale fractions >= 0 down to jobs' time and to the capacity; see ``repair``.
+
+        Args:
+            x: (M, J).
+            pair_x: (P,); may be changed in place.
+        """
         time = self.time_fraction(x, pair_x)
         if time.size and time.max() > 1.0:
             shrink = 1.0 / np.maximum(time, 1.0)
@@ -204,6 +244,7 @@ class ClassProblem:
         objective: float = float("nan"),
         solver: str = "",
         warnings: tuple[str, ...] = (),
+        x_only: BoolArray | None = None,
     ) -> Allocation:
         """Give every job its class's average.
 
@@ -214,6 +255,7 @@ class ClassProblem:
             objective: passed on.
             solver: passed on.
             warnings: passed on.
+            x_only: passed on.
 
         Returns:
             An allocation over jobs. Pairs are spread over few job pairs (the north-west corner
@@ -231,6 +273,7 @@ class ClassProblem:
             objective=objective,
             solver=solver,
             warnings=warnings,
+            x_only=x_only,
         )
 
 

@@ -40,7 +40,7 @@ def solve_alpha_fair(family: AlphaFair, classes: ClassProblem) -> FamilyAnswer:
             f"alpha fairness of {classes.size} classes gave the value {value!r}: some job receives "
             "nothing; check the problem for throughputs that differ by many orders of magnitude"
         )
-    bound = value + _most_to_gain(family, classes, counts, x, pair_x)
+    bound = value + most_to_gain(family, classes, counts, x, pair_x)
     size = float((family.weight * classes.count)[counts].sum()) if family.alpha == 1 else abs(value)
     if bound - value > LOOSE * size:
         raise SolveError(
@@ -52,7 +52,7 @@ def solve_alpha_fair(family: AlphaFair, classes: ClassProblem) -> FamilyAnswer:
     )
 
 
-def _most_to_gain(
+def most_to_gain(
     family: AlphaFair,
     classes: ClassProblem,
     counts: BoolArray,

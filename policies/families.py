@@ -7,9 +7,12 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
+from policies.classes import TINY
 from policies.level import LevelProgram
+from policies.needs import fraction_needed
 from policies.solving import CheckedSolution, answer_of_kernel, check, solve_level, zero_level
 from policies.structured import solve_structured
+from scheduler.errors import SolveError
 
 if TYPE_CHECKING:
     from policies.classes import ClassProblem
@@ -124,14 +127,16 @@ def solve_family(family: Family, classes: ClassProblem, *, canonical: bool = Tru
         classes: rows, capacity and pairs.
         canonical: among the optima of ``MaxMin`` and ``FinishTime``, return one that also maximises
             the sum over jobs of coefficient * thr (1 / remaining is the coefficient of
-            ``FinishTime``), which makes the answer Pareto efficient. The value is kept to 1e-7.
+            ``FinishTime``; jobs that need less than 1e-6 of their time count less, as if they
+            needed that), which makes the answer Pareto efficient. The value is kept to 1e-7.
 
     Returns:
         An answer that is feasible and proven to 1e-6 relative. Jobs that nothing can run get
         zeros, do not count in the objective, and are named in a warning.
 
     Raises:
-        SolveError: no solver's answer passed its checks.
+        UnprovenError: no solver's answer passed its checks; it says what none can beat.
+        SolveError: likewise, and nothing is known.
     """
     if isinstance(family, MaxMin):
         return _max_min(family, classes, canonical=canonical)
@@ -206,7 +211,8 @@ def second_stage(
 ) -> CheckedSolution:
     """Hold the level that was reached and maximise the sum over jobs of gain * thr.
 
-    Where every class is held at its floor by a positive price the sum is fixed already.
+    Where every class is held at its floor by a positive price the sum is fixed already. The answer
+    of the first stage stands where no solver can better it.
     """
     classes = program.classes
     solution = first.solution
@@ -214,6 +220,9 @@ def second_stage(
     if (price[program.leveled] > 1e-7 * price.max(initial=0.0)).all():
         return first
     held = program.floor + program.slope * solution.level
+    # A job that needs next to nothing would be all that the sum is about.
+    need = fraction_needed(program, solution.level)
+    gain = np.where(need > 0, gain * np.minimum(need / TINY, 1.0), gain)
     stage = replace(
         program,
         slope=np.zeros(classes.size),
@@ -223,13 +232,21 @@ def second_stage(
     )
     if len(classes.pair_index):
         pair_cost = (gain[classes.pair_classes] * classes.pair_throughput).sum(axis=1)
-        return solve_level(replace(stage, pair_cost=pair_cost), first)
+        return _or_first(replace(stage, pair_cost=pair_cost), first)
     both = replace(program, cost=stage.cost)
     if classes.size <= FEW:
         checked = _both_at_once(both, first) or answer_of_kernel(stage, near=solution.x)
     else:
         checked = answer_of_kernel(stage, near=solution.x) or _both_at_once(both, first)
-    return checked or (solve_level(stage) if classes.size <= SMALL else first)
+    return checked or (_or_first(stage, first) if classes.size <= SMALL else first)
+
+
+def _or_first(stage: LevelProgram, first: CheckedSolution) -> CheckedSolution:
+    """Solve the second stage; where no solver can, the first has the optimum already."""
+    try:
+        return solve_level(stage, first)
+    except SolveError:
+        return first
 
 
 def _both_at_once(stage: LevelProgram, first: CheckedSolution) -> CheckedSolution | None:

@@ -20,7 +20,8 @@ class Fifo(Policy):
 
     Program: none; X in {0, 1}, greedily in order of arrival. A job behind a gang that finds no room
     may run until the gang has room (the gang then takes precedence, so it cannot starve); with
-    ``backfill=false`` it waits instead.
+    ``backfill=false`` it waits instead, and workers stay idle meanwhile. A gang that nothing in
+    service can run holds up nobody.
 
     Source: the FIFO of Gavel (Narayanan et al., OSDI 2020, section 4.3), here with backfilling.
     """

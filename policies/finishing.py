@@ -14,9 +14,8 @@ import numpy as np
 
 from policies.families import FamilyAnswer, FinishTime, counted, nothing, second_stage
 from policies.level import LevelProgram
-from policies.solving import GAP, CheckedSolution, check, solve_level
+from policies.solving import GAP, CheckedSolution, UnprovenError, check, solve_level
 from policies.structured import solve_structured_finish
-from scheduler.errors import SolveError
 
 if TYPE_CHECKING:
     from policies.classes import ClassProblem
@@ -41,7 +40,7 @@ def solve_finish_time(
     return FamilyAnswer(
         x=checked.solution.x,
         pair_x=checked.solution.pair_x,
-        value=largest_rho(family, classes, checked, counts),
+        value=largest_rho(family, classes, *_fractions(checked), counts),
         bound=bound,
         solver=checked.solution.solver,
         warnings=warnings,
@@ -62,20 +61,28 @@ def _directly(
     inverse = np.where(counts, 1.0 / np.where(counts, program.gain, 1.0), 0.0)
     checked = check(program, replace(solution, row_price=solution.row_price * inverse))
     bound = rho - checked.bound
-    if largest_rho(family, classes, checked, counts) > bound * (1 + GAP):
+    if largest_rho(family, classes, *_fractions(checked), counts) > bound * (1 + GAP):
         return None
     return program, checked, bound
 
 
 def largest_rho(
-    family: FinishTime, classes: ClassProblem, checked: CheckedSolution, counts: BoolArray
+    family: FinishTime,
+    classes: ClassProblem,
+    x: FloatArray,
+    pair_x: FloatArray,
+    counts: BoolArray,
 ) -> float:
     """Return the objective of an allocation; inf where a job that counts receives nothing."""
-    thr = classes.effective_throughput(checked.solution.x, checked.solution.pair_x)[counts]
+    thr = classes.effective_throughput(x, pair_x)[counts]
     if (thr <= 0).any():
         return float("inf")
     time = family.age[counts] + family.remaining[counts] / thr
-    return float((time / family.isolated_time[counts]).max())
+    return float((time / family.isolated_time[counts]).max(initial=0.0))
+
+
+def _fractions(checked: CheckedSolution) -> tuple[FloatArray, FloatArray]:
+    return checked.solution.x, checked.solution.pair_x
 
 
 def tangents(
@@ -90,7 +97,7 @@ def tangents(
     gain = np.where(counts, span / np.where(counts, family.remaining, 1.0), 0.0)
     slope = np.where(counts, family.isolated_time / span, 0.0)
     floor: FloatArray = np.where(counts, one, -np.inf)
-    return LevelProgram(classes=classes, gain=gain, slope=slope, floor=floor, price=1.0)
+    return LevelProgram(classes=classes, gain=gain, slope=slope, floor=floor, price=1.0, scale=rho)
 
 
 def _newton(
@@ -103,18 +110,23 @@ def _newton(
     checked: CheckedSolution | None = None
     for _ in range(STEPS):
         program = tangents(family, classes, counts, rho)
-        checked = solve_level(program, checked)
+        try:
+            checked = solve_level(program, checked)
+        except UnprovenError as error:
+            proven = np.nanmax((bound, rho - error.bound))
+            raise UnprovenError(str(error), float(proven)) from error
         bound = max(bound, rho - checked.bound)
-        reached = largest_rho(family, classes, checked, counts)
+        reached = largest_rho(family, classes, *_fractions(checked), counts)
         following = rho - checked.value
         if reached <= bound * (1 + 1e-9) or abs(following - rho) <= 1e-10 * rho:
             break
         rho = max(following, pole + 0.1 * (rho - pole))
     assert checked is not None
     if reached > bound * (1 + GAP):
-        raise SolveError(
+        raise UnprovenError(
             f"finish-time fairness of {classes.size} classes stopped at rho {reached:.9g} with a "
-            f"bound of {bound:.9g}; check the problem for extreme ages or remaining steps"
+            f"bound of {bound:.9g}; check the problem for extreme ages or remaining steps",
+            bound,
         )
     return program, checked, bound
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -11,7 +11,7 @@ import numpy as np
 from scheduler.domain.allocation import Allocation
 
 if TYPE_CHECKING:
-    from scheduler.domain.arrays import FloatArray, IntArray
+    from scheduler.domain.arrays import BoolArray, FloatArray, IntArray
     from scheduler.domain.configuration import ConfigurationTable
     from scheduler.domain.problem import Problem
 
@@ -34,7 +34,8 @@ def serve_in_order(
         problem: N jobs.
         order: (N,) positions, the first to be served first.
         preferred: (N,) configuration that a job takes while there is room for it; -1 for any.
-        backfill: whether jobs behind one that finds no room are served.
+        backfill: whether jobs behind one that finds no room are served. If not, what they leave
+            is meant to stay idle; jobs that nothing in service can run hold up nobody.
 
     Returns:
         Fractions of 0 or 1, and the order as ``rank``.
@@ -42,6 +43,9 @@ def serve_in_order(
     from policies.kernels.greedy import place  # noqa: PLC0415  numba takes 0.4 s to import
 
     anything = np.full(problem.jobs, -1, dtype=np.int64)
+    blocks = np.zeros(problem.jobs, dtype=np.bool_)
+    if not backfill:
+        blocks = best_throughput(problem) > 0
     choice = place(
         order,
         problem.profile,
@@ -52,13 +56,15 @@ def serve_in_order(
         problem.restart_s,
         problem.held,
         anything if preferred is None else preferred,
-        backfill,
+        blocks,
     )
     rank = np.empty(problem.jobs)
     rank[order] = np.arange(problem.jobs)
     if problem.table.has_pairs and (choice < 0).any():
-        return _with_sharing(problem, order, choice, rank)
-    return _allocation(problem, choice, rank)
+        answer = _with_sharing(problem, order, choice, rank, blocks)
+    else:
+        answer = _allocation(problem, choice, rank)
+    return answer if backfill else replace(answer, x_only=np.ones(problem.jobs, dtype=bool))
 
 
 def first_come_first_served(problem: Problem, *keys: FloatArray) -> IntArray:
@@ -149,7 +155,7 @@ def offers_of(table: ConfigurationTable) -> Offers:
 
 
 def _with_sharing(
-    problem: Problem, order: IntArray, choice: IntArray, rank: FloatArray
+    problem: Problem, order: IntArray, choice: IntArray, rank: FloatArray, blocks: BoolArray
 ) -> Allocation:
     from policies.kernels.greedy import share  # noqa: PLC0415  numba takes 0.4 s to import
 
@@ -162,6 +168,7 @@ def _with_sharing(
         offers.partner,
         offers.configuration,
         *problem.table.throughput.shape,
+        blocks,
     )
     guests = order[host[order] >= 0]
     hosts, used = host[guests], offer[guests]

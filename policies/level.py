@@ -37,6 +37,7 @@ class LevelProgram:
         cost: (M, J) gain in the objective of a whole class's time in a configuration; None for 0.
         pair_cost: (P,) likewise of one job pair's time; None for 0.
         price: what a unit of the level is worth, >= 0; 0 where the program has no level.
+        scale: what an error of the level is relative to, where that is more than the level.
     """
 
     classes: ClassProblem
@@ -46,6 +47,7 @@ class LevelProgram:
     cost: FloatArray | None = None
     pair_cost: FloatArray | None = None
     price: float = 0.0
+    scale: float = 0.0
 
     @property
     def leveled(self) -> BoolArray:

@@ -8,15 +8,16 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from policies.base import Policy
-from policies.classes import ClassProblem
+from policies.classes import NOISE, ClassProblem
 from policies.families import FamilyAnswer, WeightedSum, solve_family
+from policies.greedy import best_throughput
 from policies.parameters import parameter
 from policies.program import solve
 from policies.terms import Terms
 
 if TYPE_CHECKING:
     from scheduler.domain.allocation import Allocation
-    from scheduler.domain.arrays import FloatArray
+    from scheduler.domain.arrays import BoolArray, FloatArray
     from scheduler.domain.problem import Problem
 
 #: A free worker counts as this share of the dearest, so that progress per dollar stays finite.
@@ -35,15 +36,19 @@ class MinCost(Policy):
     k in use), where thr(m, X) >= remaining_m / time left for jobs with a deadline. The
     linear-fractional program is solved exactly (Dinkelbach 1967); among its optima the one that
     does the most work is taken, so that workers idle only where using them would lower the ratio.
+    These stay idle, and cost nothing: they serve no waiting job, unless nothing has a price or the
+    job's deadline is missed already.
 
     ``normaliser=cost`` divides a job's throughput by its best throughput per dollar: each job then
     runs where it is cheapest, and elsewhere only for its deadline. ``none`` adds up steps of
     unlike jobs as Gavel does; then only the jobs with the most steps per dollar run until they are
     done.
 
-    Deadlines are elastic: those that cannot be met together fall short by the least sum of relative
-    shortfalls, and a warning names each such job. Prices of 0 count as 1/1000 of the dearest; if
-    all are 0, every worker counts as 1 USD per hour, and a warning says so.
+    Deadlines are aimed at two rounds (and a restart) ahead of time where that can be, since what a
+    job receives may be so far behind X. They are elastic: those that cannot be met together fall
+    short by the least sum of relative shortfalls, and a warning names each such job. Prices of 0
+    count as 1/1000 of the dearest; if all are 0, every worker counts as 1 USD per hour, and a
+    warning says so.
 
     Source: Gavel (Narayanan et al., OSDI 2020, section 4.2, minimising cost under SLOs).
     """
@@ -68,11 +73,13 @@ class MinCost(Policy):
         """Answer the problem; see the class."""
         price, notes = _prices(problem)
         required, late = _required(problem)
+        early = _required_early(problem)
         if not self.deadlines:
-            required, late = np.zeros(problem.jobs), ()
-        classes = ClassProblem.build(problem, (required,))
+            required, early, late = np.zeros(problem.jobs), np.zeros(problem.jobs), ()
+        classes = ClassProblem.build(problem, (required, early))
         terms = Terms(classes=classes, policy=self.name, rows=np.arange(classes.size))
-        floor, short = _attainable(terms, classes.of_jobs(required))
+        floor, missed = _attainable(terms, classes.of_jobs(required), classes.of_jobs(early))
+        short = _warnings(classes, classes.of_jobs(required), floor / (1.0 - SLACK), missed)
         costs = _Costs(classes, price)
         fraction = _Fraction(
             coefficient=self._coefficient(classes, costs), costs=costs, floor=floor
@@ -87,6 +94,7 @@ class MinCost(Policy):
             objective=ratio,
             solver=answer.solver,
             warnings=(*notes, *late, *short, *answer.warnings),
+            x_only=None if notes else _content(problem, classes, missed, bool(late)),
         )
 
     def _coefficient(self, classes: ClassProblem, costs: _Costs) -> FloatArray:
@@ -185,32 +193,70 @@ def _required(problem: Problem) -> tuple[FloatArray, tuple[str, ...]]:
     return required, warnings
 
 
-def _attainable(terms: Terms, required: FloatArray) -> tuple[FloatArray, tuple[str, ...]]:
-    """Return (M,) floors that can be met together, and which deadlines cannot."""
-    classes = terms.classes
-    asked = np.where(classes.usable.any(axis=1), required, 0.0)
+def _required_early(problem: Problem) -> FloatArray:
+    """Return (N,) steps/s that meet the deadlines in spite of what rounds may be behind X."""
+    left = problem.time_left_s
+    margin = 2.0 * problem.round_length_s + problem.restart_s
+    fastest = np.minimum(problem.remaining_steps / best_throughput(problem).clip(min=1e-300), left)
+    aim = np.maximum(left - margin, fastest)
+    ahead = np.isfinite(left) & (left > 0)
+    return np.where(ahead, problem.remaining_steps / np.where(ahead, aim, 1.0), 0.0)
+
+
+def _attainable(
+    terms: Terms, required: FloatArray, early: FloatArray
+) -> tuple[FloatArray, BoolArray]:
+    """Return (M,) floors that can be met together, and (M,) whose deadlines cannot.
+
+    Args:
+        terms: over all classes.
+        required: (M,) steps/s that meet the deadlines; 0 without one.
+        early: (M,) steps/s to aim at, at least as much.
+    """
+    able = terms.classes.usable.any(axis=1)
+    asked, aimed = np.where(able, required, 0.0), np.where(able, early, 0.0)
     if not (asked > 0).any():
-        return asked, ()
-    reached = _least_shortfall(terms, asked)
-    short = np.flatnonzero(reached < asked * (1.0 - SLACK))
-    warnings = tuple(
-        f"job {n}: its deadline cannot be met; it needs {asked[m]:.6g} steps/s and can have "
+        return asked, np.zeros(len(asked), dtype=bool)
+    reached = _least_shortfall(terms, aimed)
+    missed = reached < asked * (1.0 - SLACK)
+    if missed.any():
+        exact = _least_shortfall(terms, asked)
+        hopeless = exact < asked * (1.0 - SLACK)
+        if (missed & ~hopeless).any():  # who aims early takes it from them
+            reached, aimed, missed = exact, asked, hopeless
+    return np.minimum(aimed, reached) * (1.0 - SLACK), missed
+
+
+def _warnings(
+    classes: ClassProblem, required: FloatArray, reached: FloatArray, missed: BoolArray
+) -> tuple[str, ...]:
+    """Name the jobs whose deadlines cannot be met."""
+    return tuple(
+        f"job {n}: its deadline cannot be met; it needs {required[m]:.6g} steps/s and can have "
         f"{reached[m]:.6g}"
-        for m in short
+        for m in np.flatnonzero(missed)
         for n in classes.problem.job_number[classes.class_of == m]
     )
-    return np.minimum(asked, reached) * (1.0 - SLACK), warnings
+
+
+def _content(problem: Problem, classes: ClassProblem, missed: BoolArray, passed: bool) -> BoolArray:
+    """Return (N,) the jobs for which X is enough: all but those that miss their deadline."""
+    content: BoolArray = ~missed[classes.class_of]
+    return content & (problem.time_left_s > 0) if passed else content
 
 
 def _least_shortfall(terms: Terms, asked: FloatArray) -> FloatArray:
     """Return (M,) steps/s when the sum of weighted relative shortfalls is least."""
     import cvxpy as cp  # noqa: PLC0415  takes a second to import
 
-    rows = np.flatnonzero(asked > 0)
+    need = asked / np.where(asked > 0, terms.classes.fastest, 1.0)
+    rows = np.flatnonzero(need > NOISE)  # whoever needs less can always have it
+    if not len(rows):
+        return asked
     due = Terms(classes=terms.classes, policy=terms.policy, rows=rows)
     missing = cp.Variable(len(rows), nonneg=True)
     kept: Any = cp.multiply(1.0 / asked[rows], due.throughput) + missing >= 1.0
     solve(due, cp.Minimize((due.weight * due.count) @ missing), [kept])
-    reached = np.zeros_like(asked)
+    reached = np.where(need > NOISE, 0.0, asked)
     reached[rows] = due.throughput.value
     return reached

@@ -133,8 +133,11 @@ def _most_parts(problem: Problem) -> int:
 def _merge(problem: Problem, parts: list[IntArray], answers: list[Allocation]) -> Allocation:
     x = np.zeros((problem.jobs, problem.table.throughput.shape[1]))
     rank = np.zeros(problem.jobs)
+    x_only = np.zeros(problem.jobs, dtype=bool)
     for jobs, answer in zip(parts, answers, strict=True):
         x[jobs] = answer.x
+        if answer.x_only is not None:
+            x_only[jobs] = answer.x_only
         rank[jobs] = 0.0 if answer.rank is None else answer.rank
     ranked = all(answer.rank is not None for answer in answers)
     return Allocation(
@@ -147,4 +150,5 @@ def _merge(problem: Problem, parts: list[IntArray], answers: list[Allocation]) -
         rank=rank if ranked else None,
         solver=f"{len(parts)} x {answers[0].solver}",
         warnings=tuple(dict.fromkeys(w for answer in answers for w in answer.warnings)),
+        x_only=x_only if x_only.any() else None,
     )

@@ -9,24 +9,30 @@ from __future__ import annotations
 import warnings
 from abc import abstractmethod
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from policies.base import Policy
 from policies.families import solve_family
+from policies.solving import UnprovenError
 from policies.terms import Terms
 from scheduler.errors import SolveError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from policies.families import Family
     from scheduler.domain.allocation import Allocation
+    from scheduler.domain.arrays import FloatArray
     from scheduler.domain.problem import Problem
 
 #: Largest relative error of an answer's objective and constraints when numpy recomputes them.
 TOLERANCE = 1e-5
+#: How much worse than the best bound known, relatively, an answer of cvxpy may be that stands in
+#: for a kernel. It was 190,000 times the optimum before anybody looked.
+FALLBACK_GAP = 1e-2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,17 +80,21 @@ class ProgramPolicy(Policy):
     def allocate(self, problem: Problem) -> Allocation:
         """Answer the problem by the family's kernel, or else by cvxpy.
 
+        An answer of cvxpy that is more than 1 % worse than the kernel's bound is not taken.
+
         Raises:
             SolveError: no solver gave an answer that passed its checks.
         """
         terms = Terms.build(problem, reads=self.reads, policy=self.name)
+        family = None
         try:
             family = self.family(terms)
             if family is None:
                 return self.allocate_by_cvxpy(terms)
             answer = solve_family(family, terms.classes)
         except SolveError as error:
-            return self.allocate_by_cvxpy(terms, because=str(error))
+            bound = error.bound if isinstance(error, UnprovenError) else np.nan
+            return self.allocate_by_cvxpy(terms, because=str(error), family=family, bound=bound)
         return terms.classes.expand(
             answer.x,
             answer.pair_x,
@@ -93,12 +103,21 @@ class ProgramPolicy(Policy):
             warnings=answer.warnings,
         )
 
-    def allocate_by_cvxpy(self, terms: Terms, *, because: str = "") -> Allocation:
+    def allocate_by_cvxpy(
+        self,
+        terms: Terms,
+        *,
+        because: str = "",
+        family: Family | None = None,
+        bound: float = float("nan"),
+    ) -> Allocation:
         """Answer with the cvxpy program: the reference that the kernels are tested against.
 
         Args:
             terms: over all classes.
             because: why the kernel did not answer, for the allocation's warnings.
+            family: what the answer is held against the bound of; None for nothing.
+            bound: what no answer can beat, in the family's units; nan if unknown.
 
         Raises:
             SolveError: no solver gave an answer that passed its checks.
@@ -108,18 +127,33 @@ class ProgramPolicy(Policy):
         if not len(able.rows):
             zeros = np.zeros_like(terms.classes.throughput)
             return terms.classes.expand(zeros, solver="none", warnings=notes)
-        value, solver = solve(able, self.objective(able), self.constraints(able))
+        worse = None if family is None else partial(_worse, family, terms, bound)
+        value, solver = solve(able, self.objective(able), self.constraints(able), worse)
         x, pair_x = able.layout.fractions()
         return terms.classes.expand(x, pair_x, objective=value, solver=solver, warnings=notes)
 
 
-def solve(terms: Terms, objective: Any, constraints: Sequence[Any] = ()) -> tuple[float, str]:
+def _worse(family: Family, terms: Terms, bound: float, x: FloatArray, pair_x: FloatArray) -> str:
+    """Return what is wrong with an answer that a bound of the family shows to be bad."""
+    from policies.excess import excess  # noqa: PLC0415  needed only when a kernel has failed
+
+    more = excess(family, terms.classes, bound, x, pair_x)
+    return f"it is {100 * more:.3g} % worse than the bound" if more > FALLBACK_GAP else ""
+
+
+def solve(
+    terms: Terms,
+    objective: Any,
+    constraints: Sequence[Any] = (),
+    worse: Callable[[FloatArray, FloatArray], str] | None = None,
+) -> tuple[float, str]:
     """Solve a cvxpy program over terms; the answer stands in the terms' variables.
 
     Args:
         terms: whose expressions the program is written in.
         objective: ``Maximize``, ``Minimize``, or an expression to be maximised.
         constraints: beside those that every allocation satisfies.
+        worse: says what is wrong with fractions, by what else is known; empty for nothing.
 
     Returns:
         The objective, recomputed at the repaired answer, and the solver that gave it.
@@ -140,6 +174,8 @@ def solve(terms: Terms, objective: Any, constraints: Sequence[Any] = ()) -> tupl
     failures: list[str] = []
     for solver, options in _solvers(program):
         failure = _attempt(program, terms, solver, options)
+        if not failure and worse is not None:
+            failure = worse(*terms.layout.fractions())
         if not failure:
             return float(objective.value), solver.lower()
         failures.append(f"{solver}: {failure}")
@@ -173,17 +209,38 @@ def _attempt(program: Any, terms: Terms, solver: str, options: dict[str, Any]) -
             program.solve(solver=solver, warm_start=False, **options)
     except (cp.error.SolverError, ValueError, ArithmeticError) as error:
         return str(error).split("\n", maxsplit=1)[0]
-    if program.status not in {cp.OPTIMAL, cp.OPTIMAL_INACCURATE}:
+    # A first-order method that stopped short may be anywhere; an interior point is near by then.
+    enough = {cp.OPTIMAL} if solver == "SCS" else {cp.OPTIMAL, cp.OPTIMAL_INACCURATE}
+    if program.status not in enough:
         return f"status {program.status}"
-    return _check(program, terms)
-
-
-def _check(program: Any, terms: Terms) -> str:
-    """Repair the answer; return what is wrong with it, or nothing."""
     claimed = float(program.value)
+    raw = terms.layout.fractions()
+    # What is below the noise is clipped, unless the answer is not what it was without it.
+    return _check(program, terms, claimed, raw, np.zeros(terms.classes.size)) and _check(
+        program, terms, claimed, raw, None
+    )
+
+
+def _check(
+    program: Any,
+    terms: Terms,
+    claimed: float,
+    raw: tuple[FloatArray, FloatArray],
+    need: FloatArray | None,
+) -> str:
+    """Repair the answer; return what is wrong with it, or nothing.
+
+    Args:
+        program: as stated.
+        terms: whose variables are set.
+        claimed: the objective that the solver gives.
+        raw: fractions as the solver gives them.
+        need: see ``ClassProblem.repair``.
+    """
     layout = terms.layout
-    layout.assign(*terms.classes.repair(*layout.fractions()))
-    reached = float(program.objective.value)
+    layout.assign(*terms.classes.repair(*raw, need))
+    with np.errstate(divide="ignore"):
+        reached = float(program.objective.value)
     if not (np.isfinite(reached) and np.isfinite(claimed)):
         return f"the objective is {reached!r}"
     if abs(reached - claimed) > TOLERANCE * max(abs(claimed), abs(reached), TOLERANCE):

@@ -7,16 +7,36 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
-    from scheduler.domain.arrays import FloatArray, IntArray
+    from scheduler.domain.arrays import BoolArray, FloatArray, IntArray
     from scheduler.domain.problem import Problem
+
+
+def sharers(problem: Problem) -> int:
+    """Return how many jobs there are to share with: those that something in service can run.
+
+    A job that fits nowhere at present uses nothing, so that nobody's share is smaller for it.
+    """
+    table = problem.table
+    fits = (table.demand <= problem.capacity).all(axis=2) & (table.demand.max(axis=2) > 0)
+    able: BoolArray = np.count_nonzero(fits & (table.throughput > 0), axis=1) > 0
+    if table.has_pairs:
+        together = np.all(table.pair_demand <= problem.capacity, axis=1, keepdims=True)
+        gains: BoolArray = together & (table.pair_throughput > 0)
+        present = np.zeros(len(able), dtype=bool)
+        present[problem.profile] = True
+        gains &= np.all(present[table.pair_profiles], axis=1, keepdims=True)
+        able[table.pair_profiles[gains]] = True
+    return max(int(np.count_nonzero(able[problem.profile])), 1)
 
 
 def equal_share(problem: Problem) -> FloatArray:
     """Return (K,) the fraction of time on each worker type that each of N jobs would get.
 
+    N are the jobs that can run, see ``sharers``.
+
     x_k = W_k / N, scaled down where they sum to more than 1 (Gavel, OSDI 2020, section 4.1).
     """
-    share = problem.capacity / problem.jobs
+    share = problem.capacity / sharers(problem)
     result: FloatArray = share / max(float(share.sum()), 1.0)
     return result
 
@@ -49,11 +69,11 @@ def equal_share_throughput(problem: Problem) -> FloatArray:
 def isolated_throughput(problem: Problem) -> FloatArray:
     """Return (N,) steps/s on the workers that 1/N of the cluster buys.
 
-    A gang of s workers gets 1/s of the time that a single worker gets (Gavel's isolated policy);
-    time fractions are then scaled down where they sum to more than 1. nan marks a job that nothing
-    can run.
+    N are the jobs that can run, see ``sharers``. A gang of s workers gets 1/s of the time that a
+    single worker gets (Gavel's isolated policy); time fractions are then scaled down where they sum
+    to more than 1. nan marks a job that nothing can run.
     """
-    share = problem.capacity / problem.jobs
+    share = problem.capacity / sharers(problem)
     whole = float(share.sum())
     row = np.maximum(whole / problem.scale_factor, 1.0) * problem.scale_factor
     rates = _from_rates(problem, fastest_by_type(problem)[0] @ share)
@@ -67,7 +87,7 @@ def _from_rates(problem: Problem, by_profile: FloatArray) -> FloatArray:
         table = problem.table
         fits = (table.demand <= problem.capacity).all(axis=2) & (table.demand.max(axis=2) > 0)
         best = np.where(fits, table.throughput, 0.0).max(axis=1, initial=0.0)
-        best = best * min(1.0, float(problem.capacity.sum()) / problem.jobs)
+        best = best * min(1.0, float(problem.capacity.sum()) / sharers(problem))
         by_profile = np.where(by_profile > 0, by_profile, best)
         by_profile = np.where(by_profile > 0, by_profile, np.nan)
     result: FloatArray = by_profile[problem.profile]

@@ -10,6 +10,7 @@ import numpy as np
 from policies.columns import solve_by_columns
 from policies.level import LevelProgram, LevelSolution, dual_value
 from policies.linear import solve_linear
+from policies.needs import fraction_needed, lift
 from policies.structured import solve_structured
 from scheduler.errors import SolveError
 
@@ -22,6 +23,19 @@ if TYPE_CHECKING:
 GAP = 1e-6
 #: Above this many class pairs, columns are generated instead of offered all at once.
 MANY_PAIRS = 1500
+
+
+class UnprovenError(SolveError):
+    """No solver's answer passed its checks, but what none can beat is known.
+
+    Attributes:
+        bound: in the units of the program, or of the family that it belongs to; nan if unknown.
+    """
+
+    def __init__(self, message: str, bound: float = float("nan")) -> None:
+        """Keep the bound; one argument alone is enough, as for every error."""
+        super().__init__(message)
+        self.bound = bound
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -47,9 +61,10 @@ def solve_level(program: LevelProgram, before: CheckedSolution | None = None) ->
         before: the answer to a similar program over the same classes, to start with its pairs.
 
     Raises:
-        SolveError: no solver's answer did; the message lists what each one got wrong.
+        UnprovenError: no solver's answer did; the message lists what each one got wrong.
     """
     failures: list[str] = []
+    bounds: list[float] = []
     for name, attempt in _attempts(program, before):
         if attempt is None:
             failures.append(f"{name}: did not converge")
@@ -59,9 +74,12 @@ def solve_level(program: LevelProgram, before: CheckedSolution | None = None) ->
         if not problem:
             return checked
         failures.append(f"{name}: {problem}")
-    raise SolveError(
+        if np.isfinite(checked.bound):
+            bounds.append(checked.bound)
+    raise UnprovenError(
         f"no solver answered a program of {program.classes.size} classes: {'; '.join(failures)}; "
-        "check the problem for extreme weights or throughputs"
+        "check the problem for extreme weights or throughputs",
+        min(bounds, default=np.nan),
     )
 
 
@@ -102,7 +120,9 @@ def _attempts(
 def check(program: LevelProgram, raw: LevelSolution) -> CheckedSolution:
     """Repair an answer, recompute its objective and its bound."""
     classes = program.classes
-    x, pair_x = classes.repair(raw.x, raw.pair_x)
+    need = fraction_needed(program, raw.level)
+    x, pair_x = lift(program, raw, need, *classes.clip(raw.x, raw.pair_x, need))
+    x, pair_x = classes.fit(x, pair_x)
     y = np.where(program.leveled, np.maximum(raw.row_price, 0.0), 0.0)
     scale = 1.0
     if program.price > 0:
@@ -134,7 +154,8 @@ def _attained(program: LevelProgram, solution: LevelSolution) -> float:
 def zero_level(program: LevelProgram) -> float:
     """Return the scale of a level that comes out near 0: what a relative error is relative to.
 
-    It is how far below 0 the level may lie, and a thousandth of what one job could reach alone.
+    It is how far below 0 the level may lie, and a thousandth of what one job could reach alone, or
+    what the program says.
     """
     classes = program.classes
     rising = program.leveled & (program.slope > 0)
@@ -143,7 +164,7 @@ def zero_level(program: LevelProgram) -> float:
     slope = program.slope[rising]
     alone = (program.gain * classes.throughput.max(axis=1, initial=0.0))[rising]
     lowest = float((np.abs(program.floor[rising]) / slope).min())
-    return lowest + 1e-3 * float((alone / slope).min())
+    return max(lowest + 1e-3 * float((alone / slope).min()), program.scale)
 
 
 def _complaint(program: LevelProgram, checked: CheckedSolution) -> str:

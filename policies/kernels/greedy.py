@@ -8,7 +8,7 @@ import numpy as np
 from numba import njit
 
 if TYPE_CHECKING:
-    from scheduler.domain.arrays import FloatArray, IntArray
+    from scheduler.domain.arrays import BoolArray, FloatArray, IntArray
 
 
 @njit(cache=True)
@@ -22,7 +22,7 @@ def place(  # noqa: PLR0917  compiled functions take positions
     restart_s: FloatArray,
     held: IntArray,
     preferred: IntArray,
-    backfill: bool,
+    blocks: BoolArray,
 ) -> IntArray:
     """Give each job in turn the configuration with room in which it would finish first.
 
@@ -37,7 +37,7 @@ def place(  # noqa: PLR0917  compiled functions take positions
         held: (N,) configuration that the job runs in now, or -1.
         preferred: (N,) the one configuration that a job accepts in the first pass, or -1 where it
             accepts any; a second pass offers all of them what is left.
-        backfill: whether jobs behind one that finds no room are served.
+        blocks: (N,) whether the jobs behind one that finds no room wait with it.
 
     Returns:
         (N,) chosen configuration, -1 where the job waits.
@@ -62,7 +62,7 @@ def place(  # noqa: PLR0917  compiled functions take positions
             if best >= 0:
                 choice[i] = best
                 left -= demand[u, best]
-            elif not backfill:
+            elif blocks[i]:
                 return choice
     return choice
 
@@ -77,6 +77,7 @@ def share(  # noqa: PLR0917  compiled functions take positions
     configuration: IntArray,
     groups: int,
     width: int,
+    blocks: BoolArray,
 ) -> tuple[IntArray, IntArray]:
     """Let waiting jobs, in order, join running jobs where the sharing pays most.
 
@@ -89,6 +90,7 @@ def share(  # noqa: PLR0917  compiled functions take positions
         configuration: (E,) configuration that the host must run in.
         groups: U, the number of profiles.
         width: J, the configurations of a profile.
+        blocks: (N,) whether the jobs behind one that finds no host wait with it.
 
     Returns:
         (N,) the host that each waiting job joins, -1 for none, and (N,) the offer that it uses.
@@ -119,4 +121,6 @@ def share(  # noqa: PLR0917  compiled functions take positions
                 top[group] = below[top[group]]
                 break
             next_offer[u] += 1
+        if blocks[i] and host[i] < 0:
+            break
     return host, offer

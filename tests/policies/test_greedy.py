@@ -188,3 +188,31 @@ def test_gittins_prefers_jobs_that_are_likely_to_be_short() -> None:
         make_problem(table, capacity=[2], profile=[0] * 80, remaining_steps=np.arange(1.0, 81.0))
     )
     assert sorted(everyone.rank) == list(range(80))
+
+
+def test_without_backfilling_a_gang_that_nothing_can_run_holds_up_nobody() -> None:
+    table = make_table([[5], [5]], scale_factor=[8, 1])
+    problem = make_problem(table, capacity=[4], profile=[0, 1])
+    strict = make_policy("fifo", {"backfill": "false"}).allocate(problem)
+    assert strict.x[:, 0].tolist() == [0, 1]
+
+
+def test_without_backfilling_nobody_is_let_past_by_sharing_either() -> None:
+    # The gang finds no room and nobody to share with; the last job could join the first.
+    shared = {(0, 2, 0): (4.0, 4.0)}
+    table = make_table([[5], [5], [5]], scale_factor=[1, 2, 1], shared=shared)
+    problem = make_problem(table, capacity=[1], profile=[0, 2])
+    assert len(make_policy("fifo").allocate(problem).pair_x) == 1
+    crowded = make_problem(table, capacity=[2], profile=[0, 1, 2])
+    strict = make_policy("fifo", {"backfill": "false"}).allocate(crowded)
+    assert strict.x[:, 0].tolist() == [1, 0, 0]
+    assert len(strict.pair_x) == 0
+    alone = make_policy("fifo", {"backfill": "false"}).allocate(problem)
+    assert len(alone.pair_x) == 1
+
+
+def test_only_without_backfilling_is_idling_meant() -> None:
+    problem = make_problem(make_table([[5], [5]], scale_factor=[4, 1]), capacity=[4])
+    assert make_policy("fifo").allocate(problem).x_only is None
+    strict = make_policy("fifo", {"backfill": "false"}).allocate(problem)
+    assert strict.x_only.tolist() == [True, True]

@@ -37,7 +37,7 @@ def value_by_hand(problem, shortness, patience):
     return np.array(values)
 
 
-@settings(max_examples=40, deadline=None, derandomize=True)
+@settings(max_examples=40)
 @given(seed=SEEDS, gangs=st.booleans(), pairs=st.booleans())
 def test_no_whole_allocation_is_worth_more(problem_of, reference_of, seed, gangs, pairs) -> None:
     problem = problem_of(seed, gangs=gangs, pairs=pairs)
@@ -56,7 +56,7 @@ def test_no_whole_allocation_is_worth_more(problem_of, reference_of, seed, gangs
     assert (answer.pair_x == 1.0).all()
 
 
-@settings(max_examples=20, deadline=None, derandomize=True)
+@settings(max_examples=20)
 @given(seed=SEEDS, gangs=st.booleans(), pairs=st.booleans())
 def test_fractions_are_the_optimum_of_the_linear_program(
     problem_of, reference_of, seed, gangs, pairs
