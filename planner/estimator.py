@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from scheduler.domain.throughput import ProfileKey, ThroughputTable
 
 _VERSION: Final = 1
+#: The logarithm of inferred steps/s lies within this: from absurd figures a line leads anywhere.
+MOST_LOG = math.log(1e12)
 #: Relative deviation that the rule for other scale factors adds per doubling.
 _PER_DOUBLING = 0.2
 #: Relative deviation where nothing is known: a factor of e.
@@ -171,7 +173,9 @@ class Estimator:
             )
         log, variance, source = self._inferred(job_type, scale_factor, worker_type)
         return Estimate(
-            steps_per_s=math.exp(log), relative_deviation=math.sqrt(variance), source=source
+            steps_per_s=math.exp(min(max(log, -MOST_LOG), MOST_LOG)),
+            relative_deviation=math.sqrt(variance),
+            source=source,
         )
 
     def known(self) -> Iterator[tuple[str, int, str, Estimate]]:

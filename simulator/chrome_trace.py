@@ -2,42 +2,59 @@
 
 A process is a node, a thread a worker (and a second thread for the other job of a pair); counters
 show the queue and the busy workers. Format: "Trace Event Format", JSON object form, times in
-microseconds.
+microseconds. A trace of a long run has to be opened by a browser, so what a reader can tell from
+the thread is not said again on each slice, and slices and samples of counters have a bound.
 """
 
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from itertools import groupby
+from typing import TYPE_CHECKING, Final
 
-from simulator.lanes import lanes
+from simulator.slices import drawing
 from simulator.staging import staged_file
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from simulator.result import SimulationResult
+    from simulator.slices import Drawing, Slice
 
 #: The process that carries the counters; nodes follow.
 _CLUSTER = 1
 
+#: Slices of one trace; of usual names, about 20 MB.
+MAX_SLICES: Final = 150_000
+#: Samples of one counter; both counters are about 5 MB.
+MAX_SAMPLES: Final = 20_000
+
 _Event = dict[str, object]
 
 
-def write_chrome_trace(result: SimulationResult, path: Path) -> None:
+def write_chrome_trace(
+    result: SimulationResult,
+    path: Path,
+    *,
+    max_slices: int = MAX_SLICES,
+    max_samples: int = MAX_SAMPLES,
+) -> None:
     """Write the trace, whole or not at all.
 
     Args:
         result: what to show.
         path: the file; an existing one is replaced.
+        max_slices: above this, slices too short to be seen are merged with their neighbours.
+        max_samples: above this, a counter shows the last value of each of so many intervals.
     """
+    drawn = drawing(result.leases, limit=max_slices)
     with staged_file(path) as file:
         file.write('{"displayTimeUnit":"ms","otherData":')
-        file.write(_json({"policy": result.summary.policy, "cluster": result.summary.cluster}))
+        file.write(_json(_about(result, drawn)))
         file.write(',"traceEvents":[\n')
         separator = ""
-        for event in _events(result):
+        for event in _events(result, drawn, max_samples):
             file.write(separator + _json(event))
             separator = ",\n"
         file.write("\n]}\n")
@@ -47,35 +64,64 @@ def _json(value: object) -> str:
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
 
 
-def _events(result: SimulationResult) -> Iterator[_Event]:
-    spans = list(lanes(result.leases))
+def _about(result: SimulationResult, drawn: Drawing) -> dict[str, object]:
+    about: dict[str, object] = {"policy": result.summary.policy, "cluster": result.summary.cluster}
+    if drawn.merged_below_s:
+        about["merged"] = (
+            f"leases shorter than {drawn.merged_below_s:.4g} s that follow one another on a worker "
+            "are one slice; leases.csv has each"
+        )
+    return about
+
+
+def _events(result: SimulationResult, drawn: Drawing, max_samples: int) -> Iterator[_Event]:
     process = {
         name: _CLUSTER + 1 + v for v, name in enumerate(dict.fromkeys(result.node_of_worker))
     }
     yield from _process("cluster", _CLUSTER)
     for name, pid in process.items():
         yield from _process(f"node {name}", pid)
-    used = sorted({(worker, lane) for _, worker, lane in spans} | _first_lanes(result))
+    used = sorted({(one.worker, one.lane) for one in drawn.slices} | _first_lanes(result))
     for worker, lane in used:
         yield _thread_name(result, process, worker, lane)
-    for lease, worker, lane in spans:
+    for one in drawn.slices:
+        start = _microseconds(one.start_s)
         yield {
             "ph": "X",
-            "name": lease.job_id,
-            "cat": lease.job_type,
-            "pid": process[result.node_of_worker[worker]],
-            "tid": _thread(worker, lane),
-            "ts": _microseconds(lease.start_s),
-            "dur": _microseconds(lease.end_s) - _microseconds(lease.start_s),
-            "args": {
-                "job_type": lease.job_type,
-                "workers": list(lease.workers),
-                "worker_type": lease.worker_type,
-                "shared": lease.shared,
-                "reason": lease.reason,
-            },
+            **(_of_one_job(one) if one.jobs == 1 else _of_several(one)),
+            "pid": process[result.node_of_worker[one.worker]],
+            "tid": _thread(one.worker, one.lane),
+            "ts": start,
+            "dur": _microseconds(one.end_s) - start,
         }
-    yield from _counters(result)
+    yield from _counters(result, max_samples)
+
+
+def _of_one_job(one: Slice) -> _Event:
+    """Return what a slice says of its job; what goes without saying is left out."""
+    held = one.held
+    args: _Event = {"reason": held.reason}
+    if len(held.workers) > 1:
+        args["workers"] = _ranges(held.workers)
+    if one.shared:
+        args["shared"] = True
+    if one.leases > 1:
+        args["leases"] = one.leases
+    if one.held_s < one.end_s - one.start_s:
+        args["held_s"] = round(one.held_s, 3)
+    return {"name": held.job_id, "cat": held.job_type, "args": args}
+
+
+def _of_several(one: Slice) -> _Event:
+    args = {"longest": one.held.job_id, "held_s": round(one.held_s, 3)}
+    return {"name": f"{one.leases} leases of {one.jobs} jobs", "cat": "merged", "args": args}
+
+
+def _ranges(workers: Sequence[int]) -> str:
+    """Return ascending numbers as "0-3, 8": gangs are large, and mostly in one piece."""
+    runs = groupby(enumerate(workers), key=lambda pair: pair[1] - pair[0])
+    ends = [(run[0][1], run[-1][1]) for run in (list(group) for _, group in runs)]
+    return ", ".join(f"{a}" if a == b else f"{a}-{b}" for a, b in ends)
 
 
 def _process(name: str, pid: int) -> Iterator[_Event]:
@@ -108,14 +154,33 @@ def _thread_name(
     }
 
 
-def _counters(result: SimulationResult) -> Iterator[_Event]:
+def _counters(result: SimulationResult, max_samples: int) -> Iterator[_Event]:
     series = result.series
-    for s, time_s in enumerate(series.time_s.tolist()):
-        at = {"ph": "C", "pid": _CLUSTER, "ts": _microseconds(time_s)}
-        jobs = {"waiting": int(series.waiting[s]), "running": int(series.running[s])}
-        busy = {name: int(series.busy[s, k]) for k, name in enumerate(result.worker_types)}
-        yield {**at, "name": "jobs", "args": jobs}
-        yield {**at, "name": "busy workers", "args": busy}
+    times = [_microseconds(time_s) for time_s in series.time_s.tolist()]
+    pairs = zip(series.waiting.tolist(), series.running.tolist(), strict=True)
+    jobs = [{"waiting": waiting, "running": running} for waiting, running in pairs]
+    busy = [dict(zip(result.worker_types, row, strict=True)) for row in series.busy.tolist()]
+    for name, values in (("jobs", jobs), ("busy workers", busy)):
+        for ts, value in _changes(times, values, max_samples):
+            yield {"ph": "C", "pid": _CLUSTER, "name": name, "ts": ts, "args": value}
+
+
+def _changes(
+    times: Sequence[int], values: Sequence[dict[str, int]], limit: int
+) -> list[tuple[int, dict[str, int]]]:
+    """Return the times at which a value changes, with the last value of each time.
+
+    With more than ``limit`` of them, the last one of each of so many equal intervals.
+    """
+    last = dict(zip(times, values, strict=True))
+    changes: list[tuple[int, dict[str, int]]] = []
+    for ts, value in last.items():
+        if not changes or changes[-1][1] != value:
+            changes.append((ts, value))
+    if len(changes) <= limit:
+        return changes
+    first, whole = changes[0][0], changes[-1][0] - changes[0][0] + 1
+    return list({(ts - first) * limit // whole: (ts, value) for ts, value in changes}.values())
 
 
 def _microseconds(seconds: float) -> int:

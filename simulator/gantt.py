@@ -1,23 +1,27 @@
-"""The Gantt chart of a report: which job held which worker, in as many bars as a page can bear."""
+"""The Gantt chart of a report: which job held which worker, in as many bars as a page can bear.
+
+The chart shows the whole run. Where it has too many leases for that, those too short to be seen
+are merged with their neighbours (``simulator.slices``), and the page says so.
+"""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from simulator.lanes import lanes
+from simulator.slices import drawing
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from simulator.charts import TimeUnit
     from simulator.result import LeaseSpan, SimulationResult
+    from simulator.slices import Drawing
 
 #: Bars of one chart; a browser draws these within about a second.
 MAX_BARS: Final = 3000
 #: Workers of one chart; rows thinner than a line of text show nothing.
 MAX_WORKERS: Final = 64
-
-_Bar = tuple["LeaseSpan", int, int]
 
 
 def gantt(result: SimulationResult, unit: TimeUnit) -> dict[str, Any]:
@@ -25,30 +29,51 @@ def gantt(result: SimulationResult, unit: TimeUnit) -> dict[str, Any]:
 
     Returns:
         ``rows``: labels of the workers, top to bottom. One entry per bar: ``row``, ``lane`` (-1
-        where the job has the worker to itself), ``job`` (index into ``jobs``), ``start`` and
-        ``length`` in ``unit``, ``reason``. ``jobs``: names, and ``types``: their job types.
-        ``range``: the times to show. ``note``: what is left out, or empty.
+        where the job has the worker to itself), ``job`` (index into ``jobs``: who held the worker,
+        or held it for longest), ``start``, ``length`` and ``held`` (the part of it in which
+        anybody held the worker) in ``unit``, ``leases`` and ``of`` (how many leases of how many
+        jobs the bar is), ``reason`` (why the last one ended, or empty where jobs are merged).
+        ``jobs``: names, and ``types``: their job types. ``range``: the times to show, which is
+        the whole run. ``note``: what is left out or merged, or empty.
     """
     shown = _chosen_workers(result)
     row = {worker: r for r, worker in enumerate(shown)}
-    every = [bar for bar in lanes(result.leases) if bar[1] in row]
-    bars = _chosen_bars(result, every)
-    jobs = {lease.job_id: lease.job_type for lease, _, _ in bars}
+    leases = _on(result.leases, row)
+    drawn = drawing(leases, limit=MAX_BARS)
+    bars = drawn.slices
+    jobs = {bar.held.job_id: bar.held.job_type for bar in bars}
     index = {job_id: i for i, job_id in enumerate(jobs)}
     return {
         "rows": [_label(result, worker) for worker in shown],
-        "row": [row[worker] for _, worker, _ in bars],
-        "lane": [lane if lease.shared else -1 for lease, _, lane in bars],
-        "job": [index[lease.job_id] for lease, _, _ in bars],
-        "start": [round(lease.start_s / unit.seconds, 4) for lease, _, _ in bars],
-        "length": [round((lease.end_s - lease.start_s) / unit.seconds, 4) for lease, _, _ in bars],
-        "reason": [lease.reason for lease, _, _ in bars],
+        "row": [row[bar.worker] for bar in bars],
+        "lane": [bar.lane if bar.shared else -1 for bar in bars],
+        "job": [index[bar.held.job_id] for bar in bars],
+        "start": [round(bar.start_s / unit.seconds, 4) for bar in bars],
+        "length": [round((bar.end_s - bar.start_s) / unit.seconds, 4) for bar in bars],
+        "held": [round(bar.held_s / unit.seconds, 4) for bar in bars],
+        "leases": [bar.leases for bar in bars],
+        "of": [bar.jobs for bar in bars],
+        "reason": [bar.held.reason if bar.jobs == 1 else "" for bar in bars],
         "jobs": list(jobs),
         "types": list(jobs.values()),
-        "range": _range(result, bars, len(every), unit),
+        "range": [0.0, round(_end_s(result) / unit.seconds, 4)],
         "unit": unit.name,
-        "note": _note(result, len(shown), bars, len(every), unit),
+        "note": _note(result, len(shown), len(leases), drawn, unit),
     }
+
+
+def _on(leases: Sequence[LeaseSpan], row: dict[int, int]) -> list[LeaseSpan]:
+    """Return the leases on the workers that have a row, without the workers that have none."""
+    kept = ((lease, tuple(w for w in lease.workers if w in row)) for lease in leases)
+    return [
+        lease if workers == lease.workers else replace(lease, workers=workers)
+        for lease, workers in kept
+        if workers
+    ]
+
+
+def _end_s(result: SimulationResult) -> float:
+    return max((lease.end_s for lease in result.leases), default=1.0)
 
 
 def _chosen_workers(result: SimulationResult) -> list[int]:
@@ -63,25 +88,6 @@ def _chosen_workers(result: SimulationResult) -> list[int]:
     return chosen[:MAX_WORKERS]
 
 
-def _chosen_bars(result: SimulationResult, every: list[_Bar]) -> list[_Bar]:
-    """Return all bars, or the first ones from when the measured jobs begin to arrive."""
-    if len(every) <= MAX_BARS:
-        return every
-    begin_s = min((job.arrival_s for job in result.jobs if job.measured), default=0.0)
-    later = [bar for bar in every if bar[0].end_s > begin_s]
-    return later[:MAX_BARS]
-
-
-def _range(
-    result: SimulationResult, bars: Sequence[_Bar], every: int, unit: TimeUnit
-) -> list[float]:
-    """Return the whole run, or the stretch in which no bar is missing."""
-    begin_s, end_s = 0.0, max((lease.end_s for lease in result.leases), default=1.0)
-    if len(bars) < every:
-        begin_s, end_s = bars[0][0].start_s, bars[-1][0].start_s
-    return [round(begin_s / unit.seconds, 4), round(end_s / unit.seconds, 4)]
-
-
 def _label(result: SimulationResult, worker: int) -> str:
     kind = result.worker_types[result.worker_type_of[worker]]
     node = result.node_of_worker[worker]
@@ -89,14 +95,16 @@ def _label(result: SimulationResult, worker: int) -> str:
 
 
 def _note(
-    result: SimulationResult, workers: int, bars: Sequence[_Bar], every: int, unit: TimeUnit
+    result: SimulationResult, workers: int, leases: int, drawn: Drawing, unit: TimeUnit
 ) -> str:
     parts = []
     total = len(result.worker_type_of)
     if workers < total:
-        parts.append(f"{workers} of {total} workers")
-    if len(bars) < every:
-        begin = bars[0][0].start_s / unit.seconds
-        end = bars[-1][0].start_s / unit.seconds
-        parts.append(f"{len(bars):,} of {every:,} leases, {unit.name} {begin:.4g} to {end:.4g}")
-    return f"Shown: {'; '.join(parts)}. The rest is in leases.csv." if parts else ""
+        parts.append(f"Shown: {workers} of {total} workers.")
+    if drawn.merged_below_s:
+        below = f"{drawn.merged_below_s / unit.seconds:.2g} {unit.name}"
+        parts.append(
+            f"Leases shorter than {below} that follow one another are one pale bar: "
+            f"{len(drawn.slices):,} bars for {leases:,} leases."
+        )
+    return " ".join([*parts, "leases.csv has each lease."]) if parts else ""

@@ -2,15 +2,32 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from simulator.result import LeaseSpan
+
+class Held(Protocol):
+    """A stretch of time for which workers are held: a lease, or several that follow on."""
+
+    @property
+    def workers(self) -> tuple[int, ...]:
+        """Worker indices held."""
+
+    @property
+    def start_s(self) -> float:
+        """From when."""
+
+    @property
+    def end_s(self) -> float:
+        """Until when."""
 
 
-def lanes(leases: Sequence[LeaseSpan]) -> Iterator[tuple[LeaseSpan, int, int]]:
+HeldT = TypeVar("HeldT", bound=Held)
+
+
+def lanes(leases: Sequence[HeldT]) -> Iterator[tuple[HeldT, int, int]]:
     """Yield every lease on every worker that it holds, as (lease, worker, lane).
 
     The lane is the lowest number at which the lease overlaps no other on that worker: 0 where a

@@ -11,7 +11,7 @@ from scheduler.errors import TraceError
 from traces.files import Line
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,19 +61,17 @@ class HeaderCsv:
             TraceError: a column is missing, unknown or there twice, or no row follows.
         """
         shown, line = ",".join(self.header), len(self.comments) + 1
-        for column in required:
-            if column not in self.header:
-                hint = f"column '{column}' is missing; the header needs {','.join(required)}"
-                raise TraceError(hint, path=self.path, line=line, field=column, value=shown)
         known = (*required, *(self.header if optional is None else optional))
         for column in self.header:
             if column not in known:
-                near = difflib.get_close_matches(column, known, n=1)
-                hint = f" (did you mean '{near[0]}'?)" if near else ""
-                hint = f"unknown column{hint}; known are {', '.join(known)}"
+                hint = f"unknown column{meant(column, known)}; known are {', '.join(known)}"
                 raise TraceError(hint, path=self.path, line=line, field=column, value=shown)
             if self.header.count(column) > 1:
                 hint = "the column is there twice; keep one"
+                raise TraceError(hint, path=self.path, line=line, field=column, value=shown)
+        for column in required:
+            if column not in self.header:
+                hint = f"column '{column}' is missing; the header needs {','.join(required)}"
                 raise TraceError(hint, path=self.path, line=line, field=column, value=shown)
         if not self.rows:
             raise TraceError("no row follows the header; give at least one", path=self.path)
@@ -92,3 +90,16 @@ def _split(lines: list[str], path: str, skipped: int) -> Iterator[tuple[int, lis
         if fields is None:
             return
         yield line, fields
+
+
+def meant(name: str, known: Iterable[str]) -> str:
+    """Return the question for a name that is close to a known one, or that lacks its unit.
+
+    Args:
+        name: as it was written.
+        known: what there is.
+    """
+    names = list(known)
+    with_unit = [other for other in names if other.rpartition("_")[0] == name]
+    near = with_unit or difflib.get_close_matches(name, names, n=1)
+    return f" (did you mean '{near[0]}'?)" if near else ""

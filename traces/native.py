@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from scheduler.errors import TraceError
 from traces.draft import Draft, Drafts
 from traces.files import Line, atomic_writer
-from traces.header_csv import HeaderCsv
+from traces.header_csv import HeaderCsv, meant
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -81,7 +81,10 @@ def _strings(content: str, line: Line) -> dict[str, str]:
     texts = {}
     for name, value in row.items():
         if name not in FIELDS:
-            line.fail(f"unknown field; known are {', '.join(FIELDS)}", field=name, value=value)
+            hint = meant(name, FIELDS)
+            line.fail(
+                f"unknown field{hint}; known are {', '.join(FIELDS)}", field=name, value=value
+            )
         if isinstance(value, bool) or (isinstance(value, dict | list) and name != "labels"):
             line.fail("it must be a number or a text", field=name, value=value)
         if name in _TEXT and value is not None and not isinstance(value, str):

@@ -35,9 +35,19 @@
     const height = chart.lane.map((lane) => (lane < 0 ? 0.86 : 0.42));
     const middle = chart.row.map((row, i) => (chart.lane[i] < 0 ? row : row - 0.215 + 0.43 * Math.min(chart.lane[i], 1)));
     const hour = (value) => value.toLocaleString("en", { maximumFractionDigits: 2 });
+    const who = (job, i) => chart.of[i] === 1
+      ? `<b>${chart.jobs[job]}</b><br>${chart.types[job]}`
+      : `<b>${chart.leases[i]} leases of ${chart.of[i]} jobs</b><br>longest: ${chart.jobs[job]}`;
+    const rest = (i) => {
+      const parts = [];
+      if (chart.of[i] === 1) parts.push(chart.reason[i]);
+      if (chart.of[i] === 1 && chart.leases[i] > 1) parts.push(`${chart.leases[i]} leases`);
+      if (chart.held[i] < chart.length[i]) parts.push(`held ${Math.round(100 * chart.held[i] / chart.length[i])} % of it`);
+      return parts.map((part) => `, ${part}`).join("");
+    };
     const text = chart.job.map((job, i) =>
-      `<b>${chart.jobs[job]}</b><br>${chart.types[job]}<br>${chart.rows[chart.row[i]]}` +
-      `<br>${hour(chart.start[i])} to ${hour(chart.start[i] + chart.length[i])} ${chart.unit}, ${chart.reason[i]}`);
+      `${who(job, i)}<br>${chart.rows[chart.row[i]]}` +
+      `<br>${hour(chart.start[i])} to ${hour(chart.start[i] + chart.length[i])} ${chart.unit}${rest(i)}`);
     const rows = chart.rows.length;
     const layout = {
       height: Math.max(220, Math.min(1100, 70 + 17 * rows)),
@@ -49,7 +59,7 @@
     };
     const trace = {
       type: "bar", orientation: "h", base: chart.start, x: chart.length, y: middle, width: height,
-      marker: { color: chart.job.map((job) => data.palette[job % data.palette.length]), line: { width: chart.job.length > 800 ? 0 : 0.4, color: "rgba(0,0,0,.45)" } },
+      marker: { color: chart.job.map((job) => data.palette[job % data.palette.length]), opacity: chart.of.map((jobs) => (jobs === 1 ? 1 : 0.45)), line: { width: chart.job.length > 800 ? 0 : 0.4, color: "rgba(0,0,0,.45)" } },
       hovertext: text, hoverinfo: "text",
     };
     return { data: [trace], layout };

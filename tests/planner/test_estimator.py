@@ -225,6 +225,23 @@ def test_a_scale_factor_of_zero_is_refused() -> None:
         Estimator().declare("a", 0, "v100", 1.0)
 
 
+def test_absurd_figures_lead_to_no_number_beyond_all_others() -> None:
+    estimator = Estimator()
+    tiny = 1.2e-38
+    for job_type, scale, worker_type, steps_per_s in (
+        *(("a", 1, "t4", 0.0), ("a", 1, "a100", tiny), ("a", 2, "v100", 1.0)),
+        *(("b", 1, "t4", 1.0), ("b", 1, "a100", 1.0), ("b", 8, "t4", tiny)),
+        *(("b", 8, "v100", 1.0), ("b", 8, "a100", 1.0)),
+        *(("c", 8, "t4", 1.0), ("c", 8, "v100", 1.0)),
+    ):
+        estimator.declare(job_type, scale, worker_type, steps_per_s)
+    for job_type in ("a", "b", "c", "d"):
+        for scale in (1, 2, 8):
+            for worker_type in TYPES:
+                found = estimator.estimate(job_type, scale, worker_type)
+                assert 0.0 <= found.steps_per_s <= 1e12
+
+
 _CALLS = st.lists(
     st.tuples(
         st.sampled_from(["declare", "observe"]),

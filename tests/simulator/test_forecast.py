@@ -70,6 +70,48 @@ def test_two_jobs_that_share_time_take_turns_from_the_end_of_the_current_round()
     assert times(result) == {"a": (0, pytest.approx(250)), "b": (50, pytest.approx(350))}
 
 
+def test_a_job_that_saves_nothing_begins_anew_after_each_turn():
+    # a 0-50 and 150-250 in vain, since it needs 150 s at a stretch; b 50-150 and 250-350.
+    jobs = job("a", 300.0, configuration=0, safe_steps=0.0), job("b", 400.0)
+    result = forecast(state(*jobs, policy="max_min_fairness", round_left_s=50.0))
+    assert times(result) == {"a": (0, pytest.approx(500)), "b": (50, pytest.approx(350))}
+
+
+def test_a_job_that_was_seen_to_be_faster_than_its_type_is_done_sooner():
+    # 600 of its steps are left; the table says 2 a second, and it does 4.
+    running = job("a", 1000.0, steps_done=400.0, configuration=0, speed=2.0)
+    assert times(forecast(state(running, round_left_s=30.0))) == {"a": (0, pytest.approx(150))}
+
+
+def test_a_job_whose_end_nobody_knows_goes_on_and_the_others_have_their_times():
+    jobs = (
+        job("service", 100.0, configuration=0, unknown="it says nothing"),
+        job("b", 400.0, configuration=0),
+        job("c", 300.0),
+    )
+    result = forecast(state(*jobs, cluster="type-0:2", round_left_s=100.0))
+    assert times(result) == {
+        "service": (0, None),
+        "b": (0, pytest.approx(200)),
+        "c": (pytest.approx(200), pytest.approx(350)),
+    }
+    assert result.complete
+    assert result.times["service"].unknown == "it says nothing"
+
+
+@pytest.mark.parametrize("policy", ["fifo", "max_min_fairness", "least_remaining_work"])
+def test_a_job_whose_end_nobody_knows_is_never_taken_for_complete(policy):
+    jobs = job("service", 100.0, configuration=0, unknown="?"), job("b", 400.0, age_s=1.0)
+    replay = Replay(state(*jobs, policy=policy, round_left_s=100.0))
+    replay.enter()
+    while replay.to_go and replay.reached_s < 5000.0:
+        replay.step()
+        steps = dict(zip(("service", "b"), replay._engine.jobs["steps_done"], strict=False))
+        assert steps["service"] <= 99.0
+    assert replay.times()["service"].completion_s is None
+    assert (replay.times()["b"].completion_s is None) is (policy != "max_min_fairness")
+
+
 def test_a_start_costs_what_a_restart_costs_but_who_runs_already_pays_nothing():
     jobs = job("a", 200.0, restart_s=10.0, configuration=0), job("b", 200.0, restart_s=10.0)
     result = forecast(state(*jobs, round_left_s=100.0))
@@ -117,9 +159,24 @@ def test_beyond_the_limit_nobody_looks():
 
 
 def test_a_used_up_budget_gives_what_there_is():
-    result = forecast(state(job("a", 400.0, configuration=0)), budget_s=0.0)
+    result = forecast(state(job("a", 400.0, configuration=0)), most_work=0)
     assert times(result) == {"a": (0, None)}
-    assert "stopped after 0 s of computing" in result.note
+    assert "units of work" in result.note
+
+
+def test_a_forecast_is_cut_by_its_work_and_so_the_same_however_slow_the_machine_is(monkeypatch):
+    jobs = [job(f"j{i}", 1000.0 + 70 * i, age_s=float(100 - i)) for i in range(40)]
+    asked = state(*jobs, policy="max_min_fairness", cluster="type-0:3")
+    whole = forecast(asked)
+    quick = forecast(asked, most_work=whole.work // 3)
+    assert whole.complete
+    assert any(entry.completion_s is not None for entry in quick.times.values())
+    assert not quick.complete
+    ticks = iter(range(10**9))
+    for clock in ("perf_counter", "monotonic", "time", "process_time"):
+        monkeypatch.setattr(f"time.{clock}", lambda: 3600.0 * next(ticks))  # an hour at each look
+    assert forecast(asked, most_work=whole.work // 3) == quick
+    assert forecast(asked) == whole
 
 
 def test_a_job_that_can_never_run_is_not_reached():

@@ -99,6 +99,16 @@ def test_a_malformed_file_is_refused(write, text, said):
         read_cluster(write("c.yaml", text))
 
 
+def test_aliases_and_levels_without_end_are_refused(write):
+    lines = ["a0: &a0 [x]", *(f"a{i}: &a{i} [{f'*a{i - 1},' * 9}]" for i in range(1, 21))]
+    with pytest.raises(ClusterError, match="stands for more than 1000000 values"):
+        read_cluster(write("c.yaml", "\n".join(lines)))
+    with pytest.raises(ClusterError, match="contains itself by an alias"):
+        read_cluster(write("c.yaml", "nodes: &a [*a]"))
+    with pytest.raises(ClusterError, match="nested too deeply"):
+        read_cluster(write("c.yaml", "[" * 9000 + "]" * 9000))
+
+
 def test_malformed_prices_and_specs_are_refused(write):
     with pytest.raises(ClusterError, match=r"cost_usd_per_hour\.t4 has the value -1"):
         read_prices(write("p.yaml", "cost_usd_per_hour: {t4: -1}"))
