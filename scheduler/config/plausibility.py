@@ -58,6 +58,20 @@ def _advertised(config: ServerConfig) -> str:
     return f"{'https' if server.tls_cert else 'http'}://{shown}:{server.port}"
 
 
+def words(text: str) -> tuple[str, ...]:
+    """Return the parts of a text that are separated by commas."""
+    return tuple(part.strip() for part in text.split(",") if part.strip())
+
+
+def networks(text: str) -> tuple[ipaddress.IPv4Network | ipaddress.IPv6Network, ...]:
+    """Return addresses and networks that are separated by commas.
+
+    Raises:
+        ValueError: one is none.
+    """
+    return tuple(ipaddress.ip_network(part) for part in words(text))
+
+
 def is_loopback(host: str) -> bool:
     """Tell whether only this machine can reach an address."""
     if host == "localhost":
@@ -122,6 +136,13 @@ def _check_server(config: ServerConfig) -> Iterator[tuple[str, str]]:
         missing = "server.tls_key" if server.tls_key is None else "server.tls_cert"
         given = "server.tls_cert" if server.tls_key is None else "server.tls_key"
         yield given, f"TLS needs {missing} too"
+    try:
+        networks(server.trusted_proxies)
+    except ValueError as error:
+        yield (
+            "server.trusted_proxies",
+            f"{error}; give addresses and networks such as 10.0.0.7, 192.168.0.0/16",
+        )
     for key, path in (("server.tls_cert", server.tls_cert), ("server.tls_key", server.tls_key)):
         if path is not None and not Path(path).is_file():
             yield key, f"there is no file '{path}'"

@@ -42,6 +42,33 @@ class ServerSection:
     anonymous_rate_burst: int = setting(
         200, "Requests at once of one address that shows no valid token.", ge=1
     )
+    connections: int | None = setting(
+        None,
+        "Connections at once; the process's limit of descriptors is the bound in any case.",
+        ge=8,
+        derived="the descriptors that may be open, less a reserve; at most 10000",
+    )
+    connections_per_address: int | None = setting(
+        None,
+        "Connections of one address on which nobody has shown a valid token yet.",
+        ge=1,
+        derived="a quarter of connections",
+    )
+    header_timeout_s: float = setting(
+        10.0, "How long the head of a request may take to arrive.", gt=0
+    )
+    body_timeout_s: float = setting(
+        60.0, "How long its body may take to arrive, and a caller may stop reading an answer.", gt=0
+    )
+    hosts: str = setting(
+        "",
+        "Further names, separated by commas, under which a scheduler without tokens may be called.",
+    )
+    trusted_proxies: str = setting(
+        "",
+        "Addresses and networks, separated by commas, whose X-Forwarded-For and -Proto are "
+        "believed.",
+    )
     shutdown_s: float = setting(
         10.0, "How long open requests may take to finish when the daemon stops.", ge=0
     )
@@ -91,7 +118,17 @@ class EngineSection:
         1.0, "How long idle workers wait for a new allocation before the old one is used.", ge=0
     )
     retry_backoff_s: float = setting(
-        30.0, "Wait after a job's first failure of its own; doubles with each further one.", ge=0
+        30.0,
+        "Wait after a job's first failure of its own, and after its second loss in a row; doubles.",
+        ge=0,
+    )
+    hold_after_deaths: int = setting(
+        2, "A job is held after so many agents in a row died soon after its starts; 0: never.", ge=0
+    )
+    avoid_node_s: float = setting(
+        60.0,
+        "A job stays away so long from a node that could not start it; doubles up to 16 times.",
+        ge=0,
     )
     tick_s: float = setting(
         1.0, "Longest time between two looks at nodes, leases and limits.", gt=0
@@ -136,6 +173,9 @@ class LeasesSection:
         ge=0,
     )
     node_timeout_s: float = setting(60.0, "A node that is silent for so long is lost.", gt=0)
+    start_timeout_s: float = setting(
+        3600.0, "A lease that does not run after so long is revoked.", gt=0
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -27,6 +27,7 @@ def act(
     rows: Mapping[str, JobRow],
     *,
     actor: str,
+    reason: str = "",
 ) -> tuple[Acted, ...]:
     """Do something to jobs; each stands for itself.
 
@@ -37,34 +38,67 @@ def act(
         action: what.
         rows: stored rows of those that have ended.
         actor: who asks for it.
+        reason: why, in words for the history; empty: none was given.
     """
+    why = {"reason": reason} if reason else {}
     return tuple(
-        _act(state, turn, job_id, action, rows.get(job_id), actor=actor) for job_id in job_ids
+        _act(state, turn, job_id, action, rows.get(job_id), actor=actor, why=why)
+        for job_id in job_ids
     )
 
 
+def try_act(
+    state: LiveState, job_ids: Sequence[str], action: JobAction, rows: Mapping[str, JobRow]
+) -> tuple[Acted, ...]:
+    """Return what ``act`` would do to jobs, and do nothing."""
+    return tuple(
+        _checked(state.jobs.by_id.get(job_id), job_id, action, rows.get(job_id))
+        for job_id in job_ids
+    )
+
+
+def _checked(record: JobRecord | None, job_id: str, action: JobAction, row: JobRow | None) -> Acted:
+    if record is None:
+        return _check_ended(job_id, action, row)
+    may = {
+        JobAction.CANCEL: True,
+        JobAction.HOLD: record.status is not JobStatus.HELD,
+        JobAction.RELEASE: record.status is JobStatus.HELD,
+        JobAction.REQUEUE: record.status is JobStatus.RUNNING,
+    }
+    return Acted(job_id=job_id, changed=may[action])
+
+
 def _act(
-    state: LiveState, turn: Turn, job_id: str, action: JobAction, row: JobRow | None, *, actor: str
+    state: LiveState,
+    turn: Turn,
+    job_id: str,
+    action: JobAction,
+    row: JobRow | None,
+    *,
+    actor: str,
+    why: Mapping[str, str],
 ) -> Acted:
     record = state.jobs.by_id.get(job_id)
+    acted = _checked(record, job_id, action, row)
     if record is None:
-        return _act_on_ended(state, turn, job_id, action, row, actor=actor)
+        if acted.changed and row is not None:
+            _take_up_again(state, turn, row, actor, why)
+        return acted
     turn.actors[job_id] = actor
-    work = {
-        JobAction.CANCEL: _cancel,
-        JobAction.HOLD: _hold,
-        JobAction.RELEASE: _release,
-        JobAction.REQUEUE: _requeue,
-    }[action]
-    changed = work(state, turn, record)
-    if changed:
-        turn.note(f"{action.value}_requested", "job", job_id, actor=actor)
-    return Acted(job_id=job_id, changed=changed)
+    if acted.changed:
+        work = {
+            JobAction.CANCEL: _cancel,
+            JobAction.HOLD: _hold,
+            JobAction.RELEASE: _release,
+            JobAction.REQUEUE: _requeue,
+        }[action]
+        work(state, turn, record)
+        turn.note(f"{action.value}_requested", "job", job_id, actor=actor, **why)
+    return acted
 
 
-def _act_on_ended(
-    state: LiveState, turn: Turn, job_id: str, action: JobAction, row: JobRow | None, *, actor: str
-) -> Acted:
+def _check_ended(job_id: str, action: JobAction, row: JobRow | None) -> Acted:
     if row is None:
         return Acted(job_id=job_id, code="not_found", error=f"there is no job '{job_id}'")
     if row.status not in ENDED:
@@ -78,11 +112,12 @@ def _act_on_ended(
             code="conflict",
             error=f"job '{job_id}' has ended as {row.status.value}; it can only be requeued",
         )
-    _take_up_again(state, turn, row, actor)
     return Acted(job_id=job_id, changed=True)
 
 
-def _take_up_again(state: LiveState, turn: Turn, row: JobRow, actor: str) -> None:
+def _take_up_again(
+    state: LiveState, turn: Turn, row: JobRow, actor: str, why: Mapping[str, str]
+) -> None:
     """Let a job that has ended wait again; one that completed begins anew.
 
     It waits for those of its dependencies that are active, and for none that has ended.
@@ -101,48 +136,39 @@ def _take_up_again(state: LiveState, turn: Turn, row: JobRow, actor: str) -> Non
     state.jobs.add(record)
     state.jobs.touch(record, turn.now_s)
     turn.actors[record.job_id] = actor
-    turn.note("requeue_requested", "job", record.job_id, actor=actor, was=row.status.value)
+    words = {"was": row.status.value, **why}
+    turn.note("requeue_requested", "job", record.job_id, actor=actor, **words)
     if record.parked is None:
         tell_submitted(state, turn, record)
 
 
-def _cancel(state: LiveState, turn: Turn, record: JobRecord) -> bool:
+def _cancel(state: LiveState, turn: Turn, record: JobRecord) -> None:
     if record.parked is not None:
         end_parked(state, turn, record, JobStatus.CANCELLED, "")
     else:
         turn.tell(ev.JobCancelled(job_id=record.job_id))
-    return True
 
 
-def _hold(state: LiveState, turn: Turn, record: JobRecord) -> bool:
-    if record.status is JobStatus.HELD:
-        return False
+def _hold(state: LiveState, turn: Turn, record: JobRecord) -> None:
     if record.parked is not None:
         record.status = JobStatus.HELD
         state.jobs.touch(record, turn.now_s)
         state.jobs.recheck = True
     else:
         turn.tell(ev.JobHeld(job_id=record.job_id))
-    return True
 
 
-def _release(state: LiveState, turn: Turn, record: JobRecord) -> bool:
-    if record.status is not JobStatus.HELD:
-        return False
+def _release(state: LiveState, turn: Turn, record: JobRecord) -> None:
     if record.parked is not None:
         record.status = JobStatus.WAITING
         state.jobs.touch(record, turn.now_s)
         state.jobs.recheck = True
     else:
         turn.tell(ev.JobReleased(job_id=record.job_id))
-    return True
 
 
-def _requeue(_state: LiveState, turn: Turn, record: JobRecord) -> bool:
-    if record.status is not JobStatus.RUNNING:
-        return False
+def _requeue(_state: LiveState, turn: Turn, record: JobRecord) -> None:
     turn.tell(ev.JobRequeued(job_id=record.job_id))
-    return True
 
 
 def change(

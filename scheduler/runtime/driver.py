@@ -11,7 +11,19 @@ from typing import TYPE_CHECKING, TypeVar
 
 from scheduler.domain import commands as do
 from scheduler.domain import events as ev
-from scheduler.errors import NotLeadingError, SolveError, StoreUnavailableError, SupersededError
+from scheduler.errors import (
+    LeaseholdError,
+    NotLeadingError,
+    OutcomeUnknownError,
+    SequenceError,
+    SolveError,
+    StaleLeaderError,
+    StoreError,
+    StoreUnavailableError,
+    StoreVersionError,
+    SupersededError,
+    TurnFailedError,
+)
 from scheduler.runtime.fold import follow_jobs, follow_leases
 from scheduler.runtime.housekeeping import after_step, keep_house
 from scheduler.runtime.news import News
@@ -23,7 +35,7 @@ from scheduler.store.protocol import Entry, Projections
 from scheduler.store.rows import LeaseExtension
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from scheduler.runtime.clock import Clock
     from scheduler.runtime.jobs import JobRecord
@@ -33,7 +45,8 @@ if TYPE_CHECKING:
     from scheduler.runtime.state import LiveState, PolicyInForce
     from scheduler.store.protocol import Head, Store
 
-    _Work = tuple[Callable[[Turn], object], asyncio.Future[object]]
+    #: What is to be done in a turn, and who waits for its result.
+    Work = tuple[Callable[[Turn], object], asyncio.Future[object]]
     _Answer = tuple[asyncio.Future[object], object]
 
 _log = logging.getLogger("leasehold.driver")
@@ -41,6 +54,9 @@ _T = TypeVar("_T")
 
 #: First and longest wait between two attempts to commit while the database is away.
 COMMIT_RETRY_LEAST_S, COMMIT_RETRY_MOST_S = 0.1, 5.0
+#: How long after its first failed attempt a commit that is tried again holds up what waits for its
+#: turn, and those whose work it carries: a database that restarts is back by then.
+REFUSE_AFTER_S, ANSWER_AFTER_S = 2.0, 10.0
 #: Nodes that are woken at once when a round concerns all of them, and the pause before the next.
 NODES_AT_ONCE, NODES_PAUSE_S = 10, 0.01
 #: Pieces of work that are taken into one turn at most, and the weight of those among them that have
@@ -61,6 +77,8 @@ class Driver:
         clock: the time.
         solver: answers the engine's questions.
         metrics: what is counted.
+        suspects: work of a turn that failed, of which one piece is to blame: each gets a turn of
+            its own, before all others.
     """
 
     def __init__(
@@ -72,6 +90,7 @@ class Driver:
         clock: Clock,
         solver: Solver,
         metrics: Metrics,
+        suspects: Sequence[Work] = (),
     ) -> None:
         self.state = state
         self._store = store
@@ -79,13 +98,25 @@ class Driver:
         self._clock = clock
         self._solver = solver
         self._metrics = metrics
-        self._work: list[_Work] = []
-        self._patient: deque[tuple[int, _Work]] = deque()
+        self._work: list[Work] = []
+        self._patient: deque[tuple[int, Work]] = deque()
+        self._suspects = deque(suspects)
+        #: futures of the scheduler's own work, for which nobody waits.
+        self._own: set[asyncio.Future[object]] = set()
+        #: what a turn that failed leaves to be tried again.
+        self.undone: list[Work] = []
+        self.commits = 0
         self._wake = asyncio.Event()
         self._question: asyncio.Task[None] | None = None
         self._entries_since_snapshot = 0
         self._snapshot: asyncio.Task[None] | None = None
         self._closed = False
+        #: why the entry at hand cannot be committed; None while the database takes entries.
+        self._failure: StoreUnavailableError | None = None
+        #: whether that has lasted so long that nothing more is taken in.
+        self._blocked = False
+        #: the work of the turn at hand.
+        self._in_turn: Sequence[Work] = ()
         #: newest line of history that is committed, and who waits for a newer one.
         self.event_id = 0
         self.news = News()
@@ -104,9 +135,12 @@ class Driver:
 
         Raises:
             NotLeadingError: this scheduler does not lead any more.
+            StoreUnavailableError: the database does not take the entry at hand, or was away for so
+                long that this scheduler leads no more. Nothing was done.
+            OutcomeUnknownError: the work is in that entry, and is done if it is ever taken.
         """
-        if self._closed:
-            raise NotLeadingError
+        if self._closed or self._blocked:
+            raise self._gone()
         future: asyncio.Future[object] = asyncio.get_running_loop().create_future()
         if patient:
             self._patient.append((patient, (work, future)))
@@ -118,6 +152,8 @@ class Driver:
     def soon(self, work: Callable[[Turn], object]) -> None:
         """Run ``work`` in the next turn; nobody waits for it."""
         future: asyncio.Future[object] = asyncio.get_running_loop().create_future()
+        self._own.add(future)
+        future.add_done_callback(self._own.discard)
         future.add_done_callback(_log_failure)
         self._work.append((work, future))
         self._wake.set()
@@ -134,11 +170,12 @@ class Driver:
 
         Raises:
             StaleLeaderError: somebody else leads now.
+            TurnFailedError: see ``turn``.
         """
         try:
             while True:
                 await self.turn()
-                if not (self._work or self._patient):
+                if not (self._work or self._patient or self._suspects):
                     self._wake.clear()
                     await self._clock.sleep_until(self._next_due_s(), wake=self._wake)
         finally:
@@ -147,14 +184,18 @@ class Driver:
     def close(self) -> None:
         """Take in nothing more, and let everybody who waits know."""
         self._closed = True
-        for _, future in (*self._work, *(work for _, work in self._patient)):
-            if not future.done():
-                future.set_exception(NotLeadingError())
-        self._work.clear()
-        self._patient.clear()
+        left = (*self._work, *(work for _, work in self._patient), *self._suspects)
+        abandon(left, self._gone)
+        for queue in (self._work, self._patient, self._suspects):
+            queue.clear()
         for task in (self._question, self._snapshot):
             if task is not None:
                 task.cancel()
+
+    def _gone(self) -> LeaseholdError:
+        """Return what those are told whose work is not done any more."""
+        failure = self._failure
+        return NotLeadingError() if failure is None else type(failure)(*failure.args)
 
     def resume(self) -> None:
         """Go on where the last leader stopped: ask the open question again, as it was asked.
@@ -171,22 +212,32 @@ class Driver:
             self._ask(question)
 
     @property
+    def problem(self) -> str:
+        """Why nothing is taken in; empty while all is well."""
+        return f"nothing can be committed: {self._failure}" if self._blocked else ""
+
+    @property
     def pending(self) -> bool:
         """Whether there is something for a turn to do now."""
         timers = self.state.leases.timers
         now_s = self._clock.now_s()
-        return bool(self._work or self._patient) or min(timers.values(), default=math.inf) <= now_s
+        return (
+            bool(self._work or self._patient or self._suspects)
+            or min(timers.values(), default=math.inf) <= now_s
+        )
 
     # -- one turn -------------------------------------------------------------------------------
 
     async def turn(self) -> None:
-        """Take in what has come, call the engine once, commit, and perform."""
-        work, self._work = self._work[:WORK_PER_TURN], self._work[WORK_PER_TURN:]
-        left = PATIENT_PER_TURN
-        while self._patient and left > 0:
-            weight, piece = self._patient.popleft()
-            work.append(piece)
-            left -= weight
+        """Take in what has come, call the engine once, commit, and perform.
+
+        Raises:
+            TurnFailedError: the store refuses the turn for good, or the engine cannot take it.
+                Nothing of it is stored, and the state in memory is worth nothing any more. Where
+                one piece of work was done, whoever asked for it hears why; of several, any may be
+                to blame, and all are in ``undone``.
+        """
+        work = self._in_turn = self._next_work()
         turn = Turn(now_s=self._clock.now_s())
         try:
             answers = await self._take_work(turn, work)
@@ -194,17 +245,47 @@ class Driver:
             keep_house(self.state, turn)
             if turn.events or turn.settings or turn.history or self.state.jobs.touched:
                 await self._step(turn)
+        except (StaleLeaderError, SequenceError, StoreVersionError):
+            abandon(work, self._gone)
+            raise
+        except Exception as error:
+            self._blame(work, error)
+            raise TurnFailedError(f"a turn failed: {error}") from error
         except BaseException:
             # Whether it took place is unknown to them; the next leader finds out.
-            for _, future in work:
-                if not future.done():
-                    future.set_exception(NotLeadingError())
+            abandon(work, self._gone)
             raise
         for future, result in answers:
             if not future.done():
                 future.set_result(result)
 
-    async def _take_work(self, turn: Turn, work: Sequence[_Work]) -> list[_Answer]:
+    def _next_work(self) -> list[Work]:
+        if self._suspects:
+            return [self._suspects.popleft()]
+        work, self._work = self._work[:WORK_PER_TURN], self._work[WORK_PER_TURN:]
+        left = PATIENT_PER_TURN
+        while self._patient and left > 0:
+            weight, piece = self._patient.popleft()
+            work.append(piece)
+            left -= weight
+        return work
+
+    def _blame(self, work: Sequence[Work], error: Exception) -> None:
+        """Refuse the one piece of work that can have spoilt a turn, or keep several apart."""
+        asked = self._asked(work)
+        if len(asked) == 1:
+            asked.pop()[1].set_exception(error)
+        later = (*self._suspects, *self._work, *(piece for _, piece in self._patient))
+        self.undone = [*asked, *self._asked(later)]
+        for queue in (self._suspects, self._work, self._patient):
+            queue.clear()
+
+    def _asked(self, work: Sequence[Work]) -> list[Work]:
+        """Return the work that somebody waits for, and let go of the rest."""
+        abandon([piece for piece in work if piece[1] in self._own], self._gone)
+        return [piece for piece in work if not piece[1].done()]
+
+    async def _take_work(self, turn: Turn, work: Sequence[Work]) -> list[_Answer]:
         """Let everybody's work change the state, and others in between."""
         answers: list[_Answer] = []
         until_s = time.monotonic() + WORK_SLICE_S
@@ -240,6 +321,7 @@ class Driver:
             jobs = state.engine.jobs
             state.policy.baseline = jobs.ints("number"), jobs.credit_s.copy()
         head = await self._commit(entry)
+        self.commits += 1
         self._next_sequence += 1
         # Nodes are told what follows from here; so nobody may see it before it is committed.
         follow_leases(state, events, commands, now)
@@ -273,19 +355,56 @@ class Driver:
         )
 
     async def _commit(self, entry: Entry) -> Head:
-        """Commit, however long the database is away; an interrupted commit is looked for first."""
+        """Commit, however long the database is away; an interrupted commit is looked for first.
+
+        The leadership may well be renewed meanwhile: on a full disk there is often room for that,
+        and none for a large entry. So whoever waits is answered here.
+        """
         wait_s = COMMIT_RETRY_LEAST_S
         began_s = self._metrics.clock()
-        while True:
-            try:
-                head = await asyncio.to_thread(self._commit_once, entry)
-            except StoreUnavailableError as error:
-                _log.warning("entry %d cannot be committed: %s", entry.sequence, error)
-                await asyncio.sleep(wait_s)
-                wait_s = min(2.0 * wait_s, COMMIT_RETRY_MOST_S)
-            else:
-                self._metrics.committed(self._metrics.clock() - began_s)
-                return head
+        alarms: list[asyncio.TimerHandle] = []
+        try:
+            while True:
+                try:
+                    head = await asyncio.to_thread(self._commit_once, entry)
+                except StoreUnavailableError as error:
+                    self._failure = error
+                    _log.warning("entry %d cannot be committed: %s", entry.sequence, error)
+                    alarms = alarms or self._set_alarms()
+                    await asyncio.sleep(wait_s)
+                    wait_s = min(2.0 * wait_s, COMMIT_RETRY_MOST_S)
+                else:
+                    self._failure = None
+                    self._metrics.committed(self._metrics.clock() - began_s)
+                    return head
+        finally:
+            for alarm in alarms:
+                alarm.cancel()
+            self._blocked = False
+
+    def _set_alarms(self) -> list[asyncio.TimerHandle]:
+        loop = asyncio.get_running_loop()
+        return [
+            loop.call_later(REFUSE_AFTER_S, self._refuse_queued),
+            loop.call_later(ANSWER_AFTER_S, self._answer_in_turn),
+        ]
+
+    def _refuse_queued(self) -> None:
+        """Take nothing more in, and refuse what is in no turn yet; our own work is kept."""
+        self._blocked = True
+        own = [piece for piece in self._work if piece[1] in self._own]
+        asked = [piece for piece in self._work if piece[1] not in self._own]
+        abandon((*asked, *(piece for _, piece in self._patient), *self._suspects), self._gone)
+        self._work = own
+        self._patient.clear()
+        self._suspects.clear()
+
+    def _answer_in_turn(self) -> None:
+        """Tell those whose work is in the entry at hand that it may be done later, or never."""
+        failure = self._failure
+        if failure is not None:
+            asked = [piece for piece in self._in_turn if piece[1] not in self._own]
+            abandon(asked, lambda: OutcomeUnknownError(failure))
 
     def _commit_once(self, entry: Entry) -> Head:
         head = self._store.head()
@@ -395,8 +514,15 @@ class Driver:
     async def _write_snapshot(self, taken: Taken, sequence: int) -> None:
         try:
             await asyncio.to_thread(store_snapshot, self._store, taken, sequence, self.state.term)
-        except StoreUnavailableError as error:
+        except StoreError as error:
             _log.warning("no snapshot could be written: %s", error)
+
+
+def abandon(work: Iterable[Work], why: Callable[[], LeaseholdError] = NotLeadingError) -> None:
+    """Let those who wait know that this leader does their work no more."""
+    for _, future in work:
+        if not future.done():
+            future.set_exception(why())
 
 
 def _tell(nodes: Sequence[NodeState]) -> None:

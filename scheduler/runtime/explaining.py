@@ -15,8 +15,9 @@ from scheduler.engine.jobs import HELD, NONE, WAITING
 from scheduler.engine.rounds import NEGLIGIBLE
 from scheduler.runtime.housekeeping import DEPENDENCY_FAILED
 from scheduler.runtime.jobs import ENDED
+from scheduler.runtime.progress import keeps_steps
 from scheduler.runtime.protocol import Explanation
-from scheduler.runtime.submitting import fit_of, room_of
+from scheduler.runtime.submitting import fit_of, names_of, out_of_reach, room_of
 from scheduler.store.queries import HistoryQuery
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
     from scheduler.domain.arrays import BoolArray, FloatArray, IntArray
     from scheduler.runtime.jobs import JobRecord
+    from scheduler.runtime.leases import LiveLease
     from scheduler.runtime.state import LiveState
     from scheduler.runtime.submitting import Room
     from scheduler.store.protocol import Store
@@ -32,8 +34,10 @@ if TYPE_CHECKING:
 _ORDER: Mapping[WaitReason, int] = {reason: place for place, reason in enumerate(WaitReason)}
 
 #: Bits of a job's situation: it holds a lease; it is held; it waits after a failure; no answer
-#: counts it in; X gives it time, alone or in a pair; it is planned for the next round.
+#: counts it in; X gives it time, alone or in a pair; it is planned for the next round; its wait
+#: after a failure is over, but its project's quota has no room for it; it runs by X alone.
 _LEASED, _HELD, _BACKOFF, _UNANSWERED, _SHARED, _PLANNED = 1, 2, 4, 8, 16, 32
+_DEFERRED, _X_ONLY = 64, 128
 
 _UNBLOCKS: Mapping[WaitReason, str] = {
     WaitReason.HELD: "release it",
@@ -47,6 +51,7 @@ _UNBLOCKS: Mapping[WaitReason, str] = {
     WaitReason.STOPPING: "nothing; its workers are being given back",
     WaitReason.NO_ALLOCATION: "nothing; the policy is being asked",
     WaitReason.NO_SHARE: "jobs that the policy prefers have to end; a larger weight may help",
+    WaitReason.IDLING: "jobs that the policy prefers have to end, or another policy to be chosen",
     WaitReason.PLACEMENT: "workers have to become free together",
     WaitReason.TURN: "nothing; a larger weight makes its turns longer",
 }
@@ -71,17 +76,19 @@ class Glance:
         """(N,) where each of the engine's jobs stands: the bits below."""
         engine, newest = self._state.engine, self._state.policy.newest_number
         jobs, pairs = engine.jobs, engine.pairs
-        numbers = jobs["number"]
+        numbers, retry_at_s = jobs["number"], jobs["retry_at_s"]
         shared = jobs.x.sum(axis=1) > NEGLIGIBLE
         if len(pairs):
             shared |= np.isin(numbers, pairs.numbers[pairs.x > 0])
         found = (
             (jobs["lease"] != NONE) * _LEASED
             + (jobs["status"] == HELD) * _HELD
-            + (jobs["retry_at_s"] > engine.now_s) * _BACKOFF
+            + ((retry_at_s > engine.now_s) & (retry_at_s < np.inf) | engine.kept_away()) * _BACKOFF
+            + (retry_at_s == np.inf) * _DEFERRED
             + (numbers > newest) * _UNANSWERED
             + shared * _SHARED
             + np.isin(numbers, list(engine.book.planned)) * _PLANNED
+            + (jobs["x_only"] != 0) * _X_ONLY
         )
         bits: list[int] = found.tolist()
         return bits
@@ -185,15 +192,20 @@ def _inside(state: LiveState, number: int, glance: Glance) -> set[WaitReason]:
     reasons: set[WaitReason] = set()
     if situation & _LEASED:
         reasons.add(WaitReason.STOPPING)
-    if situation & _HELD:
+    if situation & _DEFERRED:
+        reasons.add(WaitReason.QUOTA)
+    if situation & (_HELD | _DEFERRED):
         return reasons
     if situation & _BACKOFF:
         reasons.add(WaitReason.BACKOFF)
+    startable = not situation & _PLANNED and glance.could_start(int(jobs["profile"][row]))
     if situation & _UNANSWERED:
         reasons.add(WaitReason.NO_ALLOCATION)
+    elif startable and situation & _X_ONLY:
+        reasons.add(WaitReason.IDLING)
     elif not situation & _SHARED:
         reasons.add(WaitReason.NO_SHARE)
-    elif not situation & _PLANNED and glance.could_start(int(jobs["profile"][row])):
+    elif startable:
         reasons.add(WaitReason.PLACEMENT)
     else:
         reasons.add(WaitReason.TURN)
@@ -229,8 +241,10 @@ def explain(state: LiveState, row: JobRow) -> Explanation:
         status=record.status,
         reason=reasons[0],
         also=reasons[1:],
-        message=_words(state, record, reasons[0], position, len(waiting)),
-        unblocks=_UNBLOCKS[reasons[0]],
+        message=_words(state, record, reasons[0], position, len(waiting))
+        + _avoided(state, record)
+        + _nothing_kept(record, None, attempts=record.attempts),
+        unblocks=_unblocks(state, record, reasons[0]),
         position=position,
         waiting=len(waiting),
     )
@@ -259,12 +273,19 @@ def _explain_running(state: LiveState, record: JobRecord) -> Explanation:
     where = ", ".join(dict.fromkeys(live.nodes))
     leaving = f"; it is told to leave ({live.revoked})" if live.revoked else ""
     troubles = [f"; {m.node}: {': '.join(m.trouble)}" for m in live.members if m.trouble[0]]
+    unseen = {
+        f"; its steps are not seen: {m.progress_problem}": None
+        for m in live.members
+        if m.progress_problem
+    }
     words = next((m.trouble for m in live.members if m.trouble[0]), ("", ""))
     trouble = trouble_of(*words)
     verb = "is being started" if troubles else "runs"
     message = (
         f"it {verb} on {len(live.lease.workers)} x {live.worker_type or 'several types'} "
-        f"on {where}, attempt {live.lease.attempt}{leaving}{''.join(troubles)}"
+        f"on {where}, attempt {live.lease.attempt}{leaving}"
+        f"{''.join(troubles)}{''.join(unseen)}"
+        f"{_nothing_kept(record, live, attempts=live.lease.attempt - 1)}"
     )
     return Explanation(
         job_id=record.job_id,
@@ -273,6 +294,16 @@ def _explain_running(state: LiveState, record: JobRecord) -> Explanation:
         message=message,
         unblocks="" if trouble is None else REMEDIES[trouble],
         trouble=trouble,
+    )
+
+
+def _nothing_kept(record: JobRecord, live: LiveLease | None, *, attempts: int) -> str:
+    """Say that a job loses its work with every early end, where it has done so before."""
+    if attempts < 1 or keeps_steps(record, live):
+        return ""
+    return (
+        f"; it keeps nothing when it is preempted, and has begun anew after {attempts} "
+        f"attempt{'s' if attempts > 1 else ''}: let it save its state and report that"
     )
 
 
@@ -322,31 +353,70 @@ def _words(
     state: LiveState, record: JobRecord, reason: WaitReason, position: int | None, waiting: int
 ) -> str:
     policy = state.policy.choice.name
+    why = record.reason and record.parked is None
     words: Mapping[WaitReason, Callable[[], str]] = {
-        WaitReason.HELD: lambda: "somebody holds it",
+        WaitReason.HELD: lambda: f"it is held: {record.reason}" if why else "somebody holds it",
         WaitReason.DEPENDENCY: lambda: f"it waits for {', '.join(sorted(record.waits_for))}",
         WaitReason.QUOTA: lambda: _quota_words(state, record),
         WaitReason.BACKOFF: lambda: _backoff_words(state, record),
         WaitReason.STOPPING: lambda: "its last lease is coming to an end",
         WaitReason.NO_ALLOCATION: lambda: f"policy '{policy}' has not answered since it came",
         WaitReason.NO_SHARE: lambda: f"policy '{policy}' gives it no time at present",
+        WaitReason.IDLING: lambda: f"policy '{policy}' keeps the idle workers idle on purpose",
         WaitReason.PLACEMENT: lambda: "workers are idle, but none that it could have together",
         WaitReason.TURN: lambda: _turn_words(position, waiting),
     }
     return words.get(reason, lambda: fit_of(state, record.spec).message)()
 
 
+def _unblocks(state: LiveState, record: JobRecord, reason: WaitReason) -> str:
+    if reason is not WaitReason.WORKERS_OUT:
+        return _UNBLOCKS[reason]
+    out = out_of_reach(state, record.spec)
+    ordered = {**out.pop("cordoned", {}), **out.pop("drained", {})}
+    ways = [f"`leasehold uncordon {names_of(ordered, ' ')}`"] if ordered else []
+    ways += [f"wait until {', '.join(out)} workers return"] if out else []
+    return ", or ".join(ways) or _UNBLOCKS[reason]
+
+
 def _quota_words(state: LiveState, record: JobRecord) -> str:
     used = state.jobs.admitted.get(record.project, 0)
-    most = state.jobs.limits[record.project].max_workers
-    return f"project '{record.project}' uses {used} of the {most} workers that it may have"
+    limits = state.jobs.limits.get(record.project)
+    if limits is None or limits.max_workers is None:
+        return f"the quota of project '{record.project}' was lifted; it is let in at once"
+    running = 0
+    for live in state.leases.by_id.values():
+        other = state.jobs.by_id.get(live.lease.job_id)
+        if other is not None and other.project == record.project:
+            running += len(live.lease.workers)
+    return (
+        f"project '{record.project}' may have {limits.max_workers} workers; the jobs that were let "
+        f"in before it ask for {used}, and hold {running} now"
+    )
 
 
 def _backoff_words(state: LiveState, record: JobRecord) -> str:
     jobs = state.engine.jobs
-    at_s = float(jobs["retry_at_s"][jobs.row_of(jobs.number_of[record.job_id])])
-    left_s = max(at_s - state.engine.now_s, 0.0)
+    row = jobs.row_of(jobs.number_of[record.job_id])
+    left_s = max(float(jobs["retry_at_s"][row]) - state.engine.now_s, 0.0)
+    if not left_s:
+        return "no workers are left for it but on nodes that could not start it"
+    if (losses := int(jobs["losses"][row])) > 1:
+        return f"it was lost {losses} times in a row without getting on; next try in {left_s:.0f} s"
     return f"it failed {record.failures} times and is tried again in {left_s:.0f} s"
+
+
+def _avoided(state: LiveState, record: JobRecord) -> str:
+    """Return in words which nodes a job stays away from; nothing for none."""
+    engine = state.engine
+    number = engine.jobs.number_of.get(record.job_id)
+    nodes = () if number is None else engine.avoidance.of(number, engine.now_s)
+    told = (
+        f"; it could not be started on {node} ({times} in a row) "
+        f"and is not tried there for {until_s - engine.now_s:.0f} s"
+        for node, times, until_s in nodes
+    )
+    return "".join(told)
 
 
 def _turn_words(position: int | None, waiting: int) -> str:

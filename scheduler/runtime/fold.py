@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from agent.desired import MARGIN_S, LeaseEnd
 from scheduler.domain import commands as do
 from scheduler.domain import events as ev
 from scheduler.domain.job import JobStatus
+from scheduler.domain.reasons import WaitReason
 from scheduler.domain.troubles import Trouble, trouble_of
 from scheduler.engine.jobs import HELD, NONE
 from scheduler.runtime.leases import LiveLease, members_of
@@ -212,6 +214,8 @@ def _recorded(
         final[subject] = (status, str(data.get("reason", "")))
     elif kind == "job" and command.kind in {"job_held", "job_released"}:
         _sync(state, state.jobs.by_id[subject], turn.now_s)
+        if command.kind == "job_held":
+            state.jobs.by_id[subject].reason = str(data.get("reason", ""))
 
 
 def _sync(state: LiveState, record: JobRecord, now_s: float) -> None:
@@ -228,8 +232,14 @@ def _sync(state: LiveState, record: JobRecord, now_s: float) -> None:
         record.status = JobStatus.HELD
     else:
         record.status = JobStatus.WAITING if lease_id == NONE else JobStatus.RUNNING
-    record.reason = ""
+    deferred = float(jobs["retry_at_s"][row]) == math.inf
+    if record.status is not JobStatus.HELD:  # then it says why it is
+        record.reason = WaitReason.QUOTA.value if deferred else ""
     record.failures = int(jobs["failures"][row])
+    if record.gave_back:
+        state.jobs.recheck = True
+    elif lease_id == NONE and jobs["retry_at_s"][row] > state.engine.now_s:
+        state.jobs.give_back(record)
     state.jobs.touch(record, now_s)
 
 

@@ -30,6 +30,7 @@ class EventKind(enum.StrEnum):
     JOB_REQUEUED = "job_requeued"
     JOB_PREEMPTED = "job_preempted"
     JOB_INTERRUPTED = "job_interrupted"  #: its workers went away
+    JOB_AVOIDS_NODE = "job_avoids_node"  #: it could not be started there
     JOB_RETRIED = "job_retried"  #: it failed and will be tried again
     JOB_COMPLETED = "job_completed"
     JOB_FAILED = "job_failed"
@@ -42,6 +43,8 @@ class EventKind(enum.StrEnum):
     LEASE_GRANTED = "lease_granted"
     LEASE_LAUNCHED = "lease_launched"
     LEASE_WAITS = "lease_waits"  #: something keeps it from starting
+    LEASE_OVERDUE = "lease_overdue"  #: it does not run in time
+    PROGRESS_OFF = "progress_off"  #: its steps are not seen, and why
     LEASE_ENDED = "lease_ended"
     NODE_JOINED = "node_joined"
     NODE_CHANGED = "node_changed"  #: its workers
@@ -53,6 +56,7 @@ class EventKind(enum.StrEnum):
     NODE_REMOVED = "node_removed"
     WORKERS_FAILED = "workers_failed"
     WORKERS_RECOVERED = "workers_recovered"
+    AGENT_DIED = "agent_died"  #: silent for too long, or started again without having been stopped
     AGENT_ENROLLED = "agent_enrolled"
     POLICY_CHANGED = "policy_changed"
     POLICY_WARNING = "policy_warning"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
@@ -10,9 +11,11 @@ import numpy as np
 from agent.desired import LeaseEnd
 from scheduler.domain import events as ev
 from scheduler.domain.job import JobStatus
+from scheduler.domain.reasons import WaitReason
+from scheduler.engine.on_leases import GOT_ON_S
 from scheduler.runtime.fold import stop_time_s
 from scheduler.runtime.images import upcoming_images
-from scheduler.runtime.leases import END_REASON, MemberEnd
+from scheduler.runtime.leases import END_REASON, NOT_STARTED, MemberEnd
 from scheduler.runtime.progress import safe_steps
 from scheduler.runtime.protocol import NodeAction
 from scheduler.runtime.specs import engine_job
@@ -22,7 +25,7 @@ if TYPE_CHECKING:
 
     from scheduler.domain.spec import JobSpec
     from scheduler.runtime.jobs import JobRecord
-    from scheduler.runtime.leases import LiveLease
+    from scheduler.runtime.leases import LiveLease, Member
     from scheduler.runtime.nodes import NodeState
     from scheduler.runtime.state import LiveState
     from scheduler.runtime.turn import Turn
@@ -43,7 +46,9 @@ def keep_house(state: LiveState, turn: Turn) -> None:
         _expire(state, turn)
         _lose_silent_nodes(state, turn)
         _enforce_time_limits(state, turn)
+        _give_up_starts(state, turn)
         _look_for_images(state)
+    _end_waits(state, turn)
     if state.jobs.recheck:
         state.jobs.recheck = False
         _admit_parked(state, turn)
@@ -60,9 +65,22 @@ def settle(state: LiveState, turn: Turn, live: LiveLease) -> None:
     if end.reason is not LeaseEnd.COMPLETED and _on_broken_workers(state, live):
         # Whatever the job said when its worker broke under it, it is not the job's failure.
         end = replace(end, reason=LeaseEnd.LOST)
+    if end.reason is not LeaseEnd.COMPLETED and live.revoked == NOT_STARTED:
+        code = end.reason_code or "NotStarted"
+        message = end.message or f"it did not run within {state.settings.start_timeout_s:g} s"
+        end = replace(end, reason=LeaseEnd.LOST, reason_code=code, message=message)
     turn.ends[lease_id] = end
     steps = safe_steps(state, live, end, now_s=turn.now_s)
-    turn.tell(ev.LeaseEnded(lease_id=lease_id, reason=END_REASON[end.reason], steps_done=steps))
+    ran_s = 0.0 if live.running_s is None else max(turn.now_s - live.running_s, 0.0)
+    turn.tell(
+        ev.LeaseEnded(
+            lease_id=lease_id,
+            reason=END_REASON[end.reason],
+            steps_done=steps,
+            unstarted=live.unstarted,
+            ran_s=ran_s,
+        )
+    )
     record = state.jobs.by_id[live.lease.job_id]
     if end.reason is LeaseEnd.OOM and not record.spec.retry_oom:
         record.ending = (JobStatus.FAILED, "out_of_memory")
@@ -101,6 +119,8 @@ def _expire(state: LiveState, turn: Turn) -> None:
                 and turn.now_s - node.since_s <= settings.node_timeout_s
             ):
                 continue
+            if node is not None and member.end is None and _is_young(live, node):
+                node.suspects.append(live.lease.job_id)  # should its agent turn out to have died
             end = MemberEnd(
                 reason=LeaseEnd.LOST,
                 message=f"node '{member.node}' did not say how the lease ended",
@@ -108,14 +128,72 @@ def _expire(state: LiveState, turn: Turn) -> None:
             end_member(state, turn, live, member.node, end)
 
 
+def _give_up_starts(state: LiveState, turn: Turn) -> None:
+    """Revoke leases that do not run on each of their nodes in time, whatever their agents do.
+
+    An agent ends what it cannot start; this is for an agent that hangs, or cannot end it.
+    """
+    most_s = state.settings.start_timeout_s
+    for live in state.leases.by_id.values():
+        if live.revoked or live.lease.lease_id in turn.ends:
+            continue
+        late = [m.node for m in live.members if _is_late(state, live, m, turn.now_s - most_s)]
+        if late:
+            turn.tell(ev.JobRequeued(job_id=live.lease.job_id, reason=NOT_STARTED))
+            turn.note(
+                "lease_overdue",
+                "job",
+                live.lease.job_id,
+                lease=live.lease.lease_id,
+                nodes=late,
+                after_s=most_s,
+            )
+
+
+def _is_late(state: LiveState, live: LiveLease, member: Member, since_s: float) -> bool:
+    """Tell whether a member that does not run was granted, and its node known, before a time."""
+    node = state.nodes.by_name.get(member.node)
+    if member.ran or member.end is not None or node is None:
+        return False
+    return max(live.lease.start_s, node.since_s) < since_s
+
+
 def _lose_silent_nodes(state: LiveState, turn: Turn) -> None:
     timeout_s = state.settings.node_timeout_s
     for node in list(state.nodes.silent(turn.now_s, timeout_s=timeout_s)):
         node.lost = True
         turn.tell(ev.WorkersLost(workers=node.workers))
+        note_death(state, turn, node)
         silent_s = round(turn.now_s - node.silent_since(), 1)
         turn.note("node_lost", "node", node.name, silent_s=silent_s)
         turn.set(f"lost/{node.name}", {"silent_s": silent_s})
+
+
+def note_death(state: LiveState, turn: Turn, node: NodeState) -> None:
+    """Tell the engine of jobs that an agent may have died of.
+
+    That is: those that had been started on its node less than a minute before it was last heard,
+    and had saved nothing since. Under one lease a job is suspected once, since whoever is on a node
+    with a guilty job would be so as often as that; again only where it is alone there.
+    """
+    there = [live for live, _ in state.leases.held_by(node.name) if not live.revoked]
+    for live in there:
+        if _is_young(live, node) and (not live.suspected or len(there) == 1):
+            live.suspected = True
+            node.suspects.append(live.lease.job_id)
+    suspects = tuple(dict.fromkeys(node.suspects))
+    node.suspects.clear()
+    if suspects:
+        turn.tell(ev.AgentDied(node=node.name, job_ids=suspects))
+    turn.note("agent_died", "node", node.name, suspects=list(suspects))
+
+
+def _is_young(live: LiveLease, node: NodeState) -> bool:
+    """Tell whether a job had only just been started, and had saved nothing, when a node spoke."""
+    if node.last_seen_s is None or live.steps_done > live.base_steps:
+        return False
+    started_s = live.lease.start_s if live.running_s is None else live.running_s
+    return node.last_seen_s - started_s < GOT_ON_S
 
 
 def _look_for_images(state: LiveState) -> None:
@@ -145,8 +223,38 @@ def _enforce_time_limits(state: LiveState, turn: Turn) -> None:
             turn.note("time_limit", "job", record.job_id, held_s=round(held_s, 1))
 
 
+def _end_waits(state: LiveState, turn: Turn) -> None:
+    """Let jobs whose waits after a failure are over run again, if their quota has room for them."""
+    now_s = max(turn.now_s, state.engine.now_s)
+    for record in state.jobs.gave_back():
+        if state.engine.retry_at_s_of(record.job_id) > now_s:
+            continue
+        if state.jobs.parked_reason(record) is None:
+            state.jobs.take_back(record)
+        else:
+            _defer(state, turn, record, WaitReason.QUOTA.value, until_s=math.inf)
+
+
+def _defer(state: LiveState, turn: Turn, record: JobRecord, reason: str, *, until_s: float) -> None:
+    record.reason = reason
+    state.jobs.touch(record, turn.now_s)
+    turn.tell(ev.JobDeferred(job_id=record.job_id, until_s=until_s))
+
+
 def _admit_parked(state: LiveState, turn: Turn) -> None:
-    for record in list(state.jobs.parked()):
+    """Let jobs in for which there is room, the oldest first; some of them were in before."""
+    deferred = [
+        record
+        for record in state.jobs.gave_back()
+        if math.isinf(state.engine.retry_at_s_of(record.job_id))
+    ]
+    waiting = sorted((*state.jobs.parked(), *deferred), key=lambda record: record.number)
+    for record in waiting:
+        if record.parked is None:
+            if state.jobs.parked_reason(record) is None:
+                state.jobs.take_back(record)
+                _defer(state, turn, record, "", until_s=turn.now_s)
+            continue
         reason = state.jobs.parked_reason(record)
         if reason is None:
             state.jobs.admit(record)

@@ -26,6 +26,8 @@ class JobRecord:
 
     Attributes:
         parked: why the engine does not know it yet; None once it does.
+        gave_back: whether it uses none of its project's quota though the engine knows it: it waits
+            after a failure, and then for room.
         profile: row of the configuration table.
         waits_for: jobs that it depends on and that have not completed.
         ending: (status, reason) that it is to end with, where the engine's word would not do.
@@ -50,6 +52,7 @@ class JobRecord:
     finished_s: float | None = None
     updated_s: float = 0.0
     parked: WaitReason | None = None
+    gave_back: bool = False
     waits_for: set[str] = field(default_factory=set)
     ending: tuple[JobStatus, str] | None = None
     time_limit: bool = False
@@ -137,7 +140,8 @@ class JobBook:
         self.limits: dict[str, ProjectLimits] = {}
         #: project -> jobs that have not ended.
         self.active: dict[str, int] = {}
-        #: project -> workers that its jobs in the engine ask for.
+        #: project -> workers that its jobs in the engine ask for, without those that gave theirs
+        #: back.
         self.admitted: dict[str, int] = {}
         #: jobs whose stored rows are out of date.
         self.touched: dict[str, JobRecord] = {}
@@ -145,6 +149,8 @@ class JobBook:
         self.recheck = False
         #: jobs that the engine does not know yet, by number.
         self._parked: dict[str, JobRecord] = {}
+        #: jobs that gave their quota back.
+        self._gave_back: dict[str, JobRecord] = {}
         #: job -> jobs that wait for it.
         self._dependents: dict[str, set[str]] = {}
         self._next_number = 1
@@ -201,11 +207,11 @@ class JobBook:
         """Drop a job that has ended."""
         record = self.by_id.pop(job_id)
         self.active[record.project] -= 1
-        self.recheck = bool(self._parked)
-        if record.parked is None:
-            self._count(record, -1)
-        else:
+        self.recheck = bool(self._parked or self._gave_back)
+        if record.parked is not None:
             del self._parked[job_id]
+        elif self._gave_back.pop(job_id, None) is None:
+            self._count(record, -1)
         return record
 
     def over_jobs(self, project: str, more: int = 1) -> ProjectLimits | None:
@@ -222,6 +228,23 @@ class JobBook:
             return False
         used = self.admitted.get(record.project, 0)
         return used + record.spec.scale_factor > limits.max_workers
+
+    def give_back(self, record: JobRecord) -> None:
+        """Let others of the project use the quota of a job that waits after a failure."""
+        record.gave_back = True
+        self._gave_back[record.job_id] = record
+        self._count(record, -1)
+        self.recheck = True
+
+    def take_back(self, record: JobRecord) -> None:
+        """Count a job again that gave its quota back."""
+        record.gave_back = False
+        del self._gave_back[record.job_id]
+        self._count(record, 1)
+
+    def gave_back(self) -> list[JobRecord]:
+        """Return the jobs that gave their quota back, by number."""
+        return sorted(self._gave_back.values(), key=lambda record: record.number)
 
     def parked_reason(self, record: JobRecord) -> WaitReason | None:
         """Return why a job may not go to the engine now; None if it may."""

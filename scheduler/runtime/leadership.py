@@ -52,13 +52,18 @@ class LeaderKeeper:
         #: on our clock: when the leadership ends unless it is renewed
         self._until_s = 0.0
         self._seen: Leadership | None = None
-        #: why the last renewal did not take place; empty if it did
-        self.problem = ""
+        #: why the last renewal, or look at who leads, did not take place; None if it did
+        self.failure: StoreUnavailableError | None = None
 
     @property
     def token(self) -> int | None:
         """The fencing token while this process leads, else None."""
         return self._token if self.leading else None
+
+    @property
+    def problem(self) -> str:
+        """The same in words; empty if the database answers."""
+        return "" if self.failure is None else f"the database is away: {self.failure}"
 
     @property
     def leading(self) -> bool:
@@ -107,11 +112,11 @@ class LeaderKeeper:
             try:
                 token = await self.acquire()
             except StoreUnavailableError as error:
-                self.problem = f"the database is away: {error}"
+                self.failure = error
                 _log.warning("the leadership cannot be read, trying again: %s", error)
                 token = None
             else:
-                self.problem = ""
+                self.failure = None
             if token is not None:
                 return token
             await self._clock.sleep_until(self._next_look_s())
@@ -162,14 +167,14 @@ class LeaderKeeper:
         except StaleLeaderError as error:
             return str(error), False
         except StoreUnavailableError as error:
-            self.problem = f"the database is away: {error}"
+            self.failure = error
             _log.warning("the leadership could not be renewed, trying again: %s", error)
             over = self._clock.now_s() >= self._until_s
             return (f"no renewal for {self.ttl_s:g} s: {error}" if over else ""), False
         finally:
             expiry.cancel()
             call.add_done_callback(_fetch)
-        self._until_s, self.problem = asked_s + self.ttl_s, ""
+        self._until_s, self.failure = asked_s + self.ttl_s, None
         return "", True
 
     async def release(self) -> None:

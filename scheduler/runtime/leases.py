@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 #: Reasons of a revocation that leave the job no time to checkpoint.
 ABRUPT = frozenset({"cancel", "worker lost"})
+#: Why a lease is revoked that does not run in time.
+NOT_STARTED = "not started"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,12 +48,15 @@ class Member:
         rank: global rank of its first process.
         wanted: whether the node is to hold it.
         seen: whether the node has reported it.
+        ran: whether the node has reported its processes running.
         since: the node's revision with which ``wanted`` was published last.
         leave_by_s: by when it is to leave because another part of the gang has left; None: stay.
         end: how it ended; None before.
         trouble: what keeps it from starting: a word such as Kubernetes uses, and more words.
+        progress_problem: why the steps of its processes are not seen; empty where nothing is wrong.
         launched: whether the node has told how its launch went.
         told: (master's address, what a node is told that stays the same while the lease lasts).
+        untold: why the node cannot be told of it; empty if it can.
     """
 
     node: str
@@ -59,12 +64,15 @@ class Member:
     rank: int
     wanted: bool = True
     seen: bool = False
+    ran: bool = False
     since: int = 0
     leave_by_s: float | None = None
     end: MemberEnd | None = None
     trouble: tuple[str, str] = ("", "")
+    progress_problem: str = ""
     launched: bool = False
     told: tuple[str, bytes] | None = None
+    untold: str = ""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -84,7 +92,10 @@ class LiveLease:
         steps_live: its steps as last reported, safe or not.
         counted: whether the job has reported any steps under this lease.
         running_s: when its processes were first seen running; None before.
+        suspected: whether an agent may have died of it.
         mark: (time, steps) from which the throughput is measured; None before the first report.
+        told: (time, steps) of the first and of the newest report of progress under this lease; None
+            before the first.
     """
 
     lease: Lease
@@ -98,7 +109,9 @@ class LiveLease:
     steps_live: float = 0.0
     counted: bool = False
     running_s: float | None = None
+    suspected: bool = False
     mark: tuple[float, float] | None = None
+    told: tuple[tuple[float, float], tuple[float, float]] | None = None
 
     @property
     def nodes(self) -> tuple[str, ...]:
@@ -109,6 +122,24 @@ class LiveLease:
     def ended(self) -> bool:
         """Whether no processes are left anywhere."""
         return all(member.end is not None for member in self.members)
+
+    @property
+    def unstarted(self) -> tuple[int, ...]:
+        """Numbers of its workers on whose nodes nothing could be started, as far as nodes say so.
+
+        Of a lease that was revoked for that, all those whose members never ran.
+        """
+        return tuple(
+            worker
+            for member in self.members
+            if not member.ran and member.end is not None and self._is_start_lost(member.end)
+            for worker in self.lease.workers[member.rank : member.rank + len(member.local)]
+        )
+
+    def _is_start_lost(self, end: MemberEnd) -> bool:
+        if self.revoked == NOT_STARTED:
+            return end.reason is not LeaseEnd.COMPLETED
+        return end.reason is LeaseEnd.LOST and bool(end.reason_code)
 
     def outcome(self) -> MemberEnd:
         """Return how the gang as a whole ended: the gravest end of its members.

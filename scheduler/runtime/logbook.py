@@ -9,14 +9,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from scheduler.errors import InputError
-from scheduler.runtime.protocol import LogChunk
+from scheduler.runtime.output import STREAMS, LogChunk
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-STREAMS = ("out", "err")
 _SAFE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+#: Hidden files beside the streams' own, which the release before passes over: a stream whose end
+#: will be marked, and one whose end has come.
+_OPEN, _END = "open", "end"
+_MARK = re.compile(r"\.(.+)@(out|err)\.(open|end)")
 #: Bytes that are read from a file at once.
 PIECE_BYTES = 256 * 2**10
 
@@ -44,6 +47,22 @@ class LogFile:
         """Offset behind the last byte."""
         return self.start + self.path.stat().st_size
 
+    @property
+    def key(self) -> str:
+        """The stream's name among those of the job."""
+        return f"{self.attempt}/{self.node}/{self.stream}"
+
+    def chunk(self, offset: int, data: bytes) -> LogChunk:
+        """Return a piece of it."""
+        return LogChunk(
+            stream=self.stream,
+            node=self.node,
+            attempt=self.attempt,
+            offset=offset,
+            data=data,
+            kept_from=self.start,
+        )
+
 
 class LogBook:
     """Keeps output, the newest ``most_bytes`` of each stream.
@@ -60,12 +79,30 @@ class LogBook:
         self._lock = threading.Lock()
 
     def append(
-        self, job_id: str, attempt: int, node: str, stream: str, *, offset: int, data: bytes
+        self,
+        job_id: str,
+        attempt: int,
+        node: str,
+        stream: str,
+        *,
+        offset: int,
+        data: bytes,
+        end_mark: bool | None = None,
     ) -> int:
         """Store a piece; returns the offset to go on from.
 
         A piece that begins before what is stored is cut, one that begins behind it is dropped,
         unless nothing is stored: then the beginning is gone for good.
+
+        Args:
+            job_id: whose.
+            attempt: of the job.
+            node: where it was written.
+            stream: ``out`` or ``err``.
+            offset: of the first byte.
+            data: the bytes.
+            end_mark: True: nothing follows, which counts where all that is before it is stored;
+                False: more may follow, and a mark will; None: its agent sends no marks.
 
         Raises:
             InputError: a name cannot be that of a file.
@@ -76,6 +113,8 @@ class LogBook:
             if file is None:
                 folder.mkdir(parents=True, exist_ok=True, mode=0o700)
                 file = self._new(folder, attempt, node, stream, offset)
+                if end_mark is False:
+                    _mark(folder, node, stream, _OPEN)
             end = file.end
             if offset > end:
                 return end
@@ -84,6 +123,8 @@ class LogBook:
                 with file.path.open("ab") as handle:
                     handle.write(fresh)
             end += len(fresh)
+            if end_mark and end == offset + len(data):
+                _mark(folder, node, stream, _END)
             if end - file.start > 2 * self._most_bytes:
                 self._drop_half(file, folder)
             return end
@@ -96,46 +137,38 @@ class LogBook:
             files = self.files(job_id, attempt=attempt, stream=stream)
             try:
                 return tuple(
-                    _chunk(file, offset, data)
+                    file.chunk(offset, data)
                     for file in files
                     for offset, data in _read(file, tail_bytes)
                 )
             except FileNotFoundError:
                 continue  # its older half was dropped meanwhile; the rest has another name
 
-    def read_on(
-        self, job_id: str, *, attempt: int | None, stream: str, seen: dict[str, int]
-    ) -> list[LogChunk]:
-        """Return what has come since ``seen`` (path -> offset), and bring that up to date."""
-        chunks = []
-        for file in self._since(job_id, attempt=attempt, stream=stream, seen=seen):
-            key = f"{file.attempt}/{file.node}/{file.stream}"
-            since = max(seen.get(key, 0), file.start)
-            try:
-                with self._lock, file.path.open("rb") as handle:
-                    handle.seek(since - file.start)
-                    data = handle.read(PIECE_BYTES)
-            except FileNotFoundError:
-                continue  # its older half was dropped meanwhile; the next look finds the rest
-            if data:
-                chunks.append(_chunk(file, since, data))
-            seen[key] = since + len(data)
-        return chunks
+    def piece(self, file: LogFile, since: int) -> LogChunk | None:
+        """Return what a stream has behind an offset, so much at most; None where that is nothing.
 
-    def _since(
-        self, job_id: str, *, attempt: int | None, stream: str, seen: dict[str, int]
-    ) -> list[LogFile]:
-        """Return the files to read on; the tail of an attempt comes before the next attempt."""
-        if attempt is not None:
-            return self.files(job_id, attempt=attempt, stream=stream)
-        begun = [int(key.partition("/")[0]) for key in seen]
-        there = self._attempts(job_id)
-        newest = there[-1:] if not begun else [number for number in there if number >= max(begun)]
-        return [
-            file for number in newest for file in self.files(job_id, attempt=number, stream=stream)
-        ]
+        The piece begins later than asked for where what was before it is not kept any more.
+        """
+        since = max(since, file.start)
+        try:
+            with self._lock, file.path.open("rb") as handle:
+                handle.seek(since - file.start)
+                data = handle.read(PIECE_BYTES)
+        except FileNotFoundError:
+            return None  # its older half was dropped meanwhile; the next look finds the rest
+        return file.chunk(since, data) if data else None
 
-    def _attempts(self, job_id: str) -> list[int]:
+    def marks(self, job_id: str, attempt: int) -> dict[tuple[str, str], bool]:
+        """Return by (node, stream) whether its end has come, of agents that tell."""
+        found: dict[tuple[str, str], bool] = {}
+        for name in _names(self._folder_of(job_id) / str(attempt)):
+            if marked := _MARK.fullmatch(name):
+                key = marked[1], marked[2]
+                found[key] = found.get(key, False) or marked[3] == _END
+        return found
+
+    def attempts(self, job_id: str) -> list[int]:
+        """Return the attempts of which something is kept, ascending."""
         folder = self._folder_of(job_id)
         return sorted(int(path.name) for path in _entries(folder) if path.name.isdecimal())
 
@@ -143,7 +176,7 @@ class LogBook:
         """Return the files of an attempt, by node and stream; of the newest one unless told."""
         folder = self._folder_of(job_id)
         if attempt is None:
-            attempt = max(self._attempts(job_id), default=0)
+            attempt = max(self.attempts(job_id), default=0)
         found = []
         for path in sorted(_entries(folder / str(attempt))):
             node, _, rest = path.name.rpartition("@")
@@ -194,17 +227,6 @@ class LogBook:
         file.path.unlink()
 
 
-def _chunk(file: LogFile, offset: int, data: bytes) -> LogChunk:
-    return LogChunk(
-        stream=file.stream,
-        node=file.node,
-        attempt=file.attempt,
-        offset=offset,
-        data=data,
-        kept_from=file.start,
-    )
-
-
 def _read(file: LogFile, tail_bytes: int | None) -> Iterator[tuple[int, bytes]]:
     with file.path.open("rb") as handle:
         size = handle.seek(0, 2)
@@ -215,9 +237,19 @@ def _read(file: LogFile, tail_bytes: int | None) -> Iterator[tuple[int, bytes]]:
             at += len(data)
 
 
+def _mark(folder: Path, node: str, stream: str, what: str) -> None:
+    (folder / f".{node}@{stream}.{what}").touch(mode=0o600)
+    if what == _END:
+        (folder / f".{node}@{stream}.{_OPEN}").unlink(missing_ok=True)
+
+
 def _entries(folder: Path) -> list[Path]:
+    return [folder / name for name in _names(folder) if not name.startswith(".")]
+
+
+def _names(folder: Path) -> list[str]:
     try:
-        return [path for path in folder.iterdir() if not path.name.startswith(".")]
+        return [path.name for path in folder.iterdir()]
     except (FileNotFoundError, NotADirectoryError):
         return []
 

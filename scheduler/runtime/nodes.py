@@ -32,6 +32,7 @@ class NodeState:
         sequence: of the agent's newest report.
         last_seen_s: when it last spoke; None since the scheduler's start.
         lost: whether it is taken for lost.
+        suspects: ids of jobs that were lost there while it was silent; see ``note_death``.
         problems: local index -> why a worker cannot be used.
         exclusive: worker types of which two jobs cannot share a worker there.
         order: what an operator ordered; None for nothing.
@@ -50,6 +51,7 @@ class NodeState:
     sequence: int = -1
     last_seen_s: float | None = None
     lost: bool = False
+    suspects: list[str] = field(default_factory=list)
     problems: dict[int, str] = field(default_factory=dict)
     exclusive: frozenset[str] = frozenset()
     order: NodeAction | None = None

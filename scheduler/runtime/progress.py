@@ -7,35 +7,73 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from agent.desired import LeaseEnd
+from agent.supervisor import LEFT_EARLY
 from scheduler.domain import events as ev
+from scheduler.domain.job import ALMOST_DONE
 from scheduler.engine.jobs import NONE
 from scheduler.runtime.specs import steps_of
 
 if TYPE_CHECKING:
+    from scheduler.runtime.jobs import JobRecord
     from scheduler.runtime.leases import LiveLease, MemberEnd
     from scheduler.runtime.state import LiveState
     from scheduler.runtime.turn import Turn
 
-#: A job that counts no steps is never taken for more complete than this.
-ALMOST_DONE = 0.99
-
 
 def safe_steps(state: LiveState, live: LiveLease, end: MemberEnd, *, now_s: float) -> float:
-    """Return the steps that outlive a lease.
+    """Return the steps that outlive a lease: those of which somebody said that they are saved.
 
-    Where a job reports none, its run time counts: as steps of a second where it has only a
-    duration, at the expected throughput where it keeps checkpoints. A program that does neither
-    begins anew, and so does one that failed, from where its lease began.
+    A program that counts none for us says so by leaving with 0 or 75 when it is asked to; then its
+    run time counts: as steps of a second where it has only a duration, at the expected throughput
+    where it keeps checkpoints. One that was killed, failed or was lost begins anew from where its
+    lease began: nobody knows of anything that it kept.
     """
-    record = state.jobs.by_id[live.lease.job_id]
+    spec = state.jobs.by_id[live.lease.job_id].spec
     if end.reason is LeaseEnd.COMPLETED:
-        return steps_of(record.spec)
+        return steps_of(spec)
     if live.counted:
         return live.steps_done
-    failed = end.reason in {LeaseEnd.FAILED, LeaseEnd.OOM}
-    if not failed and (record.spec.total_steps is None or record.spec.checkpoint_dir):
+    if left_by_itself(end) and (spec.total_steps is None or spec.checkpoint_dir):
         return _by_time(state, live, now_s=now_s)
     return live.base_steps
+
+
+def left_by_itself(end: MemberEnd) -> bool:
+    """Tell whether a job was asked to leave and did, which says that its state is saved."""
+    return end.reason is LeaseEnd.RELEASED and end.exit_code in {0, LEFT_EARLY}
+
+
+def keeps_steps(record: JobRecord, live: LiveLease | None) -> bool:
+    """Tell whether a job is known to save something, so that an early end does not cost it all.
+
+    It said so when it was submitted, or something of it has been saved before.
+    """
+    spec = record.spec
+    told = spec.checkpoint_dir or spec.progress_file or "(?P<saved>" in (spec.progress_regex or "")
+    saved = record.steps_done if live is None else max(record.steps_done, live.steps_done)
+    return bool(told) or saved > 0
+
+
+def steps_now(state: LiveState, live: LiveLease, *, now_s: float) -> float:
+    """Return the steps that a running job has done, safe or not: as it says, else by the clock."""
+    if live.counted or live.running_s is None:
+        return live.steps_live
+    return _by_time(state, live, now_s=now_s)
+
+
+def own_speed(live: LiveLease) -> tuple[float, float]:
+    """Return a job's steps/s under its lease by its own reports, and the seconds that they cover.
+
+    The first report is measured from the start of the processes, so their launch counts; later ones
+    from the first. Zeros before that.
+    """
+    if live.told is None or live.running_s is None:
+        return 0.0, 0.0
+    (since_s, before), (until_s, steps) = live.told
+    if until_s <= since_s:
+        since_s, before = live.running_s, live.base_steps
+    stretch_s = until_s - since_s
+    return ((steps - before) / stretch_s, stretch_s) if stretch_s > 0 else (0.0, 0.0)
 
 
 def flush_progress(state: LiveState, turn: Turn) -> None:
@@ -56,14 +94,20 @@ def take_steps(
     state: LiveState, live: LiveLease, *, steps_done: float, steps_live: float, now_s: float
 ) -> None:
     """Take in what a job has reported; what is reported late takes nothing back."""
-    if steps_live <= 0 and steps_done <= 0:
-        return
+    total = state.jobs.by_id[live.lease.job_id].spec.total_steps
+    if total is not None:  # nobody has done more
+        steps_live, steps_done = min(steps_live, total), min(steps_done, total)
     newest = max(steps_live, steps_done)
+    if newest <= 0:
+        return
+    if newest <= live.base_steps and total is None:
+        return  # what its agent was told at the start; the job itself counts nothing
     live.counted = True
     live.steps_done = max(live.steps_done, steps_done)
     if newest <= live.steps_live:
         return
     live.steps_live = newest
+    live.told = (live.told or ((now_s, newest),))[0], (now_s, newest)
     state.progress[live.lease.lease_id] = newest
     if state.settings.learn:
         _measure(state, live, now_s)

@@ -12,8 +12,10 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol
 
+from scheduler.runtime.output import Outputs
+
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from agent.desired import Desired, NodeReport
     from scheduler.domain.job import JobStatus
@@ -85,8 +87,8 @@ class Fit:
         fits: whether some configuration fits the cluster as it is.
         reason: why not, or why not yet; None where it could start now.
         message: in words.
-        configurations: worker type, count, steps/s, where the figure comes from, and whether that
-            many workers are in service and idle; fastest first.
+        configurations: worker type, count, steps/s, where the figure comes from, and how many
+            workers are in service (cordoned ones left out) and idle; fastest first.
     """
 
     fits: bool
@@ -170,6 +172,7 @@ class Explanation:
         starts_s: when it is expected to start; None where it runs or nobody knows.
         completes_s: when it is expected to complete; None where nobody knows.
         forecast: how the times were found, or why there are none.
+        stderr_tail: the last lines that a failed job wrote to its standard error.
     """
 
     job_id: str
@@ -184,6 +187,7 @@ class Explanation:
     starts_s: float | None = None
     completes_s: float | None = None
     forecast: str = ""
+    stderr_tail: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -397,27 +401,6 @@ class Health:
     version: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LogChunk:
-    """A piece of a job's output.
-
-    Attributes:
-        stream: ``out`` or ``err``.
-        node: where it was written.
-        attempt: of the job.
-        offset: of the first byte, since the attempt's start.
-        data: the bytes.
-        kept_from: offset of the first byte that is still kept; what was before it is gone.
-    """
-
-    stream: str
-    node: str
-    attempt: int
-    offset: int
-    data: bytes
-    kept_from: int = 0
-
-
 class Jobs(Protocol):
     """Jobs, for people."""
 
@@ -432,9 +415,18 @@ class Jobs(Protocol):
         ...
 
     async def act(
-        self, job_ids: Sequence[str], action: JobAction, *, actor: str
+        self,
+        job_ids: Sequence[str],
+        action: JobAction,
+        *,
+        actor: str,
+        reason: str = "",
+        dry_run: bool = False,
     ) -> tuple[Acted, ...]:
-        """Cancel, hold, release or requeue jobs; each stands for itself."""
+        """Cancel, hold, release or requeue jobs; each stands for itself.
+
+        The history keeps the reason. A dry run returns what would become of each and does nothing.
+        """
         ...
 
     async def change(
@@ -455,18 +447,6 @@ class Jobs(Protocol):
 
     async def explain(self, row: JobRow, *, forecast: bool = True) -> Explanation:
         """Say why a job is where it is and, if asked, when it will start and end."""
-        ...
-
-    async def read_log(
-        self, job_id: str, *, attempt: int | None, stream: str, tail_bytes: int | None
-    ) -> tuple[LogChunk, ...]:
-        """Return a job's output so far, of its newest attempt unless told, all nodes of a gang."""
-        ...
-
-    def follow_log(
-        self, job_id: str, *, attempt: int | None, stream: str, tail_bytes: int | None
-    ) -> AsyncIterator[LogChunk]:
-        """Yield a job's output as it comes, through later attempts, until the job has ended."""
         ...
 
 
@@ -551,16 +531,24 @@ class Agents(Protocol):
         ...
 
     async def append_log(
-        self, node: str, lease_id: int, stream: str, *, offset: int, data: bytes
+        self,
+        node: str,
+        lease_id: int,
+        stream: str,
+        *,
+        offset: int,
+        data: bytes,
+        end: bool | None = None,
     ) -> int:
         """Store output of a lease on a node; returns the offset to go on from.
 
         A piece that does not follow what is stored is dropped, and the answer says where to go on.
+        ``end`` says that nothing follows (True), that a mark will (False), or nothing of ends.
         """
         ...
 
 
-class Service(Jobs, ClusterService, Agents, Protocol):
+class Service(Jobs, Outputs, ClusterService, Agents, Protocol):
     """All of it."""
 
     @property

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import orjson
 
+from agent.bounds import words
 from agent.desired import NODE_NAME, Desired, DesiredLease, LeaseEnd, LeaseState, to_dict
 from scheduler.domain import events as ev
 from scheduler.domain.cluster import Node, WorkerType
 from scheduler.domain.troubles import trouble_of
-from scheduler.errors import InputError
+from scheduler.errors import ConflictError, InputError
 from scheduler.runtime.fold import stop_times
-from scheduler.runtime.housekeeping import apply_order, end_member
+from scheduler.runtime.housekeeping import apply_order, end_member, note_death
 from scheduler.runtime.leases import MemberEnd
 from scheduler.runtime.progress import take_steps
 from scheduler.runtime.protocol import NodeAction
@@ -28,8 +30,14 @@ if TYPE_CHECKING:
     from scheduler.runtime.state import LiveState
     from scheduler.runtime.turn import Turn
 
+_log = logging.getLogger("leasehold.service")
+
 #: Ports that rank 0 of a gang may listen on; below those that systems give out by themselves.
 FIRST_PORT, PORTS = 12_000, 16_000
+#: Worker types that a cluster may have, those of nodes that have left included.
+MOST_TYPES = 1000
+#: After this long without a word of it, an agent that was started later has left its node.
+OTHER_AGENT_S = 30.0
 #: What changes from one answer to the next while a lease lasts.
 _PASSING = ("remaining_s", "notice_in_s")
 
@@ -39,12 +47,12 @@ def desired_set(state: LiveState, name: str, *, now_s: float, held_s: float) -> 
     node = state.nodes.by_name.get(name)
     if node is None:
         return Desired(term=state.term, revision=0, held_s=held_s, leases=())
-    leases = tuple(_desired(state, live, member, now_s) for live, member in _wanted(state, name))
+    told = (_told(state, live, member, now_s) for live, member in _wanted(state, name))
     return Desired(
         term=state.term,
         revision=node.revision,
         held_s=held_s,
-        leases=leases,
+        leases=tuple(lease for lease, _ in filter(None, told)),
         images=state.images.get(name, ()),
     )
 
@@ -59,17 +67,37 @@ def desired_json(state: LiveState, name: str, *, now_s: float, held_s: float) ->
     head: dict[str, object] = {"term": state.term, "revision": revision, "held_s": held_s}
     if images := state.images.get(name):
         head["images"] = [asdict(image) for image in images]
-    leases = b",".join(_lease_json(state, *pair, now_s) for pair in _wanted(state, name))
-    return b'%b,"leases":[%b]}' % (orjson.dumps(head)[:-1], leases)
+    pieces = (_lease_json(state, *pair, now_s) for pair in _wanted(state, name))
+    return b'%b,"leases":[%b]}' % (orjson.dumps(head)[:-1], b",".join(filter(None, pieces)))
+
+
+def _told(
+    state: LiveState, live: LiveLease, member: Member, now_s: float
+) -> tuple[DesiredLease, bytes] | None:
+    """Return what a node is told of a lease; None where its job's specification cannot be told.
+
+    The node says then that it knows nothing of the lease, which ends by that: it alone.
+    """
+    try:
+        lease = _desired(state, live, member, now_s)
+        plain = to_dict(lease)
+        for name in _PASSING:
+            del plain[name]
+        return lease, orjson.dumps(plain)[:-1]
+    except (InputError, TypeError, ValueError, OverflowError) as error:
+        if not member.untold:
+            member.untold = words(f"the lease cannot be told to node '{member.node}': {error}")
+            _log.error("job '%s': %s", live.lease.job_id, member.untold)
+        return None
 
 
 def _lease_json(state: LiveState, live: LiveLease, member: Member, now_s: float) -> bytes:
     address = _master(state, live)
     if member.told is None or member.told[0] != address:
-        lease = to_dict(_desired(state, live, member, now_s))
-        for name in _PASSING:
-            del lease[name]
-        member.told = address, orjson.dumps(lease)[:-1]
+        told = _told(state, live, member, now_s)
+        if told is None:
+            return b""
+        member.told = address, told[1]
     passing = orjson.dumps(dict(zip(_PASSING, _times(live, member, now_s), strict=True)))
     return b"%b,%b" % (member.told[1], passing[1:])
 
@@ -135,7 +163,12 @@ def _desired(state: LiveState, live: LiveLease, member: Member, now_s: float) ->
 def take_report(
     state: LiveState, turn: Turn, report: NodeReport, *, address: str, version: str
 ) -> None:
-    """Take in what an agent knows; a report that was overtaken by a newer one changes nothing."""
+    """Take in what an agent knows; a report that was overtaken by a newer one changes nothing.
+
+    Raises:
+        InputError: the node's name or its workers cannot be used.
+        ConflictError: another agent that was started later reports under the same name.
+    """
     if not NODE_NAME.fullmatch(report.node):
         raise InputError(
             f"node name {report.node!r} cannot be used; take letters, digits, '.', '_' and '-', "
@@ -143,30 +176,64 @@ def take_report(
         )
     node = state.nodes.by_name.get(report.node)
     types = tuple(worker.worker_type for worker in report.workers)
+    _check_types(state, types)
     if node is None or node.is_news(report):
         _note_sharing(turn, node, report)
+    joins = any(isinstance(e, ev.NodesJoined) and _joins(e, report.node) for e in turn.events)
     if node is None:
-        if not any(isinstance(e, ev.NodesJoined) and _joins(e, report.node) for e in turn.events):
+        if not joins:
             _join(state, turn, report.node, types)
         turn.after.append(lambda: _meet(state, turn, report, address, version))
         return
-    if not node.is_news(report):
+    if not node.is_news(report) and not _is_left_over(node, report, now_s=turn.now_s):
         return
+    if report.crashed and report.incarnation > node.incarnation and not node.lost:
+        note_death(state, turn, node)
     _meet(state, turn, report, address, version)
     if types != node.types:
-        _replace(state, turn, node, types)
+        if not joins:  # two such reports in a turn: the next one tells again
+            _replace(state, turn, node, types)
         turn.after.append(lambda: _meet(state, turn, report, address, version))
         return
     _heed_problems(state, turn, node, report)
     _take_leases(state, turn, node, report)
 
 
+def _is_left_over(node: NodeState, report: NodeReport, *, now_s: float) -> bool:
+    """Tell whether a report is of an agent that serves a node again which a later one has left.
+
+    Raises:
+        ConflictError: the later one still reports.
+    """
+    if report.incarnation >= node.incarnation:
+        return False
+    if node.lost or now_s - node.silent_since() > OTHER_AGENT_S:
+        return True
+    raise ConflictError(
+        f"another agent, which was started later, reports as node '{report.node}'; stop one of "
+        "them, or give it another name with --node"
+    )
+
+
+def _check_types(state: LiveState, types: tuple[str, ...]) -> None:
+    """Refuse more worker types than a cluster has: each has its rows and columns for good."""
+    known = set(state.engine.cluster.type_names)
+    most = max(len(known), MOST_TYPES)
+    if len(known | set(types)) > most:
+        raise InputError(
+            f"the node names {len(set(types) - known)} worker types that are new, and the cluster "
+            f"has {len(known)} of at most {MOST_TYPES}; call workers of one kind by one name"
+        )
+
+
 def _meet(state: LiveState, turn: Turn, report: NodeReport, address: str, version: str) -> None:
     """Note that an agent has spoken, and where it can be reached."""
     node = state.nodes.by_name.get(report.node)
     if node is not None:
+        node.suspects.clear()
         node.incarnation, node.sequence = report.incarnation, report.sequence
-        node.last_seen_s, node.address, node.version = turn.now_s, address, version
+        node.last_seen_s, node.version = turn.now_s, version
+        node.address = address or node.address  # an agent that tells none is not found at ""
         exclusive = _exclusive(report)
         state.table_due |= exclusive != node.exclusive
         node.exclusive = exclusive
@@ -256,16 +323,24 @@ def _take_leases(state: LiveState, turn: Turn, node: NodeState, report: NodeRepo
             _take_lease(state, turn, live, member, lease)
         elif member.end is None and current and report.revision >= member.since:
             # An agent lists what it holds and what it is about to start; the rest is not there.
-            lost = member.wanted or member.seen
-            reason = LeaseEnd.LOST if lost else LeaseEnd.RELEASED
-            message = "the node knows nothing of the lease" if lost else ""
-            end_member(state, turn, live, node.name, MemberEnd(reason=reason, message=message))
+            end_member(state, turn, live, node.name, _missing(member))
+
+
+def _missing(member: Member) -> MemberEnd:
+    """Say how a lease ended of which its node has nothing to say."""
+    if member.untold:
+        return MemberEnd(reason=LeaseEnd.FAILED, message=member.untold)
+    if member.wanted or member.seen:
+        return MemberEnd(reason=LeaseEnd.LOST, message="the node knows nothing of the lease")
+    return MemberEnd(reason=LeaseEnd.RELEASED)
 
 
 def _take_lease(
     state: LiveState, turn: Turn, live: LiveLease, member: Member, lease: LeaseReport
 ) -> None:
     member.seen = True
+    member.ran |= lease.state is LeaseState.RUNNING
+    member.ran |= lease.exit_code is not None or lease.launch_s is not None
     if lease.state is not LeaseState.STARTING and live.running_s is None:
         live.running_s = turn.now_s
     if member.rank == 0:
@@ -277,6 +352,7 @@ def _take_lease(
             now_s=turn.now_s,
         )
     _heed_trouble(turn, live, member, lease)
+    _heed_progress(turn, live, member, lease)
     _take_launch(state, turn, live, member, lease)
     if lease.state is LeaseState.ENDED and member.end is None and lease.reason is not None:
         end = MemberEnd(
@@ -306,6 +382,20 @@ def _take_launch(
     found |= {"devices": list(lease.devices)} if lease.devices else {}
     lease_id, node = live.lease.lease_id, member.node
     turn.note("lease_launched", "job", record.job_id, lease=lease_id, node=node, **found)
+
+
+def _heed_progress(turn: Turn, live: LiveLease, member: Member, lease: LeaseReport) -> None:
+    """Tell why a job's steps are not seen, once for each reason."""
+    before, member.progress_problem = member.progress_problem, lease.progress_problem
+    if lease.progress_problem not in {"", before}:
+        turn.note(
+            "progress_off",
+            "job",
+            live.lease.job_id,
+            lease=live.lease.lease_id,
+            node=member.node,
+            message=lease.progress_problem,
+        )
 
 
 def _heed_trouble(turn: Turn, live: LiveLease, member: Member, lease: LeaseReport) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
+from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from agent.desired import LeaseState
@@ -12,16 +13,17 @@ from scheduler.domain import events as ev
 from scheduler.domain.job import JobStatus
 from scheduler.engine.warm_up import warm_up
 from scheduler.errors import (
-    NotFoundError,
     NotLeadingError,
     StaleLeaderError,
     StoreUnavailableError,
 )
 from scheduler.runtime import views
-from scheduler.runtime.acting import act, change
+from scheduler.runtime.acting import act, change, try_act
 from scheduler.runtime.driver import Driver
+from scheduler.runtime.driving import drive, end
 from scheduler.runtime.explaining import explain, explain_ended, last_trouble
 from scheduler.runtime.leadership import LeaderKeeper
+from scheduler.runtime.log_following import Output
 from scheduler.runtime.logbook import LogBook
 from scheduler.runtime.news import News, first_of
 from scheduler.runtime.orders import (
@@ -42,7 +44,7 @@ from scheduler.runtime.protocol import (
 from scheduler.runtime.reports import desired_json, desired_set, take_report
 from scheduler.runtime.retention import Retention
 from scheduler.runtime.snapshots import recover
-from scheduler.runtime.submitting import Known, first_fit, submit
+from scheduler.runtime.submitting import Known, digest_of, first_fit, submit
 from scheduler.store.rows import HistoryRow
 
 if TYPE_CHECKING:
@@ -52,7 +54,9 @@ if TYPE_CHECKING:
     from agent.desired import Desired, NodeReport
     from scheduler.domain.spec import JobSpec
     from scheduler.runtime.clock import Clock
+    from scheduler.runtime.driver import Work
     from scheduler.runtime.metrics import Metrics
+    from scheduler.runtime.output import LogChunk, LogEnd, LogWanted
     from scheduler.runtime.protocol import (
         Acted,
         Explanation,
@@ -60,7 +64,6 @@ if TYPE_CHECKING:
         JobAction,
         LeaseView,
         LiveJob,
-        LogChunk,
         NodeAction,
         NodeView,
         PolicyChoice,
@@ -81,8 +84,6 @@ _T = TypeVar("_T")
 
 #: More leases than could have been granted since a backup.
 SKIPPED_LEASES = 1_000_000
-#: Between two looks at a log that is followed.
-FOLLOW_S = 0.25
 
 
 class Forecaster(Protocol):
@@ -137,6 +138,7 @@ class LiveService:
         self._metrics = metrics
         self._keeper = LeaderKeeper(store, clock, holder=holder, ttl_s=ttl_s, address=address)
         self._logs = LogBook(state_dir / "logs", most_bytes=settings.log_bytes)
+        self._output = Output(self._logs, store, clock)
         self._retention = Retention(store, self._logs, clock, settings)
         self._forecaster = forecaster
         self._version = version
@@ -167,14 +169,15 @@ class LiveService:
         """Write a last snapshot and let somebody else lead. ``run`` must have been cancelled."""
         await self._keeper.release()
 
-    async def begin(self, token: int) -> Driver:
+    async def begin(self, token: int, suspects: Sequence[Work] = ()) -> Driver:
         """Load the state and answer as the leader; the driver is still to be run.
 
         A part of ``run``, which does both; for tests that let the driver's turns happen one by one.
         """
         self._problem = "recovering"
-        driver = await self._recover(token)
+        driver = await self._recover(token, suspects)
         self._driver, self._problem = driver, ""
+        self._output.leading_since_s = self._clock.now_s()
         self._metrics.set_leading(True)
         self._turn_around()
         return driver
@@ -188,25 +191,15 @@ class LiveService:
         self._turn_around()
 
     async def _lead(self, token: int) -> None:
-        driver = await self.begin(token)
         keep = asyncio.create_task(self._keeper.keep())
-        drive = asyncio.create_task(driver.run())
         prune = asyncio.create_task(self._retention.run())
-        tasks = (keep, drive, prune)
         try:
-            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-            for task in done:
-                task.result()
-        except asyncio.CancelledError:
-            await _end(drive)
-            with contextlib.suppress(StoreUnavailableError, StaleLeaderError):
-                await driver.write_snapshot()
-            raise
+            await drive(partial(self.begin, token), self.cease, keep, prune)
         finally:
-            for task in tasks:
-                await _end(task)
+            for task in (keep, prune):
+                await end(task)
 
-    async def _recover(self, token: int) -> Driver:
+    async def _recover(self, token: int, suspects: Sequence[Work]) -> Driver:
         """Load the state; the database may go away meanwhile."""
         while True:
             try:
@@ -229,6 +222,7 @@ class LiveService:
             clock=self._clock,
             solver=self._solver,
             metrics=self._metrics,
+            suspects=suspects,
         )
         driver.event_id = (await asyncio.to_thread(self._store.head)).event_id
         driver.resume()
@@ -259,8 +253,11 @@ class LiveService:
 
         Raises:
             NotLeadingError: this process does not lead.
+            StoreUnavailableError: nobody can lead while the database is away.
         """
         if self._driver is None:
+            if self._keeper.failure is not None:
+                raise _renewed(self._keeper.failure)
             leader = self._keeper.leader_address
             # Before it leads again, a leader that was restarted finds its own earlier self.
             raise NotLeadingError("" if leader == self._keeper.address else leader)
@@ -275,8 +272,8 @@ class LiveService:
         await self._turned.wait()
 
     async def _do(self, work: Callable[[LiveState, Turn], _T], *, patient: int = 0) -> _T:
-        driver = self.driver
-        return await driver.take_in(lambda turn: work(driver.state, turn), patient=patient)
+        # Another driver may come to do it, with the state that it has loaded.
+        return await self.driver.take_in(lambda turn: work(self._state, turn), patient=patient)
 
     # -- jobs -------------------------------------------------------------------------------------
 
@@ -304,19 +301,28 @@ class LiveService:
             for key, row in self._store.jobs_of_keys(owner, names).items()
         }
         rows = ((job_id, self._store.job(job_id)) for job_id in sorted(wanted))
-        return Known(keys, {job_id: row for job_id, row in rows if row is not None})
+        digests = [digest_of(item.spec) for item in submissions]  # of large arrays it takes long
+        return Known(keys, {job_id: row for job_id, row in rows if row is not None}, digests)
 
     async def fit(self, spec: JobSpec) -> Fit:
         """Tell whether and where a job could run; changes nothing."""
         return first_fit(self._state, spec)
 
     async def act(
-        self, job_ids: Sequence[str], action: JobAction, *, actor: str
+        self,
+        job_ids: Sequence[str],
+        action: JobAction,
+        *,
+        actor: str,
+        reason: str = "",
+        dry_run: bool = False,
     ) -> tuple[Acted, ...]:
         """Cancel, hold, release or requeue jobs; each stands for itself."""
         rows = await self._rows_of(job_ids)
+        if dry_run:
+            return try_act(self._state, job_ids, action, rows)
         return await self._do(
-            lambda state, turn: act(state, turn, job_ids, action, rows, actor=actor)
+            lambda state, turn: act(state, turn, job_ids, action, rows, actor=actor, reason=reason)
         )
 
     async def change(
@@ -364,39 +370,30 @@ class LiveService:
         explanation = explain(state, row)
         if explanation.status is not JobStatus.RUNNING:
             explanation = await asyncio.to_thread(last_trouble, explanation, self._store)
+        if explanation.status is JobStatus.FAILED:
+            tail = await self._output.last_words(row, is_active=self._activity(row.job_id))
+            return replace(explanation, stderr_tail=tail)
         if forecast and self._forecaster is not None and row.job_id in state.jobs.by_id:
             explanation = await self._forecaster.add_times(state, explanation)
         return explanation
 
-    async def read_log(
-        self, job_id: str, *, attempt: int | None, stream: str, tail_bytes: int | None
-    ) -> tuple[LogChunk, ...]:
-        """Return a job's output so far, of its newest attempt unless told, all nodes of a gang."""
-        return await asyncio.to_thread(
-            self._logs.read, job_id, attempt=attempt, stream=stream, tail_bytes=tail_bytes
-        )
+    async def log_end(self, job_id: str, wanted: LogWanted) -> LogEnd:
+        """Tell whether the output that is there is all; waits a little where it is on its way."""
+        return await self._output.end(job_id, wanted, is_active=self._activity(job_id))
 
-    async def follow_log(
-        self, job_id: str, *, attempt: int | None, stream: str, tail_bytes: int | None
-    ) -> AsyncIterator[LogChunk]:
-        """Yield a job's output as it comes, through later attempts, until the job has ended."""
-        seen: dict[str, int] = {}
-        first = await self.read_log(job_id, attempt=attempt, stream=stream, tail_bytes=tail_bytes)
-        for chunk in first:
-            seen[f"{chunk.attempt}/{chunk.node}/{chunk.stream}"] = chunk.offset + len(chunk.data)
-            yield chunk
-        while True:
-            # Looked at first: what came before the end is still read after it.
-            ended = self._driver is None or job_id not in self._driver.state.jobs.by_id
-            chunks = await asyncio.to_thread(
-                self._logs.read_on, job_id, attempt=attempt, stream=stream, seen=seen
-            )
-            for chunk in chunks:
-                yield chunk
-            if ended and not chunks:
-                return
-            if not chunks:
-                await asyncio.sleep(FOLLOW_S)
+    async def read_log(self, job_id: str, wanted: LogWanted) -> tuple[LogChunk, ...]:
+        """Return output so far, of one attempt: the newest unless told; all nodes of a gang."""
+        self._activity(job_id)()  # raises where this process does not lead
+        return await self._output.read(job_id, wanted)
+
+    def follow_log(self, job_id: str, wanted: LogWanted) -> AsyncIterator[LogChunk | LogEnd]:
+        """Yield output as it comes, through later attempts, and whether that is all at its end."""
+        is_active = self._activity(job_id)
+        is_active()  # raises where this process does not lead
+        return self._output.follow(job_id, wanted, is_active=is_active)
+
+    def _activity(self, job_id: str) -> Callable[[], bool]:
+        return lambda: job_id in self._state.jobs.by_id
 
     # -- cluster ----------------------------------------------------------------------------------
 
@@ -500,7 +497,14 @@ class LiveService:
         )
 
     async def append_log(
-        self, node: str, lease_id: int, stream: str, *, offset: int, data: bytes
+        self,
+        node: str,
+        lease_id: int,
+        stream: str,
+        *,
+        offset: int,
+        data: bytes,
+        end: bool | None = None,
     ) -> int:
         """Store output of a lease on a node; returns the offset to go on from.
 
@@ -508,17 +512,8 @@ class LiveService:
             NotFoundError: there was no such lease on the node, or it has been forgotten.
         """
         live = self._state.leases.by_id.get(lease_id)
-        if live is not None:
-            job_id, attempt, nodes = live.lease.job_id, live.lease.attempt, live.nodes
-        else:
-            row = await asyncio.to_thread(self._store.attempt, lease_id)
-            if row is None:
-                raise NotFoundError(f"there is no lease {lease_id}")
-            job_id, attempt, nodes = row.job_id, row.attempt, row.nodes
-        if node not in nodes:
-            raise NotFoundError(f"there is no lease {lease_id} on node '{node}'")
-        return await asyncio.to_thread(
-            self._logs.append, job_id, attempt, node, stream, offset=offset, data=data
+        return await self._output.append(
+            live, node, lease_id, stream, offset=offset, data=data, end=end
         )
 
     # -- the rest ---------------------------------------------------------------------------------
@@ -531,7 +526,8 @@ class LiveService:
         """Say how the daemon is."""
         leading = self._driver is not None
         own = "" if leading else self._problem
-        away = self._keeper.problem
+        # The keeper's writes are small, and may pass where an entry does not.
+        away = self._keeper.problem or ("" if self._driver is None else self._driver.problem)
         cold = "" if self._solver_is_warm() else "the solver is starting"
         recovering = not leading and self._keeper.leading
         return Health(
@@ -576,6 +572,11 @@ class LiveService:
         return self._metrics.render()
 
 
+def _renewed(error: StoreUnavailableError) -> StoreUnavailableError:
+    """Return an error to raise once more, without the traceback of the first time."""
+    return type(error)(*error.args)
+
+
 def _skip_leases(state: LiveState) -> Callable[[Turn], None]:
     last = state.engine.newest_lease + SKIPPED_LEASES
 
@@ -584,9 +585,3 @@ def _skip_leases(state: LiveState) -> Callable[[Turn], None]:
         turn.note("restored", "scheduler", "", newest_lease=last)
 
     return skip
-
-
-async def _end(task: asyncio.Task[Any]) -> None:
-    task.cancel()
-    with contextlib.suppress(asyncio.CancelledError, Exception):
-        await task

@@ -27,6 +27,8 @@ class RuntimeSettings:
         margin_s: after a lease's deadline, until its workers are let again if nobody has confirmed
             their release.
         node_timeout_s: a node that is silent for so long is lost.
+        start_timeout_s: a lease that does not run after so long is revoked; longer than what agents
+            allow for the steps of a launch.
         snapshot_entries: journal entries after which a snapshot is written.
         tick_s: longest time between two looks at nodes, leases and limits.
         learn: whether measured throughputs replace declared and estimated ones.
@@ -49,6 +51,7 @@ class RuntimeSettings:
     grace_s: float = 5.0
     margin_s: float = 2.0
     node_timeout_s: float = 60.0
+    start_timeout_s: float = 3600.0
     snapshot_entries: int = 1000
     tick_s: float = 1.0
     learn: bool = True
@@ -64,7 +67,14 @@ class RuntimeSettings:
 
     def __post_init__(self) -> None:
         """Refuse times that are none."""
-        names = ("margin_s", "node_timeout_s", "tick_s", "measure_least_s", "relearn_tolerance")
+        names = (
+            "margin_s",
+            "node_timeout_s",
+            "start_timeout_s",
+            "tick_s",
+            "measure_least_s",
+            "relearn_tolerance",
+        )
         for name in names:
             value = getattr(self, name)
             if not (math.isfinite(value) and value > 0):

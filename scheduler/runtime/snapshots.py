@@ -109,7 +109,7 @@ def recover(
         nodes=NodeBook(),
         catalogue=Catalogue(settings.throughputs),
         estimator=Estimator(),
-        policy=_policy(stored, settings, now_s),
+        policy=policy_in_force(store, settings.policy, now_s=now_s),
         settings=settings,
         term=term,
     )
@@ -161,10 +161,11 @@ def _read(snapshot: Snapshot) -> Any:
     return message
 
 
-def _policy(stored: Mapping[str, Any], settings: RuntimeSettings, now_s: float) -> PolicyInForce:
-    row = stored.get("policy")
+def policy_in_force(store: Store, configured: PolicyChoice, *, now_s: float) -> PolicyInForce:
+    """Return the policy that somebody has put in force, else the configured one."""
+    row = next((row for row in store.settings("policy") if row.key == "policy"), None)
     if row is None:
-        return PolicyInForce(choice=settings.policy, since_s=now_s)
+        return PolicyInForce(choice=configured, since_s=now_s)
     return PolicyInForce(choice=PolicyChoice(**row.value), since_s=row.updated_s, actor=row.actor)
 
 
@@ -253,4 +254,6 @@ def _park(state: LiveState) -> None:
     for record in list(state.jobs.by_id.values()):
         if record.job_id not in known:
             state.jobs.park(record)
+        elif state.engine.retry_at_s_of(record.job_id) > state.engine.now_s:
+            state.jobs.give_back(record)
     state.jobs.recheck = True

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 import multiprocessing
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Protocol
@@ -203,10 +204,29 @@ class _Seat:
             self._ready = True
 
     def _exchange(self, question: Question, deadline_s: float) -> Solved | Failure:
-        if self._line is None:
+        line, process = self._line, self._process
+        if line is None or process is None:
             raise EOFError
-        self._line.send(question)
-        reply: Solved | Failure = self._receive(deadline_s)
+        # A process that does not read lets ``send`` wait for good once the pipe is full, as one
+        # that stops within an answer does ``recv``; its death ends both.
+        late = threading.Event()
+
+        def end_it() -> None:
+            late.set()
+            process.kill()
+
+        deadline = threading.Timer(deadline_s, end_it)
+        deadline.daemon = True
+        deadline.start()
+        try:
+            line.send(question)
+            reply: Solved | Failure = self._receive(deadline_s)
+        except (EOFError, OSError) as error:
+            if late.is_set():
+                raise TimeoutError from error
+            raise
+        finally:
+            deadline.cancel()
         return reply
 
     def _receive(self, within_s: float) -> Any:

@@ -9,31 +9,41 @@ import secrets
 from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeAlias
 
+from agent.bounds import plain_json
 from agent.desired import MARGIN_S
 from planner.catalogue import CatalogueKey, declarations, ways
 from planner.estimator import Source
 from scheduler.domain.job import JobStatus
+from scheduler.domain.placeholders import filled
 from scheduler.domain.reasons import WaitReason
 from scheduler.runtime.fold import stop_times
 from scheduler.runtime.housekeeping import tell_submitted
 from scheduler.runtime.jobs import JobRecord
-from scheduler.runtime.protocol import Fit, FitConfiguration, Submitted
-from scheduler.runtime.specs import missed_deadline, spec_to_json
+from scheduler.runtime.protocol import Fit, FitConfiguration, NodeAction, Submitted
+from scheduler.runtime.specs import UNKNOWN_DURATION_S, missed_deadline, spec_to_json
 from scheduler.store.rows import IdempotencyRow
 
-#: Worker type -> workers known, in service, and idle, at one moment.
+#: Worker type -> workers known, those of them that can be let, and idle, at one moment.
 Room: TypeAlias = tuple[dict[str, int], dict[str, int], dict[str, int]]
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from scheduler.domain.arrays import IntArray
     from scheduler.domain.spec import JobSpec
+    from scheduler.runtime.nodes import NodeState
     from scheduler.runtime.protocol import Submission
     from scheduler.runtime.state import LiveState
     from scheduler.runtime.turn import Turn
     from scheduler.store.rows import JobRow
 
+#: Why a specification is refused that has something in it which is not quite JSON.
+UNPLAIN = (
+    "the job cannot be stored or told to an agent: its fields may hold finite numbers, integers of "
+    "64 bits, texts without NUL or halves of characters, and 128 levels of lists and objects"
+)
+#: Nodes that a sentence names at most.
+_NAMED = 5
 #: Letters and digits of the random part of job ids; none that look alike.
 _LETTERS = "23456789abcdefghjkmnpqrstuvwxyz"
 
@@ -44,13 +54,18 @@ class Known:
     Attributes:
         keys: (owner, client id) -> what it stands for.
         rows: job id -> job that has ended, or that has the wanted id.
+        digests: hash of each submission's specification, in their order; see ``digest_of``.
     """
 
     def __init__(
-        self, keys: Mapping[tuple[str, str], IdempotencyRow], rows: Mapping[str, JobRow]
+        self,
+        keys: Mapping[tuple[str, str], IdempotencyRow],
+        rows: Mapping[str, JobRow],
+        digests: Sequence[str],
     ) -> None:
         self.keys = keys
         self.rows = rows
+        self.digests = digests
 
 
 def submit(
@@ -58,19 +73,24 @@ def submit(
 ) -> tuple[Submitted, ...]:
     """Take jobs in; each stands for itself."""
     room = room_of(state)
-    return tuple(_submit(state, turn, item, known, room, actor=actor) for item in submissions)
+    return tuple(
+        _submit(state, turn, hashed, known, room, actor=actor)
+        for hashed in zip(submissions, known.digests, strict=True)
+    )
 
 
 def _submit(
     state: LiveState,
     turn: Turn,
-    item: Submission,
+    hashed: tuple[Submission, str],
     known: Known,
     room: Room,
     *,
     actor: str,
 ) -> Submitted:
-    digest = digest_of(item.spec)
+    item, digest = hashed
+    if not digest:
+        return Submitted(code="invalid", refusal=UNPLAIN)
     key = item.owner, item.client_id
     # Recent are those that were taken in since the store was read, in this turn too.
     earlier = state.recent_keys.get(key) or known.keys.get(key)
@@ -127,14 +147,15 @@ def _repeated(row: IdempotencyRow, digest: str, client_id: str) -> Submitted:
 
 
 def _record(state: LiveState, turn: Turn, item: Submission) -> JobRecord:
-    spec = item.spec
+    job_id = item.job_id or new_job_id(item.spec.name)
+    spec = filled(item.spec, job_id=job_id)
     profiles = len(state.catalogue)
     profile = state.catalogue.profile_of(spec)
     news = [state.estimator.declare(*figures) for figures in declarations(spec)]
     state.table_due |= profile == profiles or any(news)
     state.estimates_due |= any(news)
     record = JobRecord(
-        job_id=item.job_id or new_job_id(spec.name),
+        job_id=job_id,
         number=state.jobs.next_number(),
         spec=spec,
         owner=item.owner,
@@ -266,6 +287,8 @@ def _fit(
     options.sort(key=lambda option: (-option.steps_per_s, option.worker_type, option.count))
     fitting = [o for o in options if o.count <= known[o.worker_type]]
     reason, message = _judge(spec, options, fitting, names, known)
+    if reason is WaitReason.WORKERS_OUT:
+        message = f"{message}: {_whereabouts(out_of_reach(state, spec))}"
     return Fit(fits=bool(fitting), reason=reason, message=message, configurations=tuple(options))
 
 
@@ -280,7 +303,7 @@ def _judge(
         return _misfit(spec, options, names, known)
     able = [option for option in fitting if option.count <= option.workers_in_service]
     if not able:
-        return WaitReason.WORKERS_OUT, "enough workers exist, but too few are in service now"
+        return WaitReason.WORKERS_OUT, "enough workers exist, but too few of them can be let now"
     if any(option.count <= option.workers_idle for option in able):
         return None, "it could start at once"
     return WaitReason.TURN, "it fits, and has to wait for its turn"
@@ -316,10 +339,52 @@ def _misfit(
 
 
 def _counts(state: LiveState) -> tuple[IntArray, IntArray, IntArray]:
-    """Return (K,) workers known, in service and idle."""
+    """Return (K,) workers known, those that can be let, and idle."""
     engine = state.engine
     known = engine.fleet.count(~engine.retired)
-    return known, engine.fleet.count(engine.in_service), engine.fleet.count(engine.book.idle())
+    lettable = engine.in_service & ~engine.cordoned
+    return known, engine.fleet.count(lettable), engine.fleet.count(engine.book.idle())
+
+
+def out_of_reach(state: LiveState, spec: JobSpec) -> dict[str, dict[str, int]]:
+    """Return why -> node -> workers that a job could run on and that cannot be let."""
+    able = {way.worker_type for way in ways(CatalogueKey.of(spec), _types(state), state.estimator)}
+    found: dict[str, dict[str, int]] = {}
+    for name, node in sorted(state.nodes.by_name.items()):
+        for local, worker_type in enumerate(node.types):
+            why = _why_out(state, node, local) if worker_type in able else ""
+            if why:
+                nodes = found.setdefault(why, {})
+                nodes[name] = nodes.get(name, 0) + 1
+    return found
+
+
+def _types(state: LiveState) -> tuple[str, ...]:
+    return state.engine.cluster.type_names
+
+
+def _why_out(state: LiveState, node: NodeState, local: int) -> str:
+    if node.lost:
+        return "lost"
+    if local in node.problems:
+        return "broken"
+    if node.order is not None:
+        return "cordoned" if node.order is NodeAction.CORDON else "drained"
+    return "" if state.engine.in_service[node.workers[local]] else "not in service"
+
+
+def _whereabouts(out: Mapping[str, Mapping[str, int]]) -> str:
+    """Say which workers are out, as 'cordoned: 4 (node-1), lost: 2 (node-2)'."""
+    return ", ".join(
+        f"{why}: {sum(nodes.values())} ({names_of(nodes)})" for why, nodes in out.items()
+    )
+
+
+def names_of(nodes: Iterable[str], separator: str = ", ") -> str:
+    """Return the names of nodes, of many the first ones."""
+    names = list(nodes)
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return f"{separator.join(names[:_NAMED])}{more}"
 
 
 # -- names ----------------------------------------------------------------------------------------
@@ -335,8 +400,14 @@ def digest_of(spec: JobSpec) -> str:
     """Return a hash of a specification, to tell a repetition from another job.
 
     The deadline is left out: where it was given as a duration, a repetition computes another one.
+    Empty where the specification can neither be stored nor told to an agent.
     """
     data = spec_to_json(spec)
+    if not plain_json(data):
+        return ""
     data.pop("deadline_s", None)
+    if spec.total_steps is None and spec.duration_s is None:
+        # The release before wrote it down so; what was sent to it may be sent again to this one.
+        data["duration_s"] = UNKNOWN_DURATION_S
     text = json.dumps(data, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()

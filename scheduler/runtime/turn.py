@@ -20,7 +20,15 @@ _ORDER: Final[Mapping[type, int]] = {
     ev.LeasesSkipped: -1,
     ev.ConfigurationsChanged: 0,
     ev.ProgressReported: 1,
-    ev.LeaseEnded: 2,
+    ev.AgentDied: 1,
+    # What a node says of its workers comes before what it says of its leases: a worker that is
+    # given back by one job must not be granted to the next when its node is about to leave.
+    ev.WorkersRetired: 2,
+    ev.WorkersDrained: 2,
+    ev.WorkersCordoned: 2,
+    ev.WorkersLost: 2,
+    ev.WorkersReturned: 2,
+    ev.LeaseEnded: 3,
     ev.TimerFired: 9,
 }
 

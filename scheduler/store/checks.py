@@ -6,6 +6,15 @@ import math
 from typing import TYPE_CHECKING
 
 from scheduler.errors import SequenceError, StaleLeaderError, StoreError
+from scheduler.store.forms import events_to_json, to_values
+from scheduler.store.rows import (
+    AttemptRow,
+    HistoryRow,
+    IdempotencyRow,
+    JobRow,
+    JobState,
+    SettingRow,
+)
 
 if TYPE_CHECKING:
     from scheduler.store.protocol import Entry
@@ -31,6 +40,22 @@ def check_entry(entry: Entry) -> None:
             raise StoreError(f"entry {entry.sequence} has the {what} {twice!r} twice; merge them")
     if not math.isfinite(entry.now_s):
         raise StoreError(f"entry {entry.sequence} has the time {entry.now_s!r}; give a number")
+
+
+def check_storable(entry: Entry) -> None:
+    """Refuse an entry with what a database could not hold; databases find out as they write.
+
+    Raises:
+        UnstorableError: it has such.
+    """
+    changes = entry.projections
+    events_to_json(entry.events)
+    to_values(JobRow, changes.jobs)
+    to_values(IdempotencyRow, changes.idempotency)
+    to_values(JobState, changes.states)
+    to_values(AttemptRow, changes.attempts)
+    to_values(SettingRow, changes.settings)
+    to_values(HistoryRow, changes.history)
 
 
 def next_token(last: int, now_s: float) -> int:

@@ -12,6 +12,7 @@ from sqlalchemy import create_engine, event
 from sqlalchemy.engine import URL, Connection, Engine, make_url
 from sqlalchemy.exc import (
     ArgumentError,
+    DataError,
     DBAPIError,
     IntegrityError,
     InterfaceError,
@@ -19,7 +20,14 @@ from sqlalchemy.exc import (
 )
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
-from scheduler.errors import ConflictError, InputError, StoreError, StoreUnavailableError
+from scheduler.errors import (
+    ConflictError,
+    InputError,
+    StoreError,
+    StoreFullError,
+    StoreUnavailableError,
+    UnstorableError,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -142,10 +150,20 @@ def _connect_postgresql(url: URL) -> Engine:
         pool_pre_ping=True,
         connect_args={
             "connect_timeout": 10,
+            # A server that is gone without a word is given up while its leader still has the time:
+            # by the system's own settings a commit would wait for a quarter of an hour.
+            "keepalives_idle": 10,
+            "keepalives_interval": 5,
+            "keepalives_count": 3,
+            "tcp_user_timeout": 20_000,
             "application_name": "leasehold",
             "options": f"-c timezone=UTC -c lock_timeout={LOCK_TIMEOUT_S}s",
         },
     )
+
+
+#: What SQLite and PostgreSQL say where there is no room to write.
+_FULL = ("disk is full", "disk full", "no space left")
 
 
 @contextmanager
@@ -192,6 +210,13 @@ def translated() -> Iterator[None]:
         raise ConflictError(f"a unique name or key is taken: {text}") from error
     except (OperationalError, InterfaceError, PoolTimeoutError) as error:
         text = str(getattr(error, "orig", error)).strip()
+        if any(sign in text.lower() for sign in _FULL):
+            raise StoreFullError(f"the database's disk is full; make room: {text}") from error
         raise StoreUnavailableError(f"the database cannot be used now: {text}") from error
+    except DataError as error:
+        text = str(error.orig).strip()
+        raise UnstorableError(f"the database cannot hold what it was given: {text}") from error
+    except (OverflowError, UnicodeError) as error:  # SQLite's driver says so itself
+        raise UnstorableError(f"the database cannot hold what it was given: {error}") from error
     except DBAPIError as error:
         raise StoreError(f"the database refused: {str(error.orig).strip()}") from error

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import math
 from dataclasses import fields
 from operator import attrgetter
 from types import MappingProxyType
@@ -14,6 +15,7 @@ import orjson
 from scheduler.domain.codec import decode, encode
 from scheduler.domain.job import JobStatus
 from scheduler.domain.lease import EndReason
+from scheduler.errors import CodecError, UnstorableError
 from scheduler.store.rows import AttemptRow, HistoryRow, JobRow, JobState, SettingRow, TokenRow
 
 if TYPE_CHECKING:
@@ -26,31 +28,54 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 
 #: For what the quicker one does not write exactly.
-_ENCODER = json.JSONEncoder(separators=(",", ":"), allow_nan=False, default=dict)
+_ENCODER = json.JSONEncoder(
+    separators=(",", ":"), allow_nan=False, ensure_ascii=False, default=dict
+)
+#: What a column of numbers holds.
+_LEAST, _MOST = -(2**63), 2**63 - 1
 
 
 def to_json(value: object) -> str:
-    """Return compact JSON; mappings become objects, and NaN is refused.
+    """Return compact JSON; mappings become objects.
 
     Raises:
-        ValueError: a number is not finite.
+        UnstorableError: a number is not finite, a text has half a character, or a value is none of
+            JSON's.
     """
     try:
-        text = orjson.dumps(value, default=dict).decode()
-    except TypeError:
-        return _ENCODER.encode(value)
-    # It writes null for numbers that are not finite; the other one refuses them.
-    return _ENCODER.encode(value) if "null" in text else text
+        try:
+            text = orjson.dumps(value, default=dict).decode()
+        except TypeError:
+            text = _ENCODER.encode(value)
+            text.encode()  # halves of characters are texts to Python, and to nobody else
+            return text
+        # It writes null for numbers that are not finite; the other one refuses them.
+        return _ENCODER.encode(value) if "null" in text else text
+    except (TypeError, ValueError, RecursionError) as error:
+        raise UnstorableError(f"a value has no form as JSON: {str(error)[:200]}") from error
 
 
 def events_to_json(events: tuple[Event, ...]) -> str:
-    """Return the journal's form of an engine call's events."""
-    return to_json([encode(event) for event in events])
+    """Return the journal's form of an engine call's events.
+
+    Raises:
+        UnstorableError: an event has none.
+    """
+    try:
+        return to_json([encode(event) for event in events])
+    except CodecError as error:
+        raise UnstorableError(str(error)) from error
 
 
 def events_from_json(text: str) -> tuple[Event, ...]:
     """Return the events of ``events_to_json``."""
     return tuple(decode(item) for item in json.loads(text))
+
+
+def _labels_to_json(labels: Mapping[str, str]) -> str:
+    for text in (*labels, *labels.values()):  # they have a table of their own besides
+        _check("labels", text)
+    return to_json(labels)
 
 
 def _mapping(text: str) -> Mapping[str, Any]:
@@ -69,7 +94,7 @@ def _end_reason(text: str | None) -> EndReason | None:
 _FORMS: Mapping[type, Mapping[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]]] = {
     JobRow: {
         "status": (str, JobStatus),
-        "labels": (to_json, _mapping),
+        "labels": (_labels_to_json, _mapping),
         "spec": (to_json, _mapping),
     },
     JobState: {"status": (str, JobStatus)},
@@ -85,16 +110,26 @@ _FORMS: Mapping[type, Mapping[str, tuple[Callable[[Any], Any], Callable[[Any], A
 
 
 def to_columns(row: Any) -> dict[str, Any]:
-    """Return the values of the row's columns."""
+    """Return the values of the row's columns.
+
+    Raises:
+        UnstorableError: one of them cannot be stored everywhere.
+    """
     kind = type(row)
     columns = {name: getattr(row, name) for name in columns_of(kind)}  # type: ignore[arg-type]
     for name, (there, _) in _FORMS.get(kind, {}).items():
         columns[name] = there(columns[name])
+    for name, value in columns.items():
+        _check(name, value)
     return columns
 
 
 def to_values(kind: type, rows: Sequence[Any]) -> list[list[Any]]:
-    """Return the values of the rows' columns, each row's in the order of ``columns_of``."""
+    """Return the values of the rows' columns, each row's in the order of ``columns_of``.
+
+    Raises:
+        UnstorableError: one of them cannot be stored everywhere.
+    """
     names = columns_of(kind)
     pick = attrgetter(*names)
     forms = [(names.index(name), there) for name, (there, _) in _FORMS.get(kind, {}).items()]
@@ -103,8 +138,31 @@ def to_values(kind: type, rows: Sequence[Any]) -> list[list[Any]]:
         columns = list(pick(row))
         for place, there in forms:
             columns[place] = there(columns[place])
+        for name, value in zip(names, columns, strict=True):
+            _check(name, value)
         values.append(columns)
     return values
+
+
+def _check(name: str, value: Any) -> None:
+    """Refuse what one of the databases cannot hold; 0.1 us for a value.
+
+    Raises:
+        UnstorableError: it is such.
+    """
+    if isinstance(value, str):
+        if "\0" in value:
+            raise UnstorableError(f"{name} has a NUL in it; texts without can be stored")
+        if not value.isascii():
+            try:
+                value.encode()
+            except UnicodeEncodeError as error:
+                raise UnstorableError(f"{name} has half a character in it: {error}") from error
+    elif isinstance(value, int):
+        if not _LEAST <= value <= _MOST:
+            raise UnstorableError(f"{name} is a number of more than 64 bits; it cannot be stored")
+    elif isinstance(value, float) and not math.isfinite(value):
+        raise UnstorableError(f"{name} is {value!r}; only finite numbers can be stored")
 
 
 @functools.cache

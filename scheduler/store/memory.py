@@ -13,11 +13,13 @@ from scheduler.store.checks import (
     check_leader,
     check_next,
     check_snapshot,
+    check_storable,
     next_token,
 )
+from scheduler.store.forms import to_columns, to_values
 from scheduler.store.protocol import Entry, Head, JournalEntry, Recovered, Snapshot
 from scheduler.store.queries import SORT_KEYS, JobPage, make_cursor, read_cursor
-from scheduler.store.rows import Leadership
+from scheduler.store.rows import HistoryRow, Leadership
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
@@ -28,7 +30,6 @@ if TYPE_CHECKING:
     from scheduler.store.rows import (
         AttemptRow,
         EnrolmentRow,
-        HistoryRow,
         IdempotencyRow,
         JobRow,
         SettingRow,
@@ -79,6 +80,7 @@ class MemoryStore:
     def commit(self, entry: Entry, *, token: int) -> Head:
         """Append an entry and apply its projections."""
         check_entry(entry)
+        check_storable(entry)
         with self._lock:
             check_leader(token, self._leader)
             check_next(entry.sequence, self._head.sequence)
@@ -153,6 +155,7 @@ class MemoryStore:
 
     def append_history(self, rows: tuple[HistoryRow, ...]) -> Head:
         """Append lines of history that belong to no journal entry."""
+        to_values(HistoryRow, rows)
         with self._lock:
             return self._append(rows)
 
@@ -310,6 +313,7 @@ class MemoryStore:
 
     def add_token(self, row: TokenRow) -> None:
         """Store a new token."""
+        to_columns(row)
         with self._lock:
             hashes = {token.secret_hash for token in self._tokens.values()}
             if row.token_id in self._tokens or row.secret_hash in hashes:
@@ -347,6 +351,7 @@ class MemoryStore:
 
     def add_enrolment(self, row: EnrolmentRow) -> None:
         """Store a new enrolment."""
+        to_columns(row)
         with self._lock:
             if row.secret_hash in self._enrolments:
                 raise ConflictError("this enrolment secret is taken; make another")
@@ -372,6 +377,7 @@ def _passes(row: JobRow, where: JobFilter) -> bool:
         and (not where.job_types or row.job_type in where.job_types)
         and where.owner in ("", row.owner)
         and all(row.labels.get(key) == value for key, value in where.labels.items())
+        and (row.job_id.startswith(where.called) or row.name == where.called or not where.called)
     )
 
 

@@ -149,6 +149,7 @@ class Journal(Protocol):
             StaleLeaderError: the token is not the leader's. An expired leadership that nobody has
                 taken over is still good.
             ConflictError: a client's key or a job's number is taken.
+            UnstorableError: a value has no stored form; see ``rows``.
             StoreError: a state or attempt belongs to no job, or a job has two states.
         """
         ...

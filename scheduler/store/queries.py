@@ -56,6 +56,7 @@ class JobFilter:
         job_types: any of these.
         owner: exactly this.
         labels: every one of these.
+        called: the name of the job, or the beginning of its id.
     """
 
     statuses: tuple[JobStatus, ...] = ()
@@ -63,6 +64,7 @@ class JobFilter:
     job_types: tuple[str, ...] = ()
     owner: str = ""
     labels: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    called: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

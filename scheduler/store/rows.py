@@ -1,7 +1,8 @@
 """What the store keeps for people to query: frozen rows, one class per table.
 
-Times are seconds since the Unix epoch, so UTC. Texts must not contain NUL characters, which
-PostgreSQL cannot store; the API refuses them.
+Times are seconds since the Unix epoch, so UTC. What one of the databases cannot hold no store
+takes (``UnstorableError``): texts with NUL or halves of characters, integers of more than 64 bits,
+numbers that are not finite. The API and the bounds of the agents' protocol refuse them beforehand.
 """
 
 from __future__ import annotations

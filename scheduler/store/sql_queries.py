@@ -222,6 +222,9 @@ def _conditions(where: JobFilter, sort_key: str = "number") -> list[ColumnElemen
         conditions.append(_JOBS.job_type.in_(where.job_types))
     if where.owner:
         conditions.append(_JOBS.owner == where.owner)
+    if where.called:
+        begins = func.substr(_JOBS.job_id, 1, len(where.called)) == where.called
+        conditions.append(or_(begins, _JOBS.name == where.called))
     labels = tables.JOB_LABELS.c
     for key, value in where.labels.items():
         labelled = select(labels.number).where(labels.key == key, labels.value == value)

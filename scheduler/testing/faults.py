@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 from typing import TYPE_CHECKING
 
-from scheduler.errors import StoreUnavailableError
+from scheduler.errors import StoreFullError, StoreUnavailableError
 from scheduler.store.memory import MemoryStore
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ class Fault(enum.Enum):
 
     AWAY_BEFORE = "the database goes away before it"
     AWAY_AFTER = "the database goes away after it, before the answer"
+    FULL = "there is no room for it"
     DEATH_BEFORE = "the process dies before it"
     DEATH_AFTER = "the process dies after it, before anything else"
 
@@ -45,6 +46,8 @@ class ShakyStore(MemoryStore):
             raise SimulatedCrash
         if fault is Fault.AWAY_BEFORE:
             raise StoreUnavailableError("the database is away")
+        if fault is Fault.FULL:
+            raise StoreFullError("the database's disk is full; make room")
         head = super().commit(entry, token=token)
         if fault is Fault.DEATH_AFTER:
             raise SimulatedCrash

@@ -7,7 +7,7 @@ import contextlib
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
-from scheduler.errors import NotLeadingError
+from scheduler.errors import NotLeadingError, StoreUnavailableError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -42,7 +42,7 @@ class ServiceLink:
         service = self._there()
         try:
             return await service.desired(self._node, after=after, wait_s=self._wait_s)
-        except NotLeadingError as error:
+        except (NotLeadingError, StoreUnavailableError) as error:
             raise ConnectionRefusedError(str(error)) from error
 
     async def report(self, report: NodeReport) -> None:
@@ -50,13 +50,17 @@ class ServiceLink:
         service = self._there()
         try:
             await service.report(report, address="127.0.0.1", version="test")
-        except NotLeadingError as error:
+        except (NotLeadingError, StoreUnavailableError) as error:
             raise ConnectionRefusedError(str(error)) from error
 
-    async def append_log(self, lease_id: int, stream: str, *, offset: int, data: bytes) -> int:
+    async def append_log(
+        self, lease_id: int, stream: str, *, offset: int, data: bytes, end: bool = False
+    ) -> int:
         """Deliver a piece of a lease's output."""
         service = self._there()
-        return await service.append_log(self._node, lease_id, stream, offset=offset, data=data)
+        return await service.append_log(
+            self._node, lease_id, stream, offset=offset, data=data, end=end
+        )
 
 
 class FakeAgent:

@@ -28,6 +28,7 @@ from agent.reconcile import (
     remember,
     wake_at,
 )
+from agent.supervisor import LEFT_EARLY
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -217,6 +218,7 @@ class FakeNode:
         self.view = View()
         self.incarnation = world.now_s()
         self.sequence = 0
+        self.crashed = False
         self.problems: dict[int, str] = {}
         #: how two jobs can hold a worker; see ``WorkerReport``.
         self.sharing = "visible"
@@ -271,6 +273,7 @@ class FakeNode:
                 for i, kind in enumerate(self.worker_types)
             ),
             leases=tuple(sorted(self._lease_reports(), key=lambda report: report.lease_id)),
+            crashed=self.crashed,
         )
 
     def delivered(self, report: NodeReport) -> None:
@@ -283,16 +286,17 @@ class FakeNode:
 
     # -- what tests do to it ----------------------------------------------------------------------
 
-    def restart_agent(self) -> None:
+    def restart_agent(self, *, crashed: bool = False) -> None:
         """Begin a new incarnation that adopts the jobs, and knows nothing of what is wanted."""
         self._begin_incarnation()
+        self.crashed = crashed
         self.view = remember(self.view, [run.held() for run in self.runs.values()])
 
     def reboot(self) -> None:
         """Lose every process; the records of the leases are still on the disk."""
         for run in self._alive():
             self._end(run, LeaseEnd.LOST, message="the processes vanished")
-        self.restart_agent()
+        self.restart_agent(crashed=True)
 
     def wipe(self) -> None:
         """Lose every process and every record, as a new machine of the same name."""
@@ -409,7 +413,7 @@ class FakeNode:
                 self._end(run, LeaseEnd.COMPLETED, exit_code=0)
             elif run.leaves_s <= now_s:
                 self._save(run, run.steps(now_s))
-                self._end(run, self._told(run))
+                self._end(run, self._told(run), exit_code=LEFT_EARLY)
             else:
                 self._checkpoint(run, now_s)
                 continue

@@ -6,12 +6,16 @@ import os
 import shutil
 import subprocess
 import tempfile
+import time
 from contextlib import suppress
 from itertools import count
 from pathlib import Path
 from typing import Any
 
 from scheduler.errors import StoreUnavailableError
+
+#: How long a start may take on a busy machine.
+START_S = 120.0
 
 
 class PrivatePostgres:
@@ -25,7 +29,11 @@ class PrivatePostgres:
 
     def __init__(self, programs: Path, *, durable: bool = False, connections: int = 50) -> None:
         self._programs = programs
-        self._options = f"-c fsync={'on' if durable else 'off'} -c max_connections={connections}"
+        self._options = [
+            f"--fsync={'on' if durable else 'off'}",
+            f"--max_connections={connections}",
+        ]
+        self._server: subprocess.Popen[bytes] | None = None
         #: sockets need a short path, and the server's user must be able to enter the folder.
         self.folder = Path(tempfile.mkdtemp(prefix="lh-pg-"))
         # PostgreSQL refuses to run as root; Debian's package brings a user for it.
@@ -53,13 +61,32 @@ class PrivatePostgres:
         data = self.folder / "data"
         if not data.exists():
             self._run("initdb", "-D", data, "-U", "test", "-A", "trust", "-E", "UTF8", "--no-sync")
-        options = f"-k {self.folder} -c listen_addresses= {self._options}"
-        log = self.folder / "log"
-        self._run("pg_ctl", "-D", data, "-w", "-t", "60", "-l", log, "-o", options, "start")
+        # Not by pg_ctl: its server becomes an orphan, and an agent in this process kills orphans.
+        options = ["-D", data, "-k", self.folder, "-c", "listen_addresses=", *self._options]
+        with (self.folder / "log").open("ab") as log:
+            self._server = subprocess.Popen(  # noqa: S603  no shell, nothing of strangers
+                [self._programs / "postgres", *map(str, options)],
+                cwd=self.folder,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                **self._user,
+            )
+        until_s = time.monotonic() + START_S
+        while True:
+            with suppress(StoreUnavailableError):
+                self._run("pg_isready", "-q", "-h", self.folder)
+                return
+            if self._server.poll() is not None or time.monotonic() > until_s:
+                raise StoreUnavailableError(f"postgres does not start; see {self.folder}")
+            time.sleep(0.05)
 
     def stop(self, mode: str = "immediate") -> None:
         """Stop the server: ``immediate`` is a crash, ``fast`` is graceful."""
         self._run("pg_ctl", "-D", self.folder / "data", "-w", "-m", mode, "stop")
+        if self._server is not None:
+            self._server.wait()
+            self._server = None
 
     def remove(self) -> None:
         """Stop the server and delete everything."""

@@ -29,7 +29,6 @@ from scheduler.runtime.protocol import (
     JobAction,
     LeaseView,
     LiveJob,
-    LogChunk,
     NodeAction,
     NodeView,
     PolicyView,
@@ -42,16 +41,16 @@ from scheduler.runtime.specs import missed_deadline
 from scheduler.store.memory import MemoryStore
 from scheduler.store.protocol import Entry, Projections
 from scheduler.store.rows import AttemptRow, HistoryRow, IdempotencyRow, JobRow
-from scheduler.testing.service_values import live_job, plain_spec, project_view, spec_digest
+from scheduler.testing.output import FakeOutput
+from scheduler.testing.service_values import ACTIVE, live_job, plain_spec, project_view, spec_digest
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from agent.desired import NodeReport
     from scheduler.domain.spec import JobSpec
     from scheduler.runtime.protocol import PolicyChoice, ProjectLimits, Submission
 
-_ACTIVE = frozenset({JobStatus.WAITING, JobStatus.RUNNING, JobStatus.HELD})
 _AFTER = {
     JobAction.CANCEL: JobStatus.CANCELLED,
     JobAction.HOLD: JobStatus.HELD,
@@ -65,7 +64,7 @@ _STATES = {
 }
 
 
-class FakeService:
+class FakeService(FakeOutput):
     """The ``Service`` protocol over a ``MemoryStore``; see ``scheduler.runtime.protocol``.
 
     Args:
@@ -74,14 +73,13 @@ class FakeService:
     """
 
     def __init__(self, *, workers: int = 8, now_s: float = 1_000_000.0) -> None:
+        super().__init__()
         self.now_s = now_s
         #: raised by whatever changes something, if set.
         self.failure: Exception | None = None
         self.workers = workers
-        self.leading, self.ready = True, True
+        self.leading, self.ready, self.reason = True, True, ""  #: of the last action
         self.reports: list[tuple[NodeReport, str, str]] = []
-        #: (job id, chunk), in the order of writing.
-        self.log: list[tuple[str, LogChunk]] = []
         self.wanted: dict[str, Desired] = {}
         self._store = MemoryStore()
         leader = self._store.acquire_leadership("fake", now_s=now_s, ttl_s=1e9)
@@ -92,7 +90,6 @@ class FakeService:
         self._nodes = {"alpha": self._node("alpha")}
         self._projects: dict[str, ProjectLimits] = {}
         self._figures: dict[tuple[str, int, str], float] = {}
-        self._pieces: dict[tuple[int, str], bytes] = {}
         self._news = asyncio.Event()
         self._policy = PolicyView(
             name="max_min_fairness",
@@ -191,25 +188,29 @@ class FakeService:
         )
 
     async def act(
-        self, job_ids: Sequence[str], action: JobAction, *, actor: str
+        self, job_ids: Sequence[str], action: JobAction, *, actor: str, **how: Any
     ) -> tuple[Acted, ...]:
         """Set the status that follows from an action."""
         self._may_write()
-        return tuple(self._act(job_id, action, actor) for job_id in job_ids)
+        return tuple(self._act(job_id, action, actor, **how) for job_id in job_ids)
 
-    def _act(self, job_id: str, action: JobAction, actor: str) -> Acted:
+    def _act(
+        self, job_id: str, action: JobAction, actor: str, reason: str = "", *, dry_run: bool = False
+    ) -> Acted:
         row = self._store.job(job_id)
         if row is None:
             return Acted(job_id=job_id, error=f"there is no job '{job_id}'", code="not_found")
         status = _AFTER[action]
         if row.status is status:
             return Acted(job_id=job_id)
-        if row.status not in _ACTIVE and action is not JobAction.REQUEUE:
+        if row.status not in ACTIVE and action is not JobAction.REQUEUE:
             return Acted(job_id=job_id, error=f"job '{job_id}' has ended", code="conflict")
         if action is JobAction.RELEASE and row.status is not JobStatus.HELD:
             return Acted(job_id=job_id, error=f"job '{job_id}' is not held", code="conflict")
+        if dry_run:
+            return Acted(job_id=job_id, changed=True)
         self._leases.pop(job_id, None)
-        ended_s = None if status in _ACTIVE else self.now_s
+        ended_s, self.reason = None if status in ACTIVE else self.now_s, reason
         self._replace(row, f"{action.value}_requested", actor, status=status, finished_s=ended_s)
         return Acted(job_id=job_id, changed=True)
 
@@ -232,7 +233,7 @@ class FakeService:
                     Acted(job_id=job_id, error=f"there is no job '{job_id}'", code="not_found")
                 )
                 continue
-            if row.status not in _ACTIVE:
+            if row.status not in ACTIVE:
                 words = f"job '{job_id}' has ended"
                 found.append(Acted(job_id=job_id, error=words, code="conflict"))
                 continue
@@ -249,7 +250,7 @@ class FakeService:
         found = {}
         for job_id in job_ids:
             row, lease = self._store.job(job_id), self._leases.get(job_id)
-            if row is not None and row.status in _ACTIVE and self.leading:
+            if row is not None and row.status in ACTIVE and self.leading:
                 found[job_id] = live_job(row, lease)
         return found
 
@@ -266,41 +267,6 @@ class FakeService:
             starts_s=self.now_s + 60.0 if forecast and waits else None,
             forecast="" if forecast else "not asked for",
         )
-
-    async def read_log(
-        self, job_id: str, *, attempt: int | None, stream: str, tail_bytes: int | None
-    ) -> tuple[LogChunk, ...]:
-        """Return what a test has put into ``log``."""
-        chunks = [
-            chunk
-            for owner, chunk in self.log
-            if owner == job_id
-            and attempt in {None, chunk.attempt}
-            and stream in {"both", chunk.stream}
-        ]
-        if tail_bytes is None:
-            return tuple(chunks)
-        cut = ((c, max(len(c.data) - tail_bytes, 0)) for c in chunks)
-        return tuple(
-            dataclasses.replace(c, offset=c.offset + left, data=c.data[left:]) for c, left in cut
-        )
-
-    async def follow_log(
-        self, job_id: str, *, attempt: int | None, stream: str, tail_bytes: int | None
-    ) -> AsyncIterator[LogChunk]:
-        """Yield what is in ``log`` and what comes, until the job has ended."""
-        shown = 0
-        while True:
-            chunks = await self.read_log(
-                job_id, attempt=attempt, stream=stream, tail_bytes=tail_bytes
-            )
-            for chunk in chunks[shown:]:
-                yield chunk
-            shown = len(chunks)
-            row = self._store.job(job_id)
-            if row is None or row.status not in _ACTIVE:
-                return
-            await self._wait(1.0)
 
     # -- cluster ----------------------------------------------------------------------------------
 
@@ -439,19 +405,6 @@ class FakeService:
         """Keep a report in ``reports``."""
         self._may_write()
         self.reports.append((report, address, version))
-
-    async def append_log(
-        self, node: str, lease_id: int, stream: str, *, offset: int, data: bytes
-    ) -> int:
-        """Store output that follows what is stored."""
-        known = {lease.lease_id: lease for lease in self._leases.values()}
-        if lease_id not in known or node not in known[lease_id].nodes:
-            raise NotFoundError(f"node '{node}' holds no lease {lease_id}")
-        stored = self._pieces.get((lease_id, stream), b"")
-        if offset == len(stored):
-            stored += data
-        self._pieces[lease_id, stream] = stored
-        return len(stored)
 
     # -- the rest ---------------------------------------------------------------------------------
 

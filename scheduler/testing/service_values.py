@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from scheduler.store.rows import JobRow
 
 
+#: Statuses of jobs that have not ended.
+ACTIVE = frozenset({JobStatus.WAITING, JobStatus.RUNNING, JobStatus.HELD})
+
+
 def live_job(row: JobRow, lease: LeaseView | None) -> LiveJob:
     """Return what is known of an active job."""
     waits = row.status is JobStatus.WAITING

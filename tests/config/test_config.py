@@ -259,6 +259,15 @@ def test_no_auth_is_for_loopback_only(home, host):
         assert is_loopback(local)
 
 
+@pytest.mark.parametrize("text", ["*", "proxy.example", "10.0.0.0/33", "10.0.0.1,nobody"])
+def test_a_trusted_proxy_is_an_address_or_a_network(home, text):
+    flags = {"server.trusted_proxies": ("--set server.trusted_proxies", text)}
+    (problem,) = problems_of(environment=home, flags=flags)
+    assert problem.startswith("--set server.trusted_proxies: server.trusted_proxies: ")
+    flags["server.trusted_proxies"] = ("--set", "10.0.0.7, 192.168.0.0/16,fd00::/8")
+    load_config(environment=home, flags=flags)
+
+
 def test_tls_needs_both_files_and_they_must_be_there(home, tmp_path):
     cert = tmp_path / "cert.pem"
     cert.touch()

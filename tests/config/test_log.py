@@ -48,6 +48,19 @@ def test_a_line_has_time_severity_and_source(log):
     assert line.count("\n") == 1
 
 
+@pytest.mark.parametrize("as_json", [False, True])
+def test_control_sequences_are_shown_and_do_nothing(log, as_json):
+    stream = log(as_json=as_json)
+    made_up = "a\x1b]0;x\x07\x9b2J\r\u202eb\n2026-01-01T00:00:00.000Z error leasehold: forged"
+    logging.getLogger("leasehold.test").warning("job %s", made_up)
+    raise_and_log(made_up)
+    written = stream.getvalue()
+    assert not {"\x1b", "\x07", "\x9b", "\r", "\u202e"} & set(written)
+    assert "\\u001b]0;x\\u0007\\u009b2J" in written
+    # What is made up begins no line.
+    assert not any("forged" in line and line.startswith("2026-01") for line in written.splitlines())
+
+
 def test_a_failure_carries_its_traceback(log):
     stream = log()
     raise_and_log("too many")

@@ -52,8 +52,8 @@ class Story(Stage):
         assert result.created, result
         return result.job_id
 
-    async def act(self, action, *names):
-        return await self.do(self.service.act(list(names), action, actor="boss"))
+    async def act(self, action, *names, **how):
+        return await self.do(self.service.act(list(names), action, actor="boss", **how))
 
     async def wait(self, seconds, *, tick_s=0.5):
         await self.run(self.clock.now_s() + seconds, tick_s=tick_s)

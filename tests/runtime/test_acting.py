@@ -218,3 +218,36 @@ def test_a_parked_job_takes_its_changed_weight_to_the_engine(live):
         assert stage.state.engine.jobs["deadline_s"].tolist() == [77.0]
 
     live(story)
+
+
+def test_the_history_keeps_why_something_was_done(live):
+    async def story(stage):
+        await stage.job(total_steps=50.0)
+        await stage.act(HOLD, "job", reason="the data is wrong")
+        await stage.act(CANCEL, "job")
+        said = {row.kind: dict(row.data).get("reason") for row in stage.history()}
+        assert said["hold_requested"] == "the data is wrong"
+        assert said["cancel_requested"] is None
+        await stage.act(REQUEUE, "job", reason="it is right now")
+        (again,) = [row for row in stage.history() if row.kind == "requeue_requested"]
+        assert dict(again.data) == {"reason": "it is right now", "was": "cancelled"}
+
+    live(story)
+
+
+def test_a_dry_run_says_what_the_action_then_does_and_changes_nothing(live):
+    async def story(stage):
+        await stage.job("runs", total_steps=50.0)
+        await stage.job("held", held=True)
+        await stage.job("over")
+        await stage.act(CANCEL, "over")
+        names = ("runs", "held", "over", "nothing")
+        for action in (RELEASE, REQUEUE, HOLD, CANCEL):
+            before, lines = [stage.status(name) for name in names[:3]], len(stage.history())
+            tried = await stage.act(action, *names, dry_run=True)
+            assert [stage.status(name) for name in names[:3]] == before
+            assert len(stage.history()) == lines
+            assert await stage.act(action, *names) == tried
+            await stage.wait(1)
+
+    live(story)

@@ -87,7 +87,8 @@ def test_what_was_journaled_last_stays_in_the_past():
 
 def test_the_machines_own_clocks_agree_with_it():
     clock = WallClock()
-    assert clock.now_s() == pytest.approx(time.time(), abs=1.0)
+    before_s, now_s, after_s = time.time(), clock.now_s(), time.time()
+    assert before_s - 0.01 <= now_s <= after_s + 0.01
     first = steady_s()
     assert steady_s() >= first
 

@@ -61,7 +61,7 @@ def test_a_leader_that_was_replaced_stops_and_its_callers_are_sent_away(live):
         late = asyncio.ensure_future(driver.take_in(lambda turn: turn.note("x", "y", "z")))
         await asyncio.sleep(0)
         with pytest.raises(StaleLeaderError):
-            await asyncio.wait_for(driver.run(), 5.0)
+            await asyncio.wait_for(driver.run(), 60.0)
         for waiting in (call, late):
             with pytest.raises(NotLeadingError):
                 await waiting

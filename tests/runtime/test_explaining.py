@@ -117,6 +117,23 @@ def test_a_share_and_idle_workers_but_no_lease_is_a_matter_of_placement(live):
     live(story, policy=PolicyChoice(name="max_min_fairness"))
 
 
+def test_a_job_that_waits_beside_idle_workers_since_the_policy_means_it_says_so(live):
+    async def story(stage):
+        await stage.job("a", total_steps=100.0)
+        await stage.job("gang", total_steps=100.0, scale_factors=(2,))
+        await stage.job("b", total_steps=100.0)
+        await stage.wait(12)
+        assert stage.status("a") == "running"
+        assert await reasons(stage, "gang") == [WaitReason.NO_SHARE]
+        assert await reasons(stage, "b") == [WaitReason.IDLING]
+        explanation = await stage.explanation("b")
+        assert explanation.message == "policy 'fifo' keeps the idle workers idle on purpose"
+        assert "another policy" in explanation.unblocks
+
+    policy = PolicyChoice(name="fifo", parameters={"backfill": "false"})
+    live(story, nodes={"n0": ("v100", "v100")}, policy=policy)
+
+
 def test_reasons_outside_the_engine_come_first_and_all_are_named(live):
     async def story(stage):
         limits = ProjectLimits(project="p", max_workers=1)
@@ -135,6 +152,46 @@ def test_reasons_outside_the_engine_come_first_and_all_are_named(live):
         assert (await reasons(stage, "a"))[0] is WaitReason.WORKERS_OUT
 
     live(story)
+
+
+@pytest.mark.parametrize("action", [NodeAction.CORDON, NodeAction.DRAIN])
+@pytest.mark.parametrize("busy", [False, True])
+def test_a_job_that_finds_all_nodes_cordoned_is_told_so_and_how_to_undo_it(live, action, busy):
+    async def story(stage):
+        if busy:
+            await stage.job("runs", total_steps=1000.0, scale_factors=(2,))
+        for name in TWO:
+            await stage.do(stage.service.node_action(name, action, reason="", actor="boss"))
+        await stage.wait(2)
+        await stage.job()
+        explanation = await stage.explanation()
+        assert explanation.reason is WaitReason.WORKERS_OUT
+        ordered = "cordoned" if action is NodeAction.CORDON else "drained"
+        assert f"too few of them can be let now: {ordered}: 2 (n0, n1)" in explanation.message
+        assert explanation.unblocks == "`leasehold uncordon n0 n1`"
+        assert (await stage.service.fit(stage.spec())).reason is WaitReason.WORKERS_OUT
+
+    live(story, nodes=TWO)
+
+
+def test_nodes_that_are_lost_and_workers_that_are_broken_are_told_apart(live):
+    async def story(stage):
+        stage.links["n0"].cut = True
+        stage.node("n1").problems[0] = "broken"
+        await stage.do(stage.service.node_action("n2", NodeAction.CORDON, reason="", actor="boss"))
+        await stage.wait(20)
+        await stage.job(throughputs={"v100": 1.0, "k80": 0.0})
+        explanation = await stage.explanation()
+        assert explanation.reason is WaitReason.WORKERS_OUT
+        for part in ("lost: 1 (n0)", "broken: 1 (n1)", "cordoned: 1 (n2)"):
+            assert part in explanation.message
+        assert "n3" not in explanation.message  # no node for it in any case
+        assert explanation.unblocks == (
+            "`leasehold uncordon n2`, or wait until lost, broken workers return"
+        )
+
+    nodes = dict.fromkeys(("n0", "n1", "n2"), ("v100",)) | {"n3": ("k80",)}
+    live(story, nodes=nodes)
 
 
 def test_jobs_that_have_ended_and_standbys_say_what_the_store_knows(live):

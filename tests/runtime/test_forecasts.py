@@ -1,6 +1,7 @@
 """Expected times: the live state, replayed; and what is said where there are none."""
 
-from concurrent.futures import BrokenExecutor
+import threading
+from concurrent.futures import BrokenExecutor, ThreadPoolExecutor
 
 import pytest
 
@@ -82,6 +83,36 @@ def test_what_prevents_a_forecast_is_said(live, in_this_process, monkeypatch, er
     live(story)
 
 
+def test_who_asks_while_a_long_replay_goes_on_hears_that_and_later_gets_its_times(
+    live, monkeypatch
+):
+    gate = threading.Event()
+    whole = forecasts.forecast
+
+    def slow(question):
+        gate.wait(60)
+        return whole(question)
+
+    monkeypatch.setattr(forecasts, "ProcessPoolExecutor", lambda **_options: ThreadPoolExecutor(1))
+    monkeypatch.setattr(forecasts, "forecast", slow)
+
+    async def story(stage):
+        forecaster = SimulatedForecaster(stage.clock, patience_s=0.01)
+        await stage.job("a", total_steps=100.0)
+        await stage.wait(1)
+        explanation = explain(stage.state, stage.row("a"))
+        for _ in range(2):
+            told = await forecaster.add_times(stage.state, explanation)
+            assert "ask again" in told.forecast
+        gate.set()
+        forecaster._patience_s = 60.0
+        told = await forecaster.add_times(stage.state, explanation)
+        assert told.completes_s == pytest.approx(stage.clock.now_s() + 99.0, abs=1.0)
+        forecaster.close()
+
+    live(story)
+
+
 def test_jobs_that_are_held_and_workers_that_are_out_are_left_out(live):
     async def story(stage):
         await stage.job("a", total_steps=100.0)
@@ -97,3 +128,94 @@ def test_jobs_that_are_held_and_workers_that_are_out_are_left_out(live):
         assert forecast_input(stage.state, stage.clock.now_s()).out_of_service == (1,)
 
     live(story, nodes={"n0": ("v100",), "n1": ("v100",)})
+
+
+def test_where_nothing_is_known_of_a_job_its_end_is_unknown_until_its_first_report(
+    live, in_this_process
+):
+    async def story(stage):
+        forecaster = SimulatedForecaster(stage.clock)
+        stage.world.rate = lambda _job, _kind, _workers, _partner: 0.25  # not the one assumed
+        await stage.job("a", total_steps=100.0, throughputs={})
+        began_s = stage.clock.now_s()
+        await stage.wait(1)
+        told = await times(stage, forecaster, "a")
+        assert told.completes_s is None
+        assert told.forecast.startswith("unknown: nobody knows how fast job type 'default/a' runs")
+        await stage.wait(7)  # the first step has been reported
+        for _ in range(4):
+            told = await times(stage, forecaster, "a")
+            assert told.completes_s - began_s == pytest.approx(400.0, rel=0.15)
+            await stage.wait(6)
+        assert told.completes_s - began_s == pytest.approx(400.0, rel=0.05)
+        forecaster.close()
+
+    live(story, learn=False)
+
+
+def test_a_job_that_differs_from_its_type_is_forecast_by_its_own_reports(live, in_this_process):
+    async def story(stage):
+        forecaster = SimulatedForecaster(stage.clock)
+        stage.world.rate = lambda _job, _kind, _workers, _partner: 5.0
+        await stage.job("a", total_steps=500.0, throughputs={"v100": 1.0})
+        began_s = stage.clock.now_s()
+        await stage.wait(10)
+        told = await times(stage, forecaster, "a")
+        assert told.completes_s - began_s == pytest.approx(100.0, rel=0.05)
+        forecaster.close()
+
+    live(story, learn=False)
+
+
+def test_a_job_of_unknown_length_says_so_and_so_does_one_that_waits_for_it(live, in_this_process):
+    async def story(stage):
+        forecaster = SimulatedForecaster(stage.clock)
+        stage.world.silent.update({"a", "b"})
+        await stage.job("a", total_steps=None, throughputs={})
+        await stage.wait(1)
+        await stage.job("b", total_steps=None, duration_s=30.0, throughputs={})
+        await stage.wait(1)
+        told = await times(stage, forecaster, "a")
+        assert told.forecast == "unknown: it says neither how many steps it takes nor how long"
+        told = await times(stage, forecaster, "b")
+        assert (told.starts_s, told.completes_s) == (None, None)
+        assert "nobody knows when a will be done" in told.forecast
+        forecaster.close()
+
+    live(story)
+
+
+def test_a_job_that_takes_longer_than_it_said_ends_at_an_unknown_time(live, in_this_process):
+    async def story(stage):
+        forecaster = SimulatedForecaster(stage.clock)
+        stage.world.silent.add("a")
+        stage.world.totals["a"] = 1000.0
+        await stage.job("a", total_steps=None, duration_s=20.0, throughputs={})
+        began_s = stage.clock.now_s()
+        await stage.wait(8)
+        told = await times(stage, forecaster, "a")
+        assert told.completes_s - began_s == pytest.approx(20.0, abs=1.0)
+        await stage.wait(15)
+        told = await times(stage, forecaster, "a")
+        assert told.forecast == "unknown: it takes longer than the 20 s that it said"
+        forecaster.close()
+
+    live(story)
+
+
+def test_what_a_preemption_leaves_of_a_job_is_what_it_has_saved(live):
+    async def story(stage):
+        stage.world.checkpoint_every = 3.0
+        await stage.job("plain", total_steps=None, duration_s=50.0, throughputs={})
+        stage.world.silent.add("plain")
+        await stage.job("saves", total_steps=50.0)
+        await stage.job("will", total_steps=50.0, checkpoint_dir="/checkpoints")
+        await stage.wait(5)
+        asked = forecast_input(stage.state, stage.clock.now_s())
+        assert {job.job_id: job.safe_steps for job in asked.jobs} == {
+            "plain": 0.0,
+            "saves": None,
+            "will": None,
+        }
+
+    live(story, nodes={"n0": ("v100",), "n1": ("v100",), "n2": ("v100",)})

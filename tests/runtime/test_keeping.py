@@ -5,8 +5,10 @@ import asyncio
 import pytest
 
 from scheduler.errors import InputError, NotFoundError, StoreUnavailableError
+from scheduler.runtime import log_following
 from scheduler.runtime import service as service_module
 from scheduler.runtime.logbook import LogBook
+from scheduler.runtime.output import LogEnd, LogWanted
 from scheduler.runtime.protocol import JobAction
 from scheduler.runtime.retention import DAY_S, Retention
 from scheduler.store.queries import HistoryQuery
@@ -85,7 +87,7 @@ def test_no_name_leads_out_of_the_folder(book, name):
 
 
 def test_output_goes_with_its_lease_and_is_followed_to_the_end(live, monkeypatch):
-    monkeypatch.setattr(service_module, "FOLLOW_S", 0.0)
+    monkeypatch.setattr(log_following, "FOLLOW_S", 0.0)
 
     async def story(stage):
         await stage.job(total_steps=3.0)
@@ -99,9 +101,7 @@ def test_output_goes_with_its_lease_and_is_followed_to_the_end(live, monkeypatch
 
         async def follow():
             follow_log = stage.service.follow_log
-            chunks.extend(
-                [c async for c in follow_log("job", attempt=None, stream="both", tail_bytes=None)]
-            )
+            chunks.extend([c async for c in follow_log("job", LogWanted(follow=True))])
 
         following = asyncio.ensure_future(follow())
         await asyncio.sleep(0.01)
@@ -109,11 +109,19 @@ def test_output_goes_with_its_lease_and_is_followed_to_the_end(live, monkeypatch
         await asyncio.sleep(0.01)
         assert not following.done()
         await stage.wait(4)
+        assert stage.status("job") == "completed"
+        await asyncio.sleep(0.01)
+        assert not following.done()
         await append("n0", 1, "err", offset=0, data=b"!")  # after the end, by the stored row
-        await asyncio.wait_for(following, 5.0)
+        await append("n0", 1, "out", offset=11, data=b"", end=True)
+        await asyncio.sleep(0.01)
+        assert not following.done()
+        await append("n0", 1, "err", offset=1, data=b"?\n", end=True)
+        await asyncio.wait_for(following, 60.0)
+        assert chunks.pop() == LogEnd(complete=True)
         assert text(c for c in chunks if c.stream == "out") == b"hello world"
-        read_log = stage.service.read_log
-        whole = await read_log("job", attempt=1, stream="both", tail_bytes=None)
+        assert text(c for c in chunks if c.stream == "err") == b"!?\n"
+        whole = await stage.service.read_log("job", LogWanted(attempt=1))
         assert sorted(c.stream for c in whole) == ["err", "out"]
 
     live(story)

@@ -3,8 +3,10 @@
 import pytest
 
 from agent.desired import LeaseEnd, LeaseReport, LeaseState, NodeReport, WorkerReport
+from scheduler.errors import ConflictError
 from scheduler.runtime.leases import LiveLease, Member, MemberEnd
 from scheduler.runtime.protocol import JobAction
+from scheduler.runtime.reports import OTHER_AGENT_S
 from scheduler.testing.nodes import Mishap
 
 GANG = {"n0": ("v100",), "n1": ("v100",)}
@@ -214,14 +216,33 @@ def test_a_cancelled_lease_that_is_named_no_more_is_over(live):
     live(story)
 
 
-@pytest.mark.parametrize("old", [{"sequence": 0}, {"incarnation": -1.0}])
-def test_a_report_that_was_overtaken_changes_nothing(live, old):
+def test_a_report_that_was_overtaken_changes_nothing(live):
     async def story(stage):
         await stage.job(total_steps=50.0)
         end = of_lease(stage, state=LeaseState.ENDED, reason=LeaseEnd.FAILED)
-        await tell(stage, report(stage, end, **old))
+        await tell(stage, report(stage, end, sequence=0))
         assert stage.ends() == [None]
         assert stage.service.nodes()[0].version == "test"
+
+    live(story)
+
+
+def test_an_agent_is_told_of_a_later_one_of_its_name_and_heard_again_when_that_is_gone(live):
+    async def story(stage):
+        await stage.job(total_steps=500.0)
+        stage.links["n0"].cut = True
+        older = stage.node("n0").incarnation - 1.0
+        running = of_lease(stage, state=LeaseState.RUNNING)
+        end = of_lease(stage, state=LeaseState.ENDED, reason=LeaseEnd.FAILED)
+        with pytest.raises(ConflictError, match="another agent, which was started later"):
+            await tell(stage, report(stage, end, incarnation=older))
+        assert stage.ends() == [None]
+        state = stage.state.nodes.by_name["n0"]
+        state.last_seen_s = stage.clock.now_s() - OTHER_AGENT_S - 1.0  # the later one is gone
+        await tell(stage, report(stage, running, incarnation=older))
+        assert (state.incarnation, stage.ends()) == (older, [None])
+        await tell(stage, report(stage, end, incarnation=older, sequence=10**6 + 1))
+        assert stage.ends()[0] == "failed"
 
     live(story)
 

@@ -18,7 +18,13 @@ from scheduler.engine.settings import EngineSettings
 from scheduler.runtime import driver as driver_module
 from scheduler.runtime import views
 from scheduler.runtime.explaining import Glance, explain, reason_of, reasons_of_all
-from scheduler.runtime.protocol import JobAction, NodeAction, PolicyChoice, Submission
+from scheduler.runtime.protocol import (
+    JobAction,
+    NodeAction,
+    PolicyChoice,
+    ProjectLimits,
+    Submission,
+)
 from scheduler.runtime.reports import desired_json, desired_set
 from scheduler.runtime.settings import RuntimeSettings
 from scheduler.store.queries import HistoryQuery
@@ -105,6 +111,7 @@ class Play:
             duration_s=None if counted else float(steps),
             job_type=f"type-{steps % 3}",
             checkpoint_dir="/checkpoints",
+            project="p",
             max_failures=1000,
             notice_s=1.0,
             grace_s=1.0,
@@ -147,6 +154,11 @@ class Play:
         if self.answers:
             choice = PolicyChoice(name=name)
             self.do(self.stage.do(self.stage.service.set_policy(choice, actor="me")))
+
+    def limit(self, workers):
+        if self.answers:
+            limits = ProjectLimits(project="p", max_workers=workers)
+            self.do(self.stage.do(self.stage.service.set_project(limits, actor="me")))
 
     # -- faults -----------------------------------------------------------------------------------
 
@@ -217,6 +229,7 @@ class Play:
         for name, node in stage.state.nodes.by_name.items():
             if node.order is not None:
                 self.order_node(name, NodeAction.UNCORDON)
+        self.limit(None)
         for job_id in self.jobs:
             if stage.store.job(job_id).status is JobStatus.HELD:
                 self.act(job_id, JobAction.RELEASE)
@@ -287,6 +300,10 @@ class Live(RuleBasedStateMachine):
     def switch(self, name):
         self.play.switch(name)
 
+    @rule(workers=st.sampled_from([None, 1, 3]))
+    def limit(self, workers):
+        self.play.limit(workers)
+
     @rule(name=nodes)
     def cut(self, name):
         self.play.cut(name)
@@ -335,7 +352,7 @@ def play_at_random(seed, length=120):
     draw = random.Random(seed)
     play = Play()
     for _ in range(length):
-        kind = draw.choices(range(12), [8, 12, 5, 2, 1, 2, 2, 2, 1, 4, 2, 2])[0]
+        kind = draw.choices(range(13), [8, 12, 5, 2, 1, 2, 2, 2, 1, 4, 2, 2, 2])[0]
         name = draw.choice(sorted(NODES))
         job = draw.choice(sorted(play.jobs)) if play.jobs else None
         if kind == 0:
@@ -362,6 +379,8 @@ def play_at_random(seed, length=120):
             play.shake([draw.choice(list(Fault)) for _ in range(draw.randint(1, 3))])
         elif kind == 11:
             play.kill_the_service()
+        elif kind == 12:
+            play.limit(draw.choice([None, 1, 2, 3]))
         play.check()
     play.end()
 

@@ -14,7 +14,7 @@ def test_everybody_who_waits_is_told_and_nobody_is_kept():
         assert len(news.waiting) == 3
         assert not news.is_set()
         news.set()
-        await asyncio.wait_for(asyncio.gather(*waits), 5.0)
+        await asyncio.wait_for(asyncio.gather(*waits), 60.0)
         assert news.is_set()
         assert not news.waiting
 
@@ -25,7 +25,7 @@ def test_what_has_been_told_is_not_waited_for():
     async def scenario() -> None:
         news = News()
         news.set()
-        await asyncio.wait_for(first_of(News(), news), 5.0)
+        await asyncio.wait_for(first_of(News(), news), 60.0)
 
     asyncio.run(scenario())
 
@@ -37,7 +37,7 @@ def test_the_first_of_several_ends_the_wait_for_all():
         await asyncio.sleep(0)
         other.set()
         one.set()
-        await asyncio.wait_for(wait, 5.0)
+        await asyncio.wait_for(wait, 60.0)
         assert not one.waiting | other.waiting
 
     asyncio.run(scenario())
@@ -47,8 +47,8 @@ def test_without_news_a_wait_ends_in_time():
     async def scenario() -> None:
         news = News()
         begin = time.monotonic()
-        await first_of(news, within_s=0.05)
-        assert 0.04 <= time.monotonic() - begin < 5.0
+        await asyncio.wait_for(first_of(news, within_s=0.05), 60.0)
+        assert time.monotonic() - begin >= 0.04
         assert not news.is_set()
         assert not news.waiting
 

@@ -1,29 +1,75 @@
 """Steps: reported, inferred from time, and learned from."""
 
+import math
+
 import pytest
 
-from scheduler.runtime.protocol import PolicyChoice
+from agent.desired import LeaseEnd
+from scheduler.runtime.protocol import JobAction, PolicyChoice
+from scheduler.testing.nodes import Mishap
 
 
 def estimate(stage, worker_type, job_type="default/job"):
     return stage.state.estimator.estimate(job_type, 1, worker_type)
 
 
-def test_a_job_that_only_has_a_duration_counts_its_run_time(live):
+@pytest.mark.parametrize(
+    ("leave_s", "folder"), [(math.inf, None), (math.inf, "/checkpoints"), (0.0, None)]
+)
+@pytest.mark.parametrize("how", ["killed", "preempted"])
+def test_run_time_is_kept_only_by_a_program_that_leaves_by_itself(live, leave_s, folder, how):
     async def story(stage):
         stage.world.totals["job"] = 20.0
         stage.world.silent.add("job")
-        await stage.job(total_steps=None, duration_s=20.0, throughputs={})
+        stage.world.leave_s = stage.world.term_s = leave_s
+        await stage.job(total_steps=None, duration_s=20.0, throughputs={}, checkpoint_dir=folder)
         await stage.wait(7)
         jobs = stage.state.engine.jobs
         assert jobs["steps_done"].tolist() == pytest.approx([6.0])  # as of the plan at 6.5 s
-        stage.node("n0").reboot()
-        await stage.wait(0.1)
-        assert stage.ends()[0] == "lost"
-        assert stage.row().steps_done == pytest.approx(7.0, abs=0.1)
+        if how == "killed":
+            stage.node("n0").reboot()
+        else:
+            await stage.act(JobAction.REQUEUE, "job")
+        await stage.wait(3.5)
+        first = stage.store.attempts("job")[0]
+        assert first.end_reason.value == ("lost" if how == "killed" else "released")
+        safe = 7.0 if how == "preempted" and leave_s == 0.0 else 0.0
+        assert first.steps_done == pytest.approx(safe, abs=0.3)
+        assert stage.row().steps_done == pytest.approx(safe, abs=0.3)
+        # What was saved is in the folder of this world, whoever knows of it.
         await stage.wait(60)
         assert stage.status() == "completed"
         assert stage.row().steps_done == 20.0
+
+    live(story)
+
+
+def test_run_time_counts_on_from_what_an_earlier_attempt_has_kept(live):
+    async def story(stage):
+        stage.world.totals["job"] = 100.0
+        stage.world.silent.add("job")
+        await stage.job(total_steps=None, duration_s=100.0, throughputs={})
+        for _ in range(2):
+            await stage.wait(8)
+            await stage.act(JobAction.REQUEUE, "job")
+        await stage.wait(1)
+        kept = [row.steps_done for row in stage.store.attempts("job")[:2]]
+        assert kept == pytest.approx([8.0, 16.0], abs=1.0)
+
+    live(story)
+
+
+@pytest.mark.parametrize("end", [LeaseEnd.LOST, LeaseEnd.OOM, LeaseEnd.FAILED])
+def test_reported_steps_that_nobody_has_saved_do_not_outlive_their_lease(live, end):
+    async def story(stage):
+        stage.world.mishaps["job"] = [Mishap(steps=4.0, end=end)]
+        await stage.job(total_steps=50.0)
+        await stage.wait(5)
+        first = stage.store.attempts("job")[0]
+        assert first.steps_done == 0
+        assert stage.row().steps_done == 0
+        explanation = await stage.explanation()
+        assert "keeps nothing when it is preempted, and has begun anew" in explanation.message
 
     live(story)
 
@@ -42,16 +88,29 @@ def test_a_job_that_takes_longer_than_it_said_is_never_taken_for_complete(live):
     live(story)
 
 
+def test_silent_steps_of_a_job_that_was_killed_are_lost_though_it_has_a_folder(live):
+    async def story(stage):
+        stage.world.silent.add("job")
+        await stage.job(
+            total_steps=50.0, checkpoint_dir="/checkpoints", throughputs={"v100": 2.0}, job_type="t"
+        )
+        await stage.wait(4)
+        stage.node("n0").reboot()
+        await stage.wait(0.1)
+        assert stage.store.attempts("job")[0].steps_done == 0.0
+
+    live(story)
+
+
 @pytest.mark.parametrize(("folder", "kept"), [("/checkpoints", 8.0), (None, 0.0)])
-def test_silent_steps_survive_only_where_there_are_checkpoints(live, folder, kept):
+def test_silent_steps_survive_where_a_job_with_a_folder_leaves_when_asked(live, folder, kept):
     async def story(stage):
         stage.world.silent.add("job")
         await stage.job(
             total_steps=50.0, checkpoint_dir=folder, throughputs={"v100": 2.0}, job_type="t"
         )
         await stage.wait(4)
-        stage.node("n0").reboot()
-        await stage.wait(0.1)
+        await stage.act(JobAction.REQUEUE, "job")
         assert stage.store.attempts("job")[0].steps_done == pytest.approx(kept, abs=0.3)
 
     live(story)

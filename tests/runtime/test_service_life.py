@@ -1,6 +1,7 @@
 """A process leads, loses the leadership, stands by, and leads again."""
 
 import asyncio
+import threading
 import zlib
 from dataclasses import replace
 
@@ -8,7 +9,14 @@ import orjson
 import pytest
 
 from scheduler.domain.spec import JobSpec
-from scheduler.errors import CodecError, NotLeadingError, StoreUnavailableError
+from scheduler.errors import (
+    CodecError,
+    NotLeadingError,
+    OutcomeUnknownError,
+    StoreFullError,
+    StoreUnavailableError,
+)
+from scheduler.runtime import driver as driver_module
 from scheduler.runtime import service as service_module
 from scheduler.runtime.clock import WallClock
 from scheduler.runtime.metrics import Metrics
@@ -19,7 +27,7 @@ from scheduler.runtime.snapshots import recover
 from scheduler.runtime.solver import InlineSolver
 from scheduler.store.memory import MemoryStore
 from scheduler.store.protocol import Snapshot
-from scheduler.testing.faults import ShakyStore
+from scheduler.testing.faults import Fault, ShakyStore
 from scheduler.testing.links import FakeAgent, ServiceLink
 from scheduler.testing.nodes import FakeNode, FakeWorld
 from scheduler.testing.stage import canonical
@@ -41,7 +49,7 @@ def make(store, folder, holder="one", ttl_s=0.6):
     )
 
 
-async def until(condition, seconds=8.0):
+async def until(condition, seconds=30.0):
     async with asyncio.timeout(seconds):
         while not condition():  # noqa: ASYNC110  what is looked at has no event
             await asyncio.sleep(0.01)
@@ -112,6 +120,114 @@ def test_a_leader_that_is_overthrown_stands_by_and_leads_again(tmp_path):
     asyncio.run(story())
 
 
+class Full(MemoryStore):
+    """A store whose disk is full on request: nothing is written, everything can be read."""
+
+    full = False
+
+    def _room(self):
+        if self.full:
+            raise StoreFullError("the database's disk is full; make room")
+
+    def commit(self, entry, *, token):
+        self._room()
+        return super().commit(entry, token=token)
+
+    def renew_leadership(self, token, **arguments):
+        self._room()
+        return super().renew_leadership(token, **arguments)
+
+    def acquire_leadership(self, holder, **arguments):
+        self._room()
+        return super().acquire_leadership(holder, **arguments)
+
+
+def test_a_full_disk_is_named_to_whoever_asks_and_the_leader_comes_back_with_room(tmp_path):
+    async def story():
+        store = Full()
+        service = make(store, tmp_path)
+        run = asyncio.create_task(service.run())
+        await until(lambda: service.health().leading)
+        store.full = True
+        item = Submission(spec=a_job(), owner="me")
+        under_way = asyncio.create_task(service.submit([item], actor="me"))
+        with pytest.raises(StoreFullError, match="disk is full"):
+            await under_way
+        await until(lambda: not service.health().leading)
+        assert any("disk is full" in problem for problem in service.health().problems)
+        with pytest.raises(StoreFullError, match="disk is full"):
+            await service.submit([item], actor="me")
+        with pytest.raises(StoreFullError):
+            service.nodes()
+        store.full = False
+        await until(lambda: service.health().leading)
+        (job,) = await service.submit([item], actor="me")
+        assert job.created
+        await stop(run)
+
+    asyncio.run(story())
+
+
+def test_a_disk_with_room_for_renewals_alone_is_named_to_all_who_wait(tmp_path, monkeypatch):
+    monkeypatch.setattr(driver_module, "COMMIT_RETRY_MOST_S", 0.05)
+    monkeypatch.setattr(driver_module, "REFUSE_AFTER_S", 0.05)
+    monkeypatch.setattr(driver_module, "ANSWER_AFTER_S", 0.3)
+    tried, go_on, room = threading.Event(), threading.Event(), threading.Event()
+
+    def fault_of(entry):
+        if room.is_set() or not entry.projections.jobs:
+            return None
+        tried.set()
+        assert go_on.wait(60.0)
+        return Fault.FULL
+
+    async def story():
+        store = ShakyStore(fault_of)
+        service = make(store, tmp_path, ttl_s=60.0)
+        run = asyncio.create_task(service.run())
+        await until(lambda: service.health().leading)
+        driver = service.driver
+
+        def submit(name):
+            item = Submission(spec=a_job(), owner="me", client_id=name, job_id=name)
+            return asyncio.create_task(service.submit([item], actor="me"))
+
+        in_turn = submit("large")
+        await until(tried.is_set)
+        queued = submit("queued")
+        report = FakeNode("n0", ("v100",), FakeWorld(now_s=WallClock().now_s)).report()
+        told = asyncio.create_task(service.report(report, address="127.0.0.1", version="test"))
+        own = []
+        await until(lambda: driver._work and driver._patient)
+        driver.soon(lambda turn: own.append(turn.now_s))
+        assert service.health().ready
+        go_on.set()
+        for refused in (queued, told):
+            with pytest.raises(StoreFullError, match="disk is full"):
+                await refused
+        with pytest.raises(OutcomeUnknownError, match="not known yet"):
+            await in_turn
+        with pytest.raises(StoreFullError, match="disk is full"):
+            await submit("late")
+        health = service.health()
+        assert (health.leading, health.ready) == (True, False)
+        assert any("disk is full" in problem for problem in health.problems)
+        assert service.nodes() == ()
+
+        room.set()
+        await until(lambda: service.health().ready)
+        await until(lambda: bool(own))
+        assert service.health().problems == ()
+        assert service.driver is driver
+        created = [(await submit(name))[0].created for name in ("large", "queued", "late")]
+        assert created == [False, True, True]
+        await service.report(report, address="127.0.0.1", version="test")
+        assert [node.name for node in service.nodes()] == ["n0"]
+        await stop(run)
+
+    asyncio.run(story())
+
+
 def test_a_start_waits_for_the_database(tmp_path, caplog, monkeypatch):
     sleep = asyncio.sleep
     monkeypatch.setattr(service_module.asyncio, "sleep", lambda _s: sleep(0.01))
@@ -128,7 +244,7 @@ def test_a_start_waits_for_the_database(tmp_path, caplog, monkeypatch):
 
         service = make(Away(), tmp_path)
         run = asyncio.create_task(service.run())
-        async with asyncio.timeout(8.0):
+        async with asyncio.timeout(60.0):
             while not service.health().leading:
                 await sleep(0.01)
         assert "cannot be loaded" in caplog.text

@@ -7,7 +7,6 @@ import multiprocessing
 import os
 import signal
 import threading
-import time
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -182,17 +181,16 @@ def test_a_place_that_was_given_to_a_cancelled_question_is_not_lost(run, pool):
 
 def test_closing_ends_what_is_open_at_once():
     async def scenario():
-        pool = SolverPool(deadline_s=60.0)
+        pool = SolverPool(deadline_s=3600.0)
         await pool.warm(FIFO)
         os.kill(pid_of(pool), signal.SIGSTOP)
         asked = [asyncio.create_task(pool.solve(FIFO, small_problem())) for _ in range(2)]
         await asyncio.sleep(0.1)
-        begin = time.monotonic()
         await pool.close()
+        # Were they answered at their deadline, they would say so, and the test hang for an hour.
         for end in await asyncio.gather(*asked, return_exceptions=True):
             assert isinstance(end, SolveError)
             assert "stopping" in str(end)
-        assert time.monotonic() - begin < 5.0
         with pytest.raises(SolveError, match="stopping"):
             await pool.solve(FIFO, small_problem())
         with pytest.raises(SolveError, match="stopping"):
@@ -283,3 +281,24 @@ def test_only_the_last_few_policies_are_kept():
     first = answerer._policy(("alpha_fairness", (("alpha", "7"),)))
     assert len(answerer._policies) == 4
     assert answerer._policy(("alpha_fairness", (("alpha", "7"),))) is first
+
+
+def test_a_process_that_does_not_even_read_its_question_is_stopped_at_the_deadline(run):
+    """A pipe takes 64 kB; the rest of a question waits until somebody reads."""
+
+    async def main():
+        pool = SolverPool(deadline_s=60.0)
+        await pool.warm(FIFO)
+        pool._deadline_s = 0.5
+        before = pid_of(pool)
+        os.kill(before, signal.SIGSTOP)
+        problem = small_problem()
+        object.__setattr__(problem, "profile", np.zeros(10**6, dtype=np.int64))
+        with pytest.raises(SolveError, match=r"did not answer within 0\.5 s"):
+            await pool.solve(FIFO, problem)
+        assert pid_of(pool) != before
+        pool._deadline_s = 60.0
+        assert (await pool.solve(FIFO, small_problem())).allocation is not None
+        await pool.close()
+
+    run(main())

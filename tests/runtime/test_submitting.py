@@ -6,8 +6,9 @@ from dataclasses import replace
 import pytest
 
 from scheduler.domain.reasons import WaitReason
+from scheduler.domain.spec import JobSpec
 from scheduler.runtime.protocol import JobAction, ProjectLimits, Submission
-from scheduler.runtime.submitting import submit
+from scheduler.runtime.submitting import digest_of, submit
 
 
 def test_a_repeated_submission_is_the_same_job_in_every_turn(live):
@@ -162,7 +163,8 @@ def test_a_project_over_its_quota_of_jobs_is_told_so_and_over_workers_waits(live
         assert stage.row("b").reason == "quota"
         explanation = await stage.explanation("b")
         assert explanation.reason is WaitReason.QUOTA
-        assert "uses 2 of the 2 workers" in explanation.message
+        assert "may have 2 workers" in explanation.message
+        assert "ask for 2, and hold 2 now" in explanation.message
         (view,) = stage.service.projects()
         assert (view.active_jobs, view.admitted_workers, view.running_workers) == (3, 2, 2)
         await stage.restart()
@@ -287,3 +289,26 @@ def test_a_file_for_progress_is_refused_where_nobody_could_read_it(live, pods):
         await stage.job("c", progress_regex=r"step (\d+)", **pods)
 
     live(story)
+
+
+def test_placeholders_are_filled_once_the_id_is_known(live):
+    async def story(stage):
+        spec = stage.spec(
+            "train",
+            command=("run", "--out={job_id}"),
+            checkpoint_dir="/ckpt/{job_id}",
+        )
+        (result,) = await stage.submit(Submission(spec=spec, owner="me", client_id="k"))
+        stored = stage.row(result.job_id).spec
+        assert stored["command"] == ["run", f"--out={result.job_id}"]
+        assert stored["checkpoint_dir"] == f"/ckpt/{result.job_id}"
+        (again,) = await stage.submit(Submission(spec=spec, owner="me", client_id="k"))
+        assert (again.job_id, again.created) == (result.job_id, False)
+
+    live(story)
+
+
+def test_a_submission_without_a_length_is_the_same_as_the_release_before_took_it():
+    spec = JobSpec(name="a", command=("x",))
+    assert digest_of(spec) == digest_of(replace(spec, duration_s=3600.0))
+    assert digest_of(spec) != digest_of(replace(spec, duration_s=3601.0))

@@ -104,3 +104,25 @@ def test_a_lease_that_ended_well_is_no_trouble(live):
         assert "trouble" not in stage.history("lease_ended")[0].data
 
     live(story)
+
+
+def test_why_steps_are_not_seen_is_told_once_and_explained_while_the_job_runs(live):
+    async def story(stage):
+        talk = Talk(stage)
+        # As the release before stored it: RE2 does not know it, and nobody refuses it any more.
+        await stage.job(total_steps=50.0, progress_regex=r"(?<=step )(\d+)")
+        desired = await stage.do(stage.service.desired("n0", after=(0, -1), wait_s=0.0))
+        (order,) = desired.leases
+        assert order.progress_regex == r"(?<=step )(\d+)"
+        why = "progress_regex '...' is no regular expression of RE2"
+        for _ in range(2):
+            await talk.say(state=LeaseState.RUNNING, progress_problem=why)
+        found = await stage.explanation()
+        assert found.status == "running"
+        assert f"its steps are not seen: {why}" in found.message
+        (line,) = stage.history("progress_off")
+        assert (line.data["message"], line.data["node"]) == (why, "n0")
+        await talk.say(state=LeaseState.RUNNING)
+        assert "not seen" not in (await stage.explanation()).message
+
+    live(story)

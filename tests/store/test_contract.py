@@ -349,6 +349,10 @@ def many(store: Store) -> Store:
         (JobFilter(job_types=("bert",), owner="bob"), lambda n: n % 2 == 1 and n >= 30),
         (JobFilter(labels={"team": "b", "even": "True"}), lambda n: n % 3 == 1 and n % 2 == 0),
         (JobFilter(labels={"team": "z"}), lambda _: False),
+        (JobFilter(called="job-1"), lambda n: str(n).startswith("1")),
+        (JobFilter(called="JOB-1"), lambda _: False),
+        (JobFilter(called="job_1"), lambda _: False),
+        (JobFilter(called="b1"), lambda n: n % 6 == 1 and n % 4 == 1),  # the name, and no part
         (JobFilter(projects=("vision",), labels={"even": "True"}), lambda n: n % 6 == 0),
     ],
 )

@@ -12,7 +12,7 @@ from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 
 import scheduler.store
-from scheduler.errors import InputError, StoreUnavailableError, StoreVersionError
+from scheduler.errors import InputError, StoreFullError, StoreUnavailableError, StoreVersionError
 from scheduler.store.databases import connect, writing
 from scheduler.store.schema import REVISIONS
 from scheduler.store.sql import SqlStore
@@ -70,6 +70,21 @@ def test_a_database_out_of_reach_is_reported(tmp_path: Path) -> None:
     for url in (f"sqlite:///{tmp_path}/no/such.db", f"postgresql://x@/y?host={tmp_path}"):
         with pytest.raises(StoreUnavailableError, match="cannot be used now"):
             SqlStore.open(url)
+
+
+def test_a_full_disk_is_told_apart(tmp_path: Path) -> None:
+    engine = connect(f"sqlite:///{tmp_path}/small.db")
+    with writing(engine) as connection:
+        connection.exec_driver_sql("CREATE TABLE t (x BLOB)")
+        connection.exec_driver_sql("PRAGMA max_page_count = 1")  # no more than there are
+
+    def fill() -> None:
+        with writing(engine) as connection:
+            connection.exec_driver_sql("INSERT INTO t VALUES (zeroblob(100000))")
+
+    with pytest.raises(StoreFullError, match="disk is full; make room"):
+        fill()
+    engine.dispose()
 
 
 def test_a_sqlite_database_is_its_owners_alone(tmp_path: Path) -> None:

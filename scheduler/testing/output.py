@@ -1,0 +1,116 @@
+"""The part of the fake service that keeps what jobs print."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+from scheduler.errors import NotFoundError, NotLeadingError
+from scheduler.runtime.output import LogChunk, LogEnd
+from scheduler.testing.service_values import ACTIVE
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from scheduler.runtime.output import LogWanted
+    from scheduler.runtime.protocol import LeaseView
+    from scheduler.store.memory import MemoryStore
+
+
+class FakeOutput:
+    """The ``Outputs`` protocol over pieces that a test puts into ``log``.
+
+    Attributes:
+        log: (job id, chunk), in the order of writing.
+        ends: job id -> whether its output is all, once it has ended; by default it is.
+        leading: whether it answers at all.
+        refused: how often it did not.
+    """
+
+    leading: bool
+    _store: MemoryStore
+    _leases: dict[str, LeaseView]
+
+    def __init__(self) -> None:
+        self.log: list[tuple[str, LogChunk]] = []
+        self.refused = 0
+        self.ends: dict[str, LogEnd] = {}
+        #: (lease, stream) -> whether its end was marked; None where its agent says nothing of ends.
+        self.marks: dict[tuple[int, str], bool | None] = {}
+        self._pieces: dict[tuple[int, str], bytes] = {}
+
+    async def log_end(self, job_id: str, wanted: LogWanted) -> LogEnd:  # noqa: ARG002 - a fake
+        """Return what a test has put into ``ends``."""
+        self._must_lead()
+        row = self._store.job(job_id)
+        if row is not None and row.status in ACTIVE:
+            return LogEnd(complete=False)
+        return self.ends.get(job_id, LogEnd())
+
+    async def read_log(self, job_id: str, wanted: LogWanted) -> tuple[LogChunk, ...]:
+        """Return what a test has put into ``log``."""
+        self._must_lead()
+        chunks = [
+            chunk
+            for owner, chunk in self.log
+            if owner == job_id
+            and wanted.attempt in {None, chunk.attempt}
+            and chunk.stream in wanted.streams
+        ]
+        if wanted.tail_bytes is None:
+            return tuple(chunks)
+        cut = ((c, max(len(c.data) - wanted.tail_bytes, 0)) for c in chunks)
+        return tuple(
+            dataclasses.replace(c, offset=c.offset + left, data=c.data[left:]) for c, left in cut
+        )
+
+    def follow_log(self, job_id: str, wanted: LogWanted) -> AsyncIterator[LogChunk | LogEnd]:
+        """Yield what is in ``log`` and what comes, until the job has ended."""
+        self._must_lead()
+        return self._follow(job_id, wanted)
+
+    async def _follow(self, job_id: str, wanted: LogWanted) -> AsyncIterator[LogChunk | LogEnd]:
+        shown = 0
+        while True:
+            end = await self.log_end(job_id, wanted)
+            chunks = await self.read_log(job_id, wanted)
+            for chunk in chunks[shown:]:
+                yield chunk
+            row = self._store.job(job_id)
+            over = row is None or row.status not in ACTIVE
+            if not wanted.follow or (over and len(chunks) == shown):
+                yield end
+                return
+            if len(chunks) == shown:
+                await self._wait(1.0)
+            shown = len(chunks)
+
+    async def append_log(
+        self,
+        node: str,
+        lease_id: int,
+        stream: str,
+        *,
+        offset: int,
+        data: bytes,
+        end: bool | None = None,
+    ) -> int:
+        """Store output that follows what is stored."""
+        known = {lease.lease_id: lease for lease in self._leases.values()}
+        if lease_id not in known or node not in known[lease_id].nodes:
+            raise NotFoundError(f"node '{node}' holds no lease {lease_id}")
+        stored = self._pieces.get((lease_id, stream), b"")
+        if offset == len(stored):
+            stored += data
+        self._pieces[lease_id, stream] = stored
+        if offset + len(data) == len(stored):
+            self.marks[lease_id, stream] = end
+        return len(stored)
+
+    def _must_lead(self) -> None:
+        if not self.leading:
+            self.refused += 1
+            raise NotLeadingError
+
+    async def _wait(self, wait_s: float) -> None:
+        raise NotImplementedError
