@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Mapping, Sequence
     from pathlib import Path
 
     from agent.desired import DesiredImage, LeaseReport, LeaseState
@@ -86,6 +86,14 @@ class Backend(Protocol):
 
     def prepare(self, images: tuple[DesiredImage, ...]) -> None:
         """Note which images the node may soon need; to bring them is no duty."""
+        ...
+
+    def problems(self, inventory: Mapping[int, str]) -> dict[int, str]:
+        """Return by local index why a worker cannot be used, as this moment knows it.
+
+        Args:
+            inventory: what ``Workers.problems`` last said.
+        """
         ...
 
     def remarks(self) -> tuple[str, ...]:

@@ -165,8 +165,8 @@ def find_groups(
 
 
 def remove_groups(folders: Collection[Path]) -> None:
-    """Remove groups; a dead process leaves its group only after a moment."""
-    for folder in folders:
+    """Remove groups and those below; a dead process leaves its group only after a moment."""
+    for folder in (Path(name) for f in folders for name, _, _ in os.walk(f, topdown=False)):
         for _ in range(20):
             try:
                 folder.rmdir()

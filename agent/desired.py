@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import enum
 import re
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from agent import bounds
 from agent.reading import Reader
 from scheduler.errors import InputError
 
@@ -140,7 +141,6 @@ class DesiredLease:
                 f"lease {self.lease_id}: working_dir is {self.working_dir!r}; "
                 "it must be an absolute path, or empty for a folder of the job's own"
             )
-        _check_regex(self.lease_id, self.progress_regex)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,6 +157,21 @@ class DesiredImage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Unusable:
+    """A lease that the agent is to hold and cannot make sense of: it ends, and no other one.
+
+    Attributes:
+        lease_id: which.
+        token: its fencing token.
+        message: what is wrong with it.
+    """
+
+    lease_id: int
+    token: int
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Desired:
     """All leases that an agent is to hold.
 
@@ -168,6 +183,7 @@ class Desired:
             make its deadline earlier than the scheduler's, never later.
         leases: ascending by id.
         images: that the node may soon need, the most urgent first; a hint.
+        unusable: leases that could not be read; only who receives the set knows of them.
     """
 
     term: int = 0
@@ -175,10 +191,12 @@ class Desired:
     held_s: float = 0.0
     leases: tuple[DesiredLease, ...]
     images: tuple[DesiredImage, ...] = ()
+    unusable: tuple[Unusable, ...] = ()
 
     def __post_init__(self) -> None:
         """Refuse a lease that is listed twice."""
         ids = [lease.lease_id for lease in self.leases]
+        ids += [lease.lease_id for lease in self.unusable]
         if len(set(ids)) < len(ids):
             raise InputError(f"revision {self.revision} lists a lease twice: {sorted(ids)}")
 
@@ -205,6 +223,7 @@ class LeaseReport:
         ready_s: seconds from its being placed until it was ready; None where it ended before.
         devices: what the node calls the accelerators that it got, where the node tells: UUIDs, or
             indices that the agent has chosen.
+        progress_problem: why its steps are not seen although it says where to look for them.
     """
 
     lease_id: int
@@ -221,6 +240,7 @@ class LeaseReport:
     launch_s: float | None = None
     ready_s: float | None = None
     devices: tuple[str, ...] = ()
+    progress_problem: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -255,6 +275,7 @@ class NodeReport:
         leases: ascending by id; an ended lease stays until it was delivered and has left the
             desired set.
         remarks: what a person should know of the node although its workers can be used.
+        crashed: whether the agent before this one was not stopped, but died.
     """
 
     node: str
@@ -265,10 +286,11 @@ class NodeReport:
     workers: tuple[WorkerReport, ...]
     leases: tuple[LeaseReport, ...]
     remarks: tuple[str, ...] = ()
+    crashed: bool = False
 
 
 def to_dict(value: Desired | DesiredLease | NodeReport) -> dict[str, object]:
-    """Return a value as JSON's plain types."""
+    """Return a value as JSON's plain types; of a report, what is beyond the bounds is clipped."""
     if isinstance(value, DesiredLease):
         return _lease_to_dict(value)
     if isinstance(value, Desired):
@@ -279,28 +301,85 @@ def to_dict(value: Desired | DesiredLease | NodeReport) -> dict[str, object]:
             "leases": [_lease_to_dict(lease) for lease in value.leases],
             "images": [asdict(image) for image in value.images],
         }
-    return asdict(value)
+    return asdict(bounded(value))
+
+
+def bounded(report: NodeReport) -> NodeReport:
+    """Return a report as it may be sent: what jobs, nodes and clocks make up, within its bounds.
+
+    A report that is refused says nothing of the other leases either.
+    """
+    return replace(
+        report,
+        workers=tuple(
+            replace(
+                worker,
+                problem=bounds.words(worker.problem),
+                sharing=bounds.words(worker.sharing, bounds.LONGEST_WORD),
+            )
+            for worker in report.workers
+        ),
+        leases=tuple(_bounded_lease(lease) for lease in report.leases),
+        remarks=tuple(bounds.words(text) for text in report.remarks[: bounds.MOST_REMARKS]),
+    )
+
+
+def _bounded_lease(lease: LeaseReport) -> LeaseReport:
+    devices = lease.devices[: bounds.MOST_DEVICES]
+    return replace(
+        lease,
+        exit_code=bounds.exit_code(lease.exit_code),
+        steps_done=bounds.clipped(lease.steps_done),
+        steps_live=bounds.clipped(lease.steps_live),
+        started_s=bounds.moment(lease.started_s),
+        message=bounds.words(lease.message),
+        progress_problem=bounds.words(lease.progress_problem),
+        reason_code=bounds.words(lease.reason_code, bounds.LONGEST_WORD),
+        image_s=bounds.duration(lease.image_s),
+        launch_s=bounds.duration(lease.launch_s),
+        ready_s=bounds.duration(lease.ready_s),
+        devices=tuple(bounds.words(name, bounds.LONGEST_NAME) for name in devices),
+    )
 
 
 def desired_from_dict(data: object) -> Desired:
-    """Read a desired set.
+    """Read a desired set. A lease that makes no sense is set apart: the others are not its fault.
 
     Raises:
         InputError: a field is missing or wrong; names it.
     """
     message = Reader.of(data)
+    term, revision = message.integer("term"), message.integer("revision")
+    leases, unusable = _leases(message)
     return Desired(
-        term=message.integer("term"),
-        revision=message.integer("revision"),
+        term=term,
+        revision=revision,
         held_s=message.number("held_s", at_least=0.0),
-        leases=tuple(_lease(item) for item in message.objects("leases")),
+        leases=leases,
         images=tuple(
             DesiredImage(
                 name=item.text("name"), pull_secrets=item.optional("pull_secrets", item.texts) or ()
             )
             for item in message.optional("images", message.objects) or ()
         ),
+        unusable=unusable,
     )
+
+
+def _leases(message: Reader) -> tuple[tuple[DesiredLease, ...], tuple[Unusable, ...]]:
+    leases, unusable = [], []
+    for item in message.objects("leases", most=bounds.MOST_DESIRED):
+        try:
+            leases.append(_lease(item))
+        except InputError as error:
+            unusable.append(
+                Unusable(
+                    lease_id=item.integer("lease_id"),
+                    token=item.integer("token"),
+                    message=bounds.words(error),
+                )
+            )
+    return tuple(leases), tuple(unusable)
 
 
 def lease_from_dict(data: object) -> DesiredLease:
@@ -320,22 +399,18 @@ def report_from_dict(data: object) -> NodeReport:
     """
     message = Reader.of(data)
     return NodeReport(
-        node=message.text("node"),
+        node=message.name("node", longest=bounds.LONGEST_NAME),
         incarnation=message.number("incarnation"),
         sequence=message.integer("sequence"),
         term=message.integer("term"),
         revision=message.integer("revision"),
         workers=tuple(
-            WorkerReport(
-                index=item.integer("index"),
-                worker_type=item.text("worker_type"),
-                problem=_words(item, "problem"),
-                sharing=_words(item, "sharing") or "visible",
-            )
-            for item in message.objects("workers")
+            _worker_report(item, index)
+            for index, item in enumerate(message.objects("workers", most=bounds.MOST_WORKERS))
         ),
-        leases=tuple(_lease_report(item) for item in message.objects("leases")),
-        remarks=message.optional("remarks", message.texts) or (),
+        leases=_lease_reports(message),
+        remarks=message.sayings("remarks"),
+        crashed=message.optional("crashed", message.flag) or False,
     )
 
 
@@ -354,34 +429,57 @@ def _lease(item: Reader) -> DesiredLease:
         lease_id=item.integer("lease_id"),
         attempt=item.integer("attempt", at_least=1),
         token=item.integer("token"),
-        job_id=item.text("job_id"),
+        job_id=item.text("job_id", longest=bounds.LONGEST_ID),
         command=item.texts("command"),
         env=MappingProxyType(item.environment("env")),
-        working_dir=_words(item, "working_dir"),
-        checkpoint_dir=item.optional("checkpoint_dir", item.text),
-        workers=item.integers("workers"),
-        rank=item.integer("rank"),
-        world_size=item.integer("world_size", at_least=1),
-        local_ranks=item.integers("local_ranks"),
-        master_addr=item.text("master_addr"),
-        master_port=item.integer("master_port"),
+        working_dir=item.maybe("working_dir", longest=bounds.LONGEST_PATH),
+        checkpoint_dir=item.optional("checkpoint_dir", _path(item)),
+        workers=item.integers("workers", most=bounds.MOST_WORKERS),
+        rank=item.integer("rank", at_most=bounds.MOST_RANKS),
+        world_size=item.integer("world_size", at_least=1, at_most=bounds.MOST_RANKS),
+        local_ranks=item.integers("local_ranks", most=bounds.MOST_WORKERS),
+        master_addr=item.text("master_addr", longest=bounds.LONGEST_NAME),
+        master_port=item.integer("master_port", at_most=65_535),
         total_steps=item.optional("total_steps", item.integer),
         steps_done=item.integer("steps_done"),
         remaining_s=item.number("remaining_s"),
         notice_in_s=item.optional("notice_in_s", item.number),
-        notice_s=item.number("notice_s", at_least=0.0),
-        grace_s=item.number("grace_s", at_least=0.0),
+        notice_s=item.number("notice_s", at_least=0.0, at_most=bounds.LONGEST_S),
+        grace_s=item.number("grace_s", at_least=0.0, at_most=bounds.LONGEST_S),
         progress_regex=item.optional("progress_regex", item.text),
-        progress_file=item.optional("progress_file", item.text),
+        progress_file=item.optional("progress_file", _path(item)),
         memory_bytes=item.optional("memory_bytes", lambda name: item.integer(name, at_least=1)),
         cpus=item.optional("cpus", lambda name: item.number(name, at_least=0.001)),
-        image=_words(item, "image"),
+        image=item.maybe("image", longest=bounds.LONGEST_PATH),
         gang=item.optional("gang", item.integers) or (),
         node_rank=item.optional("node_rank", item.integer) or 0,
-        kubernetes=MappingProxyType(dict(_object(item, "kubernetes"))),
-        project=_words(item, "project"),
-        owner=_words(item, "owner"),
+        kubernetes=MappingProxyType(item.json("kubernetes")),
+        project=item.maybe("project", longest=bounds.LONGEST_NAME),
+        owner=item.maybe("owner", longest=bounds.LONGEST_NAME),
     )
+
+
+def _path(item: Reader) -> Callable[[str], str]:
+    return lambda name: item.text(name, longest=bounds.LONGEST_PATH)
+
+
+def _worker_report(item: Reader, index: int) -> WorkerReport:
+    """Read a worker. They are numbered as they stand: the scheduler finds them by their place."""
+    return WorkerReport(
+        index=item.integer("index", at_least=index, at_most=index),
+        worker_type=item.name("worker_type", longest=bounds.LONGEST_WORD),
+        problem=item.words("problem"),
+        sharing=item.words("sharing", longest=bounds.LONGEST_WORD) or "visible",
+    )
+
+
+def _lease_reports(message: Reader) -> tuple[LeaseReport, ...]:
+    leases = tuple(
+        _lease_report(item) for item in message.objects("leases", most=bounds.MOST_REPORTED)
+    )
+    if len({lease.lease_id for lease in leases}) < len(leases):
+        raise message.refuse("leases", "a list that has each lease once")
+    return leases
 
 
 def _lease_report(item: Reader) -> LeaseReport:
@@ -398,50 +496,33 @@ def _lease_report(item: Reader) -> LeaseReport:
         token=item.integer("token"),
         state=LeaseState(state),
         reason=None if reason is None else LeaseEnd(reason),
-        exit_code=item.optional("exit_code", lambda name: item.integer(name, at_least=-64)),
-        steps_done=item.integer("steps_done"),
-        steps_live=item.integer("steps_live"),
+        exit_code=item.optional("exit_code", _exit_code(item)),
+        steps_done=_steps(item, "steps_done"),
+        steps_live=_steps(item, "steps_live"),
         started_s=item.optional("started_s", item.number),
-        message=_words(item, "message"),
-        reason_code=_words(item, "reason_code"),
+        message=item.words("message"),
+        reason_code=item.words("reason_code", longest=bounds.LONGEST_WORD),
         image_s=item.optional("image_s", _seconds(item)),
         launch_s=item.optional("launch_s", _seconds(item)),
         ready_s=item.optional("ready_s", _seconds(item)),
-        devices=item.optional("devices", item.texts) or (),
+        devices=item.optional("devices", _devices(item)) or (),
+        progress_problem=item.words("progress_problem"),
     )
 
 
+def _exit_code(item: Reader) -> Callable[[str], int]:
+    least, most = bounds.LEAST_EXIT_CODE, bounds.MOST_EXIT_CODE
+    return lambda name: item.integer(name, at_least=least, at_most=most)
+
+
+def _steps(item: Reader, name: str) -> int:
+    """Read a count of steps, which an agent of an earlier release sends on as the job told it."""
+    return bounds.clipped(item.integer(name, at_most=2**64))
+
+
 def _seconds(item: Reader) -> Callable[[str], float]:
-    return lambda name: item.number(name, at_least=0.0)
+    return lambda name: item.number(name, at_least=0.0, at_most=bounds.LONGEST_S)
 
 
-def _object(item: Reader, name: str) -> dict[str, object]:
-    value = item.data.get(name)
-    if value is None:
-        return {}
-    if not isinstance(value, dict):
-        raise item.refuse(name, "an object")
-    return value
-
-
-def _words(item: Reader, name: str) -> str:
-    value = item.data.get(name, "")
-    if not isinstance(value, str):
-        raise item.refuse(name, "a text")
-    return value
-
-
-def _check_regex(lease_id: int, pattern: str | None) -> None:
-    if pattern is None:
-        return
-    try:
-        compiled = re.compile(pattern)
-    except re.error as error:
-        raise InputError(
-            f"lease {lease_id}: progress_regex {pattern!r} is no regular expression: {error}"
-        ) from error
-    if compiled.groups < 1:
-        raise InputError(
-            f"lease {lease_id}: progress_regex {pattern!r} has no group; "
-            "put the number of steps in one, such as step (\\d+)"
-        )
+def _devices(item: Reader) -> Callable[[str], tuple[str, ...]]:
+    return lambda name: item.texts(name, most=bounds.MOST_DEVICES, longest=bounds.LONGEST_NAME)

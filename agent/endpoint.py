@@ -8,7 +8,8 @@ and gets, at once, and again whenever it changes while the connection is open::
 
     {"notice": false}      or      {"notice": true, "leave_in_s": 9.5}
 
-Everything but ``secret`` may be left out. A line that cannot be used is answered with ``error``.
+Everything but ``secret`` may be left out. A line that cannot be used is answered with ``error``
+and changes nothing: a number of steps beyond the bounds of ``agent.bounds``, for one.
 Pods cannot reach the socket and use the same lines over TCP. With ``"guard": true`` the answer also
 tells ``deadline_s``, until when the lease holds on the clock of ``agent.clock``.
 """
@@ -19,11 +20,13 @@ import asyncio
 import contextlib
 import hmac
 import json
+import logging
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from agent.bounds import LINE_BYTES, LONGEST_NAME, MOST_CONNECTIONS, MOST_RANKS
 from agent.clock import lease_clock_s
-from agent.reading import Reader
+from agent.reading import Reader, decoded
 from scheduler.errors import InputError
 
 if TYPE_CHECKING:
@@ -32,8 +35,12 @@ if TYPE_CHECKING:
 
 #: Longest path that the kernel takes for a Unix socket, its NUL left out.
 LONGEST_SOCKET_PATH = 107
-#: Longest line that a job may send.
-LINE_BYTES = 4096
+#: How long a connection may take to say whose it is.
+STRANGER_MOST_S = 30.0
+#: How long a connection may take to take what was written to it, when the agent ends.
+CLOSE_MOST_S = 1.0
+
+_log = logging.getLogger("leasehold.agent")
 
 
 @dataclass(kw_only=True)
@@ -57,6 +64,11 @@ class Tenant:
     deadline_s: float | None = None
     writers: set[asyncio.StreamWriter] = field(default_factory=set)
 
+    def advance(self, live: int | None, done: int | None) -> None:
+        """Take in numbers of steps; they never shrink."""
+        self.steps_live = max(self.steps_live, live or 0)
+        self.steps_done = max(self.steps_done, done or 0)
+
     def reply(self, *, guard: bool = False) -> bytes:
         """Return the line that tells the job whether to leave, and its guard until when."""
         message: dict[str, object] = {"notice": self.leave_by_s is not None}
@@ -74,6 +86,7 @@ class Endpoint:
         path: of the socket; kept over restarts of the agent, so that jobs find it again.
         on_progress: called after a job has reported.
         listen: (host, port) to listen on as well; None: the socket only.
+        stranger_most_s: how long a connection may take to say whose it is.
     """
 
     def __init__(
@@ -82,6 +95,7 @@ class Endpoint:
         *,
         on_progress: Callable[[], None] | None = None,
         listen: tuple[str, int] | None = None,
+        stranger_most_s: float = STRANGER_MOST_S,
     ) -> None:
         if len(str(path).encode()) > LONGEST_SOCKET_PATH:
             raise InputError(
@@ -93,6 +107,10 @@ class Endpoint:
         self._tenants: dict[int, Tenant] = {}
         self._listen = listen
         self._servers: list[asyncio.Server] = []
+        self._stranger_most_s = stranger_most_s
+        #: of every connection, also of those that have not said whose they are.
+        self._writers: set[asyncio.StreamWriter] = set()
+        self._serving: set[asyncio.Task[None]] = set()
 
     @property
     def port(self) -> int:
@@ -150,46 +168,72 @@ class Endpoint:
         """Stop listening and cut the connections."""
         for server in self._servers:
             server.close()
-        writers = [w for tenant in self._tenants.values() for w in tenant.writers]
+        writers = tuple(self._writers)
         for lease_id in tuple(self._tenants) if self._servers else ():
             self.dismiss(lease_id)
-        while self._servers:
-            await self._servers.pop().wait_closed()
         for writer in writers:
-            with contextlib.suppress(OSError):
-                await writer.wait_closed()
+            writer.close()
+            # Who does not read what is written to it must not keep the agent from ending.
+            with contextlib.suppress(OSError, TimeoutError):
+                async with asyncio.timeout(CLOSE_MOST_S):
+                    await writer.wait_closed()
+            writer.transport.abort()
+        if self._serving:  # those whose jobs have just left are closing by themselves
+            await asyncio.wait(self._serving, timeout=CLOSE_MOST_S)
+            await asyncio.sleep(0)  # a transport is closed in the turn after its last word
+        while self._servers:  # from Python 3.12 on this waits for the connections, too
+            await self._servers.pop().wait_closed()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         tenant: Tenant | None = None
+        self._writers.add(writer)
+        task = asyncio.current_task()
+        assert task is not None
+        self._serving.add(task)
+        task.add_done_callback(self._serving.discard)
         try:
-            while line := await reader.readline():
+            while line := await self._next_line(reader, known=tenant is not None):
                 tenant = self._take(line, writer, tenant)
                 await writer.drain()
-        except (ConnectionError, ValueError):  # ValueError: a line without an end
+        except (ConnectionError, TimeoutError, ValueError):  # ValueError: a line without an end
             pass
+        except Exception:  # noqa: BLE001 - it ends this connection, and nothing else
+            _log.exception("a connection of a job is closed: what it sent could not be handled")
         finally:
             if tenant is not None:
                 tenant.writers.discard(writer)
+            self._writers.discard(writer)
             writer.close()
             with contextlib.suppress(ConnectionError):
                 await writer.wait_closed()
+
+    async def _next_line(self, reader: asyncio.StreamReader, *, known: bool) -> bytes:
+        """Return the next line; a job that has said who it is may be silent while its lease lasts.
+
+        Raises:
+            TimeoutError: nobody has said who it is.
+        """
+        async with asyncio.timeout(None if known else self._stranger_most_s):
+            return await reader.readline()
 
     def _take(
         self, line: bytes, writer: asyncio.StreamWriter, known: Tenant | None
     ) -> Tenant | None:
         try:
-            message = Reader.of(json.loads(line))
-            tenant = self._find(message.text("secret"))
+            message = Reader.of(decoded(line))
+            tenant = self._find(message.text("secret", longest=LONGEST_NAME))
             live = message.optional("steps_live", message.integer)
             done = message.optional("steps_done", message.integer)
-            rank = message.optional("rank", message.integer)
+            rank = message.optional("rank", lambda name: message.integer(name, at_most=MOST_RANKS))
             guard = bool(message.optional("guard", message.flag))
-        except (InputError, ValueError) as error:
+            _check_room(tenant, writer)
+        except InputError as error:
             writer.write(json.dumps({"error": str(error)}).encode() + b"\n")
             return known
         if not rank:  # the others do the same steps
-            tenant.steps_live = max(tenant.steps_live, live or 0)
-            tenant.steps_done = max(tenant.steps_done, done or 0)
+            tenant.advance(live, done)
+        if known is not None and known is not tenant:
+            known.writers.discard(writer)
         tenant.writers.add(writer)
         writer.write(tenant.reply(guard=guard))
         if self._on_progress is not None:
@@ -201,3 +245,9 @@ class Endpoint:
             if hmac.compare_digest(tenant.secret.encode(), secret.encode()):
                 return tenant
         raise InputError("the secret is not that of a lease on this node; see LEASEHOLD_SECRET")
+
+
+def _check_room(tenant: Tenant, writer: asyncio.StreamWriter) -> None:
+    """Refuse a connection beyond those that a lease may keep: they are the agent's descriptors."""
+    if writer not in tenant.writers and len(tenant.writers) >= MOST_CONNECTIONS:
+        raise InputError(f"lease {tenant.lease_id} has {MOST_CONNECTIONS} connections; close some")

@@ -21,7 +21,7 @@ from agent.reading import Reader
 from scheduler.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from agent.desired import Desired, NodeReport
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 MOST_REDIRECTS = 3
 #: Characters of an answer that an error message quotes.
 QUOTED = 300
+#: Header of a piece of output: ``open`` while more may follow, ``end`` with the last one.
+STREAM_STATE = "X-Leasehold-Stream"
 #: Content types.
 JSON, RAW = "application/json", "application/octet-stream"
 
@@ -175,13 +177,22 @@ class HttpLink:
 
     async def report(self, report: NodeReport) -> None:
         """Deliver a report."""
-        body = orjson.dumps(to_dict(report))
+        try:
+            body = orjson.dumps(to_dict(report))
+        except TypeError as error:  # worker types, say, that are no texts
+            raise InputError(f"the report cannot be written as JSON: {error}") from error
         await self._send("POST", "/v1/agent/report", content=body)
 
-    async def append_log(self, lease_id: int, stream: str, *, offset: int, data: bytes) -> int:
+    async def append_log(
+        self, lease_id: int, stream: str, *, offset: int, data: bytes, end: bool = False
+    ) -> int:
         """Send a piece of output; see ``agent.loop.Link``."""
         path = f"/v1/agent/logs/{lease_id}/{stream}"
-        answer = await self._send("PUT", path, params={"offset": offset}, content=data, kind=RAW)
+        # A header, since a scheduler of the release before refuses parameters it does not know.
+        state = {STREAM_STATE: "end" if end else "open"}
+        answer = await self._send(
+            "PUT", path, params={"offset": offset}, content=data, kind=RAW, more=state
+        )
         return Reader.of(_decoded(answer)).integer("next_offset")
 
     async def exchange(self, node: str, secret: str) -> str:
@@ -204,6 +215,7 @@ class HttpLink:
         params: dict[str, Any] | None = None,
         content: bytes | None = None,
         kind: str = JSON,
+        more: Mapping[str, str] | None = None,
         read_s: float | None = None,
     ) -> httpx.Response:
         """Make one attempt, and return an answer that is neither an error nor a redirect."""
@@ -215,7 +227,7 @@ class HttpLink:
                 server + path,
                 params=params,
                 content=content,
-                headers=self._headers(kind),
+                headers=self._headers(kind) | dict(more or {}),
                 timeout=httpx.Timeout(
                     times.reply_s, connect=times.connect_s, read=read_s or times.reply_s
                 ),

@@ -85,7 +85,7 @@ def declared(spec: str) -> Inventory:
     Raises:
         ClusterError: the spec is malformed.
     """
-    cluster = parse_cluster_spec(spec)
+    cluster = parse_cluster_spec(spec, named="--worker")
     names = [name for node in cluster.nodes for name in node.workers]
     return Inventory(
         workers=tuple(

@@ -14,11 +14,13 @@ import math
 import random
 import secrets
 import shutil
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from agent.clock import lease_clock_s
 from agent.desired import LeaseEnd
 from agent.image_pulls import ImagePuller
+from agent.isolation import Isolated, steadily
 from agent.kubernetes_client import (
     AdmissionRefusedError,
     ExistsError,
@@ -30,14 +32,16 @@ from agent.kubernetes_client import (
 from agent.lease_files import boot_id
 from agent.lease_record import tenant_of
 from agent.log_files import SENT
-from agent.pod_ends import verdict
-from agent.pod_logs import PodLog
-from agent.pod_names import ENDING, JOB_ENDED, LEASE, TOKEN, pod_name, selector
+from agent.node_watch import NodeWatch
+from agent.pod_ends import StartBounds, overdue, verdict
+from agent.pod_logs import read_output
+from agent.pod_names import ENDING, JOB_ENDED, lease_of, pod_name, selector, uid_of
 from agent.pod_record import PodRecord, adopted, vanished
+from agent.pod_steps import PodSteps
 from agent.pod_watch import PodWatch
 from agent.pods import PodPlace, build_pod, build_service
 from agent.reconcile import Forget, Kill, Notice, Refuse, Renew, Start, Terminate
-from scheduler.errors import ClusterError, InputError
+from scheduler.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
@@ -57,9 +61,11 @@ IDLE_S: Final = 5.0
 RETRY_MOST_S: Final = 5.0
 #: How long a forgotten lease's output may still be read before its pod goes.
 LAST_OUTPUT_S: Final = 5.0
+#: A pod that outlives its deletion and grace by so much keeps its workers out of service.
+STUCK_S: Final = 30.0
 
 
-class KubernetesBackend:
+class KubernetesBackend(Isolated[PodRecord]):
     """Holds the leases of one node as pods.
 
     Args:
@@ -70,7 +76,7 @@ class KubernetesBackend:
         on_change: called when there is something new to do or to report.
         state_dir: private folder of this agent.
         settings: of the pods.
-        start_most_s: how long a pod may be kept from starting by what may go away by itself.
+        bounds: how long the steps of a launch may take.
         force_after_s: how long a pod may survive its deletion before it is removed without its
             node's word, where the job allows that.
         node_every_s: between two looks at the Node object.
@@ -87,7 +93,7 @@ class KubernetesBackend:
         on_change: Callable[[], None],
         state_dir: Path,
         settings: PodSettings,
-        start_most_s: float = 120.0,
+        bounds: StartBounds | None = None,
         force_after_s: float = 300.0,
         node_every_s: float = 10.0,
         log_leases: int = 1000,
@@ -97,8 +103,8 @@ class KubernetesBackend:
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._node, self._client, self._inventory = node, client, inventory
         self._endpoint, self._on_change, self._settings = endpoint, on_change, settings
-        self._start_most_s, self._force_after_s = start_most_s, force_after_s
-        self._node_every_s, self._log_leases = node_every_s, log_leases
+        self._bounds, self._force_after_s = bounds or StartBounds(), force_after_s
+        self._log_leases = log_leases
         self._boot = boot_id()
         self._records: dict[int, PodRecord] = {}
         #: Forgotten leases whose pods are being deleted.
@@ -113,15 +119,15 @@ class KubernetesBackend:
             on_event=self._event,
             on_trouble=self._note,
         )
-        self._strangers: dict[str, Mapping[str, Any]] = {}
-        self._all_pods = PodWatch(
+        self._steps = PodSteps(logs_dir=self.logs_dir, on_change=on_change)
+        self._watch = NodeWatch(
+            node=node,
             client=client,
-            fields=f"spec.nodeName={node}",
-            on_list=self._list_strangers,
-            on_event=self._stranger,
+            inventory=inventory,
+            on_change=on_change,
             on_trouble=self._note,
+            every_s=node_every_s,
         )
-
         self._puller = ImagePuller(
             client=client,
             node=node,
@@ -135,7 +141,7 @@ class KubernetesBackend:
         failures = 0
         while True:
             try:
-                self._inventory.read_node(await self._client.node(self._node))
+                await self._watch.read()
                 await self._pods.list()
                 break
             except KubernetesError as error:
@@ -146,33 +152,27 @@ class KubernetesBackend:
         for record in vanished(self._folder, known=self._records, boot=self._boot):
             _log.info("pod %s has vanished: %s", record.name, record.message)
             self._records[record.lease.lease_id] = record
-        with contextlib.suppress(KubernetesError):
-            await self._all_pods.list()
+        await self._watch.list_others()
         return self.held()
 
     async def run(self) -> None:
         """Bring pods to what is asked for, and watch what becomes of them."""
         async with asyncio.TaskGroup() as tasks:
             self._tasks = tasks
-            for work in (
-                *(self._pods.run, self._all_pods.run, self._look_at_node),
-                self._puller.run,
-            ):
-                tasks.create_task(work())
+            for work in (self._pods.run, self._watch.run, self._puller.run, self._steps.run):
+                tasks.create_task(steadily(work))
             for record in (*self._records.values(), *self._leaving.values()):
                 self._begin(record)
 
     def held(self) -> tuple[Held, ...]:
         """Return every lease on this node, those that have ended included."""
         for record in self._records.values():
-            self._judge(record)
-        busy = {w for r in self._records.values() if r.end is None for w in r.lease.workers}
-        self._inventory.hold(busy)
+            self._guarded(record, partial(self._judge, record))
         return tuple(record.held() for _, record in sorted(self._records.items()))
 
     def reports(self) -> tuple[LeaseReport, ...]:
         """Return every lease for the scheduler, ascending by id."""
-        return tuple(record.report() for _, record in sorted(self._records.items()))
+        return tuple(record.safe_report() for _, record in sorted(self._records.items()))
 
     def states(self) -> dict[int, LeaseState]:
         """Return where each lease's pod is."""
@@ -193,12 +193,29 @@ class KubernetesBackend:
         """Note which images the node may soon need."""
         self._puller.want(images)
 
+    def problems(self, inventory: Mapping[int, str]) -> dict[int, str]:  # noqa: ARG002 - as old as it may be
+        """Return why workers cannot be used: by the node, and by pods that do not go away.
+
+        The two are read at one time with the ends of leases.
+        """
+        alive = [record for record in self._records.values() if record.end is None]
+        bound = (r for r in alive if r.look is not None and r.look.bound)
+        self._inventory.hold(
+            {worker for record in alive for worker in record.lease.workers},
+            bound={worker for record in bound for worker in record.lease.workers},
+        )
+        found = self._inventory.problems()
+        for record in (*alive, *self._leaving.values()):
+            if record.outlives(STUCK_S):
+                why = f"pod {record.name} does not go away; see its node's kubelet"
+                found |= dict.fromkeys(record.lease.workers, why)
+        return found
+
     def remarks(self) -> tuple[str, ...]:
         """Return what is wrong between this agent and the API server."""
         return tuple(self._troubles[key] for key in sorted(self._troubles))
 
-    def perform(self, action: Action) -> None:
-        """Note what the reconciliation asks for; the lease's task does it."""
+    def _perform(self, action: Action) -> None:
         if isinstance(action, Start):
             self._start(action.wanted)
         elif isinstance(action, Refuse):
@@ -236,16 +253,20 @@ class KubernetesBackend:
             no_worker = any(not 0 <= w < len(self._inventory.workers) for w in lease.workers)
             record.close(LeaseEnd.LOST if no_worker else LeaseEnd.FAILED, str(error))
             self._on_change()
-        self._begin(record)
 
     def _refuse(self, wanted: Wanted, end: LeaseEnd, message: str) -> None:
         record = self._new_record(wanted)
         record.output_over = True
         record.close(end, message)
-        self._begin(record)
         self._on_change()
 
     def _new_record(self, wanted: Wanted) -> PodRecord:
+        record = self._remember(wanted)
+        self._begin(record)
+        record.save()
+        return record
+
+    def _remember(self, wanted: Wanted) -> PodRecord:
         lease = wanted.lease
         record = PodRecord(
             lease=lease,
@@ -255,22 +276,26 @@ class KubernetesBackend:
             boot=self._boot,
             deadline_s=wanted.deadline_s,
         )
-        record.save()
+        # Made for a lease without a pod, too: that nothing was written is told like output.
+        (self.logs_dir / str(lease.lease_id)).mkdir(exist_ok=True, mode=0o700)
         self._take_in(record)
         return record
 
     def _take_in(self, record: PodRecord) -> None:
         self._records[record.lease.lease_id] = record
+        self._steps.begin(record)
         if record.tenant.secret:
             self._endpoint.admit(record.tenant)
 
     def _forget(self, lease_id: int) -> None:
         record = self._records.pop(lease_id)
         self._endpoint.dismiss(lease_id)
+        self._steps.end(lease_id)
         record.forgotten = True
         self._leaving[lease_id] = record
         record.poke.set()
-        kept = sorted(self.logs_dir.iterdir(), key=lambda path: int(path.name))
+        logs = (path for path in self.logs_dir.iterdir() if path.name.isdecimal())
+        kept = sorted(logs, key=lambda path: int(path.name))
         for path in kept[: -self._log_leases]:
             if (path / SENT).exists() or len(kept) > 2 * self._log_leases:
                 shutil.rmtree(path, ignore_errors=True)
@@ -290,10 +315,10 @@ class KubernetesBackend:
 
     def _list(self, pods: list[dict[str, Any]]) -> None:
         """Take in all pods of this node; who is not among them is gone."""
-        present = {_uid(pod) for pod in pods}
+        present = {uid_of(pod) for pod in pods}
         for record in (*self._records.values(), *self._leaving.values()):
             if record.pod is not None and record.uid not in present and not record.gone:
-                self._see(record, record.pod, gone=True)
+                self._guarded(record, partial(self._see, record, record.pod, gone=True))
         for pod in pods:
             self._event("MODIFIED", pod)
 
@@ -303,11 +328,11 @@ class KubernetesBackend:
             if kind != "DELETED":
                 self._adopt(pod)
             return
-        if record.uid in {"", _uid(pod)}:
-            self._see(record, pod, gone=kind == "DELETED")
+        if record.uid in {"", uid_of(pod)}:
+            self._guarded(record, partial(self._see, record, pod, gone=kind == "DELETED"))
 
     def _find(self, pod: Mapping[str, Any]) -> PodRecord | None:
-        lease_id, _ = _lease_of(pod)
+        lease_id, _ = lease_of(pod)
         return self._records.get(lease_id) or self._leaving.get(lease_id)
 
     def _see(self, record: PodRecord, pod: Mapping[str, Any], *, gone: bool) -> None:
@@ -330,35 +355,15 @@ class KubernetesBackend:
             return
         _log.info("adopted pod %s of lease %d", record.name, record.lease.lease_id)
         self._take_in(record)
-        self._judge(record)
+        self._guarded(record, partial(self._judge, record))
         self._begin(record)
         self._on_change()
 
     async def _sweep(self, pod: Mapping[str, Any]) -> None:
         name = str((pod.get("metadata") or {}).get("name"))
         with contextlib.suppress(KubernetesError):  # the next list brings it up again
-            await self._client.delete_pod(self._settings.namespace, name, uid=_uid(pod), grace_s=30)
-
-    def _list_strangers(self, pods: list[dict[str, Any]]) -> None:
-        self._strangers = {_uid(pod): pod for pod in pods}
-        self._inventory.read_pods(self._strangers.values())
-
-    def _stranger(self, kind: str, pod: Mapping[str, Any]) -> None:
-        if kind == "DELETED":
-            self._strangers.pop(_uid(pod), None)
-        else:
-            self._strangers[_uid(pod)] = pod
-        self._inventory.read_pods(self._strangers.values())
-
-    async def _look_at_node(self) -> None:
-        while True:
-            await asyncio.sleep(self._node_every_s * random.uniform(0.8, 1.2))  # noqa: S311 - spreads load
-            try:
-                self._inventory.read_node(await self._client.node(self._node))
-            except (KubernetesError, ClusterError) as error:
-                self._note("node", str(error))
-            else:
-                self._note("node", "")
+            uid = uid_of(pod)
+            await self._client.delete_pod(self._settings.namespace, name, uid=uid, grace_s=30)
 
     def _note(self, what: str, trouble: str) -> None:
         """Note what is wrong with a part of the work; an empty text: nothing (any more)."""
@@ -379,21 +384,36 @@ class KubernetesBackend:
         look = record.look
         if look is None:
             return
-        if record.gone or look.over or (look.job_over and not look.others):
-            record.close()
-            self._on_change()
+        if record.over:
+            if record.awaits_node:
+                record.poke.set()
+            elif self._steps.all_in(record):
+                record.close()
+                self._on_change()
             return
         waited_s = 0.0 if record.troubled_s is None else lease_clock_s() - record.troubled_s
-        end = verdict(look, waited_s=waited_s, most_s=self._start_most_s)
-        if end is not None and not record.orders.terminated:
-            # Its pod has to go before the lease has ended, so that its workers are free.
-            record.terminated_s = lease_clock_s()
-            record.hopeless = end, f"{look.reason_code}: {look.message}".rstrip(": ")
+        end = verdict(look, waited_s=waited_s, most_s=self._bounds.trouble_s)
+        word, message = look.reason_code, look.message
+        late = overdue(look, waited_s=lease_clock_s() - record.step_s, bounds=self._bounds)
+        if late is not None:
+            end, (word, message) = LeaseEnd.LOST, late
+        if end is not None:
+            self._give_up(record, end, word, message)
+
+    def _give_up(self, record: PodRecord, end: LeaseEnd, word: str, message: str) -> None:
+        """Let a lease that cannot start end, once its pod is gone and its workers are free."""
+        if record.orders.terminated:
+            return
+        record.terminated_s = lease_clock_s()
+        record.hopeless = end, word, f"{word}: {message}".rstrip(": ")
+        record.poke.set()
+        self._on_change()
 
     def _begin(self, record: PodRecord) -> None:
         if self._tasks is not None:
             self._spawn(self._tend(record))
-            self._spawn(self._read_output(record))
+            folder = self.logs_dir / str(record.lease.lease_id)
+            self._spawn(read_output(record, self._client, self._settings.namespace, folder))
 
     def _spawn(self, work: Any) -> None:
         if self._tasks is None:
@@ -421,13 +441,19 @@ class KubernetesBackend:
                 wait_s *= random.uniform(0.5, 1.0)  # noqa: S311 - spreads load
                 await asyncio.sleep(wait_s)
                 continue
+            except Exception as error:  # noqa: BLE001 - the other leases go on
+                self._fail(record, error)
+                if record.give_up():
+                    self._on_change()
+                await asyncio.sleep(0.5)
+                continue
             if record.forgotten or record.terminated_s is not None or record.kill_s is not None:
                 wait_s = 0.5
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(wait_s):
                     await record.poke.wait()
         self._leaving.pop(record.lease.lease_id, None)
-        record.file.unlink(missing_ok=True)
+        record.forget()
 
     async def _step(self, record: PodRecord, *, forgotten_s: float) -> bool:
         """Make the next request for a lease, if one is needed; return whether it is done with."""
@@ -438,9 +464,15 @@ class KubernetesBackend:
             if record.output_over or waited_s > LAST_OUTPUT_S:
                 await self._delete(record, 1)
             return False
+        if record.end is None and record.over and record.awaits_node:
+            # Who drains a node cordons it first, and evicts then. Were the end told before the
+            # cordon, the next pod would be granted the node that this one was sent away from.
+            await self._watch.look()
+            record.node_read = True
+        if not record.failure:
+            self._judge(record)
         if record.end is not None:
             return False
-        self._judge(record)
         if record.terminated_s is not None or record.kill_s is not None:
             await self._end(record)
         elif record.pod is None:
@@ -456,7 +488,7 @@ class KubernetesBackend:
             made = await self._client.create_pod(pod)
         except ExistsError:
             made = await self._client.pod(self._settings.namespace, record.name)
-            if _lease_of(made) != _lease_of(pod):
+            if lease_of(made) != lease_of(pod):
                 await self._replace(record, made)
                 return
         record.reason_code = record.message = ""
@@ -471,10 +503,10 @@ class KubernetesBackend:
         record.message = f"pod {record.name} belongs to another lease"
         if record.troubled_s is None:
             record.troubled_s = lease_clock_s()
-        if lease_clock_s() - record.troubled_s > self._start_most_s:
+        if lease_clock_s() - record.troubled_s > self._bounds.trouble_s:
             record.close(LeaseEnd.LOST, record.message)
         self._on_change()
-        _log.warning("%s (%s)", record.message, _lease_of(other))
+        _log.warning("%s (%s)", record.message, lease_of(other))
 
     async def _serve_gang(self, record: PodRecord) -> None:
         if record.lease.rank:
@@ -492,7 +524,7 @@ class KubernetesBackend:
                     pod = await self._client.pod(self._settings.namespace, record.name)
                 except MissingError:
                     pod = {}
-                if _lease_of(pod)[0] == record.lease.lease_id:
+                if lease_of(pod)[0] == record.lease.lease_id:
                     self._see(record, pod, gone=False)
                     return
             record.output_over = True
@@ -515,6 +547,8 @@ class KubernetesBackend:
             return
         if record.grace_s is None and record.end is None:
             await self._tell_why(record)
+        if record.deleted_s is None:
+            record.deleted_s = lease_clock_s()
         found = await self._client.delete_pod(
             self._settings.namespace, record.name, uid=record.uid, grace_s=grace_s
         )
@@ -552,37 +586,13 @@ class KubernetesBackend:
         if isinstance(error, AdmissionRefusedError):
             record.output_over = True
             record.close(LeaseEnd.FAILED, str(error))
-        elif waited_s > self._start_most_s and not isinstance(error, KubernetesUnreachableError):
-            record.output_over = True
-            record.close(LeaseEnd.LOST, str(error))
+        elif waited_s > self._bounds.trouble_s:
+            if isinstance(error, KubernetesUnreachableError):
+                # It may have been made all the same: it ends when the server says what there is.
+                self._give_up(record, LeaseEnd.LOST, word, str(error))
+            else:
+                record.output_over = True
+                record.close(LeaseEnd.LOST, str(error))
         self._on_change()
         if isinstance(error, PermissionDeniedError):
             _log.error("lease %d: %s; see the Role of this agent", record.lease.lease_id, error)
-
-    async def _read_output(self, record: PodRecord) -> None:
-        """Read a pod's output until it ends."""
-        log: PodLog | None = None
-        while not record.output_over:
-            look = record.look
-            if look is not None and (look.running or look.job_over):
-                if log is None:
-                    log = PodLog(folder=self.logs_dir / str(record.lease.lease_id), record=record)
-                if await log.follow(self._client, self._settings.namespace):
-                    break
-            elif record.gone or (record.end is not None and record.pod is None):
-                break
-            await asyncio.sleep(0.5)
-        record.output_over = True
-        record.poke.set()
-
-
-def _uid(pod: Mapping[str, Any]) -> str:
-    return str((pod.get("metadata") or {}).get("uid") or "")
-
-
-def _lease_of(pod: Mapping[str, Any]) -> tuple[int, int]:
-    """Return a pod's lease and fencing token by its labels; -1 where they do not say."""
-    labels = (pod.get("metadata") or {}).get("labels") or {}
-    values = (labels.get(LEASE, ""), labels.get(TOKEN, ""))
-    lease_id, token = (int(v) if v.isdecimal() else -1 for v in values)
-    return lease_id, token

@@ -7,7 +7,7 @@
 | ``control.json`` | agent | deadline and orders; renewed |
 | ``notice.json`` | agent | there while the job is told to leave |
 | ``running.json`` | supervisor | its pid, the process groups and when they started |
-| ``output.json`` | supervisor | steps found in the output |
+| ``output.json`` | matcher | steps found in the output; see ``agent.matcher`` |
 | ``progress.json`` | job (SDK) | steps, for the time without an agent |
 | ``exit.json`` | supervisor | how it ended |
 | ``lock`` | supervisor | locked while it lives |
@@ -24,7 +24,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from agent.supervisor import write_json
+from agent.supervisor import read_regular, write_json
+
+#: No file here is longer: a command and an environment are the most that one holds. A job, which
+#: can reach this folder, may have put anything here.
+FILE_BYTES = 2**26
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +40,8 @@ class LeaseFolder:
     def read(self, name: str) -> dict[str, Any] | None:
         """Return a file's object; None if it is not there or not (yet) whole."""
         try:
-            value = json.loads((self.path / name).read_text())
-        except (OSError, ValueError):
+            value = json.loads(read_regular(self.path / name, FILE_BYTES))
+        except (OSError, ValueError, RecursionError):
             return None
         return value if isinstance(value, dict) else None
 
@@ -47,7 +51,8 @@ class LeaseFolder:
 
     def open_lock(self) -> int | None:
         """Take the lock and return its descriptor; None while a supervisor lives."""
-        descriptor = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK
+        descriptor = os.open(self.path / "lock", flags, 0o600)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

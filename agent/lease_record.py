@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
-import re
+import logging
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from agent.desired import LeaseState
+from agent import bounds
+from agent.clock import lease_clock_s
+from agent.desired import LeaseReport, LeaseState
 from agent.endpoint import Tenant
 from agent.reconcile import Held
 from agent.supervisor import LEFT_EARLY
 
 if TYPE_CHECKING:
     from agent.desired import DesiredLease, LeaseEnd
+    from agent.matching import Watch
+
+#: How long the last figures of a lease are waited for, once nothing runs any more: at most, and
+#: at least where its deadline is near.
+LAST_FIGURES_S: Final = 10.0
+LAST_FIGURES_LEAST_S: Final = 0.5
+
+_log = logging.getLogger("leasehold.agent")
 
 
 @dataclass(kw_only=True)
@@ -31,6 +41,10 @@ class LeaseRecord:
         exit_code: see LeaseReport.
         message: see LeaseReport.
         delivered: the end has reached the scheduler.
+        absurd: whether the job has told a number of steps that nobody can have done.
+        failure: what the agent stumbled over at this lease, which ends it; empty while it goes on.
+        watch: what is found in its output; None where it has no expression, or is not searched.
+        over_s: when nothing ran under it any more, on the lease clock.
     """
 
     lease: DesiredLease
@@ -44,6 +58,10 @@ class LeaseRecord:
     exit_code: int | None = None
     message: str = ""
     delivered: bool = False
+    absurd: bool = False
+    failure: str = ""
+    watch: Watch | None = None
+    over_s: float | None = None
 
     def runs(self) -> bool:
         """Tell whether what runs under it has been seen to run."""
@@ -56,6 +74,33 @@ class LeaseRecord:
         if self.terminated_s is not None or self.tenant.leave_by_s is not None:
             return LeaseState.STOPPING
         return LeaseState.RUNNING if self.runs() else LeaseState.STARTING
+
+    def report(self) -> LeaseReport:
+        """Return what the scheduler needs to know."""
+        raise NotImplementedError
+
+    def fail(self, error: Exception) -> None:
+        """Note that the agent has stumbled over this lease; it is to end, and no other one."""
+        if not self.failure:
+            _log.error("lease %d ends: the agent failed at it", self.lease.lease_id, exc_info=error)
+            what = bounds.words(f"{type(error).__name__}: {error}", 1000)
+            self.failure = f"the agent failed at this lease ({what}); its log tells more"
+
+    def safe_report(self) -> LeaseReport:
+        """Return ``report``, or the least that can be said where that fails."""
+        try:
+            return self.report()
+        except Exception as error:  # noqa: BLE001 - a report is about other leases too
+            self.fail(error)
+        return LeaseReport(
+            lease_id=self.lease.lease_id,
+            token=self.lease.token,
+            state=self.state(),
+            reason=self.end,
+            steps_done=self.tenant.steps_done,
+            steps_live=max(self.tenant.steps_live, self.tenant.steps_done),
+            message=self.message,
+        )
 
     def held(self) -> Held:
         """Return what the reconciliation needs to know."""
@@ -78,17 +123,36 @@ class LeaseRecord:
 
         So it is for one that only prints how far it is and leaves when it is asked.
         """
-        pattern = self.lease.progress_regex
-        silent = pattern is None or "saved" in re.compile(pattern).groupindex
-        if code in {0, LEFT_EARLY} and not silent and self.lease.progress_file is None:
+        only_live = self.watch is not None and self.watch.tells_saved is False
+        if code in {0, LEFT_EARLY} and only_live and self.lease.progress_file is None:
             self.advance(None, self.tenant.steps_live)
 
+    def take_watched(self) -> None:
+        """Take in what was found in the output."""
+        if self.watch is not None:
+            self.advance(self.watch.steps, self.watch.saved)
+
+    def patience_over(self) -> bool:
+        """Tell whether what comes late is no longer waited for, now that nothing runs.
+
+        The end has to be told before the deadline is past, where there is time for it at all.
+        """
+        now_s = lease_clock_s()
+        self.over_s = now_s if self.over_s is None else self.over_s
+        left_s = self.deadline_s - self.over_s
+        return now_s - self.over_s >= min(max(left_s / 2, LAST_FIGURES_LEAST_S), LAST_FIGURES_S)
+
     def advance(self, live: object, done: object) -> None:
-        """Take in numbers of steps, as far as they are numbers; they never shrink."""
-        if isinstance(live, int):
-            self.tenant.steps_live = max(self.tenant.steps_live, live)
-        if isinstance(done, int):
-            self.tenant.steps_done = max(self.tenant.steps_done, done)
+        """Take in numbers of steps, as far as they are within bounds; they never shrink."""
+        self.tenant.advance(bounds.count(live), bounds.count(done))
+        told = [n for n in (live, done) if isinstance(n, int) and bounds.count(n) is None]
+        if told and not self.absurd:
+            self.absurd = True
+            _log.warning(
+                "lease %d tells a number of steps that is below 0 or above %d; it is not heeded",
+                self.lease.lease_id,
+                bounds.MOST_COUNT,
+            )
 
 
 def tenant_of(lease: DesiredLease, secret: str, *, leave_by_s: float | None = None) -> Tenant:

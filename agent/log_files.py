@@ -13,12 +13,17 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from agent.supervisor import SPOILT, NotRegularError, open_regular, read_regular
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
 #: The streams of a lease by the names that the scheduler uses, and what their files begin with.
 STREAMS = {"out": "stdout", "err": "stderr"}
+
+#: No index is longer.
+INDEX_BYTES = 65536
 
 #: The mark, in a lease's folder of logs, that the scheduler has all of it.
 SENT = ".sent"
@@ -74,11 +79,26 @@ def read_piece(path: Path, offset: int, most_bytes: int) -> Piece:
     return piece
 
 
+def end_of(path: Path) -> int | None:
+    """Return how many bytes a stream has had; None where that cannot be told at the moment.
+
+    Args:
+        path: of the stream's newest file.
+    """
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    index = _index(path)
+    start = index.get(status.st_ino) if index else 0
+    return None if start is None else start + status.st_size
+
+
 def _read(path: Path, index: Mapping[int, int], offset: int, most_bytes: int) -> Piece:
     later: tuple[int, Path] | None = None
     for file in _files(path):
         try:
-            with file.open("rb") as opened:
+            with open_regular(file) as opened:
                 status = os.fstat(opened.fileno())
                 start = index.get(status.st_ino) if index else 0
                 if start is None:
@@ -86,8 +106,8 @@ def _read(path: Path, index: Mapping[int, int], offset: int, most_bytes: int) ->
                 if start <= offset < start + status.st_size:
                     opened.seek(offset - start)
                     return Piece(offset=offset, data=opened.read(most_bytes))
-        except FileNotFoundError:
-            continue  # just moved: found under its new name by the next pass
+        except (FileNotFoundError, NotRegularError):
+            continue  # just moved: found under its new name by the next pass; or put by the job
         if start > offset and status.st_size and (later is None or start < later[0]):
             later = (start, file)
     if later is None:
@@ -105,7 +125,7 @@ def _files(path: Path) -> list[Path]:
 def _index(path: Path) -> dict[int, int]:
     """Return where each file begins, by inode; empty before the first rotation."""
     try:
-        data = json.loads(path.with_name(f".{path.name}.index").read_text())
-    except (OSError, ValueError):
+        data = json.loads(read_regular(path.with_name(f".{path.name}.index"), INDEX_BYTES))
+        return {int(inode): int(start) for inode, start in data.items()}
+    except (*SPOILT, AttributeError):
         return {}
-    return {int(inode): int(start) for inode, start in data.items()}

@@ -1,13 +1,16 @@
 """Sends the output of leases to the scheduler, in the background and as fast as is allowed.
 
 The scheduler's answer says how much it has, so nothing needs to be remembered here: after a restart
-an empty piece asks. A lease whose output is all there gets the file ``.sent`` into its folder of
-logs; folders without it are gone through at the start.
+an empty piece asks. Once a lease has ended and all of its output is there, each stream gets an end
+mark, by which the scheduler tells output that is whole from output that is still to come; then the
+lease gets the file ``.sent`` into its folder of logs. Folders without it are gone through at the
+start, whoever wrote them. A lease that was refused has a folder, too, and marks in no time.
 """
 
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import logging
 import random
@@ -15,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from agent.log_files import SENT, STREAMS, read_piece, stream_file
-from agent.supervisor import write_json
+from agent.supervisor import SPOILT, read_regular, write_json
 from scheduler.errors import InputError
 
 if TYPE_CHECKING:
@@ -56,12 +59,14 @@ class Outbox:
         offset: how much the scheduler has; None until it was asked.
         shift: offset in the files minus offset at the scheduler. Not 0 once output was rotated away
             before it could be sent; a line that says so stands in its place.
+        over: whether the scheduler has the end mark.
     """
 
     folder: Path
     stream: str
     offset: int | None = None
     shift: int = 0
+    over: bool = False
 
     @property
     def lease_id(self) -> int:
@@ -71,8 +76,8 @@ class Outbox:
     def recall(self) -> None:
         """Read the shift that an earlier agent wrote down."""
         try:
-            self.shift = int(json.loads(self._shift_file().read_text())["shift"])
-        except (OSError, ValueError, KeyError):
+            self.shift = int(json.loads(read_regular(self._shift_file(), 1024))["shift"])
+        except SPOILT:
             self.shift = 0
 
     def next_piece(self, most_bytes: int) -> bytes:
@@ -126,6 +131,11 @@ class LogUploader:
                 failures = 0
                 await asyncio.sleep(self.settings.every_s)
 
+    def pending(self) -> bool:
+        """Tell whether output of some lease is not all sent."""
+        folders = (path for path in self.logs_dir.iterdir() if path.name.isdecimal())
+        return any(not (folder / SENT).exists() for folder in folders)
+
     def _pause_s(self, failures: int) -> float:
         settings = self.settings
         most_s: float = settings.retry_least_s * 2 ** min(failures - 1, 16)
@@ -162,24 +172,44 @@ class LogUploader:
             try:
                 sent += await self._send(box)
             except InputError as error:
-                _log.info("the scheduler does not want output of lease %d: %s", lease_id, error)
-                sent, ended = 0, True
-                break
+                _log.info("output of lease %d is not sent: %s", lease_id, error)
+                self._finish(lease_id)
+                return False
             except FileNotFoundError:
                 continue  # pruned meanwhile
-        if ended and not sent:
+            except OSError:
+                raise  # the scheduler is away: all of them wait
+            except Exception:  # noqa: BLE001 - the output of the other leases goes on
+                _log.exception("the output of lease %d is not sent to its end", lease_id)
+                self._finish(lease_id)
+                return False
+        if ended and not sent and await self._tell_end(self._outboxes[lease_id]):
             self._finish(lease_id)
         return sent > 0
+
+    async def _tell_end(self, boxes: list[Outbox]) -> bool:
+        """Mark the streams of a lease as whole; return whether nothing is left to do for it."""
+        # Where the folder was pruned, nobody knows any more whether everything was sent.
+        pending = [box for box in boxes if not box.over and box.folder.exists()]
+        for box in pending:
+            told = box.offset or 0
+            try:
+                box.offset = await self._append(box, b"", end=True)
+            except InputError as error:
+                _log.info("the scheduler forgot lease %d before its end: %s", box.lease_id, error)
+                return True
+            box.over = box.offset == told  # otherwise the scheduler has lost some, and gets it
+        return all(box.over for box in pending)
 
     async def _send(self, box: Outbox) -> int:
         if stream_file(box.folder, box.stream) is None:
             return 0
         if box.offset is None:
-            box.offset = await self._append(box, offset=0, data=b"")
-        data = await asyncio.to_thread(box.next_piece, self.settings.piece_bytes)
+            box.offset = await self._append(box, b"")
+        data = await asyncio.to_thread(self._read, box)
         if not data:
             return 0
-        before, box.offset = box.offset, await self._append(box, offset=box.offset, data=data)
+        before, box.offset = box.offset, await self._append(box, data)
         if box.offset <= before:
             raise ConnectionError(
                 f"the scheduler has {box.offset} bytes of {box.stream} of lease {box.lease_id} "
@@ -188,8 +218,19 @@ class LogUploader:
         await asyncio.sleep(len(data) / self.settings.bytes_per_s)
         return len(data)
 
-    async def _append(self, box: Outbox, *, offset: int, data: bytes) -> int:
-        return await self.link.append_log(box.lease_id, box.stream, offset=offset, data=data)
+    def _read(self, box: Outbox) -> bytes:
+        try:
+            return box.next_piece(self.settings.piece_bytes)
+        except OSError as error:
+            if error.errno in {errno.ENOENT, errno.ENOSPC}:
+                raise
+            # Not the way to the scheduler, for which all leases would wait.
+            raise InputError(f"its {box.stream} cannot be read: {error}") from error
+
+    async def _append(self, box: Outbox, data: bytes, *, end: bool = False) -> int:
+        return await self.link.append_log(
+            box.lease_id, box.stream, offset=box.offset or 0, data=data, end=end
+        )
 
     def _finish(self, lease_id: int) -> None:
         boxes = self._outboxes.pop(lease_id)

@@ -12,12 +12,21 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from agent.clock import lease_clock_s
-from agent.desired import MARGIN_S, LeaseReport, LeaseState, NodeReport, WorkerReport
+from agent.desired import (
+    MARGIN_S,
+    LeaseEnd,
+    LeaseReport,
+    LeaseState,
+    NodeReport,
+    WorkerReport,
+)
 from agent.endpoint import Endpoint
+from agent.folders import private_folder
 from agent.inventory import Inventory
 from agent.lease_files import LeaseFolder
 from agent.log_upload import LogUploader, UploadSettings
 from agent.process import ProcessBackend
+from agent.reading import Reader
 from agent.reconcile import (
     Notice,
     Refuse,
@@ -45,6 +54,8 @@ if TYPE_CHECKING:
 MakeBackend: TypeAlias = "Callable[[Endpoint, Callable[[], None]], Backend]"
 #: Between two looks at a lease whose processes are being started.
 STARTING_TICK_S = 0.05
+#: How long an agent that leaves with its jobs stays for what is left of their output.
+LAST_OUTPUT_S = 10.0
 #: What a worker's report says while the agent stops its jobs.
 LEAVING = "the agent on this node is being stopped"
 
@@ -69,7 +80,9 @@ class Link(Protocol):
         """Deliver a report; return when the scheduler has stored it."""
         ...
 
-    async def append_log(self, lease_id: int, stream: str, *, offset: int, data: bytes) -> int:
+    async def append_log(
+        self, lease_id: int, stream: str, *, offset: int, data: bytes, end: bool = False
+    ) -> int:
         """Deliver a piece of a lease's output.
 
         Args:
@@ -77,6 +90,7 @@ class Link(Protocol):
             stream: ``out`` or ``err``.
             offset: bytes of this stream before the piece.
             data: the piece; empty to ask how much is there.
+            end: whether nothing follows it any more; holds where the answer is its end.
 
         Returns:
             the offset to go on from: the end of what the scheduler has. A piece that does not
@@ -97,9 +111,11 @@ class AgentSettings:
             waiting for its workers.
         tick_s: longest time between two looks at the processes.
         health_every_s: between two looks at the workers.
+        health_most_s: a look that takes longer is remarked on.
         retry_least_s: first wait after the scheduler could not be reached; doubles.
         retry_most_s: longest such wait.
         retry_refused_s: longest wait after the scheduler has refused the agent's token.
+        start_most_s: how long local processes of a lease may take to be there.
     """
 
     margin_s: float = MARGIN_S
@@ -108,9 +124,11 @@ class AgentSettings:
     report_least_s: float = 0.1
     tick_s: float = 1.0
     health_every_s: float = 30.0
+    health_most_s: float = 30.0
     retry_least_s: float = 0.2
     retry_most_s: float = 5.0
     retry_refused_s: float = 30.0
+    start_most_s: float = 120.0
 
 
 class Agent:
@@ -142,7 +160,7 @@ class Agent:
         make_backend: MakeBackend | None = None,
         listen: tuple[str, int] | None = None,
     ) -> None:
-        state_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+        private_folder(state_dir, marker="lock")
         self._node = node
         self._link = link
         self._inventory = inventory
@@ -164,11 +182,15 @@ class Agent:
                 on_change=self._news.set,
                 margin_s=self._settings.margin_s,
                 groups=groups,
+                start_most_s=self._settings.start_most_s,
             )
         self._view = View()
         self._incarnation = time.time()
         self._sequence = 0
         self._problems: dict[int, str] = {}
+        self._told_problems: dict[int, str] = {}
+        self._remark = ""
+        self._crashed = False
         self._stopping = False
         self._uploader = LogUploader(
             link=link,
@@ -195,6 +217,7 @@ class Agent:
             )
         try:
             self._recall()
+            self._note_down(self._view)
             self._view = remember(self._view, await self._backend.open())
             await self._endpoint.open()
             on_open()
@@ -205,6 +228,9 @@ class Agent:
                     *(self._uploader.run, self._backend.run),
                 ):
                     tasks.create_task(work())
+        except asyncio.CancelledError:
+            self._note_down(self._view, stopped=True)
+            raise
         finally:
             await self._endpoint.close()
             os.close(lock)
@@ -223,7 +249,7 @@ class Agent:
             failures, accepted = 0, True
             view = accept(self._view, desired, sent_s=sent_s)
             if (view.term, view.revision) != (self._view.term, self._view.revision):
-                self._memory.write("agent.json", {"term": view.term, "revision": view.revision})
+                self._note_down(view)
             self._view = view
             self._backend.prepare(desired.images)
             self._news.set()
@@ -235,6 +261,8 @@ class Agent:
             held = self._backend.held()
             for action in self._decide(held):
                 self._backend.perform(action)
+                self._to_report.set()
+            if self._workers_problems().keys() != self._told_problems.keys():
                 self._to_report.set()
             before, states = states, self._backend.states()
             if states != before:
@@ -277,6 +305,7 @@ class Agent:
             if quiet and recent and not self._to_report.is_set():
                 continue
             self._to_report.clear()
+            self._told_problems = {w.index: w.problem for w in report.workers if w.problem}
             try:
                 await self._link.report(report)
             except (OSError, InputError) as error:
@@ -304,16 +333,37 @@ class Agent:
         end_s = lease_clock_s() + most_s
         while lease_clock_s() < end_s:
             if all(lease.ended and lease.delivered for lease in self._backend.held()):
-                return
+                break
+            await asyncio.sleep(0.05)
+        # Nobody else sends the rest of their output, unless another agent follows on this node.
+        end_s = min(end_s, lease_clock_s() + LAST_OUTPUT_S)
+        while self._uploader.pending() and lease_clock_s() < end_s:  # noqa: ASYNC110 - files have no events
             await asyncio.sleep(0.05)
 
     async def _check(self) -> None:
         while True:
-            problems = await asyncio.to_thread(self._inventory.problems)
+            try:
+                problems = await self._look_at_workers()
+            except Exception:  # noqa: BLE001 - of the driver's library: the jobs go on
+                _log.exception("the workers could not be asked how they are")
+                problems = self._problems
             if problems != self._problems:
                 self._problems = problems
                 self._to_report.set()
             await asyncio.sleep(self._settings.health_every_s)
+
+    async def _look_at_workers(self) -> dict[int, str]:
+        """Ask the workers how they are, and say so when a driver gives no answer."""
+        looking = asyncio.ensure_future(asyncio.to_thread(self._inventory.problems))
+        most_s = self._settings.health_most_s
+        await asyncio.wait({looking}, timeout=most_s)
+        if not looking.done():
+            self._remark = f"the workers' driver has given no answer for {most_s:g} s"
+            _log.warning("%s; what is told of the workers is what was last known", self._remark)
+            self._to_report.set()
+        found = await looking
+        self._remark = ""
+        return found
 
     def _end_if_refused(self, error: Exception, *, accepted: bool) -> None:
         """End an agent that was never let in: it was set up wrongly, and somebody is watching.
@@ -341,8 +391,19 @@ class Agent:
         )
         await asyncio.sleep(wait_s)
 
+    def _workers_problems(self) -> dict[int, str]:
+        """Return why workers cannot be used, by local index.
+
+        The end of a lease must not be told beside an older look at the node than the one that the
+        backend has taken before it.
+        """
+        if self._stopping:
+            return dict.fromkeys((worker.index for worker in self._inventory.workers), LEAVING)
+        return self._backend.problems(self._problems)
+
     def _report(self) -> NodeReport:
         self._sequence += 1
+        problems = self._workers_problems()
         return NodeReport(
             node=self._node,
             incarnation=self._incarnation,
@@ -354,13 +415,14 @@ class Agent:
                 WorkerReport(
                     index=worker.index,
                     worker_type=worker.worker_type,
-                    problem=LEAVING if self._stopping else self._problems.get(worker.index, ""),
+                    problem=problems.get(worker.index, ""),
                     sharing=worker.sharing,
                 )
                 for worker in self._inventory.workers
             ),
             leases=self._lease_reports(),
-            remarks=self._backend.remarks(),
+            remarks=(*self._backend.remarks(), *filter(None, (self._remark,))),
+            crashed=self._crashed,
         )
 
     def _lease_reports(self) -> tuple[LeaseReport, ...]:
@@ -379,16 +441,40 @@ class Agent:
             if want.lease.lease_id not in present
             and want.lease.token >= self._view.newest_token.get(want.lease.job_id, -1)
         )
-        return tuple(sorted((*held, *coming), key=lambda report: report.lease_id))
+        unusable = (
+            LeaseReport(
+                lease_id=lease.lease_id,
+                token=lease.token,
+                state=LeaseState.ENDED,
+                reason=LeaseEnd.FAILED,
+                message=f"the agent cannot make sense of the lease: {lease.message}",
+            )
+            for lease in self._view.unusable
+            if lease.lease_id not in present
+        )
+        return tuple(sorted((*held, *coming, *unusable), key=lambda report: report.lease_id))
 
     def _newest(self) -> tuple[int, int]:
         """Return what need not be told again; after a restart the same set is wanted anew."""
         return self._view.term, self._view.revision if self._view.known else -1
 
+    def _note_down(self, view: View, *, stopped: bool = False) -> None:
+        """Write down what the next agent needs; that this one was stopped, at its end alone."""
+        known = {"term": view.term, "revision": view.revision, "stopped": stopped}
+        try:
+            self._memory.write("agent.json", known)
+        except OSError as error:  # only an agent that is restarted would ask
+            _log.warning("what was accepted last cannot be written down: %s", error)
+
     def _recall(self) -> None:
-        data = self._memory.read("agent.json")
-        if data is not None:
-            self._view = replace(self._view, term=data["term"], revision=data["revision"])
+        data = Reader(self._memory.read("agent.json") or {})
+        self._crashed = data.data.get("stopped") is False  # the release before did not say
+        with contextlib.suppress(InputError):
+            self._view = replace(
+                self._view,
+                term=data.integer("term"),
+                revision=data.integer("revision", at_least=-1),
+            )
 
 
 def _level(failures: int, error: Exception) -> int:

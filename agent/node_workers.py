@@ -143,6 +143,7 @@ class NodeInventory:
     _workers: tuple[NodeWorker, ...] = ()
     _strangers: Mapping[str, tuple[str, Counter[str]]] = field(default_factory=dict)
     _held: frozenset[int] = frozenset()
+    _bound: frozenset[int] = frozenset()
 
     @property
     def workers(self) -> tuple[NodeWorker, ...]:
@@ -188,9 +189,9 @@ class NodeInventory:
                 found[str(metadata.get("uid"))] = name, own
         self._strangers = found
 
-    def hold(self, indices: Collection[int]) -> None:
-        """Note which workers leases hold."""
-        self._held = frozenset(indices)
+    def hold(self, indices: Collection[int], *, bound: Collection[int]) -> None:
+        """Note which workers leases hold, and under which of them there is a pod on the node."""
+        self._held, self._bound = frozenset(indices), frozenset(bound)
 
     def pick(self, indices: Sequence[int]) -> tuple[NodeWorker, ...]:
         """Return the workers of these indices.
@@ -209,7 +210,8 @@ class NodeInventory:
     def problems(self) -> dict[int, str]:
         """Return by local index why a worker cannot be used.
 
-        What keeps new pods away is told of workers that no lease holds: it does not end what runs.
+        What keeps new pods away is told of workers that no pod of a lease holds: it does not end
+        what runs, but what is not there yet will not come.
         """
         found = self._missing()
         for resource, takers in self._taken().items():
@@ -222,7 +224,7 @@ class NodeInventory:
                 found[index] = f"taken by pod {name}"
         if why := obstacle(self.node, self.tolerations):
             for worker in self._workers:
-                if worker.index not in self._held:
+                if worker.index not in self._bound:
                     found.setdefault(worker.index, why)
         return found
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
+from agent import bounds
 from agent.desired import LeaseEnd
 from agent.endings import classify
 from agent.pod_names import ENDING, JOB_ENDED
 from agent.pod_template import CONTAINER
+from scheduler.errors import ParameterError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -53,6 +56,9 @@ class PodLook:
         reason_code: Kubernetes' word for what is wrong; empty if nothing is.
         message: the same in more words.
         others: other containers of it still run.
+        step: how far its launch is: 0 no node has taken it, 1 a node has, 2 its volumes and network
+            are there and images are pulled (or nobody tells), and 1 more for each container before
+            the job's that has begun or ended.
     """
 
     phase: str
@@ -68,6 +74,12 @@ class PodLook:
     reason_code: str = ""
     message: str = ""
     others: bool = False
+    step: int = 0
+
+    @property
+    def bound(self) -> bool:
+        """Whether a node has taken it."""
+        return self.step > 0
 
     @property
     def over(self) -> bool:
@@ -78,6 +90,35 @@ class PodLook:
     def job_over(self) -> bool:
         """Whether the job's own container has ended."""
         return self.over or self.exit_code is not None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartBounds:
+    """How long the steps of a launch may take without getting on.
+
+    Attributes:
+        bind_s: until a node has taken the pod.
+        prepare_s: until its volumes and its network are there.
+        image_s: for each of its containers: its image's pull, and its start.
+        trouble_s: while Kubernetes says what is wrong, and that may go away by itself.
+    """
+
+    bind_s: float = 120.0
+    prepare_s: float = 600.0
+    image_s: float = 1800.0
+    trouble_s: float = 120.0
+
+    def __post_init__(self) -> None:
+        """Refuse times that are none."""
+        for name in ("bind_s", "prepare_s", "image_s", "trouble_s"):
+            value = getattr(self, name)
+            if not (math.isfinite(value) and value > 0):
+                raise ParameterError(f"{name} is {value!r}; it must be a number of seconds > 0")
+
+    @property
+    def most_s(self) -> float:
+        """Seconds that a launch without containers before the job's takes at most."""
+        return self.bind_s + self.prepare_s + self.image_s + self.trouble_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,7 +155,7 @@ def look_at(pod: Mapping[str, Any]) -> PodLook:
     return PodLook(
         phase=str(status.get("phase") or "Pending"),
         running=bool(running),
-        exit_code=ended.get("exitCode"),
+        exit_code=bounds.exit_code(ended.get("exitCode")),
         oom=ended.get("reason") == "OOMKilled",
         deleted=bool(metadata.get("deletionTimestamp")) and told != JOB_ENDED,
         started_s=started_s,
@@ -123,7 +164,25 @@ def look_at(pod: Mapping[str, Any]) -> PodLook:
         reason_code=reason,
         message=message,
         others=others,
+        step=_step(pod, conditions),
     )
+
+
+def _step(pod: Mapping[str, Any], conditions: Mapping[Any, Any]) -> int:
+    """Return how far a launch is; see ``PodLook``."""
+    status = pod.get("status") or {}
+    placed = (conditions.get("PodScheduled") or {}).get("status")
+    if placed != "True" and not (pod.get("spec") or {}).get("nodeName"):
+        return 0
+    # Kubelets before 1.29 do not tell of the sandbox: then only the longest bound is sure.
+    sandbox = (conditions.get("PodReadyToStartContainers") or {}).get("status", "True")
+    before = [
+        state
+        for container in status.get("initContainerStatuses") or []
+        for state in container.get("state") or {}
+        if state in {"running", "terminated"}
+    ]
+    return 1 if sandbox != "True" else 2 + len(before) + before.count("terminated")
 
 
 def _launch(conditions: Mapping[Any, Any], started_s: float | None) -> dict[str, float | None]:
@@ -178,6 +237,40 @@ def verdict(look: PodLook, *, waited_s: float, most_s: float) -> LeaseEnd | None
     if look.reason_code in _PULLING and unknown:
         return LeaseEnd.FAILED
     return LeaseEnd.LOST
+
+
+def overdue(look: PodLook, *, waited_s: float, bounds: StartBounds) -> tuple[str, str] | None:
+    """Return in a word and in more of them what is wrong with a launch that has come to a stop.
+
+    Args:
+        look: the pod.
+        waited_s: since its launch last got on.
+        bounds: how long it may.
+
+    Returns:
+        None while it is in time, or Kubernetes itself says what is wrong: see ``verdict``.
+    """
+    if look.job_over or look.running or look.reason_code:
+        return None
+    if not look.bound:
+        word, most_s, what = "NotBound", bounds.bind_s, "no node has taken the pod"
+    elif look.step == 1:
+        word, most_s, what = "NotStarted", bounds.prepare_s, "its volumes or network are not there"
+    else:
+        word, most_s, what = "NotStarted", bounds.image_s, "its container has not been started"
+    return None if waited_s < most_s else (word, f"{what} after {most_s:g} s")
+
+
+def taken_away(look: PodLook | None, orders: Orders) -> bool:
+    """Tell whether a pod that is over was ended by its node or the cluster: by neither job nor us.
+
+    Then the node may be about to leave, and should be looked at before anything else comes there.
+    """
+    if orders.terminated or orders.killed:
+        return False
+    if look is None or look.exit_code is None or look.deleted:
+        return True
+    return look.reason_code in _LOST or look.reason_code.startswith("OutOf")
 
 
 def end_of(
@@ -262,5 +355,5 @@ def _time(text: object) -> float | None:
         return None
     try:
         return datetime.fromisoformat(text).timestamp()
-    except ValueError:
+    except (ValueError, OverflowError, OSError):
         return None

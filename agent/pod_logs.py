@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
-import re
+import logging
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from agent.kubernetes_client import KubernetesError, MissingError
 from agent.pod_template import CONTAINER
-from agent.supervisor import Progress, RotatedLog
+from agent.supervisor import RotatedLog, read_regular
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from agent.kubernetes_client import KubernetesClient
     from agent.pod_record import PodRecord
+
+_log = logging.getLogger("leasehold.agent")
 
 #: Size at which a file moves aside, how many are kept, and what one stream brings at most.
 FILE_BYTES: Final = 16 * 2**20
@@ -43,12 +46,10 @@ class PodLog:
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._mark = self.folder / ".since"
         with contextlib.suppress(OSError):
-            self._since = self._mark.read_text()
-        path = self.folder / f"stdout.{self.record.lease.rank}.log"
+            self._since = read_regular(self._mark, 100).decode(errors="replace")
+        path = output_file(self.folder, self.record.lease.rank)
         self._log = RotatedLog(path=path, max_bytes=FILE_BYTES, backups=BACKUPS)
-        regex = self.record.lease.progress_regex
-        pattern = None if regex is None or self.record.lease.rank else re.compile(regex)
-        self._progress = Progress(pattern=pattern, path=self.folder / ".progress")
+        self._log.recall()
 
     async def follow(self, client: KubernetesClient, namespace: str) -> bool:
         """Read what there is and what comes.
@@ -84,10 +85,32 @@ class PodLog:
             return
         self._since = when
         self._log.write(text + b"\n")
-        self._progress.search(text[:4096])
-        tenant = self.record.tenant
-        tenant.steps_live = max(tenant.steps_live, self._progress.steps)
-        tenant.steps_done = max(tenant.steps_done, self._progress.saved)
+
+
+def output_file(folder: Path, rank: int) -> Path:
+    """Return where a pod's output goes in its lease's folder of logs."""
+    return folder / f"stdout.{rank}.log"
+
+
+async def read_output(
+    record: PodRecord, client: KubernetesClient, namespace: str, folder: Path
+) -> None:
+    """Read a pod's output until it ends; without it, should that fail, the lease goes on."""
+    log: PodLog | None = None
+    try:
+        while not record.output_over:
+            look = record.look
+            if look is not None and (look.running or look.job_over):
+                log = log or PodLog(folder=folder, record=record)
+                if await log.follow(client, namespace):
+                    break
+            elif record.gone or (record.end is not None and record.pod is None):
+                break
+            await asyncio.sleep(0.5)
+    except Exception:  # noqa: BLE001 - a full disk, say
+        _log.exception("the output of lease %d is read no further", record.lease.lease_id)
+    record.output_over = True
+    record.poke.set()
 
 
 def sortable(stamp: str) -> str:

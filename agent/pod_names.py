@@ -53,6 +53,19 @@ def pod_name(job_id: str, attempt: int, rank: int) -> str:
     return _bounded(job_id, f"-{attempt}-{rank}")
 
 
+def uid_of(pod: Mapping[str, Any]) -> str:
+    """Return a pod's uid; empty where it tells none."""
+    return str((pod.get("metadata") or {}).get("uid") or "")
+
+
+def lease_of(pod: Mapping[str, Any]) -> tuple[int, int]:
+    """Return a pod's lease and fencing token by its labels; -1 where they do not say."""
+    labels = (pod.get("metadata") or {}).get("labels") or {}
+    values = (labels.get(LEASE, ""), labels.get(TOKEN, ""))
+    lease_id, token = (int(v) if v.isdecimal() else -1 for v in values)
+    return lease_id, token
+
+
 def service_name(job_id: str, attempt: int) -> str:
     """Return the name of the headless Service of an attempt, its pods' subdomain."""
     return _bounded(job_id, f"-{attempt}")

@@ -9,16 +9,19 @@ seconds, or it ends.
 from __future__ import annotations
 
 import asyncio
-import json
+import contextlib
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+from agent.bounds import FILE_BYTES, LONGEST_NAME
 from agent.clock import lease_clock_s
 from agent.desired import LeaseEnd, LeaseReport, lease_from_dict
 from agent.lease_record import LeaseRecord, tenant_of
-from agent.pod_ends import Orders, PodLook, end_of, look_at
+from agent.matching import found_before
+from agent.pod_ends import Orders, PodLook, end_of, look_at, taken_away
 from agent.pod_names import LEASE_JSON, lease_annotations, pod_name
 from agent.pod_template import CONTAINER
+from agent.reading import Reader, decoded
 from agent.supervisor import write_json
 from scheduler.errors import InputError
 
@@ -44,10 +47,14 @@ class PodRecord(LeaseRecord):
         gone: the pod was there, and is no more.
         grace_s: with which its deletion was asked for; None before.
         troubled_s: since when something keeps it from starting, on the lease clock.
+        step: how far its launch is; see ``PodLook``.
+        step_s: when it last got on, on the lease clock.
+        deleted_s: when its deletion was first asked for, on the lease clock.
+        node_read: the node was looked at since the pod was taken away.
         reason_code: see LeaseReport.
         forgotten: nobody asks for the lease any more; its pod is to go.
         output_over: all its output was read.
-        hopeless: how it ends once its pod is gone, since that could not start.
+        hopeless: how it ends once its pod is gone, since that could not start; a word, and more.
         launch: (seconds of the image, until its start, until it was ready) once it has started.
         devices: that it was given, by the node or by us.
         poke: set when there may be something to do.
@@ -61,10 +68,14 @@ class PodRecord(LeaseRecord):
     gone: bool = False
     grace_s: int | None = None
     troubled_s: float | None = None
+    step: int = -1
+    step_s: float = field(default_factory=lease_clock_s)
+    deleted_s: float | None = None
+    node_read: bool = False
     reason_code: str = ""
     forgotten: bool = False
     output_over: bool = False
-    hopeless: tuple[LeaseEnd, str] | None = None
+    hopeless: tuple[LeaseEnd, str, str] | None = None
     launch: tuple[float | None, float, float | None] | None = None
     devices: tuple[str, ...] = ()
     poke: asyncio.Event = field(default_factory=asyncio.Event)
@@ -76,6 +87,26 @@ class PodRecord(LeaseRecord):
         return self._look
 
     @property
+    def over(self) -> bool:
+        """Whether nothing of its pod runs any more."""
+        look = self.look
+        if look is None:
+            return False
+        return self.gone or look.over or (look.job_over and not look.others)
+
+    @property
+    def awaits_node(self) -> bool:
+        """Whether the node has to be looked at before the end of its pod is told."""
+        lost = self.hopeless is not None and self.hopeless[0] is LeaseEnd.LOST
+        return not self.node_read and (lost or taken_away(self.look, self.orders))
+
+    def outlives(self, most_s: float) -> bool:
+        """Tell whether its pod is there so long after its deletion and its grace."""
+        if self.deleted_s is None or self.gone or self.pod is None or self.over:
+            return False
+        return lease_clock_s() - self.deleted_s > (self.grace_s or 0) + most_s
+
+    @property
     def orders(self) -> Orders:
         """What the pod was told."""
         return Orders(
@@ -84,6 +115,16 @@ class PodRecord(LeaseRecord):
             killed=self.kill_s is not None,
             unwanted=self.unwanted,
         )
+
+    @property
+    def found_file(self) -> Path:
+        """Where it lies what was found in its output."""
+        return self.file.with_suffix(".found")
+
+    def forget(self) -> None:
+        """Remove what had to survive the agent."""
+        for file in (self.file, self.found_file):
+            file.unlink(missing_ok=True)
 
     def save(self) -> None:
         """Write down what the pod does not carry."""
@@ -105,15 +146,17 @@ class PodRecord(LeaseRecord):
 
     def recall(self) -> None:
         """Read it back; without it the lease is taken to hold for a short term."""
-        try:
-            data = json.loads(self.file.read_text())
-        except (OSError, ValueError):
-            data = {}
-        if data.get("boot") == self.boot:
-            self.deadline_s = data["deadline_s"]
-            self.terminated_s, self.unwanted = data["terminated_s"], data["unwanted"]
-            self.tenant.leave_by_s = data["leave_by_s"]
-        self.advance(data.get("steps_live"), data.get("steps_done"))
+        self.advance(*found_before(self.found_file))
+        data = Reader({})
+        with contextlib.suppress(OSError, InputError):
+            data = Reader.of(decoded(self.file.read_bytes()))
+        with contextlib.suppress(InputError):
+            if data.data.get("boot") == self.boot:
+                self.deadline_s = data.number("deadline_s")
+                self.terminated_s = data.optional("terminated_s", data.number)
+                self.unwanted = data.flag("unwanted")
+                self.tenant.leave_by_s = data.optional("leave_by_s", data.number)
+        self.advance(data.data.get("steps_live"), data.data.get("steps_done"))
         self.save()
 
     def see(self, pod: Mapping[str, Any], *, gone: bool = False) -> None:
@@ -123,6 +166,8 @@ class PodRecord(LeaseRecord):
         look = self._look = look_at(pod)
         self.devices = look.devices or self.devices
         self._time_launch(look)
+        if look.step > self.step:
+            self.step, self.step_s = look.step, lease_clock_s()
         if not look.reason_code:
             self.troubled_s = None
         elif self.troubled_s is None:
@@ -141,11 +186,12 @@ class PodRecord(LeaseRecord):
         if self.end is not None:
             return
         look = self.look
+        self.take_watched()
         self.exit_code = None if look is None else look.exit_code
         self.count_clean_exit(self.exit_code)
         total = self.lease.total_steps
         if end is None and self.hopeless is not None and self.exit_code is None:
-            end, message = self.hopeless
+            end, self.reason_code, message = self.hopeless
         if end is None:
             end, message = end_of(
                 look, self.orders, steps_done=self.tenant.steps_done, total_steps=total
@@ -158,6 +204,21 @@ class PodRecord(LeaseRecord):
         if end is LeaseEnd.COMPLETED and total is not None:
             self.tenant.steps_live = self.tenant.steps_done = total
 
+    def fail(self, error: Exception) -> None:
+        """Have the pod deleted of a lease that the agent has failed at."""
+        if not self.failure and self.end is None:
+            super().fail(error)
+            self.terminated_s = self.terminated_s or lease_clock_s()
+            self.hopeless = LeaseEnd.LOST, "", self.failure
+        self.poke.set()
+
+    def give_up(self) -> bool:
+        """End a lease for whose end, too, nothing works; its pod's guard holds the deadline."""
+        if self.end is not None or lease_clock_s() <= self.deadline_s:
+            return False
+        self.end, self.message, self.output_over = LeaseEnd.LOST, self.failure, True
+        return True
+
     def runs(self) -> bool:
         """Tell whether the job's container has been seen to run."""
         look = self.look
@@ -165,6 +226,7 @@ class PodRecord(LeaseRecord):
 
     def report(self) -> LeaseReport:
         """Return what the scheduler needs to know."""
+        self.take_watched()
         look = self.look
         image_s, launch_s, ready_s = self.launch or (None, None, None)
         return LeaseReport(
@@ -182,6 +244,7 @@ class PodRecord(LeaseRecord):
             launch_s=launch_s,
             ready_s=ready_s,
             devices=self.devices,
+            progress_problem="" if self.watch is None else self.watch.problem,
         )
 
 
@@ -190,8 +253,8 @@ def adopted(pod: Mapping[str, Any], *, folder: Path, boot: str) -> PodRecord | N
     metadata = pod.get("metadata") or {}
     try:
         text = (metadata.get("annotations") or {}).get(LEASE_JSON, "")
-        lease = lease_from_dict(json.loads(text))
-    except (InputError, ValueError):
+        lease = lease_from_dict(decoded(text))
+    except InputError:
         return None
     tenant = tenant_of(lease, _variable(pod, "LEASEHOLD_SECRET"))
     record = PodRecord(
@@ -202,8 +265,11 @@ def adopted(pod: Mapping[str, Any], *, folder: Path, boot: str) -> PodRecord | N
         boot=boot,
         deadline_s=lease_clock_s() + UNKNOWN_TERM_S + lease.grace_s,
     )
-    record.see(pod)
-    record.recall()
+    try:
+        record.see(pod)
+        record.recall()
+    except Exception as error:  # noqa: BLE001 - the other pods are to be found, too
+        record.fail(error)
     return record
 
 
@@ -215,14 +281,14 @@ def vanished(folder: Path, *, known: Container[int], boot: str) -> Iterator[PodR
     """
     for file in sorted(folder.glob("*.json")):
         try:
-            data = json.loads(file.read_text())
-            lease = lease_from_dict(json.loads(data["lease"]))
-            seen = bool(data["uid"])
-        except (OSError, InputError, ValueError, KeyError, TypeError):
+            data = Reader.of(decoded(file.read_bytes()))
+            lease = lease_from_dict(decoded(data.text("lease", longest=FILE_BYTES)))
+            uid = data.maybe("uid", longest=LONGEST_NAME)
+        except (OSError, InputError):
             continue
         if lease.lease_id in known:
             continue
-        if not seen:
+        if not uid:
             file.unlink(missing_ok=True)
             continue
         record = PodRecord(
@@ -232,7 +298,7 @@ def vanished(folder: Path, *, known: Container[int], boot: str) -> Iterator[PodR
             file=file,
             boot=boot,
             deadline_s=lease_clock_s(),
-            uid=data["uid"],
+            uid=uid,
             asked=True,
             output_over=True,
         )

@@ -23,21 +23,25 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 import agent.supervisor
+from agent.clearing import Clearing
 from agent.clock import lease_clock_s
 from agent.control_groups import ControlGroups, LeaseGroup, remove_groups
 from agent.desired import LeaseEnd, to_dict
+from agent.isolation import Isolated, steadily
 from agent.lease_files import LeaseFolder, boot_id
 from agent.lease_record import tenant_of
 from agent.log_files import SENT
+from agent.matching import Matching
 from agent.reconcile import Forget, Kill, Notice, Refuse, Renew, Start, Terminate
 from agent.record import Record
-from agent.remnants import kill_remnants
-from agent.supervisor import kill_members
+from agent.remnants import become_reaper
+from agent.steps_file import StepsFile
+from agent.supervisor import start_ticks
 from agent.surroundings import process_environment
 from scheduler.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable, Collection, Mapping
 
     from agent.desired import DesiredImage, DesiredLease, LeaseReport, LeaseState
     from agent.endpoint import Endpoint
@@ -52,7 +56,7 @@ LONGEST_NAME = 200
 OBEY_S = 1.0
 
 
-class ProcessBackend:
+class ProcessBackend(Isolated[Record]):
     """Starts, stops and finds again the processes under leases.
 
     Args:
@@ -66,6 +70,7 @@ class ProcessBackend:
         log_leases: of how many leases the logs are kept; of twice as many while the scheduler
             does not have them.
         groups: where control groups can be made; by default nowhere.
+        start_most_s: how long the processes of a lease may take to be there.
     """
 
     def __init__(
@@ -80,6 +85,7 @@ class ProcessBackend:
         log_backups: int = 3,
         log_leases: int = 1000,
         groups: ControlGroups | None = None,
+        start_most_s: float = 120.0,
     ) -> None:
         self._leases_dir, self.logs_dir = state_dir / "leases", state_dir / "logs"
         self._work_dir = state_dir / "work"
@@ -94,19 +100,24 @@ class ProcessBackend:
         self._zombies: set[int] = set()
         self._boot = boot_id()
         self._groups = groups or ControlGroups()
+        self._clearing = Clearing(leases_dir=self._leases_dir, records=self._records)
+        self._start_most_s = start_most_s
+        self._matching = Matching(on_change=on_change)
 
     def adopt(self) -> tuple[Held, ...]:
         """Take over what an earlier agent left behind, running or ended. Needs a running loop."""
+        become_reaper()
         for path in sorted(self._leases_dir.iterdir()):
             record = Record.load(LeaseFolder(path))
             if record is None:
-                kill_remnants(path, {})
-                shutil.rmtree(path)
+                shutil.rmtree(path, ignore_errors=True)
                 continue
             self._records[record.lease.lease_id] = record
             self._endpoint.admit(record.tenant)
+            self._look_for_steps(record)
             self._watch(record, (record.folder.read("running.json") or {}).get("pid"))
         self._groups.clear(self._records)
+        self._clearing.clear_unknown()
         return self.held()
 
     async def open(self) -> tuple[Held, ...]:
@@ -114,27 +125,33 @@ class ProcessBackend:
         return self.adopt()
 
     async def run(self) -> None:
-        """Return at once: what is to be done in the background, supervisors do."""
+        """Have output searched for steps; the rest that goes on beside us, supervisors do."""
+        await steadily(self._matching.run)
 
     def prepare(self, images: tuple[DesiredImage, ...]) -> None:
         """Do nothing: local processes have no images."""
 
     def remarks(self) -> tuple[str, ...]:
         """Return what keeps limits from being set, if anything does."""
-        return (self._groups.problem,) if self._groups.problem else ()
+        return tuple(filter(None, (self._groups.problem, self._clearing.remark)))
+
+    def problems(self, inventory: Mapping[int, str]) -> dict[int, str]:
+        """Return by worker what keeps it from being let, also a process that cannot be killed."""
+        return self._clearing.problems() | dict(inventory)
 
     def held(self) -> tuple[Held, ...]:
         """Return every lease on this node, those that have just ended included."""
         for record in self._records.values():
             if record.end is None:
-                self._look_for_end(record)
+                self._look(record)
+        self._clearing.clear_strays()
         for pid in tuple(self._zombies):
             self._reap(pid)
         return tuple(record.held() for _, record in sorted(self._records.items()))
 
     def reports(self) -> tuple[LeaseReport, ...]:
         """Return every lease for the scheduler, ascending by id."""
-        return tuple(record.report() for _, record in sorted(self._records.items()))
+        return tuple(record.safe_report() for _, record in sorted(self._records.items()))
 
     def states(self) -> dict[int, LeaseState]:
         """Return where each lease's processes are."""
@@ -150,8 +167,7 @@ class ProcessBackend:
             if lease_id in self._records:
                 self._records[lease_id].delivered = True
 
-    def perform(self, action: Action) -> None:
-        """Do one thing that the reconciliation asks for. Takes milliseconds at most."""
+    def _perform(self, action: Action) -> None:
         if isinstance(action, Start):
             self._start(action.wanted)
         elif isinstance(action, Refuse):
@@ -176,7 +192,7 @@ class ProcessBackend:
         elif record.kill_s is None:
             record.kill_s = now_s
         elif now_s - record.kill_s > OBEY_S:
-            self._kill_directly(record)
+            self._clear(record)  # a supervisor that does not obey
             return
         record.save(margin_s=self._margin_s)
         self._poke(record)
@@ -199,7 +215,6 @@ class ProcessBackend:
         record = self._new_record(replace(wanted, lease=lease), started_s=time.time())
         folder = record.folder
         logs = self.logs_dir / str(lease.lease_id)
-        logs.mkdir(exist_ok=True, mode=0o700)
         processes = [
             {
                 "env": process_environment(
@@ -219,7 +234,6 @@ class ProcessBackend:
             "command": list(lease.command),
             "cwd": lease.working_dir,
             "processes": processes,
-            "progress_regex": lease.progress_regex,
             "log_bytes": self._log_bytes,
             "log_backups": self._log_backups,
         }
@@ -228,6 +242,29 @@ class ProcessBackend:
             launch["group"] = group.to_dict()
         folder.write("launch.json", launch)
         self._watch(record, self._launch(record))
+        self._look_for_steps(record)
+
+    def _look_for_steps(self, record: Record) -> None:
+        """Begin to look for steps where the job leaves them, besides what it tells."""
+        lease = record.lease
+        if record.end is not None:
+            return
+        if lease.progress_file is not None:
+            loop = asyncio.get_running_loop()
+
+            def settled() -> None:
+                with contextlib.suppress(RuntimeError):  # the agent has ended
+                    loop.call_soon_threadsafe(self._on_change)
+
+            path = Path(lease.working_dir, lease.progress_file)
+            record.steps_file = StepsFile(path, on_settled=settled)
+        if lease.progress_regex is not None:
+            record.watch = self._matching.watch(
+                lease.lease_id,
+                expression=lease.progress_regex,
+                files=tuple(log_files(self, lease).values()),
+                state=record.folder.path / "output.json",
+            )
 
     def _settled(self, lease: DesiredLease) -> DesiredLease:
         """Return the lease with a place to work in: a job that names none has one per node."""
@@ -270,6 +307,7 @@ class ProcessBackend:
         os.close(lock)
         child.returncode = 0  # we reap by pid: an adopted supervisor has no such object either
         record.supervisor_pid = child.pid
+        record.watched, record.since_ticks = True, start_ticks(child.pid)
         return child.pid
 
     def _refuse(self, wanted: Wanted, reason: LeaseEnd, message: str) -> None:
@@ -279,21 +317,25 @@ class ProcessBackend:
         self._on_change()
 
     def _new_record(self, wanted: Wanted, *, started_s: float | None) -> Record:
+        (self._leases_dir / str(wanted.lease.lease_id)).mkdir(mode=0o700)
+        record = self._remember(wanted, started_s=started_s)
+        record.save(margin_s=self._margin_s)
+        return record
+
+    def _remember(self, wanted: Wanted, *, started_s: float | None = None) -> Record:
         lease = wanted.lease
-        path = self._leases_dir / str(lease.lease_id)
-        path.mkdir(mode=0o700)
-        tenant = tenant_of(lease, secrets.token_urlsafe(24))
+        # Made for a lease that is refused, too: that nothing was written is told like output.
+        (self.logs_dir / str(lease.lease_id)).mkdir(exist_ok=True, mode=0o700)
         record = Record(
-            folder=LeaseFolder(path),
+            folder=LeaseFolder(self._leases_dir / str(lease.lease_id)),
             lease=lease,
-            tenant=tenant,
+            tenant=tenant_of(lease, secrets.token_urlsafe(24)),
             boot=self._boot,
             started_s=started_s,
             deadline_s=wanted.deadline_s,
         )
-        record.save(margin_s=self._margin_s)
         self._records[lease.lease_id] = record
-        self._endpoint.admit(tenant)
+        self._endpoint.admit(record.tenant)
         return record
 
     def _write_identity(self, record: Record, *, refused: dict[str, str] | None) -> None:
@@ -308,27 +350,75 @@ class ProcessBackend:
             },
         )
 
+    def _look(self, record: Record) -> None:
+        """Find out whether a lease has ended; end one that the agent failed at."""
+        if not record.failure:
+            self._guarded(record, lambda: self._look_for_end(record))
+        if not record.failure and record.end is None:
+            self._guarded(record, lambda: self._look_for_start(record))
+        if record.failure and record.end is None:
+            self._abandon(record)
+
+    def _abandon(self, record: Record) -> None:
+        """Kill what runs under a lease that the agent failed at; it has ended when nothing does."""
+        with contextlib.suppress(NotADirectoryError, FileNotFoundError):  # it never began
+            if self._clear(record):
+                return  # the next look comes soon
+        record.end, record.message = LeaseEnd.LOST, record.failure
+        self._endpoint.dismiss(record.lease.lease_id)
+        if record.supervisor_pid is not None:
+            self._zombies.add(record.supervisor_pid)
+        self._on_change()
+
     def _look_for_end(self, record: Record) -> None:
         folder = record.folder
-        if folder.read("exit.json") is None:
-            if folder.supervised():
-                return
-            if record.boot == self._boot and folder.read("exit.json") is None:
-                self._kill_directly(record)
+        # Its last act is to write how the lease ended, and a job could write that too.
+        if folder.supervised():
+            record.watched = True
+            return
+        if record.boot == self._boot and self._clear(record):
+            return
+        if not self._figures_in(record):
+            return
         group = (folder.read("launch.json") or {}).get("group")
         if group is not None:
             remove_groups([Path(name) for name in group["folders"]])
         record.close()
+        self._matching.drop(record.lease.lease_id)
         self._endpoint.dismiss(record.lease.lease_id)
         if record.supervisor_pid is not None:
             self._zombies.add(record.supervisor_pid)
 
+    def _look_for_start(self, record: Record) -> None:
+        """Give up a lease whose processes are not there in time: nothing else would end it."""
+        if record.terminated_s is not None or record.runs():
+            return
+        now_s = lease_clock_s()
+        if now_s - record.begun_s > self._start_most_s:
+            record.overdue = f"its processes were not started within {self._start_most_s:g} s"
+            record.terminated_s = record.kill_s = now_s
+            record.save(margin_s=self._margin_s)
+            self._clear(record)
+
+    def _figures_in(self, record: Record) -> bool:
+        """Tell whether the last figures of a lease are in, or were waited for in vain."""
+        if record.watch is not None:
+            self._matching.finish(record.watch)
+        if record.figures_in():
+            return True
+        if not record.patience_over():
+            return False
+        _log.warning("lease %d ends before all its figures are in", record.lease.lease_id)
+        return True
+
     def _forget(self, lease_id: int) -> None:
         record = self._records.pop(lease_id)
         self._endpoint.dismiss(lease_id)
+        self._matching.drop(lease_id)
         shutil.rmtree(record.folder.path, ignore_errors=True)
         self._leave_work(Path(record.lease.working_dir))
-        kept = sorted(self.logs_dir.iterdir(), key=lambda path: int(path.name))
+        logs = (path for path in self.logs_dir.iterdir() if path.name.isdecimal())
+        kept = sorted(logs, key=lambda path: int(path.name))
         for path in kept[: -self._log_leases]:
             if (path / SENT).exists() or len(kept) > 2 * self._log_leases:
                 shutil.rmtree(path, ignore_errors=True)
@@ -350,13 +440,13 @@ class ProcessBackend:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGCONT)
 
-    def _kill_directly(self, record: Record) -> None:
-        """End a lease whose supervisor does not obey; then its processes have no supervisor."""
-        running = record.folder.read("running.json") or {}
-        group = (record.folder.read("launch.json") or {}).get("group")
-        if group is not None:
-            kill_members(group["folders"], group["kill"])
-        kill_remnants(record.folder.path, running.get("groups", {}))
+    def _clear(self, record: Record) -> bool:
+        """Kill what is left of a lease without its supervisor; return whether anything was."""
+        if not self._clearing.clear(record):
+            return False
+        with contextlib.suppress(RuntimeError):  # no loop runs any more
+            asyncio.get_running_loop().call_later(self._clearing.pause_s(record), self._on_change)
+        return True
 
     def _watch(self, record: Record, pid: int | None) -> None:
         """Have ``on_change`` called when the supervisor ends."""
@@ -364,7 +454,7 @@ class ProcessBackend:
             return
         try:
             descriptor = os.pidfd_open(pid)
-        except OSError:
+        except (OSError, TypeError, OverflowError):
             return  # gone, or a kernel without pidfd: found at the next look
         loop = asyncio.get_running_loop()
 

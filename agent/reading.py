@@ -2,21 +2,59 @@
 
 from __future__ import annotations
 
-import math
+import json
+import reprlib
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, TypeGuard, TypeVar
 
+from agent.bounds import (
+    LATEST_S,
+    LONGEST_MESSAGE,
+    LONGEST_TEXT,
+    MOST_COUNT,
+    MOST_ITEMS,
+    plain_json,
+    printable,
+    storable,
+    words,
+)
 from scheduler.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
 T = TypeVar("T")
+
+_REPR = reprlib.Repr()
+_REPR.maxlevel, _REPR.maxstring, _REPR.maxother = 2, 200, 200
+_REPR.maxlist = _REPR.maxtuple = _REPR.maxdict = 6
+
+
+def decoded(text: str | bytes) -> object:
+    """Return the value of a JSON text.
+
+    Raises:
+        InputError: it is none, or one that goes too deep.
+    """
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"this is not JSON that can be read: {words(error, 200)}") from error
+
+
+def shown(value: object) -> str:
+    """Return a value as an error may show it, however large or deep it is."""
+    try:
+        return _REPR.repr(value)
+    except (ValueError, RecursionError):  # an integer of thousands of digits
+        return f"a value of type {type(value).__name__}"
 
 
 @dataclass(frozen=True, slots=True)
 class Reader:
     """One JSON object under a path such as ``leases[2]``.
+
+    Every value is read within bounds, those of ``agent.bounds`` unless told.
 
     Attributes:
         data: the object.
@@ -34,7 +72,7 @@ class Reader:
             InputError: it is something else.
         """
         if not isinstance(value, dict):
-            raise InputError(f"{path or 'message'} is {value!r}; it must be an object")
+            raise InputError(f"{path or 'message'} is {shown(value)}; it must be an object")
         return cls(value, path)
 
     def where(self, name: str) -> str:
@@ -43,35 +81,52 @@ class Reader:
 
     def refuse(self, name: str, must: str) -> InputError:
         """Return the error that says what a field holds and what it must be."""
-        shown = repr(self.data[name]) if name in self.data else "missing"
-        return InputError(f"field '{self.where(name)}' is {shown}; it must be {must}")
+        what = shown(self.data[name]) if name in self.data else "missing"
+        return InputError(f"field '{self.where(name)}' is {what}; it must be {must}")
 
-    def integer(self, name: str, *, at_least: int = 0) -> int:
-        """Read an integer that is not below a bound."""
+    def integer(self, name: str, *, at_least: int = 0, at_most: int = MOST_COUNT) -> int:
+        """Read an integer within bounds."""
         value = self.data.get(name)
-        if not isinstance(value, int) or isinstance(value, bool) or value < at_least:
-            raise self.refuse(name, f"an integer >= {at_least}")
+        if not _whole(value) or not at_least <= value <= at_most:
+            raise self.refuse(name, f"an integer >= {at_least} and <= {at_most}")
         return value
 
-    def number(self, name: str, *, at_least: float = -math.inf) -> float:
-        """Read a finite number that is not below a bound."""
+    def number(self, name: str, *, at_least: float = -LATEST_S, at_most: float = LATEST_S) -> float:
+        """Read a finite number within bounds."""
         value = self.data.get(name)
-        if (
-            not isinstance(value, int | float)
-            or isinstance(value, bool)
-            or not math.isfinite(value)
-            or value < at_least
-        ):
-            bound = "" if at_least == -math.inf else f" >= {at_least:g}"
-            raise self.refuse(name, f"a finite number{bound}")
+        # NaN lies within no bounds, and an integer of a thousand digits is no float.
+        if not isinstance(value, int | float) or isinstance(value, bool):
+            raise self.refuse(name, "a finite number")
+        if not at_least <= value <= at_most:
+            raise self.refuse(name, f"a finite number >= {at_least:g} and <= {at_most:g}")
         return float(value)
 
-    def text(self, name: str) -> str:
+    def text(self, name: str, *, longest: int = LONGEST_TEXT) -> str:
         """Read a text that is not empty and can be an argument of a program."""
         value = self.data.get(name)
-        if not isinstance(value, str) or not value or "\0" in value:
-            raise self.refuse(name, "a text without NUL, not empty")
+        if not isinstance(value, str) or not value or not storable(value):
+            raise self.refuse(name, "a text without NUL and halves of characters, not empty")
+        if len(value) > longest:
+            raise self.refuse(name, f"a text of {longest} characters at most")
         return value
+
+    def name(self, name: str, *, longest: int) -> str:
+        """Read a text in one line and without control characters."""
+        value = self.text(name, longest=longest)
+        if not printable(value):
+            raise self.refuse(name, "a text without control characters")
+        return value
+
+    def words(self, name: str, *, longest: int = LONGEST_MESSAGE) -> str:
+        """Read what is said to people; what is too long, or no character, is cut away."""
+        value = self.data.get(name, "")
+        if not isinstance(value, str):
+            raise self.refuse(name, "a text")
+        return words(value, longest)
+
+    def maybe(self, name: str, *, longest: int = LONGEST_TEXT) -> str:
+        """Read a text that may be empty or missing."""
+        return self.text(name, longest=longest) if self.data.get(name, "") != "" else ""
 
     def flag(self, name: str) -> bool:
         """Read true or false."""
@@ -84,40 +139,77 @@ class Reader:
         """Read a field that may be null or missing."""
         return None if self.data.get(name) is None else read(name)
 
-    def integers(self, name: str) -> tuple[int, ...]:
+    def integers(
+        self, name: str, *, most: int = MOST_ITEMS, at_most: int = MOST_COUNT
+    ) -> tuple[int, ...]:
         """Read a list of integers >= 0."""
-        value = self.data.get(name)
-        if not isinstance(value, list | tuple) or not all(
-            isinstance(v, int) and not isinstance(v, bool) and v >= 0 for v in value
-        ):
-            raise self.refuse(name, "a list of integers >= 0")
-        return tuple(value)
+        values = self._list(name, most)
+        found = tuple(v for v in values if _whole(v) and 0 <= v <= at_most)
+        if len(found) < len(values):
+            raise self.refuse(name, f"a list of integers >= 0 and <= {at_most}")
+        return found
 
-    def texts(self, name: str) -> tuple[str, ...]:
+    def texts(
+        self, name: str, *, most: int = MOST_ITEMS, longest: int = LONGEST_TEXT
+    ) -> tuple[str, ...]:
         """Read a list of texts without NUL."""
-        value = self.data.get(name)
-        if not isinstance(value, list | tuple) or not all(
-            isinstance(v, str) and "\0" not in v for v in value
-        ):
-            raise self.refuse(name, "a list of texts without NUL")
-        return tuple(value)
+        values = self._list(name, most)
+        found = tuple(v for v in values if isinstance(v, str) and len(v) <= longest and storable(v))
+        if len(found) < len(values):
+            raise self.refuse(name, f"a list of texts of {longest} characters at most, without NUL")
+        return found
+
+    def sayings(self, name: str) -> tuple[str, ...]:
+        """Read a list of what is said to people, or nothing; see ``words``."""
+        values = () if self.data.get(name) is None else self._list(name, MOST_ITEMS)
+        found = tuple(words(v) for v in values if isinstance(v, str))
+        if len(found) < len(values):
+            raise self.refuse(name, "a list of texts")
+        return found
 
     def environment(self, name: str) -> dict[str, str]:
         """Read environment variables: names without ``=``, no NUL anywhere."""
         value = self.data.get(name)
-        if not isinstance(value, dict) or not all(
-            isinstance(k, str) and isinstance(v, str) and k and "=" not in k and "\0" not in k + v
-            for k, v in value.items()
+        if (
+            not isinstance(value, dict)
+            or len(value) > MOST_ITEMS
+            or not all(
+                isinstance(k, str) and isinstance(v, str) and k and "=" not in k and storable(k + v)
+                for k, v in value.items()
+            )
+            or any(len(k) + len(v) > LONGEST_TEXT for k, v in value.items())
         ):
-            raise self.refuse(name, "an object of texts, its names without '='")
+            raise self.refuse(
+                name,
+                f"an object of at most {MOST_ITEMS} texts, its names without '=', "
+                f"each of {LONGEST_TEXT} characters at most",
+            )
         return dict(value)
 
-    def objects(self, name: str) -> tuple[Reader, ...]:
+    def json(self, name: str) -> dict[str, object]:
+        """Read an object that may hold anything which can be stored and sent on."""
+        value = self.data.get(name)
+        if value is None:
+            return {}
+        if not isinstance(value, dict) or not plain_json(value):
+            raise self.refuse(name, "an object of plain JSON values, with numbers of 64 bits")
+        return value
+
+    def objects(self, name: str, *, most: int = MOST_ITEMS) -> tuple[Reader, ...]:
         """Read a list of objects."""
+        return tuple(
+            Reader.of(item, f"{self.where(name)}[{position}]")
+            for position, item in enumerate(self._list(name, most))
+        )
+
+    def _list(self, name: str, most: int) -> Sequence[object]:
         value = self.data.get(name)
         if not isinstance(value, list | tuple):
             raise self.refuse(name, "a list")
-        return tuple(
-            Reader.of(item, f"{self.where(name)}[{position}]")
-            for position, item in enumerate(value)
-        )
+        if len(value) > most:
+            raise self.refuse(name, f"a list of {most} elements at most")
+        return value
+
+
+def _whole(value: object) -> TypeGuard[int]:
+    return isinstance(value, int) and not isinstance(value, bool)

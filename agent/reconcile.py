@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, TypeAlias
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from agent.desired import Desired, DesiredLease
+    from agent.desired import Desired, DesiredLease, Unusable
 
 #: Jobs whose newest token is remembered.
 REMEMBERED_JOBS = 4096
@@ -51,6 +51,7 @@ class View:
         revision: of the same.
         wanted: by lease id.
         newest_token: by job, the greatest token seen; an older lease of the job is never started.
+        unusable: leases that are wanted and make no sense here; they are reported as failed.
     """
 
     known: bool = False
@@ -58,6 +59,7 @@ class View:
     revision: int = -1
     wanted: Mapping[int, Wanted] = field(default_factory=lambda: MappingProxyType({}))
     newest_token: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+    unusable: tuple[Unusable, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,6 +182,7 @@ def accept(view: View, desired: Desired, *, sent_s: float) -> View:
         revision=desired.revision,
         wanted=MappingProxyType(wanted),
         newest_token=MappingProxyType(newest),
+        unusable=desired.unusable,
     )
 
 

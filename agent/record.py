@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-import re
-from dataclasses import dataclass
-from pathlib import Path
+import logging
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from agent.desired import LeaseEnd, LeaseReport, lease_from_dict
+from agent.clock import lease_clock_s
+from agent.desired import LeaseEnd, LeaseReport, LeaseState, lease_from_dict
 from agent.endings import classify
 from agent.lease_record import LeaseRecord, tenant_of
+from agent.reading import Reader
 from scheduler.errors import InputError
 
 if TYPE_CHECKING:
     from agent.lease_files import LeaseFolder
+    from agent.steps_file import StepsFile
+
+_log = logging.getLogger("leasehold.agent")
 
 
 @dataclass(kw_only=True)
@@ -24,11 +28,27 @@ class Record(LeaseRecord):
         folder: its files.
         started_s: seconds since the Unix epoch.
         supervisor_pid: while it is our child and not reaped.
+        watched: whether this agent has seen its supervisor alive.
+        since_ticks: nothing that runs under it is older, see ``start_ticks``.
+        clearing_s: since when what its supervisor left is being killed, on the lease clock.
+        looked_s: when that was last looked for.
+        left: in words, what of it was last seen alive.
+        begun_s: since when this agent has waited for its processes, on the lease clock.
+        overdue: why they were given up; empty while they were not.
+        steps_file: the file that it leaves its steps in, if it names one.
     """
 
     folder: LeaseFolder
     started_s: float | None
     supervisor_pid: int | None = None
+    watched: bool = False
+    since_ticks: int = 0
+    clearing_s: float | None = None
+    looked_s: float = 0.0
+    left: str = ""
+    begun_s: float = field(default_factory=lease_clock_s)
+    overdue: str = ""
+    steps_file: StepsFile | None = None
 
     @classmethod
     def load(cls, folder: LeaseFolder) -> Record | None:
@@ -37,24 +57,31 @@ class Record(LeaseRecord):
         if data is None or control is None:
             return None
         try:
-            lease = lease_from_dict(data["lease"])
-        except InputError:
-            return None  # written by another version: nothing runs under it that we could manage
-        notice = folder.read("notice.json")
-        leave_by_s = None if notice is None else notice["leave_by_s"]
-        tenant = tenant_of(lease, data["secret"], leave_by_s=leave_by_s)
-        refused = data.get("refused")
+            return cls._read(folder, Reader(data), Reader(control))
+        except InputError as error:
+            # Written by another version, or by the job: nothing there that could be managed.
+            _log.warning("the lease in %s cannot be read and ends: %s", folder.path, error)
+            return None
+
+    @classmethod
+    def _read(cls, folder: LeaseFolder, data: Reader, control: Reader) -> Record:
+        lease = lease_from_dict(data.data.get("lease"))
+        notice = Reader(folder.read("notice.json") or {})
+        leave_by_s = notice.optional("leave_by_s", notice.number)
+        tenant = tenant_of(lease, data.text("secret"), leave_by_s=leave_by_s)
+        refused = Reader(data.json("refused"))
+        reason = refused.optional("reason", refused.text)
         return cls(
             folder=folder,
             lease=lease,
             tenant=tenant,
-            boot=data["boot"],
-            started_s=data["started_s"],
-            deadline_s=control["deadline_s"],
-            terminated_s=control["terminated_s"],
-            unwanted=control["unwanted"],
-            end=None if refused is None else LeaseEnd(refused["reason"]),
-            message="" if refused is None else refused["message"],
+            boot=data.text("boot"),
+            started_s=data.optional("started_s", data.number),
+            deadline_s=control.number("deadline_s"),
+            terminated_s=control.optional("terminated_s", control.number),
+            unwanted=control.flag("unwanted"),
+            end=LeaseEnd(reason) if reason in set(LeaseEnd) else None,
+            message=refused.words("message"),
         )
 
     def save(self, *, margin_s: float) -> None:
@@ -72,6 +99,12 @@ class Record(LeaseRecord):
             },
         )
 
+    def state(self) -> LeaseState:
+        """Return where its processes are; what is being killed is on its way out."""
+        if self.end is None and self.clearing_s is not None:
+            return LeaseState.STOPPING
+        return super().state()
+
     def report(self) -> LeaseReport:
         """Return what the scheduler needs to know."""
         if self.end is None:
@@ -86,16 +119,32 @@ class Record(LeaseRecord):
             steps_live=max(self.tenant.steps_live, self.tenant.steps_done),
             started_s=self.started_s,
             message=self.message,
+            reason_code="NotStarted" if self.overdue and self.end is LeaseEnd.LOST else "",
+            progress_problem=self.progress_problem(),
         )
 
     def read_progress(self) -> None:
-        """Take in the steps that lie in files. Counts never shrink."""
+        """Take in the steps that lie in files, or were found. Counts never shrink."""
         for name in ("output.json", "progress.json"):
             data = self.folder.read(name) or {}
             self.advance(data.get("steps_live"), data.get("steps_done"))
-        if self.lease.progress_file is not None:
-            saved = last_number(Path(self.lease.working_dir, self.lease.progress_file))
-            self.advance(saved, saved)
+        self.take_watched()
+        if self.steps_file is not None:
+            self.steps_file.look()
+            self.advance(self.steps_file.number, self.steps_file.number)
+
+    def figures_in(self) -> bool:
+        """Tell whether all that was to be found is, now that nothing runs."""
+        if self.steps_file is not None:
+            self.steps_file.look_last()
+            if not self.steps_file.settled:
+                return False
+        return self.watch is None or self.watch.finished
+
+    def progress_problem(self) -> str:
+        """Return why steps are not seen; empty where they are, or may yet be."""
+        found = [part.problem for part in (self.watch, self.steps_file) if part is not None]
+        return "; ".join(filter(None, found))
 
     def close(self) -> None:
         """Work out why the lease ended; its processes are gone."""
@@ -110,6 +159,8 @@ class Record(LeaseRecord):
             steps_done=self.tenant.steps_done,
             total_steps=self.lease.total_steps,
         )
+        if self.overdue and self.end is not LeaseEnd.COMPLETED:
+            self.end, self.message = LeaseEnd.LOST, self.overdue
         self.exit_code = None if ending is None or ending["error"] else ending["code"]
         if self.end is LeaseEnd.COMPLETED and self.lease.total_steps is not None:
             self.advance(self.lease.total_steps, self.lease.total_steps)
@@ -117,13 +168,3 @@ class Record(LeaseRecord):
     def runs(self) -> bool:
         """Tell whether its supervisor has started the processes."""
         return (self.folder.path / "running.json").exists()
-
-
-def last_number(path: Path) -> int | None:
-    """Return the last whole number in the first 4 KB of a file; None if there is none."""
-    try:
-        with path.open("rb") as file:
-            numbers = re.findall(rb"\d+", file.read(4096))
-    except OSError:
-        return None
-    return int(numbers[-1]) if numbers else None

@@ -1,47 +1,251 @@
-"""Finding and killing processes of a lease whose supervisor is gone or does not answer."""
+"""What is left of a lease: finding its processes wherever they hide, and killing them.
+
+A process of a lease is known by any of these, and what descends from such a process is known too:
+
+- it is in the lease's control group, or in a group below;
+- it descends from the lease's supervisor, to whom orphans go (PR_SET_CHILD_SUBREAPER);
+- it is in the session of one of the lease's first processes;
+- the lease's folder is in its environment;
+- it has come to the agent itself, to whom the orphans go when a supervisor has died.
+
+A program that leaves its session, clears its environment, and kills supervisor and agent is known
+by its control group alone.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import signal
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
 
-from agent.supervisor import start_ticks
+from agent.supervisor import PR_SET_CHILD_SUBREAPER, members, start_ticks
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Iterable, Mapping
+
+#: What a lease's processes have in their environment, before the path of its folder.
+MARK: Final = b"LEASEHOLD_LEASE_FOLDER="
+#: How often the list of processes is read again for those that came while it was read.
+RESCANS: Final = 5
+_PROC: Final = Path("/proc")
 
 
-def find_remnants(folder: Path) -> list[int]:
-    """Return the processes that were started with this lease's folder in their environment.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Process:
+    """A process as the kernel shows it.
 
-    Looks at every process of this user; takes some milliseconds.
+    Attributes:
+        pid: its number.
+        parent: its parent's.
+        session: its session's.
+        ticks: when it started, see ``start_ticks``.
+        state: one letter: D is a sleep that no signal ends, Z has ended.
+        lives: whether any of its threads has not ended.
     """
-    mark = f"LEASEHOLD_LEASE_FOLDER={folder}\0".encode()
-    found = []
-    for entry in Path("/proc").iterdir():
-        if not entry.name.isdecimal():
-            continue
-        with contextlib.suppress(OSError):  # gone, or another user's
-            if mark in (entry / "environ").read_bytes() + b"\0":
-                found.append(int(entry.name))
+
+    pid: int
+    parent: int
+    session: int
+    ticks: int
+    state: str
+    lives: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Traces:
+    """By what the processes of a lease are known.
+
+    Attributes:
+        folder: of the lease.
+        supervisor: its pid while it lives; it is not among what is found.
+        sessions: start by pid of the first processes, each of which leads a session.
+        watched: whether this agent has seen the supervisor alive: only then has no stranger been
+            given the number of a session whose leader is gone.
+        groups: folders of the control groups.
+        since_ticks: nothing of the lease is older.
+    """
+
+    folder: Path
+    supervisor: int | None = None
+    sessions: Mapping[int, int] = field(default_factory=lambda: MappingProxyType({}))
+    watched: bool = False
+    groups: tuple[str, ...] = ()
+    since_ticks: int = 0
+
+
+def become_reaper() -> None:
+    """Let orphans of supervisors that die come to this process."""
+    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
+
+
+def processes() -> dict[int, Process]:
+    """Return every process, those that were begun while others were being read included."""
+    seen: set[int] = set()
+    found: dict[int, Process] = {}
+    for _ in range(RESCANS):
+        new = {int(entry.name) for entry in _PROC.iterdir() if entry.name.isdecimal()} - seen
+        if not new:
+            break
+        seen |= new
+        for pid in sorted(new):
+            with contextlib.suppress(OSError):
+                found[pid] = _read(pid)
     return found
 
 
-def kill_remnants(folder: Path, groups: Mapping[str, int]) -> None:
-    """Kill what is left of a lease.
+def _read(pid: int) -> Process:
+    text = (_PROC / str(pid) / "stat").read_text(errors="replace")
+    values = text.rpartition(")")[2].split()
+    return Process(
+        pid=pid,
+        parent=int(values[1]),
+        session=int(values[3]),
+        ticks=int(values[19]),
+        state=values[0],
+        # Where the first thread has ended and others go on, the kernel says Z as well.
+        lives=values[0] not in "ZX" or int(values[17]) > 1,
+    )
+
+
+def lease_folders(pid: int) -> frozenset[str]:
+    """Return the leases' folders in a process's environment; none if it cannot be read."""
+    folder = _PROC / str(pid)
+    data = _environment(folder)
+    if not data:  # a kernel's thread, another user's process; or its first thread has ended
+        with contextlib.suppress(OSError):
+            data = b"\0".join(_environment(task) for task in (folder / "task").iterdir())
+    values = (value for value in data.split(b"\0") if value.startswith(MARK))
+    return frozenset(os.fsdecode(value.removeprefix(MARK)) for value in values)
+
+
+def _environment(folder: Path) -> bytes:
+    with contextlib.suppress(OSError):
+        return (folder / "environ").read_bytes()
+    return b""
+
+
+def find_remnants(folder: Path) -> list[int]:
+    """Return the processes that have this lease's folder in their environment."""
+    return [pid for pid in sorted(processes()) if str(folder) in lease_folders(pid)]
+
+
+def find(traces: Traces, table: Mapping[int, Process]) -> list[Process]:
+    """Return what lives of a lease beside its supervisor; takes some milliseconds.
 
     Args:
-        folder: the lease's folder.
-        groups: process group by its leader's pid, with the leader's start time: a pid that now
-            belongs to somebody else is spared.
+        traces: by what it is known.
+        table: every process.
     """
-    for leader, ticks in groups.items():
+    roots = {p.pid for p in table.values() if p.pid != traces.supervisor and _known(p, traces)}
+    roots |= set(members(list(traces.groups))) - {traces.supervisor}
+    if traces.supervisor is not None:
+        roots |= {p.pid for p in table.values() if p.parent == traces.supervisor}
+    return _with_descendants(roots, table, spared={traces.supervisor or 0})
+
+
+def _known(process: Process, traces: Traces) -> bool:
+    if not process.lives or process.ticks < traces.since_ticks:
+        return False
+    if process.session in traces.sessions:
         with contextlib.suppress(OSError):
-            if start_ticks(int(leader)) == ticks:
-                os.killpg(int(leader), signal.SIGKILL)
-    for pid in find_remnants(folder):
+            if start_ticks(process.session) == traces.sessions[process.session]:
+                return True
+        if traces.watched and not (_PROC / str(process.session)).exists():
+            return True
+    return str(traces.folder) in lease_folders(process.pid)
+
+
+def find_strays(
+    leases_dir: Path, table: Mapping[int, Process], *, supervised: Collection[str]
+) -> list[Process]:
+    """Return what has come to this process from supervisors that have died, ended or not.
+
+    Nothing else that this process starts leaves its session.
+
+    Args:
+        leases_dir: of the agent; the marks of another agent's leases spare a process.
+        table: every process.
+        supervised: folders of the leases whose supervisors live.
+    """
+    own = os.getsid(0)
+    roots = set()
+    for process in table.values():
+        if process.parent == os.getpid() and process.session != own:
+            folders = lease_folders(process.pid)
+            ours = all(Path(folder).parent == leases_dir for folder in folders)
+            if ours and folders.isdisjoint(supervised):
+                roots.add(process.pid)
+    return _with_descendants(roots, table, spared=(), dead=True)
+
+
+def find_unknown(
+    leases_dir: Path, table: Mapping[int, Process], *, known: Collection[str]
+) -> list[Process]:
+    """Return what lives of leases that nobody knows any more.
+
+    Args:
+        leases_dir: of the agent.
+        table: every process.
+        known: folders of the leases that are known.
+    """
+    roots = set()
+    for pid in table:
+        folders = {f for f in lease_folders(pid) if Path(f).parent == leases_dir}
+        if folders and folders.isdisjoint(known):
+            roots.add(pid)
+    return _with_descendants(roots, table, spared=())
+
+
+def _with_descendants(
+    roots: Iterable[int],
+    table: Mapping[int, Process],
+    *,
+    spared: Collection[int],
+    dead: bool = False,
+) -> list[Process]:
+    children: dict[int, list[int]] = {}
+    for process in table.values():
+        children.setdefault(process.parent, []).append(process.pid)
+    found: set[int] = set()
+    left = list(roots)
+    while left:
+        pid = left.pop()
+        if pid not in found and pid not in spared and pid != os.getpid():
+            found.add(pid)
+            left += children.get(pid, ())
+    whole = (table[pid] for pid in sorted(found) if pid in table)
+    return [process for process in whole if process.lives or dead]
+
+
+def kill(found: Iterable[Process]) -> None:
+    """Kill processes; a number that has been given to another one meanwhile is spared."""
+    for process in found:
         with contextlib.suppress(OSError):
-            os.kill(pid, signal.SIGKILL)
+            if start_ticks(process.pid) == process.ticks:
+                os.kill(process.pid, signal.SIGKILL)
+
+
+def reap(found: Iterable[Process]) -> None:
+    """Collect those that have ended and are this process's children."""
+    for process in found:
+        if process.parent == os.getpid() and not process.lives:
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(process.pid, os.WNOHANG)
+
+
+def in_words(found: Iterable[Process]) -> str:
+    """Name processes that cannot be killed, and why."""
+    parts = []
+    for process in found:
+        why = ", in a sleep that no signal ends" if process.state == "D" else ""
+        with contextlib.suppress(OSError):
+            uid = (_PROC / str(process.pid)).stat().st_uid
+            if os.geteuid() not in {0, uid}:
+                why = f", of user {uid}"
+        parts.append(f"{process.pid} (state {process.state}{why})")
+    return ", ".join(parts)

@@ -7,7 +7,8 @@ that the agent renews, and sends SIGTERM and SIGKILL in time even if the agent i
 lock ``LOCK_FD`` for as long as it lives; whoever can take that lock knows that it is gone.
 
 It is the reaper of everything that the job leaves behind (PR_SET_CHILD_SUBREAPER), so a grandchild
-that has left the process group is found and killed too.
+that has left the process group is found and killed too. It ends only when nothing is left: as long
+as it lives, what descends from it can be told from everything else.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import os
 import re
 import selectors
 import signal
+import stat
 import subprocess
 import sys
 import time
@@ -30,12 +32,20 @@ from typing import Any, BinaryIO
 LONGEST_SLEEP_S = 1.0
 #: After this long without an end, what is left of the output is not waited for.
 DRAIN_S = 2.0
+#: After this long what cannot be killed is written down for the agent, and looked at less often.
+STUCK_S = 5.0
 #: Kept from the end of stderr to look for memory errors.
 TAIL_BYTES = 8192
-#: A line longer than this is not searched for progress.
+#: A line longer than this is cut where the lines of several processes come together.
 LINE_BYTES = 4096
+#: What reading a file can raise that a job may have written over.
+SPOILT = (OSError, ValueError, KeyError, TypeError, ArithmeticError, RecursionError)
+#: No orders of the agent are longer.
+ORDERS_BYTES = 65536
 #: The exit code by which a job says: I have left early, run me again.
 LEFT_EARLY = 75
+#: Where it writes down what it cannot kill.
+REMNANTS = "remnants.json"
 #: Signs on stderr of a job that ran out of memory and did not get a signal for it.
 MEMORY_ERRORS = re.compile(
     rb"CUDA out of memory|HIP out of memory|OutOfMemoryError|CUDA_ERROR_OUT_OF_MEMORY"
@@ -46,7 +56,7 @@ MEMORY_ERRORS = re.compile(
 )
 
 _PR_SET_PDEATHSIG = 1
-_PR_SET_CHILD_SUBREAPER = 36
+PR_SET_CHILD_SUBREAPER = 36
 
 
 def now_s() -> float:
@@ -59,6 +69,42 @@ def write_json(path: Path, value: dict[str, Any]) -> None:
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     temporary.write_text(json.dumps(value))
     temporary.replace(path)
+
+
+class NotRegularError(OSError):
+    """What lies there is no regular file."""
+
+
+def open_regular(path: Path) -> BinaryIO:
+    """Open a regular file, or one that a link leads to, to read it.
+
+    A job may put a FIFO or a device where its agent or we read: nothing else is opened, and no
+    opening waits for a writer.
+
+    Raises:
+        NotRegularError: it is something else.
+        OSError: it cannot be opened.
+    """
+    if not stat.S_ISREG(path.stat().st_mode):  # opening a device may do something already
+        raise NotRegularError(f"{path} is {_kind(path)}, no regular file")
+    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+    file = open(os.open(path, flags), "rb")  # noqa: PTH123, SIM115 - of a descriptor
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):  # exchanged meanwhile
+        file.close()
+        raise NotRegularError(f"{path} is no regular file")
+    return file
+
+
+def read_regular(path: Path, most_bytes: int) -> bytes:
+    """Return the first bytes of a regular file; see ``open_regular``. None is read to its end."""
+    with open_regular(path) as file:
+        return file.read(most_bytes)
+
+
+def _kind(path: Path) -> str:
+    mode = path.stat().st_mode
+    kinds = {stat.S_IFIFO: "a FIFO", stat.S_IFDIR: "a folder", stat.S_IFSOCK: "a socket"}
+    return kinds.get(stat.S_IFMT(mode), "a device")
 
 
 def oom_kills(events: str | None = None) -> int | None:
@@ -91,11 +137,12 @@ def _count(file: Path) -> int | None:
 
 
 def members(folders: list[str]) -> list[int]:
-    """Return the processes in control groups."""
+    """Return the processes in control groups, and in groups that a job has made below them."""
     found = []
     for folder in folders:
-        with contextlib.suppress(OSError):
-            found += [int(pid) for pid in Path(folder, "cgroup.procs").read_text().split()]
+        for below, _, _ in os.walk(folder):
+            with contextlib.suppress(OSError):
+                found += [int(pid) for pid in Path(below, "cgroup.procs").read_text().split()]
     return found
 
 
@@ -123,8 +170,8 @@ def start_ticks(pid: int) -> int:
     Raises:
         OSError: there is no such process.
     """
-    stat = Path(f"/proc/{pid}/stat").read_text()
-    return int(stat.rpartition(")")[2].split()[19])
+    line = Path(f"/proc/{pid}/stat").read_text(errors="replace")
+    return int(line.rpartition(")")[2].split()[19])
 
 
 @dataclass(kw_only=True)
@@ -149,7 +196,7 @@ class RotatedLog:
             if self.file is not None and self.size + len(data) > self.max_bytes and self.size:
                 self._rotate()
             if self.file is None:
-                self.file = self.path.open("ab", buffering=0)
+                self.file = self._open()
                 self.size = self.file.tell()
             self.size += self.file.write(data) or 0
 
@@ -159,9 +206,30 @@ class RotatedLog:
             self.file.close()
         self.file = None
 
+    def recall(self) -> None:
+        """Go on where an earlier writer has stopped, by the index that it has left."""
+        index: dict[str, int] = {}
+        with contextlib.suppress(*SPOILT):
+            index = json.loads(read_regular(self._index_file(), ORDERS_BYTES))
+        for path in self._kept():
+            with contextlib.suppress(*SPOILT):
+                self.starts[path] = int(index[str(path.stat().st_ino)])
+        self.start = self.starts.get(self.path, 0)
+
+    def _kept(self) -> list[Path]:
+        return [self.path, *(Path(f"{self.path}.{n}") for n in range(1, self.backups + 1))]
+
+    def _index_file(self) -> Path:
+        return self.path.with_name(f".{self.path.name}.index")
+
+    def _open(self) -> BinaryIO:
+        """Open the file to append; a FIFO in its place, without a reader, does not hold us up."""
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK | os.O_CLOEXEC
+        return open(os.open(self.path, flags, 0o666), "ab", buffering=0)  # noqa: PTH123
+
     def _rotate(self) -> None:
         self.close()
-        kept = [self.path, *(Path(f"{self.path}.{n}") for n in range(1, self.backups + 1))]
+        kept = self._kept()
         self.starts[self.path] = self.start
         self.starts.pop(kept[-1], None)
         self._write_index()  # without the file that goes: its inode may be given to the next
@@ -172,42 +240,13 @@ class RotatedLog:
         if not self.backups:
             self.path.unlink()
         self.start += self.size
-        self.file, self.size = self.path.open("ab", buffering=0), 0
+        self.file, self.size = self._open(), 0
         self.starts[self.path] = self.start
         self._write_index()
 
     def _write_index(self) -> None:
         inodes = {str(path.stat().st_ino): start for path, start in self.starts.items()}
-        write_json(self.path.with_name(f".{self.path.name}.index"), inodes)
-
-
-@dataclass(kw_only=True)
-class Progress:
-    """Steps found in the output by the job's regular expression."""
-
-    pattern: re.Pattern[str] | None
-    path: Path
-    steps: int = 0
-    saved: int = 0
-    written: tuple[int, int] = (0, 0)
-    written_s: float = 0.0
-
-    def search(self, line: bytes) -> None:
-        """Look for a number of steps in one line."""
-        found = None if self.pattern is None else self.pattern.search(line.decode(errors="replace"))
-        if found is None:
-            return
-        groups = found.groupdict()
-        live = groups.get("steps") or (None if "saved" in groups else found[1])
-        self.steps = max(self.steps, _whole(live))
-        self.saved = max(self.saved, _whole(groups.get("saved")))
-
-    def write(self, *, least_s: float) -> None:
-        """Write the figures if they are new and the last writing is ``least_s`` ago."""
-        figures = (self.steps, self.saved)
-        if figures != self.written and now_s() - self.written_s >= least_s:
-            write_json(self.path, {"steps_live": self.steps, "steps_done": self.saved})
-            self.written, self.written_s = figures, now_s()
+        write_json(self._index_file(), inodes)
 
 
 @dataclass(kw_only=True)
@@ -216,10 +255,8 @@ class Stream:
 
     pipe: BinaryIO
     log: RotatedLog
-    progress: Progress
     together: RotatedLog | None = None  # where the lines of several processes come together
     prefix: bytes = b""  # of this process's lines there
-    partial: bytes = b""
     tail: bytes = b""
     line: bytes = b""  # begun, for ``together``
 
@@ -230,18 +267,11 @@ class Stream:
         except BlockingIOError:
             return True
         if not data:
-            self.progress.search(self.partial)
             self._bring_together(b"\n" if self.line else b"")
             return False
         self._bring_together(data)
         self.log.write(data)
         self.tail = (self.tail + data)[-TAIL_BYTES:]
-        if self.progress.pattern is not None:
-            *lines, rest = (self.partial + data).split(b"\n")
-            for line in lines:
-                if len(line) <= LINE_BYTES:
-                    self.progress.search(line)
-            self.partial = rest[-LINE_BYTES:]
         return True
 
     def _bring_together(self, data: bytes) -> None:
@@ -267,11 +297,12 @@ class Control:
     kill: bool = False
 
     def read(self) -> None:
-        """Take in the newest orders."""
-        data = json.loads(self.path.read_text())
-        self.deadline_s = data["deadline_s"]
-        self.grace_s, self.margin_s = data["grace_s"], data["margin_s"]
-        self.terminate, self.kill = data["terminate"], data["kill"]
+        """Take in the newest orders. Where a job has spoilt the file, the last ones hold."""
+        with contextlib.suppress(*SPOILT):
+            data = json.loads(read_regular(self.path, ORDERS_BYTES))
+            times = [float(data[name]) for name in ("deadline_s", "grace_s", "margin_s")]
+            self.terminate, self.kill = bool(data["terminate"]), bool(data["kill"])
+            self.deadline_s, self.grace_s, self.margin_s = times
 
 
 @dataclass(kw_only=True)
@@ -281,7 +312,6 @@ class Supervisor:
     folder: Path
     launch: dict[str, Any]
     control: Control
-    progress: Progress
     selector: selectors.BaseSelector = field(default_factory=selectors.DefaultSelector)
     streams: list[Stream] = field(default_factory=list)
     together: dict[str, RotatedLog] = field(default_factory=dict)  # by stream, of several processes
@@ -332,7 +362,7 @@ class Supervisor:
 
     def _watch(self, pipe: Any, path: Path, name: str) -> None:
         os.set_blocking(pipe.fileno(), False)
-        stream = Stream(pipe=pipe, log=self._log(path), progress=self.progress)
+        stream = Stream(pipe=pipe, log=self._log(path))
         if len(self.launch["processes"]) > 1:
             stream.together = self.together.setdefault(
                 name, self._log(path.with_name(f"{name}.log"))
@@ -353,31 +383,42 @@ class Supervisor:
             self._pump(self._sleep_s(), wake_fd)
             self.reap()
             self._act()
-            self.progress.write(least_s=0.5)
         self.selector.unregister(wake_fd)
 
     def finish(self) -> None:
-        """Kill what the processes have left behind, and take the rest of their output."""
-        until = now_s() + DRAIN_S
-        while self._sweep() and now_s() < until:
-            self._pump(0.005, -1)
+        """Kill what the processes have left behind until nothing is; take the rest of the output.
+
+        However long it takes: whoever sees this process gone may give the workers away.
+        """
+        since_s, told = now_s(), False
+        until = since_s + DRAIN_S
+        self.signal_all(signal.SIGKILL)
+        while left := self._sweep():
+            stuck = now_s() > since_s + STUCK_S
+            if stuck and not told:
+                write_json(self.folder / REMNANTS, {"pids": left})
+                told = True
+            self._pump(0.5 if stuck else 0.005, -1)
         while self.selector.get_map() and now_s() < until:
             if not self._pump(0.05, -1):
                 break  # nothing came: somebody that we cannot see holds the pipe open
-        self.progress.write(least_s=0.0)
 
-    def reap(self) -> None:
-        """Collect the children that have ended, ours and adopted ones."""
+    def reap(self) -> bool:
+        """Collect the children that have ended, ours and adopted ones; return whether any live.
+
+        Every descendant is one, or has one among its ancestors.
+        """
         with contextlib.suppress(ChildProcessError):
             while True:
                 pid, status = os.waitpid(-1, os.WNOHANG)
                 if pid == 0:
-                    return
+                    return True
                 if pid in self.leaders:
                     code = os.waitstatus_to_exitcode(status)
                     self.codes[pid] = code
                     if code not in {0, LEFT_EARLY} and self.first_failure is None:
                         self.first_failure = code
+        return False
 
     def exit_code(self) -> int:
         """Return the code of the first that failed, else 75 if one left early, else 0."""
@@ -434,39 +475,51 @@ class Supervisor:
                 self.selector.unregister(key.fileobj)
         return bool(ready)
 
-    def _sweep(self) -> bool:
-        """Kill the groups and every child that is left; return whether there was one."""
-        self.signal_all(signal.SIGKILL)
-        self.reap()
-        me = os.getpid()
-        try:
-            children = Path(f"/proc/{me}/task/{me}/children").read_text().split()
-        except OSError:  # a kernel without this list: the groups are all that we can reach
-            return False
-        for pid in children:
+    def _sweep(self) -> list[int]:
+        """Kill every child that is left, and the control groups; return what there was.
+
+        The children of a child that is killed become ours, and are found the next time.
+        """
+        folders = self.group["folders"]
+        kill_members(folders, self.group["kill"])
+        found = _children() if self.reap() else []
+        for pid in found:
             with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.kill(int(pid), signal.SIGKILL)
-        return bool(children or members(self.group["folders"]))
+                os.kill(pid, signal.SIGKILL)
+        alive = self.reap()
+        # One that came after the list was read has no number here yet, and still counts.
+        return sorted({*(found or _children() or [0] if alive else []), *members(folders)})
 
     def dissolve(self) -> None:
         """Remove the control groups; what is not empty yet the agent removes later."""
         for folder in self.group["folders"]:
-            with contextlib.suppress(OSError):
-                Path(folder).rmdir()
+            for below, _, _ in os.walk(folder, topdown=False):
+                with contextlib.suppress(OSError):
+                    Path(below).rmdir()
+
+
+def _children() -> list[int]:
+    """Return the children of this process."""
+    found, own = [], str(os.getpid())
+    for entry in Path("/proc").iterdir():  # not every kernel has the list of children
+        with contextlib.suppress(OSError):
+            if entry.name.isdecimal():
+                stat = (entry / "stat").read_text(errors="replace")
+                if stat.rpartition(")")[2].split()[1] == own:
+                    found.append(int(entry.name))
+    return found
 
 
 def main(folder: Path, lock_fd: int) -> int:
     """Run one lease from start to end; the exit code is always 0."""
     os.set_inheritable(lock_fd, False)
-    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
+    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
     launch = json.loads((folder / "launch.json").read_text())
     events = (launch.get("group") or {}).get("events")
     before = oom_kills(events)
     control = Control(path=folder / "control.json")
     control.read()
-    pattern = launch["progress_regex"] and re.compile(launch["progress_regex"])
-    progress = Progress(pattern=pattern or None, path=folder / "output.json")
-    supervisor = Supervisor(folder=folder, launch=launch, control=control, progress=progress)
+    supervisor = Supervisor(folder=folder, launch=launch, control=control)
     wake_fd = _wake_on_signals(control)
     error = supervisor.start()
     if error:
@@ -510,12 +563,8 @@ def _wake_on_signals(control: Control) -> int:
 
 
 def _order_termination(control: Control) -> None:
-    data = json.loads(control.path.read_text())
+    data = json.loads(read_regular(control.path, ORDERS_BYTES))
     write_json(control.path, data | {"terminate": True})
-
-
-def _whole(text: str | None) -> int:
-    return int(text) if text is not None and text.isdecimal() else 0
 
 
 if __name__ == "__main__":

@@ -53,14 +53,18 @@ class FileLink:
         self._read()
         write_json(self.folder / "report.json", to_dict(report))
 
-    async def append_log(self, lease_id: int, stream: str, *, offset: int, data: bytes) -> int:
-        """Append to ``received/LEASE.STREAM`` what follows the end of that file."""
+    async def append_log(
+        self, lease_id: int, stream: str, *, offset: int, data: bytes, end: bool = False
+    ) -> int:
+        """Append to ``received/LEASE.STREAM`` what follows that; ``.end`` marks its end."""
         self._read()
         path = self.folder / "received" / f"{lease_id}.{stream}"
         path.parent.mkdir(exist_ok=True)
         with path.open("ab") as file:
             if file.tell() == offset:
                 file.write(data)
+            if end and file.tell() == offset + len(data):
+                path.with_name(f"{path.name}.end").touch()
             return file.tell()
 
     def _read(self) -> Desired:

@@ -130,9 +130,9 @@ class Channel:
     def _take(self, line: bytes) -> None:
         with contextlib.suppress(ValueError):
             message = json.loads(line)
-            if message.get("notice"):
+            if isinstance(message, dict) and message.get("notice"):
                 leave_in_s = message.get("leave_in_s")
-                if leave_in_s is not None:
+                if isinstance(leave_in_s, int | float):
                     self.leave_by_s = time.monotonic() + leave_in_s
                 self.noticed = True
 

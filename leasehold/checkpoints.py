@@ -18,8 +18,18 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
+#: Holds the id of the job whose checkpoints lie in the folder.
+OWNER_FILE = ".leasehold-job"
+#: Variable that names the job whose checkpoints another one may take over.
+ADOPT_VARIABLE = "LEASEHOLD_TAKE_CHECKPOINTS_OF"
+
+
 class StaleLeaseError(RuntimeError):
     """A later attempt of this job has begun; this one must leave its checkpoints alone."""
+
+
+class ForeignCheckpointsError(RuntimeError):
+    """The checkpoints in the folder are those of another job."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,19 +40,25 @@ class Checkpoints:
         folder: where they lie; on storage that every node of the job sees.
         token: fencing token of this attempt; 0 outside a lease, which fences nothing.
         keep: how many are kept.
+        job_id: whose they are; empty outside a lease, which owns nothing.
+        adopts: id of the job whose checkpoints this one goes on from; empty: none.
     """
 
     folder: Path
     token: int = 0
     keep: int = 2
+    job_id: str = ""
+    adopts: str = ""
 
     def claim(self) -> None:
         """Mark this attempt as the one that writes here, and clear what others left half done.
 
         Raises:
             StaleLeaseError: a later attempt was here first.
+            ForeignCheckpointsError: the folder is another job's.
         """
         self.folder.mkdir(parents=True, exist_ok=True)
+        self._own()
         self.check()
         marker = self.folder / f".token-{self.token:020d}"
         marker.touch()
@@ -52,6 +68,46 @@ class Checkpoints:
         for half in self.folder.glob(".half-*"):
             if int(half.name.split("-")[1]) < self.token or not self.token:
                 shutil.rmtree(half, ignore_errors=True)
+
+    def check_owner(self) -> None:
+        """Make sure that what lies here is this job's, or that of the job it goes on from.
+
+        Folders of the release before name no job; they are taken for this one's.
+
+        Raises:
+            ForeignCheckpointsError: it is another job's.
+        """
+        owner = self._owner()
+        if self.job_id and owner not in ("", self.job_id, self.adopts):
+            raise ForeignCheckpointsError(
+                f"{self.folder} holds the checkpoints of job '{owner}', and this is job "
+                f"'{self.job_id}'; give each job a folder of its own, such as "
+                f"--checkpoint-dir DIR/{{job_id}}. To go on from those checkpoints, submit with "
+                f"--env {ADOPT_VARIABLE}={owner}"
+            )
+
+    def _own(self) -> None:
+        """Write this job's id into the folder; of two that come at once, the second is refused."""
+        if not self.job_id:
+            return
+        marker, mine = self.folder / OWNER_FILE, self.folder / f"{OWNER_FILE}-{self.token}"
+        mine.write_text(self.job_id)
+        _flush(mine)
+        try:
+            self.check_owner()
+            if self.adopts and self._owner() == self.adopts:
+                mine.replace(marker)
+            with contextlib.suppress(FileExistsError):
+                _place(mine, marker)
+            self.check_owner()
+        finally:
+            mine.unlink(missing_ok=True)
+
+    def _owner(self) -> str:
+        try:
+            return (self.folder / OWNER_FILE).read_text().strip()
+        except FileNotFoundError:
+            return ""
 
     def check(self) -> None:
         """Make sure that no later attempt has begun.
@@ -106,6 +162,21 @@ class Checkpoints:
     def _whole(self) -> list[tuple[int, Path]]:
         matches = ((re.fullmatch(r"step-(\d+)", p.name), p) for p in self.folder.glob("step-*"))
         return sorted((int(m[1]), p) for m, p in matches if m)
+
+
+def _place(file: Path, marker: Path) -> None:
+    """Put a file in place in one step, unless there is one.
+
+    Raises:
+        FileExistsError: there is.
+    """
+    try:
+        os.link(file, marker)
+    except FileExistsError:
+        raise
+    except OSError:  # a file system without links
+        with marker.open("x") as new:
+            new.write(file.read_text())
 
 
 def _flush(path: Path) -> None:

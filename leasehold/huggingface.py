@@ -129,7 +129,10 @@ class LeaseKeeper:
             signal.signal(signal.SIGTERM, self._handler)
 
     def _checkpoints(self, output_dir: str | Path) -> Checkpoints:
-        return Checkpoints(folder=Path(output_dir), token=self._told.token)
+        told = self._told
+        return Checkpoints(
+            folder=Path(output_dir), token=told.token, job_id=told.job_id, adopts=told.adopts
+        )
 
     def _note(self, state: Any) -> None:
         self._channel.steps_live = state.global_step

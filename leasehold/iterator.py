@@ -62,6 +62,7 @@ class LeaseIterator(Generic[T]):
 
     Raises:
         ValueError: nobody says how many steps there are, or where checkpoints are to lie.
+        ForeignCheckpointsError: on iteration, the folder holds those of another job.
     """
 
     def __init__(
@@ -91,7 +92,13 @@ class LeaseIterator(Generic[T]):
         self._checkpoints = (
             None
             if folder is None
-            else Checkpoints(folder=folder, token=self._told.token, keep=keep)
+            else Checkpoints(
+                folder=folder,
+                token=self._told.token,
+                keep=keep,
+                job_id=self._told.job_id,
+                adopts=self._told.adopts,
+            )
         )
         self._checkpoint_every_s = checkpoint_every_s
         self._exits = on_notice == "exit"
@@ -169,6 +176,7 @@ class LeaseIterator(Generic[T]):
     def _newest_step(self) -> int:
         if self._checkpoints is None or self._load is None:
             return 0
+        self._checkpoints.check_owner()
         return self._checkpoints.newest()
 
     def _note_saved(self) -> None:

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from leasehold.checkpoints import ADOPT_VARIABLE
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -25,6 +27,8 @@ class Surroundings:
         world_size: processes in the gang.
         checkpoint_dir: where the job keeps its state.
         total_steps: steps of the whole job.
+        job_id: of the job.
+        adopts: id of the job from whose checkpoints this one goes on, or empty.
     """
 
     endpoint: Path | str | None = None
@@ -36,6 +40,8 @@ class Surroundings:
     world_size: int = 1
     checkpoint_dir: Path | None = None
     total_steps: int | None = None
+    job_id: str = ""
+    adopts: str = ""
 
     @property
     def leased(self) -> bool:
@@ -63,4 +69,6 @@ class Surroundings:
             total_steps=int(env["LEASEHOLD_TOTAL_STEPS"])
             if env.get("LEASEHOLD_TOTAL_STEPS")
             else None,
+            job_id=env.get("LEASEHOLD_JOB_ID", ""),
+            adopts=env.get(ADOPT_VARIABLE, ""),
         )

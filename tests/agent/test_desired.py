@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 
+import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agent import bounds
 from agent.desired import (
     Desired,
     DesiredLease,
@@ -16,7 +19,9 @@ from agent.desired import (
     LeaseState,
     NodeReport,
     WorkerReport,
+    bounded,
     desired_from_dict,
+    lease_from_dict,
     report_from_dict,
     to_dict,
 )
@@ -107,7 +112,7 @@ def _plain(**changes):
     ("changes", "words"),
     [
         ({"attempt": 0}, r"leases\[0\].attempt' is 0.*>= 1"),
-        ({"token": True}, r"leases\[0\].token' is True"),
+        ({"attempt": 10**30}, r"leases\[0\].attempt' is 1000.*<= 9007199254740991"),
         ({"job_id": "a\0b"}, "job_id"),
         ({"command": "rm -rf"}, "command.*list"),
         ({"command": []}, "command is empty"),
@@ -118,12 +123,29 @@ def _plain(**changes):
         ({"working_dir": "here"}, "absolute"),
         ({"remaining_s": float("nan")}, "remaining_s.*finite"),
         ({"grace_s": -1}, "grace_s"),
-        ({"progress_regex": "("}, "no regular expression"),
-        ({"progress_regex": "step"}, "no group"),
+        ({"grace_s": 10**400}, "grace_s.*<= 1e"),
+        ({"job_id": "a\ud800"}, "job_id"),
+        ({"command": ["a"] * 5000}, "command.*4096 elements"),
+        ({"env": {"A": "x" * 200_000}}, "env.*131072"),
+        ({"kubernetes": {"template": {"deep": [2**70]}}}, "kubernetes.*64 bits"),
+        ({"master_port": 70_000}, "master_port"),
     ],
 )
-def test_a_lease_that_makes_no_sense_is_refused_by_name(changes, words):
-    with pytest.raises(InputError, match=words):
+def test_a_lease_that_makes_no_sense_is_named_and_the_others_go_on(changes, words):
+    message = _plain(**changes)
+    message["leases"].append(_plain(lease_id=2)["leases"][0])
+    desired = desired_from_dict(message)
+    (bad,) = desired.unusable
+    assert (bad.lease_id, bad.token) == (1, 1)
+    assert re.search(words, bad.message)
+    assert [lease.lease_id for lease in desired.leases] == [2]
+    with pytest.raises(InputError):
+        lease_from_dict(message["leases"][0])
+
+
+@pytest.mark.parametrize("changes", [{"token": True}, {"lease_id": None}, {"token": 2**60}])
+def test_a_lease_that_does_not_say_which_it_is_spoils_the_message(changes):
+    with pytest.raises(InputError, match=r"leases\[0\]"):
         desired_from_dict(_plain(**changes))
 
 
@@ -152,3 +174,120 @@ def test_a_report_that_makes_no_sense_is_refused(changes):
     message["leases"][0] |= changes
     with pytest.raises(InputError):
         report_from_dict(message)
+
+
+def _reported(**changes):
+    lease = LeaseReport(lease_id=1, token=1, state=LeaseState.ENDED, reason=LeaseEnd.FAILED)
+    report = NodeReport(
+        node="n",
+        incarnation=0,
+        sequence=0,
+        term=0,
+        revision=0,
+        workers=(WorkerReport(index=0, worker_type="v100"),),
+        leases=(lease,),
+    )
+    message = json.loads(json.dumps(to_dict(report)))
+    message["leases"][0] |= changes
+    return message
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"exit_code": 2**63 + 3},
+        {"exit_code": -65},
+        {"exit_code": True},
+        {"exit_code": 1.0},
+        {"lease_id": 2**53},
+        {"token": -1},
+        {"steps_live": -1},
+        {"steps_done": 1e3},
+        {"steps_done": 10**30},
+        {"started_s": float("nan")},
+        {"started_s": float("inf")},
+        {"launch_s": 1e300},
+        {"launch_s": 10**400},
+        {"devices": ["x"] * 10_000},
+        {"devices": ["\ud800"]},
+    ],
+)
+def test_a_figure_beyond_the_bounds_is_refused_by_name(changes):
+    (name,) = changes
+    with pytest.raises(InputError, match=rf"leases\[0\].{name}'"):
+        report_from_dict(_reported(**changes))
+
+
+def test_what_an_agent_of_an_earlier_release_passes_on_is_clipped():
+    message = _reported(
+        steps_live=2**63, message="a\0b\x1b[31m" + "c" * 9000, reason_code="x" * 999
+    )
+    (lease,) = report_from_dict(message).leases
+    assert lease.steps_live == bounds.MOST_COUNT
+    assert lease.message.startswith("a\ufffdb\ufffd[31mccc")
+    assert (len(lease.message), len(lease.reason_code)) == (4000, 128)
+
+
+@pytest.mark.parametrize(
+    ("place", "value"), [(0, 1), (0, -1), (0, 2**62), (0, "0"), (0, None), (0, True)]
+)
+def test_workers_are_numbered_as_they_stand(place, value):
+    message = _reported()
+    message["workers"][place]["index"] = value
+    with pytest.raises(InputError, match=r"workers\[0\].index"):
+        report_from_dict(message)
+
+
+def test_a_lease_that_is_reported_twice_is_refused():
+    message = _reported()
+    message["leases"] *= 2
+    with pytest.raises(InputError, match="each lease once"):
+        report_from_dict(message)
+
+
+any_number = st.integers() | st.floats() | st.sampled_from([2**53, 2**63, 2**64, 10**30, -(10**30)])
+
+
+@given(
+    steps=st.integers() | st.sampled_from([10**30]),
+    code=st.none() | st.integers(),
+    seconds=st.none() | any_number,
+    said=st.text(st.characters()),
+)
+def test_whatever_a_job_makes_up_its_agents_report_can_be_read(steps, code, seconds, said):
+    lease = LeaseReport(
+        lease_id=1,
+        token=1,
+        state=LeaseState.ENDED,
+        reason=LeaseEnd.FAILED,
+        exit_code=code,
+        steps_done=steps,
+        steps_live=steps,
+        started_s=seconds,
+        message=said,
+        reason_code=said,
+        launch_s=seconds,
+        devices=(said,) * 300,
+    )
+    report = NodeReport(
+        node="n",
+        incarnation=0,
+        sequence=0,
+        term=0,
+        revision=0,
+        workers=(WorkerReport(index=0, worker_type="v100", problem=said),),
+        leases=(lease,),
+        remarks=(said,) * 100,
+    )
+    wire = orjson.dumps(to_dict(report))
+    assert report_from_dict(orjson.loads(wire)) == bounded(report)
+
+
+def test_an_error_shows_a_part_of_whatever_it_is_about():
+    deep = []
+    for _ in range(100_000):
+        deep = [deep]
+    for value in (deep, ["y"] * 10**6, "x" * 10**7, 10**5000, float("nan")):
+        with pytest.raises(InputError) as error:
+            report_from_dict({"node": value})
+        assert len(str(error.value)) < 600

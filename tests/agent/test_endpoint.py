@@ -72,6 +72,15 @@ def test_a_notice_is_pushed_and_taken_back(node):
         {"steps_live": 3},
         {"secret": "s3cret", "steps_live": -1},
         {"secret": "s3cret", "steps_done": "many"},
+        {"secret": "s3cret", "steps_live": 10**30},
+        {"secret": "s3cret", "steps_live": 2**53},
+        {"secret": "s3cret", "steps_live": True},
+        {"secret": "s3cret", "steps_live": 1.0},
+        {"secret": "s3cret", "steps_live": float("nan")},
+        {"secret": "s3cret", "rank": 10**9, "steps_live": 1},
+        {"secret": "\ud800"},
+        b'{"secret": "s3cret", "steps_live": ' + b"9" * 4000 + b"}\n",
+        b"[" * 4000 + b"\n",
     ],
 )
 def test_a_line_that_cannot_be_used_is_answered_and_changes_nothing(node, line):

@@ -121,7 +121,7 @@ def test_declared_workers_are_numbered_through():
     assert inventory.problems() == {}
     with pytest.raises(InputError, match="no worker 7"):
         inventory.environment([7])
-    with pytest.raises(ClusterError, match="type:count"):
+    with pytest.raises(ClusterError, match="--worker 'v100': 'v100' is not type:count"):
         declared("v100")
 
 

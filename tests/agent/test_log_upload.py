@@ -9,7 +9,7 @@ import pytest
 
 from agent.log_files import SENT, read_piece, stream_file
 from agent.log_upload import LogUploader, UploadSettings
-from agent.supervisor import Progress, RotatedLog, Stream
+from agent.supervisor import RotatedLog, Stream
 from scheduler.errors import InputError
 
 QUICK = UploadSettings(every_s=0.01, piece_bytes=7, retry_least_s=0.01, retry_most_s=0.02)
@@ -20,18 +20,22 @@ class Store:
 
     def __init__(self):
         self.logs, self.failures, self.calls = {}, [], []
+        #: (lease, stream) -> bytes that were there when the end mark came.
+        self.ends = {}
 
-    async def append_log(self, lease_id, stream, *, offset, data):
+    async def append_log(self, lease_id, stream, *, offset, data, end=False):
         self.calls.append((lease_id, stream, offset, len(data)))
         failure = self.failures.pop(0) if self.failures else None
         if isinstance(failure, Exception):
             raise failure
-        stored = self.logs.setdefault((lease_id, stream), b"")
-        if offset == len(stored):
-            self.logs[lease_id, stream] = stored + data
+        there = self.logs.get((lease_id, stream), b"")
+        if data and offset == len(there):
+            self.logs[lease_id, stream] = there = there + data
+        if end and offset + len(data) == len(there):
+            self.ends[lease_id, stream] = len(there)
         if failure == "answer lost":
             raise ConnectionError(failure)
-        return len(self.logs[lease_id, stream])
+        return len(there)
 
 
 @pytest.fixture
@@ -92,6 +96,7 @@ def test_every_byte_arrives_once_in_small_pieces_and_the_lease_is_marked(tmp_pat
     store = Store()
     upload(tmp_path, store, until=(tmp_path / "1" / SENT).exists)
     assert store.logs == {(1, "out"): b"a" * 20 + b"b" * 3, (1, "err"): b"oops"}
+    assert store.ends == {(1, "out"): 23, (1, "err"): 4}
     calls = len(store.calls)
     upload(tmp_path, store, until=lambda: True)
     assert len(store.calls) == calls
@@ -127,6 +132,54 @@ def test_a_new_agent_goes_on_where_the_old_one_was(tmp_path, log):
     upload(tmp_path, store, until=(tmp_path / "1" / SENT).exists)
     assert store.logs[1, "out"] == b"0123456789abc"
     assert sum(size for *_, size in store.calls) == 3
+    assert store.ends == {(1, "out"): 13, (1, "err"): 0}
+
+
+def test_an_agent_after_one_that_was_killed_sends_the_rest_and_the_mark(tmp_path, log):
+    """The first one was killed after the job's end, before it had sent everything."""
+    log().write(b"x" * 700)
+    store = Store()
+    store.failures = [None] * 3 + [ConnectionError()] * 1000
+    upload(tmp_path, store, until=lambda: len(store.failures) < 998)
+    assert 0 < len(store.logs[1, "out"]) < 700
+    assert store.ends == {}
+    store.failures = []
+    upload(tmp_path, store, until=(tmp_path / "1" / SENT).exists)
+    assert store.logs[1, "out"] == b"x" * 700
+    assert store.ends == {(1, "out"): 700, (1, "err"): 0}
+
+
+def test_a_lease_that_wrote_nothing_is_marked_too_and_one_that_runs_is_not(tmp_path, log):
+    (tmp_path / "1").mkdir()
+    log(lease_id=2).write(b"abc")
+    store = Store()
+    upload(
+        tmp_path,
+        store,
+        until=lambda: (tmp_path / "1" / SENT).exists() and store.logs.get((2, "out")) == b"abc",
+        running={2},
+    )
+    assert store.ends == {(1, "out"): 0, (1, "err"): 0}
+
+
+def test_a_scheduler_that_lost_output_before_the_mark_gets_it_before_the_mark(tmp_path, log):
+    log().write(b"0123456789")
+    store, running = Store(), {1}
+
+    async def main():
+        uploader = LogUploader(
+            link=store, logs_dir=tmp_path, running=lambda: running, settings=QUICK
+        )
+        task = asyncio.create_task(uploader.run())
+        await _when(lambda: len(store.logs.get((1, "out"), b"")) == 10)
+        store.logs[1, "out"] = b"0123"
+        running.clear()
+        await _when((tmp_path / "1" / SENT).exists)
+        task.cancel()
+
+    asyncio.run(asyncio.wait_for(main(), 20))
+    assert store.logs[1, "out"] == b"0123456789"
+    assert store.ends[1, "out"] == 10
 
 
 def test_output_that_was_rotated_away_is_missed_in_words_also_after_a_restart(tmp_path, log):
@@ -153,6 +206,7 @@ def test_output_that_nobody_wants_is_not_offered_again(tmp_path, log):
     store.failures = [InputError("no such lease")]
     upload(tmp_path, store, until=(tmp_path / "1" / SENT).exists)
     assert store.logs == {}
+    assert store.ends == {}  # nobody may take what was refused for whole
 
 
 def test_a_running_lease_is_sent_while_it_writes_and_ends_when_it_ends(tmp_path, log):
@@ -198,7 +252,6 @@ def test_lines_of_several_processes_come_together_whole(tmp_path, log):
         stream = Stream(
             pipe=os.fdopen(reading, "rb", buffering=0),
             log=log(name=f"stdout.{rank}.log"),
-            progress=Progress(pattern=None, path=tmp_path / "p"),
             together=together,
             prefix=b"[%d] " % rank,
         )

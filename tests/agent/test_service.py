@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
+import re
 import signal
 import stat
 import subprocess
@@ -307,6 +309,30 @@ def test_the_command_says_what_is_wrong_with_an_option(node, arguments, words):
     assert done.returncode == 2
     assert words in done.stderr
     assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_an_agent_logs_as_the_scheduler_does(node, as_json):
+    command = [sys.executable, "-m", "leasehold", "agent", "--state-dir", str(node.state_dir)]
+    options = ["--worker", "v100:1", "--server", "http://127.0.0.1:9", "--node", "n0"]
+    agent = subprocess.Popen(
+        [*command, *options, *(["--log-json"] if as_json else [])],
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        line = agent.stderr.readline()
+    finally:
+        agent.kill()
+        agent.communicate()
+    if as_json:
+        said = json.loads(line)
+        assert (said["level"], said["logger"]) == ("info", "leasehold.agent")
+        assert said["message"].startswith("node n0 serves")
+    else:
+        assert re.match(
+            r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z info leasehold\.agent: node n0", line
+        )
 
 
 def test_the_options_of_the_command_reach_the_agent(monkeypatch, tmp_path):

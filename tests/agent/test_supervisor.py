@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import os
-import re
 
 import pytest
 
 from agent import supervisor
-from agent.supervisor import Control, Progress, RotatedLog, Supervisor, start_ticks
+from agent.supervisor import Control, RotatedLog, Supervisor, start_ticks
 
 
 def test_a_full_log_moves_aside_and_the_oldest_goes(tmp_path):
@@ -34,31 +32,9 @@ def test_a_log_that_cannot_be_written_is_dropped(tmp_path):
     RotatedLog(path=tmp_path / "no" / "log", max_bytes=10, backups=1).write(b"lost")
 
 
-@pytest.mark.parametrize(
-    ("pattern", "lines", "found"),
-    [
-        (r"step (\d+)", [b"step 3", b"no", b"step 12", b"step 5"], (12, 0)),
-        (r"step (?P<steps>\d+)", [b"\xff step 7"], (7, 0)),
-        (r"saved (?P<saved>\d+)", [b"saved 9"], (0, 9)),
-        (r"(?P<steps>\d+)/(?P<saved>\d+)", [b"12/10"], (12, 10)),
-        (r"step (\w+)", [b"step two"], (0, 0)),
-    ],
-)
-def test_steps_are_found_in_output(tmp_path, pattern, lines, found):
-    progress = Progress(pattern=re.compile(pattern), path=tmp_path / "out")
-    for line in lines:
-        progress.search(line)
-    assert (progress.steps, progress.saved) == found
-    progress.write(least_s=0.0)
-    if found != (0, 0):
-        figures = json.loads((tmp_path / "out").read_text())
-        assert figures == {"steps_live": found[0], "steps_done": found[1]}
-
-
 def test_the_code_of_several_processes_is_that_of_the_first_failure(tmp_path):
     control = Control(path=tmp_path)
-    progress = Progress(pattern=None, path=tmp_path)
-    boss = Supervisor(folder=tmp_path, launch={}, control=control, progress=progress)
+    boss = Supervisor(folder=tmp_path, launch={}, control=control)
     boss.codes = {1: 0, 2: 0}
     assert boss.exit_code() == 0
     boss.codes = {1: 0, 2: 75}
@@ -72,8 +48,7 @@ def test_times_are_counted_back_from_the_deadline(tmp_path):
     order = {"deadline_s": 100.0, "grace_s": 3.0, "margin_s": 1.0}
     supervisor.write_json(control.path, order | {"terminate": False, "kill": False})
     control.read()
-    progress = Progress(pattern=None, path=tmp_path)
-    boss = Supervisor(folder=tmp_path, launch={}, control=control, progress=progress)
+    boss = Supervisor(folder=tmp_path, launch={}, control=control)
     assert (boss._term_at(), boss._kill_at()) == (96.0, 99.0)
     boss.terminated_s = 10.0
     assert boss._kill_at() == 13.0

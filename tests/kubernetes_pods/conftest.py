@@ -18,6 +18,7 @@ from agent.endpoint import Endpoint
 from agent.kubernetes_backend import KubernetesBackend
 from agent.kubernetes_client import KubernetesClient
 from agent.node_workers import NodeInventory
+from agent.pod_ends import StartBounds
 from agent.pods import PodSettings
 from agent.reconcile import Start, Wanted
 
@@ -74,7 +75,7 @@ class Stage:
             on_change=self.changed,
             state_dir=self.folder,
             settings=PodSettings(),
-            **({"start_most_s": 0.3, "node_every_s": 0.1} | self.settings),
+            **({"bounds": StartBounds(trouble_s=0.3), "node_every_s": 0.1} | self.settings),
         )
         self.held = await self.backend.open()
         self.task = asyncio.ensure_future(self.backend.run())
@@ -88,6 +89,9 @@ class Stage:
 
     def changed(self):
         self.changes += 1
+
+    def problems(self):
+        return self.backend.problems({})
 
     def start(self, wanted):
         until_s = lease_clock_s() + wanted.remaining_s

@@ -45,6 +45,7 @@ class FakeApi:
         #: (method, text in path) -> list of responses to give instead, first come first served.
         self.faults = []
         self.requests = []
+        self.places = True  # a pod is on its node at once; else no scheduler looks at it
         self.hold_deleted = True  # a pod with grace stays until ``vanish``, as with a kubelet
 
     # -- what the cluster does
@@ -193,8 +194,10 @@ class FakeApi:
         if name in self.pods:
             return failure(409, "AlreadyExists", f'pods "{name}" already exists')
         pod["metadata"]["uid"] = f"uid-{name}-{self.version}"
-        pod["spec"]["nodeName"] = pod["spec"]["nodeSelector"]["kubernetes.io/hostname"]
-        pod["status"] = {"phase": "Pending", "conditions": [holds("PodScheduled")]}
+        pod["status"] = {"phase": "Pending", "conditions": []}
+        if self.places:
+            pod["spec"]["nodeName"] = pod["spec"]["nodeSelector"]["kubernetes.io/hostname"]
+            pod["status"]["conditions"] = [holds("PodScheduled")]
         self.pods[name] = pod
         self.record("ADDED", pod)
         return JSONResponse(pod, 201)

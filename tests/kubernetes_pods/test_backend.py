@@ -7,6 +7,7 @@ import json
 
 from agent.clock import lease_clock_s
 from agent.desired import LeaseEnd, LeaseState
+from agent.pod_ends import StartBounds
 from agent.reconcile import Forget, Kill, Notice, Terminate
 
 POD = "job1-1-0"
@@ -179,7 +180,7 @@ def test_a_quota_is_named_and_retried_until_it_has_room(play, make_lease, failur
         await stage.pod()
         await stage.until(lambda: stage.report().reason_code == "")
 
-    play(scene, start_most_s=10.0)
+    play(scene, bounds=StartBounds(trouble_s=10.0))
 
 
 def test_what_cannot_be_made_ends_the_lease_with_the_refusal(play, make_lease, failure):
@@ -247,11 +248,42 @@ def test_output_is_read_once_and_steps_are_found_in_it(play, make_lease):
         stage.api.logs[POD].append("2026-01-01T00:00:00.3Z step 30")
         await stage.until(lambda: path.read_text().count("\n") == 3)
         assert path.read_text() == "step 10\nstep 20\nstep 30\n"
-        assert stage.report().steps_live == 30
+        await stage.until(lambda: stage.report().steps_live == 30)
         stage.api.finish(POD, 75)
         report = await stage.ended()
         assert (report.reason, report.steps_done) == (LeaseEnd.RELEASED, 30)
         await stage.until(lambda: stage.backend.running() == set())
+
+    play(scene)
+
+
+def test_the_last_steps_of_a_pod_are_in_the_report_of_its_end(play, make_lease):
+    async def scene(stage):
+        stage.start(make_lease(progress_regex=r"step (\d+)"))
+        await stage.pod()
+        stage.api.run(POD)
+        stage.api.logs[POD] = [f"2026-01-01T00:00:00.{n:03}Z step {n}" for n in range(1, 900)]
+        stage.api.finish(POD, 75)
+        report = await stage.ended()
+        assert (report.reason, report.steps_done) == (LeaseEnd.RELEASED, 899)
+
+    play(scene)
+
+
+def test_a_pod_whose_expression_re2_does_not_know_runs_on_and_says_why(play, make_lease):
+    async def scene(stage):
+        stage.api.logs[POD] = ["2026-01-01T00:00:00.1Z step 10"]
+        stage.start(make_lease(progress_regex=r"(?<=step )(\d+)"))
+        await stage.pod()
+        stage.api.run(POD)
+        await stage.until(lambda: stage.report().progress_problem)
+        assert "RE2 has no lookahead, lookbehind" in stage.report().progress_problem
+        path = stage.folder / "logs" / "1" / "stdout.0.log"
+        await stage.until(lambda: path.exists() and "step 10" in path.read_text())
+        assert stage.report().state == "running"
+        stage.api.finish(POD, 0)
+        report = await stage.ended()
+        assert (report.reason, report.steps_done) == (LeaseEnd.COMPLETED, 0)
 
     play(scene)
 
@@ -288,12 +320,12 @@ def test_workers_of_other_tenants_and_of_a_cordoned_node_are_out_of_service(play
         }
         stage.api.record("ADDED", stage.api.pods["notebook"])
         taken = "taken by pod research/notebook"
-        await stage.until(lambda: stage.inventory.problems() == {2: taken, 3: taken})
+        await stage.until(lambda: stage.problems() == {2: taken, 3: taken})
         stage.api.vanish("notebook")
-        await stage.until(lambda: stage.inventory.problems() == {})
+        await stage.until(lambda: stage.problems() == {})
         stage.api.nodes["n1"]["spec"]["unschedulable"] = True
         cordoned = dict.fromkeys((1, 2, 3), "the node is cordoned")
-        await stage.until(lambda: stage.inventory.problems() == cordoned)
+        await stage.until(lambda: stage.problems() == cordoned)
 
     play(scene)
 

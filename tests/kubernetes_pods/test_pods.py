@@ -10,7 +10,7 @@ from pathlib import Path
 import kubernetes_validate
 import pytest
 import yaml
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.desired import lease_from_dict, to_dict
@@ -139,7 +139,6 @@ def test_a_lease_survives_the_way_to_the_agent_and_the_annotation(make_lease):
 @given(
     job=st.text(min_size=1, max_size=100), attempt=st.integers(1, 10**9), rank=st.integers(0, 512)
 )
-@settings(derandomize=True, deadline=None)
 def test_names_fit_dns_and_labels_whatever_the_job_is_called(job, attempt, rank):
     for name in (pod_name(job, attempt, rank), service_name(job, attempt)):
         assert len(name) <= 63
@@ -149,7 +148,6 @@ def test_names_fit_dns_and_labels_whatever_the_job_is_called(job, attempt, rank)
 
 
 @given(first=st.text(min_size=1, max_size=80), second=st.text(min_size=1, max_size=80))
-@settings(derandomize=True, deadline=None)
 def test_jobs_of_different_ids_have_pods_of_different_names(first, second):
     assert (pod_name(first, 1, 0) == pod_name(second, 1, 0)) == (first == second)
     assert pod_name(first, 1, 11) != pod_name(first, 11, 1)
@@ -166,7 +164,6 @@ JSON = st.recursive(
     base=st.dictionaries(st.sampled_from("abc"), JSON),
     over=st.dictionaries(st.sampled_from("abc"), JSON),
 )
-@settings(derandomize=True, deadline=None)
 def test_merging_twice_is_merging_once_and_nothing_of_the_template_is_lost(base, over):
     once = merge(base, over)
     assert merge(once, over) == once

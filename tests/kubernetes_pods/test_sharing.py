@@ -66,7 +66,7 @@ class Cluster:
     def names(self):
         return sorted(name.partition("-")[0] for name in self.api.pods)
 
-    async def until(self, condition, most_s=10.0):
+    async def until(self, condition, most_s=60.0):
         end = time.monotonic() + most_s
         while not condition():
             assert time.monotonic() < end, (self.names(), self.service.nodes())

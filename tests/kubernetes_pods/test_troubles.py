@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from agent.desired import LeaseEnd
+from agent.pod_ends import StartBounds
 from scheduler.domain.troubles import trouble_of
 
 POD = "job1-1-0"
@@ -61,7 +62,7 @@ def test_a_pods_status_is_a_kind_of_trouble(play, make_lease, status, end, kind)
         assert report.reason is end
         assert trouble_of(report.reason_code, report.message) == kind
 
-    play(scene, start_most_s=60.0)
+    play(scene, bounds=StartBounds(trouble_s=60.0))
 
 
 REFUSALS = [
@@ -87,7 +88,7 @@ def test_a_refusal_that_may_go_away_is_told_while_it_lasts(  # noqa: PLR0917 - f
         await stage.pod()
         await stage.until(lambda: stage.report().reason_code == "")
 
-    play(scene, start_most_s=60.0)
+    play(scene, bounds=StartBounds(trouble_s=60.0))
 
 
 FINAL = [

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import itertools
 import signal
+import threading
 import time
 
 import pytest
 
 from leasehold import LeaseIterator, StaleLeaseError
-from leasehold.checkpoints import Checkpoints
+from leasehold.checkpoints import OWNER_FILE, Checkpoints, ForeignCheckpointsError
 from leasehold.surroundings import Surroundings
 
 
@@ -126,6 +127,74 @@ def test_an_attempt_that_was_overtaken_writes_no_more(tmp_path):
     with pytest.raises(StaleLeaseError):
         older.claim()
     assert newer.newest() == 1
+
+
+def of(job_id, folder, token, **values):
+    return Checkpoints(folder=folder, token=token, job_id=job_id, **values)
+
+
+def test_the_checkpoints_of_another_job_are_refused(tmp_path):
+    mine, foreign = of("train-a", tmp_path, 1), of("train-b", tmp_path, 2)
+    mine.claim()
+    mine.save(7, lambda folder: None)
+    for refused in (foreign.claim, foreign.check_owner):
+        with pytest.raises(ForeignCheckpointsError, match="checkpoints of job 'train-a'") as said:
+            refused()
+    assert "LEASEHOLD_TAKE_CHECKPOINTS_OF=train-a" in str(said.value)
+    later = of("train-a", tmp_path, 3)
+    later.claim()
+    assert later.newest() == 7
+    assert not list(tmp_path.glob(f"{OWNER_FILE}-*"))
+
+
+@pytest.mark.parametrize("attempt", range(20))
+def test_of_jobs_that_claim_a_folder_at_once_one_has_it(tmp_path, attempt):
+    together = threading.Barrier(8)
+    refused = []
+
+    def claim(n):
+        together.wait()
+        try:
+            of(f"train-{n}", tmp_path, n).claim()
+        except (ForeignCheckpointsError, StaleLeaseError):
+            refused.append(n)
+
+    threads = [threading.Thread(target=claim, args=(n,)) for n in range(1, 9)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    owner = (tmp_path / OWNER_FILE).read_text()
+    assert {f"train-{n}" for n in range(1, 9)} - {f"train-{n}" for n in refused} == {owner}
+
+
+def test_a_job_may_take_over_the_checkpoints_of_one_that_it_names(tmp_path):
+    of("train-a", tmp_path, 1).claim()
+    heir = of("train-b", tmp_path, 2, adopts="train-a")
+    heir.claim()
+    of("train-b", tmp_path, 3).claim()
+    with pytest.raises(ForeignCheckpointsError, match="train-b"):
+        of("train-a", tmp_path, 4).claim()
+
+
+def test_a_folder_of_the_release_before_is_taken_for_the_jobs_own(tmp_path):
+    Checkpoints(folder=tmp_path, token=1).claim()
+    of("train-a", tmp_path, 2).claim()
+    assert (tmp_path / OWNER_FILE).read_text() == "train-a"
+
+
+def test_an_iterator_loads_no_foreign_checkpoint(tmp_path):
+    of("train-a", tmp_path, 1).save(3, lambda folder: None)
+    of("train-a", tmp_path, 1).claim()
+    told = Surroundings.read({"LEASEHOLD_JOB_ID": "train-b", "LEASEHOLD_FENCING_TOKEN": "2"})
+    loaded = []
+    for save in (None, lambda folder: None):
+        steps = LeaseIterator(
+            range(5), checkpoint_dir=tmp_path, save=save, load=loaded.append, surroundings=told
+        )
+        with pytest.raises(ForeignCheckpointsError):
+            list(steps)
+    assert not loaded
 
 
 def test_outside_a_lease_signals_are_left_alone():

@@ -1,0 +1,123 @@
+"""What scheduler, agents and jobs may tell one another at most, stated once for both ends.
+
+Who sends brings what is only told (texts, counts of steps, times) within these bounds; who receives
+refuses what is not. So a job's absurd figure ends at the agent that it was told to, and whatever an
+agent sends can be stored. An agent of an earlier release clips nothing: what a job can drive there,
+texts and steps, is clipped on arrival too, for a report that is refused says nothing of other jobs.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Final
+
+#: Ids, tokens, terms, revisions, steps: what a double, a JSON reader and a database's column all
+#: hold exactly.
+MOST_COUNT: Final = 2**53 - 1
+#: Exit codes: minus the number of a signal, or what Kubernetes has as 32 bits.
+LEAST_EXIT_CODE: Final = -64
+MOST_EXIT_CODE: Final = 2**31 - 1
+#: Latest date, in the year 5138, and longest duration, some 30 years; as in the REST interface.
+LATEST_S: Final = 1e11
+LONGEST_S: Final = 1e9
+#: Workers of a node, and processes of a gang.
+MOST_WORKERS: Final = 4096
+MOST_RANKS: Final = 1_000_000
+#: Leases of a desired set. A report may have those that have ended besides.
+MOST_DESIRED: Final = 8192
+MOST_REPORTED: Final = 2 * MOST_DESIRED
+#: Elements of every other list or object.
+MOST_ITEMS: Final = 4096
+#: Characters of a name, a job's id, a word such as Kubernetes uses, a path, and words for people.
+LONGEST_NAME: Final = 253
+LONGEST_ID: Final = 1024
+LONGEST_WORD: Final = 128
+LONGEST_PATH: Final = 4096
+LONGEST_MESSAGE: Final = 4000
+#: Characters of an argument or an environment variable, as Linux takes them.
+LONGEST_TEXT: Final = 131_072
+#: Remarks on a node, and accelerators named for a lease.
+MOST_REMARKS: Final = 64
+MOST_DEVICES: Final = 256
+#: Bytes of a line that a job may send to the endpoint, and connections that it may keep there.
+LINE_BYTES: Final = 4096
+MOST_CONNECTIONS: Final = 1024
+#: Bytes of a lease as an agent writes it down: command and environment, for the most part.
+FILE_BYTES: Final = 1 << 26
+#: How deep JSON within a lease may be; orjson writes 254 levels.
+DEEPEST: Final = 128
+
+#: What is not told in words: control characters but tab and line end, and halves of characters.
+_UNPRINTABLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
+#: What cannot be stored or be an argument of a program.
+_UNSTORABLE = re.compile(r"[\x00\ud800-\udfff]")
+
+
+def storable(text: str) -> bool:
+    """Tell whether a text can be stored everywhere, and be encoded: no NUL, no half characters."""
+    return _UNSTORABLE.search(text) is None
+
+
+def printable(text: str) -> bool:
+    """Tell whether a text has no control characters, not even line ends."""
+    return _UNPRINTABLE.search(text) is None and "\n" not in text and "\t" not in text
+
+
+def words(text: object, longest: int = LONGEST_MESSAGE) -> str:
+    """Return what is said to people as it may be sent and stored: cut, and clean."""
+    said = text if isinstance(text, str) else str(text)
+    if len(said) > longest:
+        said = f"{said[: longest - 3]}..."
+    return _UNPRINTABLE.sub("\ufffd", said)
+
+
+def count(value: object) -> int | None:
+    """Return a count of steps that a job has told; None for what no job can have counted."""
+    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MOST_COUNT:
+        return value
+    return None
+
+
+def clipped(value: object) -> int:
+    """Return a count, or the bound that it lies beyond; 0 for what is none."""
+    return min(max(value, 0), MOST_COUNT) if isinstance(value, int) else 0
+
+
+def exit_code(value: object) -> int | None:
+    """Return an exit code, or the bound that it lies beyond; None for what is none."""
+    if not isinstance(value, int):
+        return None
+    return min(max(int(value), LEAST_EXIT_CODE), MOST_EXIT_CODE)
+
+
+def duration(value: object) -> float | None:
+    """Return a duration that was measured; None where it cannot have been."""
+    return _within(value, LONGEST_S)
+
+
+def moment(value: object) -> float | None:
+    """Return a time since the Unix epoch; None where it cannot be one."""
+    return _within(value, LATEST_S)
+
+
+def _within(value: object, most: float) -> float | None:
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return None
+    return float(value) if 0.0 <= value <= most else None
+
+
+def plain_json(value: object, depth: int = DEEPEST) -> bool:
+    """Tell whether decoded JSON can be stored and sent: numbers of 64 bits, whole texts, flat."""
+    if isinstance(value, list | tuple):
+        return depth > 0 and all(plain_json(item, depth - 1) for item in value)
+    if isinstance(value, dict):
+        return depth > 0 and all(
+            isinstance(name, str) and storable(name) and plain_json(item, depth - 1)
+            for name, item in value.items()
+        )
+    if isinstance(value, str):
+        return storable(value)
+    if isinstance(value, float):
+        return math.isfinite(value)
+    return value is None or (isinstance(value, int) and -(2**63) <= value < 2**63)

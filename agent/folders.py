@@ -1,0 +1,50 @@
+"""Folders that are nobody else's business."""
+
+from __future__ import annotations
+
+import logging
+import os
+import stat
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_log = logging.getLogger("leasehold.state")
+
+_OTHERS = stat.S_IRWXG | stat.S_IRWXO
+
+
+def private_folder(path: Path, *, marker: str) -> None:
+    """Make a folder that only its owner can enter, or make one of ours so.
+
+    People make them by hand, with the usual mode. One that holds other things keeps its mode, with
+    a warning.
+
+    Args:
+        path: the folder.
+        marker: a file in it that says that it is ours.
+
+    Raises:
+        OSError: it cannot be made.
+    """
+    path.mkdir(parents=True, exist_ok=True, mode=0o700)
+    status = path.stat()
+    mode = status.st_mode
+    # A volume that was given to our group is not ours to close.
+    if not mode & _OTHERS or status.st_uid != os.geteuid():
+        return
+    try:
+        if (path / marker).exists() or not any(path.iterdir()):
+            path.chmod(stat.S_IMODE(mode) & ~_OTHERS)
+            return
+        why = "it holds other things"
+    except OSError as error:
+        why = str(error.strerror)
+    _log.warning(
+        "others can enter %s, which holds secrets, and its mode was left as it is: %s; "
+        "run `chmod go= %s` if nobody else needs it",
+        path,
+        why,
+        path,
+    )

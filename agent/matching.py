@@ -1,0 +1,237 @@
+"""The agent's side of the process that searches output for steps; see ``agent.matcher``.
+
+It is started with the first lease that has an expression, and again when it dies or falls silent.
+A lease that has seen it die too often is no longer searched, and says why; its job runs on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import os
+import sys
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from agent import bounds
+from agent.clock import lease_clock_s
+from agent.matcher import counted
+from agent.supervisor import SPOILT, read_regular
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+_log = logging.getLogger("leasehold.agent")
+
+#: After this long without a sign of life it is stuck.
+SILENCE_S: Final = 60.0
+#: First wait before it is started again; doubles, up to the second.
+RESTART_LEAST_S: Final = 0.2
+RESTART_MOST_S: Final = 30.0
+#: A lease is no longer searched after so many deaths, none of them after a long life.
+MOST_DEATHS: Final = 5
+LONG_LIFE_S: Final = 600.0
+#: Longest line that it tells, in bytes.
+LINE_BYTES: Final = 65536
+#: What is said of a lease in the agent's log, once.
+_WARNINGS: Final = {
+    "skipped": "more than can be searched for steps; older output is left out",
+    "absurd": f"a number of steps above {bounds.MOST_COUNT}; it is not heeded",
+}
+#: The program. ``-P``: what lies in the working directory is no part of it.
+COMMAND: Final = (sys.executable, "-P", "-m", "agent.matcher")
+
+
+@dataclass(kw_only=True)
+class Watch:
+    """What was found in the output of one lease.
+
+    Attributes:
+        lease_id: which.
+        order: what the process is told.
+        steps: done, checkpointed or not.
+        saved: steps that the output says are checkpointed.
+        tells_saved: whether the output tells those; None while nobody has looked.
+        problem: why nothing is found any more; empty where all is well.
+        finishing: the output is whole.
+        finished: all of it was searched, or will never be.
+        deaths: of the process while it searched this.
+    """
+
+    lease_id: int
+    order: dict[str, object]
+    steps: int = 0
+    saved: int = 0
+    tells_saved: bool | None = None
+    problem: str = ""
+    finishing: bool = False
+    finished: bool = False
+    deaths: int = 0
+    _warned: set[str] = field(default_factory=set, init=False)
+
+    def take(self, news: dict[str, Any]) -> None:
+        """Take in figures; counts never shrink."""
+        self.steps = max(self.steps, counted(news.get("steps_live")))
+        self.saved = max(self.saved, counted(news.get("steps_done")))
+        self.tells_saved = bool(news.get("tells_saved"))
+        self.problem = str(news.get("problem") or "")
+        self.finished = bool(news.get("finished"))
+        for name, words in _WARNINGS.items():
+            if news.get(name) and name not in self._warned:
+                self._warned.add(name)
+                _log.warning("lease %d prints %s", self.lease_id, words)
+
+    def give_up(self, problem: str) -> None:
+        """Search no more."""
+        self.problem, self.finished = problem, True
+
+
+class Matching:
+    """Has the output of leases searched.
+
+    Args:
+        on_change: called when a lease's output was searched to its end, or never will be.
+        command: the program to start.
+        silence_s: after this long without a sign of life it is started anew.
+    """
+
+    def __init__(
+        self,
+        *,
+        on_change: Callable[[], None],
+        command: Sequence[str] = COMMAND,
+        silence_s: float = SILENCE_S,
+    ) -> None:
+        self._on_change, self._command, self._silence_s = on_change, tuple(command), silence_s
+        self._watches: dict[int, Watch] = {}
+        self._process: asyncio.subprocess.Process | None = None
+        self._wanted = asyncio.Event()
+
+    def watch(self, lease_id: int, *, expression: str, files: Sequence[Path], state: Path) -> Watch:
+        """Have a lease's output searched from now on.
+
+        Args:
+            lease_id: which.
+            expression: of the user.
+            files: the newest file of each stream.
+            state: where it is kept what was found; read at once.
+        """
+        order: dict[str, object] = {
+            "lease": lease_id,
+            "expression": expression,
+            "files": [str(path) for path in files],
+            "state": str(state),
+        }
+        watch = Watch(lease_id=lease_id, order=order)
+        watch.steps, watch.saved = found_before(state)
+        self._watches[lease_id] = watch
+        self._wanted.set()
+        self._send(order)
+        return watch
+
+    def finish(self, watch: Watch) -> None:
+        """Have the rest searched of output to which nothing comes any more."""
+        if not watch.finishing:
+            watch.finishing = True
+            self._send({"lease": watch.lease_id, "finish": True})
+
+    def drop(self, lease_id: int) -> None:
+        """Forget a lease."""
+        if self._watches.pop(lease_id, None) is not None:
+            self._send({"lease": lease_id, "drop": True})
+
+    async def run(self) -> None:
+        """Keep the process running while there is anything to search, until cancelled."""
+        wait_s = RESTART_LEAST_S
+        while True:
+            await self._wanted.wait()
+            if all(watch.finished for watch in self._watches.values()):
+                self._wanted.clear()
+                continue
+            begun_s = lease_clock_s()
+            why = await self._serve()
+            if lease_clock_s() - begun_s >= LONG_LIFE_S:
+                wait_s = RESTART_LEAST_S
+                for watch in self._watches.values():
+                    watch.deaths = 0
+            self._count_death(why)
+            await asyncio.sleep(wait_s)
+            wait_s = min(2 * wait_s, RESTART_MOST_S)
+
+    async def _serve(self) -> str:
+        """Run one process for as long as it lives and gives signs; return why it is over."""
+        try:
+            self._process = process = await asyncio.create_subprocess_exec(
+                *self._command,
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                cwd="/",
+                env={"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
+                limit=LINE_BYTES,
+            )  # in our session: what leaves it is taken for something that a job has left behind
+        except OSError as error:
+            return f"it cannot be started: {error}"
+        try:
+            for watch in self._watches.values():
+                if not watch.finished:
+                    self._begin(watch)
+            return await self._listen(process)
+        finally:
+            self._process = None
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
+            await process.wait()
+
+    def _begin(self, watch: Watch) -> None:
+        self._send(watch.order)
+        if watch.finishing:
+            self._send({"lease": watch.lease_id, "finish": True})
+
+    async def _listen(self, process: asyncio.subprocess.Process) -> str:
+        assert process.stdout is not None
+        while True:
+            try:
+                async with asyncio.timeout(self._silence_s):
+                    line = await process.stdout.readline()
+                if line:
+                    self._take(json.loads(line))
+            except TimeoutError:
+                return f"it was silent for {self._silence_s:.0f} s"
+            except (*SPOILT, AttributeError) as error:  # whoever may signal it can write there too
+                return f"it says what makes no sense ({error})"
+            if not line:
+                return f"it ended with code {await process.wait()}"
+
+    def _take(self, news: dict[str, Any]) -> None:
+        watch = self._watches.get(news.get("lease", -1))
+        if watch is not None:
+            watch.take(news)
+            if watch.finished:
+                self._on_change()
+
+    def _count_death(self, why: str) -> None:
+        _log.warning("the process that searches output for steps is started again: %s", why)
+        for watch in self._watches.values():
+            watch.deaths += not watch.finished
+            if watch.deaths >= MOST_DEATHS and not watch.finished:
+                watch.give_up(
+                    f"the process that searches its output has ended {watch.deaths} times: {why}"
+                )
+                self._on_change()
+
+    def _send(self, order: dict[str, object]) -> None:
+        """Tell the process; one that is to be started is told all of it then."""
+        stdin = None if self._process is None else self._process.stdin
+        if stdin is not None and not stdin.is_closing():
+            stdin.write(json.dumps(order).encode() + b"\n")
+
+
+def found_before(state: Path) -> tuple[int, int]:
+    """Return (steps, checkpointed steps) that an earlier agent has found in a lease's output."""
+    with contextlib.suppress(*SPOILT, AttributeError):
+        data = json.loads(read_regular(state, 65536))
+        return counted(data.get("steps_live")), counted(data.get("steps_done"))
+    return 0, 0

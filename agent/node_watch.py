@@ -1,0 +1,124 @@
+"""Keeps up with a Node object, and with the pods of others on it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+from typing import TYPE_CHECKING, Any, Final
+
+from agent.kubernetes_client import KubernetesError
+from agent.pod_names import uid_of
+from agent.pod_watch import PodWatch
+from scheduler.errors import ClusterError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from agent.kubernetes_client import KubernetesClient
+    from agent.node_workers import NodeInventory
+
+#: How long the end of a pod that was taken away waits for a look at its node.
+LOOK_MOST_S: Final = 30.0
+#: Between two attempts of such a look.
+LOOK_AGAIN_S: Final = 0.5
+
+
+class NodeWatch:
+    """Tells a node's inventory how the node is.
+
+    Args:
+        node: the node's name.
+        client: the way to the API server.
+        inventory: of the node.
+        on_change: called when the Node object was read.
+        on_trouble: called with a name and what is wrong; empty when it works (again).
+        every_s: between two looks at the Node object.
+        look_most_s: longest time that ``look`` takes.
+    """
+
+    def __init__(
+        self,
+        *,
+        node: str,
+        client: KubernetesClient,
+        inventory: NodeInventory,
+        on_change: Callable[[], None],
+        on_trouble: Callable[[str, str], None],
+        every_s: float = 10.0,
+        look_most_s: float = LOOK_MOST_S,
+    ) -> None:
+        self._node, self._client, self._inventory = node, client, inventory
+        self._on_change, self._on_trouble = on_change, on_trouble
+        self._every_s, self._look_most_s = every_s, look_most_s
+        self._others: dict[str, Mapping[str, Any]] = {}
+        self._pods = PodWatch(
+            client=client,
+            fields=f"spec.nodeName={node}",
+            on_list=self._list,
+            on_event=self._event,
+            on_trouble=on_trouble,
+        )
+
+    async def read(self) -> None:
+        """Take in the Node object as it is now.
+
+        Raises:
+            KubernetesError: it cannot be read.
+            ClusterError: it has no workers, and never had.
+        """
+        self._inventory.read_node(await self._client.node(self._node))
+
+    async def look(self) -> None:
+        """Do so as soon as it can be done, and give up in time where it cannot."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._look_most_s):
+                while True:
+                    if await self._try():
+                        return
+                    await asyncio.sleep(LOOK_AGAIN_S * random.uniform(0.5, 1.0))  # noqa: S311 - spreads load
+
+    async def list_others(self) -> None:
+        """Take in all pods on the node, if that is allowed."""
+        with contextlib.suppress(KubernetesError):
+            await self._pods.list()
+
+    async def run(self) -> None:
+        """Keep up until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._pods.run())
+            tasks.create_task(self._keep_looking())
+
+    async def _keep_looking(self) -> None:
+        while True:
+            await asyncio.sleep(self._every_s * random.uniform(0.8, 1.2))  # noqa: S311 - spreads load
+            if await self._try():
+                self._on_change()
+
+    async def _try(self) -> bool:
+        try:
+            await self.read()
+        except (KubernetesError, ClusterError) as error:
+            self._on_trouble("node", str(error))
+            return False
+        self._on_trouble("node", "")
+        return True
+
+    def _list(self, pods: list[dict[str, Any]]) -> None:
+        self._others = {uid_of(pod): pod for pod in pods}
+        self._read_others()
+
+    def _event(self, kind: str, pod: Mapping[str, Any]) -> None:
+        if kind == "DELETED":
+            self._others.pop(uid_of(pod), None)
+        else:
+            self._others[uid_of(pod)] = pod
+        self._read_others()
+
+    def _read_others(self) -> None:
+        try:
+            self._inventory.read_pods(self._others.values())
+        except Exception as error:  # noqa: BLE001 - they are anybody's
+            self._on_trouble("pods", f"what other pods hold cannot be told: {error}")
+        else:
+            self._on_trouble("pods", "")

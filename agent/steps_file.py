@@ -1,0 +1,88 @@
+"""The file in which a job may leave its number of steps: ``progress_file``.
+
+What lies there is the job's, and where it lies may hang, as network file systems do. So only a
+regular file is read, in a thread of its own and never in two; whoever asks gets what was last read.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from typing import TYPE_CHECKING, Final
+
+from agent.supervisor import NotRegularError, read_regular
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+#: So much of the file is looked at.
+FILE_BYTES: Final = 4096
+#: Least time between two looks.
+EVERY_S: Final = 1.0
+
+
+class StepsFile:
+    """Reads one lease's file.
+
+    Args:
+        path: of the file.
+        on_settled: called, in the thread, when the last look is over.
+
+    Attributes:
+        number: the last whole number that was found; None before.
+        problem: why nothing can be read; empty where all is well, or nothing is there yet.
+        settled: the look after the job's end is over.
+    """
+
+    def __init__(self, path: Path, *, on_settled: Callable[[], None]) -> None:
+        self._path, self._on_settled = path, on_settled
+        self.number: int | None = None
+        self.problem, self.settled = "", False
+        self._thread: threading.Thread | None = None
+        self._looked_s = -EVERY_S
+        self._ended = False
+
+    def look(self) -> None:
+        """Have the file read again, unless a reading is under way or was just now."""
+        if time.monotonic() - self._looked_s >= EVERY_S:
+            self._begin()
+
+    def look_last(self) -> None:
+        """Have the file read once more, now that the job writes no more; see ``settled``."""
+        self._ended = True
+        if not self.settled:
+            self._begin()
+
+    def _begin(self) -> None:
+        if self._thread is not None and self._thread.is_alive():
+            return
+        self._looked_s = time.monotonic()
+        # A daemon: one that hangs must not keep the agent from ending.
+        self._thread = threading.Thread(target=self._read, args=(self._ended,), daemon=True)
+        self._thread.start()
+
+    def _read(self, ended: bool) -> None:
+        try:
+            self.number, self.problem = last_number(self._path), ""
+        except NotRegularError as error:
+            self.problem = f"progress_file: {error}; nothing is read from it"
+        except OSError as error:
+            self.problem = f"progress_file cannot be read: {error}"
+        if ended:
+            self.settled = True
+            self._on_settled()
+
+
+def last_number(path: Path) -> int | None:
+    """Return the last whole number in the first 4 KB of a file; None if there is none.
+
+    Raises:
+        OSError: what lies there cannot be read.
+    """
+    try:
+        numbers = re.findall(rb"\d+", read_regular(path, FILE_BYTES))
+    except (FileNotFoundError, NotADirectoryError):
+        return None  # the job has not begun it
+    return int(numbers[-1]) if numbers else None

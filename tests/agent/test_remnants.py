@@ -1,0 +1,303 @@
+"""Nothing outlives its lease: jobs that hide, that kill their supervisor, that cannot be killed.
+
+Processes are found by a word in their command lines, which nothing in the program looks at.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from pathlib import Path
+
+import pytest
+
+from agent import clearing, remnants
+from agent.desired import LeaseEnd
+
+#: Forks twice, leaves the session, clears the environment and all that it inherited.
+HIDE = """
+import os, subprocess, sys, time
+def hide(word):
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork() == 0:
+            for number in range(3): os.close(number)
+            sleep = "import time; time.sleep(300)"
+            os.execve(sys.executable, [sys.executable, "-c", sleep, word], {})
+        os._exit(0)
+    os.wait()
+def seen(word):
+    found = 0
+    for name in os.listdir("/proc"):
+        try:
+            found += name.isdecimal() and word in open(f"/proc/{name}/cmdline").read().split(chr(0))
+        except OSError:
+            pass
+    return found
+"""
+
+
+@pytest.fixture
+def word():
+    """A word of this test alone; whoever still has it at the end is killed."""
+    word = f"remnant-{uuid.uuid4().hex}"
+    yield word
+    for pid in pids_with(word):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
+def pids_with(word):
+    """The living processes that have a word as an argument."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        with contextlib.suppress(OSError):
+            if entry.name.isdecimal() and word.encode() in (entry / "cmdline").read_bytes().split(
+                b"\0"
+            ):
+                found.append(int(entry.name))
+    return found
+
+
+def supervisor_of(node, lease_id):
+    text = (node.state_dir / "leases" / str(lease_id) / "running.json").read_text()
+    return json.loads(text)["pid"]
+
+
+def wait_for(condition):
+    end_s = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < end_s, "the condition did not come to hold in time"
+        time.sleep(0.01)
+
+
+def run(main):
+    asyncio.run(asyncio.wait_for(main, 100))
+
+
+def test_a_job_that_kills_its_supervisor_leaves_nothing_behind(node, word):
+    program = f"{HIDE}\nhide({word!r})\nwhile not seen({word!r}): pass\nos.kill(os.getppid(), 9)"
+
+    async def main():
+        async with node.agent():
+            for lease_id in (1, 2, 3):
+                node.want(node.lease(lease_id, program))
+                report = await node.until(lambda n=lease_id: node.ended(n))
+                assert report.reason is LeaseEnd.LOST
+                assert pids_with(word) == []  # at the very moment at which the end is told
+
+    run(main())
+
+
+@pytest.mark.parametrize("stopped", [True, False])
+def test_what_has_left_its_session_ends_with_a_supervisor_that_is_busy_or_killed(
+    node, word, stopped
+):
+    program = f"{HIDE}\nfor _ in range(5): hide({word!r})\nprint('up', flush=True); time.sleep(60)"
+
+    async def main():
+        node.want(node.lease(1, program))
+        async with node.agent():
+            await node.until(lambda: "up" in node.log(1) and node.runs(1))
+            await node.until(lambda: len(pids_with(word)) == 5)
+            os.kill(supervisor_of(node, 1), signal.SIGSTOP if stopped else signal.SIGKILL)
+            node.want(node.lease(2, "print('next')", job_id="other"))
+            await node.until(lambda: node.ended(2), 60)
+            assert pids_with(word) == []
+
+    run(main())
+
+
+def test_a_job_that_goes_on_forking_has_ended_when_its_lease_has(node, word):
+    program = f"""{HIDE}
+if len(sys.argv) == 1:
+    for _ in range(20): hide({word!r})
+    print("up", flush=True)
+    end_s = time.time() + 60
+    while time.time() < end_s: hide({word!r}); time.sleep(0.01)
+"""
+
+    async def main():
+        node.want(node.lease(1, program))
+        async with node.agent():
+            await node.until(lambda: "up" in node.log(1) and node.runs(1))
+            node.want()
+            await node.until(lambda: node.ended(1) or node.of(1) is None, 60)
+            assert pids_with(word) == []
+
+    run(main())
+
+
+def test_an_agent_kills_what_is_left_of_a_lease_that_it_does_not_know(node, word):
+    away = f'subprocess.Popen([sys.executable, "-c", "import time; time.sleep(300)", {word!r}]'
+    program = f"import subprocess, sys, time\n{away}, start_new_session=True)\ntime.sleep(300)"
+
+    async def main():
+        node.want(node.lease(1, program))
+        first = node.start_agent()
+        await node.until(lambda: node.runs(1) and pids_with(word))
+        first.kill()
+        first.wait()
+        os.kill(supervisor_of(node, 1), signal.SIGKILL)
+        shutil.rmtree(node.state_dir / "leases" / "1")
+        assert pids_with(word)
+        node.want()
+        (node.folder / "report.json").unlink()
+        node.start_agent()
+        await node.until(node.report)
+        assert pids_with(word) == []
+
+    run(main())
+
+
+def test_a_job_cannot_say_that_it_has_ended_and_go_on(node, word):
+    ending = {"code": 0, "error": "", "terminated": False, "killed": False, "expired": False}
+    ending |= {"oom_kills": 0, "memory_error": False, "ended_s": 0.0}
+    program = f"""{HIDE}
+import json
+hide({word!r})
+open(os.environ["LEASEHOLD_LEASE_FOLDER"] + "/exit.json", "w").write({json.dumps(ending)!r})
+print("up", flush=True)
+time.sleep(1)
+os.kill(os.getppid(), 9)
+"""
+
+    async def main():
+        node.want(node.lease(1, program))
+        async with node.agent():
+            await node.until(lambda: "up" in node.log(1))
+            assert pids_with(word)
+            await node.until(lambda: node.ended(1))
+            assert pids_with(word) == []
+
+    run(main())
+
+
+def test_a_worker_with_a_process_that_cannot_be_killed_has_a_problem_until_it_is_gone(
+    node, word, monkeypatch
+):
+    program = f"{HIDE}\nhide({word!r})\nprint('up', flush=True); time.sleep(60)"
+    kill = os.kill
+
+    def refuse(pid, number):
+        """As the kernel does where the process is another user's."""
+        if number == signal.SIGKILL and pid in pids_with(word):
+            raise PermissionError
+        kill(pid, number)
+
+    monkeypatch.setattr(clearing, "STUCK_S", 0.2)
+
+    def problem():
+        return node.report().workers[0].problem
+
+    async def main():
+        node.want(node.lease(1, program))
+        async with node.agent():
+            await node.until(lambda: "up" in node.log(1) and node.runs(1) and pids_with(word))
+            monkeypatch.setattr(os, "kill", refuse)
+            kill(supervisor_of(node, 1), signal.SIGKILL)
+            (stuck,) = pids_with(word)
+            await node.until(problem)
+            assert f"lease 1 cannot be killed: {stuck} (state S" in problem()
+            assert all(worker.problem == "" for worker in node.report().workers[1:])
+            node.want(node.lease(2, "print('next')", job_id="other"))
+            await node.until(lambda: node.of(2))
+            assert node.ended(1) is None
+            assert node.log(2) == ""
+            monkeypatch.setattr(os, "kill", kill)
+            await node.until(lambda: node.ended(2))
+            assert pids_with(word) == []
+            await node.until(lambda: not problem())
+
+    run(main())
+
+
+def test_a_supervisor_stays_with_what_it_cannot_kill_and_says_so(tmp_path):
+    program = """
+import os, sys
+from pathlib import Path
+from agent import supervisor
+supervisor.STUCK_S = 0.1
+kill = os.kill
+child = os.posix_spawn(sys.executable, [sys.executable, "-c", "import time; time.sleep(300)"], {})
+supervisor.os.kill = lambda pid, n: None if not Path(sys.argv[1], "free").exists() else kill(pid, n)
+control = supervisor.Control(path=Path(sys.argv[1]))
+boss = supervisor.Supervisor(folder=Path(sys.argv[1]), launch={}, control=control)
+print(child, flush=True)
+boss.finish()
+print("finished")
+"""
+
+    command = [sys.executable, "-c", program, str(tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        child = int(process.stdout.readline())
+        told = tmp_path / "remnants.json"
+        wait_for(told.exists)
+        assert json.loads(told.read_text()) == {"pids": [child]}
+        assert process.poll() is None
+        (tmp_path / "free").touch()
+        assert process.stdout.readline() == "finished\n"
+    assert not Path(f"/proc/{child}").exists()
+
+
+def test_a_number_that_belongs_to_another_process_by_now_is_spared():
+    table = remnants.processes()
+    me = table[os.getpid()]
+    assert (me.parent, me.session) == (os.getppid(), os.getsid(0))
+    stale = remnants.Process(
+        pid=me.pid, parent=me.parent, session=me.session, ticks=me.ticks - 1, state="R", lives=True
+    )
+    remnants.kill([stale])  # would end this test
+
+
+def test_a_process_whose_first_thread_has_ended_still_lives(word):
+    program = """
+import ctypes, sys, threading, time
+threading.Thread(target=time.sleep, args=(300,)).start()
+print("up", flush=True)
+ctypes.CDLL(None).pthread_exit(None)
+"""
+
+    command = [sys.executable, "-c", program, word]
+    marked = {"LEASEHOLD_LEASE_FOLDER": "/lease/7"}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, env=marked) as process:
+        wait_for(lambda: remnants.processes()[process.pid].state == "Z")
+        assert remnants.processes()[process.pid].lives
+        assert remnants.lease_folders(process.pid) == {"/lease/7"}
+        process.kill()
+
+
+def test_an_agent_says_whether_the_one_before_it_was_stopped_or_died(node):
+    async def main():
+        node.want()
+
+        def told():
+            report = node.report()
+            return report is not None and (report.incarnation, report.crashed)
+
+        async with node.agent():
+            _, crashed = await node.until(told)
+            assert not crashed  # there was none
+        async with node.agent():
+            _, crashed = await node.until(told)
+            assert not crashed  # it was stopped
+        (node.folder / "report.json").unlink()
+        process = node.start_agent()
+        await node.until(node.report)
+        process.kill()
+        process.wait()
+        before, crashed = told()
+        assert not crashed
+        node.start_agent()
+        await node.until(lambda: told()[0] > before)
+        assert told()[1]
+
+    run(main())
