@@ -153,11 +153,13 @@ def stop_waiting(app: FastAPI) -> None:
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     context = cast("Context", app.state.context)
     writing = asyncio.create_task(_write_last_uses(context))
+    watching = asyncio.create_task(_watch_tokens(context))
     try:
         yield
     finally:
         context.stop()
         writing.cancel()
+        watching.cancel()
         if isinstance(app, Application) and app.forwarder is not None:
             await app.forwarder.close()
         await context.authenticator.flush()
@@ -167,6 +169,15 @@ async def _write_last_uses(context: Context) -> None:
     while True:
         await asyncio.sleep(context.settings.token_touch_s)
         await context.authenticator.flush()
+
+
+async def _watch_tokens(context: Context) -> None:
+    while True:
+        await asyncio.sleep(context.settings.token_check_s)
+        try:
+            await context.end_lapsed()
+        except Exception:  # noqa: BLE001 - the next look may go better
+            _log.exception("it could not be looked at whether tokens have ended")
 
 
 def _document(app: FastAPI) -> dict[str, Any]:

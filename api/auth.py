@@ -71,6 +71,8 @@ class Authenticator:
         self._reading = asyncio.Lock()
         #: hash -> token, as of the last reading.
         self._rows: dict[str, TokenRow] = {}
+        #: token id -> token, of the same.
+        self._by_id: dict[str, TokenRow] = {}
         #: hashes that were looked up since and are unknown.
         self._unknown: set[str] = set()
         self._read_at: float | None = None
@@ -91,19 +93,43 @@ class Authenticator:
         return self._judge(digest)
 
     def _judge(self, digest: str) -> Principal | None:
-        row, now = self._rows.get(digest), self._now()
+        row = self._rows.get(digest)
         if row is None or not hmac.compare_digest(row.secret_hash, digest):
             return None
-        if row.revoked_s is not None or (row.expires_s is not None and row.expires_s <= now):
+        if not self._is_valid(row):
             return None
-        self._used[row.token_id] = now
+        self._used[row.token_id] = self._now()
         return _principal(row)
+
+    def _is_valid(self, row: TokenRow) -> bool:
+        return row.revoked_s is None and (row.expires_s is None or row.expires_s > self._now())
 
     def remembered(self, secret: str) -> Principal | None:
         """Return whom a secret stands for as far as that needs no reading; None: ask in earnest."""
         if not secret or len(secret) > LONGEST or self._is_due():
             return None
         return self._judge(hash_secret(secret))
+
+    def is_good(self, principal: Principal) -> bool:
+        """Tell whether the token of somebody who was let in is good still, as of the last reading.
+
+        Where no token was asked for, none can end.
+        """
+        if not principal.token_id:
+            return True
+        row = self._by_id.get(principal.token_id)
+        return row is not None and self._is_valid(row)
+
+    async def refresh(self) -> None:
+        """Read the tokens again if the last reading is too old.
+
+        Raises:
+            StoreUnavailableError: they could not be read for longer than the grace.
+        """
+        if self._is_due():
+            async with self._reading:
+                if self._is_due():
+                    await self._read()
 
     def forget(self) -> None:
         """Read the tokens again before the next one is judged."""
@@ -120,15 +146,12 @@ class Authenticator:
             _log.warning("the tokens' times of last use could not be written: %s", error)
 
     async def _row(self, digest: str) -> TokenRow | None:
-        if self._is_due():
-            async with self._reading:
-                if self._is_due():
-                    await self._read()
+        await self.refresh()
         row = self._rows.get(digest)
         if row is None and digest not in self._unknown:
             row = await in_thread(self._store.token, digest)
             if row is not None:
-                self._rows[digest] = row
+                self._rows[digest] = self._by_id[row.token_id] = row
             elif len(self._unknown) < MOST_UNKNOWN:
                 self._unknown.add(digest)
         return row
@@ -148,6 +171,7 @@ class Authenticator:
                 raise
             return  # while the store is away nobody can revoke anything either
         self._rows = {row.secret_hash: row for row in rows if row.revoked_s is None}
+        self._by_id = {row.token_id: row for row in self._rows.values()}
         self._unknown = set()
         self._read_at = asked_at
 

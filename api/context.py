@@ -3,24 +3,34 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+from collections import Counter
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
+import anyio
 import anyio.to_thread
 
+from api.problems import ProblemError
+from scheduler.errors import StoreError
+
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine
+    from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine
 
     from starlette.requests import Request
 
     from api.auth import Authenticator
     from api.limits import Buckets
+    from api.roles import Principal
     from api.settings import ApiSettings
     from scheduler.runtime.protocol import Service
     from scheduler.store.protocol import Store
 
 T = TypeVar("T")
+
+#: Computations beside the event loop at once: they share one interpreter with it.
+HEAVY = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +47,9 @@ class Context:
         node_of: says to which node a secret from outside belongs, None if to none; it raises
             ``OSError`` where that cannot be found out. None: only our own secrets are known.
         projects: job id -> project, of jobs that history was asked for; a job never moves.
-        waiting: requests that wait for something.
+        waiting: requests that wait for something, and for whom.
+        streams: token id -> streams that are read with it.
+        heavy: lets few computations at once run beside the event loop.
     """
 
     service: Service
@@ -48,7 +60,9 @@ class Context:
     stopping: asyncio.Event
     node_of: Callable[[str], Awaitable[str | None]] | None = None
     projects: dict[str, str] = field(default_factory=dict)
-    waiting: set[asyncio.Task[Any]] = field(default_factory=set)
+    waiting: dict[asyncio.Task[Any], Principal] = field(default_factory=dict)
+    streams: Counter[str] = field(default_factory=Counter)
+    heavy: anyio.CapacityLimiter = field(default_factory=partial(anyio.CapacityLimiter, HEAVY))
 
     @property
     def store(self) -> Store:
@@ -61,23 +75,75 @@ class Context:
         for task in self.waiting:
             task.cancel()
 
-    async def unless_stopping(self, work: Coroutine[Any, Any, T]) -> T | None:
-        """Wait for something that may take long; None if the service is told to stop meanwhile."""
-        if self.stopping.is_set():
+    async def heavily(self, call: Callable[..., T], *args: object, **kwargs: object) -> T:
+        """Compute something that would hold the event loop up; store calls have other threads."""
+        return await anyio.to_thread.run_sync(partial(call, *args, **kwargs), limiter=self.heavy)
+
+    def serves(self, principal: Principal) -> bool:
+        """Tell whether there is more for somebody: until the service stops, or its token ends."""
+        return not self.stopping.is_set() and self.authenticator.is_good(principal)
+
+    async def end_lapsed(self) -> None:
+        """Answer those who wait, and whose token has been revoked or has expired meanwhile."""
+        if not (self.waiting or self.streams):
+            return
+        with contextlib.suppress(StoreError):  # while it is away nobody can revoke anything
+            await self.authenticator.refresh()
+        for task, principal in tuple(self.waiting.items()):
+            if not self.authenticator.is_good(principal):
+                task.cancel()
+
+    async def streaming(
+        self, principal: Principal, pieces: AsyncGenerator[bytes]
+    ) -> AsyncIterator[bytes]:
+        """Yield the pieces of a stream, which counts as one of its token's meanwhile."""
+        token_id = principal.token_id
+        self.streams[token_id] += 1
+        try:
+            async with contextlib.aclosing(pieces):
+                async for piece in pieces:
+                    yield piece
+        finally:
+            self.streams[token_id] -= 1
+            if not self.streams[token_id]:
+                del self.streams[token_id]
+
+    def check_streams(self, principal: Principal) -> None:
+        """Refuse one stream too many.
+
+        Raises:
+            ProblemError: the token reads as many as it may already.
+        """
+        most = self.settings.max_streams
+        if principal.token_id and self.streams[principal.token_id] >= most:
+            raise ProblemError(
+                429,
+                f"{most} streams are read with the token of '{principal.subject}' already, which "
+                "is the most; end some, or use another token",
+                headers={"Retry-After": "5"},
+            )
+
+    async def unless_stopping(self, work: Coroutine[Any, Any, T], principal: Principal) -> T | None:
+        """Wait for something that may take long, on behalf of somebody.
+
+        Returns:
+            What came; None if the service is told to stop, or the token ends, meanwhile.
+        """
+        if not self.serves(principal):
             work.close()
             return None
         # A thousand agents wait here, so there are no tasks beside the request's own.
         task = asyncio.current_task()
         assert task is not None
-        self.waiting.add(task)
+        self.waiting[task] = principal
         try:
             return await work
         except asyncio.CancelledError:
-            if not self.stopping.is_set() or task.uncancel():
+            if self.serves(principal) or task.uncancel():
                 raise
             return None
         finally:
-            self.waiting.discard(task)
+            self.waiting.pop(task, None)
 
 
 def context_of(request: Request) -> Context:

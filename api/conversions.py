@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from scheduler.runtime.protocol import LiveJob
     from scheduler.store.rows import AttemptRow, HistoryRow, JobRow, TokenRow
 
-#: Estimated run time of a job that says nothing about it.
-DEFAULT_DURATION_S = 3600.0
 #: How the elements of an array learn who they are.
 ARRAY_INDEX, ARRAY_COUNT = "LEASEHOLD_ARRAY_INDEX", "LEASEHOLD_ARRAY_COUNT"
 #: Fields that are the same in ``JobIn`` and in ``JobSpec``.
@@ -94,9 +92,6 @@ def to_spec(job: JobIn, *, project: str, now_s: float) -> JobSpec:
         project: whose job it is.
         now_s: from when ``deadline_in_s`` counts.
     """
-    duration_s = job.duration_s
-    if job.total_steps is None and duration_s is None:
-        duration_s = DEFAULT_DURATION_S
     due_s = job.deadline_s if job.deadline_in_s is None else now_s + job.deadline_in_s
     same: dict[str, Any] = {name: getattr(job, name) for name in _SAME}
     same.update({name: getattr(job, name) or "" for name in _OR_EMPTY})
@@ -112,7 +107,7 @@ def to_spec(job: JobIn, *, project: str, now_s: float) -> JobSpec:
             {} if job.kubernetes is None else job.kubernetes.model_dump(exclude_defaults=True)
         ),
         depends_on=tuple(job.depends_on),
-        duration_s=duration_s,
+        duration_s=job.duration_s,
         deadline_s=due_s,
         **same,
     )

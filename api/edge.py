@@ -34,6 +34,10 @@ OPEN_PATHS = frozenset({"/healthz", "/readyz", "/v1/openapi.json", "/v1/agent/en
 _UNLIMITED = "/v1/agent/"
 #: What machines ask all the time is logged for debugging only.
 _ROUTINE = ("/v1/agent/", "/healthz", "/readyz", "/metrics")
+#: Largest body of somebody who shows no valid token.
+MOST_UNKNOWN_BYTES = 65_536
+#: In a request's state: what to call when it is known who asks.
+KNOWN = "known"
 #: Hosts whose pages may call a scheduler that asks for no tokens.
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 #: Part of every answer.
@@ -148,11 +152,7 @@ class _Exchange:
         _access.log(level, line, extra={"request": fields})
 
     def _too_large(self) -> ProblemError:
-        return ProblemError(
-            413,
-            f"the body is larger than {self._max_body_bytes} bytes; send it in smaller pieces",
-            headers={"Connection": "close"},
-        )
+        return too_large(self._max_body_bytes)
 
 
 class Gate:
@@ -176,16 +176,17 @@ class Gate:
             self._check_origin(headers)
             principal = await self._principal(headers)
             scope["state"]["principal"] = principal
+            if principal is not None:
+                know(scope)
             self._limit(scope, principal)
-            if principal is None and scope["path"] not in self._open:
-                raise unauthenticated()
+            if principal is None:
+                if scope["path"] not in self._open:
+                    raise unauthenticated()
+                receive = _briefly(receive)
         await self._app(scope, receive, send)
 
     async def _principal(self, headers: Headers) -> Principal | None:
-        scheme, _, secret = headers.get("authorization", "").partition(" ")
-        known = None
-        if scheme.lower() == "bearer":
-            known = await self._context.authenticator.principal(secret.strip())
+        known = await known_caller(headers, self._context)
         if self._context.settings.auth:
             return known
         if known is None:
@@ -195,13 +196,24 @@ class Gate:
     def _check_origin(self, headers: Headers) -> None:
         """Refuse what a stranger's web page sends where no token tells its sender.
 
-        Browsers send an Origin with everything that changes something, also when the page's own
-        name was made to lead here.
+        Browsers send an Origin with everything that changes something. They send none with what
+        only reads, and let the page read the answer where its own name was made to lead here; but
+        they do send that name.
         """
-        origin = headers.get("origin")
-        if origin is None or self._context.settings.auth:
+        settings = self._context.settings
+        if settings.auth:
             return
-        if _host_of(origin) not in _LOOPBACK:
+        own = _LOOPBACK | settings.hosts
+        hosts = headers.getlist("host")
+        if len(hosts) != 1 or _host_of(f"//{hosts[0]}") not in own:
+            named = f"'{hosts[0][:200]}'" if hosts else "no name"
+            raise ProblemError(
+                421,
+                f"this scheduler asks for no tokens, and so may not be called as {named}; use "
+                "localhost, name it in the setting server.hosts, or start it with authentication",
+            )
+        origin = headers.get("origin")
+        if origin is not None and _host_of(origin) not in own:
             raise ProblemError(
                 403,
                 f"a page of '{origin[:200]}' may not call a scheduler that asks for no tokens; "
@@ -224,9 +236,49 @@ class Gate:
             raise rate_limited(wait_s)
 
 
+async def known_caller(headers: Headers, context: Context) -> Principal | None:
+    """Return whom the token of a request stands for; None without a valid one."""
+    scheme, _, secret = headers.get("authorization", "").partition(" ")
+    if scheme.lower() != "bearer":
+        return None
+    return await context.authenticator.principal(secret.strip())
+
+
+def _briefly(receive: Receive) -> Receive:
+    """Bound what somebody unknown may send: a secret is short."""
+    received = 0
+
+    async def short() -> Message:
+        nonlocal received
+        message = await receive()
+        received += len(message.get("body", b""))
+        if received > MOST_UNKNOWN_BYTES:
+            raise too_large(MOST_UNKNOWN_BYTES, "without a token ")
+        return message
+
+    return short
+
+
+def too_large(most_bytes: int, whose: str = "") -> ProblemError:
+    """Return the refusal of a body."""
+    return ProblemError(
+        413,
+        f"the body is larger than {most_bytes} bytes, the most that is taken {whose}at once; send "
+        "it in smaller pieces",
+        headers={"Connection": "close"},
+    )
+
+
+def know(scope: Scope) -> None:
+    """Tell the server, where it wants to know, that it is known who asks on a connection."""
+    tell = scope.get("state", {}).get(KNOWN)
+    if tell is not None:
+        tell()
+
+
 def _host_of(origin: str) -> str:
     try:
-        return urlsplit(origin).hostname or ""
+        return (urlsplit(origin).hostname or "").removesuffix(".")
     except ValueError:
         return ""
 

@@ -18,8 +18,10 @@ from urllib.parse import parse_qsl
 import orjson
 
 from agent.desired import report_from_dict
-from api.edge import FIXED_HEADERS
+from api.edge import FIXED_HEADERS, know
+from api.problems import ProblemError
 from api.routes.agents import DESIRED_PARAMETERS
+from api.routing import check_count
 from scheduler.errors import LeaseholdError
 
 if TYPE_CHECKING:
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
     from api.context import Context
+    from api.roles import Principal
 
 _access = logging.getLogger("leasehold.access")
 _DESIRED, _REPORT = "/v1/agent/desired", "/v1/agent/report"
@@ -64,10 +67,13 @@ class Express:
         if usual and not _access.isEnabledFor(logging.DEBUG):
             headers = dict(scope["headers"])
             repeated = len(headers) < len(scope["headers"])
-            node = "" if repeated else self._node(headers)
+            caller = None if repeated else self._caller(headers)
+            node = "" if caller is None else caller.node
             request = scope["method"], scope["path"]
-            if node and request == ("GET", _DESIRED):
-                if await self._desired(scope, headers, node, send):
+            if node:
+                know(scope)
+            if caller and node and request == ("GET", _DESIRED):
+                if await self._desired(scope, headers, caller, send):
                     return
             elif node and request == ("POST", _REPORT) and not scope["query_string"]:
                 read: list[Message] = []
@@ -76,17 +82,16 @@ class Express:
                 receive = _again(read, receive)
         await self._app(scope, receive, send)
 
-    def _node(self, headers: Mapping[bytes, bytes]) -> str:
-        """Return the node whose agent asks; empty where that is not plain."""
+    def _caller(self, headers: Mapping[bytes, bytes]) -> Principal | None:
+        """Return who asks; None where that is not plain."""
         scheme, _, secret = headers.get(b"authorization", b"").partition(b" ")
         context = self._context
         if scheme != b"Bearer" or not context.settings.auth or context.stopping.is_set():
-            return ""
-        principal = context.authenticator.remembered(secret.decode("latin-1").strip())
-        return "" if principal is None else principal.node
+            return None
+        return context.authenticator.remembered(secret.decode("latin-1").strip())
 
     async def _desired(
-        self, scope: Scope, headers: Mapping[bytes, bytes], node: str, send: Send
+        self, scope: Scope, headers: Mapping[bytes, bytes], caller: Principal, send: Send
     ) -> bool:
         pairs = parse_qsl(scope["query_string"].decode("latin-1"))
         given = dict(pairs)
@@ -100,10 +105,12 @@ class Express:
             return False
         context = self._context
         work = context.service.desired_json(
-            node, after=(int(term), int(revision)), wait_s=min(wait_s, context.settings.max_wait_s)
+            caller.node,
+            after=(int(term), int(revision)),
+            wait_s=min(wait_s, context.settings.max_wait_s),
         )
         try:
-            body = await context.unless_stopping(work)
+            body = await context.unless_stopping(work, caller)
         except LeaseholdError:
             return False
         if body is None:
@@ -127,13 +134,14 @@ class Express:
             return False
         body = await self._body(headers, receive, read)
         try:
+            check_count(body)
             report = report_from_dict(orjson.loads(body))
             if report.node != node:
                 return False
             await self._context.service.report(
                 report, address=address.decode(), version=version.decode()
             )
-        except (LeaseholdError, orjson.JSONDecodeError):
+        except (LeaseholdError, ProblemError, orjson.JSONDecodeError):
             return False
         await self._answer(204, [], b"", headers, send)
         return True

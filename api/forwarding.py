@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING, Final
 
 import httpx
 from starlette.datastructures import Headers
+from starlette.requests import ClientDisconnect
 
+from api.edge import MOST_UNKNOWN_BYTES, OPEN_PATHS, know, known_caller, too_large
 from scheduler.errors import NotLeadingError
 
 if TYPE_CHECKING:
@@ -31,6 +33,8 @@ OWN_PATHS: Final = frozenset({"/healthz", "/readyz", "/metrics"})
 _HOP: Final = frozenset(
     {b"connection", b"keep-alive", b"proxy-authenticate", b"proxy-authorization", b"te"}
     | {b"trailer", b"transfer-encoding", b"upgrade", b"host", b"content-length"}
+    # Said anew: what the caller says of itself, the leader would believe of a proxy.
+    | {b"forwarded", b"x-forwarded-for", b"x-forwarded-proto", b"x-forwarded-host"}
 )
 #: Agents' requests are held for a minute, and streams say something every 15 s.
 _TIMES: Final = httpx.Timeout(connect=3.0, read=90.0, write=30.0, pool=10.0)
@@ -74,7 +78,7 @@ class Forwarder:
         Raises:
             NotLeadingError: it cannot be reached, or leads no more.
         """
-        body = await _read(receive)
+        body = await self._read(scope, receive)
         passing = asyncio.create_task(self._pass_on(scope, body, send))
         leaving = asyncio.create_task(_until_gone(receive))
         stopping = asyncio.create_task(self._context.stopping.wait())
@@ -88,12 +92,36 @@ class Forwarder:
         with contextlib.suppress(asyncio.CancelledError):
             await passing
 
+    async def _read(self, scope: Scope, receive: Receive) -> bytes:
+        """Return a request's body; whoever wraps this limits its size.
+
+        Whose tokens count is the leader's business, but this process's memory is its own: what is
+        larger than a secret is kept only for somebody who shows a token.
+
+        Raises:
+            ClientDisconnect: its sender is gone before the end; half of it must not be passed on.
+            ProblemError: it is too large for somebody unknown.
+        """
+        parts, size, is_known = [], 0, not self._context.settings.auth
+        while True:
+            message = await receive()
+            if message["type"] != "http.request":
+                raise ClientDisconnect
+            parts.append(message.get("body", b""))
+            size += len(parts[-1])
+            if size > MOST_UNKNOWN_BYTES and not is_known:
+                is_known = await known_caller(Headers(scope=scope), self._context) is not None
+                if not is_known:
+                    raise too_large(MOST_UNKNOWN_BYTES, "without a token ")
+            if not message.get("more_body"):
+                return b"".join(parts)
+
     async def _pass_on(self, scope: Scope, body: bytes, send: Send) -> None:
         client = self._client or self._connect()
         request = client.build_request(
             scope["method"],
             self._url(scope),
-            headers=[*(pair for pair in scope["headers"] if pair[0] not in _HOP), _MARK],
+            headers=[*(pair for pair in scope["headers"] if pair[0] not in _HOP), *_for(scope)],
             content=body,
         )
         try:
@@ -106,6 +134,8 @@ class Forwarder:
             headers = [(k.lower(), v) for k, v in answer.headers.raw if k.lower() not in _HOP]
             if length := answer.headers.get("content-length"):
                 headers.append((b"content-length", length.encode()))
+            if answer.is_success and scope["path"] not in OPEN_PATHS:
+                know(scope)
             start = {"type": "http.response.start", "status": answer.status_code}
             await send({**start, "headers": headers})
             with contextlib.suppress(httpx.HTTPError):  # the answer is cut short, as it came
@@ -141,14 +171,15 @@ def same_certificate(path: str) -> ssl.SSLContext:
     return context
 
 
-async def _read(receive: Receive) -> bytes:
-    """Return a request's body; whoever wraps this limits its size."""
-    parts = []
-    while True:
-        message = await receive()
-        parts.append(message.get("body", b""))
-        if message["type"] != "http.request" or not message.get("more_body"):
-            return b"".join(parts)
+def _for(scope: Scope) -> list[tuple[bytes, bytes]]:
+    """Say on whose behalf a request is passed on; heard where this address is a trusted proxy."""
+    client = scope.get("client")
+    address = client[0] if client else "unknown"
+    return [
+        _MARK,
+        (b"x-forwarded-for", address.encode("latin-1", "replace")),
+        (b"x-forwarded-proto", str(scope.get("scheme", "http")).encode()),
+    ]
 
 
 async def _until_gone(receive: Receive) -> None:

@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import base64
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from api.answers import dump
+from scheduler.errors import NotLeadingError
+from scheduler.runtime.output import LogEnd
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncGenerator, AsyncIterator
 
     from api.context import Context
-    from scheduler.runtime.protocol import LogChunk
+    from api.roles import Principal
+    from scheduler.runtime.output import LogChunk
 
 #: What ``Accept`` holds where pieces are wanted.
 PIECES = "application/x-ndjson"
-#: The last line, unless the service stopped before the output ended.
-END = b'{"end":true}\n'
+#: Streams that the last line names at most.
+MOST_GAPS = 100
 
 
 def piece_line(chunk: LogChunk) -> bytes:
@@ -37,16 +41,30 @@ def piece_line(chunk: LogChunk) -> bytes:
     )
 
 
-async def piece_lines(context: Context, chunks: AsyncIterator[LogChunk]) -> AsyncIterator[bytes]:
+def end_line(end: LogEnd) -> bytes:
+    """Return the last line, unless the service stopped before the output ended.
+
+    ``complete`` is null where agents of an older release have sent the output.
+    """
+    said: dict[str, object] = {"end": True, "complete": end.complete}
+    if end.missing:
+        said["missing"] = [asdict(gap) for gap in end.missing[:MOST_GAPS]]
+    return dump(said) + b"\n"
+
+
+async def piece_lines(
+    context: Context, principal: Principal, chunks: AsyncIterator[LogChunk | LogEnd]
+) -> AsyncGenerator[bytes]:
     """Yield lines as output comes, an empty one where nothing does, and the last one at its end."""
     source = aiter(chunks)
     heartbeat_s = context.settings.heartbeat_s
-    coming: asyncio.Task[LogChunk | None] | None = None
+    coming: asyncio.Task[LogChunk | LogEnd | None] | None = None
     try:
         yield b"\n"  # the headers go out at once
         while True:
-            coming = coming or asyncio.ensure_future(_next(source))
-            done = await context.unless_stopping(asyncio.wait({coming}, timeout=heartbeat_s))
+            coming = coming or asyncio.ensure_future(next_piece(source))
+            news = asyncio.wait({coming}, timeout=heartbeat_s)
+            done = await context.unless_stopping(news, principal)
             if done is None:
                 return
             if not coming.done():
@@ -54,7 +72,9 @@ async def piece_lines(context: Context, chunks: AsyncIterator[LogChunk]) -> Asyn
                 continue
             chunk, coming = coming.result(), None
             if chunk is None:
-                yield END
+                return
+            if isinstance(chunk, LogEnd):
+                yield end_line(chunk)
                 return
             yield piece_line(chunk)
     finally:
@@ -62,5 +82,9 @@ async def piece_lines(context: Context, chunks: AsyncIterator[LogChunk]) -> Asyn
             coming.cancel()
 
 
-async def _next(source: AsyncIterator[LogChunk]) -> LogChunk | None:
-    return await anext(source, None)
+async def next_piece(source: AsyncIterator[LogChunk | LogEnd]) -> LogChunk | LogEnd | None:
+    """Return what comes next; None where this process has ceased to lead, and others go on."""
+    try:
+        return await anext(source, None)
+    except NotLeadingError:
+        return None

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 #: What stands for the node that the scheduler will choose, and for a secret.
 NODE: Final = "NODE"
 USUAL_GRACE_S: Final = 5.0  # the operator's figure may differ
+#: Workers of one node at most: a gang of more has them on several, and no pod holds them all.
+MOST_WORKERS: Final = 1024
 SECRET: Final = "SECRET"  # noqa: S105 - it stands for one
 
 
@@ -30,7 +32,7 @@ def pod_preview(spec: JobSpec, *, worker_type: str = "WORKER-TYPE") -> dict[str,
     """
     if not spec.image and not spec.kubernetes:
         return None
-    count = spec.scale_factor
+    count = min(spec.scale_factor, MOST_WORKERS)
     lease = DesiredLease(
         lease_id=0,
         attempt=1,

@@ -17,9 +17,13 @@ from scheduler.errors import (
     InputError,
     NotFoundError,
     NotLeadingError,
+    OutcomeUnknownError,
     SequenceError,
     StaleLeaderError,
+    StoreError,
+    StoreFullError,
     StoreUnavailableError,
+    UnstorableError,
 )
 
 if TYPE_CHECKING:
@@ -39,10 +43,20 @@ _CODES = {
     409: "conflict",
     413: "too_large",
     415: "unsupported_media_type",
+    421: "misdirected",
     422: "invalid",
     429: "rate_limited",
     503: "unavailable",
 }
+#: What users are told of a full disk; where it is, the operator's log and /readyz tell.
+_FULL = (
+    "the scheduler's database cannot be written, because its disk is full; nothing was done; an "
+    "operator has to make room, then try again"
+)
+_UNKNOWN = (
+    "it is not known yet whether this was taken in; look later, or send it again under the same "
+    "client id"
+)
 _SECRETS = {"secret", "token", "authorization"}
 _PLACES = {"body", "query", "path", "header"}
 
@@ -136,18 +150,31 @@ def fault_of(error: Exception) -> Fault | None:
             status=503, detail=str(error), code="not_leading", headers={"Retry-After": "2"}
         )
     if isinstance(error, StoreUnavailableError | SequenceError | StaleLeaderError):
-        detail = "the store cannot be used at the moment; try again in some seconds"
-        return Fault(status=503, detail=detail, headers={"Retry-After": "2"})
+        return _store_fault(error)
     statuses: tuple[tuple[type[Exception], int, str], ...] = (
         (NotFoundError, 404, ""),
         (ConflictError, 409, ""),
         (AdmissionError, 422, "refused"),
         (InputError, 422, ""),
+        (UnstorableError, 422, "unstorable"),
     )
     for kind, status, code in statuses:
         if isinstance(error, kind):
             return Fault(status=status, detail=str(error), code=code)
     return None
+
+
+def _store_fault(error: StoreError) -> Fault:
+    cause = error.failure if isinstance(error, OutcomeUnknownError) else error
+    full = isinstance(cause, StoreFullError)
+    if cause is not error:
+        why = "cannot be written, because its disk is full" if full else "cannot be used now"
+        detail = f"the scheduler's database {why}; {_UNKNOWN}"
+    elif full:
+        detail = _FULL
+    else:
+        detail = "the store cannot be used at the moment; try again in some seconds"
+    return Fault(status=503, detail=detail, headers={"Retry-After": "10" if full else "2"})
 
 
 def internal(request_id: str) -> Fault:

@@ -1,5 +1,6 @@
 """How routes read requests: JSON by orjson, nothing unknown in the query."""
 
+import re
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -11,16 +12,54 @@ from api.problems import FieldProblem, ProblemError, invalid
 
 #: Levels of lists and objects in a body.
 DEEPEST = 64
+#: Values in a body. A thousand jobs with 200 each; 8 MB of empty lists, which took 1.4 s, do not.
+MOST_VALUES = 200_000
+#: Parameters of a query; no route knows as many.
+MOST_PARAMETERS = 500
+_STRINGS = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
 
 
 class StrictRequest(Request):
-    """A request whose JSON is read strictly: no NaN, no lone surrogates, bounded depth."""
+    """A request whose JSON is read strictly: no NaN, no lone surrogates, bounded depth and size."""
 
     async def json(self) -> Any:
         """Return the decoded body."""
-        value = orjson.loads(await self.body())
-        _check_depth(value)
-        return value
+        return read_json(await self.body())
+
+
+def read_json(body: bytes) -> Any:
+    """Decode a body whose values are counted beforehand.
+
+    Raises:
+        ProblemError: there are too many, or they are nested too deeply.
+        orjson.JSONDecodeError: it is not JSON.
+    """
+    check_count(body)
+    value = orjson.loads(body)
+    _check_depth(value)
+    return value
+
+
+def check_count(body: bytes) -> None:
+    """Refuse a body of too many values, before they are made.
+
+    Raises:
+        ProblemError: it is one.
+    """
+    if _values(body) <= MOST_VALUES:
+        return
+    count = _values(_STRINGS.sub(b"", body))  # 8 MB take 50 ms: only where it may matter
+    if count > MOST_VALUES:
+        problem = f"has some {count} values, and at most {MOST_VALUES} are read; send several"
+        raise ProblemError(
+            413,
+            f"the body {problem} requests",
+            errors=[FieldProblem(field="", value=None, problem=f"{problem} requests")],
+        )
+
+
+def _values(text: bytes) -> int:
+    return text.count(b",") + text.count(b"[") + text.count(b"{")
 
 
 def _check_depth(value: Any) -> None:

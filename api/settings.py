@@ -37,6 +37,11 @@ class ApiSettings:
         max_batch: most jobs of one submission.
         forward: whether a standby passes requests on to the leader; else it redirects there.
         certificate: PEM file with the certificate that all schedulers show; None without TLS.
+        hosts: names and addresses in small letters under which a scheduler that asks for no tokens
+            may be called, besides loopback's.
+        token_check_s: how often it is looked at whether the tokens of those who wait, or read a
+            stream, are still good.
+        max_streams: most streams that one token may read at once.
     """
 
     auth: bool = True
@@ -53,3 +58,6 @@ class ApiSettings:
     max_batch: int = 1000
     forward: bool = False
     certificate: str | None = None
+    hosts: frozenset[str] = frozenset()
+    token_check_s: float = 2.0
+    max_streams: int = 100

@@ -12,6 +12,7 @@ import orjson
 from starlette.responses import Response
 from starlette.routing import Route
 
+from agent.bounds import MOST_COUNT
 from agent.desired import report_from_dict, to_dict
 from agent.reading import Reader
 from api.answers import Answer
@@ -21,7 +22,7 @@ from api.edge import principal_of, unauthenticated
 from api.problems import FieldProblem, ProblemError, invalid
 from api.roles import Role
 from api.routes.tokens import new_token_id
-from api.routing import check_query
+from api.routing import check_query, read_json
 from api.schemas.fields import NAME
 from scheduler.errors import InputError
 from scheduler.store.rows import TokenRow
@@ -44,7 +45,9 @@ DESIRED_PARAMETERS = frozenset({"term", "revision", "wait_s"})
 _NODE = re.compile(NAME)
 _ADDRESS = re.compile(r"[A-Za-z0-9._:\[\]-]{0,253}")
 _VERSION = re.compile(r"[A-Za-z0-9._+-]{0,64}")
-_LARGEST = 2**62
+_LEASE = re.compile(r"[0-9]{1,15}")
+#: Whether more of a stream may follow a piece.
+_STREAM_STATE = re.compile(r"|open|end")
 
 
 async def enrol(request: Request) -> Response:
@@ -110,12 +113,14 @@ async def desired(request: Request) -> Response:
     """Return the node's desired set, at once if it is newer than what the agent has."""
     node, context = _node(request), context_of(request)
     check_query(request, DESIRED_PARAMETERS)
-    term, revision = (_number(request, n, int, 0, _LARGEST) for n in ("term", "revision"))
+    term, revision = (_number(request, n, int, 0, MOST_COUNT) for n in ("term", "revision"))
     wait_s = _number(request, "wait_s", float, 0.0, 3600.0)
     work = context.service.desired(
         node, after=(term, revision), wait_s=min(wait_s, context.settings.max_wait_s)
     )
-    found = await context.unless_stopping(work)
+    found = await context.unless_stopping(work, principal_of(request.state))
+    if found is None and not context.stopping.is_set():
+        raise unauthenticated()  # the token has ended while the agent waited
     if found is None:
         raise ProblemError(
             503, "this scheduler is going down; ask again", headers={"Retry-After": "1"}
@@ -144,12 +149,20 @@ async def append_log(request: Request) -> Response:
     """Store output of a lease."""
     node, context = _node(request), context_of(request)
     check_query(request, frozenset({"offset"}))
-    lease_id, stream = int(request.path_params["lease_id"]), request.path_params["stream"]
-    if stream not in {"out", "err"} or lease_id > _LARGEST:
+    lease, stream = request.path_params["lease_id"], request.path_params["stream"]
+    # Python reads no integers of thousands of digits.
+    if stream not in {"out", "err"} or not _LEASE.fullmatch(lease):
         raise ProblemError(404, f"there is no stream '{stream[:20]}'; it is out or err")
-    offset = _number(request, "offset", int, 0, _LARGEST)
-    data = await request.body()
-    following = await context.service.append_log(node, lease_id, stream, offset=offset, data=data)
+    offset = _number(request, "offset", int, 0, MOST_COUNT)
+    state = _header(request, "x-leasehold-stream", _STREAM_STATE)
+    following = await context.service.append_log(
+        node,
+        int(lease),
+        stream,
+        offset=offset,
+        data=await request.body(),
+        end=state == "end" if state else None,  # agents of the release before say nothing
+    )
     return Answer({"next_offset": following})
 
 
@@ -159,7 +172,7 @@ def routes() -> list[Route]:
         Route("/v1/agent/enrol", enrol, methods=["POST"]),
         Route("/v1/agent/desired", desired, methods=["GET"]),
         Route("/v1/agent/report", report, methods=["POST"]),
-        Route("/v1/agent/logs/{lease_id:int}/{stream}", append_log, methods=["PUT"]),
+        Route("/v1/agent/logs/{lease_id}/{stream}", append_log, methods=["PUT"]),
     ]
 
 
@@ -214,6 +227,6 @@ def _header(request: Request, name: str, allowed: re.Pattern[str]) -> str:
 async def _json(request: Request) -> object:
     body = await request.body()
     try:
-        return orjson.loads(body)
+        return read_json(body)
     except orjson.JSONDecodeError as error:
         raise InputError(f"the body is not JSON: {error}") from error

@@ -1,6 +1,6 @@
 """The history: pages, and a stream that can be resumed."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from typing import Annotated
 
 from fastapi import APIRouter, Header, Query, Request
@@ -77,18 +77,20 @@ async def list_events(
     if SSE in request.headers.get("accept", ""):
         if start is None:
             start = (await in_thread(context.store.head)).event_id
-        return EventSourceResponse(_stream(reader, start), headers={"x-accel-buffering": "no"})
+        context.check_streams(principal)
+        pieces = context.streaming(principal, _stream(reader, start))
+        return EventSourceResponse(pieces, headers={"x-accel-buffering": "no"})
     rows, last = await reader.page(
         after=start or 0, before=before, descending=descending, limit=limit
     )
     return Answer({"events": [event_answer(row) for row in rows], "last_event_id": last})
 
 
-async def _stream(reader: HistoryReader, after: int) -> AsyncIterator[bytes]:
-    """Yield events as they come; ends when the service is told to stop."""
-    context = reader.context
+async def _stream(reader: HistoryReader, after: int) -> AsyncGenerator[bytes]:
+    """Yield events as they come; ends when the service is told to stop, and with the token."""
+    context, principal = reader.context, reader.principal
     yield KEEPALIVE_COMMENT  # the headers go out at once
-    while not context.stopping.is_set():
+    while context.serves(principal):
         rows, last = await reader.page(after=after, limit=MAX_LIMIT)
         for row in rows:
             yield format_sse_event(
@@ -98,6 +100,6 @@ async def _stream(reader: HistoryReader, after: int) -> AsyncIterator[bytes]:
             after = last
             continue
         waiting = context.service.wait_for_history(after, wait_s=context.settings.heartbeat_s)
-        newest = await context.unless_stopping(waiting)
+        newest = await context.unless_stopping(waiting, principal)
         if newest is not None and newest <= after:
             yield KEEPALIVE_COMMENT

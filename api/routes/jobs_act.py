@@ -13,7 +13,7 @@ from api.roles import Principal
 from api.routing import StrictRoute
 from api.schemas.answers import ActedOut, BulkOut
 from api.schemas.fields import JobId
-from api.schemas.jobs import ActIn, BulkChangeIn, ChangeIn, Chosen
+from api.schemas.jobs import ActIn, BulkChangeIn, ChangeIn, Chosen, ReasonIn
 from api.selection import selected_ids, visible_ids, visible_job
 from scheduler.runtime.protocol import Acted, JobAction
 
@@ -38,11 +38,13 @@ async def act_on_job(
     action: Annotated[JobAction, Path(description="what to do")],
     context: Ctx,
     principal: User,
+    given: ReasonIn | None = None,
 ) -> Answer:
     """Cancel, hold, release or requeue a job."""
+    reason = given.reason if given else ""
 
     async def act(ids: Sequence[str]) -> tuple[Acted, ...]:
-        return await context.service.act(ids, action, actor=principal.subject)
+        return await context.service.act(ids, action, actor=principal.subject, reason=reason)
 
     return await _one(context, principal, job_id, act)
 
@@ -67,11 +69,18 @@ async def change_job(job_id: Id, change: ChangeIn, context: Ctx, principal: User
 async def act_on_jobs(what: ActIn, context: Ctx, principal: User) -> Answer:
     """Cancel, hold, release or requeue jobs by id or by selector.
 
-    A selector without `status` means jobs that have not ended.
+    A selector without `status` means jobs that have not ended. A dry run returns what would become
+    of each job and does nothing.
     """
 
     async def act(ids: Sequence[str]) -> tuple[Acted, ...]:
-        return await context.service.act(ids, what.action, actor=principal.subject)
+        return await context.service.act(
+            ids,
+            what.action,
+            actor=principal.subject,
+            reason=what.reason,
+            dry_run=what.dry_run,
+        )
 
     return await _many(context, principal, what, act)
 

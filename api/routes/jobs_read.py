@@ -55,6 +55,9 @@ async def list_jobs(
     label: Annotated[
         list[str], Query(max_length=64, description="key=value; every one of these")
     ] = [],  # noqa: B006
+    called: Annotated[
+        JobId | None, Query(description="its name, or the beginning of its id")
+    ] = None,
     sort: Annotated[SortKey, Query(description="order; '-' puts the largest first")] = "-submitted",
     limit: Limit = 100,
     cursor: Annotated[
@@ -75,6 +78,7 @@ async def list_jobs(
         job_types=tuple(job_type),
         owner=owner or "",
         labels=labels,
+        called=called or "",
     )
     query = JobQuery(
         where=where,

@@ -10,8 +10,8 @@ from pydantic import ValidationError
 
 from api.access import Ctx, User
 from api.answers import Answer
+from api.batches import Made, counted, make, read
 from api.context import Context
-from api.conversions import project_of, submissions, to_spec
 from api.pod_preview import pod_preview
 from api.problems import FieldProblem, ProblemError, fault_of, field_problems, invalid
 from api.roles import Principal
@@ -57,12 +57,6 @@ with an earlier one under the same id.
 """
 
 
-class _Refused(Exception):  # noqa: N818 - carries a problem document out of the reading of one item
-    def __init__(self, error: ProblemError) -> None:
-        super().__init__(error.detail)
-        self.error = error
-
-
 @router.post(
     "/jobs",
     summary="Submit jobs",
@@ -91,21 +85,25 @@ async def submit_jobs(
 ) -> Answer:
     """Take jobs in."""
     body = await _body(request)
-    if isinstance(body, dict) and "jobs" in body:
-        items = _validated_batch(body)
-        return await _batch(context, principal, items, key=idempotency_key, dry_run=dry_run)
-    try:
-        job = await _checked(context, principal, body)
-    except _Refused as refusal:
-        raise refusal.error from None
+    many = isinstance(body, dict) and "jobs" in body
+    items = _validated_batch(body) if many else [body]
+    counted(
+        items,
+        most_jobs=context.settings.max_batch,
+        max_body_bytes=context.settings.max_body_bytes,
+    )
+    keys = None if dry_run else _keys(items, idempotency_key or "", many=many)
+    made = await _made(context, principal, items, keys)
+    if many:
+        return await _batch(context, principal, made, dry_run=dry_run)
+    (one,) = made
+    if isinstance(one, ProblemError):
+        raise one
     if dry_run:
-        try:
-            return Answer(await _tried(context, principal, job))
-        except _Refused as refusal:
-            raise refusal.error from None
-    if job.array is not None:
-        return await _batch(context, principal, [body], key=idempotency_key, dry_run=False)
-    return await _single(context, principal, job, idempotency_key)
+        return Answer(await _tried(context, one))
+    if one.job.array is not None:
+        return await _batch(context, principal, made, dry_run=False)
+    return await _single(context, principal, one)
 
 
 async def _body(request: Request) -> Any:
@@ -123,9 +121,25 @@ def _validated_batch(body: dict[str, Any]) -> list[Any]:
         raise invalid(field_problems(error.errors(include_url=False))) from error
 
 
-async def _single(context: Context, principal: Principal, job: JobIn, key: str | None) -> Answer:
-    (submission,) = _submissions(context, principal, job, job.client_id or key or "")
-    (result,) = await context.service.submit([submission], actor=principal.subject)
+def _keys(items: Sequence[Any], key: str, *, many: bool) -> list[str]:
+    """Return the client id of each job under the key of the request; an array is a batch of one."""
+    if many or (isinstance(items[0], dict) and items[0].get("array") is not None):
+        return [f"{key}/{index}" if key else "" for index in range(len(items))]
+    return [key]
+
+
+async def _made(
+    context: Context, principal: Principal, items: Sequence[Any], keys: Sequence[str] | None
+) -> list[Made | ProblemError]:
+    """Read jobs and write them out, beside the event loop."""
+    found = await context.heavily(read, items, principal)
+    others = {name for job in found if isinstance(job, JobIn) for name in job.depends_on}
+    visible = await visible_ids(context, principal, sorted(others))
+    return await context.heavily(make, found, visible, principal, keys=keys, now_s=context.now())
+
+
+async def _single(context: Context, principal: Principal, made: Made) -> Answer:
+    (result,) = await context.service.submit(made.submissions, actor=principal.subject)
     if error := _refusal(result):
         raise error
     return Answer(
@@ -134,27 +148,21 @@ async def _single(context: Context, principal: Principal, job: JobIn, key: str |
 
 
 async def _batch(
-    context: Context, principal: Principal, items: Sequence[Any], *, key: str | None, dry_run: bool
+    context: Context, principal: Principal, made: Sequence[Made | ProblemError], *, dry_run: bool
 ) -> Answer:
     """Answer per item; what is valid is submitted in one piece."""
     answers: list[dict[str, Any]] = []
     taken: list[tuple[dict[str, Any], Submission]] = []
-    for index, item in enumerate(items):
-        if index % 100 == 99:
-            await asyncio.sleep(0)  # a thousand jobs take some 50 ms: let others in between
-        try:
-            job = await _checked(context, principal, item)
-            if dry_run:
-                fit = await _tried(context, principal, job)
-                answers.append({"index": index, "fit": fit, "error": None})
-                continue
-            own = job.client_id or (f"{key}/{index}" if key else "")
-            for submission in _submissions(context, principal, job, own):
+    for index, item in enumerate(made):
+        if isinstance(item, ProblemError):
+            answers.append(_failed(index, item, dry_run=dry_run))
+        elif dry_run:
+            await asyncio.sleep(0)  # a fit takes a fraction of a millisecond: others in between
+            answers.append(await _fitting(context, index, item))
+        else:
+            for submission in item.submissions:
                 answers.append(_item(index, submission.spec.array_index))
                 taken.append((answers[-1], submission))
-        except _Refused as refusal:
-            answers.append(_failed(index, refusal.error, dry_run=dry_run))
-    _check_size(context, len(taken))
     if taken:
         results = await context.service.submit([s for _, s in taken], actor=principal.subject)
         for (answer, _), result in zip(taken, results, strict=True):
@@ -164,52 +172,22 @@ async def _batch(
     return Answer({"jobs": answers}, 207 if any(a["error"] for a in answers) else 200)
 
 
-def _check_size(context: Context, count: int) -> None:
-    most = context.settings.max_batch
-    if count > most:
-        problem = FieldProblem(
-            field="jobs", value=count, problem=f"with all arrays at most {most} jobs are taken"
-        )
-        raise invalid([problem])
-
-
-async def _checked(context: Context, principal: Principal, item: Any) -> JobIn:
-    """Return a job that is well formed, and that the caller may submit."""
+async def _fitting(context: Context, index: int, made: Made) -> dict[str, Any]:
     try:
-        job = JobIn.model_validate(item)
-    except ValidationError as error:
-        raise _Refused(invalid(field_problems(error.errors(include_url=False)))) from error
-    project = project_of(job, principal)
-    if not principal.sees(project):
-        names = ", ".join(sorted(principal.projects))
-        raise _Refused(
-            ProblemError(
-                403,
-                f"the token of '{principal.subject}' is confined to {names} and cannot submit to "
-                f"project '{project}'; name one of its projects",
-            )
-        )
-    visible = await visible_ids(context, principal, job.depends_on)
-    problems = [
-        FieldProblem(field=f"depends_on.{i}", value=job_id, problem="there is no such job")
-        for i, job_id in enumerate(job.depends_on)
-        if job_id not in visible
-    ]
-    if problems:
-        raise _Refused(invalid(problems))
-    try:
-        pod_preview(_spec(context, principal, job))
+        return {"index": index, "fit": await _tried(context, made), "error": None}
     except ProblemError as error:
-        raise _Refused(error) from error
-    return job
+        return _failed(index, error, dry_run=True)
 
 
-async def _tried(context: Context, principal: Principal, job: JobIn) -> dict[str, Any]:
-    """Return whether a job could run, and the pod that it would be."""
-    spec = _spec(context, principal, job)
-    if late := missed_deadline(spec.deadline_s, now_s=context.now()):
-        raise _Refused(ProblemError(422, late))
-    return _with_pod(await context.service.fit(spec), spec)
+async def _tried(context: Context, made: Made) -> dict[str, Any]:
+    """Return whether a job could run, and the pod that it would be.
+
+    Raises:
+        ProblemError: its deadline has passed.
+    """
+    if late := missed_deadline(made.spec.deadline_s, now_s=context.now()):
+        raise ProblemError(422, late)
+    return _with_pod(await context.service.fit(made.spec), made.spec)
 
 
 def _with_pod(fit: Fit, spec: JobSpec) -> dict[str, Any]:
@@ -217,25 +195,6 @@ def _with_pod(fit: Fit, spec: JobSpec) -> dict[str, Any]:
     types = [option.worker_type for option in fit.configurations]
     pod = pod_preview(spec, worker_type=types[0]) if types else pod_preview(spec)
     return asdict(fit) | {"pod": pod}
-
-
-def _spec(context: Context, principal: Principal, job: JobIn) -> JobSpec:
-    return to_spec(job, project=project_of(job, principal), now_s=context.now())
-
-
-def _submissions(
-    context: Context, principal: Principal, job: JobIn, client_id: str
-) -> list[Submission]:
-    project = project_of(job, principal)
-    return list(
-        submissions(
-            job,
-            owner=principal.subject,
-            project=project,
-            client_id=client_id,
-            now_s=context.now(),
-        )
-    )
 
 
 def _refusal(result: Submitted) -> ProblemError | None:

@@ -1,24 +1,34 @@
 """What jobs print, as plain text."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Path, Query, Request
+from pydantic import StringConstraints
 from starlette.responses import Response, StreamingResponse
 
 from api.access import Ctx, Viewer
 from api.context import Context, in_thread
-from api.log_pieces import END, PIECES, piece_line, piece_lines
+from api.log_pieces import PIECES, end_line, next_piece, piece_line, piece_lines
+from api.roles import Principal
 from api.routing import StrictRoute
 from api.schemas.fields import JobId
 from api.selection import visible_job
-from scheduler.runtime.protocol import LogChunk
+from scheduler.runtime.output import LogChunk, LogEnd, LogWanted
 
 router = APIRouter(prefix="/v1", tags=["jobs"], route_class=StrictRoute)
 
 TEXT = "text/plain; charset=utf-8"
 #: Header of a whole answer: bytes before it that are not kept any more.
 DROPPED = "x-leasehold-dropped-bytes"
+#: Header of a whole answer: whether it is all that the job has printed.
+COMPLETE = "x-leasehold-complete"
+_WORDS = {True: "true", False: "false", None: "unknown"}
+#: How far a stream is known: ATTEMPT/NODE/STREAM/OFFSET.
+Place = Annotated[
+    str, StringConstraints(pattern=r"^[0-9]{1,9}/[A-Za-z0-9._-]{1,253}/(out|err)/[0-9]{1,18}$")
+]
+MOST_PLACES = 100
 _TEXT_ANSWER = {
     200: {
         "description": "the output; with several nodes each piece has a heading",
@@ -27,7 +37,12 @@ _TEXT_ANSWER = {
                 "description": "bytes before the answer's first ones that are not kept any more; "
                 "not where the output is followed",
                 "schema": {"type": "integer"},
-            }
+            },
+            "X-Leasehold-Complete": {
+                "description": "whether that is all that the job has printed; unknown where agents "
+                "of an older release do not tell; not where the output is followed",
+                "schema": {"type": "string", "enum": ["true", "false", "unknown"]},
+            },
         },
         "content": {
             "text/plain": {"schema": {"type": "string"}},
@@ -58,38 +73,64 @@ async def read_log(
     attempt: Annotated[
         int | None, Query(ge=1, le=2**31, description="which attempt; the newest unless told")
     ] = None,
+    attempts: Annotated[
+        Literal["newest", "all"],
+        Query(description="all: every attempt that is kept; not together with attempt"),
+    ] = "newest",
+    since: Annotated[
+        list[Place],
+        Query(max_length=MOST_PLACES, description="ATTEMPT/NODE/STREAM/OFFSET: known until there"),
+    ] = [],  # noqa: B006
 ) -> Response:
     """Return a job's output.
 
-    Where a gang runs on several nodes, a line `==> node (stream) <==` stands before each piece that
-    comes from another node or stream than the piece before.
+    Where a gang runs on several nodes, or all attempts are asked for, a line
+    `==> node (stream) <==` stands before each piece that comes from another node, stream or attempt
+    than the piece before.
 
     With `Accept: application/x-ndjson` the answer is a line of JSON per piece: `attempt`, `node`,
     `stream`, `offset` (of its first byte since the attempt began), `kept_from` (offset of the
     stream's first byte that is still kept), `data` (base64). Empty lines say that there is nothing
-    new; `{"end": true}` is the last line, unless the scheduler stopped.
+    new. The last line, unless the scheduler stopped: `end` is true; `complete` says whether that is
+    all (null: agents of an older release do not tell); `missing` lists streams without ends.
+
+    A job has ended before the last of its output is here. Followed output ends when it is whole, or
+    when the rest has been waited for in vain; other answers wait some seconds for it.
     """
     await visible_job(context, principal, job_id)
-    attempts = await in_thread(context.store.attempts, job_id)
-    headings = any(len(row.nodes) > 1 for row in attempts)
-    pieces = PIECES in request.headers.get("accept", "")
-    if follow:
-        chunks = context.service.follow_log(
-            job_id, attempt=attempt, stream=stream, tail_bytes=tail_bytes
-        )
-        if pieces:
-            return StreamingResponse(piece_lines(context, chunks), media_type=PIECES)
-        return StreamingResponse(_following(context, chunks, headings=headings), media_type=TEXT)
-    found = await context.service.read_log(
-        job_id, attempt=attempt, stream=stream, tail_bytes=tail_bytes
+    wanted = LogWanted(
+        attempt=attempt,
+        every=attempts == "all" and attempt is None,
+        stream=stream,
+        tail_bytes=tail_bytes,
+        follow=follow,
+        since=_known(since),
     )
-    dropped = {DROPPED: str(_dropped(found))}
+    pieces = PIECES in request.headers.get("accept", "")
+    rows = await in_thread(context.store.attempts, job_id)
+    writer = Headings(wanted=any(len(row.nodes) > 1 for row in rows), attempts=wanted.every)
+    if follow or wanted.every:
+        context.check_streams(principal)
+        chunks = context.service.follow_log(job_id, wanted)
+        if pieces:
+            lines = context.streaming(principal, piece_lines(context, principal, chunks))
+            return StreamingResponse(lines, media_type=PIECES)
+        text = context.streaming(principal, _following(context, principal, chunks, writer))
+        return StreamingResponse(text, media_type=TEXT)
+    end = await context.service.log_end(job_id, wanted)  # first: what is before a mark is there
+    found = await context.service.read_log(job_id, wanted)
+    headers = {DROPPED: str(_dropped(found)), COMPLETE: _WORDS[end.complete]}
     if pieces:
-        body = b"".join([*map(piece_line, found), END])
-        return Response(body, media_type=PIECES, headers=dropped)
-    writer = Headings(wanted=headings or len({chunk.node for chunk in found}) > 1)
+        body = b"".join([*map(piece_line, found), end_line(end)])
+        return Response(body, media_type=PIECES, headers=headers)
+    writer.wanted |= len({chunk.node for chunk in found}) > 1
     body = b"".join(writer.write(chunk) for chunk in found)
-    return Response(body, media_type=TEXT, headers=dropped)
+    return Response(body, media_type=TEXT, headers=headers)
+
+
+def _known(places: Sequence[str]) -> dict[str, int]:
+    pairs = (place.rpartition("/") for place in places)
+    return {key: int(offset) for key, _, offset in pairs}
 
 
 def _dropped(found: Sequence[LogChunk]) -> int:
@@ -102,41 +143,43 @@ def _dropped(found: Sequence[LogChunk]) -> int:
 
 
 class Headings:
-    """Puts a heading before output of another node or stream than the output before.
+    """Puts a heading before output of another origin than the output before.
 
     Args:
         wanted: whether there are headings at all.
+        attempts: whether another attempt is another origin; then it is named.
     """
 
-    def __init__(self, *, wanted: bool) -> None:
-        self._wanted = wanted
-        self._last: tuple[str, str] | None = None
+    def __init__(self, *, wanted: bool, attempts: bool = False) -> None:
+        self.wanted = wanted or attempts
+        self._attempts = attempts
+        self._last: tuple[object, ...] | None = None
         self._at_line_start = True
 
     def write(self, chunk: LogChunk) -> bytes:
         """Return the bytes to show for a piece."""
-        source = (chunk.node, chunk.stream)
+        attempt = f"attempt {chunk.attempt} on " if self._attempts else ""
+        source = (attempt, chunk.node, chunk.stream)
         if not chunk.data:
             return b""
         heading = b""
-        if self._wanted and source != self._last:
+        if self.wanted and source != self._last:
             end = b"" if self._at_line_start else b"\n"
-            heading = end + f"==> {chunk.node} ({chunk.stream}) <==\n".encode()
+            heading = end + f"==> {attempt}{chunk.node} ({chunk.stream}) <==\n".encode()
         self._last, self._at_line_start = source, chunk.data.endswith(b"\n")
         return heading + chunk.data
 
 
 async def _following(
-    context: Context, chunks: AsyncIterator[LogChunk], *, headings: bool
-) -> AsyncIterator[bytes]:
-    writer = Headings(wanted=headings)
+    context: Context,
+    principal: Principal,
+    chunks: AsyncIterator[LogChunk | LogEnd],
+    writer: Headings,
+) -> AsyncGenerator[bytes]:
     source = aiter(chunks)
     while True:
-        chunk = await context.unless_stopping(_next(source))
-        if chunk is None:
+        chunk = await context.unless_stopping(next_piece(source), principal)
+        if chunk is None or isinstance(chunk, LogEnd):
             return
-        yield writer.write(chunk)
-
-
-async def _next(source: AsyncIterator[LogChunk]) -> LogChunk | None:
-    return await anext(source, None)
+        if data := writer.write(chunk):
+            yield data

@@ -214,6 +214,10 @@ class ExplanationOut(BaseModel):
     starts_s: float | None
     completes_s: float | None
     forecast: str
+    stderr_tail: str = Field(
+        description="the last lines that a failed job wrote to its standard error, 20 and 4 kB at "
+        "most; of its whole output where it ran in pods, which have one stream for both"
+    )
 
 
 class EventOut(BaseModel):

@@ -1,6 +1,6 @@
 """Kinds of fields with their limits; every text refuses control characters."""
 
-import re
+import functools
 from typing import Annotated, Any
 
 from pydantic import (
@@ -13,7 +13,9 @@ from pydantic import (
     WithJsonSchema,
 )
 
+from scheduler.domain.expressions import LONGEST, progress_expression
 from scheduler.domain.job import LARGEST_GANG
+from scheduler.errors import InputError
 
 #: No control characters at all.
 PRINTABLE = r"^[^\x00-\x1f\x7f-\x9f]*$"
@@ -42,13 +44,18 @@ def _no_parent(path: str) -> str:
     return path
 
 
-def _regex(pattern: str) -> str:
+@functools.lru_cache(maxsize=64)  # the jobs of a request share few
+def _fault(pattern: str) -> str:
     try:
-        compiled = re.compile(pattern)
-    except (re.error, OverflowError, RecursionError) as error:
-        raise ValueError(f"is no regular expression: {error}") from error
-    if compiled.groups < 1:
-        raise ValueError("has no group; put the number of steps in one, such as step (\\d+)")
+        progress_expression(pattern)
+    except InputError as error:
+        return str(error)
+    return ""
+
+
+def _regex(pattern: str) -> str:
+    if fault := _fault(pattern):
+        raise ValueError(fault)
     return pattern
 
 
@@ -85,7 +92,7 @@ LabelKey = Annotated[str, _text(63, r"^[A-Za-z0-9][A-Za-z0-9._/-]*$")]
 LabelValue = Annotated[str, _text(255, shortest=0)]
 AbsolutePath = Annotated[str, _text(4096, r"^/[^\x00-\x1f\x7f-\x9f]*$"), AfterValidator(_no_parent)]
 AnyPath = Annotated[str, _text(4096), AfterValidator(_no_parent)]
-Regex = Annotated[str, _text(500), AfterValidator(_regex)]
+Regex = Annotated[str, _text(LONGEST), AfterValidator(_regex)]
 Image = Annotated[str, _text(500, r"^[A-Za-z0-9][A-Za-z0-9._:/@-]*$")]
 
 Flag = Annotated[bool, Field(strict=True)]

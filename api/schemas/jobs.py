@@ -1,5 +1,7 @@
 """Jobs as they are submitted, selected and changed."""
 
+import json
+import shlex
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
@@ -21,6 +23,7 @@ from api.schemas.fields import (
     Positive,
     ProjectName,
     Rate,
+    Reason,
     Regex,
     Seconds,
     ShortSeconds,
@@ -36,6 +39,8 @@ from scheduler.runtime.protocol import JobAction
 
 #: Largest array, and most jobs that one request may name.
 MOST_JOBS = 1000
+#: As much of a command in one text is split to show what it should look like.
+_SHOWN_COMMAND = 200
 #: Longest command, in characters of all arguments: what Linux takes, with room for variables.
 LONGEST_COMMAND = 1_000_000
 
@@ -93,6 +98,17 @@ class KubernetesIn(Form):
     )
 
 
+def _no_shell_line(value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
+    try:
+        words = shlex.split(value[:_SHOWN_COMMAND])
+    except ValueError:  # a quote without its end
+        words = []
+    shown = json.dumps(words or ["python", "train.py"], ensure_ascii=False)
+    raise ValueError(f"give a list of the program and its arguments, such as {shown}")
+
+
 def _array(value: Any) -> Any:
     return {"count": value} if isinstance(value, int) and not isinstance(value, bool) else value
 
@@ -107,9 +123,9 @@ class JobIn(Form):
     project: ProjectName | None = Field(
         None, description="whose quota it falls under; 'default', or the token's project"
     )
-    command: Annotated[list[Argument], Field(min_length=1, max_length=1000)] = Field(
-        description="program and arguments, as a list; no shell sees it"
-    )
+    command: Annotated[
+        list[Argument], Field(min_length=1, max_length=1000), BeforeValidator(_no_shell_line)
+    ] = Field(description="program and arguments, as a list; no shell sees it")
     env: Annotated[dict[Variable, Argument], Field(max_length=200)] = Field(
         {}, description="environment variables"
     )
@@ -234,10 +250,18 @@ class Chosen(Form):
         return self
 
 
+class ReasonIn(Form):
+    """Why something is done to a job."""
+
+    reason: Reason = Field("", description="in words; the history keeps it")
+
+
 class ActIn(Chosen):
     """What to do to many jobs."""
 
     action: JobAction = Field(description="what to do")
+    reason: Reason = Field("", description="why, in words; the history keeps it")
+    dry_run: bool = Field(False, description="only tell what would become of each")
 
 
 class ChangeIn(Form):

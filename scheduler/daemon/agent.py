@@ -21,10 +21,12 @@ from urllib.parse import urlsplit
 from agent.client_settings import ClientSettings
 from agent.control_groups import find_groups
 from agent.desired import NODE_NAME
+from agent.folders import private_folder
 from agent.http_link import HttpLink, LinkSettings, enrol, server_address
 from agent.inventory import declared, discover
 from agent.log_upload import UploadSettings
 from agent.loop import Agent, AgentSettings
+from agent.pod_ends import StartBounds
 from agent.pods import PodSettings
 from scheduler.errors import InputError
 
@@ -104,7 +106,7 @@ class KubernetesOptions:
         context: which context of that file.
         listen: address on which pods reach the agent.
         sharing: worker type -> how jobs share it.
-        start_most_s: how long a pod may be kept from starting.
+        bounds: how long the steps of a pod's launch may take.
         force_after_s: how long a pod may survive its deletion; see ``KubernetesBackend``.
         client: times of the client.
     """
@@ -114,7 +116,7 @@ class KubernetesOptions:
     context: str = ""
     listen: str = "0.0.0.0"  # noqa: S104 - pods come from their own network
     sharing: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
-    start_most_s: float = 120.0
+    bounds: StartBounds = field(default_factory=StartBounds)
     force_after_s: float = 300.0
     client: ClientSettings = field(default_factory=ClientSettings)
 
@@ -133,7 +135,7 @@ async def run_agent(options: AgentOptions, *, stop: asyncio.Event | None = None)
     check_address(options.address)
     node = node_name(options.node)
     state_dir = (options.state_dir or default_state_dir()).absolute()
-    state_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+    private_folder(state_dir, marker="lock")
     inventory = find_workers(options) if options.kubernetes is None else None
     await _unless(stop, _enrol_if_needed(options, node, state_dir))
     if stop.is_set():
@@ -214,7 +216,7 @@ async def _serve_pods(
             on_change=on_change,
             state_dir=state_dir,
             settings=wanted.pods,
-            start_most_s=wanted.start_most_s,
+            bounds=wanted.bounds,
             force_after_s=wanted.force_after_s,
         )
 

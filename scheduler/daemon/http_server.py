@@ -5,12 +5,18 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import ipaddress
 import socket
-from typing import TYPE_CHECKING
+import time
+from typing import TYPE_CHECKING, cast
 
 import uvicorn
 
 from api.app import stop_waiting
+from scheduler.config.plausibility import networks
+from scheduler.daemon.connections import Keeper, limits_of, room_for_connections
+from scheduler.daemon.http_protocol import GuardedProtocol
+from scheduler.daemon.listener import Listener
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -22,6 +28,8 @@ if TYPE_CHECKING:
 _BACKLOG = 2048
 #: Long enough for agents that poll every half minute to keep their connection.
 _KEEP_ALIVE_S = 75
+#: Looks at overdue connections: every so many of uvicorn's ticks of 0.1 s.
+_SWEEP_TICKS = 5
 
 
 def bind(settings: ServerSection) -> socket.socket:
@@ -73,12 +81,14 @@ class HttpServer(uvicorn.Server):
         super().__init__(
             uvicorn.Config(
                 app,
-                http="httptools",
+                http=GuardedProtocol,
                 ws="none",
                 lifespan="on",
                 access_log=False,
                 log_config=None,
                 server_header=False,
+                proxy_headers=bool(settings.trusted_proxies),
+                forwarded_allow_ips=[str(one) for one in networks(settings.trusted_proxies)],
                 timeout_keep_alive=_KEEP_ALIVE_S,
                 timeout_graceful_shutdown=max(1, round(settings.shutdown_s)),
                 ssl_certfile=settings.tls_cert,
@@ -86,12 +96,47 @@ class HttpServer(uvicorn.Server):
             )
         )
         self._app = app
+        self._settings = settings
         self._tell = started
+        self._keeper: Keeper | None = None
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Begin to serve."""
-        await super().startup(sockets)
+        await super().startup([])  # the listeners are our own
+        keeper = self._keeper = self._make_keeper()
+        listeners = [
+            Listener(one, self._make_protocol, keeper, tls=self.config.ssl) for one in sockets or ()
+        ]
+        # uvicorn closes them, and waits for that, as it does with asyncio's own.
+        self.servers = cast("list[asyncio.base_events.Server]", listeners)
         self._tell()
+
+    async def on_tick(self, counter: int) -> bool:
+        """Look after overdue connections, ten times a second at most."""
+        if self._keeper is not None and counter % _SWEEP_TICKS == 0:
+            self._keeper.sweep()
+        return await super().on_tick(counter)
+
+    def _make_keeper(self) -> Keeper:
+        limits = limits_of(
+            self._settings, room=room_for_connections(), idle_timeout_s=_KEEP_ALIVE_S + 5.0
+        )
+        proxies = networks(self._settings.trusted_proxies)
+        return Keeper(
+            limits,
+            monotonic=time.monotonic,
+            is_proxy=lambda address: any(ipaddress.ip_address(address) in one for one in proxies),
+        )
+
+    def _make_protocol(self, address: str) -> GuardedProtocol:
+        assert self._keeper is not None
+        return GuardedProtocol(
+            self.config,
+            self.server_state,
+            self.lifespan.state,
+            keeper=self._keeper,
+            address=address,
+        )
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:

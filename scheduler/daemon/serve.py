@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from api.app import create_app
 from scheduler.config.sources import mask
+from scheduler.daemon.connections import more_descriptors
 from scheduler.daemon.first_token import ensure_admin_token, ensure_given_token
 from scheduler.daemon.forecasts import SimulatedForecaster
 from scheduler.daemon.garbage import rare_collections
@@ -26,6 +27,7 @@ from scheduler.errors import NotLeadingError, SolveError, StoreUnavailableError
 from scheduler.runtime.clock import WallClock
 from scheduler.runtime.metrics import Metrics
 from scheduler.runtime.service import LiveService
+from scheduler.runtime.snapshots import policy_in_force
 from scheduler.runtime.solver import SolverPool
 from scheduler.runtime.watchdog import StallWatchdog
 from traces.throughputs import read_throughputs
@@ -36,12 +38,15 @@ if TYPE_CHECKING:
 
     from scheduler.config.settings import ServerConfig
     from scheduler.runtime.clock import Clock
+    from scheduler.runtime.protocol import PolicyChoice
     from scheduler.store.protocol import Store
 
 _log = logging.getLogger("leasehold.daemon")
 
 #: First and longest pause between two tries to reach the database at the start.
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 8.0
+#: How long after a refusal the configured throughputs are declared again at the latest.
+_DECLARE_AGAIN_S = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,6 +95,7 @@ async def serve(
         OSError: the address is taken.
     """
     share_arenas()
+    more_descriptors()
     async with contextlib.AsyncExitStack() as stack:
         folder = StateDir(Path(config.state_dir or "."))
         stack.callback(folder.close)
@@ -267,8 +273,10 @@ async def _declare(config: ServerConfig, service: LiveService) -> None:
     while True:
         try:
             changed = await service.declare_throughputs(figures, actor="configuration")
-        except NotLeadingError:
-            await service.until_turned()
+        except (NotLeadingError, StoreUnavailableError):
+            # A leader whose database takes entries again has not turned.
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(service.until_turned(), _DECLARE_AGAIN_S)
         else:
             _log.info("%d throughputs of %s are new", changed, config.throughputs.path)
             return
@@ -285,15 +293,27 @@ def migrate(config: ServerConfig) -> None:
     SqlStore.open(config.store.url or "", migrate=True).close()
 
 
+def _policy_line(config: ServerConfig, running: Running) -> str:
+    """Return the policy in force, and the configured one where somebody has put another there."""
+    configured = policy_choice(config)
+    found = policy_in_force(running.store, configured, now_s=running.clock.now_s())
+    if found.choice == configured:
+        return _words(configured)
+    return f"{_words(found.choice)}, set by {found.actor}; configured: {_words(configured)}"
+
+
+def _words(choice: PolicyChoice) -> str:
+    named = " ".join([choice.name, *(f"{k}={v}" for k, v in choice.parameters.items())])
+    flags = [choice.agnostic and "agnostic", choice.space_sharing and "space sharing"]
+    return ", ".join([named, *(flag for flag in flags if flag)])
+
+
 def banner(config: ServerConfig, running: Running, *, version: str) -> str:
     """Return what is said when the daemon has started: where, with what, and whose token."""
-    policy = " ".join(
-        [config.policy.name, *(f"{k}={v}" for k, v in config.policy.parameters.items())]
-    )
     lines = [
         f"Leasehold {version} listens on {running.url}",
         f"  store   {mask('store.url', config.store.url or '')}",
-        f"  policy  {policy}",
+        f"  policy  {_policy_line(config, running)}",
         f"  state   {running.state_dir}",
     ]
     if config.server.no_auth:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from api.settings import ApiSettings, RateLimit
+from scheduler.config.plausibility import words
 from scheduler.engine.settings import EngineSettings
 from scheduler.runtime.protocol import PolicyChoice
 from scheduler.runtime.settings import RuntimeSettings
 
 if TYPE_CHECKING:
-    from scheduler.config.settings import ServerConfig
+    from scheduler.config.settings import ServerConfig, ServerSection
 
 
 def api_settings(config: ServerConfig) -> ApiSettings:
@@ -23,11 +25,19 @@ def api_settings(config: ServerConfig) -> ApiSettings:
         max_batch=server.max_batch,
         forward=server.forward,
         certificate=server.tls_cert,
+        hosts=_hosts(server),
         rate=RateLimit(per_s=server.rate_per_s, burst=server.rate_burst),
         rate_without_token=RateLimit(
             per_s=server.anonymous_rate_per_s, burst=server.anonymous_rate_burst
         ),
     )
+
+
+def _hosts(server: ServerSection) -> frozenset[str]:
+    """Return under which names a scheduler without tokens may be called."""
+    advertised = urlsplit(server.advertise or "").hostname or ""
+    names = {*words(server.hosts), server.host, advertised}
+    return frozenset(name.lower().strip("[]") for name in names if name)
 
 
 def policy_choice(config: ServerConfig) -> PolicyChoice:
@@ -53,6 +63,8 @@ def runtime_settings(config: ServerConfig) -> RuntimeSettings:
             stay=engine.stay,
             solve_grace_s=engine.solve_grace_s,
             retry_backoff_s=engine.retry_backoff_s,
+            avoid_node_s=engine.avoid_node_s,
+            hold_after_deaths=engine.hold_after_deaths,
             refuse_what_cannot_fit=False,
         ),
         policy=policy_choice(config),
@@ -60,6 +72,7 @@ def runtime_settings(config: ServerConfig) -> RuntimeSettings:
         grace_s=config.leases.grace_s,
         margin_s=config.leases.margin_s,
         node_timeout_s=config.leases.node_timeout_s,
+        start_timeout_s=config.leases.start_timeout_s,
         snapshot_entries=config.store.snapshot_entries,
         tick_s=engine.tick_s,
         learn=config.throughputs.learn,

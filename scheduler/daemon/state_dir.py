@@ -7,6 +7,7 @@ import os
 import socket
 from typing import IO, TYPE_CHECKING
 
+from agent.folders import private_folder
 from scheduler.errors import InputError
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ class StateDir:
 
     def _open(self) -> IO[str]:
         try:
-            self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
+            private_folder(self.path, marker=_LOCK_FILE)
             lock = (self.path / _LOCK_FILE).open("a+", encoding="utf-8")
         except OSError as error:
             raise InputError(

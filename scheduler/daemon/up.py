@@ -8,6 +8,7 @@ import secrets
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from agent.folders import private_folder
 from api.auth import hash_secret, new_secret
 from api.roles import Role
 from scheduler.daemon.agent import (
@@ -100,7 +101,7 @@ async def _run_agent(options: AgentOptions, running: Running, stop: asyncio.Even
     if stop.is_set():
         return
     folder = running.state_dir / _AGENT_DIR
-    folder.mkdir(mode=0o700, exist_ok=True)
+    private_folder(folder, marker="lock")
     await asyncio.to_thread(
         ensure_agent_token, running.store, folder, options.node, now_s=running.clock.now_s()
     )

@@ -48,7 +48,7 @@ class Caller:
             self.daemon.app, raise_app_exceptions=False, client=(self.address, 1234)
         )
         async with httpx.AsyncClient(
-            transport=transport, base_url="http://leasehold", headers=self.headers
+            transport=transport, base_url="http://localhost", headers=self.headers
         ) as client:
             return await client.request(method, path, **kwargs)
 
@@ -93,7 +93,10 @@ class Stream:
             "raw_path": path.encode(),
             "query_string": query.encode(),
             "root_path": "",
-            "headers": [(k.lower().encode(), v.encode()) for k, v in headers.items()],
+            "headers": [
+                (k.lower().encode(), v.encode())
+                for k, v in ({"Host": "localhost"} | headers).items()
+            ],
             "client": ("127.0.0.1", 1234),
             "server": ("leasehold", 80),
         }
@@ -117,7 +120,7 @@ class Stream:
 
     async def piece(self) -> bytes | None:
         """Return the next piece; None at the end."""
-        return await asyncio.wait_for(self._pieces.get(), 5.0)
+        return await asyncio.wait_for(self._pieces.get(), 60.0)
 
     async def rest(self) -> bytes:
         """Return everything up to the end."""
@@ -129,7 +132,7 @@ class Stream:
     async def leave(self) -> None:
         """Go away, as a client that is closed."""
         self._left.set()
-        await asyncio.wait_for(self.task, 5.0)
+        await asyncio.wait_for(self.task, 60.0)
 
 
 @dataclass

@@ -75,7 +75,7 @@ TABLE: dict[tuple[str, str], tuple[set[str], str, object]] = {
     ("POST", "/v1/agent/enrol"): (set(), "/v1/agent/enrol", {"node": "alpha", "secret": "no"}),
     ("GET", "/v1/agent/desired"): (AGENT, "/v1/agent/desired", None),
     ("POST", "/v1/agent/report"): (AGENT, "/v1/agent/report", REPORT),
-    ("PUT", "/v1/agent/logs/{lease_id:int}/{stream}"): (AGENT, "/v1/agent/logs/1/out", None),
+    ("PUT", "/v1/agent/logs/{lease_id}/{stream}"): (AGENT, "/v1/agent/logs/1/out", None),
 }  # fmt: skip
 
 

@@ -18,9 +18,11 @@ from scheduler.errors import (
     InvariantError,
     NotFoundError,
     NotLeadingError,
+    OutcomeUnknownError,
     ParameterError,
     StaleLeaderError,
     StoreError,
+    StoreFullError,
     StoreUnavailableError,
     UnknownPolicyError,
 )
@@ -42,6 +44,8 @@ JOB = {"name": "train", "command": ["python"]}
         (AdmissionError("never fits"), 422, "refused", True),
         (NotLeadingError(), 503, "not_leading", True),
         (StoreUnavailableError("password=hunter2"), 503, "unavailable", False),
+        (StoreFullError("password=hunter2"), 503, "unavailable", False),
+        (OutcomeUnknownError(StoreFullError("password=hunter2")), 503, "unavailable", False),
         (StaleLeaderError("token 7 is stale"), 503, "unavailable", False),
         (StoreError("constraint xyz"), 500, "internal", False),
         (InvariantError("busy twice"), 500, "internal", False),
@@ -60,6 +64,31 @@ def test_each_error_of_the_daemon_has_its_status(
     assert problem["instance"] == "/v1/jobs"
     assert (str(error) in problem["detail"]) is told
     assert ("retry-after" in answer.headers) is (status == 503)
+
+
+def test_a_full_disk_is_named_and_not_taken_for_a_standby(daemon: Any) -> None:
+    daemon.service.failure = StoreFullError("sqlite: database or disk is full")
+    problem = daemon.caller("user").post("/v1/jobs", json=JOB).json()
+    assert "disk is full" in problem["detail"]
+    assert "standby" not in problem["detail"]
+
+
+@pytest.mark.parametrize(
+    ("failure", "words"),
+    [
+        (StoreFullError("hunter2"), "disk is full"),
+        (StoreUnavailableError("hunter2"), "cannot be used"),
+    ],
+)
+def test_what_may_be_stored_yet_is_not_called_refused(
+    daemon: Any, failure: StoreUnavailableError, words: str
+) -> None:
+    daemon.service.failure = OutcomeUnknownError(failure)
+    problem = daemon.caller("user").post("/v1/jobs", json=JOB).json()
+    assert words in problem["detail"]
+    assert "not known yet" in problem["detail"]
+    assert "nothing was done" not in problem["detail"]
+    assert "hunter2" not in problem["detail"]
 
 
 @pytest.mark.parametrize(
@@ -199,6 +228,9 @@ def test_redaction_blots_out_what_looks_like_a_secret_and_nothing_else() -> None
     assert redact(f"GET /x?t={token}&u=1") == "GET /x?t=lh_***&u=1"
     assert redact("lhe_abcdefghijk used") == "lhe_*** used"
     assert redact("authorization: bearer abc.def, next") == "authorization: bearer ***, next"
+    advice = "send 'Authorization: Bearer TOKEN' with one that is valid"
+    assert redact(advice) == advice
+    assert redact("Bearer TOKENabc, Bearer TOKEN-1") == "Bearer ***, Bearer ***"
     assert redact("a bear and length_of_things") == "a bear and length_of_things"
 
 
@@ -224,7 +256,7 @@ def test_a_failure_in_the_middle_of_an_answer_ends_it(
     viewer = daemon.caller("viewer")
 
     async def broken(*_: object, **__: object) -> AsyncIterator[Any]:
-        from scheduler.runtime.protocol import LogChunk
+        from scheduler.runtime.output import LogChunk
 
         yield LogChunk(stream="out", node="alpha", attempt=1, offset=0, data=b"one\n")
         raise RuntimeError("disk on fire")
@@ -343,3 +375,39 @@ def test_a_lone_surrogate_is_refused(daemon: Any) -> None:
     answer = daemon.caller("user").post("/v1/jobs", content=body, headers=headers)
     assert answer.status_code == 422
     assert "surrogate" in answer.text
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        ("localhost", 200),
+        ("LOCALHOST:8642", 200),
+        ("localhost.", 200),
+        ("127.0.0.1:8642", 200),
+        ("[::1]:8642", 200),
+        ("login.example", 200),
+        ("rebound.evil.example", 421),
+        ("rebound.evil.example:8642", 421),
+        ("127.0.0.1.evil.example", 421),
+        ("localhost@evil.example", 421),
+        ("[", 421),
+        ("", 421),
+    ],
+)
+@pytest.mark.parametrize("path", ["/v1/jobs", "/healthz", "/v1/nowhere"])
+def test_a_scheduler_without_tokens_answers_under_its_own_names_only(
+    serve: Any, host: str, status: int, path: str
+) -> None:
+    client = serve(auth=False, hosts=frozenset({"login.example"})).client
+    answer = client.get(path, headers={"Host": host})
+    if status == 421:
+        assert answer.status_code == 421
+        assert answer.json()["type"] == "urn:leasehold:problem:misdirected"
+        assert "server.hosts" in answer.json()["detail"]
+    else:
+        assert answer.status_code == (404 if path == "/v1/nowhere" else 200)
+
+
+def test_with_tokens_every_name_will_do(serve: Any) -> None:
+    answer = serve().caller("viewer").get("/v1/jobs", headers={"Host": "anything.example"})
+    assert answer.status_code == 200

@@ -16,9 +16,11 @@ from starlette.responses import JSONResponse, RedirectResponse, StreamingRespons
 from starlette.routing import Route
 
 from api.app import create_app
+from api.auth import hash_secret, new_secret
 from api.forwarding import FORWARDED, same_certificate
 from api.settings import ApiSettings
 from scheduler.runtime.protocol import Health
+from scheduler.store.rows import TokenRow
 from scheduler.testing.service import FakeService
 
 if TYPE_CHECKING:
@@ -54,6 +56,8 @@ class Leader:
             "body": body.decode(),
             "token": request.headers.get("authorization"),
             "mark": request.headers.get(FORWARDED),
+            "for": request.headers.getlist("x-forwarded-for"),
+            "by": request.headers.get("forwarded"),
         }
         return JSONResponse(told, 201, headers={"x-own": "1", "x-request-id": "the-leaders"})
 
@@ -86,7 +90,9 @@ class Standby(FakeService):
 
 @contextlib.asynccontextmanager
 async def serving(app: Any, **more: Any) -> AsyncIterator[str]:
-    config = uvicorn.Config(app, host="127.0.0.1", port=0, log_level="error", **more)
+    config = uvicorn.Config(
+        app, host="127.0.0.1", port=0, log_level="error", proxy_headers=False, **more
+    )
     server = uvicorn.Server(config)
     server.install_signal_handlers = lambda: None  # type: ignore[method-assign]
     task = asyncio.create_task(server.serve())
@@ -102,7 +108,7 @@ async def serving(app: Any, **more: Any) -> AsyncIterator[str]:
 async def both(**settings: Any) -> AsyncIterator[tuple[Leader, Standby, httpx.AsyncClient]]:
     leader, standby = Leader(), Standby(now_s=1e6)
     standby.leading = False
-    app = create_app(standby, ApiSettings(forward=True, auth=False, **settings))
+    app = create_app(standby, ApiSettings(**({"forward": True, "auth": False} | settings)))
     async with serving(leader.app()) as there, serving(app, lifespan="on") as here:
         standby.leader_address = there
         async with httpx.AsyncClient(base_url=here) as client:
@@ -119,11 +125,60 @@ def test_a_request_goes_on_and_its_answer_comes_back_as_they_are() -> None:
             assert answer.headers["x-own"] == "1"
             assert answer.json() == {
                 "method": "POST", "path": "/v1/jobs", "query": "a=b%20c&d", "body": '{"x": 1}',
-                "token": "Bearer t", "mark": "1",
+                "token": "Bearer t", "mark": "1", "for": ["127.0.0.1"], "by": None,
             }  # fmt: skip
             # Reading, too: what a standby knows may be older than what the caller has just done.
             assert (await client.get("/v1/jobs")).json()["method"] == "GET"
             assert (await client.delete("/v1/agent/x")).json()["method"] == "DELETE"
+
+    asyncio.run(scenario())
+
+
+def test_the_leader_hears_from_whom_a_request_comes_and_not_whom_its_sender_names() -> None:
+    async def scenario() -> None:
+        async with both() as (_, _, client):
+            lies = {"X-Forwarded-For": "10.9.9.9", "Forwarded": "for=10.9.9.9"}
+            told = (await client.get("/v1/jobs", headers=lies)).json()
+            assert (told["for"], told["by"]) == (["127.0.0.1"], None)
+
+    asyncio.run(scenario())
+
+
+def test_a_large_body_is_kept_only_for_somebody_who_is_known() -> None:
+    async def scenario() -> None:
+        async with both(auth=True) as (leader, standby, client):
+            secret = new_secret()
+            standby.store.add_token(
+                TokenRow(
+                    token_id="t", secret_hash=hash_secret(secret), subject="ann", role="user",
+                    created_s=1e6,
+                )
+            )  # fmt: skip
+            large, small = b" " * 100_000, b" " * 1000
+            assert (await client.post("/v1/jobs", content=large)).status_code == 413
+            assert leader.asked == 0
+            assert (await client.post("/v1/jobs", content=small)).status_code == 201
+            headers = {"Authorization": f"Bearer {secret}"}
+            answer = await client.post("/v1/jobs", content=large, headers=headers)
+            assert answer.status_code == 201
+            assert answer.json()["body"] == large.decode()
+
+    asyncio.run(scenario())
+
+
+def test_half_of_a_request_is_not_passed_on() -> None:
+    async def scenario() -> None:
+        async with both() as (leader, _, client):
+            url = client.base_url
+            _, writer = await asyncio.open_connection(url.host, url.port)
+            writer.write(
+                b"POST /v1/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{"
+            )
+            await writer.drain()
+            writer.close()
+            await writer.wait_closed()
+            assert (await client.get("/v1/jobs")).status_code == 201
+            assert leader.asked == 1
 
     asyncio.run(scenario())
 
@@ -165,7 +220,7 @@ def test_a_stream_comes_through_as_it_is_made_and_ends_with_its_reader() -> None
                 lines = stream.aiter_lines()
                 assert [await anext(lines) for _ in range(3)] == ["0", "1", "2"]
                 assert not leader.gone.is_set()
-            await asyncio.wait_for(leader.gone.wait(), 5.0)
+            await asyncio.wait_for(leader.gone.wait(), 60.0)
 
     asyncio.run(scenario())
 

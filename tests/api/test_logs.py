@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from api.app import stop_waiting
-from scheduler.runtime.protocol import LogChunk
+from scheduler.runtime.output import LogChunk, LogEnd, LogGap, LogWanted
 
 
 def chunk(data: bytes, *, node: str = "alpha", stream: str = "out", attempt: int = 1) -> LogChunk:
@@ -93,7 +93,7 @@ NDJSON = {"Accept": "application/x-ndjson"}
 def pieces(raw: bytes) -> list[tuple[object, ...]]:
     """Read lines of JSON; the last one says that this is the end."""
     *lines, end = [json.loads(line) for line in raw.splitlines() if line]
-    assert end == {"end": True}
+    assert end["end"] is True
     return [
         (p["attempt"], p["node"], p["stream"], p["offset"], base64.b64decode(p["data"]))
         for p in lines
@@ -149,3 +149,89 @@ def test_silence_between_pieces_is_broken_and_a_stop_is_told_from_the_end(
         return await stream.rest()
 
     assert b"end" not in daemon.run(scenario())
+
+
+def end_of(raw: bytes) -> Any:
+    return json.loads(raw.splitlines()[-1])
+
+
+def test_the_last_line_and_a_header_say_whether_that_is_all(daemon: Any, job: str) -> None:
+    daemon.service.log.append((job, chunk(b"one\n")))
+    viewer = daemon.caller("viewer")
+    path = f"/v1/jobs/{job}/log"
+    assert viewer.get(path).headers["x-leasehold-complete"] == "false"
+    assert end_of(viewer.get(path, headers=NDJSON).content) == {"end": True, "complete": False}
+    daemon.service.finish(job)
+    assert viewer.get(path).headers["x-leasehold-complete"] == "true"
+    for query in ("", "?follow=true", "?attempts=all"):
+        answer = viewer.get(path + query, headers=NDJSON)
+        assert end_of(answer.content) == {"end": True, "complete": True}
+    gap = LogGap(attempt=1, node="alpha", stream="err")
+    daemon.service.ends[job] = LogEnd(complete=False, missing=(gap,))
+    told = {"attempt": 1, "node": "alpha", "stream": "err", "told": True}
+    for query in ("", "?follow=true"):
+        answer = viewer.get(path + query, headers=NDJSON)
+        assert end_of(answer.content) == {"end": True, "complete": False, "missing": [told]}
+    daemon.service.ends[job] = LogEnd(complete=None)
+    assert viewer.get(path).headers["x-leasehold-complete"] == "unknown"
+    assert end_of(viewer.get(path, headers=NDJSON).content)["complete"] is None
+
+
+def test_a_scheduler_that_does_not_lead_sends_whoever_reads_output_away(
+    daemon: Any, job: str
+) -> None:
+    """Output lies with the leader; a standby answered with nothing, and that this was all."""
+    daemon.service.finish(job)
+    daemon.service.leading = False
+    viewer = daemon.caller("viewer")
+    for query in ("", "?follow=true", "?attempts=all"):
+        answer = viewer.get(f"/v1/jobs/{job}/log{query}", headers=NDJSON)
+        assert answer.status_code == 503
+        assert float(answer.headers["retry-after"]) > 0
+
+
+def test_a_leader_that_ceases_to_lead_ends_no_output(daemon: Any, job: str) -> None:
+    viewer = daemon.caller("viewer")
+    daemon.service.log.append((job, chunk(b"first\n")))
+
+    async def scenario(headers: dict[str, str]) -> bytes:
+        daemon.service.leading = True
+        path = f"/v1/jobs/{job}/log?follow=true"
+        stream = daemon.stream(path, **viewer.headers, **headers)
+        while await stream.piece() == b"\n":
+            pass
+        daemon.service.leading = False
+        daemon.service._tell()
+        return bytes(await stream.rest())
+
+    assert b'"end"' not in daemon.run(scenario(NDJSON))
+    assert daemon.run(scenario({})) == b""
+
+
+def test_all_attempts_as_text_have_headings(daemon: Any, job: str) -> None:
+    daemon.service.log += [(job, chunk(b"1\n")), (job, chunk(b"2\n", attempt=2))]
+    viewer = daemon.caller("viewer")
+    text = viewer.get(f"/v1/jobs/{job}/log?attempts=all").text
+    assert text == "==> attempt 1 on alpha (out) <==\n1\n==> attempt 2 on alpha (out) <==\n2\n"
+
+
+def test_what_is_known_already_is_told_by_places(
+    daemon: Any, job: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[LogWanted] = []
+    follow = daemon.service.follow_log
+
+    def spy(job_id: str, wanted: LogWanted) -> Any:
+        asked.append(wanted)
+        return follow(job_id, wanted)
+
+    monkeypatch.setattr(daemon.service, "follow_log", spy)
+    daemon.service.finish(job)
+    viewer = daemon.caller("viewer")
+    path = f"/v1/jobs/{job}/log?follow=true&attempts=all"
+    viewer.get(f"{path}&since=1/alpha/out/70&since=2/b-1.c/err/0")
+    assert asked[0].since == {"1/alpha/out": 70, "2/b-1.c/err": 0}
+    assert (asked[0].every, asked[0].follow) == (True, True)
+    for bad in ("1/alpha/out", "x/alpha/out/1", "1/../x/out/1", "1/alpha/both/1", "1/alpha/out/-1"):
+        assert viewer.get(f"{path}&since={bad}").status_code == 422
+    assert viewer.get(path + "&since=1/a/out/1" * 101).status_code == 422

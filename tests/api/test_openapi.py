@@ -109,7 +109,7 @@ def send() -> Iterator[Any]:
     """Return what sends a case to a daemon with a job, in process."""
     app, loop = make_app(), asyncio.new_event_loop()
     transport = httpx.ASGITransport(app, raise_app_exceptions=False)
-    client = httpx.AsyncClient(transport=transport, base_url="http://leasehold")
+    client = httpx.AsyncClient(transport=transport, base_url="http://localhost")
     body = {"name": "train", "command": ["python"]}
     loop.run_until_complete(client.post("/v1/jobs", json=body))
     service = app.state.context.service
@@ -117,7 +117,7 @@ def send() -> Iterator[Any]:
     service.finish("job-1")  # whoever follows its output must come to an end
 
     def call(case: Any) -> httpx.Response:
-        kwargs = case.as_transport_kwargs(base_url="http://leasehold")
+        kwargs = case.as_transport_kwargs(base_url="http://localhost")
         kwargs.pop("cookies", None)
         request = httpx.Request(
             kwargs.pop("method"),
@@ -154,6 +154,7 @@ def sent_and_checked(send: Any, method: str, path: str, *, examples: int) -> Non
             one()
 
 
+@pytest.mark.hypothesis  # its examples lie within: `make test-explore` finds it by the mark
 @pytest.mark.parametrize(("method", "path"), OPERATIONS)
 def test_whatever_is_sent_the_answer_is_one_that_the_document_promises(
     send: Any, method: str, path: str

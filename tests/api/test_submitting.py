@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import threading
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+import orjson
 import pytest
 
+from api import batches, routing
 from scheduler.domain.spec import JobSpec
 
 if TYPE_CHECKING:
@@ -64,9 +68,10 @@ def test_a_job_is_taken_in_with_every_field_as_it_was_given(daemon: Any, user: A
 JOB_TYPE = "ResNet-18 (batch size 16)"
 
 
-def test_a_job_that_says_nothing_of_its_length_is_taken_for_an_hour(user: Any) -> None:
+def test_nothing_is_made_up_for_a_job_that_says_nothing_of_its_length(user: Any) -> None:
     user.submit()
-    assert user.get("/v1/jobs/job-1").json()["spec"]["duration_s"] == 3600.0
+    spec = user.get("/v1/jobs/job-1").json()["spec"]
+    assert (spec["total_steps"], spec["duration_s"]) == (None, None)
 
 
 def test_a_job_may_be_held_from_the_start(user: Any) -> None:
@@ -223,6 +228,8 @@ def test_a_dry_run_changes_nothing(user: Any) -> None:
         ({"progress_file": "../../etc/passwd"}, "progress_file"),
         ({"progress_regex": "("}, "progress_regex"),
         ({"progress_regex": "no group"}, "progress_regex"),
+        ({"progress_regex": "(" + "a{900}" * 50 + ")"}, "progress_regex"),
+        ({"progress_regex": "(" + "a" * 500 + ")"}, "progress_regex"),
         ({"image": "-v"}, "image"),
         ({"scale_factor": 0}, "scale_factor.0"),
         ({"scale_factor": True}, "scale_factor"),
@@ -324,3 +331,187 @@ def test_a_deadline_that_has_passed_is_refused_by_name_and_value(user: Any) -> N
         late, good = answer.json()["jobs"]
         assert late["error"]["status"] == 422
         assert good["error"] is None
+
+
+# -- work is bounded before it is done ------------------------------------------------------------
+
+
+@pytest.fixture
+def nothing_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fail where an element of an array is made, or a job is read."""
+
+    def made(*_: Any, **__: Any) -> Any:
+        raise AssertionError("it was expanded before it was counted")
+
+    monkeypatch.setattr("api.batches.submissions", made)
+    monkeypatch.setattr("api.batches.read", made)
+
+
+@pytest.mark.parametrize("query", ["", "?dry_run=true"])
+@pytest.mark.usefixtures("nothing_is_made")
+def test_arrays_are_counted_before_they_are_written_out(user: Any, query: str) -> None:
+    # 78 kB, and a million jobs.
+    answer = user.post(f"/v1/jobs{query}", json={"jobs": [JOB | {"array": {"count": 1000}}] * 1000})
+    assert answer.status_code == 422
+    (error,) = answer.json()["errors"]
+    assert error["value"] == 1_000_000
+    assert error["problem"] == "with all arrays at most 1000 jobs are taken"
+
+
+@pytest.mark.usefixtures("nothing_is_made")
+def test_one_array_is_held_against_the_operators_limit(serve: Callable[..., Any]) -> None:
+    user = serve(max_batch=10).caller("user")
+    answer = user.post("/v1/jobs", json=JOB | {"array": 11})
+    assert (answer.status_code, answer.json()["errors"][0]["value"]) == (422, 11)
+
+
+@pytest.mark.usefixtures("nothing_is_made")
+def test_an_array_counts_with_the_bytes_that_its_elements_would_be(user: Any) -> None:
+    # 130 kB of it a thousand times would be 130 MB of rows.
+    answer = user.post("/v1/jobs", json=JOB | {"array": 1000, "env": {"A": "x" * 130_000}})
+    assert answer.status_code == 422
+    (error,) = answer.json()["errors"]
+    assert error["value"] > 130_000_000
+    assert "at most 33554432 are taken" in error["problem"]
+
+
+def test_an_array_of_few_large_elements_is_taken(user: Any) -> None:
+    answer = user.post("/v1/jobs", json=JOB | {"array": 10, "env": {"A": "x" * 130_000}})
+    assert answer.status_code == 200
+    assert not any(one["error"] for one in answer.json()["jobs"])
+
+
+@pytest.mark.parametrize("query", ["", "?dry_run=true"])
+@pytest.mark.usefixtures("nothing_is_made")
+def test_expressions_are_counted_before_any_is_compiled(user: Any, query: str) -> None:
+    jobs = [JOB | {"progress_regex": f"{i} (x{{1,900}}){{1,900}}"} for i in range(21)]
+    answer = user.post(f"/v1/jobs{query}", json={"jobs": jobs})
+    assert answer.status_code == 422
+    assert answer.json()["errors"][0]["value"] == 21
+
+
+def test_a_batch_may_have_one_expression_in_all_of_its_jobs(user: Any) -> None:
+    jobs = [JOB | {"progress_regex": r"step (\d+)"}] * 1000
+    answer = user.post("/v1/jobs", json={"jobs": jobs})
+    assert answer.status_code == 200
+    assert not any(one["error"] for one in answer.json()["jobs"])
+
+
+@pytest.mark.usefixtures("nothing_is_made")
+def test_the_jobs_that_a_batch_waits_for_are_counted(user: Any) -> None:
+    jobs = [JOB | {"depends_on": [f"j-{i}-{k}" for k in range(100)]} for i in range(11)]
+    answer = user.post("/v1/jobs", json={"jobs": jobs})
+    assert (answer.status_code, answer.json()["errors"][0]["value"]) == (422, 1100)
+
+
+def test_jobs_are_read_and_written_out_beside_the_event_loop(
+    user: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads = set()
+    real_read, real_make = batches._read, batches._make
+
+    def read(*args: Any, **kwargs: Any) -> Any:
+        threads.add(threading.current_thread())
+        return real_read(*args, **kwargs)
+
+    def make(*args: Any, **kwargs: Any) -> Any:
+        threads.add(threading.current_thread())
+        return real_make(*args, **kwargs)
+
+    monkeypatch.setattr(batches, "_read", read)
+    monkeypatch.setattr(batches, "_make", make)
+    assert user.post("/v1/jobs", json=JOB | {"array": 3}).status_code == 200
+    assert user.post("/v1/jobs?dry_run=true", json=JOB).status_code == 200
+    assert threads
+    assert threading.main_thread() not in threads
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [("POST", "/v1/jobs"), ("POST", "/v1/jobs:act"), ("PUT", "/v1/throughputs")],
+)
+def test_values_of_a_body_are_counted_before_they_are_made(
+    daemon: Any, monkeypatch: pytest.MonkeyPatch, method: str, path: str
+) -> None:
+    decoded = []
+
+    headers = {"Content-Type": "application/json"}
+    operator = daemon.caller("operator")
+    fake = SimpleNamespace(loads=decoded.append, JSONDecodeError=orjson.JSONDecodeError)
+    monkeypatch.setattr(routing, "orjson", fake)
+    body = b"[" + b"[]," * 1_000_000 + b"[]]"
+    answer = operator.request(method, path, content=body, headers=headers)
+    assert answer.status_code == 413
+    assert "has some 2000002 values" in answer.json()["detail"]
+    assert decoded == []
+    monkeypatch.undo()
+    # What is within texts counts for nothing.
+    answer = operator.request(
+        method, path, content=b'{"a": "' + b'[\\",' * 300_000 + b'"}', headers=headers
+    )
+    assert answer.status_code == 422
+
+
+@pytest.mark.parametrize("query", ["", "?dry_run=true"])
+@pytest.mark.parametrize("jobs", [
+    [{"array": 3, "checkpoint_dir": "/ckpt"}],
+    [{"array": 2, "checkpoint_dir": "/ckpt/{name}"}],
+    [{"checkpoint_dir": "/ckpt"}, {"name": "other", "checkpoint_dir": "/ckpt"}],
+    [{"array": 3, "checkpoint_dir": "/ckpt/{index}"}, {"checkpoint_dir": "/ckpt/1"}],
+])  # fmt: skip
+def test_jobs_of_one_request_may_not_share_a_checkpoint_folder(
+    user: Any, jobs: list[dict[str, Any]], query: str
+) -> None:
+    answer = user.post(f"/v1/jobs{query}", json={"jobs": [JOB | job for job in jobs]})
+    assert answer.status_code == 207
+    for item in answer.json()["jobs"]:
+        (error,) = item["error"]["errors"]
+        assert error["field"] == "checkpoint_dir"
+        assert "each would load the checkpoints of another" in error["problem"]
+        assert "/{job_id}" in error["problem"]
+    assert user.get("/v1/jobs").json()["jobs"] == []
+
+
+def test_jobs_with_folders_of_their_own_are_taken(user: Any) -> None:
+    for folder in ("/ckpt/{index}", "/ckpt/{job_id}", "/ckpt/{name}-{index}", None):
+        answer = user.post("/v1/jobs", json=JOB | {"array": 3, "checkpoint_dir": folder})
+        assert answer.status_code == 200, answer.json()
+    one = user.post("/v1/jobs", json=JOB | {"checkpoint_dir": "/ckpt"})
+    again = user.post("/v1/jobs", json=JOB | {"checkpoint_dir": "/ckpt"})
+    assert (one.status_code, again.status_code) == (201, 201), "a later job may go on from it"
+    answer = user.post("/v1/jobs", json=JOB | {"checkpoint_dir": "/ckpt/{index}"})
+    assert answer.status_code == 422
+    assert "the job is no array" in answer.json()["errors"][0]["problem"]
+
+
+def test_placeholders_are_counted_since_each_may_become_long(user: Any) -> None:
+    answer = user.post("/v1/jobs", json=JOB | {"env": {"A": "{name}" * 1001}})
+    assert (answer.status_code, answer.json()["errors"][0]["value"]) == (422, 1001)
+
+
+@pytest.mark.parametrize("dry_run", ["true", "false"])
+def test_an_expression_that_re2_does_not_know_is_refused_with_what_it_lacks(
+    user: Any, dry_run: str
+) -> None:
+    for given in (JOB | {"progress_regex": r"(?<=step )(\d+)"}, JOB | {"progress_regex": r"(.)\1"}):
+        answer = user.post(f"/v1/jobs?dry_run={dry_run}", json=given)
+        assert answer.status_code == 422
+        (error,) = answer.json()["errors"]
+        assert error["field"] == "progress_regex"
+        assert "RE2 has no lookahead, lookbehind, backreferences" in error["problem"]
+
+
+def test_no_expression_is_compiled_by_python(user: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    slow = ["(" + f"(a{{1,9}}){number}*" * 40 + ")" for number in range(10)]
+
+    def refuse(pattern: str, *_: Any) -> Any:
+        assert pattern not in slow
+        return compiled(pattern)
+
+    import re
+
+    compiled = re.compile
+    monkeypatch.setattr(re, "compile", refuse)
+    batch = {"jobs": [JOB | {"progress_regex": pattern} for pattern in slow]}
+    answer = user.post("/v1/jobs?dry_run=true", json=batch)
+    assert answer.status_code in {200, 207}

@@ -1,0 +1,82 @@
+"""``logs -f`` with real processes: the last byte of short jobs, over a scheduler that is killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from urllib.parse import urlsplit
+
+import httpx
+
+JOBS = 5
+#: Ends while the scheduler is away, right after it has written most of its output.
+PROGRAM = """
+import pathlib, sys, time
+print("begun", flush=True)
+while not pathlib.Path(sys.argv[1]).exists():
+    time.sleep(0.05)
+print("x" * 300_000)
+print("the end")
+sys.stderr.write("last words")
+"""
+SERVE = (
+    "--no-auth",
+    "--set=engine.round_length_s=4",
+    "--set=leases.notice_s=0.5",
+    "--set=leases.grace_s=0.5",
+    "--set=leases.margin_s=0.5",
+    "--set=leadership.ttl_s=2",
+)
+
+
+def wait_until(condition, within_s=60.0):
+    end = time.monotonic() + within_s
+    while not condition():
+        assert time.monotonic() < end, "it did not come to pass"
+        time.sleep(0.1)
+
+
+def test_five_short_jobs_are_followed_to_their_ends_while_the_scheduler_is_killed(start, tmp_path):
+    state = f"--state-dir={tmp_path / 's'}"
+    first = start("serve", state, "--port=0", *SERVE, quick=False)
+    url = first.url
+    start(
+        *("agent", f"--server={url}", "--node=n", f"--worker=v100:{JOBS}"),
+        f"--state-dir={tmp_path / 'a'}",
+        quick=False,
+    )
+    env = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "LEASEHOLD_SERVER": url}
+    followers = []
+    with httpx.Client(base_url=url, timeout=30) as client:
+        wait_until(lambda: client.get("/readyz").json()["leading"])
+        for number in range(JOBS):
+            job = {
+                "name": f"short-{number}",
+                "project": "p",
+                "command": [sys.executable, "-c", PROGRAM, str(tmp_path / "go")],
+                "total_steps": 1,
+                "throughputs": {"v100": 10},
+            }
+            job_id = client.post("/v1/jobs", json=job).raise_for_status().json()["job_id"]
+            followers.append(
+                subprocess.Popen(
+                    [sys.executable, "-m", "leasehold", "logs", "-f", job_id],
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.PIPE,
+                    env=env,
+                )
+            )
+    for follower in followers:
+        assert follower.stdout.readline() == b"begun\n"
+    first.send(signal.SIGKILL)
+    first.end()
+    (tmp_path / "go").touch()
+    start("serve", state, f"--port={urlsplit(url).port}", *SERVE, quick=False).wait_for("listens")
+    for follower in followers:
+        out, err = follower.communicate(timeout=120)
+        assert follower.returncode == 0, err
+        assert out == b"x" * 300_000 + b"\nthe end\n"
+        assert err.endswith(b"last words")
