@@ -5,13 +5,25 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from leasehold.checkpoints import StaleLeaseError
+    from leasehold.checkpoints import ForeignCheckpointsError, StaleLeaseError
     from leasehold.client import Client, ClientError
     from leasehold.iterator import LEFT_EARLY, LeaseIterator
 
-__all__ = ["LEFT_EARLY", "Client", "ClientError", "LeaseIterator", "StaleLeaseError"]
+__all__ = [
+    "LEFT_EARLY",
+    "Client",
+    "ClientError",
+    "ForeignCheckpointsError",
+    "LeaseIterator",
+    "StaleLeaseError",
+]
 __version__ = "0.1.0"
-_HOMES = {"StaleLeaseError": "checkpoints", "Client": "client", "ClientError": "client"}
+_HOMES = {
+    "ForeignCheckpointsError": "checkpoints",
+    "StaleLeaseError": "checkpoints",
+    "Client": "client",
+    "ClientError": "client",
+}
 
 
 def __getattr__(name: str) -> object:

@@ -17,6 +17,8 @@ def main() -> int:
     sys.path.insert(0, root)  # our own scheduler package, whatever else is installed
     try:
         command_line = importlib.import_module("scheduler.cli.main")
+    except KeyboardInterrupt:  # Ctrl-C before the command line can catch it
+        return 130
     finally:
         sys.path.remove(root)
     code: int = command_line.main()

@@ -14,14 +14,16 @@ from __future__ import annotations
 
 import http.client
 import json
-import os
 import random
 import time
 import urllib.error
 import urllib.request
 import uuid
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote, urlencode
+from urllib.parse import urlencode
+
+from leasehold.actions import Actions, job_path
+from leasehold.connection import find_connection
 
 if TYPE_CHECKING:
     import ssl
@@ -54,15 +56,20 @@ class ClientError(Exception):
         self.problem = dict(problem or {})
 
 
-class Client:
+class Client(Actions):
     """Talks to a scheduler.
 
     Args:
-        server: its address; ``LEASEHOLD_SERVER``, else this machine, unless given.
-        token: bearer token; ``LEASEHOLD_TOKEN`` unless given.
+        server: its address. Unless given, ``LEASEHOLD_SERVER``, ``client.toml``, else this machine.
+        token: bearer token; empty: none is shown. Unless given, ``LEASEHOLD_TOKEN``, that of
+            ``client.toml``, else what a scheduler of this user on this machine has left.
         patience_s: how long a call is tried again while nobody answers.
         timeout_s: for one answer.
-        context: certificates to trust, for https.
+        context: certificates to trust, for https. Unless given, ``LEASEHOLD_CA_FILE`` or that of
+            ``client.toml``, else the system's.
+
+    Raises:
+        SettingsError: an address, a token or ``client.toml`` cannot be used; a ValueError.
     """
 
     def __init__(
@@ -74,12 +81,13 @@ class Client:
         timeout_s: float = 30.0,
         context: ssl.SSLContext | None = None,
     ) -> None:
-        address = server or os.environ.get("LEASEHOLD_SERVER") or "http://127.0.0.1:8642"
-        address = (address.split() or [""])[0]  # of a list of standbys, the first
-        if not address.startswith(("http://", "https://")):
-            raise ValueError(f"server is '{address}'; give http://HOST:PORT or https://HOST:PORT")
-        self.server = address.rstrip("/")
-        self._token = os.environ.get("LEASEHOLD_TOKEN", "") if token is None else token
+        found = find_connection(server=server)
+        self.server = found.server
+        self._token = found.token if token is None else token
+        if context is None and found.ca_file:
+            import ssl  # noqa: PLC0415 - keeps the start quick
+
+            context = ssl.create_default_context(cafile=found.ca_file)
         self._patience_s = patience_s
         self._timeout_s = timeout_s
         handlers: list[urllib.request.BaseHandler] = [_NoRedirects()]
@@ -113,7 +121,7 @@ class Client:
 
     def job(self, job_id: str) -> dict[str, Any]:
         """Return a job with its specification."""
-        return dict(self.call("GET", _job(job_id)))
+        return dict(self.call("GET", job_path(job_id)))
 
     def jobs(self, **filters: Any) -> Iterator[dict[str, Any]]:
         """Yield jobs, newest first: ``status``, ``project``, ``job_type``, ``owner``, ``label``."""
@@ -125,10 +133,10 @@ class Client:
             if cursor is None:
                 return
 
-    def cancel(self, job_id: str) -> bool:
+    def cancel(self, job_id: str, *, reason: str = "") -> bool:
         """End a job for good; False if it had ended already."""
         try:
-            return bool(self.call("POST", _job(job_id, "/cancel"))["changed"])
+            return self._act_on_job(job_id, "cancel", reason)
         except ClientError as error:
             if error.status == 409:
                 return False
@@ -195,7 +203,7 @@ class Client:
             tail_bytes: only so many last bytes of each stream; 0 for all.
         """
         params = {"stream": stream, "attempt": attempt, "tail_bytes": tail_bytes or None}
-        return self._persist("GET", _job(job_id, "/log"), None, params, {})
+        return self._persist("GET", job_path(job_id, "/log"), None, params, {})
 
     def call(
         self,
@@ -343,7 +351,3 @@ def _retry_after(error: urllib.error.HTTPError) -> float:
 def _delay(tries: int) -> float:
     """Return longer waits each time, never in step with other clients."""
     return min(0.1 * 2.0 ** min(tries, 10), _LONGEST_DELAY_S) * random.uniform(0.5, 1.0)  # noqa: S311 - spreads, hides nothing
-
-
-def _job(job_id: str, rest: str = "") -> str:
-    return f"/jobs/{quote(job_id, safe='')}{rest}"

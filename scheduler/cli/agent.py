@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import logging
+import math
 import os
 import signal
-import sys
 from pathlib import Path  # noqa: TC003 - typer reads the annotations
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated
@@ -15,7 +14,9 @@ import typer
 
 from agent.http_link import LinkSettings
 from agent.loop import AgentSettings
+from agent.pod_ends import StartBounds
 from agent.pods import PodSettings
+from api.redaction import RedactingFilter
 from scheduler.daemon.agent import (
     DEFAULT_SERVER,
     ENROLMENT_VARIABLE,
@@ -25,16 +26,17 @@ from scheduler.daemon.agent import (
     run_agent,
 )
 from scheduler.errors import InputError, ParameterError
+from scheduler.log import set_up_logging
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 #: The defaults.
 TIMES, LINK_TIMES, PODS = AgentSettings(), LinkSettings(), PodSettings()
-#: Log levels by name.
-LEVELS = {
-    name: logging.getLevelName(name.upper()) for name in ("debug", "info", "warning", "error")
-}
+#: Steps of a launch that have a bound.
+START_STEPS = ("bind", "prepare", "image", "trouble", "process")
+#: Log levels.
+LEVELS = ("debug", "info", "warning", "error")
 
 
 def agent(
@@ -117,6 +119,13 @@ def agent(
         list[str] | None,
         typer.Option(help="KEY[=VALUE]:EFFECT: a taint that the pods tolerate. Repeatable."),
     ] = None,
+    start_timeout: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="STEP=SECONDS: how long a step of a launch may take without getting on. Of pods: "
+            "bind, prepare, image, trouble; of local processes: process. Repeatable."
+        ),
+    ] = None,
     stop_jobs: Annotated[
         bool,
         typer.Option("--stop-jobs", help="Have the jobs leave with the agent; else they go on."),
@@ -134,6 +143,9 @@ def agent(
         float, typer.Option(min=0.1, help="Seconds for which the scheduler may hold a request.")
     ] = LINK_TIMES.wait_s,
     log_level: Annotated[str, typer.Option(help=f"One of {', '.join(LEVELS)}.")] = "info",
+    log_json: Annotated[
+        bool, typer.Option("--log-json", help="Log one JSON object per line.")
+    ] = False,
 ) -> None:
     """Run this node's agent: hold leases and run jobs under them.
 
@@ -143,6 +155,7 @@ def agent(
         raise ParameterError(f"--log-level is '{log_level}'; use one of {', '.join(LEVELS)}")
     if backend not in {"process", "kubernetes"}:
         raise ParameterError(f"--backend is '{backend}'; use process or kubernetes")
+    times = _start_times(start_timeout or [])
     kubernetes = None
     if backend == "kubernetes":
         kubernetes = KubernetesOptions(
@@ -159,6 +172,7 @@ def agent(
             kubeconfig=kubeconfig,
             context=kube_context,
             sharing=_names(worker_sharing or [], option="--worker-sharing", form="TYPE=MODE"),
+            bounds=StartBounds(**{f"{n}_s": s for n, s in times.items() if n != "process"}),
         )
         # Its problems are looked up in memory.
         health_every = min(health_every, 5.0)
@@ -182,15 +196,11 @@ def agent(
             report_every_s=report_every,
             progress_every_s=progress_every,
             health_every_s=health_every,
+            start_most_s=times.get("process", TIMES.start_most_s),
         ),
         link=LinkSettings(wait_s=poll_wait),
     )
-    logging.basicConfig(
-        level=LEVELS[log_level],
-        stream=sys.stderr,
-        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
-    )
-    logging.getLogger("httpx").setLevel(logging.WARNING)  # it logs every request
+    set_up_logging(level=log_level, as_json=log_json, filters=[RedactingFilter()])
     asyncio.run(_run(options))
 
 
@@ -225,6 +235,22 @@ def _toleration(text: str) -> Mapping[str, str]:
         raise InputError(f"--toleration is '{text}'; give KEY[=VALUE]:EFFECT")
     given = {"key": key, "operator": "Equal" if equals else "Exists"}
     return given | ({"value": value} if equals else {}) | ({"effect": effect} if effect else {})
+
+
+def _start_times(items: list[str]) -> Mapping[str, float]:
+    times: dict[str, float] = {}
+    for item in items:
+        step, _, seconds = item.partition("=")
+        try:
+            times[step] = float(seconds)
+        except ValueError:
+            times[step] = 0.0
+        if step not in START_STEPS or not 0 < times[step] < math.inf:
+            raise InputError(
+                f"--start-timeout is '{item}'; give STEP=SECONDS with one of "
+                f"{', '.join(START_STEPS)} and a number > 0"
+            )
+    return times
 
 
 def _names(

@@ -9,7 +9,6 @@ import shutil
 import subprocess
 import sys
 import textwrap
-import time
 from pathlib import Path
 
 import pytest
@@ -129,11 +128,10 @@ def test_a_file_that_the_user_edited_is_not_taken_for_another_distribution(insta
     assert _run(VERSION, installed).returncode == 0
 
 
-def test_the_guard_costs_less_than_30_milliseconds():
+def test_the_guard_costs_some_thousand_calls(calls_of):
     check_packages()  # the first call reads folders that the second finds cached
-    began = time.perf_counter()
-    check_packages()
-    assert time.perf_counter() - began < 0.030
+    # 2,200 were counted, with which it takes less than 2 ms.
+    assert calls_of(check_packages) < 6000
 
 
 def test_our_own_packages_pass_wherever_the_tests_run():

@@ -47,6 +47,7 @@ class Scheduler:
 
     def __post_init__(self) -> None:
         self.service = Daemon(workers=self.workers, now_s=time.time())
+        self.requests = 0  # that have come in
         self.start()
 
     def start(self) -> None:
@@ -54,13 +55,22 @@ class Scheduler:
         self.service._news = asyncio.Event()  # the old one belongs to the old event loop
         self.app = create_app(self.service, self.settings)
         config = uvicorn.Config(
-            self.app, host="127.0.0.1", port=self.port, log_level="critical", loop="asyncio"
+            self._counted,
+            interface="asgi3",
+            host="127.0.0.1",
+            port=self.port,
+            log_level="critical",
+            loop="asyncio",
         )
         self._server = uvicorn.Server(config)
         self._thread = threading.Thread(target=self._serve)
         self._thread.start()
         _until(lambda: self._server.started)
         self.port = self._server.servers[0].sockets[0].getsockname()[1]
+
+    async def _counted(self, scope: Any, receive: Any, send: Any) -> None:
+        self.requests += scope["type"] == "http"
+        await self.app(scope, receive, send)
 
     def stop(self) -> None:
         """End every stream and stop to listen."""

@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from scheduler.runtime.protocol import LogChunk
+from scheduler.runtime.output import LogChunk, LogEnd, LogGap
 
 
 @pytest.fixture
@@ -119,6 +119,100 @@ def test_following_a_job_of_an_absent_scheduler_ends_with_3(leasehold):
         assert leasehold("logs", "-f", "x", "--retry-for", "0", "--server", url).code == 3
 
 
+def test_all_attempts_are_shown_and_marked_and_one_on_request(scheduler, leasehold, job):
+    scheduler.do(scheduler.service.run, job)
+    put(scheduler, job, b"one\n")
+    scheduler.do(scheduler.service.run, job)
+    put(scheduler, job, b"two\n", attempt=2)
+    ran = leasehold("logs", job)
+    assert (ran.code, ran.out) == (0, "one\ntwo\n")
+    assert ran.err.splitlines() == [
+        "leasehold: attempt 1 on alpha (v100)",
+        "leasehold: attempt 2 on alpha (v100)",
+    ]
+    ran = leasehold("logs", job, "--attempt", "2")
+    assert (ran.out, ran.err) == ("two\n", "")
+    pieces = [json.loads(line) for line in leasehold("logs", job, "--json").out.splitlines()]
+    assert [(piece["attempt"], piece["text"]) for piece in pieces] == [(1, "one\n"), (2, "two\n")]
+
+
+def test_an_end_that_is_missing_is_told_and_no_success(scheduler, leasehold, job):
+    put(scheduler, job, b"half\n")
+    scheduler.do(scheduler.service.finish, job)
+    gaps = tuple(LogGap(attempt=1, node="alpha", stream=name) for name in ("out", "err"))
+    scheduler.service.ends[job] = LogEnd(complete=False, missing=gaps)
+    ran = leasehold("logs", "-f", job)
+    assert (ran.code, ran.out) == (1, "half\n")
+    assert ran.err == (
+        "leasehold: the end of the standard output and the standard error of attempt 1 on alpha "
+        "is missing: the agent there has not sent it\n"
+    )
+    ran = leasehold("logs", job)
+    assert ran.code == 0
+    assert f"is not here yet; `leasehold logs -f {job}` waits for it" in ran.err
+
+
+def test_output_of_an_agent_that_marks_no_ends_has_a_remark(scheduler, leasehold, job):
+    put(scheduler, job, b"all of it, perhaps\n")
+    scheduler.do(scheduler.service.finish, job)
+    gap = LogGap(attempt=1, node="alpha", stream="out", told=False)
+    scheduler.service.ends[job] = LogEnd(complete=None, missing=(gap,))
+    ran = leasehold("logs", "-f", job)
+    assert (ran.code, ran.out) == (0, "all of it, perhaps\n")
+    assert "whether the standard output of attempt 1 on alpha is whole is not known" in ran.err
+    assert leasehold("logs", job).err == ""
+
+
+def test_following_waits_for_a_scheduler_that_does_not_lead_yet(job, scheduler, leasehold, until):
+    """It answers 503 after a restart; before, it said that this was all."""
+    put(scheduler, job, b"one\n")
+
+    def meanwhile() -> None:
+        until(lambda: scheduler.service._news._waiters)
+        scheduler.service.leading = False
+        scheduler.stop()
+        scheduler.start()
+        until(lambda: scheduler.service.refused >= 2)
+        put(scheduler, job, b"two\n", offset=4)
+        scheduler.do(scheduler.service.finish, job)
+        scheduler.service.leading = True
+
+    other = threading.Thread(target=meanwhile)
+    other.start()
+    ran = leasehold("logs", "-f", job)
+    other.join()
+    assert (ran.code, ran.out) == (0, "one\ntwo\n")
+    assert ran.err.count("trying again until it is back") == 1
+
+
+def test_reading_waits_for_a_scheduler_that_does_not_lead_yet(job, scheduler, leasehold, until):
+    put(scheduler, job, b"one\n")
+    scheduler.service.leading = False
+
+    def meanwhile() -> None:
+        until(lambda: scheduler.service.refused >= 1)
+        scheduler.service.leading = True
+
+    other = threading.Thread(target=meanwhile)
+    other.start()
+    ran = leasehold("logs", job)
+    other.join()
+    assert (ran.code, ran.out) == (0, "one\n")
+
+
+def test_a_reader_of_the_release_before_is_served_as_it_was(job, scheduler):
+    """It knows neither places nor attempts, and takes the line with ``end`` for the end."""
+    import httpx
+
+    put(scheduler, job, b"1\n")
+    scheduler.do(scheduler.service.finish, job)
+    url = f"{scheduler.url}/v1/jobs/{job}/log?stream=both&follow=true"
+    lines = httpx.get(url, headers={"Accept": "application/x-ndjson"}).text.splitlines()
+    piece, end = [json.loads(line) for line in lines if line]
+    assert piece.keys() == {"attempt", "node", "stream", "offset", "kept_from", "data"}
+    assert end["end"] is True
+
+
 def test_silence_is_filled_so_that_nobody_takes_it_for_a_break(serve, leasehold, until):
     import httpx
 
@@ -132,4 +226,4 @@ def test_silence_is_filled_so_that_nobody_takes_it_for_a_break(serve, leasehold,
         scheduler.do(scheduler.service.finish, job)
         rest = [json.loads(line) for line in lines if line]
     assert rest[0]["data"] == "MQo="
-    assert rest[-1] == {"end": True}
+    assert rest[-1] == {"end": True, "complete": True}

@@ -146,6 +146,7 @@ def test_what_could_not_be_done_makes_the_exit_code(job, scheduler, leasehold):
     (["throughputs", "--declare", "v100=1"], "needs --job-type"),
     (["nodes", "--forget"], "name the node"),
     (["jobs", "--retry-for", "x"], "--retry-for is 'x'"),
+    (["top", "--every", "0"], "--every is '0'; give a span of 0.2 s or more"),
 ])  # fmt: skip
 def test_options_that_make_no_sense_are_named(arguments, said, leasehold):
     ran = leasehold(*arguments)
@@ -184,12 +185,18 @@ def test_the_policy_is_shown_and_switched(scheduler, leasehold):
     assert "max_min_fairness" in leasehold("policy").out
     assert "isolated" in leasehold("policy", "list").out
     assert json.loads(leasehold("policy", "list", "--json").out)["policies"]
-    ran = leasehold("policy", "set", "alpha_fairness", "--param", "alpha=2", "--packed", "--json")
+    ran = leasehold(
+        "policy", "set", "alpha_fairness", "--param", "alpha=2", "--space-sharing", "--json"
+    )
     found = json.loads(ran.out)
     assert (found["name"], found["parameters"]) == ("alpha_fairness", {"alpha": "2"})
     assert found["space_sharing"]
     assert not found["agnostic"]
-    assert "alpha_fairness packed" in leasehold("policy", "show").out
+    assert "alpha_fairness, space sharing" in leasehold("policy", "show").out
+    ran = leasehold("policy", "set", "max_min_fairness", "--packed", "--json")  # its name before
+    assert json.loads(ran.out)["space_sharing"]
+    assert "--packed is called --space-sharing now" in ran.err
+    assert leasehold("policy", "set", "alpha_fairness").code == 0
     assert leasehold("policy", "set", "alpha_fairness", "--param", "beta=2").code == 2
     ran = leasehold("policy", "set", "nonsense")
     assert ran.code == 5
@@ -270,6 +277,25 @@ def test_a_secret_goes_into_a_new_file_of_the_owners_own(words, scheduler, lease
     assert leasehold("token", words[0], "*", "--out", str(refused)).code == 2
     assert not refused.exists()
     assert leasehold("token", *words, "--out", str(tmp_path / "no" / "file")).code == 2
+
+
+@pytest.mark.parametrize("project", ["default", "vision", "vision-and-language-understanding"])
+def test_lists_fit_a_terminal_of_80_columns(project, scheduler, leasehold, monkeypatch):
+    for name in ("resnet50", "bert"):
+        assert leasehold("submit", "-n", name, "-p", project, "--", "./x").code == 0
+    scheduler.do(scheduler.service.run, "job-1")
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("TTY_COMPATIBLE", "1")  # as on a terminal, without its bold type
+    monkeypatch.setenv("TERM", "dumb")
+    shown = leasehold("jobs").out.splitlines()
+    assert [len(shown), max(map(len, shown)) <= 80] == [3, True]
+    assert {"job", "status", "progress", "age"} <= set(shown[0].split())
+    assert ("project" in shown[0]) is (project == "vision")  # no room for the longest
+    frame = leasehold("top", "--once").out.splitlines()
+    assert max(map(len, frame)) <= 80
+    assert sum("job-1" in line for line in frame) == 1
+    wide = leasehold("jobs", "--json")
+    assert {job["project"] for job in json.loads(wide.out)["jobs"]} == {project}
 
 
 def test_one_frame_of_top_has_nodes_leases_queue_and_round(job, scheduler, leasehold):

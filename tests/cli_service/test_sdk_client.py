@@ -108,6 +108,72 @@ def test_tokens_are_shown_and_come_from_the_environment(serve, monkeypatch):
     assert list(Client().jobs()) == []
 
 
+def test_address_token_and_certificates_come_from_where_the_commands_find_them(
+    serve, surroundings, monkeypatch
+):
+    scheduler = serve(auth=True)
+    monkeypatch.delenv("LEASEHOLD_SERVER")
+    file = surroundings / "config" / "leasehold" / "client.toml"
+    file.parent.mkdir(parents=True)
+    file.write_text(f'server = "{scheduler.url}"\ntoken = "{scheduler.token("viewer")}"\n')
+    assert Client().whoami()["role"] == "viewer"
+    assert Client(token=scheduler.token("operator")).whoami()["role"] == "operator"
+    file.write_text('colour = "red"')
+    with pytest.raises(ValueError, match="unknown key 'colour'"):
+        Client()
+    file.unlink()
+    local = surroundings / "state" / "leasehold" / "admin.token"
+    local.parent.mkdir(parents=True)
+    local.write_text(scheduler.token("admin"))
+    assert Client(scheduler.url).whoami()["role"] == "admin"
+
+
+def test_every_action_on_jobs_has_a_method(client, scheduler):
+    first, second = client.submit_all([{"name": n, "command": ["x"]} for n in ("a", "b")])
+    job_id = first["job_id"]
+    assert client.dry_run(name="c", command=["x"])["fits"]
+    assert (client.hold(job_id, reason="later"), client.hold(job_id)) == (True, False)
+    assert client.release(job_id)
+    assert (client.change(job_id, weight=2.0), client.job(job_id)["weight"]) == (True, 2.0)
+    assert client.explain(job_id)["reason"] == "turn"
+    scheduler.do(scheduler.service.run, job_id)
+    assert [attempt["attempt"] for attempt in client.attempts(job_id)] == [1]
+    assert client.requeue(job_id)
+    ids = [job_id, second["job_id"]]
+    assert client.act("cancel", ids=ids, dry_run=True)["changed"] == 2
+    assert {client.job(one)["status"] for one in ids} == {"waiting"}
+    assert client.act("cancel", selector={"owner": "anonymous"}, reason="over")["changed"] == 2
+    assert scheduler.service.reason == "over"
+    assert not client.cancel(job_id, reason="over")
+
+
+def test_every_action_on_the_cluster_has_a_method(client, scheduler):
+    assert client.cluster()["workers"] == {"v100": 8}
+    assert client.leases() == []
+    assert [node["name"] for node in client.nodes()] == ["alpha"]
+    assert client.cordon("alpha", reason="fan")["state"] == "cordoned"
+    assert client.uncordon("alpha")["state"] == "ready"
+    assert client.drain("alpha")["state"] == client.node("alpha")["state"] == "draining"
+    client.forget_node("alpha")
+    assert client.nodes() == []
+
+
+def test_every_setting_has_a_method(client):
+    assert client.set_policy("alpha_fairness", alpha="2", agnostic=True)["agnostic"]
+    assert client.policy()["parameters"] == {"alpha": "2"}
+    assert "isolated" in {policy["name"] for policy in client.policies()}
+    assert client.set_project("vision", max_jobs=3)["limits"]["max_jobs"] == 3
+    assert "vision" in {project["limits"]["project"] for project in client.projects()}
+    figure = {"job_type": "bert", "worker_type": "v100", "steps_per_s": 2.0}
+    client.declare_throughputs([figure])
+    assert [f["steps_per_s"] for f in client.throughputs(job_type="bert")] == [2.0]
+    made = client.create_token(subject="ada", role="user")
+    assert made["token"].startswith("lh_")
+    assert [token["token_id"] for token in client.tokens()] == [made["token_id"]]
+    client.revoke_token(made["token_id"])
+    assert client.enrol(node="n1")
+
+
 @pytest.fixture
 def scripted():
     """Return what serves a list of answers (status, headers, body) on a port of its own."""

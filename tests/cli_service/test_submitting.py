@@ -244,6 +244,31 @@ def test_what_cannot_be_used_is_named_before_anything_is_sent(arguments, said, l
     assert said in ran.err
 
 
+def test_a_rule_about_two_options_names_both_of_them(scheduler, leasehold):
+    ran = leasehold("submit", "--steps", "5", "--duration", "3s", "--", "./x")
+    assert ran.code == 2
+    assert "the request: give --steps or --duration, not both" in ran.err
+
+
+def test_a_command_in_one_text_is_shown_as_the_list_that_it_should_be(
+    scheduler, leasehold, tmp_path
+):
+    file = tmp_path / "a.yaml"
+    file.write_text("{name: a, command: python train.py --data 'my data'}")
+    ran = leasehold("submit", str(file))
+    assert ran.code == 2
+    assert 'such as ["python", "train.py", "--data", "my data"]' in ran.err
+    file.write_text('{name: a, command: "echo \'"}')  # a quote without its end
+    assert 'such as ["python", "train.py"]' in leasehold("submit", str(file)).err
+
+
+def bomb(form, first="[x]"):
+    """Write a kilobyte of YAML that stands for 9**20 values."""
+    lines = [f"a0: &a0 {first}"]
+    lines += [f"a{i}: &a{i} " + form.format(", ".join([f"*a{i - 1}"] * 9)) for i in range(1, 21)]
+    return "\n".join(lines)
+
+
 @pytest.mark.parametrize(("name", "text", "said"), [
     ("a.yaml", "", "holds no job"),
     ("a.yaml", "x: [", "a.yaml:"),
@@ -257,8 +282,13 @@ def test_what_cannot_be_used_is_named_before_anything_is_sent(arguments, said, l
     ("a.json", "[" * 100_000, "nested too deeply"),
     ("a.json", '{"env":' * 300 + "1" + "}" * 300, "nested deeper than 60 levels"),
     ("a.yaml", "[" * 9_000 + "]" * 9_000, "nested too deeply"),
-    ("a.yaml", "&a [*a]", "job 0 is"),
-    ("a.yaml", "{name: &a [*a]}", "nested deeper than 60 levels"),
+    ("a.yaml", "[" * 100_000, "nested too deeply"),  # the C loader's stack ends before
+    ("a.yaml", "{a: " * 100_000, "nested too deeply"),
+    ("a.yaml", "&a [*a]", "line 1 contains itself by an alias"),
+    ("a.yaml", "x: 1\nname: &a [{b: *a}]", "line 2 contains itself by an alias"),
+    ("a.yaml", bomb("[{}]"), "stands for more than 1000000 values once its aliases are written"),
+    ("a.yaml", bomb("[{{k: [{}]}}]"), "stands for more than 1000000 values"),
+    ("a.yaml", bomb("{{<<: [{}]}}", "{k: 1}"), "stands for more than 1000000 values"),
     ("a.toml", "a = " + "[" * 20_000, "nested too deeply"),
     ("a.json", "{", "a.json:"),
     ("a.toml", "x", "a.toml:"),

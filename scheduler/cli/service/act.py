@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 
 from scheduler.cli import exit_codes
+from scheduler.cli.service.naming import send_for_words
 from scheduler.cli.service.output import print_json, remark
 from scheduler.cli.service.remote import Json, remote
 from scheduler.cli.service.selection import JobIds, Selector, chosen
@@ -17,37 +18,72 @@ from scheduler.errors import InputError
 if TYPE_CHECKING:
     from scheduler.cli.service.client import ServiceClient
 
+Why: TypeAlias = Annotated[
+    str, typer.Option("--reason", metavar="TEXT", help="Why; the history keeps it.")
+]
+DryRun: TypeAlias = Annotated[
+    bool, typer.Option("--dry-run", help="Tell what would become of each; do nothing.")
+]
+
 
 @remote
 def cancel(
-    service: ServiceClient, ids: JobIds = None, *, selector: Selector = None, as_json: Json = False
+    service: ServiceClient,
+    ids: JobIds = None,
+    *,
+    selector: Selector = None,
+    reason: Why = "",
+    dry_run: DryRun = False,
+    as_json: Json = False,
 ) -> None:
     """End jobs for good."""
-    _act(service, "cancel", ids, selector, as_json=as_json)
+    how = {"reason": reason, "dry_run": dry_run}
+    _act(service, "cancel", chosen(ids, selector), how, as_json=as_json)
 
 
 @remote
 def hold(
-    service: ServiceClient, ids: JobIds = None, *, selector: Selector = None, as_json: Json = False
+    service: ServiceClient,
+    ids: JobIds = None,
+    *,
+    selector: Selector = None,
+    reason: Why = "",
+    dry_run: DryRun = False,
+    as_json: Json = False,
 ) -> None:
     """Keep jobs from running until they are released."""
-    _act(service, "hold", ids, selector, as_json=as_json)
+    how = {"reason": reason, "dry_run": dry_run}
+    _act(service, "hold", chosen(ids, selector), how, as_json=as_json)
 
 
 @remote
 def release(
-    service: ServiceClient, ids: JobIds = None, *, selector: Selector = None, as_json: Json = False
+    service: ServiceClient,
+    ids: JobIds = None,
+    *,
+    selector: Selector = None,
+    reason: Why = "",
+    dry_run: DryRun = False,
+    as_json: Json = False,
 ) -> None:
     """Let held jobs run again."""
-    _act(service, "release", ids, selector, as_json=as_json)
+    how = {"reason": reason, "dry_run": dry_run}
+    _act(service, "release", chosen(ids, selector), how, as_json=as_json)
 
 
 @remote
 def requeue(
-    service: ServiceClient, ids: JobIds = None, *, selector: Selector = None, as_json: Json = False
+    service: ServiceClient,
+    ids: JobIds = None,
+    *,
+    selector: Selector = None,
+    reason: Why = "",
+    dry_run: DryRun = False,
+    as_json: Json = False,
 ) -> None:
     """Stop jobs and let them wait anew; take up jobs that have ended."""
-    _act(service, "requeue", ids, selector, as_json=as_json)
+    how = {"reason": reason, "dry_run": dry_run}
+    _act(service, "requeue", chosen(ids, selector), how, as_json=as_json)
 
 
 @remote
@@ -77,22 +113,33 @@ def change(
         body["deadline_s"] = moment_s
     if not body:
         raise InputError("nothing to set; give --weight or --deadline")
-    found = service.call("PATCH", "/jobs", body=body | chosen(ids, selector))
-    _finish(found, "set", as_json=as_json)
+
+    def send(which: dict[str, Any]) -> dict[str, Any]:
+        found: dict[str, Any] = service.call("PATCH", "/jobs", body=body | which)
+        return found
+
+    _finish(send_for_words(service, chosen(ids, selector), send), "set", as_json=as_json)
 
 
 def _act(
     service: ServiceClient,
     action: str,
-    ids: list[str] | None,
-    selector: list[str] | None,
+    which: dict[str, Any],
+    how: dict[str, Any],
     *,
     as_json: bool,
 ) -> None:
-    body = {"action": action, **chosen(ids, selector)}
-    # Doing it twice is doing it once, but for a job that has begun again meanwhile.
-    found = service.post("/jobs:act", body, repeatable=action != "requeue")
-    _finish(found, action, as_json=as_json)
+    # A server of the release before knows neither.
+    how = {key: value for key, value in how.items() if value}
+
+    def send(which: dict[str, Any]) -> dict[str, Any]:
+        # Doing it twice is doing it once, but for a job that has begun again meanwhile.
+        body = {"action": action, **which, **how}
+        found: dict[str, Any] = service.post("/jobs:act", body, repeatable=action != "requeue")
+        return found
+
+    said = f"would {action}" if "dry_run" in how else action
+    _finish(send_for_words(service, which, send), said, as_json=as_json)
 
 
 def _finish(found: dict[str, Any], action: str, *, as_json: bool) -> None:

@@ -176,11 +176,17 @@ class ServiceClient:
         import httpx  # noqa: PLC0415 - takes 0.07 s
 
         timeout = httpx.Timeout(self.patience.timeout_s, read=read_timeout_s)
-        request = self._client().build_request(
-            "GET", f"/v1{path}", params=_given(params), headers=headers, timeout=timeout
-        )
+        url = f"/v1{path}"
         try:
-            response = self._client().send(request, stream=True)
+            for hop in range(_MOST_HOPS + 1):
+                request = self._client().build_request(
+                    "GET", url, params=_given(params), headers=headers, timeout=timeout
+                )
+                response = self._client().send(request, stream=True)
+                if response.status_code != 307 or hop == _MOST_HOPS:
+                    break
+                response.close()
+                url = self._leader(response)
             try:
                 self._check_version(response)
                 if response.status_code >= 300:
@@ -310,13 +316,16 @@ class ServiceClient:
             ) from None
 
     def _error(self, response: httpx.Response) -> LeaseholdError:
-        return error_of(
+        error = error_of(
             response.status_code,
             response.content,
             server=self.connection.server,
             token=bool(self.connection.token),
             wording=self.wording,
         )
+        if isinstance(error, UnreachableError):
+            error.retry_after_s = _retry_after(response)
+        return error
 
     def _away(self, error: Exception) -> UnreachableError:
         server = self.connection.server

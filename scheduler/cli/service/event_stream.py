@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from scheduler.cli.service.output import remark
+from scheduler.cli.service.outages import Outage
 from scheduler.errors import AnswerError, UnreachableError
 
 if TYPE_CHECKING:
@@ -74,27 +74,24 @@ class Stream:
         self._client = client
         self._path = path
         self._params = params
-        self._failures = 0
 
     def __iter__(self) -> Iterator[ServerEvent]:
         """Yield events without end.
 
-        Whoever asks has spoken with the scheduler before, so silence means that it restarts.
-
         Raises:
-            LeaseholdError: the server refuses.
+            LeaseholdError: the server refuses, or is away for longer than ``Outage`` goes on.
         """
+        outage = Outage(self._client)
         while True:
+            failure: UnreachableError | None = None
             try:
                 for event in self._open():
-                    self._failures = 0
+                    outage.over()
                     self.last_id = event.event_id or self.last_id
                     yield event
             except UnreachableError as error:
-                if self._failures == 1:  # the second one in a row: more than a hiccup
-                    remark(f"{error}; trying again until it is back (Ctrl-C ends)")
-            self._client.pause(self._failures)
-            self._failures += 1
+                failure = error
+            outage.wait(failure)
 
     def _open(self) -> Iterator[ServerEvent]:
         headers = {"Accept": "text/event-stream"}

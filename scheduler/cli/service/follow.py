@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import typer
@@ -9,9 +10,10 @@ import typer
 from scheduler.cli import exit_codes
 from scheduler.cli.service.client import job_path
 from scheduler.cli.service.event_stream import Stream, event_value
+from scheduler.cli.service.outages import outlast
 from scheduler.cli.service.output import pairs, plain, print_json_line, remark
 from scheduler.cli.service.times import clock
-from scheduler.errors import NotFoundError, UnreachableError
+from scheduler.errors import NotFoundError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -44,7 +46,7 @@ def follow_jobs(service: ServiceClient, job_ids: Sequence[str], *, as_json: bool
     wanted, statuses = set(job_ids), dict[str, str]()
     filters = {"subject_kind": "job", "subject": job_ids[0] if len(job_ids) == 1 else None}
     # One job's history is short. With several, what happened before this call is left out.
-    seen = 0 if len(job_ids) == 1 else newest_event(service)
+    seen = 0 if len(job_ids) == 1 else outlast(service, lambda: newest_event(service))
     for job_id in job_ids:
         _note_end(service, job_id, statuses)
     if wanted - statuses.keys():
@@ -103,25 +105,24 @@ def show_event(event: dict[str, Any], *, as_json: bool) -> None:
 def _past(service: ServiceClient, after: int, filters: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """Yield the lines of history that are there already."""
     while True:
-        page = service.get("/events", after=after, limit=1000, **filters)
+        page = outlast(service, partial(_page, service, after, filters))
         yield from page["events"]
         if page["last_event_id"] <= after:
             return
         after = page["last_event_id"]
 
 
+def _page(service: ServiceClient, after: int, filters: dict[str, Any]) -> dict[str, Any]:
+    return dict(service.get("/events", after=after, limit=1000, **filters))
+
+
 def _await_end(service: ServiceClient, job_id: str) -> str:
-    look, away = _FIRST_LOOK, False
+    look = _FIRST_LOOK
     while True:
         try:
             status = _status(service, job_id)
-            away = False
         except NotFoundError:
             return "is forgotten"
-        except UnreachableError as error:
-            if not away:
-                remark(f"{error}; waiting until it is back (Ctrl-C ends)")
-            status, away = "", True
         if status in ENDED:
             return status
         service.pause(look)
@@ -138,4 +139,4 @@ def _note_end(service: ServiceClient, job_id: str, statuses: dict[str, str]) -> 
 
 
 def _status(service: ServiceClient, job_id: str) -> str:
-    return str(service.get(job_path(job_id))["status"])
+    return outlast(service, lambda: str(service.get(job_path(job_id))["status"]))

@@ -9,6 +9,7 @@ import typer
 
 from scheduler.cli.service.client import job_path
 from scheduler.cli.service.jobs import progress, ran
+from scheduler.cli.service.naming import find_job
 from scheduler.cli.service.output import (
     number,
     pairs,
@@ -39,6 +40,7 @@ def job(
     as_json: Json = False,
 ) -> None:
     """Show one job: its state, specification, attempts and history."""
+    job_id = find_job(service, job_id)
     details = service.get(job_path(job_id))
     attempts = service.get(job_path(job_id, "/attempts"))["attempts"]
     lines = service.get(job_path(job_id, "/events"), limit=events)["events"]
@@ -56,7 +58,7 @@ def job(
 @remote
 def explain(service: ServiceClient, job_id: JobId, *, as_json: Json = False) -> None:
     """Say why a job is where it is, what would change that, and when."""
-    found = service.get(job_path(job_id, "/explain"))
+    found = service.get(job_path(find_job(service, job_id), "/explain"))
     if as_json:
         print_json(found)
         return
@@ -78,6 +80,10 @@ def explain(service: ServiceClient, job_id: JobId, *, as_json: Json = False) -> 
     for label, value in facts:
         if value:
             print_shown(f"  {label + ':':<11}{plain(value)}")
+    if tail := found.get("stderr_tail"):  # a server of the release before does not say
+        print_shown(
+            "  it said last:", *(f"    {plain(line.expandtabs())}" for line in tail.splitlines())
+        )
 
 
 def _when(at_s: float | None, now_s: float) -> str:

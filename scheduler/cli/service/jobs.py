@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 
     from scheduler.cli.service.client import ServiceClient
 
+#: Columns that go, one after the other, where the terminal is too narrow.
+_SPARE: Final = ("share", "ran", "project", "workers", "name", "on")
+_DEFAULT_PROJECT: Final = "default"
 #: Rows of a page with ``--all``: the server's most.
 _PAGE: Final = 1000
 _HEADINGS: Final = (
@@ -101,7 +104,17 @@ def every_job(service: ServiceClient, filters: dict[str, Any]) -> Iterator[dict[
 
 def jobs_table(rows: list[dict[str, Any]], *, now_s: float) -> Table:
     """Make a table with a row per job."""
-    return table(_HEADINGS, [_row(job, now_s) for job in rows])
+    return table(_HEADINGS, [_row(job, now_s) for job in rows], spare=_SPARE)
+
+
+def own_name(job: dict[str, Any]) -> str:
+    """Return the job's name, where its id does not begin with it."""
+    return "" if job["job_id"].startswith(f"{job['name']}-") else job["name"]
+
+
+def own_project(job: dict[str, Any]) -> str:
+    """Return the job's project, where it is not the one of whoever names none."""
+    return "" if job["project"] == _DEFAULT_PROJECT else job["project"]
 
 
 def progress(job: dict[str, Any]) -> str:
@@ -129,8 +142,8 @@ def _page(
 def _row(job: dict[str, Any], now_s: float) -> tuple[Any, ...]:
     return (
         job["job_id"],
-        job["name"],
-        job["project"],
+        own_name(job),
+        own_project(job),
         job["status"],
         "" if job["status"] == "running" else job["reason"].replace("_", " "),
         job["worker_type"],

@@ -95,7 +95,7 @@ def uncordon(
 def nodes_table(found: list[dict[str, Any]], *, now_s: float) -> Table:
     """Make a table with a row per node."""
     headings = ("node", "state", "workers", ">in service", ">busy", ">seen", "agent", "reason")
-    return table(headings, [_row(node, now_s) for node in found])
+    return table(headings, [_row(node, now_s) for node in found], spare=("agent", "in service"))
 
 
 def _act(

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from typing import TYPE_CHECKING, Any, Final
 
 import typer
+
+from scheduler.cli.service.terminal import fit_for_terminal
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -16,6 +19,8 @@ if TYPE_CHECKING:
 
 #: Where the output goes to a file or a pipe, nothing needs to be left out.
 _UNBOUNDED: Final = 240
+#: Control characters that JSON need not escape, and directions of writing.
+_ACTIVE: Final = re.compile("[\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 #: How a status or state is shown.
 STYLES: Final = {
     "running": "green",
@@ -35,18 +40,23 @@ STYLES: Final = {
 
 def print_json(value: object) -> None:
     """Print one JSON document."""
-    typer.echo(json.dumps(value, indent=2, ensure_ascii=False))
+    typer.echo(_escaped(json.dumps(value, indent=2, ensure_ascii=False)))
 
 
 def print_json_line(value: object) -> None:
     """Print one JSON document on a line of its own, at once: for output that goes on."""
-    typer.echo(json.dumps(value, ensure_ascii=False))
+    typer.echo(_escaped(json.dumps(value, ensure_ascii=False)))
     sys.stdout.flush()
+
+
+def _escaped(text: str) -> str:
+    """Escape what JSON lets stand, and terminals act upon: it stands only in strings."""
+    return _ACTIVE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def remark(text: str) -> None:
     """Say something that is not the result."""
-    sys.stderr.write(f"leasehold: {text}\n")
+    sys.stderr.write(f"leasehold: {fit_for_terminal(text)}\n")
     sys.stderr.flush()
 
 
@@ -62,20 +72,35 @@ def print_shown(*what: RenderableType) -> None:
     """Print tables and lines of text."""
     shown = console()
     for item in what:
-        shown.print(item, markup=False, soft_wrap=isinstance(item, str))
+        if isinstance(item, str):
+            shown.print(fit_for_terminal(item), markup=False, soft_wrap=True)
+        else:
+            shown.print(item, markup=False)
 
 
-def table(headings: Iterable[str], rows: Iterable[Sequence[Any]]) -> Table:
+def table(
+    headings: Iterable[str], rows: Iterable[Sequence[Any]], *, spare: Sequence[str] | None = None
+) -> Table:
     """Make a table; headings that begin with ``>`` stand above numbers.
 
     A cell is text or a number; one that is a status gets its colour. What comes from users is
     never read as markup.
+
+    Args:
+        headings: of the columns.
+        rows: their cells.
+        spare: given, columns that say nothing in any row are left out, and of those of these names
+            as many, from the first on, as the terminal is too narrow for.
     """
     from rich.table import Table  # noqa: PLC0415 - keeps the start quick
     from rich.text import Text  # noqa: PLC0415 - keeps the start quick
 
     made = Table(box=None, pad_edge=False, header_style="bold")
-    for i, heading in enumerate(headings):
+    cells = [[plain(cell) for cell in row] for row in rows]
+    kept = list(enumerate(headings))
+    if spare is not None and cells:
+        kept = _fitting(kept, cells, spare, width=console().width)
+    for i, heading in kept:
         right = heading.startswith(">")
         made.add_column(
             heading.removeprefix(">"),
@@ -83,9 +108,24 @@ def table(headings: Iterable[str], rows: Iterable[Sequence[Any]]) -> Table:
             no_wrap=right or i == 0,
             overflow="ellipsis" if right else "fold",
         )
-    for row in rows:
-        made.add_row(*(Text(plain(cell), style=STYLES.get(str(cell), "")) for cell in row))
+    for row in cells:
+        made.add_row(*(Text(row[i], style=STYLES.get(row[i], "")) for i, _ in kept))
     return made
+
+
+def _fitting(
+    columns: list[tuple[int, str]], cells: list[list[str]], spare: Sequence[str], *, width: int
+) -> list[tuple[int, str]]:
+    """Return the columns that say something and, as far as some can be spared, fit a width."""
+    from rich.cells import cell_len  # noqa: PLC0415 - keeps the start quick
+
+    said = {i: max(cell_len(row[i]) for row in cells) for i, _ in columns}
+    kept = [(i, heading.removeprefix(">"), heading) for i, heading in columns if said[i]]
+    for name in spare:
+        if sum(max(said[i], len(word)) + 2 for i, word, _ in kept) - 2 <= width:
+            break
+        kept = [column for column in kept if column[1] != name]
+    return [(i, heading) for i, _, heading in kept]
 
 
 def plain(value: object) -> str:

@@ -9,7 +9,7 @@ import typer
 
 from scheduler.cli.service.completion import complete_policy
 from scheduler.cli.service.groups import group_with_default
-from scheduler.cli.service.output import pairs, print_json, print_shown, table
+from scheduler.cli.service.output import pairs, print_json, print_shown, remark, table
 from scheduler.cli.service.pairs import parse_pairs
 from scheduler.cli.service.remote import Json, remote
 from scheduler.cli.service.times import ago, span
@@ -58,7 +58,10 @@ def set_policy(
     agnostic: Annotated[
         bool, typer.Option("--agnostic", help="Hide from it that worker types differ.")
     ] = False,
-    packed: Annotated[bool, typer.Option("--packed", help="Let two jobs share workers.")] = False,
+    space_sharing: Annotated[
+        bool, typer.Option("--space-sharing", help="Let two jobs share workers.")
+    ] = False,
+    packed: Annotated[bool, typer.Option("--packed", hidden=True)] = False,
     as_json: Json = False,
 ) -> None:
     """Put a policy in force, without a restart."""
@@ -66,8 +69,10 @@ def set_policy(
         "name": name,
         "parameters": parse_pairs(param or [], option="--param"),
         "agnostic": agnostic,
-        "space_sharing": packed,
+        "space_sharing": space_sharing or packed,
     }
+    if packed:
+        remark("--packed is called --space-sharing now, as everywhere else; use that")
     try:
         found = service.call("PUT", "/policy", body=body)
     except InputError as error:
@@ -81,11 +86,9 @@ def _show(policy: dict[str, Any], *, as_json: bool) -> None:
     if as_json:
         print_json(policy)
         return
-    flags = [
-        word for word, key in (("agnostic", "agnostic"), ("packed", "space_sharing")) if policy[key]
-    ]
+    flags = [key.replace("_", " ") for key in ("agnostic", "space_sharing") if policy[key]]
     facts = (
-        ("policy", " ".join([policy["name"], *flags])),
+        ("policy", ", ".join([policy["name"], *flags])),
         ("parameters", pairs(policy["parameters"])),
         ("in force for", ago(policy["since_s"], time.time())),
         ("set by", policy["actor"]),

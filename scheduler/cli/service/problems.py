@@ -53,6 +53,8 @@ def error_of(
         wording: what the user calls the fields of the request.
     """
     problem = _problem(body)
+    if problem is None and _BY_STATUS.get(status) is UnreachableError:
+        return UnreachableError(f"what stands before the scheduler at {server} answered {status}")
     if problem is None:
         return AnswerError(
             f"{server} answered {status} and no problem that a scheduler would name; "
@@ -116,8 +118,10 @@ def _word(entry: Mapping[str, Any], wording: Wording) -> str:
 
 
 def _field_line(entry: Mapping[str, Any], wording: Wording) -> str:
-    field, said = _word(entry, wording), entry.get("problem") or "is wrong"
-    if entry.get("value") is None:
+    field = _word(entry, wording)
+    said = sentence(str(entry.get("problem") or "is wrong"), wording)
+    # Of a rule about several fields the value is the whole request.
+    if entry.get("value") is None or not entry.get("field"):
         return f"{field}: {said}"
     value = json.dumps(entry["value"], ensure_ascii=False)
     return f"{field} is {value if len(value) <= 80 else value[:77] + '...'}: {said}"

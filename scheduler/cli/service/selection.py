@@ -13,11 +13,19 @@ from scheduler.errors import InputError
 JobIds: TypeAlias = Annotated[
     list[str] | None,
     typer.Argument(
-        metavar="[JOB]...", help="Job ids.", autocompletion=complete_job, show_default=False
+        metavar="[JOB]...",
+        help="Jobs: ids, beginnings of ids, or names.",
+        autocompletion=complete_job,
+        show_default=False,
     ),
 ]
 JobId: TypeAlias = Annotated[
-    str, typer.Argument(metavar="JOB", help="The job's id.", autocompletion=complete_job)
+    str,
+    typer.Argument(
+        metavar="JOB",
+        help="The job: its id, the beginning of it, or its name.",
+        autocompletion=complete_job,
+    ),
 ]
 Selector: TypeAlias = Annotated[
     list[str] | None,

@@ -15,6 +15,8 @@ from scheduler.errors import InputError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
+#: Levels of a document at which it is not even read.
+_MOST_LEVELS: Final = 1000
 #: Levels of lists and mappings in a job; the scheduler takes as many.
 _DEEPEST: Final = 60
 #: Fields that a file may write as a span of time -> the field that the scheduler knows.
@@ -122,17 +124,39 @@ def _text(name: str) -> str:
 def _yaml(text: str) -> list[Any]:
     import yaml  # noqa: PLC0415 - only where a file is read
 
+    # Without the C loader 1,000 jobs take seconds.
+    kind = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
-        # Without the C loader 1,000 jobs take seconds.
-        return list(_documents(getattr(yaml, "CSafeLoader", yaml.SafeLoader)(text)))
+        _check_depth(yaml.parse(text, kind))
+        return list(_documents(kind(text)))
     except yaml.YAMLError as error:
         raise ValueError(" ".join(str(error).split())) from None
 
 
+def _check_depth(events: Iterable[Any]) -> None:
+    """Refuse what is nested so deeply that the C loader would overflow the stack.
+
+    Args:
+        events: of the parser, which does not recurse.
+
+    Raises:
+        RecursionError: it is.
+    """
+    depth = 0
+    for event in events:
+        name = type(event).__name__
+        depth += name.endswith("StartEvent") - name.endswith("EndEvent")
+        if depth > _MOST_LEVELS:
+            raise RecursionError
+
+
 def _documents(loader: Any) -> Iterator[Any]:
+    from traces.yaml_file import check_expansion  # noqa: PLC0415 - it comes with numpy
+
     try:
         while loader.check_node():
             node = loader.get_node()
+            check_expansion(node)
             _check_keys(node)
             yield loader.construct_document(node)
     finally:

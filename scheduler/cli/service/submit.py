@@ -13,6 +13,7 @@ from scheduler.cli import exit_codes
 from scheduler.cli.service import spec_options as given
 from scheduler.cli.service.client import job_path
 from scheduler.cli.service.follow import follow_jobs, wait_for_jobs
+from scheduler.cli.service.naming import find_job
 from scheduler.cli.service.output import number, print_json, print_shown, remark, table
 from scheduler.cli.service.problems import detail_of, field_lines, problem_error
 from scheduler.cli.service.remote import Json, remote
@@ -121,7 +122,7 @@ def submit(
     """Submit jobs. Options apply to every job of a file."""
     values = {k: v for k, v in locals().items() if k != "service" and k not in _NOT_OF_JOBS}
     command = context.meta.get(_COMMAND_KEY)
-    jobs, wordings = _jobs(files or [], command, values)
+    jobs, wordings = _jobs(service, files or [], command, values)
     if len(jobs) == 1:
         service.wording = wordings[0]
     if output is not None and (output != "yaml" or not dry_run):
@@ -146,7 +147,10 @@ def submit(
 
 
 def _jobs(
-    files: Sequence[str], command: list[str] | None, values: dict[str, Any]
+    service: ServiceClient,
+    files: Sequence[str],
+    command: list[str] | None,
+    values: dict[str, Any],
 ) -> tuple[list[dict[str, Any]], list[Wording]]:
     """Return the jobs, and what their fields are called by whoever wrote them."""
     if bool(files) == bool(command):
@@ -155,12 +159,22 @@ def _jobs(
             "`leasehold submit --workers 2 -- python train.py`" + ("; not both" if files else "")
         )
     own = given.job_of_options(command or [], values, env=dict(os.environ))
+    if "depends_on" in own:
+        own["depends_on"] = [_meant(service, word) for word in own["depends_on"]]
     check_values(own, word=option_of)
     if command:
         return [own], [wording_of_job(None, own)]
     found = [pair for name in files for pair in read_jobs(name)]
     jobs = [_changed(job, own) for job, _ in found]
     return jobs, [wording_of_job(document, own) for _, document in found]
+
+
+def _meant(service: ServiceClient, word: str) -> str:
+    """Return the id of the job that a word means; the scheduler complains of one that is none."""
+    try:
+        return find_job(service, word)
+    except NotFoundError:
+        return word
 
 
 def _changed(job: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:

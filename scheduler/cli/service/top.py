@@ -7,17 +7,21 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from scheduler.cli.service.jobs import own_name, own_project
 from scheduler.cli.service.live_view import show_live
 from scheduler.cli.service.nodes import nodes_table
 from scheduler.cli.service.output import number, percent, plain, print_json, print_shown, table
 from scheduler.cli.service.remote import Json, remote
 from scheduler.cli.service.times import ago, parse_span, span
+from scheduler.errors import InputError
 
 if TYPE_CHECKING:
     from rich.console import Group
 
     from scheduler.cli.service.client import ServiceClient
 
+#: Shortest time between two frames: each is four requests.
+_LEAST_S: Final = 0.2
 #: Rows of leases and of waiting jobs: what a screen holds.
 _ROWS: Final = 15
 
@@ -33,7 +37,9 @@ def top(
     as_json: Json = False,
 ) -> None:
     """Watch the cluster: nodes, leases, queue and round."""
-    every_s = max(parse_span(every, name="--every"), 0.2)
+    every_s = parse_span(every, name="--every")
+    if every_s < _LEAST_S:
+        raise InputError(f"--every is '{every}'; give a span of {_LEAST_S:g} s or more")
     if not once:
         show_live(service, read=lambda: read(service), draw=frame, as_json=as_json, every_s=every_s)
     elif as_json:
@@ -112,7 +118,7 @@ def _leases(leases: list[dict[str, Any]], now_s: float) -> Any:
         )
         for lease in leases
     ]
-    return table(headings, rows)
+    return table(headings, rows, spare=("attempt", "held", "lease", "nodes"))
 
 
 def _waiting(jobs: list[dict[str, Any]], now_s: float) -> Any:
@@ -120,15 +126,15 @@ def _waiting(jobs: list[dict[str, Any]], now_s: float) -> Any:
     rows = [
         (
             job["job_id"],
-            job["name"],
-            job["project"],
+            own_name(job),
+            own_project(job),
             job["scale_factor"],
             job["reason"].replace("_", " "),
             ago(job["submitted_s"], now_s),
         )
         for job in jobs
     ]
-    return table(headings, rows)
+    return table(headings, rows, spare=("project", "name"))
 
 
 def _more(count: int) -> Any:

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from scheduler.cli.service.client import job_path
 from scheduler.cli.service.completion import complete_job, complete_project
 from scheduler.cli.service.follow import follow_jobs, history, show_event
+from scheduler.cli.service.naming import find_jobs
 from scheduler.cli.service.pairs import split_list
 from scheduler.cli.service.remote import Json, remote
 from scheduler.cli.service.times import parse_past
@@ -57,9 +57,8 @@ def watch(
 ) -> None:
     """Show the history as it is written, through restarts of the scheduler."""
     if ids:
-        for job_id in ids:
-            service.get(job_path(job_id))  # a name that is wrong is told at once
-        if code := follow_jobs(service, ids, as_json=as_json):
+        found = find_jobs(service, ids)  # a name that is wrong is told at once
+        if code := follow_jobs(service, found, as_json=as_json):
             raise typer.Exit(code)
         return
     filters: dict[str, Any] = {

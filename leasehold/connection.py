@@ -1,0 +1,178 @@
+"""Which scheduler to talk to, and with which token.
+
+The command line and ``Client`` look in the same places.
+
+The server: ``--server``, ``LEASEHOLD_SERVER``, ``client.toml``, else this machine. The token:
+``--token-file``, ``LEASEHOLD_TOKEN``, ``client.toml``, else the one that a scheduler on this
+machine left for its first administrator. A token that was found beside one server's address is
+never sent to another server.
+"""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+#: Where a scheduler on this machine listens unless told otherwise.
+DEFAULT_SERVER: Final = "http://127.0.0.1:8642"
+_KEYS: Final = ("server", "token", "token_file", "ca_file")
+_LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
+
+
+class SettingsError(ValueError):
+    """An address, a token or a file that says how to reach the scheduler cannot be used."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Connection:
+    """Where the scheduler is and how to talk to it.
+
+    Attributes:
+        server: base address without a trailing slash.
+        token: bearer token; empty for none.
+        ca_file: certificates to trust; empty for the system's.
+        origin: where the address comes from, for messages.
+    """
+
+    server: str
+    token: str = field(default="", repr=False)
+    ca_file: str = ""
+    origin: str = "default"
+
+
+def find_connection(
+    *,
+    server: str | None = None,
+    token_file: str | None = None,
+    ca_file: str | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> Connection:
+    """Put flags, environment and files together.
+
+    Args:
+        server: value of ``--server``, or what a program says.
+        token_file: value of ``--token-file``.
+        ca_file: value of ``--ca-file``.
+        environment: ``os.environ`` by default.
+
+    Raises:
+        SettingsError: an address, a file or a key in ``client.toml`` cannot be used.
+    """
+    env = os.environ if environment is None else environment
+    config = _read_config(env)
+    named = (
+        (server, "--server"),
+        (env.get("LEASEHOLD_SERVER"), "LEASEHOLD_SERVER"),
+        (config.get("server"), str(config_path(env))),
+    )
+    address, origin = next(((a, o) for a, o in named if a), (DEFAULT_SERVER, "default"))
+    # An agent's list of standbys may be set for the whole shell; each of them leads to the leader.
+    address = _checked((address.split() or [""])[0], origin)
+    # Its token and certificates belong to the server that stands beside them.
+    beside = config if _same(config.get("server") or DEFAULT_SERVER, address) else {}
+    return Connection(
+        server=address,
+        token=_token(address, token_file, beside, env),
+        ca_file=ca_file or env.get("LEASEHOLD_CA_FILE") or _path(beside.get("ca_file"), env),
+        origin=origin,
+    )
+
+
+def config_path(env: Mapping[str, str]) -> Path:
+    """Return where ``client.toml`` is looked for."""
+    if env.get("LEASEHOLD_CLIENT_CONFIG"):
+        return Path(env["LEASEHOLD_CLIENT_CONFIG"])
+    base = env.get("XDG_CONFIG_HOME") or _path("~/.config", env)
+    return Path(base) / "leasehold" / "client.toml"
+
+
+def state_dir(env: Mapping[str, str]) -> Path:
+    """Return where a scheduler of this user keeps its state unless told otherwise."""
+    if env.get("LEASEHOLD_STATE_DIR"):
+        return Path(env["LEASEHOLD_STATE_DIR"])
+    base = env.get("XDG_STATE_HOME") or _path("~/.local/state", env)
+    return Path(base) / "leasehold"
+
+
+def _read_config(env: Mapping[str, str]) -> dict[str, Any]:
+    path = config_path(env)
+    try:
+        config = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        if env.get("LEASEHOLD_CLIENT_CONFIG"):
+            raise SettingsError(
+                f"LEASEHOLD_CLIENT_CONFIG names {path}, which is not there"
+            ) from None
+        return {}
+    except (OSError, ValueError) as error:
+        raise SettingsError(f"{path}: {error}") from None
+    for key, value in config.items():
+        if key not in _KEYS:
+            raise SettingsError(f"{path}: unknown key '{key}'; there are {', '.join(_KEYS)}")
+        if not isinstance(value, str):
+            raise SettingsError(f"{path}: '{key}' is {value!r}; give text")
+    return config
+
+
+def _checked(address: str, origin: str) -> str:
+    parts = urlsplit(address)
+    if parts.scheme not in {"http", "https"} or not parts.hostname or parts.query or parts.fragment:
+        raise SettingsError(
+            f"the server is '{address}' ({origin}); give http://HOST:PORT or https://HOST:PORT"
+        )
+    if parts.username or parts.password:
+        raise SettingsError(
+            f"the server's address ({origin}) holds a password; use a token instead"
+        )
+    return address.rstrip("/")
+
+
+def _same(one: str, other: str) -> bool:
+    return one.rstrip("/").lower() == other.lower()
+
+
+def _token(
+    address: str, token_file: str | None, beside: Mapping[str, str], env: Mapping[str, str]
+) -> str:
+    if token_file:
+        return _read_token(Path(token_file), "--token-file")
+    if env.get("LEASEHOLD_TOKEN"):
+        return _usable(env["LEASEHOLD_TOKEN"], "LEASEHOLD_TOKEN")
+    if beside.get("token"):
+        return _usable(beside["token"], str(config_path(env)))
+    if beside.get("token_file"):
+        return _read_token(Path(_path(beside["token_file"], env)), str(config_path(env)))
+    local = state_dir(env) / "admin.token"
+    if urlsplit(address).hostname in _LOOPBACK and os.access(local, os.R_OK):
+        return _read_token(local, "the local scheduler's state")
+    return ""
+
+
+def _read_token(path: Path, origin: str) -> str:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingsError(f"{origin} names {path}, which cannot be read: {error}") from None
+    return _usable(text, str(path))
+
+
+def _usable(text: str, origin: str) -> str:
+    """Refuse what cannot stand in a header, without showing it."""
+    token = text.strip()
+    if not token or not token.isascii() or not token.isprintable() or " " in token:
+        raise SettingsError(f"{origin} holds no token: one line such as lh_... was expected")
+    return token
+
+
+def _path(text: str | None, env: Mapping[str, str]) -> str:
+    """Expand ``~`` by the environment given, not by the process's."""
+    if not text or not text.startswith("~/"):
+        return text or ""
+    return str(Path(env.get("HOME") or Path.home()) / text[2:])

@@ -1,0 +1,74 @@
+"""Jobs are named by id, the beginning of it, or their name; actions have reasons and dry runs."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+
+@pytest.fixture
+def named(scheduler, leasehold):
+    """Submit three jobs; two share a name."""
+    for name in ("train", "train", "eval"):
+        assert leasehold("submit", "--name", name, "--", "./x").code == 0
+    return scheduler
+
+
+def statuses(scheduler) -> list[str]:
+    return [str(scheduler.service.store.job(f"job-{n}").status) for n in (1, 2, 3)]
+
+
+def test_a_job_is_found_by_its_name(named, leasehold):
+    assert json.loads(leasehold("job", "eval", "--json").out)["job_id"] == "job-3"
+    assert leasehold("explain", "eval").out.startswith("job-3 is waiting")
+    assert leasehold("logs", "eval").code == 0
+    assert leasehold("logs", "evil").code == 5
+    assert leasehold("cancel", "eval").out == "job-3 cancel\n"
+
+
+def test_a_name_of_several_jobs_lists_them_and_does_nothing(named, leasehold):
+    for ran in (leasehold("job", "train"), leasehold("cancel", "train")):
+        assert ran.code == 2
+        for words in ("'train' means 2 jobs", "job-1 (train, waiting)", "job-2 (train, waiting)"):
+            assert words in ran.err
+    assert statuses(named) == ["waiting"] * 3
+
+
+def test_jobs_that_have_ended_give_way_to_one_that_has_not(named, leasehold):
+    assert leasehold("cancel", "job-2").code == 0
+    assert leasehold("hold", "train").out == "job-1 hold\n"
+
+
+def test_the_beginning_of_an_id_will_do_where_it_is_unique(named, leasehold):
+    ran = leasehold("job", "job-")
+    assert (ran.code, "means 3 jobs" in ran.err) == (2, True)
+    assert leasehold("cancel", "job-1", "job-3").code == 0
+    assert json.loads(leasehold("job", "job-", "--json").out)["job_id"] == "job-2"
+
+
+def test_words_and_ids_may_stand_beside_each_other(named, leasehold):
+    ran = leasehold("hold", "job-1", "eval", "nothing", "train")
+    assert (ran.code, ran.out) == (1, "job-1 hold\njob-3 hold\n")
+    assert "nothing: there is no job" in ran.err
+    assert "train: 'train' means 2 jobs" in ran.err
+    found = json.loads(leasehold("set", "eval", "--weight", "2", "--json").out)
+    assert (found["changed"], found["failed"]) == (1, 0)
+
+
+def test_a_job_may_wait_for_one_that_is_named(named, leasehold):
+    assert leasehold("submit", "--after", "eval", "--", "./next").code == 0
+    assert json.loads(leasehold("job", "job-4", "--json").out)["spec"]["depends_on"] == ["job-3"]
+
+
+def test_the_reason_of_an_action_is_kept(named, leasehold):
+    assert leasehold("cancel", "eval", "--reason", "wrong data").code == 0
+    assert named.service.reason == "wrong data"
+    assert named.do(lambda: [str(named.service.store.job("job-3").status)]) == ["cancelled"]
+
+
+@pytest.mark.parametrize("action", ["cancel", "hold"])
+def test_a_dry_run_tells_what_would_become_of_each_and_does_nothing(action, named, leasehold):
+    ran = leasehold(action, "job-1", "eval", "--dry-run")
+    assert (ran.code, ran.out) == (0, f"job-1 would {action}\njob-3 would {action}\n")
+    assert statuses(named) == ["waiting"] * 3
