@@ -45,6 +45,7 @@ TOGGLES = {
     "scheduler.serviceAccount.create": ("ServiceAccount/given", ""),
     "agent.enabled": (AGENTS, f"{SETTINGS} NetworkPolicy/shared-gpus-scheduler"),
     "agent.guard.enabled": ("", "DaemonSet/shared-gpus-agent-gpu"),
+    "agent.logJson": ("", "DaemonSet/shared-gpus-agent-amd DaemonSet/shared-gpus-agent-gpu"),
     "agent.serviceAccount.create": ("ServiceAccount/given", ""),
     "jobs.createNamespace": ("Namespace/training", ""),
     "jobs.resourceQuota.enabled": ("ResourceQuota/gpus-shared-gpus-jobs", ""),

@@ -8,9 +8,10 @@ from collections.abc import Mapping
 
 import pytest
 import yaml
-from chart_rendering import CHART, RefusedError, render
+from chart_rendering import CHART, RefusedError, configuration, render
 
 from scheduler.config.fields import describe
+from scheduler.config.load import load_config
 from scheduler.config.settings import ServerConfig
 
 #: Settings that follow from other values of the chart.
@@ -22,6 +23,7 @@ THE_CHARTS = {
     "server.tls_cert",
     "server.tls_key",
     "server.no_auth",
+    "server.hosts",
     "server.metrics_open",
     "server.admin_token_file",
     "store.url",
@@ -121,3 +123,12 @@ def test_the_schema_takes_the_settings_that_the_program_takes():
         assert one["type"] == words[info.kind], key
         names = {"ge": "minimum", "gt": "exclusiveMinimum", "le": "maximum"}
         assert {names[name]: bound for name, bound in info.bounds}.items() <= one.items(), key
+
+
+def test_the_proxies_of_an_ingress_are_those_that_the_program_trusts(tmp_path):
+    (tmp_path / "leasehold.toml").write_text(
+        configuration(render(scheduler__ingress__trustedProxies=["10.244.0.0/16", "fd00::7"]))
+    )
+    config = load_config(path=str(tmp_path / "leasehold.toml"), environment={}).config
+    assert config.server.trusted_proxies == "10.244.0.0/16,fd00::7"
+    assert "trusted_proxies" not in configuration(render())

@@ -16,6 +16,7 @@ from pathlib import Path
 from agent.client_settings import ClientSettings
 from agent.http_link import LinkSettings
 from agent.loop import AgentSettings
+from agent.pod_ends import StartBounds
 from agent.pods import PodSettings
 from scheduler.daemon.agent import AgentOptions, KubernetesOptions, run_agent
 
@@ -39,7 +40,9 @@ async def main(given: dict[str, str]) -> None:
             ),
             kubeconfig=Path(given["kubeconfig"]),
             listen=given["address"],
-            start_most_s=float(given["start_most_s"]),
+            bounds=StartBounds(
+                bind_s=float(given["bind_s"]), trouble_s=float(given["start_most_s"])
+            ),
             force_after_s=float(given["force_after_s"]),
             client=ClientSettings(
                 request_s=5, connect_s=2, watch_s=int(given["watch_s"]), retry_most_s=2, slack_s=5

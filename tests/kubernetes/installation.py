@@ -29,6 +29,7 @@ SETTINGS: dict[str, Any] = {
     "engine.round_length_s": 6,
     "engine.plan_lead_s": 4.5,
     "engine.retry_backoff_s": 0.5,
+    "engine.avoid_node_s": 0.5,
     "engine.solve_grace_s": 0.3,
     "engine.tick_s": 0.5,
     "leases.notice_s": 1,
@@ -112,7 +113,7 @@ class Installation:
         api_url: another address of the API server for the agents, such as a proxy's.
         guard_image: of the guards; empty: pods have none.
         settings: of the scheduler, besides SETTINGS.
-        times: of the agents: start_most_s, force_after_s, watch_s.
+        times: of the agents: start_most_s, bind_s, force_after_s, watch_s.
     """
 
     def __init__(
@@ -127,7 +128,12 @@ class Installation:
         **times: float,
     ) -> None:
         self._plane, self._api_url, self._guard_image = plane, api_url, guard_image
-        self._times = {"start_most_s": 6.0, "force_after_s": 5.0, "watch_s": 20} | times
+        self._times = {
+            "start_most_s": 6.0,
+            "bind_s": 60.0,
+            "force_after_s": 5.0,
+            "watch_s": 20,
+        } | times
         self.folder = folder
         (port,) = free_ports(1)
         self.url = f"http://127.0.0.1:{port}"

@@ -48,7 +48,8 @@ def test_a_job_that_ends_while_its_agent_is_away_has_ended_well(live):
 
 
 def test_a_gang_goes_on_while_one_of_its_agents_is_away(live):
-    kubelets, made = live(two_nodes(), settings=ONE_ROUND)
+    # Two agents die within the gang's first minute; by default it would be held for that.
+    kubelets, made = live(two_nodes(), settings=ONE_ROUND | {"engine.hold_after_deaths": 0})
     gang = made.submit("gang", steps=150, scale_factor=2)
     await_steps(kubelets, gang)
     for name in ("ada", "bert"):

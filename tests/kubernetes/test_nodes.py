@@ -165,6 +165,21 @@ def test_nothing_new_comes_to_a_cordoned_node_and_what_runs_there_goes_on(live, 
     assert {r.node for r in kubelets.runs if r.job != job} == {other_than(run.node)}
 
 
+def test_a_job_that_is_drained_off_its_node_never_comes_back_to_it(live, admin):
+    """`kubectl drain`: cordon, and evict at once. The agent looks at its node every 10 s."""
+    kubelets, made = live(two_nodes(), settings=ONE_ROUND)
+    job = made.submit("moved", steps=200)
+    run = await_steps(kubelets, job)
+    admin.patch(f"/api/v1/nodes/{run.node}", {"spec": {"unschedulable": True}})
+    eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": run.pod}}
+    admin.create(f"{PODS}/{run.pod}/eviction", eviction)
+    made.await_end(job)
+    check(kubelets, steps={job: 200})
+    assert [r.node for r in kubelets.runs_of(job)] == [run.node, other_than(run.node)]
+    assert len(made.attempts(job)) == 2
+    assert made.job(job)["failures"] == 0
+
+
 def test_a_gpu_that_another_tenants_pod_holds_is_let_to_nobody(live, admin):
     kubelets, made = live([one_node(gpus=2)])
     limits = {"limits": {"nvidia.com/gpu": "1"}}

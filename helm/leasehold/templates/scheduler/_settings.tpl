@@ -14,6 +14,9 @@
 {{- /* Through an Ingress nobody reaches the leader's pod by its own address. */ -}}
 {{- $server = merge $server (dict "forward" true) -}}
 {{- end -}}
+{{- with $v.scheduler.ingress.trustedProxies -}}
+{{- $server = merge $server (dict "trusted_proxies" (join "," .)) -}}
+{{- end -}}
 {{- $chart := dict "server" $server "log" (dict "json" true) -}}
 {{- if include "leasehold.reviewsTokens" . -}}
 {{- $account := printf "%s/%s" .Release.Namespace (include "leasehold.agentAccount" .) -}}
