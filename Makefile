@@ -10,14 +10,14 @@ DEMO_OUT ?= out/demo
 # What `make bench` runs: make bench BENCH=benchmarks/gavel.py ARGS="--only sat_single"
 BENCH ?= $(wildcard benchmarks/*.py)
 # Suites with real processes and databases, apart from the unit tests.
-LIVE := $(wildcard tests/cli tests/agent tests/sdk tests/store tests/runtime tests/parity tests/daemon tests/api tests/cli_service tests/chaos tests/torch tests/kubernetes_pods)
+LIVE := $(wildcard tests/cli tests/agent tests/sdk tests/store tests/runtime tests/parity tests/daemon tests/api tests/cli_service tests/chaos tests/fuzz tests/torch tests/kubernetes_pods)
 # Suites that need tools built with Go: helm, for the second one an API server, for the third a whole cluster.
 CLUSTER := tests/chart tests/kubernetes tests/cluster
 # More options for pytest or a benchmark: make test ARGS="-k guard -x"
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-live test-torch test-chaos test-chart test-kubernetes test-cluster slow check format bench setup clean
+.PHONY: help demo test test-live test-torch test-chaos test-fuzz test-chart test-kubernetes test-cluster test-explore slow check format bench setup clean
 
 help:  ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' Makefile
@@ -41,6 +41,9 @@ test-live: $(READY)  ## Run the tests with real processes and databases, with th
 test-torch:  ## Train with PyTorch and Hugging Face under an agent, in an environment of its own (4 GB)
 	.ci/test-torch
 
+test-fuzz: $(READY)  ## Send a million messages of agents and jobs, whole and broken ones; ARGS="--messages 20000 --seed 7"
+	$(BIN)/python tests/fuzz/fuzz.py $(ARGS)
+
 test-chart: $(READY)  ## Lint, render and validate the helm chart; builds helm with Go the first time
 	$(BIN)/pytest -n auto tests/chart $(ARGS)
 
@@ -52,6 +55,9 @@ test-cluster: $(READY)  ## Install the chart on a real cluster of two nodes on t
 
 test-chaos: $(READY)  ## Kill, cut and restart everything while 30 jobs run; ARGS="--jobs 200 --agents 8" for the full soak
 	$(BIN)/python tests/chaos/soak.py $(ARGS)
+
+test-explore: $(READY)  ## Let hypothesis try new examples; ROUNDS=10 for more, a failure says how to repeat it
+	.ci/test-explore $(ARGS)
 
 slow: $(READY)  ## Run the tests that take longer than a few seconds
 	$(BIN)/pytest -m slow $(ARGS)

@@ -3,14 +3,46 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import settings
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import FrameType
+
 # The same examples on every run, and no failure because a shared machine was slow.
 settings.register_profile("leasehold", derandomize=True, deadline=None, database=None)
+# New ones each time: `make test-explore`, which gives a seed to each round.
+settings.register_profile("explore", deadline=None, database=None, print_blob=True)
 settings.load_profile("leasehold")
+
+
+@pytest.fixture
+def calls_of() -> Callable[[Callable[[], Any]], int]:
+    """Return a function that counts the calls, of Python and of C, that some work makes.
+
+    The measure of work that a test may bound: it is the same on a machine that is busy.
+    """
+
+    def count(work: Callable[[], Any]) -> int:
+        calls = 0
+
+        def note(_frame: FrameType, event: str, _argument: object) -> None:
+            nonlocal calls
+            calls += event in {"call", "c_call"}
+
+        sys.setprofile(note)
+        try:
+            work()
+        finally:
+            sys.setprofile(None)
+        return calls
+
+    return count
 
 
 @pytest.fixture(scope="session")

@@ -50,6 +50,8 @@ SETTINGS: dict[str, Any] = {
     "engine.plan_lead_s": 3,
     "engine.retry_backoff_s": 1,
     "engine.solve_grace_s": 0.3,
+    # Agents die all the time, and leases are shorter than the minute in which a job is suspected.
+    "engine.hold_after_deaths": 5,
     "engine.tick_s": 0.5,
     "leases.notice_s": 0.5,
     "leases.grace_s": 0.5,

@@ -1,0 +1,36 @@
+"""The figures of the README are what its command prints."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+README = Path(__file__).parents[2] / "README.md"
+
+
+def figures(text: str) -> dict[str, list[str]]:
+    """Return policy -> done, average, p95, makespan, mean rho, worst rho, utilisation, cost."""
+    rows = (line.split() for line in text.splitlines())
+    return {row[0]: row[1:9] for row in rows if len(row) > 8 and row[1] == "60"}
+
+
+def test_the_comparison_in_the_readme_is_what_its_command_prints(tmp_path) -> None:
+    text = README.read_text(encoding="utf-8")
+    command = re.search(r"^leasehold (compare (?:.*\\\n)*.*)$", text, re.MULTILINE)
+    assert command is not None
+    arguments = shlex.split(command[1].replace("\\\n", " "))
+    run = subprocess.run(
+        [sys.executable, "-m", "leasehold", *arguments],
+        cwd=tmp_path,
+        env=os.environ | {"COLUMNS": "200", "NO_COLOR": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert run.returncode == 0, run.stderr
+    assert len(figures(text)) == 5
+    assert figures(run.stdout) == figures(text)
