@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 #: No configuration, no pair.
 _NONE = -1
+#: What the timers of jobs that wait after a failure begin with.
+_RETRY = "retry "
 _MONTH_S = 30 * 86400.0
 #: Work after which a replay returns what it has, as ``Replay.work`` counts it: five seconds of one
 #: core where solves are hard, one where they are easy. Counted, and not timed, so that equal states
@@ -66,6 +68,7 @@ class ForecastJob:
         unknown: why nobody knows when it will be done; empty where its length and its throughput
             are known. It then goes on for ever, and is taken for nearly done once it has done all
             of ``total_steps``, as in the live service.
+        retry_in_s: seconds until it may start again after a failure; 0 if it may at once.
     """
 
     job_id: str
@@ -87,6 +90,7 @@ class ForecastJob:
     safe_steps: float | None = None
     speed: float = 1.0
     unknown: str = ""
+    retry_in_s: float = 0.0
 
     @property
     def runs(self) -> bool:
@@ -99,12 +103,13 @@ class ForecastInput:
     """The live state. Plain values, so that it can go to another process.
 
     Left out, and so approximated: credits (whoever runs has received what it was due), which of a
-    type's workers are held, leases that are being stopped, waits after a failure, and whatever
-    the policy remembers between its answers.
+    type's workers are held, leases that are being stopped, and whatever the policy remembers
+    between its answers.
 
     Attributes:
         cluster: all workers, in service or not.
-        out_of_service: workers that cannot be let, cordoned ones on which nothing runs among them.
+        out_of_service: workers that cannot be granted, cordoned ones on which nothing runs among
+            them.
         jobs: that run or wait for workers, in order of arrival; not those that are kept from it.
         table: the best estimates of throughputs.
         believed: what policy and engine are told, if something else. Same profiles and
@@ -277,7 +282,9 @@ class Replay(Simulation):
         self._settle(facts, begin_s)
         self._entering = False
         self._take_service_over()
-        facts = [ev.JobReleased(job_id=job_id) for job_id in waiting]
+        later = {j.job_id: j.retry_in_s for j in jobs if not j.runs and j.retry_in_s > 0.0}
+        self._timers |= {f"{_RETRY}{j}": self._origin_s + wait_s for j, wait_s in later.items()}
+        facts = [ev.JobReleased(job_id=job_id) for job_id in waiting if job_id not in later]
         facts.append(ev.ConfigurationsChanged(table=self._engine.table))  # asks the policy anew
         self._settle(facts, self._origin_s)
 
@@ -352,7 +359,7 @@ class Replay(Simulation):
         )
 
     def _due(self, now: float) -> list[ev.Event]:
-        return [self._nearly_done(event) for event in super()._due(now)]
+        return [self._nearly_done(_released(event)) for event in super()._due(now)]
 
     def _nearly_done(self, event: ev.Event) -> ev.Event:
         """Take nobody for complete who goes on for ever, as the live service does."""
@@ -383,6 +390,13 @@ class Replay(Simulation):
 
     def _overhead_of(self, job: Job) -> Overhead:
         return Overhead() if self._entering else Overhead(launch_s=job.restart_s)
+
+
+def _released(event: ev.Event) -> ev.Event:
+    """Return the release of the job whose wait after a failure is over, or the event itself."""
+    if isinstance(event, ev.TimerFired) and event.timer.startswith(_RETRY):
+        return ev.JobReleased(job_id=event.timer.removeprefix(_RETRY))
+    return event
 
 
 def _job(job: ForecastJob, origin_s: float) -> Job:

@@ -208,6 +208,7 @@ def _job(
         safe_steps=None if known is None or keeps_steps(known, live) else known.steps_done,
         speed=speed / float(expected) if speed > 0.0 and expected > 0.0 else 1.0,
         unknown="" if known is None else _unknown(sources, known, steps, speed=speed),
+        retry_in_s=max(float(record["retry_at_s"]) - now_s, 0.0),
     )
 
 

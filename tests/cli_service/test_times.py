@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from scheduler.cli.service.output import number, plain
 from scheduler.cli.service.spec_files import parse_size
-from scheduler.cli.service.times import ago, parse_moment, parse_span, span
+from scheduler.cli.service.times import ago, parse_moment, parse_span, span, when
 from scheduler.errors import InputError
 
 
@@ -75,3 +75,9 @@ def test_figures_and_cells():
     assert [plain(x) for x in (None, True, False, 0.5, "a\x1b[31mb")] == [
         "", "yes", "no", "0.5", "a\N{REPLACEMENT CHARACTER}[31mb",
     ]  # fmt: skip
+
+
+def test_a_time_says_whether_it_is_past_or_to_come():
+    assert when(100.0, 40.0).endswith("(in 1m00s)")
+    assert when(40.0, 100.0).endswith("(1m00s ago)")
+    assert when(None, 100.0) == ""

@@ -5,11 +5,14 @@ from concurrent.futures import BrokenExecutor, ThreadPoolExecutor
 
 import pytest
 
+from agent.desired import LeaseEnd
 from scheduler.daemon import forecasts
 from scheduler.daemon.forecasts import FRESH_S, SimulatedForecaster, forecast_input
+from scheduler.domain.reasons import WaitReason
 from scheduler.errors import InputError
 from scheduler.runtime.explaining import explain
 from scheduler.testing.links import InlineExecutor
+from scheduler.testing.nodes import Mishap
 
 
 @pytest.fixture
@@ -219,3 +222,18 @@ def test_what_a_preemption_leaves_of_a_job_is_what_it_has_saved(live):
         }
 
     live(story, nodes={"n0": ("v100",), "n1": ("v100",), "n2": ("v100",)})
+
+
+def test_a_job_that_waits_after_a_failure_is_not_forecast_to_start_before(live, in_this_process):
+    async def story(stage):
+        forecaster = SimulatedForecaster(stage.clock)
+        stage.world.mishaps["crash"] = [Mishap(steps=2.0, end=LeaseEnd.FAILED)]
+        await stage.job("crash", total_steps=20.0, throughputs={"v100": 1.0})
+        await stage.wait(4)
+        failed_s = stage.store.attempts("crash")[0].ended_s
+        told = await times(stage, forecaster, "crash")
+        assert told.reason is WaitReason.BACKOFF
+        assert told.starts_s == pytest.approx(failed_s + 40.0, abs=0.1)
+        forecaster.close()
+
+    live(story, engine={"retry_backoff_s": 40.0})

@@ -70,6 +70,12 @@ def test_two_jobs_that_share_time_take_turns_from_the_end_of_the_current_round()
     assert times(result) == {"a": (0, pytest.approx(250)), "b": (50, pytest.approx(350))}
 
 
+def test_a_job_that_waits_after_a_failure_starts_when_its_wait_is_over():
+    # b would be first, but may not start for 70 s; a has the worker until then and after it.
+    jobs = job("b", 200.0, age_s=90.0, retry_in_s=70.0), job("a", 100.0, age_s=20.0)
+    assert times(forecast(state(*jobs))) == {"b": (70, 170), "a": (0, pytest.approx(50))}
+
+
 def test_a_job_that_saves_nothing_begins_anew_after_each_turn():
     # a 0-50 and 150-250 in vain, since it needs 150 s at a stretch; b 50-150 and 250-350.
     jobs = job("a", 300.0, configuration=0, safe_steps=0.0), job("b", 400.0)

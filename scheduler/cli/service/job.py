@@ -23,7 +23,7 @@ from scheduler.cli.service.remote import Json, remote
 from scheduler.cli.service.selection import (  # noqa: TC001 - typer reads them
     JobId,
 )
-from scheduler.cli.service.times import ago, clock, moment, span
+from scheduler.cli.service.times import clock, moment, span, when
 
 if TYPE_CHECKING:
     from scheduler.cli.service.client import ServiceClient
@@ -73,8 +73,8 @@ def explain(service: ServiceClient, job_id: JobId, *, as_json: Json = False) -> 
         ("trouble", (found.get("trouble") or "").replace("_", " ")),
         ("unblocks", found["unblocks"]),
         ("queue", found["position"] and f"{found['position']} of {found['waiting']}"),
-        ("starts", _when(found["starts_s"], now_s)),
-        ("completes", _when(found["completes_s"], now_s)),
+        ("starts", when(found["starts_s"], now_s)),
+        ("completes", when(found["completes_s"], now_s)),
         ("forecast", found["forecast"]),
     )
     for label, value in facts:
@@ -84,10 +84,6 @@ def explain(service: ServiceClient, job_id: JobId, *, as_json: Json = False) -> 
         print_shown(
             "  it said last:", *(f"    {plain(line.expandtabs())}" for line in tail.splitlines())
         )
-
-
-def _when(at_s: float | None, now_s: float) -> str:
-    return "" if at_s is None else f"{moment(at_s)} ({ago(at_s, now_s)})"
 
 
 def _fields(job: dict[str, Any], now_s: float) -> list[tuple[str, Any]]:
@@ -102,18 +98,18 @@ def _fields(job: dict[str, Any], now_s: float) -> list[tuple[str, Any]]:
         ("status", job["status"]),
         ("why", job["reason"].replace("_", " ")),
         ("running on", where if job["workers"] else ""),
-        ("lease until", _when(job["lease_deadline_s"], now_s)),
+        ("lease until", when(job["lease_deadline_s"], now_s)),
         ("job type", job["job_type"]),
         ("scale factor", job["scale_factor"]),
         ("weight", job["weight"]),
         ("steps", f"{number(job['steps_done'])}{total} ({progress(job)})"),
         ("allocation", " ".join(f"{k}={percent(v)}" for k, v in job["allocation"].items())),
         ("share", job["share"]),
-        ("submitted", _when(job["submitted_s"], now_s)),
-        ("started", _when(job["started_s"], now_s)),
-        ("finished", _when(job["finished_s"], now_s)),
+        ("submitted", when(job["submitted_s"], now_s)),
+        ("started", when(job["started_s"], now_s)),
+        ("finished", when(job["finished_s"], now_s)),
         ("ran", ran(job)),
-        ("deadline", _when(job["deadline_s"], now_s)),
+        ("deadline", when(job["deadline_s"], now_s)),
         ("attempts", job["attempts"]),
         ("failures", job["failures"]),
         ("labels", pairs(job["labels"])),

@@ -135,6 +135,14 @@ def moment(at_s: float | None) -> str:
     return datetime.fromtimestamp(at_s).astimezone().strftime("%Y-%m-%d %H:%M:%S")
 
 
+def when(at_s: float | None, now_s: float) -> str:
+    """Write a time in the local zone, and how far it is from now."""
+    if at_s is None:
+        return ""
+    past = "" if at_s > now_s + 1 else " ago"
+    return f"{moment(at_s)} ({ago(at_s, now_s)}{past})"
+
+
 def clock(at_s: float) -> str:
     """Write the time of day in the local zone."""
     return datetime.fromtimestamp(at_s).astimezone().strftime("%H:%M:%S")
