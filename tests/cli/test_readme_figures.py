@@ -1,4 +1,7 @@
-"""The figures of the README are what its command prints."""
+"""The figures of the README are what its command prints.
+
+Processors differ in the last bits of a product and sum, and so now and then in a printed digit.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +12,18 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+#: How far a figure may be off on another processor; a stale row is off by more.
+TOLERANCE = 0.005
 README = Path(__file__).parents[2] / "README.md"
 
 
-def figures(text: str) -> dict[str, list[str]]:
+def figures(text: str) -> dict[str, list[float]]:
     """Return policy -> done, average, p95, makespan, mean rho, worst rho, utilisation, cost."""
     rows = (line.split() for line in text.splitlines())
-    return {row[0]: row[1:9] for row in rows if len(row) > 8 and row[1] == "60"}
+    shown = {row[0]: row[1:9] for row in rows if len(row) > 8 and row[1] == "60"}
+    return {name: [float(word.rstrip("%*")) for word in row] for name, row in shown.items()}
 
 
 def test_the_comparison_in_the_readme_is_what_its_command_prints(tmp_path) -> None:
@@ -32,5 +40,8 @@ def test_the_comparison_in_the_readme_is_what_its_command_prints(tmp_path) -> No
         check=False,
     )
     assert run.returncode == 0, run.stderr
-    assert len(figures(text)) == 5
-    assert figures(run.stdout) == figures(text)
+    printed, written = figures(run.stdout), figures(text)
+    assert len(written) == 5
+    assert printed.keys() == written.keys()
+    for name, row in written.items():
+        assert printed[name] == pytest.approx(row, rel=TOLERANCE, abs=0.011), name
