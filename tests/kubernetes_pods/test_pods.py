@@ -19,6 +19,7 @@ from agent.pod_names import label_value, pod_name, service_name
 from agent.pod_template import check_template, merge
 from agent.pods import PodPlace, PodSettings, PodWorker, build_pod, build_service
 from scheduler.errors import InputError
+from scheduler.testing.transcript import check_golden
 
 GOLDEN = Path(__file__).parent / "golden"
 V100 = PodWorker(worker_type="v100")
@@ -95,17 +96,13 @@ def build(make_lease, case):
     )
 
 
-def check_golden(name, value):
-    path = GOLDEN / f"{name}.yaml"
-    text = yaml.safe_dump(value, sort_keys=False, width=100)
-    if os.environ.get("LEASEHOLD_GOLDEN") == "write":
-        path.write_text(text)
-    assert text == path.read_text()
+def lines(value):
+    return yaml.safe_dump(value, sort_keys=False, width=100).splitlines()
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_pods_are_what_the_golden_files_show(make_lease, case):
-    check_golden(case, build(make_lease, case))
+    check_golden(GOLDEN / f"{case}.yaml", lines(build(make_lease, case)))
 
 
 @pytest.mark.parametrize("path", sorted(GOLDEN.glob("*.yaml")), ids=lambda path: path.stem)
@@ -115,7 +112,8 @@ def test_everything_that_is_sent_is_as_kubernetes_schemas_ask(path):
 
 def test_the_service_of_a_gang_is_what_the_golden_file_shows(make_lease):
     lease = make_lease(gang=(2, 2), world_size=4, workers=(0, 1), local_ranks=(0, 1))
-    check_golden("service", build_service(lease, owner_uid="u1", settings=PodSettings()))
+    service = build_service(lease, owner_uid="u1", settings=PodSettings())
+    check_golden(GOLDEN / "service.yaml", lines(service))
     assert build_service(make_lease(), owner_uid="u1", settings=PodSettings()) is None
 
 

@@ -1,0 +1,55 @@
+"""Replays, decision by decision, as they were when the files were written.
+
+A change of structure leaves ``golden/`` as it is. One that decides otherwise writes it anew
+(LEASEHOLD_GOLDEN=write) and says why.
+"""
+
+from pathlib import Path
+
+import pytest
+
+from planner.oracle import build_table
+from policies.registry import make_policy
+from scheduler.engine.settings import EngineSettings
+from scheduler.testing.transcript import check_golden, transcript
+from simulator.failures import FailureModel
+from simulator.overheads import Overheads
+from simulator.run import Simulation
+from traces.cluster import read_cluster
+from traces.reader import read_trace
+from traces.scaling import extend_scale_factors
+from traces.throughputs import read_throughputs
+
+GOLDEN = Path(__file__).parent / "golden"
+CASES = {
+    "fifo": {},
+    "max_min_fairness": {},
+    "least_remaining_work-packed": {"space_sharing": True},
+    "max_min_fairness-failures": {"failures": FailureModel(mtbf_s=1e6, repair_s=1800.0)},
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_replay_is_as_the_golden_file_shows(name):
+    throughputs = read_throughputs("bundled")
+    trace = read_trace("bundled:small", throughputs=throughputs, seed=0, limit=24)
+    throughputs = extend_scale_factors(throughputs, {job.scale_factor for job in trace.jobs})
+    keys = sorted({(job.job_type, job.scale_factor) for job in trace.jobs})
+    options = {"space_sharing": False, "failures": FailureModel()} | CASES[name]
+    cluster = read_cluster("bundled:cluster")
+    simulation = Simulation(
+        cluster=cluster,
+        jobs=trace.jobs,
+        profiles=[keys.index((job.job_type, job.scale_factor)) for job in trace.jobs],
+        table=build_table(
+            cluster.type_names, throughputs, keys, space_sharing=options["space_sharing"]
+        ),
+        policy=make_policy(name.partition("-")[0], {}),
+        settings=EngineSettings(),
+        overheads=Overheads(),
+        failures=options["failures"],
+        seed=3,
+    )
+    simulation.log = []
+    simulation.run()
+    check_golden(GOLDEN / f"{name}.txt", transcript(simulation.log))
