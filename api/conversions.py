@@ -151,6 +151,8 @@ def job_answer(
     """
     answer = {name: getattr(row, name) for name in _ROW} | {"ran_s": ran_s}
     answer.update(_NO_LEASE)
+    if row.spec.get("total_steps") is None and row.spec.get("duration_s") is None:
+        answer["total_steps"] = None  # what is stored stands for a run time that nobody has named
     if live is not None:
         answer.update(
             status=live.status,

@@ -42,8 +42,12 @@ class JobOut(BaseModel):
     entity: str
     scale_factor: int = Field(description="workers at once")
     weight: float
-    total_steps: float | None
-    steps_done: float
+    total_steps: float | None = Field(
+        description="of a job that has only a duration: its seconds; null where nobody has said"
+    )
+    steps_done: float = Field(
+        description="of a job that has only a duration and reports nothing: seconds of it done"
+    )
     attempts: int
     failures: int
     submitted_s: float = Field(description="seconds since the Unix epoch, as all moments")

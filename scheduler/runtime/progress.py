@@ -61,6 +61,18 @@ def steps_now(state: LiveState, live: LiveLease, *, now_s: float) -> float:
     return _by_time(state, live, now_s=now_s)
 
 
+def shown_steps(state: LiveState, live: LiveLease, *, now_s: float) -> float:
+    """Return the steps of a running job that people are told.
+
+    Where it has steps, those that it reports; where it only has a duration, the seconds of it that
+    are done, if it reports nothing.
+    """
+    spec = state.jobs.by_id[live.lease.job_id].spec
+    if spec.total_steps is None and spec.duration_s is not None:
+        return steps_now(state, live, now_s=now_s)
+    return live.steps_live
+
+
 def own_speed(live: LiveLease) -> tuple[float, float]:
     """Return a job's steps/s under its lease by its own reports, and the seconds that they cover.
 

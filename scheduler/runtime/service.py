@@ -360,7 +360,9 @@ class LiveService:
 
     def live(self, job_ids: Sequence[str]) -> Mapping[str, LiveJob]:
         """Return what is known of active jobs; others, and all on a standby, are left out."""
-        return {} if self._driver is None else views.live_jobs(self._driver.state, job_ids)
+        if self._driver is None:
+            return {}
+        return views.live_jobs(self._driver.state, job_ids, now_s=self._clock.now_s())
 
     async def explain(self, row: JobRow, *, forecast: bool = True) -> Explanation:
         """Say why a job is where it is and, if asked, when it will start and end."""
@@ -416,7 +418,7 @@ class LiveService:
 
     def leases(self) -> tuple[LeaseView, ...]:
         """Return the leases in force by id."""
-        return views.leases(self._state)
+        return views.leases(self._state, now_s=self._clock.now_s())
 
     def cluster(self) -> ClusterView:
         """Return the cluster in figures."""

@@ -10,6 +10,7 @@ import numpy as np
 
 from scheduler.engine.jobs import NONE
 from scheduler.runtime.explaining import Glance, reason_of, reasons_of_all
+from scheduler.runtime.progress import shown_steps
 from scheduler.runtime.protocol import (
     AllocationView,
     ClusterView,
@@ -34,23 +35,27 @@ if TYPE_CHECKING:
     from scheduler.runtime.state import LiveState
 
 
-def live_jobs(state: LiveState, job_ids: Iterable[str]) -> Mapping[str, LiveJob]:
+def live_jobs(
+    state: LiveState, job_ids: Iterable[str], *, now_s: float
+) -> Mapping[str, LiveJob]:
     """Return what is known of active jobs; others are left out."""
     glance = Glance(state)
     records = ((job_id, state.jobs.by_id.get(job_id)) for job_id in job_ids)
     return {
-        job_id: _live_job(state, record, glance) for job_id, record in records if record is not None
+        job_id: _live_job(state, record, glance, now_s=now_s)
+        for job_id, record in records
+        if record is not None
     }
 
 
-def _live_job(state: LiveState, record: JobRecord, glance: Glance) -> LiveJob:
+def _live_job(state: LiveState, record: JobRecord, glance: Glance, *, now_s: float) -> LiveJob:
     lease_id = state.leases.of_job.get(record.job_id)
     live = None if lease_id is None else state.leases.by_id[lease_id]
     shares = _shares_of(state, record.job_id)
     return LiveJob(
         status=record.status,
         reason=reason_of(state, record, glance),
-        steps_done=record.steps_done if live is None else live.steps_live,
+        steps_done=record.steps_done if live is None else shown_steps(state, live, now_s=now_s),
         lease_id=lease_id,
         worker_type="" if live is None else live.worker_type,
         workers=0 if live is None else len(live.lease.workers),
@@ -114,12 +119,13 @@ def _effective_share(state: LiveState, job_id: str, glance: Glance) -> float | N
     return float(rates @ x) / isolated if isolated > 0 else None
 
 
-def leases(state: LiveState) -> tuple[LeaseView, ...]:
+def leases(state: LiveState, *, now_s: float) -> tuple[LeaseView, ...]:
     """Return the leases in force by id."""
-    return tuple(_lease(state, state.leases.by_id[i]) for i in sorted(state.leases.by_id))
+    held = state.leases.by_id
+    return tuple(_lease(state, held[lease_id], now_s=now_s) for lease_id in sorted(held))
 
 
-def _lease(state: LiveState, live: LiveLease) -> LeaseView:
+def _lease(state: LiveState, live: LiveLease, *, now_s: float) -> LeaseView:
     lease = live.lease
     record = state.jobs.by_id.get(lease.job_id)
     running = "granted" if live.running_s is None else "running"
@@ -134,7 +140,7 @@ def _lease(state: LiveState, live: LiveLease) -> LeaseView:
         start_s=lease.start_s,
         deadline_s=live.deadline_s,
         state="stopping" if live.revoked else running,
-        steps_done=live.steps_live,
+        steps_done=live.steps_live if record is None else shown_steps(state, live, now_s=now_s),
     )
 
 

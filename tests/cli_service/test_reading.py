@@ -58,6 +58,29 @@ def test_a_job_is_shown_with_its_attempts_and_history(job, scheduler, leasehold)
     assert len(json.loads(leasehold("job", job, "--json", "--events", "1").out)["events"]) == 1
 
 
+@pytest.mark.parametrize(
+    ("work", "done", "progress", "line"),
+    [
+        (["--duration", "2m"], 30.0, "25%", "30s of 2m00s (25%)"),
+        (["--steps", "200"], 30.0, "15%", "30 of 200 (15%)"),
+        (["--duration", "2m"], 500.0, "-", "8m20s of 2m00s (-)"),  # it counts steps
+        ([], 30.0, "-", "30 of an unknown number"),
+    ],
+)
+def test_progress_is_the_part_of_the_work_that_is_done(
+    work, done, progress, line, scheduler, leasehold
+):
+    assert leasehold("submit", "--name", "a", *work, "--", "./a").code == 0
+    service = scheduler.service
+    scheduler.do(service.run, "job-1")
+    scheduler.do(service._replace, service.store.job("job-1"), "noted", "", steps_done=done)
+    heading, row = leasehold("jobs").out.splitlines()
+    assert dict(zip(heading.split(), row.split(), strict=False))["progress"] == progress
+    assert line in leasehold("job", "job-1").out
+    scheduler.do(service.finish, "job-1")
+    assert " 100% " in leasehold("jobs").out
+
+
 def test_waits_between_attempts_do_not_count_as_running(job, scheduler, leasehold):
     service = scheduler.service
     scheduler.do(service.run, job)

@@ -79,9 +79,10 @@ class Play:
     def fault_of(self, _entry):
         """Look at everything in the middle of a commit, and say what happens to it."""
         state, store = self.stage.state, self.stage.store
-        for look in (views.nodes, views.leases, views.cluster, views.allocation, views.projects):
+        for look in (views.nodes, views.cluster, views.allocation, views.projects):
             look(state)
-        views.live_jobs(state, list(self.jobs))
+        views.leases(state, now_s=state.engine.now_s)
+        views.live_jobs(state, list(self.jobs), now_s=state.engine.now_s)
         glance = Glance(state)
         each = [reason_of(state, record, glance) for record in state.jobs.by_id.values()]
         all_at_once = sorted(reasons_of_all(state, Glance(state)))

@@ -59,6 +59,22 @@ def test_run_time_counts_on_from_what_an_earlier_attempt_has_kept(live):
     live(story)
 
 
+@pytest.mark.parametrize(
+    ("work", "shown"),
+    [({"duration_s": 20.0}, 5.0), ({}, 0.0), ({"total_steps": 20.0}, 0.0)],
+)
+def test_people_are_told_the_run_time_of_a_job_that_only_has_a_duration(live, work, shown):
+    async def story(stage):
+        stage.world.totals["job"] = 20.0
+        stage.world.silent.add("job")
+        await stage.job(**{"total_steps": None, "throughputs": {}} | work)
+        await stage.wait(5)
+        assert stage.service.live(["job"])["job"].steps_done == pytest.approx(shown, abs=0.3)
+        assert stage.service.leases()[0].steps_done == pytest.approx(shown, abs=0.3)
+
+    live(story)
+
+
 @pytest.mark.parametrize("end", [LeaseEnd.LOST, LeaseEnd.OOM, LeaseEnd.FAILED])
 def test_reported_steps_that_nobody_has_saved_do_not_outlive_their_lease(live, end):
     async def story(stage):

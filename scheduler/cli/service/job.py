@@ -89,7 +89,7 @@ def explain(service: ServiceClient, job_id: JobId, *, as_json: Json = False) -> 
 def _fields(job: dict[str, Any], now_s: float) -> list[tuple[str, Any]]:
     spec = job.get("spec") or {}
     where = f"{job['worker_type']} x {job['workers']} on {', '.join(job['nodes'])}"
-    total = "" if job["total_steps"] is None else f" of {number(job['total_steps'])}"
+    by_duration = spec.get("total_steps") is None and spec.get("duration_s") is not None
     fields = [
         ("job", job["job_id"]),
         ("name", job["name"]),
@@ -102,7 +102,7 @@ def _fields(job: dict[str, Any], now_s: float) -> list[tuple[str, Any]]:
         ("job type", job["job_type"]),
         ("scale factor", job["scale_factor"]),
         ("weight", job["weight"]),
-        ("steps", f"{number(job['steps_done'])}{total} ({progress(job)})"),
+        ("duration" if by_duration else "steps", _work(job, seconds=by_duration)),
         ("allocation", " ".join(f"{k}={percent(v)}" for k, v in job["allocation"].items())),
         ("share", job["share"]),
         ("submitted", when(job["submitted_s"], now_s)),
@@ -119,6 +119,14 @@ def _fields(job: dict[str, Any], now_s: float) -> list[tuple[str, Any]]:
         ("after", ", ".join(spec.get("depends_on") or ())),
     ]
     return [(label, value) for label, value in fields if value not in (None, "", 0)]
+
+
+def _work(job: dict[str, Any], *, seconds: bool) -> str:
+    """Write how much of its work a job has done: steps, or seconds of its duration."""
+    written = span if seconds else number
+    if job["total_steps"] is None:
+        return f"{written(job['steps_done'])} of an unknown number"
+    return f"{written(job['steps_done'])} of {written(job['total_steps'])} ({progress(job)})"
 
 
 def _attempts(attempts: list[dict[str, Any]], now_s: float) -> Any:

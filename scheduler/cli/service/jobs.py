@@ -118,10 +118,12 @@ def own_project(job: dict[str, Any]) -> str:
 
 
 def progress(job: dict[str, Any]) -> str:
-    """Write how far a job is."""
+    """Write how far a job is: the fraction of its work that is done, or ``-`` if unknown."""
+    if job["status"] == "completed":
+        return percent(1.0)
     total = job["total_steps"]
-    if not total:
-        return f"{job['steps_done']:,.0f}"
+    if not total or job["steps_done"] > total:  # of a duration, where the job counts steps
+        return "-"
     # Never 100 % before it is.
     return percent(int(job["steps_done"] / total * 100) / 100)
 
