@@ -39,6 +39,9 @@ _ORDER: Mapping[WaitReason, int] = {reason: place for place, reason in enumerate
 _LEASED, _HELD, _BACKOFF, _UNANSWERED, _SHARED, _PLANNED = 1, 2, 4, 8, 16, 32
 _DEFERRED, _X_ONLY = 64, 128
 
+#: Said of a job that is held by request, as long as its history has not been read.
+_SOMEBODY = "somebody holds it"
+
 _UNBLOCKS: Mapping[WaitReason, str] = {
     WaitReason.HELD: "release it",
     WaitReason.DEPENDENCY: "the jobs that it depends on have to complete",
@@ -49,7 +52,7 @@ _UNBLOCKS: Mapping[WaitReason, str] = {
     WaitReason.WORKERS_OUT: "nodes have to return, or be uncordoned",
     WaitReason.BACKOFF: "nothing; it is tried again by itself",
     WaitReason.STOPPING: "nothing; its workers are being given back",
-    WaitReason.NO_ALLOCATION: "nothing; the policy is being asked",
+    WaitReason.NO_ALLOCATION: "nothing; its answer takes seconds, then this says more",
     WaitReason.NO_SHARE: "jobs that the policy prefers have to end; a larger weight may help",
     WaitReason.IDLING: "jobs that the policy prefers have to end, or another policy to be chosen",
     WaitReason.PLACEMENT: "workers have to become free together",
@@ -307,6 +310,30 @@ def _nothing_kept(record: JobRecord, live: LiveLease | None, *, attempts: int) -
     )
 
 
+def with_history(explanation: Explanation, store: Store) -> Explanation:
+    """Return the explanation of a job that does not run with what its history says: who holds it, what ended its lease."""
+    return last_trouble(_with_holder(explanation, store), store)
+
+
+def _with_holder(explanation: Explanation, store: Store) -> Explanation:
+    """Say who holds a job, and why, where somebody has asked for it since it was submitted."""
+    if not explanation.message.startswith(_SOMEBODY):
+        return explanation
+    query = HistoryQuery(
+        subject_kind="job",
+        subject=explanation.job_id,
+        kinds=("hold_requested",),
+        descending=True,
+        limit=1,
+    )
+    asked = next(iter(store.history(query)), None)
+    if asked is None:
+        return explanation
+    why = asked.data.get("reason")
+    said = f"'{asked.actor}' holds it" + (f": {why}" if why else " and gave no reason")
+    return replace(explanation, message=said + explanation.message.removeprefix(_SOMEBODY))
+
+
 def last_trouble(explanation: Explanation, store: Store) -> Explanation:
     """Return the explanation of a job that does not run with what ended its last lease.
 
@@ -355,12 +382,12 @@ def _words(
     policy = state.policy.choice.name
     why = record.reason and record.parked is None
     words: Mapping[WaitReason, Callable[[], str]] = {
-        WaitReason.HELD: lambda: f"it is held: {record.reason}" if why else "somebody holds it",
+        WaitReason.HELD: lambda: f"it is held: {record.reason}" if why else _SOMEBODY,
         WaitReason.DEPENDENCY: lambda: f"it waits for {', '.join(sorted(record.waits_for))}",
         WaitReason.QUOTA: lambda: _quota_words(state, record),
         WaitReason.BACKOFF: lambda: _backoff_words(state, record),
         WaitReason.STOPPING: lambda: "its last lease is coming to an end",
-        WaitReason.NO_ALLOCATION: lambda: f"policy '{policy}' has not answered since it came",
+        WaitReason.NO_ALLOCATION: lambda: _unanswered_words(state),
         WaitReason.NO_SHARE: lambda: f"policy '{policy}' gives it no time at present",
         WaitReason.IDLING: lambda: f"policy '{policy}' keeps the idle workers idle on purpose",
         WaitReason.PLACEMENT: lambda: "workers are idle, but none that it could have together",
@@ -392,6 +419,19 @@ def _quota_words(state: LiveState, record: JobRecord) -> str:
     return (
         f"project '{record.project}' may have {limits.max_workers} workers; the jobs that were let "
         f"in before it ask for {used}, and hold {running} now"
+    )
+
+
+def _unanswered_words(state: LiveState) -> str:
+    policy = state.policy
+    if policy.last_failure:
+        return (
+            f"policy '{policy.choice.name}' has not answered since it came; it failed last: "
+            f"{policy.last_failure}"
+        )
+    return (
+        f"it has just come: policy '{policy.choice.name}' is computing the next allocation, which "
+        "counts it in"
     )
 
 

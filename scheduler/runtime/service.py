@@ -21,7 +21,7 @@ from scheduler.runtime import views
 from scheduler.runtime.acting import act, change, try_act
 from scheduler.runtime.driver import Driver
 from scheduler.runtime.driving import drive, end
-from scheduler.runtime.explaining import explain, explain_ended, last_trouble
+from scheduler.runtime.explaining import explain, explain_ended, with_history
 from scheduler.runtime.leadership import LeaderKeeper
 from scheduler.runtime.log_following import Output
 from scheduler.runtime.logbook import LogBook
@@ -367,11 +367,11 @@ class LiveService:
     async def explain(self, row: JobRow, *, forecast: bool = True) -> Explanation:
         """Say why a job is where it is and, if asked, when it will start and end."""
         if self._driver is None:
-            return await asyncio.to_thread(last_trouble, explain_ended(row), self._store)
+            return await asyncio.to_thread(with_history, explain_ended(row), self._store)
         state = self._driver.state
         explanation = explain(state, row)
         if explanation.status is not JobStatus.RUNNING:
-            explanation = await asyncio.to_thread(last_trouble, explanation, self._store)
+            explanation = await asyncio.to_thread(with_history, explanation, self._store)
         if explanation.status is JobStatus.FAILED:
             tail = await self._output.last_words(row, is_active=self._activity(row.job_id))
             return replace(explanation, stderr_tail=tail)

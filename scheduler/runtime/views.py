@@ -35,9 +35,7 @@ if TYPE_CHECKING:
     from scheduler.runtime.state import LiveState
 
 
-def live_jobs(
-    state: LiveState, job_ids: Iterable[str], *, now_s: float
-) -> Mapping[str, LiveJob]:
+def live_jobs(state: LiveState, job_ids: Iterable[str], *, now_s: float) -> Mapping[str, LiveJob]:
     """Return what is known of active jobs; others are left out."""
     glance = Glance(state)
     records = ((job_id, state.jobs.by_id.get(job_id)) for job_id in job_ids)

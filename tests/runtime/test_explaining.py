@@ -65,6 +65,21 @@ def test_jobs_that_the_policy_leaves_out_say_so(live):
     live(story)
 
 
+def test_a_held_job_says_who_holds_it_and_why(live):
+    async def story(stage):
+        await stage.job("a", held=True)
+        assert (await stage.explanation("a")).message == "somebody holds it"
+        await stage.job("b", total_steps=100.0)
+        for reason, said in (("wrong data", ": wrong data"), ("", " and gave no reason")):
+            await stage.act(JobAction.HOLD, "b", reason=reason)
+            explanation = await stage.explanation("b")
+            assert explanation.reason is WaitReason.HELD
+            assert explanation.message.startswith(f"'boss' holds it{said}")
+            await stage.act(JobAction.RELEASE, "b")
+
+    live(story)
+
+
 def test_a_failed_job_says_when_it_is_tried_again(live):
     async def story(stage):
         stage.world.mishaps["job"] = [Mishap(steps=2.0)]
@@ -90,14 +105,24 @@ class Hanging(InlineSolver):
         await asyncio.Event().wait()
 
 
-def test_a_job_says_that_the_policy_has_not_answered(live):
+@pytest.mark.parametrize(
+    ("failure", "said"),
+    [
+        (
+            None,
+            "it has just come: policy 'fifo' is computing the next allocation, which counts it in",
+        ),
+        (SolveError("no"), "policy 'fifo' has not answered since it came; it failed last: no"),
+    ],
+)
+def test_a_job_says_that_the_policy_has_not_answered(failure, said, live):
     async def story(stage):
         await stage.job("a", total_steps=50.0)
-        stage.driver._solver = Hanging(SolveError("no"))
+        stage.driver._solver = Hanging(failure)
         await stage.job("b")
         explanation = await stage.explanation("b")
         assert explanation.reason is WaitReason.NO_ALLOCATION
-        assert explanation.message == "policy 'fifo' has not answered since it came"
+        assert explanation.message == said
 
     live(story)
 
