@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
 from leasehold.actions import Actions, job_path
-from leasehold.connection import find_connection
+from leasehold.connection import find_connection, usable_token
 
 if TYPE_CHECKING:
     import ssl
@@ -81,9 +81,10 @@ class Client(Actions):
         timeout_s: float = 30.0,
         context: ssl.SSLContext | None = None,
     ) -> None:
-        found = find_connection(server=server)
+        found = find_connection(server=server, server_origin="the argument 'server'")
         self.server = found.server
-        self._token = found.token if token is None else token
+        self._token = found.token if token is None else usable_token(token, "the argument 'token'")
+        self._may_find_token = token is None
         if context is None and found.ca_file:
             import ssl  # noqa: PLC0415 - keeps the start quick
 
@@ -253,6 +254,8 @@ class Client(Actions):
                     return bytes(answer.read())
             except urllib.error.HTTPError as error:
                 failure = _refusal(error)
+                if error.code == 401 and self._finds_token():
+                    continue
                 if error.code not in _BUSY:
                     raise failure from None
                 at_least_s = _retry_after(error)
@@ -264,6 +267,17 @@ class Client(Actions):
                 raise failure from None
             time.sleep(delay_s)
             tries += 1
+
+    def _finds_token(self) -> bool:
+        """Look for the token again, once; tell whether there is one now where there was none.
+
+        A scheduler takes connections before it has made its first token.
+        """
+        if self._token or not self._may_find_token:
+            return False
+        self._may_find_token = False
+        self._token = find_connection(server=self.server).token
+        return bool(self._token)
 
     def _open(
         self,

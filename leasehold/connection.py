@@ -53,6 +53,7 @@ def find_connection(
     token_file: str | None = None,
     ca_file: str | None = None,
     environment: Mapping[str, str] | None = None,
+    server_origin: str = "--server",
 ) -> Connection:
     """Put flags, environment and files together.
 
@@ -61,6 +62,7 @@ def find_connection(
         token_file: value of ``--token-file``.
         ca_file: value of ``--ca-file``.
         environment: ``os.environ`` by default.
+        server_origin: what the user calls ``server``, for messages.
 
     Raises:
         SettingsError: an address, a file or a key in ``client.toml`` cannot be used.
@@ -68,7 +70,7 @@ def find_connection(
     env = os.environ if environment is None else environment
     config = _read_config(env)
     named = (
-        (server, "--server"),
+        (server, server_origin),
         (env.get("LEASEHOLD_SERVER"), "LEASEHOLD_SERVER"),
         (config.get("server"), str(config_path(env))),
     )
@@ -163,8 +165,16 @@ def _read_token(path: Path, origin: str) -> str:
     return _usable(text, str(path))
 
 
+def usable_token(text: str, origin: str) -> str:
+    """Refuse what cannot stand in a header, without showing it; an empty text is no token.
+
+    Raises:
+        SettingsError: it cannot.
+    """
+    return _usable(text, origin) if text else ""
+
+
 def _usable(text: str, origin: str) -> str:
-    """Refuse what cannot stand in a header, without showing it."""
     token = text.strip()
     if not token or not token.isascii() or not token.isprintable() or " " in token:
         raise SettingsError(f"{origin} holds no token: one line such as lh_... was expected")

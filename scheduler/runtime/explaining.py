@@ -311,7 +311,10 @@ def _nothing_kept(record: JobRecord, live: LiveLease | None, *, attempts: int) -
 
 
 def with_history(explanation: Explanation, store: Store) -> Explanation:
-    """Return the explanation of a job that does not run with what its history says: who holds it, what ended its lease."""
+    """Return the explanation of a job that does not run, with what its history says.
+
+    Who holds it, and what ended its last lease.
+    """
     return last_trouble(_with_holder(explanation, store), store)
 
 

@@ -48,6 +48,7 @@ class Scheduler:
     def __post_init__(self) -> None:
         self.service = Daemon(workers=self.workers, now_s=time.time())
         self.requests = 0  # that have come in
+        self.before_request: Callable[[], object] = lambda: None
         self.start()
 
     def start(self) -> None:
@@ -70,6 +71,7 @@ class Scheduler:
 
     async def _counted(self, scope: Any, receive: Any, send: Any) -> None:
         self.requests += scope["type"] == "http"
+        self.before_request()
         await self.app(scope, receive, send)
 
     def stop(self) -> None:
@@ -157,6 +159,19 @@ def serve(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Scheduler]]
 def scheduler(serve: Callable[..., Scheduler]) -> Scheduler:
     """Return a scheduler that asks for no tokens."""
     return serve()
+
+
+@pytest.fixture
+def leaves_token(surroundings: Any) -> Callable[[Scheduler], None]:
+    """Return what lets a scheduler leave its first token only when a request has come."""
+
+    def arrange(scheduler: Scheduler) -> None:
+        token = scheduler.token("admin")
+        local = surroundings / "state" / "leasehold" / "admin.token"
+        local.parent.mkdir(parents=True, exist_ok=True)
+        scheduler.before_request = lambda: local.write_text(token)
+
+    return arrange
 
 
 @dataclass

@@ -54,6 +54,15 @@ def problem(status, code="x", **fields):
     return httpx.Response(status, json=body)
 
 
+@pytest.mark.parametrize("command", [["jobs"], ["submit", "--", "./x"], ["logs", "job-1", "-f"]])
+def test_a_token_that_a_starting_scheduler_leaves_is_found(command, serve, leaves_token, leasehold):
+    scheduler = serve(auth=True)
+    leaves_token(scheduler)
+    ran = leasehold(*command)
+    assert ran.code in {0, 5}, ran.err
+    assert "no token" not in ran.err
+
+
 def test_the_server_is_named_by_flag_environment_file_or_nobody(config, monkeypatch):
     assert find_connection().server == "http://127.0.0.1:8642"
     config("server = 'https://file:1/'")
@@ -126,8 +135,8 @@ def test_an_absent_scheduler_is_one_line_and_exit_code_3(leasehold):
         ran = leasehold("jobs", "--server", url, "--retry-for", "0.2s")
     assert (ran.code, ran.out) == (3, "")
     assert ran.err == (
-        f"leasehold: no scheduler answers at {url}: start one with `leasehold up` or name "
-        "another with --server\n"
+        f"leasehold: no scheduler answers at {url}: start one with `leasehold up` (it takes "
+        "some seconds) or name another with --server\n"
     )
 
 

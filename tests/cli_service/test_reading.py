@@ -59,17 +59,16 @@ def test_a_job_is_shown_with_its_attempts_and_history(job, scheduler, leasehold)
 
 
 @pytest.mark.parametrize(
-    ("work", "done", "progress", "line"),
+    ("work", "done", "shown"),
     [
-        (["--duration", "2m"], 30.0, "25%", "30s of 2m00s (25%)"),
-        (["--steps", "200"], 30.0, "15%", "30 of 200 (15%)"),
-        (["--duration", "2m"], 500.0, "-", "8m20s of 2m00s (-)"),  # it counts steps
-        ([], 30.0, "-", "30 of an unknown number"),
+        (["--duration", "2m"], 30.0, ("25%", "30s of 2m00s (25%)")),
+        (["--steps", "200"], 30.0, ("15%", "30 of 200 (15%)")),
+        (["--duration", "2m"], 500.0, ("-", "8m20s of 2m00s (-)")),  # it counts steps
+        ([], 30.0, ("-", "30 of an unknown number")),
     ],
 )
-def test_progress_is_the_part_of_the_work_that_is_done(
-    work, done, progress, line, scheduler, leasehold
-):
+def test_progress_is_the_part_of_the_work_that_is_done(work, done, shown, scheduler, leasehold):
+    progress, line = shown
     assert leasehold("submit", "--name", "a", *work, "--", "./a").code == 0
     service = scheduler.service
     scheduler.do(service.run, "job-1")

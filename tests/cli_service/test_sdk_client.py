@@ -91,8 +91,13 @@ def test_nobody_there_is_an_error_after_the_patience():
     with pytest.raises(ClientError, match="no scheduler answers at") as caught:
         Client("http://127.0.0.1:9", patience_s=0.0).job("x")
     assert caught.value.status == 0
-    with pytest.raises(ValueError, match="give http"):
+    with pytest.raises(
+        ValueError, match=r"is 'file:///etc/passwd' \(the argument 'server'\); give "
+    ):
         Client("file:///etc/passwd")
+    with pytest.raises(ValueError, match="the argument 'token' holds no token") as caught:
+        Client(token="two words")
+    assert "two words" not in str(caught.value)
     with pytest.raises(TimeoutError):
         Client("http://127.0.0.1:9", patience_s=0.0).wait("x", timeout_s=0.2)
 
@@ -106,6 +111,14 @@ def test_tokens_are_shown_and_come_from_the_environment(serve, monkeypatch):
     assert list(Client(scheduler.url, token=token).jobs()) == []
     monkeypatch.setenv("LEASEHOLD_TOKEN", token)
     assert list(Client().jobs()) == []
+
+
+def test_a_token_that_a_starting_scheduler_leaves_is_found(serve, leaves_token):
+    scheduler = serve(auth=True)
+    leaves_token(scheduler)
+    assert Client(scheduler.url).whoami()["role"] == "admin"
+    with pytest.raises(ClientError, match="no valid token"):
+        Client(scheduler.url, token="").whoami()
 
 
 def test_address_token_and_certificates_come_from_where_the_commands_find_them(

@@ -63,6 +63,8 @@ class ServiceClient:
         patience: how long to try.
         transport: stands in for the network in tests.
         sleep: waits so many seconds.
+        look_again: finds the connection anew, where a scheduler that was starting has left its
+            first token meanwhile.
     """
 
     def __init__(
@@ -72,8 +74,10 @@ class ServiceClient:
         patience: Patience | None = None,
         transport: httpx.BaseTransport | None = None,
         sleep: Callable[[float], None] = time.sleep,
+        look_again: Callable[[], Connection] | None = None,
     ) -> None:
         self.connection = connection
+        self._look_again = look_again
         self.patience = patience or Patience()
         self._transport = transport
         self._sleep = sleep
@@ -140,6 +144,8 @@ class ServiceClient:
         """
         headers = {} if method == "GET" else {"Idempotency-Key": key or uuid.uuid4().hex}
         response = self._persist(method, path, body, params, headers, repeatable=repeatable)
+        if response.status_code == 401 and self._finds_token():
+            response = self._persist(method, path, body, params, headers, repeatable=repeatable)
         self._check_version(response)
         if response.status_code >= 300:
             raise self._error(response)
@@ -183,6 +189,8 @@ class ServiceClient:
                     "GET", url, params=_given(params), headers=headers, timeout=timeout
                 )
                 response = self._client().send(request, stream=True)
+                if response.status_code == 401 and self._finds_token():
+                    continue
                 if response.status_code != 307 or hop == _MOST_HOPS:
                     break
                 response.close()
@@ -201,6 +209,20 @@ class ServiceClient:
     def pause(self, attempt: int, *, at_least_s: float = 0.0) -> None:
         """Wait before the next try: longer each time, never in step with other clients."""
         self._sleep(_delay(attempt, at_least_s))
+
+    def _finds_token(self) -> bool:
+        """Look for the token again, once; tell whether there is one now where there was none.
+
+        A scheduler takes connections before it has made its first token.
+        """
+        if self.connection.token or self._look_again is None:
+            return False
+        found, self._look_again = self._look_again(), None
+        if not found.token or found.server != self.connection.server:
+            return False
+        self.close()
+        self.connection = found
+        return True
 
     def _persist(
         self,
@@ -339,8 +361,8 @@ class ServiceClient:
                 f"the scheduler at {server} has not answered for {self.patience.timeout_s:g} s"
             )
         failure = UnreachableError(
-            f"no scheduler answers at {server}: start one with `leasehold up` or name another "
-            "with --server"
+            f"no scheduler answers at {server}: start one with `leasehold up` (it takes some "
+            "seconds) or name another with --server"
         )
         if type(error).__name__ not in {"ConnectError", "ConnectTimeout"}:
             failure = UnreachableError(f"the scheduler at {server} broke off: {error}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, get_type_hints
 
 import typer
@@ -85,5 +86,5 @@ def open_client(
     """Make a client from what the command line and the surroundings say."""
     if retry_for is not None:
         patience = Patience.of(parse_span(retry_for, name="--retry-for"))
-    connection = find_connection(server=server, token_file=token_file, ca_file=ca_file)
-    return ServiceClient(connection, patience=patience)
+    find = partial(find_connection, server=server, token_file=token_file, ca_file=ca_file)
+    return ServiceClient(find(), patience=patience, look_again=find)
