@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -11,6 +11,11 @@ from scheduler.cli import exit_codes
 from scheduler.cli.guard import DISTRIBUTION, check_packages
 from scheduler.cli.lazy import LazyCommand, lazy_group
 from scheduler.errors import LeaseholdError
+
+#: What typer raises of a command line that cannot be used; it has no public name.
+_UsageProblem: type[Exception] = next(
+    kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException"
+)
 
 COMMANDS = {
     "simulate": LazyCommand(
@@ -202,10 +207,16 @@ def main() -> int:
     """
     try:
         check_packages()
-        app(prog_name=DISTRIBUTION)
+        # Errors of usage are written as all others are, and not as typer would: in boxes.
+        code = app(prog_name=DISTRIBUTION, standalone_mode=False)
+    except _UsageProblem as error:
+        return _tell_usage(error)
+    except typer.Abort:
+        sys.stderr.write("leasehold: interrupted\n")
+        return exit_codes.INTERRUPTED
     except LeaseholdError as error:
         details = "".join(f"  {note}\n" for note in getattr(error, "__notes__", ()))
-        sys.stderr.write(f"leasehold: {_one_line(error)}\n{details}")
+        sys.stderr.write(f"leasehold: {_one_line(str(error)) or type(error).__name__}\n{details}")
         return exit_codes.code_of(error)
     except OSError as error:
         sys.stderr.write(f"leasehold: {error}\n")
@@ -213,11 +224,22 @@ def main() -> int:
     except KeyboardInterrupt:
         sys.stderr.write("leasehold: interrupted\n")
         return exit_codes.INTERRUPTED
-    return 0
+    return code if isinstance(code, int) else 0
 
 
-def _one_line(error: LeaseholdError) -> str:
-    return " ".join(str(error).split()) or type(error).__name__
+def _tell_usage(error: Any) -> int:
+    """Say what is wrong with the command line, and which command says what is right."""
+    if type(error).__name__ == "NoArgsIsHelpError":  # the help was its answer
+        typer.echo(error.format_message(), err=True, nl=False)
+        return int(error.exit_code)
+    context = getattr(error, "ctx", None)
+    hint = "" if context is None else f"  `{context.command_path} --help` tells what there is\n"
+    sys.stderr.write(f"leasehold: {_one_line(error.format_message())}\n{hint}")
+    return int(error.exit_code)
+
+
+def _one_line(said: str) -> str:
+    return " ".join(said.split())
 
 
 if __name__ == "__main__":

@@ -53,6 +53,35 @@ def test_an_unknown_command_is_a_usage_error():
     assert "No such command" in ran.stderr
 
 
+@pytest.mark.parametrize(
+    ("arguments", "said", "of"),
+    [
+        (["jobs", "--bogus"], "No such option: --bogus", "leasehold jobs"),
+        (["job"], "Missing argument 'JOB'.", "leasehold job"),
+        (["traces", "inspct"], "No such command 'inspct'", "leasehold traces"),
+        (
+            ["submit", "--weight", "x", "--", "a"],
+            "Invalid value for '--weight'",
+            "leasehold submit",
+        ),
+    ],
+)
+def test_a_usage_error_is_one_line_and_a_hint(arguments, said, of):
+    ran = _leasehold(*arguments)
+    first, hint = ran.stderr.splitlines()
+    assert first.startswith(f"leasehold: {said}")
+    assert hint == f"  `{of} --help` tells what there is"
+    assert (ran.returncode, ran.stdout) == (2, "")
+
+
+@pytest.mark.parametrize("arguments", [[], ["traces"]])
+def test_no_command_at_all_shows_the_help(arguments):
+    ran = _leasehold(*arguments)
+    assert ran.returncode == 2
+    assert "Usage: leasehold" in ran.stdout + ran.stderr
+    assert "No such" not in ran.stderr
+
+
 def test_completion_is_offered():
     shown = _leasehold("--help").stdout
     assert "--install-completion" in shown
