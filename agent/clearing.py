@@ -77,8 +77,9 @@ class Clearing:
         record.looked_s = now_s
         table = processes()
         supervisor = _supervisor(record)
-        found = find(_traces(record, supervisor), table)
-        found += self._kill_strays(table)
+        own, strays = find(_traces(record, supervisor), table), self._kill_strays(table)
+        # A stray may be known by the lease's traces, too.
+        found = [process for _, process in sorted({p.pid: p for p in [*own, *strays]}.items())]
         kill(found)
         if not found and supervisor is not None and supervisor in table:
             found = [table[supervisor]]

@@ -6,65 +6,26 @@ Processes are found by a word in their command lines, which nothing in the progr
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
 import sys
 import time
-import uuid
 from pathlib import Path
 
 import pytest
 
 from agent import clearing, remnants
 from agent.desired import LeaseEnd
-
-#: Forks twice, leaves the session, clears the environment and all that it inherited.
-HIDE = """
-import os, subprocess, sys, time
-def hide(word):
-    if os.fork() == 0:
-        os.setsid()
-        if os.fork() == 0:
-            for number in range(3): os.close(number)
-            sleep = "import time; time.sleep(300)"
-            os.execve(sys.executable, [sys.executable, "-c", sleep, word], {})
-        os._exit(0)
-    os.wait()
-def seen(word):
-    found = 0
-    for name in os.listdir("/proc"):
-        try:
-            found += name.isdecimal() and word in open(f"/proc/{name}/cmdline").read().split(chr(0))
-        except OSError:
-            pass
-    return found
-"""
+from scheduler.testing.hiding import HIDE, pids_with, unique_word
 
 
 @pytest.fixture
 def word():
-    """A word of this test alone; whoever still has it at the end is killed."""
-    word = f"remnant-{uuid.uuid4().hex}"
-    yield word
-    for pid in pids_with(word):
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
-
-
-def pids_with(word):
-    """The living processes that have a word as an argument."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        with contextlib.suppress(OSError):
-            if entry.name.isdecimal() and word.encode() in (entry / "cmdline").read_bytes().split(
-                b"\0"
-            ):
-                found.append(int(entry.name))
-    return found
+    yield from unique_word()
 
 
 def supervisor_of(node, lease_id):
@@ -93,6 +54,35 @@ def test_a_job_that_kills_its_supervisor_leaves_nothing_behind(node, word):
                 report = await node.until(lambda n=lease_id: node.ended(n))
                 assert report.reason is LeaseEnd.LOST
                 assert pids_with(word) == []  # at the very moment at which the end is told
+
+    run(main())
+
+
+def test_what_is_killed_is_listed_once_and_the_end_names_node_and_file(node, word, caplog):
+    child = f'subprocess.Popen([sys.executable, "-c", "import time; time.sleep(300)", {word!r}])'
+    program = f"""
+import os, subprocess, sys
+for _ in range(4): {child}
+sys.stdout.write("up")
+sys.stdout.flush()
+import time; time.sleep(60)
+"""
+
+    async def main():
+        node.want(node.lease(1, program))
+        async with node.agent():
+            await node.until(lambda: "up" in node.log(1) and node.runs(1))
+            await node.until(lambda: len(pids_with(word)) == 4)
+            pids = sorted(pids_with(word))
+            os.kill(supervisor_of(node, 1), signal.SIGKILL)
+            report = await node.until(lambda: node.ended(1))
+        log = node.state_dir / "logs" / "1" / "supervisor.log"
+        assert report.message.endswith(f"; see {log} on node n1")
+        assert log.exists()
+        lines = [r.getMessage() for r in caplog.records if "killing what it left" in r.getMessage()]
+        listed = [int(pid) for pid in re.findall(r"(\d+) \(state", lines[0])]
+        assert set(pids) <= set(listed)
+        assert listed == sorted(set(listed))
 
     run(main())
 

@@ -2,36 +2,21 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
 import signal
 import sys
 import time
-import uuid
-from pathlib import Path
 
 import httpx
 import pytest
 
+from scheduler.testing.hiding import HIDE, pids_with, unique_word
+
 #: Leaves a process behind that hides, and kills its supervisor.
-SUICIDAL = """
-import os, sys
-if os.fork() == 0:
-    os.setsid()
-    if os.fork():
-        os._exit(0)
-    sleep = "import time; time.sleep(300)"
-    os.execve(sys.executable, [sys.executable, "-c", sleep, sys.argv[1]], {})
-os.wait()
-while True:
-    for name in os.listdir("/proc"):
-        try:
-            told = open("/proc/" + name + "/cmdline").read()
-            if sys.argv[1] in told and name != str(os.getpid()):
-                os.kill(os.getppid(), 9)
-        except OSError:
-            pass
+SUICIDAL = f"""{HIDE}
+hide(sys.argv[1])
+while not seen(sys.argv[1]): pass
+os.kill(os.getppid(), 9)
 """
 #: Kills every agent of which a file tells.
 MURDEROUS = """
@@ -51,21 +36,7 @@ while True:
 
 @pytest.fixture
 def word():
-    """A word of this test alone; whoever still has it at the end is killed."""
-    word = f"lost-{uuid.uuid4().hex}"
-    yield word
-    for pid in pids_with(word):
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
-
-
-def pids_with(word):
-    found = []
-    for entry in Path("/proc").iterdir():
-        with contextlib.suppress(OSError):
-            if entry.name.isdecimal() and word.encode() in (entry / "cmdline").read_bytes():
-                found.append(int(entry.name))
-    return found
+    yield from unique_word()
 
 
 def wait_until(condition, within_s=120.0):
