@@ -34,7 +34,7 @@ def classify(
         total_steps: steps of the whole job; None if unknown.
     """
     if ending is None:
-        return LeaseEnd.LOST, "the processes vanished without a trace; see supervisor.log"
+        return LeaseEnd.LOST, "the processes vanished without a trace"
     if ending["error"]:
         return LeaseEnd.FAILED, str(ending["error"])
     code = ending["code"]

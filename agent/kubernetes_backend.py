@@ -240,7 +240,7 @@ class KubernetesBackend(Isolated[PodRecord]):
             record.kill_s = now_s
         else:
             return
-        record.save()
+        record.save(needed=False)
         record.poke.set()
 
     def _start(self, wanted: Wanted) -> None:
@@ -277,7 +277,8 @@ class KubernetesBackend(Isolated[PodRecord]):
             deadline_s=wanted.deadline_s,
         )
         # Made for a lease without a pod, too: that nothing was written is told like output.
-        (self.logs_dir / str(lease.lease_id)).mkdir(exist_ok=True, mode=0o700)
+        with contextlib.suppress(OSError):
+            (self.logs_dir / str(lease.lease_id)).mkdir(exist_ok=True, mode=0o700)
         self._take_in(record)
         return record
 

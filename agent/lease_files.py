@@ -17,6 +17,7 @@ The folder is closed to other users: it holds the job's environment.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
@@ -24,6 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from agent.disk import is_full
 from agent.supervisor import read_regular, write_json
 
 #: No file here is longer: a command and an environment are the most that one holds. A job, which
@@ -49,10 +51,38 @@ class LeaseFolder:
         """Replace a file in one step."""
         write_json(self.path / name, value)
 
-    def open_lock(self) -> int | None:
-        """Take the lock and return its descriptor; None while a supervisor lives."""
-        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK
-        descriptor = os.open(self.path / "lock", flags, 0o600)
+    def write_over(self, name: str, value: dict[str, Any]) -> None:
+        """Replace a file, where the disk is full in its own place: that takes no room.
+
+        Who reads half of it has to go by what was there before.
+        """
+        try:
+            self.write(name, value)
+        except OSError as error:
+            if not is_full(error):
+                raise
+            data = json.dumps(value).encode()
+            with (self.path / name).open("r+b", buffering=0) as file:
+                file.write(data.ljust(os.fstat(file.fileno()).st_size))
+
+    def open_lock(self, *, make: bool = True) -> int | None:
+        """Take the lock and return its descriptor; None while a supervisor lives.
+
+        Args:
+            make: the file where there is none.
+
+        Raises:
+            OSError: it cannot be opened.
+        """
+        flags = os.O_CLOEXEC | os.O_NONBLOCK
+        try:
+            descriptor = os.open(
+                self.path / "lock", flags | os.O_RDWR | (os.O_CREAT if make else 0), 0o600
+            )
+        except OSError as error:
+            if error.errno != errno.EROFS:
+                raise
+            descriptor = os.open(self.path / "lock", flags | os.O_RDONLY)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -62,7 +92,10 @@ class LeaseFolder:
 
     def supervised(self) -> bool:
         """Tell whether the supervisor lives."""
-        descriptor = self.open_lock()
+        try:
+            descriptor = self.open_lock(make=False)
+        except FileNotFoundError:  # nothing was begun
+            return False
         if descriptor is None:
             return True
         os.close(descriptor)

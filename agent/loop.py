@@ -20,6 +20,7 @@ from agent.desired import (
     NodeReport,
     WorkerReport,
 )
+from agent.disk import AGAIN_BYTES, PROBE_BYTES, disk_problem
 from agent.endpoint import Endpoint
 from agent.folders import private_folder
 from agent.inventory import Inventory
@@ -116,6 +117,7 @@ class AgentSettings:
         retry_most_s: longest such wait.
         retry_refused_s: longest wait after the scheduler has refused the agent's token.
         start_most_s: how long local processes of a lease may take to be there.
+        disk_every_s: between two attempts to write in the state folder.
     """
 
     margin_s: float = MARGIN_S
@@ -129,6 +131,7 @@ class AgentSettings:
     retry_most_s: float = 5.0
     retry_refused_s: float = 30.0
     start_most_s: float = 120.0
+    disk_every_s: float = 10.0
 
 
 class Agent:
@@ -183,6 +186,7 @@ class Agent:
                 margin_s=self._settings.margin_s,
                 groups=groups,
                 start_most_s=self._settings.start_most_s,
+                node=node,
             )
         self._view = View()
         self._incarnation = time.time()
@@ -190,6 +194,7 @@ class Agent:
         self._problems: dict[int, str] = {}
         self._told_problems: dict[int, str] = {}
         self._remark = ""
+        self._disk = ""  # why nothing can be written; empty while it can
         self._crashed = False
         self._stopping = False
         self._uploader = LogUploader(
@@ -224,7 +229,7 @@ class Agent:
             self._to_report.set()  # a scheduler that does not know this node learns of it at once
             async with asyncio.TaskGroup() as tasks:
                 for work in (
-                    *(self._ask, self._act, self._tell, self._check),
+                    *(self._ask, self._act, self._tell, self._check, self._watch_disk),
                     *(self._uploader.run, self._backend.run),
                 ):
                     tasks.create_task(work())
@@ -275,13 +280,24 @@ class Agent:
         margin_s = self._settings.margin_s
         actions = decide(self._view, held, now_s=lease_clock_s(), margin_s=margin_s)
         if not self._stopping:
-            return list(actions)
+            return self._as_disk_allows(actions)
         told = {a.lease_id for a in actions if isinstance(a, Terminate)}
         alive = {h.lease_id for h in held if not h.ended and h.terminated_s is None}
         return [
             *(Terminate(lease_id=lease_id, unwanted=False) for lease_id in sorted(alive - told)),
             *(Refuse(wanted=a.wanted, message=LEAVING) for a in actions if isinstance(a, Start)),
             *(a for a in actions if not isinstance(a, Start | Renew | Notice)),
+        ]
+
+    def _as_disk_allows(self, actions: Sequence[Action]) -> list[Action]:
+        """Begin no lease that could not be written down."""
+        if not self._disk and any(isinstance(action, Start) for action in actions):
+            self._note_disk(disk_problem(self._memory.path))
+        if not self._disk:
+            return list(actions)
+        return [
+            Refuse(wanted=a.wanted, message=self._disk) if isinstance(a, Start) else a
+            for a in actions
         ]
 
     def _sleep_s(self, states: Mapping[int, LeaseState]) -> float:
@@ -352,6 +368,25 @@ class Agent:
                 self._to_report.set()
             await asyncio.sleep(self._settings.health_every_s)
 
+    async def _watch_disk(self) -> None:
+        """Find out in time that nothing can be written, and that it can again."""
+        while True:
+            size = AGAIN_BYTES if self._disk else PROBE_BYTES
+            folder = self._memory.path
+            problem = await asyncio.to_thread(disk_problem, folder, size=size, flush=True)
+            self._note_disk(problem)
+            await asyncio.sleep(self._settings.disk_every_s)
+
+    def _note_disk(self, problem: str) -> None:
+        if problem == self._disk:
+            return
+        if problem:
+            _log.error("%s; no lease is begun until that is done", problem)
+        else:
+            _log.info("the agent can write in %s again", self._memory.path)
+        self._disk = problem
+        self._to_report.set()
+
     async def _look_at_workers(self) -> dict[int, str]:
         """Ask the workers how they are, and say so when a driver gives no answer."""
         looking = asyncio.ensure_future(asyncio.to_thread(self._inventory.problems))
@@ -399,7 +434,13 @@ class Agent:
         """
         if self._stopping:
             return dict.fromkeys((worker.index for worker in self._inventory.workers), LEAVING)
-        return self._backend.problems(self._problems)
+        problems = self._backend.problems(self._problems)
+        if self._disk:  # of idle workers: what runs on the others goes on
+            alive = (lease for lease in self._backend.held() if not lease.ended)
+            busy = {worker for lease in alive for worker in lease.workers}
+            idle = {w.index for w in self._inventory.workers} - busy
+            problems = dict.fromkeys(sorted(idle), self._disk) | problems
+        return problems
 
     def _report(self) -> NodeReport:
         self._sequence += 1

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from agent.bounds import FILE_BYTES, LONGEST_NAME
 from agent.clock import lease_clock_s
 from agent.desired import LeaseEnd, LeaseReport, lease_from_dict
+from agent.disk import is_full
 from agent.lease_record import LeaseRecord, tenant_of
 from agent.matching import found_before
 from agent.pod_ends import Orders, PodLook, end_of, look_at, taken_away
@@ -126,23 +127,29 @@ class PodRecord(LeaseRecord):
         for file in (self.file, self.found_file):
             file.unlink(missing_ok=True)
 
-    def save(self) -> None:
-        """Write down what the pod does not carry."""
+    def save(self, *, needed: bool = True) -> None:
+        """Write down what the pod does not carry.
+
+        Args:
+            needed: a full disk is an error; otherwise this agent goes on by what it remembers.
+        """
         self.tenant.deadline_s = self.deadline_s
-        write_json(
-            self.file,
-            {
-                "boot": self.boot,
-                "deadline_s": self.deadline_s,
-                "terminated_s": self.terminated_s,
-                "unwanted": self.unwanted,
-                "leave_by_s": self.tenant.leave_by_s,
-                "steps_live": self.tenant.steps_live,
-                "steps_done": self.tenant.steps_done,
-                "uid": self.uid,
-                "lease": lease_annotations(self.lease)[LEASE_JSON],
-            },
-        )
+        known = {
+            "boot": self.boot,
+            "deadline_s": self.deadline_s,
+            "terminated_s": self.terminated_s,
+            "unwanted": self.unwanted,
+            "leave_by_s": self.tenant.leave_by_s,
+            "steps_live": self.tenant.steps_live,
+            "steps_done": self.tenant.steps_done,
+            "uid": self.uid,
+            "lease": lease_annotations(self.lease)[LEASE_JSON],
+        }
+        try:
+            write_json(self.file, known)
+        except OSError as error:
+            if needed or not is_full(error):
+                raise
 
     def recall(self) -> None:
         """Read it back; without it the lease is taken to hold for a short term."""

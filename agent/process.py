@@ -11,6 +11,7 @@ import contextlib
 import hashlib
 import logging
 import os
+import platform
 import secrets
 import shutil
 import signal
@@ -27,6 +28,7 @@ from agent.clearing import Clearing
 from agent.clock import lease_clock_s
 from agent.control_groups import ControlGroups, LeaseGroup, remove_groups
 from agent.desired import LeaseEnd, to_dict
+from agent.disk import disk_problem, is_full
 from agent.isolation import Isolated, steadily
 from agent.lease_files import LeaseFolder, boot_id
 from agent.lease_record import tenant_of
@@ -71,6 +73,7 @@ class ProcessBackend(Isolated[Record]):
             does not have them.
         groups: where control groups can be made; by default nowhere.
         start_most_s: how long the processes of a lease may take to be there.
+        node: the node's name, for messages.
     """
 
     def __init__(
@@ -86,7 +89,9 @@ class ProcessBackend(Isolated[Record]):
         log_leases: int = 1000,
         groups: ControlGroups | None = None,
         start_most_s: float = 120.0,
+        node: str = "",
     ) -> None:
+        self._state_dir, self._node = state_dir, node or platform.node()
         self._leases_dir, self.logs_dir = state_dir / "leases", state_dir / "logs"
         self._work_dir = state_dir / "work"
         for folder in (self._leases_dir, self.logs_dir, self._work_dir):
@@ -185,8 +190,9 @@ class ProcessBackend(Isolated[Record]):
             self._give_notice(record, action.by_s if action.on else None)
             return
         if isinstance(action, Renew):
-            record.deadline_s = action.deadline_s
-        elif isinstance(action, Terminate):
+            self._renew(record, action.deadline_s)
+            return
+        if isinstance(action, Terminate):
             record.terminated_s, record.unwanted = now_s, action.unwanted
             self._give_notice(record, now_s)
         elif record.kill_s is None:
@@ -197,11 +203,27 @@ class ProcessBackend(Isolated[Record]):
         record.save(margin_s=self._margin_s)
         self._poke(record)
 
+    def _renew(self, record: Record, deadline_s: float) -> None:
+        """Tell the supervisor how long the lease holds now; where that fails it runs down."""
+        before, record.deadline_s = record.deadline_s, deadline_s
+        try:
+            record.save(margin_s=self._margin_s)
+        except OSError as error:
+            if not is_full(error):
+                raise
+            record.deadline_s = before  # tried again soon: it is still wanted
+            return
+        self._poke(record)
+
     def _give_notice(self, record: Record, leave_by_s: float | None) -> None:
-        if leave_by_s is None:
-            (record.folder.path / "notice.json").unlink(missing_ok=True)
-        else:
-            record.folder.write("notice.json", {"leave_by_s": leave_by_s})
+        try:
+            if leave_by_s is None:
+                (record.folder.path / "notice.json").unlink(missing_ok=True)
+            else:
+                record.folder.write("notice.json", {"leave_by_s": leave_by_s})
+        except OSError as error:  # who asks the endpoint hears of it all the same
+            if not is_full(error):
+                raise
         self._endpoint.notify(record.lease.lease_id, leave_by_s)
 
     def _start(self, wanted: Wanted) -> None:
@@ -293,7 +315,7 @@ class ProcessBackend(Isolated[Record]):
         assert lock is not None, "the folder is new"
         self._write_identity(record, refused=None)
         command = [sys.executable, "-I", "-S", agent.supervisor.__file__, str(folder.path)]
-        with (folder.path / "supervisor.log").open("ab") as log:
+        with self._supervisor_log(record.lease.lease_id).open("ab") as log:
             child = subprocess.Popen(  # noqa: S603 - our own program
                 [*command, str(lock)],
                 cwd="/",
@@ -310,10 +332,20 @@ class ProcessBackend(Isolated[Record]):
         record.watched, record.since_ticks = True, start_ticks(child.pid)
         return child.pid
 
+    def _supervisor_log(self, lease_id: int) -> Path:
+        """Return where a supervisor says what it stumbles over; kept as long as its job's logs."""
+        return self.logs_dir / str(lease_id) / "supervisor.log"
+
     def _refuse(self, wanted: Wanted, reason: LeaseEnd, message: str) -> None:
-        record = self._new_record(wanted, started_s=None)
+        record = self._remember(wanted)
         record.end, record.message = reason, message
-        self._write_identity(record, refused={"reason": reason.value, "message": message})
+        try:
+            record.folder.path.mkdir(mode=0o700)
+            record.save(margin_s=self._margin_s)
+            self._write_identity(record, refused={"reason": reason.value, "message": message})
+        except OSError as error:  # the next agent would be told anew whether it is wanted
+            if not is_full(error):
+                raise
         self._on_change()
 
     def _new_record(self, wanted: Wanted, *, started_s: float | None) -> Record:
@@ -324,8 +356,9 @@ class ProcessBackend(Isolated[Record]):
 
     def _remember(self, wanted: Wanted, *, started_s: float | None = None) -> Record:
         lease = wanted.lease
-        # Made for a lease that is refused, too: that nothing was written is told like output.
-        (self.logs_dir / str(lease.lease_id)).mkdir(exist_ok=True, mode=0o700)
+        with contextlib.suppress(OSError):
+            # Made for a lease that is refused, too: that nothing was written is told like output.
+            (self.logs_dir / str(lease.lease_id)).mkdir(exist_ok=True, mode=0o700)
         record = Record(
             folder=LeaseFolder(self._leases_dir / str(lease.lease_id)),
             lease=lease,
@@ -365,6 +398,7 @@ class ProcessBackend(Isolated[Record]):
             if self._clear(record):
                 return  # the next look comes soon
         record.end, record.message = LeaseEnd.LOST, record.failure
+        record.blame_disk(disk_problem(self._state_dir))
         self._endpoint.dismiss(record.lease.lease_id)
         if record.supervisor_pid is not None:
             self._zombies.add(record.supervisor_pid)
@@ -384,6 +418,11 @@ class ProcessBackend(Isolated[Record]):
         if group is not None:
             remove_groups([Path(name) for name in group["folders"]])
         record.close()
+        if not (folder.path / "exit.json").exists():
+            log = self._supervisor_log(record.lease.lease_id)
+            record.message = f"{record.message}; see {log} on node {self._node}"
+        if record.end in {LeaseEnd.LOST, LeaseEnd.FAILED}:
+            record.blame_disk(disk_problem(self._state_dir))
         self._matching.drop(record.lease.lease_id)
         self._endpoint.dismiss(record.lease.lease_id)
         if record.supervisor_pid is not None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from agent.clock import lease_clock_s
 from agent.desired import LeaseEnd, LeaseReport, LeaseState, lease_from_dict
+from agent.disk import DISK_FULL
 from agent.endings import classify
 from agent.lease_record import LeaseRecord, tenant_of
 from agent.reading import Reader
@@ -35,6 +36,7 @@ class Record(LeaseRecord):
         left: in words, what of it was last seen alive.
         begun_s: since when this agent has waited for its processes, on the lease clock.
         overdue: why they were given up; empty while they were not.
+        disk_problem: why the agent could not write when it ended badly; empty where it could.
         steps_file: the file that it leaves its steps in, if it names one.
     """
 
@@ -48,6 +50,7 @@ class Record(LeaseRecord):
     left: str = ""
     begun_s: float = field(default_factory=lease_clock_s)
     overdue: str = ""
+    disk_problem: str = ""
     steps_file: StepsFile | None = None
 
     @classmethod
@@ -85,8 +88,8 @@ class Record(LeaseRecord):
         )
 
     def save(self, *, margin_s: float) -> None:
-        """Write the orders for the supervisor."""
-        self.folder.write(
+        """Write the orders for the supervisor, on a full disk over the ones before."""
+        self.folder.write_over(
             "control.json",
             {
                 "deadline_s": self.deadline_s,
@@ -119,9 +122,14 @@ class Record(LeaseRecord):
             steps_live=max(self.tenant.steps_live, self.tenant.steps_done),
             started_s=self.started_s,
             message=self.message,
-            reason_code="NotStarted" if self.overdue and self.end is LeaseEnd.LOST else "",
+            reason_code=self._reason_code(),
             progress_problem=self.progress_problem(),
         )
+
+    def _reason_code(self) -> str:
+        if self.overdue and self.end is LeaseEnd.LOST:
+            return "NotStarted"
+        return DISK_FULL if self.disk_problem else ""
 
     def read_progress(self) -> None:
         """Take in the steps that lie in files, or were found. Counts never shrink."""
@@ -145,6 +153,16 @@ class Record(LeaseRecord):
         """Return why steps are not seen; empty where they are, or may yet be."""
         found = [part.problem for part in (self.watch, self.steps_file) if part is not None]
         return "; ".join(filter(None, found))
+
+    def blame_disk(self, problem: str) -> None:
+        """Say of a lease that was lost or has failed that the agent could not write then.
+
+        Args:
+            problem: see ``agent.disk``; empty for none.
+        """
+        if problem and self.end in {LeaseEnd.LOST, LeaseEnd.FAILED}:
+            self.disk_problem = problem
+            self.message = "; ".join(filter(None, (self.message, problem)))
 
     def close(self) -> None:
         """Work out why the lease ended; its processes are gone."""

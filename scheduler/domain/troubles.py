@@ -1,4 +1,4 @@
-"""What keeps a lease's pod from starting, or ended it: one enumeration for Kubernetes' words.
+"""What keeps a lease from starting, or ended it: one enumeration for Kubernetes' and our words.
 
 A kubelet, an API server and a webhook each say in their own words what is wrong. People get these
 words as they are; programs get the kind of trouble, and what would help against it.
@@ -47,6 +47,7 @@ class Trouble(enum.StrEnum):
     NAMESPACE = "namespace"  #: the namespace of the pods is missing or going away
     NAME_TAKEN = "name_taken"  #: another pod has its name
     TIME_LIMIT = "time_limit"  #: Kubernetes ended it at a deadline of its template's
+    DISK = "disk"  #: its node's agent cannot write its state and the job's output
     API_DOWN = "api_down"  #: the API server gives no answer
     OTHER = "other"  #: a word that is not known here
 
@@ -90,6 +91,7 @@ _WORDS: Final[Mapping[str, Trouble]] = MappingProxyType(
         "TopologyAffinityError": Trouble.NODE_REFUSED,
         "NotBound": Trouble.NOT_BOUND,
         "NotStarted": Trouble.NOT_STARTED,
+        "DiskFull": Trouble.DISK,
         "SchedulingGated": Trouble.GATED,
         "QuotaExceeded": Trouble.QUOTA,
         "PodSecurity": Trouble.POD_SECURITY,
@@ -153,6 +155,7 @@ REMEDIES: Final[Mapping[Trouble, str]] = MappingProxyType(
         Trouble.NAMESPACE: "make the namespace of the jobs",
         Trouble.NAME_TAKEN: "delete the pod that has the name",
         Trouble.TIME_LIMIT: "take activeDeadlineSeconds out of the job's template",
+        Trouble.DISK: "make room on the node where the agent keeps its state; others are tried",
         Trouble.API_DOWN: "nothing; it is tried again until the API server answers",
         Trouble.OTHER: "see the message",
     }

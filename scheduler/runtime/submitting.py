@@ -288,7 +288,8 @@ def _fit(
     fitting = [o for o in options if o.count <= known[o.worker_type]]
     reason, message = _judge(spec, options, fitting, names, known)
     if reason is WaitReason.WORKERS_OUT:
-        message = f"{message}: {_whereabouts(out_of_reach(state, spec))}"
+        out = out_of_reach(state, spec)
+        message = f"{message}: {_whereabouts(out)}{_what_broke(state, out.get('broken', {}))}"
     return Fit(fits=bool(fitting), reason=reason, message=message, configurations=tuple(options))
 
 
@@ -378,6 +379,16 @@ def _whereabouts(out: Mapping[str, Mapping[str, int]]) -> str:
     return ", ".join(
         f"{why}: {sum(nodes.values())} ({names_of(nodes)})" for why, nodes in out.items()
     )
+
+
+def _what_broke(state: LiveState, nodes: Iterable[str]) -> str:
+    """Say what is wrong with the workers of the first few nodes, once for each node."""
+    told = (
+        f"; {name}: {problem}"
+        for name in list(nodes)[:_NAMED]
+        for problem in list(state.nodes.by_name[name].problems.values())[:1]
+    )
+    return "".join(told)
 
 
 def names_of(nodes: Iterable[str], separator: str = ", ") -> str:

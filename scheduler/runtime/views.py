@@ -167,12 +167,18 @@ def node_view(state: LiveState, node: NodeState) -> NodeView:
     return NodeView(
         name=node.name,
         state=_state_of(state, node),
-        reason=node.reason or ("it has not reported" if node.lost else ""),
+        reason=node.reason or ("it has not reported" if node.lost else _common_problem(node)),
         last_seen_s=node.last_seen_s,
         address=node.address,
         version=node.version,
         workers=workers,
     )
+
+
+def _common_problem(node: NodeState) -> str:
+    """Return what keeps all workers of a node from being let; empty where nothing does."""
+    problems = {node.problems.get(local, "") for local in range(len(node.types))}
+    return problems.pop() if len(problems) == 1 else ""
 
 
 def _state_of(state: LiveState, node: NodeState) -> str:
