@@ -39,6 +39,8 @@ LONGEST_SOCKET_PATH = 107
 STRANGER_MOST_S = 30.0
 #: How long a connection may take to take what was written to it, when the agent ends.
 CLOSE_MOST_S = 1.0
+#: Passes of the event loop from the acceptance of a connection until ``_serve`` knows it.
+PASSES_TO_SERVE = 4
 
 _log = logging.getLogger("leasehold.agent")
 
@@ -166,6 +168,7 @@ class Endpoint:
 
     async def close(self) -> None:
         """Stop listening and cut the connections."""
+        await self._stop_accepting()
         for server in self._servers:
             server.close()
         writers = tuple(self._writers)
@@ -183,6 +186,18 @@ class Endpoint:
             await asyncio.sleep(0)  # a transport is closed in the turn after its last word
         while self._servers:  # from Python 3.12 on this waits for the connections, too
             await self._servers.pop().wait_closed()
+
+    async def _stop_accepting(self) -> None:
+        """Accept nobody more, and wait until those who were accepted just now are known.
+
+        A server that is closed in between loses their sockets.
+        """
+        loop = asyncio.get_running_loop()
+        for server in self._servers:
+            for listener in server.sockets:
+                loop.remove_reader(listener)
+        for _ in range(PASSES_TO_SERVE):
+            await asyncio.sleep(0)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         tenant: Tenant | None = None

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import gc
 import json
+import socket
 import warnings
 
 import pytest
@@ -133,3 +134,24 @@ def test_an_endpoint_that_is_stopped_while_it_opens_leaves_no_socket_open(tmp_pa
             asyncio.run(stop_after(turns))
             gc.collect()
     assert [str(warning.message) for warning in told if "socket" in str(warning.message)] == []
+
+
+@pytest.mark.parametrize("passes", range(8))
+def test_a_connection_that_comes_as_the_endpoint_closes_is_cut_too(node, passes):
+    async def main():
+        endpoint = Endpoint(node.folder / "s")
+        await endpoint.open()
+        with socket.socket(socket.AF_UNIX) as client:
+            client.connect(str(endpoint.path))
+            for _ in range(passes):
+                await asyncio.sleep(0)
+            await endpoint.close()
+            client.settimeout(5)
+            with contextlib.suppress(ConnectionResetError):
+                assert client.recv(1) == b""
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", ResourceWarning)
+        asyncio.run(main())
+        gc.collect()
+    assert [str(w.message) for w in caught] == []

@@ -186,7 +186,8 @@ def test_output_of_old_leases_goes_once_it_was_sent(play, make_lease):
 def test_a_pod_with_our_labels_that_tells_no_lease_is_deleted(play, make_lease):
     async def scene(stage):
         stage.start(make_lease())
-        await stage.pod()
+        uid = (await stage.pod())["metadata"]["uid"]
+        await stage.until(lambda: any(uid in f.read_text() for f in stage.folder.rglob("*.json")))
         await stage.stop()
         pod = stage.api.pods[POD]
         pod["metadata"]["annotations"][LEASE_JSON] = "{}"
