@@ -320,6 +320,23 @@ def test_lists_fit_a_terminal_of_80_columns(project, scheduler, leasehold, monke
     assert {job["project"] for job in json.loads(wide.out)["jobs"]} == {project}
 
 
+def test_ids_and_words_are_never_broken_and_names_are_shortened(scheduler, leasehold, monkeypatch):
+    for name in ("a" * 100, "short"):
+        words = ["--label", f"k={'v' * 90}", "--after", "job-1"] if name == "short" else []
+        assert leasehold("submit", "-n", name, *words, "--", "./x", f"/{'p' * 99}").code == 0
+    scheduler.do(scheduler.service.run, "job-1", nodes=("n" * 60, "m" * 60))
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("TTY_COMPATIBLE", "1")
+    monkeypatch.setenv("TERM", "dumb")
+    listed = leasehold("jobs").out
+    assert max(map(len, listed.splitlines())) <= 80
+    assert "aaa\N{HORIZONTAL ELLIPSIS}  " in listed
+    shown = leasehold("job", "job-1").out
+    for word in ("a" * 100, "/" + "p" * 99, "n" * 60, "m" * 60):
+        assert word in shown.replace(",", " ").split()
+    assert f"k={'v' * 90}" in leasehold("job", "job-2").out.split()
+
+
 def test_one_frame_of_top_has_nodes_leases_queue_and_round(job, scheduler, leasehold):
     assert leasehold("submit", "--", "./next").code == 0
     scheduler.do(scheduler.service.run, job)

@@ -138,7 +138,7 @@ def _attempts(attempts: list[dict[str, Any]], now_s: float) -> Any:
         (
             a["attempt"],
             a["worker_type"],
-            ",".join(a["nodes"]),
+            ", ".join(a["nodes"]),
             moment(a["start_s"]),
             _launch(a),
             span((a["ended_s"] or now_s) - a["start_s"]),
@@ -149,7 +149,8 @@ def _attempts(attempts: list[dict[str, Any]], now_s: float) -> Any:
         )
         for a in attempts
     ]
-    return table(headings, rows)
+    spare = ("launch", "steps", "held", "began", "worker type")
+    return table(headings, rows, spare=spare, wrapped=True)
 
 
 def _launch(attempt: dict[str, Any]) -> str:

@@ -24,7 +24,7 @@ from scheduler.cli.service.times import ago, span
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from rich.table import Table
+    from rich.text import Text
 
     from scheduler.cli.service.client import ServiceClient
 
@@ -34,7 +34,7 @@ _DEFAULT_PROJECT: Final = "default"
 #: Rows of a page with ``--all``: the server's most.
 _PAGE: Final = 1000
 _HEADINGS: Final = (
-    "job", "name", "project", "status", "why", "on", ">workers", ">progress", ">share", ">age",
+    "job", "~name", "project", "status", "why", "on", ">workers", ">progress", ">share", ">age",
     ">ran",
 )  # fmt: skip
 
@@ -102,7 +102,7 @@ def every_job(service: ServiceClient, filters: dict[str, Any]) -> Iterator[dict[
             return
 
 
-def jobs_table(rows: list[dict[str, Any]], *, now_s: float) -> Table:
+def jobs_table(rows: list[dict[str, Any]], *, now_s: float) -> Text:
     """Make a table with a row per job."""
     return table(_HEADINGS, [_row(job, now_s) for job in rows], spare=_SPARE)
 

@@ -16,7 +16,7 @@ from scheduler.cli.service.times import ago
 from scheduler.errors import ConflictError, InputError, NotFoundError
 
 if TYPE_CHECKING:
-    from rich.table import Table
+    from rich.text import Text
 
     from scheduler.cli.service.client import ServiceClient
 
@@ -92,7 +92,7 @@ def uncordon(
     _act(service, "uncordon", names, reason, as_json=as_json)
 
 
-def nodes_table(found: list[dict[str, Any]], *, now_s: float) -> Table:
+def nodes_table(found: list[dict[str, Any]], *, now_s: float) -> Text:
     """Make a table with a row per node."""
     headings = ("node", "state", "workers", ">in service", ">busy", ">seen", "agent", "reason")
     return table(headings, [_row(node, now_s) for node in found], spare=("agent", "in service"))
@@ -147,7 +147,7 @@ def _row(node: dict[str, Any], now_s: float) -> tuple[Any, ...]:
     )
 
 
-def _workers(node: dict[str, Any]) -> Table:
+def _workers(node: dict[str, Any]) -> Text:
     rows = [
         (
             worker["local_index"],

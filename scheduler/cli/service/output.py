@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
+from scheduler.cli.service.columns import column_of, fitting, laid_out
 from scheduler.cli.service.terminal import fit_for_terminal
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from rich.console import Console, RenderableType
-    from rich.table import Table
+    from rich.text import Text
 
 #: Where the output goes to a file or a pipe, nothing needs to be left out.
 _UNBOUNDED: Final = 240
@@ -72,60 +73,53 @@ def print_shown(*what: RenderableType) -> None:
     """Print tables and lines of text."""
     shown = console()
     for item in what:
-        if isinstance(item, str):
-            shown.print(fit_for_terminal(item), markup=False, soft_wrap=True)
-        else:
-            shown.print(item, markup=False)
+        line = fit_for_terminal(item) if isinstance(item, str) else item
+        shown.print(line, markup=False, soft_wrap=True)
 
 
 def table(
-    headings: Iterable[str], rows: Iterable[Sequence[Any]], *, spare: Sequence[str] | None = None
-) -> Table:
-    """Make a table; headings that begin with ``>`` stand above numbers.
+    headings: Iterable[str],
+    rows: Iterable[Sequence[Any]],
+    *,
+    spare: Sequence[str] | None = None,
+    wrapped: bool = False,
+) -> Text:
+    """Make a table; ``>`` before a heading: numbers, ``~``: its cells may be shortened.
 
     A cell is text or a number; one that is a status gets its colour. What comes from users is
-    never read as markup.
+    never read as markup. Words are never broken.
 
     Args:
         headings: of the columns.
         rows: their cells.
         spare: given, columns that say nothing in any row are left out, and of those of these names
             as many, from the first on, as the terminal is too narrow for.
+        wrapped: whether a row may take several lines before any column is spared.
     """
-    from rich.table import Table  # noqa: PLC0415 - keeps the start quick
     from rich.text import Text  # noqa: PLC0415 - keeps the start quick
 
-    made = Table(box=None, pad_edge=False, header_style="bold")
     cells = [[plain(cell) for cell in row] for row in rows]
-    kept = list(enumerate(headings))
+    columns = [
+        column_of(heading, [row[i] for row in cells], whole=i == 0)
+        for i, heading in enumerate(headings)
+    ]
+    width = console().width
     if spare is not None and cells:
-        kept = _fitting(kept, cells, spare, width=console().width)
-    for i, heading in kept:
-        right = heading.startswith(">")
-        made.add_column(
-            heading.removeprefix(">"),
-            justify="right" if right else "left",
-            no_wrap=right or i == 0,
-            overflow="ellipsis" if right else "fold",
-        )
-    for row in cells:
-        made.add_row(*(Text(row[i], style=STYLES.get(row[i], "")) for i, _ in kept))
+        columns = fitting(columns, spare, width=width, wrapped=wrapped)
+    made = Text(no_wrap=True, overflow="ignore")
+    for place, row in enumerate(laid_out(columns, width=width)):
+        for line in row:
+            text = "  ".join(line).rstrip()
+            if made:
+                made.append("\n")
+            begin = len(made)
+            made.append(text, style="bold" if place == 0 else None)
+            at = begin
+            for cell in line if place else ():
+                if style := STYLES.get(cell.strip()):
+                    made.stylize(style, at, at + len(cell.rstrip()))
+                at += len(cell) + 2
     return made
-
-
-def _fitting(
-    columns: list[tuple[int, str]], cells: list[list[str]], spare: Sequence[str], *, width: int
-) -> list[tuple[int, str]]:
-    """Return the columns that say something and, as far as some can be spared, fit a width."""
-    from rich.cells import cell_len  # noqa: PLC0415 - keeps the start quick
-
-    said = {i: max(cell_len(row[i]) for row in cells) for i, _ in columns}
-    kept = [(i, heading.removeprefix(">"), heading) for i, heading in columns if said[i]]
-    for name in spare:
-        if sum(max(said[i], len(word)) + 2 for i, word, _ in kept) - 2 <= width:
-            break
-        kept = [column for column in kept if column[1] != name]
-    return [(i, heading) for i, _, heading in kept]
 
 
 def plain(value: object) -> str:

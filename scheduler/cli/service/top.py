@@ -122,7 +122,7 @@ def _leases(leases: list[dict[str, Any]], now_s: float) -> Any:
 
 
 def _waiting(jobs: list[dict[str, Any]], now_s: float) -> Any:
-    headings = ("waiting", "name", "project", ">workers", "why", ">age")
+    headings = ("waiting", "~name", "project", ">workers", "why", ">age")
     rows = [
         (
             job["job_id"],
