@@ -8,9 +8,11 @@ if TYPE_CHECKING:
     from leasehold.checkpoints import ForeignCheckpointsError, StaleLeaseError
     from leasehold.client import Client, ClientError
     from leasehold.iterator import LEFT_EARLY, LeaseIterator
+    from leasehold.naming import AmbiguousNameError
 
 __all__ = [
     "LEFT_EARLY",
+    "AmbiguousNameError",
     "Client",
     "ClientError",
     "ForeignCheckpointsError",
@@ -21,6 +23,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "ForeignCheckpointsError": "checkpoints",
     "StaleLeaseError": "checkpoints",
+    "AmbiguousNameError": "naming",
     "Client": "client",
     "ClientError": "client",
 }

@@ -1,18 +1,26 @@
-"""What a client can do besides submitting and watching: a method for each action."""
+"""What a client can do besides submitting and watching: a method for each action.
+
+A job is named by its id, the beginning of it, or its name, as on the command line.
+"""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote
 
+from leasehold.naming import send_for_words
+
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
+
+T = TypeVar("T")
 
 
 class Actions(ABC):
     """The actions of ``Client``; each raises ``ClientError`` where it is refused.
 
+    One that is given a word that means several jobs raises ``AmbiguousNameError``, a ValueError.
     Answers are those of the REST interface, as dictionaries.
     """
 
@@ -27,6 +35,14 @@ class Actions(ABC):
         key: str | None = None,
     ) -> Any:
         """Make a request beneath ``/v1`` and return what its answer holds."""
+
+    @abstractmethod
+    def _on_job(self, word: str, do: Callable[[str], T]) -> T:
+        """Do something with the id of the job that a word means."""
+
+    @abstractmethod
+    def _page_of_jobs(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        """Return a page of the jobs that are called in some way; none where none can be."""
 
     # -- jobs -------------------------------------------------------------------------------------
 
@@ -63,31 +79,45 @@ class Actions(ABC):
 
         Args:
             action: ``cancel``, ``hold``, ``release`` or ``requeue``.
-            ids: of the jobs.
+            ids: of the jobs, or beginnings of ids, or names.
             selector: instead: ``status``, ``project``, ``job_type``, ``owner``, ``labels``.
             reason: why; the history keeps it.
             dry_run: only tell what would become of each.
         """
-        which = {"ids": ids and list(ids), "selector": selector, "reason": reason}
-        body = {name: value for name, value in which.items() if value}
-        more = {"dry_run": True} if dry_run else {}
-        return dict(self.call("POST", "/jobs:act", {"action": action, **body, **more}))
+        given = {"ids": ids and list(dict.fromkeys(ids)), "selector": selector}
+        which = {name: value for name, value in given.items() if value}
+        how = {name: value for name, value in (("reason", reason), ("dry_run", dry_run)) if value}
+
+        def send(which: dict[str, Any]) -> dict[str, Any]:
+            return dict(self.call("POST", "/jobs:act", {"action": action, **which, **how}))
+
+        return send_for_words(which, send, self._page_of_jobs)
 
     def change(self, job_id: str, **fields: Any) -> bool:
         """Change ``weight`` or ``deadline_s`` (None: no deadline) of a job; False if as before."""
-        return bool(self.call("PATCH", job_path(job_id), fields)["changed"])
+        return self._on_job(
+            job_id, lambda found: bool(self.call("PATCH", job_path(found), fields)["changed"])
+        )
 
     def explain(self, job_id: str) -> dict[str, Any]:
         """Say why a job is where it is, what would change that, and when."""
-        return dict(self.call("GET", job_path(job_id, "/explain")))
+        return self._on_job(
+            job_id, lambda found: dict(self.call("GET", job_path(found, "/explain")))
+        )
 
     def attempts(self, job_id: str) -> list[dict[str, Any]]:
         """Return a job's leases, oldest first."""
-        return list(self.call("GET", job_path(job_id, "/attempts"))["attempts"])
+        return self._on_job(
+            job_id, lambda found: list(self.call("GET", job_path(found, "/attempts"))["attempts"])
+        )
 
     def _act_on_job(self, job_id: str, action: str, reason: str) -> bool:
         body = {"reason": reason} if reason else None
-        return bool(self.call("POST", job_path(job_id, f"/{action}"), body)["changed"])
+
+        def do(found: str) -> bool:
+            return bool(self.call("POST", job_path(found, f"/{action}"), body)["changed"])
+
+        return self._on_job(job_id, do)
 
     # -- the cluster ------------------------------------------------------------------------------
 

@@ -22,12 +22,13 @@ import uuid
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
-from leasehold.actions import Actions, job_path
+from leasehold.actions import Actions, T, job_path
 from leasehold.connection import find_connection, usable_token
+from leasehold.naming import meaning
 
 if TYPE_CHECKING:
     import ssl
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
 #: A job in one of these will not run again unless somebody takes it up.
 ENDED = frozenset({"completed", "cancelled", "failed", "refused"})
@@ -36,6 +37,8 @@ _LONGEST_DELAY_S = 5.0
 #: The scheduler says something at least every 15 s on a stream.
 _SILENCE_S = 45.0
 _MOST_HOPS = 3
+#: Jobs of one page of a list.
+_PAGE = 500
 _BROKEN = (OSError, http.client.HTTPException)
 
 
@@ -122,17 +125,26 @@ class Client(Actions):
 
     def job(self, job_id: str) -> dict[str, Any]:
         """Return a job with its specification."""
-        return dict(self.call("GET", job_path(job_id)))
+        return self._on_job(job_id, lambda found: dict(self.call("GET", job_path(found))))
 
     def jobs(self, **filters: Any) -> Iterator[dict[str, Any]]:
-        """Yield jobs, newest first: ``status``, ``project``, ``job_type``, ``owner``, ``label``."""
-        cursor = None
-        while True:
-            page = self.call("GET", "/jobs", params={**filters, "cursor": cursor, "limit": 500})
+        """Return jobs, newest first: ``status``, ``project``, ``job_type``, ``owner``, ``label``.
+
+        The first page is asked for at once, further ones as they are needed.
+
+        Raises:
+            ClientError: a filter cannot be used.
+        """
+        asked = {**filters, "limit": _PAGE}
+        return self._jobs_from(asked, self.call("GET", "/jobs", params=asked))
+
+    def _jobs_from(
+        self, asked: Mapping[str, Any], page: Mapping[str, Any]
+    ) -> Iterator[dict[str, Any]]:
+        yield from page["jobs"]
+        while (cursor := page["next_cursor"]) is not None:
+            page = self.call("GET", "/jobs", params={**asked, "cursor": cursor})
             yield from page["jobs"]
-            cursor = page["next_cursor"]
-            if cursor is None:
-                return
 
     def cancel(self, job_id: str, *, reason: str = "") -> bool:
         """End a job for good; False if it had ended already."""
@@ -150,7 +162,7 @@ class Client(Actions):
             TimeoutError: it has not ended within ``timeout_s``.
         """
         until_s = None if timeout_s is None else time.monotonic() + timeout_s
-        looks = 1
+        looks, word = 1, job_id
         while True:
             job = None
             try:
@@ -160,9 +172,11 @@ class Client(Actions):
                     raise
             if job is not None and job["status"] in ENDED:
                 return job
+            if job is not None:
+                job_id = job["job_id"]  # a later job may have the name
             delay_s = _delay(looks)
             if until_s is not None and time.monotonic() + delay_s > until_s:
-                raise TimeoutError(f"job '{job_id}' has not ended within {timeout_s:g} s")
+                raise TimeoutError(f"job '{word}' has not ended within {timeout_s:g} s")
             time.sleep(delay_s)
             looks += 1
 
@@ -204,7 +218,9 @@ class Client(Actions):
             tail_bytes: only so many last bytes of each stream; 0 for all.
         """
         params = {"stream": stream, "attempt": attempt, "tail_bytes": tail_bytes or None}
-        return self._persist("GET", job_path(job_id, "/log"), None, params, {})
+        return self._on_job(
+            job_id, lambda found: self._persist("GET", job_path(found, "/log"), None, params, {})
+        )
 
     def call(
         self,
@@ -235,6 +251,25 @@ class Client(Actions):
             raise ClientError(
                 f"{self.server} answered with something that is no JSON; is that a scheduler?"
             ) from None
+
+    def _on_job(self, word: str, do: Callable[[str], T]) -> T:
+        try:
+            return do(word)
+        except ClientError as error:
+            if error.status != 404:
+                raise
+            found = meaning(word, self._page_of_jobs)
+            if found is None or found == word:
+                raise
+        return do(found)
+
+    def _page_of_jobs(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        try:
+            return dict(self.call("GET", "/jobs", params=params))
+        except ClientError as error:
+            if error.status != 422:  # then no job can be called so
+                raise
+            return {"jobs": []}
 
     def _persist(
         self,

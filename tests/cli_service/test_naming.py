@@ -72,3 +72,31 @@ def test_a_dry_run_tells_what_would_become_of_each_and_does_nothing(action, name
     ran = leasehold(action, "job-1", "eval", "--dry-run")
     assert (ran.code, ran.out) == (0, f"job-1 would {action}\njob-3 would {action}\n")
     assert statuses(named) == ["waiting"] * 3
+
+
+@pytest.mark.parametrize("action", ["cancel", "hold", "release", "requeue"])
+def test_all_actions_have_the_same_options(action, leasehold):
+    shown = " ".join(leasehold(action, "--help").out.split())
+    for option in ("--selector", "--reason", "--dry-run", "--json", "--server", "[JOB]..."):
+        assert option in shown
+
+
+@pytest.mark.parametrize(("count", "said"), [(100, "100 jobs"), (101, "more than 100 jobs")])
+def test_a_word_of_very_many_jobs_does_not_count_one_page_for_all(
+    count, said, scheduler, leasehold
+):
+    assert leasehold("submit", "--array", str(count), "--", "./x").code == 0
+    ran = leasehold("job", "job-")
+    assert ran.code == 2
+    assert f"'job-' means {said}; give the id of one" in ran.err
+    assert ("... and more" in ran.err) is (count > 100)
+    assert ("... and 95 more" in ran.err) is (count == 100)
+
+
+def test_a_job_that_has_not_ended_is_found_behind_a_page_of_those_that_have(scheduler, leasehold):
+    assert leasehold("submit", "--name", "x", "--", "./x").code == 0
+    for _ in range(2):
+        assert leasehold("submit", "--name", "x", "--array", "60", "--", "./x").code == 0
+    for n in range(2, 122):
+        scheduler.do(scheduler.service.finish, f"job-{n}")
+    assert leasehold("hold", "job-").out == "job-1 hold\n"

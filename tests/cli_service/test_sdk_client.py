@@ -10,7 +10,8 @@ import threading
 import pytest
 
 import leasehold as package
-from leasehold import Client, ClientError
+from leasehold import AmbiguousNameError, Client, ClientError
+from scheduler.domain.job import JobStatus
 
 
 @pytest.fixture
@@ -158,6 +159,32 @@ def test_every_action_on_jobs_has_a_method(client, scheduler):
     assert client.act("cancel", selector={"owner": "anonymous"}, reason="over")["changed"] == 2
     assert scheduler.service.reason == "over"
     assert not client.cancel(job_id, reason="over")
+
+
+def test_jobs_are_named_by_names_and_beginnings_of_ids_too(client, scheduler):
+    for name in ("train", "train", "eval"):
+        client.submit(name=name, command=["x"])
+    assert client.job("eval")["job_id"] == client.explain("eval")["job_id"] == "job-3"
+    for act in (client.hold, client.release, client.cancel, client.requeue):
+        assert act("eval")
+    assert client.change("eval", weight=2.0)
+    assert client.attempts("eval") == []
+    assert client.log("eval") == client.log("job-3")
+    with pytest.raises(AmbiguousNameError, match="'train' means 2 jobs; give the id") as caught:
+        client.cancel("train")
+    assert "job-1 (train, waiting)" in caught.value.__notes__
+    acted = client.act("hold", ids=["eval", "train", "nothing"])
+    assert [job["code"] for job in acted["jobs"]] == ["", "invalid", "not_found"]
+    assert acted["changed"] == 1
+    scheduler.do(scheduler.service.finish, "job-3")
+    assert client.wait("eval")["status"] == "completed"
+
+
+def test_a_filter_that_is_none_is_told_when_it_is_given(client):
+    with pytest.raises(ClientError, match="status") as caught:
+        client.jobs(status="bogus")
+    for status in JobStatus:
+        assert f"'{status.value}'" in str(caught.value)
 
 
 def test_every_action_on_the_cluster_has_a_method(client, scheduler):

@@ -16,6 +16,8 @@ from scheduler.cli.service.times import parse_moment
 from scheduler.errors import InputError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from scheduler.cli.service.client import ServiceClient
 
 Why: TypeAlias = Annotated[
@@ -26,64 +28,29 @@ DryRun: TypeAlias = Annotated[
 ]
 
 
-@remote
-def cancel(
-    service: ServiceClient,
-    ids: JobIds = None,
-    *,
-    selector: Selector = None,
-    reason: Why = "",
-    dry_run: DryRun = False,
-    as_json: Json = False,
-) -> None:
-    """End jobs for good."""
-    how = {"reason": reason, "dry_run": dry_run}
-    _act(service, "cancel", chosen(ids, selector), how, as_json=as_json)
+def _action(name: str, what: str) -> Callable[..., None]:
+    """Make the command of an action; all have the same options."""
+
+    def command(
+        service: ServiceClient,
+        ids: JobIds = None,
+        *,
+        selector: Selector = None,
+        reason: Why = "",
+        dry_run: DryRun = False,
+        as_json: Json = False,
+    ) -> None:
+        how = {"reason": reason, "dry_run": dry_run}
+        _act(service, name, chosen(ids, selector), how, as_json=as_json)
+
+    command.__name__, command.__doc__ = name, what
+    return remote(command)
 
 
-@remote
-def hold(
-    service: ServiceClient,
-    ids: JobIds = None,
-    *,
-    selector: Selector = None,
-    reason: Why = "",
-    dry_run: DryRun = False,
-    as_json: Json = False,
-) -> None:
-    """Keep jobs from running until they are released."""
-    how = {"reason": reason, "dry_run": dry_run}
-    _act(service, "hold", chosen(ids, selector), how, as_json=as_json)
-
-
-@remote
-def release(
-    service: ServiceClient,
-    ids: JobIds = None,
-    *,
-    selector: Selector = None,
-    reason: Why = "",
-    dry_run: DryRun = False,
-    as_json: Json = False,
-) -> None:
-    """Let held jobs run again."""
-    how = {"reason": reason, "dry_run": dry_run}
-    _act(service, "release", chosen(ids, selector), how, as_json=as_json)
-
-
-@remote
-def requeue(
-    service: ServiceClient,
-    ids: JobIds = None,
-    *,
-    selector: Selector = None,
-    reason: Why = "",
-    dry_run: DryRun = False,
-    as_json: Json = False,
-) -> None:
-    """Stop jobs and let them wait anew; take up jobs that have ended."""
-    how = {"reason": reason, "dry_run": dry_run}
-    _act(service, "requeue", chosen(ids, selector), how, as_json=as_json)
+cancel = _action("cancel", "End jobs for good.")
+hold = _action("hold", "Keep jobs from running until they are released.")
+release = _action("release", "Let held jobs run again.")
+requeue = _action("requeue", "Stop jobs and let them wait anew; take up jobs that have ended.")
 
 
 @remote

@@ -1,9 +1,10 @@
-"""Which job is meant: by its id, the beginning of it, or its name."""
+"""Which job is meant by a word on the command line: as ``leasehold.naming`` finds it."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
+from leasehold import naming
 from scheduler.cli.service.client import job_path
 from scheduler.cli.service.output import plain
 from scheduler.errors import InputError, NotFoundError
@@ -12,11 +13,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from scheduler.cli.service.client import ServiceClient
-
-#: Jobs that are asked for by a word, and that are named where it means several.
-_MOST: Final = 100
-_LISTED: Final = 5
-_ACTIVE: Final = ("waiting", "running", "held")
 
 
 def find_job(service: ServiceClient, word: str) -> str:
@@ -32,7 +28,13 @@ def find_job(service: ServiceClient, word: str) -> str:
     try:
         return str(service.get(job_path(word))["job_id"])
     except NotFoundError:
-        found = _meaning(service, word)
+        try:
+            found = naming.meaning(word, _asking(service))
+        except naming.AmbiguousNameError as ambiguous:
+            error = InputError(str(ambiguous))
+            for note in ambiguous.__notes__:
+                error.add_note(plain(note))
+            raise error from None
         if found is None:
             raise
         return found
@@ -48,56 +50,16 @@ def send_for_words(
     which: dict[str, Any],
     send: Callable[[dict[str, Any]], dict[str, Any]],
 ) -> dict[str, Any]:
-    """Send a bulk request, and once more for the words in it that were no ids.
+    """Send a bulk request with words for ids; see ``leasehold.naming.send_for_words``."""
+    return naming.send_for_words(which, send, _asking(service))
 
-    Args:
-        service: knows the jobs.
-        which: the part of the request that says which jobs are meant.
-        send: sends the request with such a part and returns its answer.
 
-    Returns:
-        the answer, with what became of each word's job in the word's place.
-    """
-    found = send(which)
-    unknown = [acted for acted in found["jobs"] if acted["code"] == "not_found"]
-    if "ids" not in which or not unknown:
-        return found
-    meant: dict[str, str] = {}
-    for acted in unknown:
+def _asking(service: ServiceClient) -> Callable[[dict[str, Any]], dict[str, Any]]:
+    def ask(params: dict[str, Any]) -> dict[str, Any]:
         try:
-            job_id = _meaning(service, acted["job_id"])
-        except InputError as error:
-            acted |= {"error": _on_one_line(error), "code": "invalid"}
-        else:
-            meant |= {} if job_id is None else {acted["job_id"]: job_id}
-    if not meant:
+            found: dict[str, Any] = service.get("/jobs", **params)
+        except InputError:  # no job can be called so, or a server of the release before
+            return {"jobs": []}
         return found
-    again = send({"ids": list(dict.fromkeys(meant.values()))})
-    became = {acted["job_id"]: acted for acted in again["jobs"]}
-    jobs = [became.get(meant.get(acted["job_id"], ""), acted) for acted in found["jobs"]]
-    return found | {
-        "jobs": jobs,
-        "changed": sum(acted["changed"] for acted in jobs),
-        "failed": sum(bool(acted["error"]) for acted in jobs),
-    }
 
-
-def _meaning(service: ServiceClient, word: str) -> str | None:
-    """Return the id of the one job that a word that is no id means; None where it means none."""
-    try:
-        found = service.get("/jobs", called=word, limit=_MOST)["jobs"]
-    except InputError:  # no job can be called so, or a server of the release before
-        return None
-    meant = [job for job in found if job["status"] in _ACTIVE] or found
-    if len(meant) > 1:
-        error = InputError(f"'{word}' means {len(meant)} jobs; give the id of one")
-        for job in meant[:_LISTED]:
-            error.add_note(f"{job['job_id']} ({plain(job['name'])}, {job['status']})")
-        if len(meant) > _LISTED:
-            error.add_note(f"... and {len(meant) - _LISTED} more")
-        raise error
-    return str(meant[0]["job_id"]) if meant else None
-
-
-def _on_one_line(error: InputError) -> str:
-    return "; ".join([str(error), *getattr(error, "__notes__", ())])
+    return ask

@@ -1,0 +1,98 @@
+"""Which job is meant: by its id, the beginning of it, or its name.
+
+The command line and ``Client`` understand the same words.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+#: Jobs that are asked for by a word, and that are named where it means several.
+_MOST: Final = 100
+_LISTED: Final = 5
+#: Jobs in one of these have not ended.
+_ACTIVE: Final = ("waiting", "running", "held")
+
+
+class AmbiguousNameError(ValueError):
+    """A word means several jobs; its notes name some of them.
+
+    Args:
+        word: that was given.
+        jobs: that it means, as the scheduler answered.
+        more: whether there are more than these.
+    """
+
+    def __init__(self, word: str, jobs: Sequence[Mapping[str, Any]], *, more: bool) -> None:
+        count = f"more than {len(jobs)}" if more else str(len(jobs))
+        super().__init__(f"'{word}' means {count} jobs; give the id of one")
+        for job in jobs[:_LISTED]:
+            self.add_note(f"{job['job_id']} ({job['name']}, {job['status']})")
+        if more:
+            self.add_note("... and more")
+        elif len(jobs) > _LISTED:
+            self.add_note(f"... and {len(jobs) - _LISTED} more")
+
+
+def meaning(word: str, ask: Callable[[dict[str, Any]], Mapping[str, Any]]) -> str | None:
+    """Return the id of the one job that a word that is no id means; None where it means none.
+
+    Where it means jobs that have not ended, those that have are left out.
+
+    Args:
+        word: the beginning of an id, or a name.
+        ask: asks for a page of the list of jobs, by parameters of the query.
+
+    Raises:
+        AmbiguousNameError: it means several.
+    """
+    for status in (_ACTIVE, ()):
+        page = ask({"called": word, "status": list(status), "limit": _MOST})
+        jobs = page["jobs"]
+        if len(jobs) > 1:
+            raise AmbiguousNameError(word, jobs, more=page["next_cursor"] is not None)
+        if jobs:
+            return str(jobs[0]["job_id"])
+    return None
+
+
+def send_for_words(
+    which: dict[str, Any],
+    send: Callable[[dict[str, Any]], dict[str, Any]],
+    ask: Callable[[dict[str, Any]], Mapping[str, Any]],
+) -> dict[str, Any]:
+    """Send a bulk request, and once more for the words in it that were no ids.
+
+    Args:
+        which: the part of the request that says which jobs are meant.
+        send: sends the request with such a part and returns its answer.
+        ask: as for ``meaning``.
+
+    Returns:
+        the answer, with what became of each word's job in the word's place.
+    """
+    found = send(which)
+    unknown = [acted for acted in found["jobs"] if acted["code"] == "not_found"]
+    if "ids" not in which or not unknown:
+        return found
+    meant: dict[str, str] = {}
+    for acted in unknown:
+        try:
+            job_id = meaning(acted["job_id"], ask)
+        except AmbiguousNameError as error:
+            acted |= {"error": "; ".join([str(error), *error.__notes__]), "code": "invalid"}
+        else:
+            meant |= {} if job_id is None else {acted["job_id"]: job_id}
+    if not meant:
+        return found
+    again = send({"ids": list(dict.fromkeys(meant.values()))})
+    became = {acted["job_id"]: acted for acted in again["jobs"]}
+    jobs = [became.get(meant.get(acted["job_id"], ""), acted) for acted in found["jobs"]]
+    return found | {
+        "jobs": jobs,
+        "changed": sum(acted["changed"] for acted in jobs),
+        "failed": sum(bool(acted["error"]) for acted in jobs),
+    }
