@@ -7,11 +7,17 @@ import sys
 import threading
 import time
 import traceback
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable
+
+#: A stall of this length is told of again, and then of each that is twice as long.
+AGAIN_S: Final = 2.0
+#: So many of the innermost functions are named; all of them where debugging is logged.
+FRAMES: Final = 5
 
 _log = logging.getLogger("leasehold.watchdog")
 
@@ -22,7 +28,8 @@ class StallWatchdog:
     Args:
         threshold_s: from when on a late answer counts.
         interval_s: pause between two pings.
-        log_every_s: at most one stack is logged in that time; all stalls are counted.
+        log_every_s: at most one short stall is told of in that time; all stalls are counted. A long
+            one is told of at its beginning, again and again at doubled intervals, and at its end.
         on_stall: told the length of each stall in seconds when it is over, in the watchdog's
             thread.
     """
@@ -69,21 +76,36 @@ class StallWatchdog:
                 return
             if answered.wait(self._threshold_s) or self._stopping.is_set():
                 continue
-            self._log_stack(watched)
-            # In pieces, as the loop may end without having answered.
-            while not answered.wait(0.05) and not self._stopping.is_set():
-                pass
-            self._on_stall(time.monotonic() - begin)
+            self._sit_out(answered, begin, watched)
 
-    def _log_stack(self, watched: int) -> None:
+    def _sit_out(self, answered: threading.Event, begin: float, watched: int) -> None:
+        """Wait for the end of a stall, and say now and then where the loop is."""
+        told = time.monotonic() - self._logged_s >= self._log_every_s
+        if told:
+            self._tell(begin, watched)
+        again_s = AGAIN_S
+        # In pieces, as the loop may end without having answered.
+        while not answered.wait(0.05) and not self._stopping.is_set():
+            if time.monotonic() - begin >= again_s:
+                told, again_s = True, 2 * again_s
+                self._tell(begin, watched)
+        seconds = time.monotonic() - begin
+        self._on_stall(seconds)
+        if told and answered.is_set():
+            _log.warning("the event loop moves again after %.1f s", seconds)
+
+    def _tell(self, begin: float, watched: int) -> None:
         """Say where the loop is: now, since it may never come back."""
         now_s = time.monotonic()
         frame = sys._current_frames().get(watched)  # noqa: SLF001  there is no public way
-        if frame is None or now_s - self._logged_s < self._log_every_s:
+        if frame is None:
             return
         self._logged_s = now_s
+        stack = traceback.extract_stack(frame)
+        places = (f"{at.name} ({Path(at.filename).name}:{at.lineno})" for at in stack[-FRAMES:])
         _log.warning(
-            "the event loop has stood still for more than %g s; it is at\n%s",
-            self._threshold_s,
-            "".join(traceback.format_stack(frame)),
+            "the event loop has stood still for %.1f s; it is at %s",
+            now_s - begin,
+            " > ".join(places),
         )
+        _log.debug("all of the stack:\n%s", "".join(stack.format()))
