@@ -9,7 +9,8 @@ and gets, at once, and again whenever it changes while the connection is open::
     {"notice": false}      or      {"notice": true, "leave_in_s": 9.5}
 
 Everything but ``secret`` may be left out. A line that cannot be used is answered with ``error``
-and changes nothing: a number of steps beyond the bounds of ``agent.bounds``, for one.
+and changes nothing: one that is too long, or a number of steps beyond the bounds of
+``leasehold.bounds``. Lines after it are taken.
 Pods cannot reach the socket and use the same lines over TCP. With ``"guard": true`` the answer also
 tells ``deadline_s``, until when the lease holds on the clock of ``agent.clock``.
 """
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
 
 #: Longest path that the kernel takes for a Unix socket, its NUL left out.
 LONGEST_SOCKET_PATH = 107
+#: Of a line that is too long so much is read, to go on after it.
+SKIPPED_BYTES = 1 << 16
 #: How long a connection may take to say whose it is.
 STRANGER_MOST_S = 30.0
 #: How long a connection may take to take what was written to it, when the agent ends.
@@ -207,10 +210,18 @@ class Endpoint:
         self._serving.add(task)
         task.add_done_callback(self._serving.discard)
         try:
-            while line := await self._next_line(reader, known=tenant is not None):
-                tenant = self._take(line, writer, tenant)
+            while True:
+                line, size = await self._next_line(reader, known=tenant is not None)
+                if size > LINE_BYTES:
+                    _refuse_line(size, writer)
+                elif not line:
+                    break
+                else:
+                    tenant = self._take(line, writer, tenant)
                 await writer.drain()
-        except (ConnectionError, TimeoutError, ValueError):  # ValueError: a line without an end
+                if size > SKIPPED_BYTES:
+                    break
+        except (ConnectionError, TimeoutError):
             pass
         except Exception:  # noqa: BLE001 - it ends this connection, and nothing else
             _log.exception("a connection of a job is closed: what it sent could not be handled")
@@ -222,14 +233,26 @@ class Endpoint:
             with contextlib.suppress(ConnectionError):
                 await writer.wait_closed()
 
-    async def _next_line(self, reader: asyncio.StreamReader, *, known: bool) -> bytes:
-        """Return the next line; a job that has said who it is may be silent while its lease lasts.
+    async def _next_line(self, reader: asyncio.StreamReader, *, known: bool) -> tuple[bytes, int]:
+        """Return the next line and its size; of one that is too long the end, or no more of it.
+
+        A job that has said who it is may be silent while its lease lasts.
 
         Raises:
             TimeoutError: nobody has said who it is.
         """
+        size = 0
         async with asyncio.timeout(None if known else self._stranger_most_s):
-            return await reader.readline()
+            while size <= SKIPPED_BYTES:
+                try:
+                    line = await reader.readuntil()
+                except asyncio.IncompleteReadError as error:  # the last one
+                    return error.partial, size + len(error.partial)
+                except asyncio.LimitOverrunError as error:
+                    size += len(await reader.readexactly(error.consumed))
+                else:
+                    return line, size + len(line)
+        return b"", size
 
     def _take(
         self, line: bytes, writer: asyncio.StreamWriter, known: Tenant | None
@@ -243,7 +266,7 @@ class Endpoint:
             guard = bool(message.optional("guard", message.flag))
             _check_room(tenant, writer)
         except InputError as error:
-            writer.write(json.dumps({"error": str(error)}).encode() + b"\n")
+            _refuse(str(error), writer)
             return known
         if not rank:  # the others do the same steps
             tenant.advance(live, done)
@@ -260,6 +283,18 @@ class Endpoint:
             if hmac.compare_digest(tenant.secret.encode(), secret.encode()):
                 return tenant
         raise InputError("the secret is not that of a lease on this node; see LEASEHOLD_SECRET")
+
+
+def _refuse(why: str, writer: asyncio.StreamWriter) -> None:
+    writer.write(json.dumps({"error": why}).encode() + b"\n")
+
+
+def _refuse_line(size: int, writer: asyncio.StreamWriter) -> None:
+    if size > SKIPPED_BYTES:
+        has = f"more than {SKIPPED_BYTES} bytes, and the connection is closed"
+    else:
+        has = f"{size} bytes, and is not heeded"
+    _refuse(f"a line may have {LINE_BYTES} bytes; this one has {has}", writer)
 
 
 def _check_room(tenant: Tenant, writer: asyncio.StreamWriter) -> None:

@@ -16,6 +16,8 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
+from leasehold.bounds import LONGEST_NAME, MOST_COUNT, MOST_RANKS
+
 if TYPE_CHECKING:
     from leasehold.surroundings import Surroundings
 
@@ -27,6 +29,9 @@ class Channel:
         surroundings: of this process; they name the endpoint.
         report_every_s: between two reports.
 
+    Raises:
+        ValueError: no agent would take what the environment says of this process.
+
     Attributes:
         steps_live: steps done; the loop counts here.
         steps_done: steps that are checkpointed.
@@ -35,6 +40,8 @@ class Channel:
     """
 
     def __init__(self, surroundings: Surroundings, *, report_every_s: float) -> None:
+        if surroundings.leased:
+            _check(surroundings)
         self.steps_live = 0
         self.steps_done = 0
         self.noticed = False
@@ -69,11 +76,15 @@ class Channel:
         path = self._surroundings.progress_file
         if path is None or self._surroundings.rank:
             return
-        steps = {"steps_live": self.steps_live, "steps_done": self.steps_done}
         temporary = path.with_name(f".{path.name}.{os.getpid()}")
         with contextlib.suppress(OSError):  # the agent has forgotten the lease: nobody asks
-            temporary.write_text(json.dumps(steps))
+            temporary.write_text(json.dumps(self._steps()))
             temporary.replace(path)
+
+    def _steps(self) -> dict[str, int]:
+        """Return the steps as the agent takes them: it would refuse all of a line for one."""
+        told = {"steps_live": self.steps_live, "steps_done": self.steps_done}
+        return {name: min(max(int(steps), 0), MOST_COUNT) for name, steps in told.items()}
 
     def _run(self) -> None:
         due_s = 0.0
@@ -87,14 +98,9 @@ class Channel:
         self._disconnect()
 
     def _report(self) -> None:
-        message = {
-            "secret": self._surroundings.secret,
-            "rank": self._surroundings.rank,
-            "steps_live": self.steps_live,
-            "steps_done": self.steps_done,
-        }
+        message = {"secret": self._surroundings.secret, "rank": self._surroundings.rank}
         try:
-            self._connected().sendall(json.dumps(message).encode() + b"\n")
+            self._connected().sendall(json.dumps(message | self._steps()).encode() + b"\n")
         except OSError:
             self._disconnect()
 
@@ -140,6 +146,18 @@ class Channel:
         path = self._surroundings.notice_file
         if path is not None and path.exists():
             self.noticed = True
+
+
+def _check(surroundings: Surroundings) -> None:
+    """Refuse what would be sent with every line, and be refused each time."""
+    length, rank = len(surroundings.secret), surroundings.rank
+    if length > LONGEST_NAME:
+        raise ValueError(
+            f"LEASEHOLD_SECRET has {length} characters, and the agent gives at most "
+            f"{LONGEST_NAME}; leave the variable as the agent has set it"
+        )
+    if not 0 <= rank <= MOST_RANKS:
+        raise ValueError(f"RANK is {rank}; give one from 0 to {MOST_RANKS}")
 
 
 def connect(endpoint: str, *, timeout_s: float) -> socket.socket:

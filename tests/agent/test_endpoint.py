@@ -11,6 +11,7 @@ import warnings
 
 import pytest
 
+from agent.bounds import LINE_BYTES
 from agent.clock import lease_clock_s
 from agent.endpoint import Endpoint, Tenant
 from scheduler.errors import InputError
@@ -93,10 +94,35 @@ def test_a_line_that_cannot_be_used_is_answered_and_changes_nothing(node, line):
     _serve(node, talk)
 
 
-def test_a_line_without_an_end_closes_the_connection(node):
+@pytest.mark.parametrize("size", [4097, 4098, 5000, 9000, 60_000])
+def test_a_line_that_is_too_long_is_answered_with_limit_and_size_and_the_next_is_taken(node, size):
     async def talk(endpoint, tenant, say, reader):
-        with pytest.raises((ConnectionError, json.JSONDecodeError)):
-            await say(b"x" * 100_000)
+        answer = await say(b"x" * (size - 1) + b"\n")
+        assert f"may have 4096 bytes; this one has {size} bytes" in answer["error"]
+        assert await say({"secret": "s3cret", "steps_live": 7}) == {"notice": False}
+        assert tenant.steps_live == 7
+        both = b"y" * (size - 1) + b"\n" + b'{"secret": "s3cret", "steps_live": 8}\n'
+        assert "4096" in (await say(both))["error"]
+        assert json.loads(await reader.readline()) == {"notice": False}
+        assert tenant.steps_live == 8
+
+    _serve(node, talk)
+
+
+def test_the_longest_line_is_taken(node):
+    async def talk(endpoint, tenant, say, reader):
+        line = json.dumps({"secret": "s3cret", "steps_live": 7}).encode()
+        assert await say(line.ljust(LINE_BYTES - 1) + b"\n") == {"notice": False}
+        assert tenant.steps_live == 7
+
+    _serve(node, talk)
+
+
+def test_a_line_without_an_end_is_answered_and_closes_the_connection(node):
+    async def talk(endpoint, tenant, say, reader):
+        assert "more than 65536 bytes" in (await say(b"x" * 100_000))["error"]
+        with contextlib.suppress(ConnectionError):
+            assert await reader.readline() == b""
 
     _serve(node, talk)
 

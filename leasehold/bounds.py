@@ -1,0 +1,14 @@
+"""What a job may tell its agent at most. Stated here once: the agent reads these, too."""
+
+from __future__ import annotations
+
+from typing import Final
+
+#: Greatest number of steps: what a double, a JSON reader and a database's column all hold exactly.
+MOST_COUNT: Final = 2**53 - 1
+#: Processes of a gang.
+MOST_RANKS: Final = 1_000_000
+#: Characters of a name, and of a lease's secret.
+LONGEST_NAME: Final = 253
+#: Bytes of a line that a job may send.
+LINE_BYTES: Final = 4096
