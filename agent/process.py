@@ -255,6 +255,7 @@ class ProcessBackend(Isolated[Record]):
         launch: dict[str, object] = {
             "command": list(lease.command),
             "cwd": lease.working_dir,
+            "checkpoint_dir": lease.checkpoint_dir,
             "processes": processes,
             "log_bytes": self._log_bytes,
             "log_backups": self._log_backups,

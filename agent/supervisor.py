@@ -339,6 +339,7 @@ class Supervisor:
                 with contextlib.suppress(OSError):
                     Path(folder, "cgroup.procs").write_text("0")
 
+        self._make_checkpoint_folder()
         for process in self.launch["processes"]:
             try:
                 child = subprocess.Popen(  # noqa: S603 - exec form, and no shell
@@ -359,6 +360,15 @@ class Supervisor:
             for pipe, name in ((child.stdout, "stdout"), (child.stderr, "stderr")):
                 self._watch(pipe, Path(process[name]), name)
         return ""
+
+    def _make_checkpoint_folder(self) -> None:
+        """Make it where the folder above it is there; otherwise the job may know what to do."""
+        folder = self.launch.get("checkpoint_dir")
+        try:
+            if folder is not None:
+                Path(folder).mkdir(mode=0o700, exist_ok=True)
+        except OSError as error:
+            sys.stderr.write(f"the folder for checkpoints {folder} cannot be made: {error}\n")
 
     def _watch(self, pipe: Any, path: Path, name: str) -> None:
         os.set_blocking(pipe.fileno(), False)

@@ -462,3 +462,26 @@ if os.environ["LEASEHOLD_LEASE_ID"] == "2":
             assert ended.reason is LeaseEnd.COMPLETED, ended.message
 
     run(main())
+
+
+def test_the_folder_for_checkpoints_is_made_where_the_one_above_is_there(node):
+    program = """
+import os
+path = os.environ["LEASEHOLD_CHECKPOINT_DIR"]
+print(oct(os.stat(path).st_mode & 0o777) if os.path.isdir(path) else "missing", flush=True)
+"""
+
+    async def scenario():
+        near, far = node.folder / "kept", node.folder / "a" / "b"
+        node.want(
+            node.lease(1, program, checkpoint_dir=str(near)),
+            node.lease(2, program, checkpoint_dir=str(far), workers=(1,)),
+        )
+        async with node.agent():
+            await node.until(lambda: node.ended(1) and node.ended(2))
+        assert node.log(1) == "0o700\n"
+        assert node.log(2) == "missing\n"  # and the program has run all the same
+        told = (node.state_dir / "logs" / "2" / "supervisor.log").read_text()
+        assert f"the folder for checkpoints {far} cannot be made" in told
+
+    asyncio.run(scenario())
