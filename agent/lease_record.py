@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -26,7 +27,7 @@ _log = logging.getLogger("leasehold.agent")
 
 
 @dataclass(kw_only=True)
-class LeaseRecord:
+class LeaseRecord(ABC):
     """The state of one lease.
 
     Attributes:
@@ -63,9 +64,9 @@ class LeaseRecord:
     watch: Watch | None = None
     over_s: float | None = None
 
+    @abstractmethod
     def runs(self) -> bool:
         """Tell whether what runs under it has been seen to run."""
-        raise NotImplementedError
 
     def state(self) -> LeaseState:
         """Return where what runs under it is."""
@@ -75,9 +76,9 @@ class LeaseRecord:
             return LeaseState.STOPPING
         return LeaseState.RUNNING if self.runs() else LeaseState.STARTING
 
+    @abstractmethod
     def report(self) -> LeaseReport:
         """Return what the scheduler needs to know."""
-        raise NotImplementedError
 
     def fail(self, error: Exception) -> None:
         """Note that the agent has stumbled over this lease; it is to end, and no other one."""

@@ -120,13 +120,26 @@ def test_an_end_waits_for_its_figures_no_longer_than_it_may(node, monkeypatch):
     run(main())
 
 
+class Remembered(agent.lease_record.LeaseRecord):
+    """What both backends remember, with nothing under it."""
+
+    def runs(self):
+        return True
+
+    def report(self):
+        raise AssertionError("nobody asks")
+
+
+def test_a_record_of_no_backend_cannot_be_made():
+    with pytest.raises(TypeError, match="abstract"):
+        agent.lease_record.LeaseRecord(lease=None, tenant=None, boot="b", deadline_s=0.0)
+
+
 @pytest.mark.parametrize(("left_s", "most_s"), [(100.0, 10.0), (8.0, 4.0), (0.5, 0.5), (-3.0, 0.5)])
 def test_figures_are_waited_for_while_the_deadline_allows_it(node, monkeypatch, left_s, most_s):
     now_s = 1000.0
     monkeypatch.setattr(agent.lease_record, "lease_clock_s", lambda: now_s)
-    record = agent.lease_record.LeaseRecord(
-        lease=node.lease(1, ""), tenant=None, boot="b", deadline_s=now_s + left_s
-    )
+    record = Remembered(lease=node.lease(1, ""), tenant=None, boot="b", deadline_s=now_s + left_s)
     assert not record.patience_over()
     now_s += most_s - 0.01
     assert not record.patience_over()
@@ -223,7 +236,7 @@ def test_the_last_number_of_a_file_counts(node, tmp_path, text, number):
     file = StepsFile(tmp_path / "steps", on_settled=settled.set)
     file.look_last()
     assert settled.wait(60)
-    record = agent.lease_record.LeaseRecord(
+    record = Remembered(
         lease=node.lease(1, ""),
         tenant=agent.lease_record.tenant_of(node.lease(1, ""), "s"),
         boot="b",
