@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from scheduler.runtime.news import News
 
@@ -16,6 +17,9 @@ if TYPE_CHECKING:
 
 #: Part of the names of nodes whose workers are gone for ever.
 RETIRED = "~retired-"
+#: So often may a node's workers be exchanged within so long.
+MOST_CHANGES: Final = 16
+CHANGES_WITHIN_S: Final = 3600.0
 
 
 @dataclass(slots=True, kw_only=True)
@@ -98,6 +102,10 @@ class NodeBook:
         #: worker number -> worker type.
         self._types: list[str] = []
         self._nodes = 0
+        #: node -> when its workers were exchanged, the last few times; of this process.
+        self._changes: dict[str, deque[float]] = {}
+        #: nodes that were refused since their last change.
+        self._refused: set[str] = set()
         #: nodes that asked before they joined, so that they need not ask again at once.
         self._strangers: dict[str, News] = {}
 
@@ -125,6 +133,21 @@ class NodeBook:
                 stranger.set()
         self._nodes = len(cluster.nodes)
         return joined
+
+    def note_change(self, name: str, now_s: float) -> None:
+        """Note that a node's workers are exchanged."""
+        self._changes.setdefault(name, deque(maxlen=MOST_CHANGES)).append(now_s)
+        self._refused.discard(name)
+
+    def changes_since(self, name: str, since_s: float) -> int:
+        """Return how often a node's workers were exchanged since then; ``MOST_CHANGES`` at most."""
+        return sum(at_s > since_s for at_s in self._changes.get(name, ()))
+
+    def is_first_refusal(self, name: str) -> bool:
+        """Note that a change was refused; tell whether it is the first one since one was not."""
+        first = name not in self._refused
+        self._refused.add(name)
+        return first
 
     @property
     def exclusive(self) -> frozenset[str]:

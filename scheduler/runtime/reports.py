@@ -18,6 +18,7 @@ from scheduler.errors import ConflictError, InputError
 from scheduler.runtime.fold import stop_times
 from scheduler.runtime.housekeeping import apply_order, end_member, note_death
 from scheduler.runtime.leases import MemberEnd
+from scheduler.runtime.nodes import CHANGES_WITHIN_S, MOST_CHANGES
 from scheduler.runtime.progress import take_steps
 from scheduler.runtime.protocol import NodeAction
 
@@ -179,6 +180,8 @@ def take_report(
     _check_types(state, types)
     if node is None or node.is_news(report):
         _note_sharing(turn, node, report)
+    if node is not None and node.is_news(report) and types != node.types:
+        _check_changes(state, turn, node)
     joins = any(isinstance(e, ev.NodesJoined) and _joins(e, report.node) for e in turn.events)
     if node is None:
         if not joins:
@@ -192,6 +195,7 @@ def take_report(
     _meet(state, turn, report, address, version)
     if types != node.types:
         if not joins:  # two such reports in a turn: the next one tells again
+            state.nodes.note_change(node.name, turn.now_s)
             _replace(state, turn, node, types)
         turn.after.append(lambda: _meet(state, turn, report, address, version))
         return
@@ -224,6 +228,20 @@ def _check_types(state: LiveState, types: tuple[str, ...]) -> None:
             f"the node names {len(set(types) - known)} worker types that are new, and the cluster "
             f"has {len(known)} of at most {MOST_TYPES}; call workers of one kind by one name"
         )
+
+
+def _check_changes(state: LiveState, turn: Turn, node: NodeState) -> None:
+    """Refuse workers that change all the time: each change takes new numbers for good."""
+    if state.nodes.changes_since(node.name, turn.now_s - CHANGES_WITHIN_S) < MOST_CHANGES:
+        return
+    why = (
+        f"the workers of node '{node.name}' have changed {MOST_CHANGES} times within an hour, and "
+        "differ again; look whether two agents use this name, or what makes the agent find other "
+        "workers each time (--worker sets them)"
+    )
+    if state.nodes.is_first_refusal(node.name):
+        _log.warning("%s; its reports are refused until an hour after the first of them", why)
+    raise ConflictError(why)
 
 
 def _meet(state: LiveState, turn: Turn, report: NodeReport, address: str, version: str) -> None:

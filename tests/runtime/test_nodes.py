@@ -1,10 +1,13 @@
 """Nodes join, change, fall silent, come back, and are cordoned, drained and removed."""
 
+from dataclasses import replace
+
 import pytest
 
 from scheduler.domain.reasons import WaitReason
 from scheduler.domain.throughput import ThroughputTable
 from scheduler.errors import ConflictError, NotFoundError
+from scheduler.runtime.nodes import CHANGES_WITHIN_S, MOST_CHANGES
 from scheduler.runtime.protocol import NodeAction, PolicyChoice
 
 CORDON, DRAIN, UNCORDON = NodeAction
@@ -118,6 +121,40 @@ def test_a_node_with_other_workers_is_another_one_under_the_same_name(live):
         assert dict(stage.service.cluster().workers) == {"v100": 0, "k80": 2}
 
     live(story)
+
+
+def test_a_node_whose_workers_change_all_the_time_is_refused_for_a_while(live, caplog):
+    async def story(stage):
+        node = stage.node("n0")
+
+        def workers():
+            return len(stage.state.engine.cluster.worker_type_of)
+
+        async def change(times):
+            for _ in range(times):
+                node.worker_types = ("k80",) if node.worker_types == ("v100",) else ("v100",)
+                await stage.wait(5)
+
+        await stage.wait(5)
+        await change(MOST_CHANGES)
+        for _ in range(2):
+            report = node.report()
+            others = tuple(replace(worker, worker_type="k80") for worker in report.workers)
+            again = replace(report, workers=others)
+            with pytest.raises(ConflictError, match="have changed 16 times within an hour"):
+                await stage.do(stage.service.report(again, address="127.0.0.1", version="t"))
+        assert len(stage.history("node_changed")) == MOST_CHANGES
+        assert workers() == 1 + MOST_CHANGES
+        told = [r for r in caplog.records if "have changed 16 times" in r.getMessage()]
+        assert len(told) == 1
+        # What it had last is still taken; more changes are when the first ones are an hour ago.
+        await stage.wait(30)
+        assert states(stage) == {"n0": "ready"}
+        await stage.wait(CHANGES_WITHIN_S)
+        await change(2)
+        assert workers() == 3 + MOST_CHANGES
+
+    live(story, nodes={"n0": ("v100",)})
 
 
 def test_a_broken_worker_ends_its_job_as_lost_and_comes_back_when_repaired(live):
