@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from api.conversions import project_of, submissions, to_spec
 from api.pod_preview import pod_preview
 from api.problems import FieldProblem, ProblemError, field_problems, invalid
-from api.schemas.jobs import MOST_JOBS, JobIn
+from api.schemas.jobs import MOST_JOBS, JobIn, given_twice
 from scheduler.domain.placeholders import count_placeholders, needs_array, shareable_folder
 
 if TYPE_CHECKING:
@@ -124,6 +124,10 @@ def _read(item: Any, principal: Principal, *, alone: bool) -> Read:
         job = JobIn.model_validate(item)
     except ValidationError as error:
         problems = field_problems(error.errors(include_url=False))
+        # What several fields say together is otherwise looked at only where each is right.
+        both = given_twice(item) if isinstance(item, dict) else ""
+        if both and not any(problem.field == "" for problem in problems):
+            problems.append(FieldProblem(field="", value=None, problem=both))
         return invalid(problems if alone else problems[:MOST_ERRORS_OF_ONE])
     project = project_of(job, principal)
     if principal.sees(project):
@@ -200,17 +204,20 @@ def _make(
         for i, job_id in enumerate(job.depends_on)
         if job_id not in visible
     ]
-    if problems:
-        return invalid(problems)
     project = project_of(job, principal)
     spec = to_spec(job, project=project, now_s=now_s)
     count = count_placeholders(spec)
     if count > MOST_PLACEHOLDERS:
-        return _too_much("", count, f"has {count} placeholders; {MOST_PLACEHOLDERS} are taken")
+        words = f"has {count} placeholders; {MOST_PLACEHOLDERS} are taken"
+        problems.append(FieldProblem(field="", value=count, problem=words))
     try:
         pod_preview(spec)
     except ProblemError as error:
-        return error
+        if not error.errors:
+            return error
+        problems += error.errors
+    if problems:
+        return invalid(problems)
     if key is None:
         return Made(job=job, spec=spec)
     elements = submissions(

@@ -239,7 +239,19 @@ def _words(error: Mapping[str, Any]) -> str:
         return "is needed"
     if error["type"] == "json_invalid":
         return f"is not JSON: {error.get('ctx', {}).get('error', '')}"
+    if error["type"] == "string_type":
+        return _no_text(error.get("input"))
     if error["type"] == "string_too_short" and error.get("ctx", {}).get("min_length") == 1:
         return "must not be empty"
     text = str(error["msg"])
     return text.removeprefix("Value error, ")
+
+
+def _no_text(value: Any) -> str:
+    """Say how to make text of what was written without quotes in YAML or JSON."""
+    if isinstance(value, bool):
+        words = '"true", "yes" or "on"' if value else '"false", "no" or "off"'
+        return f"must be text; put it in quotes, such as {words}"
+    if isinstance(value, int | float):
+        return f'must be text; put it in quotes, such as "{str(value)[:40]}"'
+    return "must be text"

@@ -2,6 +2,7 @@
 
 import json
 import shlex
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
@@ -98,6 +99,13 @@ class KubernetesIn(Form):
     )
 
 
+def given_twice(job: Mapping[str, Any]) -> str:
+    """Say which fields of a job stand for the same, and are both given; empty if none are."""
+    pairs = (("total_steps", "duration_s"), ("deadline_s", "deadline_in_s"))
+    twice = ((a, b) for a, b in pairs if job.get(a) is not None and job.get(b) is not None)
+    return "; ".join(f"give {a} or {b}, not both" for a, b in twice)
+
+
 def _no_shell_line(value: Any) -> Any:
     if not isinstance(value, str):
         return value
@@ -190,10 +198,8 @@ class JobIn(Form):
 
     @model_validator(mode="after")
     def _agree(self) -> Self:
-        if self.total_steps is not None and self.duration_s is not None:
-            raise ValueError("give total_steps or duration_s, not both")
-        if self.deadline_s is not None and self.deadline_in_s is not None:
-            raise ValueError("give deadline_s or deadline_in_s, not both")
+        if both := given_twice(dict(self)):
+            raise ValueError(both)
         if not self.command[0].strip():
             raise ValueError("command begins with an empty text; name a program")
         if sum(map(len, self.command)) > LONGEST_COMMAND:

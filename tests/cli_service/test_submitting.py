@@ -410,3 +410,62 @@ def test_an_empty_job_id_is_refused(command, leasehold):
     ran = leasehold(command, "")
     assert ran.code == 2
     assert "the job id is empty" in ran.err
+
+
+MISTAKEN = """
+name: 1
+command: [python, train.py, 3]
+env: {A: yes, B: 1.5}
+grace: soon
+memory: much
+scale_factor: 0
+total_steps: 5
+duration_s: 5
+"""
+
+
+def test_all_mistakes_of_a_file_are_told_at_once(scheduler, leasehold, tmp_path):
+    file = tmp_path / "a.yaml"
+    file.write_text(MISTAKEN)
+    ran = leasehold("submit", str(file))
+    assert (ran.code, ran.out) == (2, "")
+    first, *lines = ran.err.splitlines()
+    assert first == f"leasehold: nothing was submitted, for {len(lines)} mistakes:"
+    for said in (
+        f"  {file}: grace is 'soon'; give seconds",
+        f"  {file}: memory is 'much'; give bytes",
+        '  name is 1: must be text; put it in quotes, such as "1"',
+        '  command[2] is 3: must be text; put it in quotes, such as "3"',
+        '  env.A is true: must be text; put it in quotes, such as "true", "yes" or "on"',
+        '  env.B is 1.5: must be text; put it in quotes, such as "1.5"',
+        "  scale_factor is 0: ",
+        "  the request: give total_steps or duration_s, not both",
+    ):
+        assert sum(line.startswith(said) for line in lines) == 1, lines
+
+
+def test_the_mistakes_of_several_jobs_are_told_with_the_job(
+    serve, leasehold, tmp_path, monkeypatch
+):
+    scheduler = serve(auth=True)
+    monkeypatch.setenv("LEASEHOLD_TOKEN", scheduler.token("user", projects=("a", "default")))
+    file = tmp_path / "a.yaml"
+    file.write_text(
+        "jobs: [{name: a, command: [x], duration: soon}, {name: 1, command: [x]}, "
+        "{name: c, command: [x], depends_on: [nothing], image: i, kubernetes: {template: {a: 1}}}]"
+    )
+    ran = leasehold("submit", str(file))
+    assert ran.code == 2
+    assert "duration is 'soon'" in ran.err
+    assert "  job 1: name is 1: must be text" in ran.err
+    assert "  job 2: depends_on[0] is " in ran.err
+    assert "  job 2: kubernetes.template" in ran.err
+    assert scheduler.service.store.job("job-1") is None
+
+
+def test_mistakes_are_told_where_no_scheduler_answers(leasehold, tmp_path):
+    file = tmp_path / "a.yaml"
+    file.write_text("{name: a, command: [x], duration: soon, memory: much}")
+    server = ["--server", "http://127.0.0.1:9", "--retry-for", "0s"]
+    ran = leasehold("submit", *server, str(file))
+    assert (ran.code, "for 2 mistakes" in ran.err) == (2, True)

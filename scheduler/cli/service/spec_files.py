@@ -13,7 +13,7 @@ from scheduler.cli.service.times import parse_deadline, parse_span
 from scheduler.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 #: Levels of a document at which it is not even read.
 _MOST_LEVELS: Final = 1000
@@ -36,11 +36,14 @@ SHORT_NAMES: Final = {field: (short,) for short, field in _SPANS.items()} | {
 _SIZES: Final = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 
 
-def read_jobs(name: str) -> list[tuple[dict[str, Any], dict[str, Any]]]:
+def read_jobs(
+    name: str, mistakes: list[str] | None = None
+) -> list[tuple[dict[str, Any], dict[str, Any]]]:
     """Read the jobs of a file.
 
     Args:
         name: its path, or ``-`` for standard input (YAML or JSON).
+        mistakes: as for ``friendly``.
 
     Returns:
         The jobs as the scheduler wants them, not checked any further, each with what was written.
@@ -67,29 +70,49 @@ def read_jobs(name: str) -> list[tuple[dict[str, Any], dict[str, Any]]]:
     if not jobs:
         raise InputError(f"{name} holds no job; write one with at least `name` and `command`")
     written = [_as_json(job, name) for job in jobs]
-    return [(friendly(job, where=name), job) for job in written]
+    return [(friendly(job, where=name, mistakes=mistakes), job) for job in written]
 
 
-def friendly(job: dict[str, Any], *, where: str) -> dict[str, Any]:
+def friendly(
+    job: dict[str, Any], *, where: str, mistakes: list[str] | None = None
+) -> dict[str, Any]:
     """Translate what people write into what the scheduler knows.
 
     ``deadline: 2h``, ``duration: 90m`` and ``memory: 4GiB`` become ``deadline_in_s`` and so on; a
     field that nobody knows stays, and the scheduler names it.
+
+    Args:
+        job: as written.
+        where: the file, for messages.
+        mistakes: takes what cannot be used, which is left out then; None: it is raised.
+
+    Raises:
+        InputError: something cannot be used, and ``mistakes`` is None.
     """
-    made = dict(job)
-    for short, field in _SPANS.items():
-        if short in made:
-            made[_free(made, short, field, where)] = parse_span(
-                str(made.pop(short)), name=f"{where}: {short}"
-            )
-    if "deadline" in made:
-        due = parse_deadline(str(made.pop("deadline")), name=f"{where}: deadline")
-        for field, value in due.items():
-            made[_free(made, "deadline", field, where)] = value
-    if "memory" in made:
-        size = parse_size(str(made.pop("memory")), name=f"{where}: memory")
-        made[_free(made, "memory", "memory_bytes", where)] = size
+    made, found = dict(job), list[str]()
+    for short, read in _READERS.items():
+        if short not in made:
+            continue
+        try:
+            for field, value in read(str(made.pop(short)), f"{where}: {short}").items():
+                made[_free(made, short, field, where)] = value
+        except InputError as error:
+            found.append(str(error))
+    if mistakes is not None:
+        mistakes += found
+    elif found:
+        raise complaint(found)
     return made
+
+
+def complaint(mistakes: Sequence[str]) -> InputError:
+    """Make one error of all mistakes of a file."""
+    if len(mistakes) == 1:
+        return InputError(mistakes[0])
+    error = InputError(f"nothing was submitted, for {len(mistakes)} mistakes:")
+    for mistake in mistakes:
+        error.add_note(mistake)
+    return error
 
 
 def parse_size(text: str, *, name: str) -> int:
@@ -108,6 +131,18 @@ def parse_size(text: str, *, name: str) -> int:
     if size < 1:
         raise InputError(f"{name} is '{text}'; give bytes, or a size such as 512M or 4GiB")
     return int(size)
+
+
+def _span_reader(field: str) -> Callable[[str, str], dict[str, Any]]:
+    return lambda text, name: {field: parse_span(text, name=name)}
+
+
+#: What a file may write -> what reads it into the fields that the scheduler knows.
+_READERS: Final[Mapping[str, Callable[[str, str], dict[str, Any]]]] = {
+    **{short: _span_reader(field) for short, field in _SPANS.items()},
+    "deadline": lambda text, name: dict(parse_deadline(text, name=name)),
+    "memory": lambda text, name: {"memory_bytes": parse_size(text, name=name)},
+}
 
 
 def _text(name: str) -> str:

@@ -17,7 +17,7 @@ from scheduler.cli.service.naming import find_job
 from scheduler.cli.service.output import number, print_json, print_shown, remark, table
 from scheduler.cli.service.problems import detail_of, field_lines, problem_error
 from scheduler.cli.service.remote import Json, remote
-from scheduler.cli.service.spec_files import check_values, read_jobs
+from scheduler.cli.service.spec_files import check_values, complaint, read_jobs
 from scheduler.cli.service.wording import Wording, option_of, wording_of_job
 from scheduler.errors import AdmissionError, InputError, LeaseholdError, NotFoundError
 
@@ -164,9 +164,33 @@ def _jobs(
     check_values(own, word=option_of)
     if command:
         return [own], [wording_of_job(None, own)]
-    found = [pair for name in files for pair in read_jobs(name)]
+    mistakes: list[str] = []
+    found = [pair for name in files for pair in read_jobs(name, mistakes)]
     jobs = [_changed(job, own) for job, _ in found]
-    return jobs, [wording_of_job(document, own) for _, document in found]
+    wordings = [wording_of_job(document, own) for _, document in found]
+    if mistakes:
+        raise complaint(mistakes + _further_mistakes(service, jobs, wordings))
+    return jobs, wordings
+
+
+def _further_mistakes(
+    service: ServiceClient, jobs: list[dict[str, Any]], wordings: Sequence[Wording]
+) -> list[str]:
+    """Return what the scheduler finds wrong with jobs beside what was found here."""
+    service.wording = wordings[0]
+    try:
+        items = _tried(service, jobs)
+    except InputError as error:
+        return list(getattr(error, "__notes__", ())) or [str(error)]
+    except LeaseholdError:  # what was found here is to be mended first
+        return []
+    many = len(jobs) > 1
+    return [
+        f"job {item['index']}: {line}" if many else line
+        for item in items
+        if item["error"]
+        for line in field_lines(item["error"], wordings[item["index"]])
+    ]
 
 
 def _meant(service: ServiceClient, word: str) -> str:
@@ -199,8 +223,9 @@ def _submit(service: ServiceClient, jobs: list[dict[str, Any]]) -> list[dict[str
         # Alone, a job that cannot be used is an error of its own kind with its fields.
         try:
             only = service.post("/jobs", jobs[0], key=jobs[0]["client_id"])
-        except (AdmissionError, InputError):
-            _find_dependencies(service, jobs[0])
+        except (AdmissionError, InputError) as error:
+            if len(getattr(error, "__notes__", ())) <= 1:  # else it is not all that is wrong
+                _find_dependencies(service, jobs[0])
             raise
         return [{"index": 0, "array_index": None, "error": None} | only]
     results: list[dict[str, Any]] = []
@@ -287,13 +312,7 @@ def _try(
     Raises:
         typer.Exit: not every one could.
     """
-    if len(jobs) == 1:
-        items = [{"index": 0, "fit": service.post("/jobs", jobs[0], dry_run=True), "error": None}]
-    else:
-        items = []
-        for batch in _batches(jobs):
-            found = service.post("/jobs", {"jobs": batch}, dry_run=True)["jobs"]
-            items += [item | {"index": len(items) + i} for i, item in enumerate(found)]
+    items = _tried(service, jobs)
     if pods:
         _show_pods(items)
     elif as_json:
@@ -307,6 +326,16 @@ def _try(
     codes = [code for item in items if (code := _code_of_trial(item))]
     if codes:
         raise typer.Exit(max(codes) if len(codes) == len(items) else exit_codes.FAILED)
+
+
+def _tried(service: ServiceClient, jobs: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    if len(jobs) == 1:
+        return [{"index": 0, "fit": service.post("/jobs", jobs[0], dry_run=True), "error": None}]
+    items: list[dict[str, Any]] = []
+    for batch in _batches(jobs):
+        found = service.post("/jobs", {"jobs": batch}, dry_run=True)["jobs"]
+        items += [item | {"index": len(items) + i} for i, item in enumerate(found)]
+    return items
 
 
 def _code_of_trial(item: dict[str, Any]) -> int:
