@@ -8,8 +8,8 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
     from pathlib import Path
 
-    from agent.desired import DesiredImage, LeaseReport, LeaseState
     from agent.reconcile import Action, Held
+    from scheduler.protocol.desired import DesiredImage, LeaseReport, LeaseState
 
 
 class WorkerView(Protocol):

@@ -5,8 +5,8 @@ from __future__ import annotations
 import signal
 from typing import TYPE_CHECKING
 
-from agent.desired import LeaseEnd
 from agent.supervisor import LEFT_EARLY
+from scheduler.protocol.desired import LeaseEnd
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -25,10 +25,10 @@ import logging
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from agent.bounds import LINE_BYTES, LONGEST_NAME, MOST_CONNECTIONS, MOST_RANKS
 from agent.clock import lease_clock_s
-from agent.reading import Reader, decoded
 from scheduler.errors import InputError
+from scheduler.protocol.bounds import LINE_BYTES, LONGEST_NAME, MOST_CONNECTIONS, MOST_RANKS
+from scheduler.protocol.reading import Reader, decoded
 
 if TYPE_CHECKING:
     from collections.abc import Callable

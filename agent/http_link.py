@@ -16,15 +16,15 @@ from urllib.parse import quote
 import httpx
 import orjson
 
-from agent.desired import desired_from_dict, to_dict
-from agent.reading import Reader
 from scheduler.errors import InputError
+from scheduler.protocol.desired import desired_from_dict, to_dict
+from scheduler.protocol.reading import Reader
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
-    from agent.desired import Desired, NodeReport
+    from scheduler.protocol.desired import Desired, NodeReport
 
 #: Redirects that are followed within one call.
 MOST_REDIRECTS = 3

@@ -21,9 +21,9 @@ from agent.pods import HOSTNAME, USER
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from agent.desired import DesiredImage
     from agent.kubernetes_client import KubernetesClient
     from agent.pods import PodSettings
+    from scheduler.protocol.desired import DesiredImage
 
 _log = logging.getLogger("leasehold.agent")
 

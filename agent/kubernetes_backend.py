@@ -18,7 +18,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from agent.clock import lease_clock_s
-from agent.desired import LeaseEnd
 from agent.image_pulls import ImagePuller
 from agent.isolation import Isolated, steadily
 from agent.kubernetes_client import (
@@ -42,17 +41,18 @@ from agent.pod_watch import PodWatch
 from agent.pods import PodPlace, build_pod, build_service
 from agent.reconcile import Forget, Kill, Notice, Refuse, Renew, Start, Terminate
 from scheduler.errors import InputError
+from scheduler.protocol.desired import LeaseEnd
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
     from pathlib import Path
 
-    from agent.desired import DesiredImage, LeaseReport, LeaseState
     from agent.endpoint import Endpoint
     from agent.kubernetes_client import KubernetesClient
     from agent.node_workers import NodeInventory
     from agent.pods import PodSettings
     from agent.reconcile import Action, Held, Wanted
+    from scheduler.protocol.desired import DesiredImage, LeaseReport, LeaseState
 
 _log = logging.getLogger("leasehold.agent")
 

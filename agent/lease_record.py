@@ -7,16 +7,16 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from agent import bounds
 from agent.clock import lease_clock_s
-from agent.desired import LeaseReport, LeaseState
 from agent.endpoint import Tenant
 from agent.reconcile import Held
 from agent.supervisor import LEFT_EARLY
+from scheduler.protocol import bounds
+from scheduler.protocol.desired import LeaseReport, LeaseState
 
 if TYPE_CHECKING:
-    from agent.desired import DesiredLease, LeaseEnd
     from agent.matching import Watch
+    from scheduler.protocol.desired import DesiredLease, LeaseEnd
 
 #: How long the last figures of a lease are waited for, once nothing runs any more: at most, and
 #: at least where its deadline is near.

@@ -12,14 +12,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from agent.clock import lease_clock_s
-from agent.desired import (
-    MARGIN_S,
-    LeaseEnd,
-    LeaseReport,
-    LeaseState,
-    NodeReport,
-    WorkerReport,
-)
 from agent.disk import AGAIN_BYTES, PROBE_BYTES, disk_problem
 from agent.endpoint import Endpoint
 from agent.folders import private_folder
@@ -27,7 +19,6 @@ from agent.inventory import Inventory
 from agent.lease_files import LeaseFolder
 from agent.log_upload import LogUploader, UploadSettings
 from agent.process import ProcessBackend
-from agent.reading import Reader
 from agent.reconcile import (
     Notice,
     Refuse,
@@ -41,6 +32,15 @@ from agent.reconcile import (
     wake_at,
 )
 from scheduler.errors import InputError, NotPermittedError
+from scheduler.protocol.desired import (
+    MARGIN_S,
+    LeaseEnd,
+    LeaseReport,
+    LeaseState,
+    NodeReport,
+    WorkerReport,
+)
+from scheduler.protocol.reading import Reader
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -48,8 +48,8 @@ if TYPE_CHECKING:
 
     from agent.backend import Backend, Workers
     from agent.control_groups import ControlGroups
-    from agent.desired import Desired
     from agent.reconcile import Action, Held
+    from scheduler.protocol.desired import Desired
 
 #: Makes what runs the jobs; see ``Agent``.
 MakeBackend: TypeAlias = "Callable[[Endpoint, Callable[[], None]], Backend]"

@@ -29,11 +29,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from agent import bounds
 from agent.log_files import end_of, read_piece
 from agent.supervisor import SPOILT, read_regular, write_json
 from scheduler.domain.expressions import progress_expression
 from scheduler.errors import InputError
+from scheduler.protocol import bounds
 
 #: Only so much of a line is searched.
 LINE_BYTES: Final = 4096

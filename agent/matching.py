@@ -15,10 +15,10 @@ import sys
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from agent import bounds
 from agent.clock import lease_clock_s
 from agent.matcher import counted
 from agent.supervisor import SPOILT, read_regular
+from scheduler.protocol import bounds
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

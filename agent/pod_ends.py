@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from agent import bounds
-from agent.desired import LeaseEnd
 from agent.endings import classify
 from agent.pod_names import ENDING, JOB_ENDED
 from agent.pod_template import CONTAINER
 from scheduler.errors import ParameterError
+from scheduler.protocol import bounds
+from scheduler.protocol.desired import LeaseEnd
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from agent.desired import DesiredLease
     from agent.pod_options import Launch
+    from scheduler.protocol.desired import DesiredLease
 
 #: Starts ``$@`` once per local rank and ends with the code of the first that failed, else 75 if one
 #: left early, else 0. SIGTERM goes to all; who fails takes the others along. Needs only POSIX sh.

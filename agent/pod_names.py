@@ -7,12 +7,12 @@ import json
 import re
 from typing import TYPE_CHECKING, Any, Final
 
-from agent.desired import to_dict
+from scheduler.protocol.desired import to_dict
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from agent.desired import DesiredLease
+    from scheduler.protocol.desired import DesiredLease
 
 #: Longest label value, host name and Service name.
 LONGEST: Final = 63

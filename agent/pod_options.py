@@ -6,8 +6,8 @@ from dataclasses import dataclass, field, fields
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
-from agent.reading import Reader
 from scheduler.errors import InputError
+from scheduler.protocol.reading import Reader
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

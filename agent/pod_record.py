@@ -13,18 +13,18 @@ import contextlib
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from agent.bounds import FILE_BYTES, LONGEST_NAME
 from agent.clock import lease_clock_s
-from agent.desired import LeaseEnd, LeaseReport, lease_from_dict
 from agent.disk import is_full
 from agent.lease_record import LeaseRecord, tenant_of
 from agent.matching import found_before
 from agent.pod_ends import Orders, PodLook, end_of, look_at, taken_away
 from agent.pod_names import LEASE_JSON, lease_annotations, pod_name
 from agent.pod_template import CONTAINER
-from agent.reading import Reader, decoded
 from agent.supervisor import write_json
 from scheduler.errors import InputError
+from scheduler.protocol.bounds import FILE_BYTES, LONGEST_NAME
+from scheduler.protocol.desired import LeaseEnd, LeaseReport, lease_from_dict
+from scheduler.protocol.reading import Reader, decoded
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterator, Mapping

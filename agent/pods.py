@@ -28,8 +28,8 @@ from scheduler.errors import InputError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from agent.desired import DesiredLease
     from agent.pod_options import PodOptions
+    from scheduler.protocol.desired import DesiredLease
 
 #: The node label by which a pod is pinned; unlike ``nodeName`` it does not bypass admission.
 HOSTNAME: Final = "kubernetes.io/hostname"

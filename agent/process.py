@@ -27,7 +27,6 @@ import agent.supervisor
 from agent.clearing import Clearing
 from agent.clock import lease_clock_s
 from agent.control_groups import ControlGroups, LeaseGroup, remove_groups
-from agent.desired import LeaseEnd, to_dict
 from agent.disk import disk_problem, is_full
 from agent.isolation import Isolated, steadily
 from agent.lease_files import LeaseFolder, boot_id
@@ -41,14 +40,15 @@ from agent.steps_file import StepsFile
 from agent.supervisor import start_ticks
 from agent.surroundings import process_environment
 from scheduler.errors import InputError
+from scheduler.protocol.desired import LeaseEnd, to_dict
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
-    from agent.desired import DesiredImage, DesiredLease, LeaseReport, LeaseState
     from agent.endpoint import Endpoint
     from agent.inventory import Inventory
     from agent.reconcile import Action, Held, Wanted
+    from scheduler.protocol.desired import DesiredImage, DesiredLease, LeaseReport, LeaseState
 
 _log = logging.getLogger("leasehold.agent")
 

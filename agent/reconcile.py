@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, TypeAlias
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from agent.desired import Desired, DesiredLease, Unusable
+    from scheduler.protocol.desired import Desired, DesiredLease, Unusable
 
 #: Jobs whose newest token is remembered.
 REMEMBERED_JOBS = 4096

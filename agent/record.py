@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from agent.clock import lease_clock_s
-from agent.desired import LeaseEnd, LeaseReport, LeaseState, lease_from_dict
 from agent.disk import DISK_FULL
 from agent.endings import classify
 from agent.lease_record import LeaseRecord, tenant_of
-from agent.reading import Reader
 from scheduler.errors import InputError
+from scheduler.protocol.desired import LeaseEnd, LeaseReport, LeaseState, lease_from_dict
+from scheduler.protocol.reading import Reader
 
 if TYPE_CHECKING:
     from agent.lease_files import LeaseFolder

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from agent.desired import DesiredLease
+    from scheduler.protocol.desired import DesiredLease
 
 #: What a job inherits of the agent's environment, which may hold the agent's credentials.
 INHERITED = (

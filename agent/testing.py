@@ -8,13 +8,13 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from agent.clock import lease_clock_s
-from agent.desired import desired_from_dict, to_dict
 from agent.supervisor import write_json
+from scheduler.protocol.desired import desired_from_dict, to_dict
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from agent.desired import Desired, NodeReport
+    from scheduler.protocol.desired import Desired, NodeReport
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

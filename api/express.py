@@ -17,12 +17,12 @@ from urllib.parse import parse_qsl
 
 import orjson
 
-from agent.desired import report_from_dict
 from api.edge import FIXED_HEADERS, know
 from api.problems import ProblemError
 from api.routes.agents import DESIRED_PARAMETERS
 from api.routing import check_count
 from scheduler.errors import LeaseholdError
+from scheduler.protocol.desired import report_from_dict
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -37,7 +37,7 @@ _ERRORS = {
     "500": "A bug; the log tells more under the request's id",
     "503": "Not at the moment; see Retry-After",
 }
-_AGENTS = "What an agent says and hears; see `agent.desired`."
+_AGENTS = "What an agent says and hears; see `scheduler.protocol.desired`."
 
 
 def document(app: FastAPI) -> dict[str, Any]:

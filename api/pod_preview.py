@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from agent.desired import DesiredLease
 from agent.pods import PodPlace, PodSettings, PodWorker, build_pod
 from api.problems import FieldProblem, invalid
 from scheduler.errors import InputError
+from scheduler.protocol.desired import DesiredLease
 
 if TYPE_CHECKING:
     from scheduler.domain.spec import JobSpec

@@ -28,7 +28,6 @@ from pathlib import Path
 from typing import Any
 
 from agent.clock import lease_clock_s
-from agent.desired import DesiredLease, LeaseState
 from agent.endpoint import Endpoint
 from agent.kubernetes_backend import KubernetesBackend
 from agent.kubernetes_client import KubernetesClient, connect
@@ -36,6 +35,7 @@ from agent.node_workers import NodeInventory
 from agent.pod_names import LEASE
 from agent.pods import PodSettings
 from agent.reconcile import Forget, Start, Terminate, Wanted
+from scheduler.protocol.desired import DesiredLease, LeaseState
 
 # The control plane and the fake nodes are those of the tests.
 sys.path.append(str(Path(__file__).resolve().parents[1] / "tests" / "kubernetes"))

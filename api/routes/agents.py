@@ -12,9 +12,6 @@ import orjson
 from starlette.responses import Response
 from starlette.routing import Route
 
-from agent.bounds import MOST_COUNT
-from agent.desired import report_from_dict, to_dict
-from agent.reading import Reader
 from api.answers import Answer
 from api.auth import ENROLMENT_PREFIX, hash_secret, new_secret
 from api.context import context_of, in_thread
@@ -25,6 +22,9 @@ from api.routes.tokens import new_token_id
 from api.routing import check_query, read_json
 from api.schemas.fields import NAME
 from scheduler.errors import InputError
+from scheduler.protocol.bounds import MOST_COUNT
+from scheduler.protocol.desired import report_from_dict, to_dict
+from scheduler.protocol.reading import Reader
 from scheduler.store.rows import TokenRow
 
 if TYPE_CHECKING:

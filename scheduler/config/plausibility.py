@@ -8,10 +8,10 @@ import socket
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from agent.desired import MARGIN_S
 from policies.registry import make_policy
 from scheduler.config.sources import mask
 from scheduler.errors import InputError
+from scheduler.protocol.desired import MARGIN_S
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -20,7 +20,6 @@ from urllib.parse import urlsplit
 
 from agent.client_settings import ClientSettings
 from agent.control_groups import find_groups
-from agent.desired import NODE_NAME
 from agent.folders import private_folder
 from agent.http_link import HttpLink, LinkSettings, enrol, server_address
 from agent.inventory import declared, discover
@@ -29,6 +28,7 @@ from agent.loop import Agent, AgentSettings
 from agent.pod_ends import StartBounds
 from agent.pods import PodSettings
 from scheduler.errors import InputError
+from scheduler.protocol.desired import NODE_NAME
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Mapping

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from agent.desired import LeaseEnd
 from scheduler.domain import events as ev
 from scheduler.domain.job import JobStatus
 from scheduler.domain.reasons import WaitReason
 from scheduler.engine.on_leases import GOT_ON_S
+from scheduler.protocol.desired import LeaseEnd
 from scheduler.runtime.fold import stop_time_s
 from scheduler.runtime.images import upcoming_images
 from scheduler.runtime.leases import END_REASON, NOT_STARTED, MemberEnd

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from agent.desired import DesiredImage
 from scheduler.domain.job import JobStatus
+from scheduler.protocol.desired import DesiredImage
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

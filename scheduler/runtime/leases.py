@@ -6,8 +6,8 @@ import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from agent.desired import LeaseEnd
 from scheduler.domain.lease import EndReason
+from scheduler.protocol.desired import LeaseEnd
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

@@ -11,8 +11,8 @@ from scheduler.runtime.news import News
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from agent.desired import NodeReport
     from scheduler.domain.cluster import Cluster
+    from scheduler.protocol.desired import NodeReport
     from scheduler.runtime.protocol import NodeAction
 
 #: Part of the names of nodes whose workers are gone for ever.

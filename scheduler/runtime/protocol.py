@@ -17,11 +17,11 @@ from scheduler.runtime.output import Outputs
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from agent.desired import Desired, NodeReport
     from scheduler.domain.job import JobStatus
     from scheduler.domain.reasons import WaitReason
     from scheduler.domain.spec import JobSpec
     from scheduler.domain.troubles import Trouble
+    from scheduler.protocol.desired import Desired, NodeReport
     from scheduler.store.protocol import Store
     from scheduler.store.rows import JobRow
 

@@ -9,12 +9,19 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from agent.bounds import words
-from agent.desired import NODE_NAME, Desired, DesiredLease, LeaseEnd, LeaseState, to_dict
 from scheduler.domain import events as ev
 from scheduler.domain.cluster import Node, WorkerType
 from scheduler.domain.troubles import trouble_of
 from scheduler.errors import ConflictError, InputError
+from scheduler.protocol.bounds import words
+from scheduler.protocol.desired import (
+    NODE_NAME,
+    Desired,
+    DesiredLease,
+    LeaseEnd,
+    LeaseState,
+    to_dict,
+)
 from scheduler.runtime.fold import stop_times
 from scheduler.runtime.housekeeping import apply_order, end_member, note_death
 from scheduler.runtime.leases import MemberEnd
@@ -25,7 +32,7 @@ from scheduler.runtime.protocol import NodeAction
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from agent.desired import LeaseReport, NodeReport
+    from scheduler.protocol.desired import LeaseReport, NodeReport
     from scheduler.runtime.leases import LiveLease, Member
     from scheduler.runtime.nodes import NodeState
     from scheduler.runtime.state import LiveState

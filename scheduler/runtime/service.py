@@ -8,7 +8,6 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from agent.desired import LeaseState
 from scheduler.domain import events as ev
 from scheduler.domain.job import JobStatus
 from scheduler.engine.warm_up import warm_up
@@ -17,6 +16,7 @@ from scheduler.errors import (
     StaleLeaderError,
     StoreUnavailableError,
 )
+from scheduler.protocol.desired import LeaseState
 from scheduler.runtime import views
 from scheduler.runtime.acting import act, change, try_act
 from scheduler.runtime.driver import Driver
@@ -51,8 +51,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping, Sequence
     from pathlib import Path
 
-    from agent.desired import Desired, NodeReport
     from scheduler.domain.spec import JobSpec
+    from scheduler.protocol.desired import Desired, NodeReport
     from scheduler.runtime.clock import Clock
     from scheduler.runtime.driver import Work
     from scheduler.runtime.metrics import Metrics

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 from planner.launches import Launches
 
 if TYPE_CHECKING:
-    from agent.desired import DesiredImage
     from planner.catalogue import Catalogue
     from planner.estimator import Estimator
     from scheduler.domain.allocation import Allocation
     from scheduler.domain.arrays import FloatArray, IntArray
     from scheduler.domain.commands import ComputeAllocation
     from scheduler.engine.engine import Engine
+    from scheduler.protocol.desired import DesiredImage
     from scheduler.runtime.jobs import JobBook
     from scheduler.runtime.leases import Leases
     from scheduler.runtime.nodes import NodeBook

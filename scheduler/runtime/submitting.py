@@ -9,13 +9,13 @@ import secrets
 from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeAlias
 
-from agent.bounds import plain_json
-from agent.desired import MARGIN_S
 from planner.catalogue import CatalogueKey, declarations, ways
 from planner.estimator import Source
 from scheduler.domain.job import JobStatus
 from scheduler.domain.placeholders import filled
 from scheduler.domain.reasons import WaitReason
+from scheduler.protocol.bounds import plain_json
+from scheduler.protocol.desired import MARGIN_S
 from scheduler.runtime.fold import stop_times
 from scheduler.runtime.housekeeping import tell_submitted
 from scheduler.runtime.jobs import JobRecord

@@ -12,8 +12,8 @@ from scheduler.errors import NotLeadingError, StoreUnavailableError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from agent.desired import Desired, NodeReport
     from agent.loop import Link
+    from scheduler.protocol.desired import Desired, NodeReport
     from scheduler.runtime.protocol import Agents
     from scheduler.testing.nodes import FakeNode
 

@@ -12,7 +12,6 @@ import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, cast
 
-from agent.desired import LeaseEnd, LeaseReport, LeaseState, NodeReport, WorkerReport
 from agent.reconcile import (
     Forget,
     Held,
@@ -29,12 +28,13 @@ from agent.reconcile import (
     wake_at,
 )
 from agent.supervisor import LEFT_EARLY
+from scheduler.protocol.desired import LeaseEnd, LeaseReport, LeaseState, NodeReport, WorkerReport
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from agent.desired import Desired, DesiredLease
     from agent.reconcile import Action
+    from scheduler.protocol.desired import Desired, DesiredLease
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from agent.desired import Desired, to_dict
 from policies.registry import make_policy
 from scheduler.domain.job import JobStatus
 from scheduler.domain.lease import EndReason
 from scheduler.domain.reasons import WaitReason
 from scheduler.errors import ConflictError, NotFoundError
+from scheduler.protocol.desired import Desired, to_dict
 from scheduler.runtime.protocol import (
     Acted,
     AllocationView,
@@ -47,8 +47,8 @@ from scheduler.testing.service_values import ACTIVE, live_job, plain_spec, proje
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from agent.desired import NodeReport
     from scheduler.domain.spec import JobSpec
+    from scheduler.protocol.desired import NodeReport
     from scheduler.runtime.protocol import PolicyChoice, ProjectLimits, Submission
 
 _AFTER = {

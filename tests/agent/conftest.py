@@ -16,11 +16,11 @@ from pathlib import Path
 import pytest
 
 from agent.clock import lease_clock_s
-from agent.desired import Desired, DesiredLease, LeaseState, report_from_dict
 from agent.inventory import declared
 from agent.loop import Agent, AgentSettings
 from agent.remnants import find_remnants
 from agent.testing import FileLink
+from scheduler.protocol.desired import Desired, DesiredLease, LeaseState, report_from_dict
 
 QUICK = AgentSettings(margin_s=0.2, report_every_s=0.2, report_least_s=0.01, tick_s=0.1)
 
@@ -233,7 +233,7 @@ class Scheduler:
     async def _desired(self, request, body):
         from starlette.responses import JSONResponse
 
-        from agent.desired import to_dict
+        from scheduler.protocol.desired import to_dict
 
         asked_s, query = lease_clock_s(), request.query_params
         while (self.term, self.revision) <= (int(query["term"]), int(query["revision"])):

@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent import bounds
-from agent.desired import (
+from scheduler.errors import InputError
+from scheduler.protocol import bounds
+from scheduler.protocol.desired import (
     Desired,
     DesiredLease,
     LeaseEnd,
@@ -25,7 +26,6 @@ from agent.desired import (
     report_from_dict,
     to_dict,
 )
-from scheduler.errors import InputError
 
 texts = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), min_size=1)
 counts = st.integers(0, 2**40)

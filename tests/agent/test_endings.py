@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from agent.desired import LeaseEnd
 from agent.endings import classify
+from scheduler.protocol.desired import LeaseEnd
 
 QUIET = {
     "error": "",

@@ -11,10 +11,10 @@ import warnings
 
 import pytest
 
-from agent.bounds import LINE_BYTES
 from agent.clock import lease_clock_s
 from agent.endpoint import Endpoint, Tenant
 from scheduler.errors import InputError
+from scheduler.protocol.bounds import LINE_BYTES
 
 
 def _serve(node, talk):

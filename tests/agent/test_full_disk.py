@@ -11,12 +11,12 @@ import subprocess
 import pytest
 
 import agent.disk
-from agent.bounds import MOST_COUNT
-from agent.desired import LeaseEnd
 from agent.disk import DISK_FULL, disk_problem
 from agent.lease_files import LeaseFolder
 from agent.supervisor import write_json
 from scheduler.domain.troubles import REMEDIES, Trouble, trouble_of
+from scheduler.protocol.bounds import MOST_COUNT
+from scheduler.protocol.desired import LeaseEnd
 
 LASTING = "import time; print('on', flush=True); time.sleep(60)"
 FAILING = "import sys, time; print('on', flush=True); time.sleep(1); sys.exit(3)"

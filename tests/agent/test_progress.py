@@ -13,10 +13,10 @@ import pytest
 import agent.lease_record
 import agent.matching
 from agent.clock import lease_clock_s
-from agent.desired import LeaseEnd
 from agent.lease_files import LeaseFolder
 from agent.steps_file import StepsFile
 from agent.supervisor import NotRegularError, read_regular
+from scheduler.protocol.desired import LeaseEnd
 
 STEPS = "import time\nfor i in range(1, 1000): print('step', i, flush=True); time.sleep(0.02)"
 SLEEP = "import time\nprint('up', flush=True)\ntime.sleep(60)"

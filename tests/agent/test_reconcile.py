@@ -7,7 +7,6 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agent.desired import Desired, DesiredLease
 from agent.reconcile import (
     Forget,
     Held,
@@ -23,6 +22,7 @@ from agent.reconcile import (
     remember,
     wake_at,
 )
+from scheduler.protocol.desired import Desired, DesiredLease
 
 MARGIN_S = 1.0
 

@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 
 from agent import clearing, remnants
-from agent.desired import LeaseEnd
+from scheduler.protocol.desired import LeaseEnd
 from scheduler.testing.hiding import HIDE, pids_with, unique_word
 
 

@@ -15,7 +15,6 @@ from dataclasses import replace
 
 import pytest
 
-from agent.desired import LeaseEnd, LeaseState
 from agent.http_link import LinkSettings
 from agent.lease_files import LeaseFolder
 from agent.log_upload import UploadSettings
@@ -30,6 +29,7 @@ from scheduler.daemon.agent import (
     run_agent,
 )
 from scheduler.errors import ClusterError, InputError, NotPermittedError
+from scheduler.protocol.desired import LeaseEnd, LeaseState
 
 SLEEP = "import time\nprint('up', flush=True)\ntime.sleep(60)"
 QUICK = AgentSettings(

@@ -7,7 +7,7 @@ import signal
 import sys
 from pathlib import Path
 
-from agent.desired import LeaseEnd
+from scheduler.protocol.desired import LeaseEnd
 
 JOB = Path(__file__).resolve().parents[2] / "examples" / "jobs" / "numpy_training.py"
 STEPS = 900

@@ -9,10 +9,10 @@ import threading
 from typer.testing import CliRunner
 
 import agent.supervisor
-from agent.desired import LeaseEnd
 from agent.endpoint import Endpoint, Tenant
 from scheduler.cli.main import app
 from scheduler.domain.troubles import trouble_of
+from scheduler.protocol.desired import LeaseEnd
 
 #: In the place of the supervisor: as one whose working directory is on a file server that is gone.
 HANGS = "import time\ntime.sleep(600)\n"

@@ -9,9 +9,9 @@ from typing import Any
 import httpx
 import pytest
 
-from agent.desired import Desired, DesiredLease, desired_from_dict, report_from_dict
 from agent.http_link import HttpLink, enrol
 from api.app import stop_waiting
+from scheduler.protocol.desired import Desired, DesiredLease, desired_from_dict, report_from_dict
 
 REPORT: dict[str, Any] = {
     "node": "alpha",

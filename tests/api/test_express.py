@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from agent.desired import Desired, DesiredLease, desired_from_dict
 from scheduler.errors import NotLeadingError
+from scheduler.protocol.desired import Desired, DesiredLease, desired_from_dict
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

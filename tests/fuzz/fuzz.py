@@ -28,11 +28,11 @@ sys.path.insert(0, str(Path(__file__).parent))  # the modules beside this one
 from messages import Messages
 from world import NODES, World
 
-from agent.bounds import LINE_BYTES, MOST_COUNT
-from agent.desired import desired_from_dict
-from agent.reading import decoded
 from agent.reconcile import View, accept, decide
 from scheduler.errors import InputError
+from scheduler.protocol.bounds import LINE_BYTES, MOST_COUNT
+from scheduler.protocol.desired import desired_from_dict
+from scheduler.protocol.reading import decoded
 
 #: Messages that are under way at once, and after how many of these the states are checked.
 AT_ONCE, CHECK_EVERY = 50, 5

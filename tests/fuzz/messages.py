@@ -10,8 +10,8 @@ import copy
 import json
 from typing import TYPE_CHECKING, Any
 
-from agent import bounds
-from agent.desired import LeaseEnd, LeaseState
+from scheduler.protocol import bounds
+from scheduler.protocol.desired import LeaseEnd, LeaseState
 
 if TYPE_CHECKING:
     import random

@@ -13,7 +13,6 @@ from kubernetes.aio import client as package
 
 from agent.client_settings import ClientSettings
 from agent.clock import lease_clock_s
-from agent.desired import DesiredLease
 from agent.endpoint import Endpoint
 from agent.kubernetes_backend import KubernetesBackend
 from agent.kubernetes_client import KubernetesClient
@@ -21,6 +20,7 @@ from agent.node_workers import NodeInventory
 from agent.pod_ends import StartBounds
 from agent.pods import PodSettings
 from agent.reconcile import Start, Wanted
+from scheduler.protocol.desired import DesiredLease
 
 _spec = importlib.util.spec_from_file_location("fake_api", Path(__file__).with_name("fake_api.py"))
 fake_api = importlib.util.module_from_spec(_spec)

@@ -13,13 +13,13 @@ from pathlib import Path
 from kubernetes.aio import client as package
 
 from agent.client_settings import ClientSettings
-from agent.desired import Desired, report_from_dict
 from agent.kubernetes_backend import KubernetesBackend
 from agent.kubernetes_client import KubernetesClient
 from agent.loop import Agent, AgentSettings
 from agent.node_workers import NodeInventory
 from agent.pods import PodSettings
 from agent.testing import FileLink
+from scheduler.protocol.desired import Desired, report_from_dict
 
 _spec = importlib.util.spec_from_file_location("fake_api2", Path(__file__).with_name("fake_api.py"))
 fake_api = importlib.util.module_from_spec(_spec)

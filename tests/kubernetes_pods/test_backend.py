@@ -6,9 +6,9 @@ import asyncio
 import json
 
 from agent.clock import lease_clock_s
-from agent.desired import LeaseEnd, LeaseState
 from agent.pod_ends import StartBounds
 from agent.reconcile import Forget, Kill, Notice, Terminate
+from scheduler.protocol.desired import LeaseEnd, LeaseState
 
 POD = "job1-1-0"
 

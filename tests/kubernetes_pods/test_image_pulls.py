@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 import yaml
 
-from agent.desired import DesiredImage
 from agent.image_pulls import (
     PULL_NODE,
     build_pull_pod,
@@ -18,6 +17,7 @@ from agent.image_pulls import (
     pull_labels,
 )
 from agent.pods import PodSettings
+from scheduler.protocol.desired import DesiredImage
 
 GOLDEN = Path(__file__).parent / "golden" / "pull.yaml"
 IMAGE = DesiredImage(name="team/train:2")

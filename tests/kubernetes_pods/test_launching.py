@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from agent.desired import LeaseState
+from scheduler.protocol.desired import LeaseState
 
 POD = "job1-1-0"
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from agent import bounds
-from agent.desired import LeaseEnd, LeaseState
 from agent.pod_names import LEASE_JSON
+from scheduler.protocol import bounds
+from scheduler.protocol.desired import LeaseEnd, LeaseState
 
 POD, OTHER = "job1-1-0", "job2-1-0"
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from agent.desired import LeaseEnd
 from agent.pod_ends import Orders, end_of, look_at, verdict
+from scheduler.protocol.desired import LeaseEnd
 
 STAYS, TOLD = Orders(), Orders(noticed=True)
 DELETED, UNWANTED = Orders(terminated=True), Orders(terminated=True, unwanted=True)

@@ -8,11 +8,11 @@ import pytest
 
 from agent import kubernetes_backend
 from agent.clock import lease_clock_s
-from agent.desired import LeaseEnd, LeaseState
 from agent.log_files import SENT
 from agent.pod_ends import StartBounds
 from agent.pod_names import LEASE_JSON
 from agent.reconcile import Forget, Kill, Notice, Refuse, Renew, Terminate, Wanted
+from scheduler.protocol.desired import LeaseEnd, LeaseState
 
 POD = "job1-1-0"
 

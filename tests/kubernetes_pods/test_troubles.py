@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from agent.desired import LeaseEnd
 from agent.pod_ends import StartBounds
 from scheduler.domain.troubles import trouble_of
+from scheduler.protocol.desired import LeaseEnd
 
 POD = "job1-1-0"
 

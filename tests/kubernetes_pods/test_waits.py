@@ -13,7 +13,6 @@ from kubernetes.aio import client as package
 
 from agent import kubernetes_backend
 from agent.client_settings import ClientSettings
-from agent.desired import Desired, LeaseEnd, LeaseState
 from agent.kubernetes_backend import KubernetesBackend
 from agent.kubernetes_client import KubernetesClient
 from agent.loop import Agent, AgentSettings
@@ -25,6 +24,7 @@ from agent.reconcile import Kill, Terminate
 from agent.testing import FileLink
 from scheduler.domain.troubles import trouble_of
 from scheduler.errors import ParameterError
+from scheduler.protocol.desired import Desired, LeaseEnd, LeaseState
 
 _spec = importlib.util.spec_from_file_location("fake_api3", Path(__file__).with_name("fake_api.py"))
 fake_api = importlib.util.module_from_spec(_spec)

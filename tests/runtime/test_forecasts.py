@@ -5,11 +5,11 @@ from concurrent.futures import BrokenExecutor, ThreadPoolExecutor
 
 import pytest
 
-from agent.desired import LeaseEnd
 from scheduler.daemon import forecasts
 from scheduler.daemon.forecasts import FRESH_S, SimulatedForecaster, forecast_input
 from scheduler.domain.reasons import WaitReason
 from scheduler.errors import InputError
+from scheduler.protocol.desired import LeaseEnd
 from scheduler.runtime.explaining import explain
 from scheduler.testing.links import InlineExecutor
 from scheduler.testing.nodes import Mishap

@@ -6,7 +6,7 @@ anew (LEASEHOLD_GOLDEN=write) and says why.
 
 from pathlib import Path
 
-from agent.desired import LeaseEnd
+from scheduler.protocol.desired import LeaseEnd
 from scheduler.runtime.protocol import (
     JobAction,
     NodeAction,

@@ -2,7 +2,7 @@
 
 import orjson
 
-from agent.desired import desired_from_dict
+from scheduler.protocol.desired import desired_from_dict
 from scheduler.runtime.protocol import NodeAction, PolicyChoice
 
 NODES = {"n0": ("v100",), "n1": ("k80",)}

@@ -2,8 +2,8 @@
 
 import pytest
 
-from agent.desired import LeaseEnd, LeaseReport, LeaseState, NodeReport, WorkerReport
 from scheduler.errors import ConflictError
+from scheduler.protocol.desired import LeaseEnd, LeaseReport, LeaseState, NodeReport, WorkerReport
 from scheduler.runtime.leases import LiveLease, Member, MemberEnd
 from scheduler.runtime.protocol import JobAction
 from scheduler.runtime.reports import OTHER_AGENT_S

@@ -2,8 +2,8 @@
 
 import pytest
 
-from agent.desired import LeaseEnd
 from scheduler.domain.reasons import WaitReason
+from scheduler.protocol.desired import LeaseEnd
 from scheduler.runtime.protocol import JobAction
 from scheduler.testing.nodes import Mishap
 

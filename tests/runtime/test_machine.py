@@ -11,10 +11,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from agent.desired import LeaseEnd, desired_from_dict
 from scheduler.domain.job import JobStatus
 from scheduler.domain.spec import JobSpec
 from scheduler.engine.settings import EngineSettings
+from scheduler.protocol.desired import LeaseEnd, desired_from_dict
 from scheduler.runtime import driver as driver_module
 from scheduler.runtime import views
 from scheduler.runtime.explaining import Glance, explain, reason_of, reasons_of_all

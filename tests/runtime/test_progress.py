@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from agent.desired import LeaseEnd
+from scheduler.protocol.desired import LeaseEnd
 from scheduler.runtime.protocol import JobAction, PolicyChoice
 from scheduler.testing.nodes import Mishap
 

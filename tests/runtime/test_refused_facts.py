@@ -5,11 +5,11 @@ from dataclasses import replace
 
 import pytest
 
-from agent.bounds import MOST_COUNT
-from agent.desired import LeaseEnd, LeaseReport, LeaseState
 from scheduler.domain import events as ev
 from scheduler.domain.spec import JobSpec
 from scheduler.errors import InputError, NotLeadingError, TurnFailedError, UnstorableError
+from scheduler.protocol.bounds import MOST_COUNT
+from scheduler.protocol.desired import LeaseEnd, LeaseReport, LeaseState
 from scheduler.runtime import driving
 from scheduler.runtime.clock import WallClock
 from scheduler.runtime.metrics import Metrics

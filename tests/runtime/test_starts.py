@@ -2,10 +2,10 @@
 
 import pytest
 
-from agent.desired import LeaseEnd, LeaseReport, LeaseState, NodeReport, WorkerReport
 from scheduler.domain.reasons import WaitReason
 from scheduler.domain.troubles import Trouble
 from scheduler.errors import ParameterError
+from scheduler.protocol.desired import LeaseEnd, LeaseReport, LeaseState, NodeReport, WorkerReport
 from scheduler.runtime.leases import NOT_STARTED
 from scheduler.runtime.settings import RuntimeSettings
 

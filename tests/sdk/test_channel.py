@@ -7,9 +7,9 @@ import socket
 
 import pytest
 
-from agent import bounds
 from leasehold.channel import Channel
 from leasehold.surroundings import Surroundings
+from scheduler.protocol import bounds
 
 
 @pytest.mark.parametrize(

@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 
 from agent.clock import lease_clock_s
-from agent.desired import DesiredLease
 from agent.endpoint import Endpoint, Tenant
 from agent.pods import PodPlace, PodSettings, PodWorker, build_pod
+from scheduler.protocol.desired import DesiredLease
 
 PROGRAM = Path(__file__).resolve().parents[2] / "examples" / "kubernetes" / "train_ddp.py"
 STEPS = 400

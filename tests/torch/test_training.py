@@ -18,10 +18,10 @@ from pathlib import Path
 
 import pytest
 
-from agent.desired import Desired, DesiredLease, LeaseEnd, LeaseState
 from agent.inventory import declared
 from agent.loop import Agent, AgentSettings
 from agent.testing import FileLink
+from scheduler.protocol.desired import Desired, DesiredLease, LeaseEnd, LeaseState
 
 JOBS = Path(__file__).resolve().parents[2] / "examples" / "jobs"
 QUICK = AgentSettings(

@@ -13,9 +13,9 @@ from dataclasses import asdict, dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from agent import bounds
-from agent.reading import Reader
 from scheduler.errors import InputError
+from scheduler.protocol import bounds
+from scheduler.protocol.reading import Reader
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

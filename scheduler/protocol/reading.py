@@ -7,7 +7,8 @@ import reprlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeGuard, TypeVar
 
-from agent.bounds import (
+from scheduler.errors import InputError
+from scheduler.protocol.bounds import (
     LATEST_S,
     LONGEST_MESSAGE,
     LONGEST_TEXT,
@@ -18,7 +19,6 @@ from agent.bounds import (
     storable,
     words,
 )
-from scheduler.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -54,7 +54,7 @@ def shown(value: object) -> str:
 class Reader:
     """One JSON object under a path such as ``leases[2]``.
 
-    Every value is read within bounds, those of ``agent.bounds`` unless told.
+    Every value is read within bounds, those of ``scheduler.protocol.bounds`` unless told.
 
     Attributes:
         data: the object.
