@@ -5,8 +5,7 @@ from __future__ import annotations
 import signal
 from typing import TYPE_CHECKING
 
-from agent.supervisor import LEFT_EARLY
-from scheduler.protocol.desired import LeaseEnd
+from scheduler.protocol.desired import LEFT_EARLY, LeaseEnd
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -10,7 +10,7 @@ and gets, at once, and again whenever it changes while the connection is open::
 
 Everything but ``secret`` may be left out. A line that cannot be used is answered with ``error``
 and changes nothing: one that is too long, or a number of steps beyond the bounds of
-``leasehold.bounds``. Lines after it are taken.
+``scheduler.protocol.bounds``. Lines after it are taken.
 Pods cannot reach the socket and use the same lines over TCP. With ``"guard": true`` the answer also
 tells ``deadline_s``, until when the lease holds on the clock of ``agent.clock``.
 """

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Final
 from agent.clock import lease_clock_s
 from agent.endpoint import Tenant
 from agent.reconcile import Held
-from agent.supervisor import LEFT_EARLY
 from scheduler.protocol import bounds
-from scheduler.protocol.desired import LeaseReport, LeaseState
+from scheduler.protocol.desired import LEFT_EARLY, LeaseReport, LeaseState
 
 if TYPE_CHECKING:
     from agent.matching import Watch

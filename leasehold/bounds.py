@@ -1,4 +1,7 @@
-"""What a job may tell its agent at most. Stated here once: the agent reads these, too."""
+"""What a job may tell its agent at most; the same figures as in ``scheduler.protocol.bounds``.
+
+This package imports the standard library only, so they are stated here too; a test compares them.
+"""
 
 from __future__ import annotations
 

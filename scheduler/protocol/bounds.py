@@ -12,24 +12,25 @@ import math
 import re
 from typing import Final
 
-from leasehold.bounds import LINE_BYTES, LONGEST_NAME, MOST_COUNT, MOST_RANKS
-
-__all__ = ["LINE_BYTES", "LONGEST_NAME", "MOST_COUNT", "MOST_RANKS"]  # of what jobs tell
-
+#: Ids, tokens, terms, revisions, steps: what a double, a JSON reader and a database's column all
+#: hold exactly.
+MOST_COUNT: Final = 2**53 - 1
 #: Exit codes: minus the number of a signal, or what Kubernetes has as 32 bits.
 LEAST_EXIT_CODE: Final = -64
 MOST_EXIT_CODE: Final = 2**31 - 1
 #: Latest date, in the year 5138, and longest duration, some 30 years; as in the REST interface.
 LATEST_S: Final = 1e11
 LONGEST_S: Final = 1e9
-#: Workers of a node.
+#: Workers of a node, and processes of a gang.
 MOST_WORKERS: Final = 4096
+MOST_RANKS: Final = 1_000_000
 #: Leases of a desired set. A report may have those that have ended besides.
 MOST_DESIRED: Final = 8192
 MOST_REPORTED: Final = 2 * MOST_DESIRED
 #: Elements of every other list or object.
 MOST_ITEMS: Final = 4096
-#: Characters of a job's id, a word such as Kubernetes uses, a path, and words for people.
+#: Characters of a name, a job's id, a word such as Kubernetes uses, a path, and words for people.
+LONGEST_NAME: Final = 253
 LONGEST_ID: Final = 1024
 LONGEST_WORD: Final = 128
 LONGEST_PATH: Final = 4096
@@ -39,7 +40,8 @@ LONGEST_TEXT: Final = 131_072
 #: Remarks on a node, and accelerators named for a lease.
 MOST_REMARKS: Final = 64
 MOST_DEVICES: Final = 256
-#: Connections that a job may keep to the endpoint.
+#: Bytes of a line that a job may send to the endpoint, and connections that it may keep there.
+LINE_BYTES: Final = 4096
 MOST_CONNECTIONS: Final = 1024
 #: Bytes of a lease as an agent writes it down: command and environment, for the most part.
 FILE_BYTES: Final = 1 << 26

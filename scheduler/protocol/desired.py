@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
 #: From SIGKILL to a lease's deadline, as agents keep it unless they are set otherwise.
 MARGIN_S = 1.0
+#: Exit code of a process that left early with its progress saved; the supervisor and the SDK, which
+#: import nothing of ours, state it too.
+LEFT_EARLY = 75
 #: What a node may be called: a part of a path and of a file's name.
 NODE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 

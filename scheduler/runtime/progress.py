@@ -6,11 +6,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from agent.supervisor import LEFT_EARLY
 from scheduler.domain import events as ev
 from scheduler.domain.job import ALMOST_DONE
 from scheduler.engine.jobs import NONE
-from scheduler.protocol.desired import LeaseEnd
+from scheduler.protocol.desired import LEFT_EARLY, LeaseEnd
 from scheduler.runtime.specs import steps_of
 
 if TYPE_CHECKING:

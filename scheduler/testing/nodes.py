@@ -27,8 +27,14 @@ from agent.reconcile import (
     remember,
     wake_at,
 )
-from agent.supervisor import LEFT_EARLY
-from scheduler.protocol.desired import LeaseEnd, LeaseReport, LeaseState, NodeReport, WorkerReport
+from scheduler.protocol.desired import (
+    LEFT_EARLY,
+    LeaseEnd,
+    LeaseReport,
+    LeaseState,
+    NodeReport,
+    WorkerReport,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

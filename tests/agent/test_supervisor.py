@@ -6,8 +6,11 @@ import os
 
 import pytest
 
+import leasehold
 from agent import supervisor
 from agent.supervisor import Control, RotatedLog, Supervisor, start_ticks
+from leasehold import bounds as job_bounds
+from scheduler.protocol import bounds, desired
 
 
 def test_a_full_log_moves_aside_and_the_oldest_goes(tmp_path):
@@ -65,3 +68,13 @@ def test_a_process_is_told_from_a_later_one_by_its_start():
 def test_the_count_of_memory_kills_is_a_number_or_unseen():
     kills = supervisor.oom_kills()
     assert kills is None or kills >= 0
+
+
+def test_the_exit_code_of_a_job_that_left_early_is_one_number_everywhere():
+    assert supervisor.LEFT_EARLY == desired.LEFT_EARLY == leasehold.LEFT_EARLY
+
+
+def test_what_jobs_may_tell_is_bounded_alike_in_the_client_package_and_the_protocol():
+    told = {name: value for name, value in vars(job_bounds).items() if name.isupper()}
+    assert told
+    assert told == {name: getattr(bounds, name) for name in told}
