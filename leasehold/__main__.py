@@ -16,7 +16,7 @@ def main() -> int:
     root = str(Path(__file__).resolve().parents[1])
     sys.path.insert(0, root)  # our own scheduler package, whatever else is installed
     try:
-        command_line = importlib.import_module("scheduler.cli.main")
+        command_line = importlib.import_module("leasehold.cli.main")
     except KeyboardInterrupt:  # Ctrl-C before the command line can catch it
         return 130
     finally:

@@ -144,7 +144,7 @@ class LiveCluster:
         mine = {k: v for k, v in os.environ.items() if not k.startswith("LEASEHOLD_")}
         with (self.folder / f"{name}.log").open("wb") as log:
             return subprocess.Popen(  # noqa: S603  our own program
-                [sys.executable, "-m", "scheduler.cli.main", *arguments],
+                [sys.executable, "-m", "leasehold.cli.main", *arguments],
                 env=mine | more,
                 stdin=subprocess.DEVNULL,
                 stdout=log,

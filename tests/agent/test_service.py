@@ -19,7 +19,7 @@ from agent.http_link import LinkSettings
 from agent.lease_files import LeaseFolder
 from agent.log_upload import UploadSettings
 from agent.loop import AgentSettings
-from scheduler.daemon.agent import (
+from leasehold.daemon.agent import (
     AgentOptions,
     check_address,
     default_state_dir,
@@ -336,7 +336,7 @@ def test_an_agent_logs_as_the_scheduler_does(node, as_json):
 
 
 def test_the_options_of_the_command_reach_the_agent(monkeypatch, tmp_path):
-    import scheduler.cli.agent as command
+    import leasehold.cli.agent as command
 
     seen = []
 
@@ -365,7 +365,7 @@ def test_the_options_of_the_command_reach_the_agent(monkeypatch, tmp_path):
 
 
 def test_of_several_errors_a_person_sees_one(monkeypatch, tmp_path):
-    import scheduler.cli.agent as command
+    import leasehold.cli.agent as command
 
     async def fail(told, *, stop):
         raise ExceptionGroup("tasks", [ExceptionGroup("more", [InputError("the reason")])])

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 import agent.supervisor
 from agent.endpoint import Endpoint, Tenant
-from scheduler.cli.main import app
+from leasehold.cli.main import app
 from scheduler.domain.troubles import trouble_of
 from scheduler.protocol.desired import LeaseEnd
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import api
-import scheduler.daemon
+import leasehold.daemon
 import scheduler.engine
 import scheduler.runtime
 from scheduler.runtime.history_kinds import EventKind
@@ -179,7 +179,7 @@ def test_an_unknown_kind_is_refused_with_those_that_there_are(
 
 def test_every_kind_that_is_written_is_known() -> None:
     written = set()
-    for package in (api, scheduler.engine, scheduler.runtime, scheduler.daemon):
+    for package in (api, scheduler.engine, scheduler.runtime, leasehold.daemon):
         for file in Path(package.__file__).parent.rglob("*.py"):
             for node in ast.walk(ast.parse(file.read_text())):
                 if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):

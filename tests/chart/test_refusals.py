@@ -10,9 +10,9 @@ import pytest
 import yaml
 from chart_rendering import CHART, RefusedError, configuration, render
 
-from scheduler.config.fields import describe
-from scheduler.config.load import load_config
-from scheduler.config.settings import ServerConfig
+from leasehold.config.fields import describe
+from leasehold.config.load import load_config
+from leasehold.config.settings import ServerConfig
 
 #: Settings that follow from other values of the chart.
 THE_CHARTS = {

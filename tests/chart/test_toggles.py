@@ -11,9 +11,9 @@ import tomllib
 from chart_rendering import CHART, configuration, render
 
 from agent.pods import GUARD_WINDOW_S
-from scheduler.cli.lazy import load
-from scheduler.cli.main import COMMANDS
-from scheduler.config.load import load_config
+from leasehold.cli.lazy import load
+from leasehold.cli.main import COMMANDS
+from leasehold.config.load import load_config
 
 POSTGRESQL = {"database__type": "postgresql", "database__postgresql__existingSecret": "db"}
 

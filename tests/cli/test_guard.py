@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import scheduler.errors
-from scheduler.cli.guard import PACKAGES, check_packages
+from leasehold.cli.guard import PACKAGES, check_packages
 
 ROOT = Path(scheduler.errors.__file__).resolve().parents[1]
 VERSION = (
@@ -104,7 +104,7 @@ def installed(tmp_path) -> Path:
         shutil.copy(ROOT / package / "__init__.py", site / package / "__init__.py")
     for file in ("leasehold/__main__.py", "scheduler/errors.py"):
         shutil.copy(ROOT / file, site / file)
-    shutil.copytree(ROOT / "scheduler/cli", site / "scheduler/cli")
+    shutil.copytree(ROOT / "leasehold/cli", site / "leasehold/cli")
     _write_metadata(site, "leasehold", [f"{p}/__init__.py" for p in PACKAGES])
     return site
 
@@ -136,7 +136,7 @@ def test_the_guard_costs_some_thousand_calls(calls_of):
 
 def test_our_own_packages_pass_wherever_the_tests_run():
     code = textwrap.dedent("""
-        from scheduler.cli.guard import check_packages
+        from leasehold.cli.guard import check_packages
         check_packages()
     """)
     ran = _run(code, ROOT)

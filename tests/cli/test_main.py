@@ -8,8 +8,8 @@ from importlib.metadata import version
 
 import pytest
 
-import scheduler.cli.main as main_module
-from scheduler.cli.main import COMMANDS, main
+import leasehold.cli.main as main_module
+from leasehold.cli.main import COMMANDS, main
 from scheduler.errors import InputError
 
 
@@ -33,7 +33,7 @@ def test_help_lists_every_command_with_its_summary():
 
 def test_help_imports_no_slow_library():
     code = (
-        "import sys; from scheduler.cli.main import app\n"
+        "import sys; from leasehold.cli.main import app\n"
         "try: app(['--help'])\n"
         "except SystemExit: pass\n"
         "slow = {'numpy', 'scipy', 'cvxpy', 'numba', 'plotly', 'highspy'} & set(sys.modules)\n"

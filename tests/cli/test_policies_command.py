@@ -8,10 +8,10 @@ import warnings
 import pytest
 from typer.testing import CliRunner
 
+from leasehold.cli import policies
+from leasehold.cli.policies import app, shown
 from policies import registry
 from policies.registry import BUILT_IN
-from scheduler.cli import policies
-from scheduler.cli.policies import app, shown
 from scheduler.errors import UnknownPolicyError
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduler.cli.policy_items import PolicyItem, parse_policies
+from leasehold.cli.policy_items import PolicyItem, parse_policies
 from scheduler.errors import ParameterError
 
 

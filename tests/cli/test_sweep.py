@@ -11,7 +11,7 @@ from dataclasses import replace
 import plotly.graph_objects as go
 import pytest
 
-from scheduler.cli.sweep import parse_rates, parse_seeds
+from leasehold.cli.sweep import parse_rates, parse_seeds
 from scheduler.errors import InputError, ParameterError
 from simulator.request import SimulationRequest
 from simulator.result import Summary

@@ -8,7 +8,7 @@ from dataclasses import fields, replace
 
 import pytest
 
-from scheduler.cli.tables import print_summaries
+from leasehold.cli.tables import print_summaries
 from simulator.result import Summary
 
 NUMBERS = {f.name: 2 for f in fields(Summary)}

@@ -18,7 +18,7 @@ from api.app import create_app, stop_waiting
 from api.auth import hash_secret, new_secret
 from api.settings import ApiSettings
 from leasehold import __version__
-from scheduler.cli.main import main
+from leasehold.cli.main import main
 from scheduler.store.rows import TokenRow
 from scheduler.testing.service import FakeService
 

@@ -13,9 +13,9 @@ import sys
 import httpx
 import pytest
 
-from scheduler.cli.service.client import Patience, ServiceClient
-from scheduler.cli.service.connection import Connection, find_connection
-from scheduler.cli.service.event_stream import parse_events
+from leasehold.cli.service.client import Patience, ServiceClient
+from leasehold.cli.service.connection import Connection, find_connection
+from leasehold.cli.service.event_stream import parse_events
 from scheduler.errors import (
     AnswerError,
     ConflictError,
@@ -248,7 +248,7 @@ def test_a_write_that_may_not_be_repeated_is_repeated_only_if_it_was_surely_not_
 
 
 def test_a_repeated_submission_is_the_same_request(scheduler, leasehold, monkeypatch):
-    import scheduler.cli.service.client as module
+    import leasehold.cli.service.client as module
 
     bodies, send = [], module.ServiceClient._persist
 
@@ -328,8 +328,8 @@ def test_events_are_parsed_as_the_standard_says():
 
 
 def test_a_stream_that_is_none_is_refused(leasehold):
-    from scheduler.cli.service.event_stream import Stream, event_value
-    from scheduler.cli.service.logs import LogReader
+    from leasehold.cli.service.event_stream import Stream, event_value
+    from leasehold.cli.service.logs import LogReader
 
     html = client(lambda _: httpx.Response(200, text="<html>"))
     with pytest.raises(AnswerError, match="no stream"):
@@ -343,7 +343,7 @@ def test_a_stream_that_is_none_is_refused(leasehold):
 
 
 def test_a_stream_that_keeps_breaking_says_so_once(capsys):
-    from scheduler.cli.service.event_stream import Stream
+    from leasehold.cli.service.event_stream import Stream
 
     tries = []
 
@@ -374,7 +374,7 @@ def _complete_once(words: str, url: str) -> str:
         "COMP_CWORD": str(len(words.split(" "))),
         "LEASEHOLD_SERVER": url,
     }
-    command = [sys.executable, "-c", "from scheduler.cli.main import main; main()"]
+    command = [sys.executable, "-c", "from leasehold.cli.main import main; main()"]
     ran = subprocess.run(command, env=env, capture_output=True, text=True, timeout=30, check=False)
     assert ran.stderr == ""
     return ran.stdout
@@ -398,7 +398,7 @@ def test_the_shell_completes_nothing_where_nobody_answers():
 def test_starting_imports_no_slow_library():
     code = (
         "import sys; sys.argv = ['leasehold', 'jobs', '--server', 'http://127.0.0.1:9']\n"
-        "from scheduler.cli.main import main\n"
+        "from leasehold.cli.main import main\n"
         "code = main()\n"
         "slow = {'numpy', 'scipy', 'cvxpy', 'numba', 'yaml', 'fastapi', 'sqlalchemy',"
         "'orjson', 'simulator', 'policies'} & set(sys.modules)\n"

@@ -352,7 +352,7 @@ def test_one_frame_of_top_has_nodes_leases_queue_and_round(job, scheduler, lease
 def test_live_views_go_on_through_a_restart_until_they_are_interrupted(
     command, flags, job, *, scheduler, leasehold, monkeypatch
 ):
-    from scheduler.cli.service import live_view
+    from leasehold.cli.service import live_view
 
     frames = []
 
@@ -368,7 +368,7 @@ def test_live_views_go_on_through_a_restart_until_they_are_interrupted(
     show = live_view.show_live
     for module in ("top", "jobs"):
         monkeypatch.setattr(
-            f"scheduler.cli.service.{module}.show_live",
+            f"leasehold.cli.service.{module}.show_live",
             lambda service, **kwargs: show(service, **kwargs, sleep=sleep),
         )
     ran = leasehold(*command, *flags, "--retry-for", "0")
@@ -419,7 +419,7 @@ def test_watch_of_several_jobs_ends_when_the_last_one_has_ended(job, scheduler, 
 def test_watch_without_a_job_goes_on_until_it_is_interrupted(
     job, scheduler, leasehold, monkeypatch
 ):
-    import scheduler.cli.service.watch as watch_module
+    import leasehold.cli.service.watch as watch_module
 
     shown = []
 
@@ -439,7 +439,7 @@ def test_watch_without_a_job_goes_on_until_it_is_interrupted(
 
 
 def test_watch_can_be_confined_to_an_actor_and_a_time(job, scheduler, leasehold, monkeypatch):
-    import scheduler.cli.service.watch as watch_module
+    import leasehold.cli.service.watch as watch_module
 
     shown = []
 

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduler.cli.service.output import number, plain
-from scheduler.cli.service.spec_files import parse_size
-from scheduler.cli.service.times import ago, parse_moment, parse_span, span, when
+from leasehold.cli.service.output import number, plain
+from leasehold.cli.service.spec_files import parse_size
+from leasehold.cli.service.times import ago, parse_moment, parse_span, span, when
 from scheduler.errors import InputError
 
 

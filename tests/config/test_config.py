@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduler.config.fields import describe
-from scheduler.config.load import load_config
-from scheduler.config.plausibility import is_loopback
-from scheduler.config.settings import ServerConfig
-from scheduler.config.show import as_text, reference, rows
-from scheduler.config.sources import mask
+from leasehold.config.fields import describe
+from leasehold.config.load import load_config
+from leasehold.config.plausibility import is_loopback
+from leasehold.config.settings import ServerConfig
+from leasehold.config.show import as_text, reference, rows
+from leasehold.config.sources import mask
 from scheduler.errors import ConfigError
 
 PAGE = Path(__file__).parents[2] / "docs/reference/configuration.md"

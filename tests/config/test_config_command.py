@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
-from scheduler.cli.main import main
-from scheduler.config.show import reference
+from leasehold.cli.main import main
+from leasehold.config.show import reference
 
 
 @pytest.fixture

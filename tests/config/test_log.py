@@ -10,7 +10,7 @@ import warnings
 import pytest
 
 from api.redaction import RedactingFilter
-from scheduler.log import set_up_logging
+from leasehold.log import set_up_logging
 
 SECRET = "lh_0123456789abcdef"
 

@@ -15,8 +15,8 @@ import time
 import httpx
 import pytest
 
-from scheduler.config.load import load_config
-from scheduler.daemon.serve import serve
+from leasehold.config.load import load_config
+from leasehold.daemon.serve import serve
 
 #: Rounds of seconds, so that tests need not wait for minutes.
 QUICK = {

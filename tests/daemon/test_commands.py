@@ -11,7 +11,7 @@ import time
 
 import pytest
 
-from scheduler.cli.main import main
+from leasehold.cli.main import main
 
 
 @pytest.fixture

@@ -15,11 +15,11 @@ from pathlib import Path
 import httpx
 import pytest
 
-import scheduler.daemon.serve as serve_module
-from scheduler.daemon.first_token import ensure_admin_token, ensure_given_token
-from scheduler.daemon.http_server import bind, url_of
-from scheduler.daemon.serve import banner
-from scheduler.daemon.state_dir import StateDir
+import leasehold.daemon.serve as serve_module
+from leasehold.daemon.first_token import ensure_admin_token, ensure_given_token
+from leasehold.daemon.http_server import bind, url_of
+from leasehold.daemon.serve import banner
+from leasehold.daemon.state_dir import StateDir
 from scheduler.errors import InputError, InvariantError, SolveError, StoreUnavailableError
 from scheduler.runtime.service import LiveService
 from scheduler.runtime.solver import SolverPool

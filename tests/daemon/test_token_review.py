@@ -9,7 +9,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from scheduler.daemon.token_review import TokenReviewer
+from leasehold.daemon.token_review import TokenReviewer
 from scheduler.errors import InputError
 
 ACCOUNT = "system:serviceaccount:gpus:agent"

@@ -7,9 +7,9 @@ import asyncio
 import httpx
 import pytest
 
-from scheduler.cli.up import next_steps
-from scheduler.daemon.agent import TOKEN_FILE
-from scheduler.daemon.up import UpOptions, ensure_agent_token, run_up
+from leasehold.cli.up import next_steps
+from leasehold.daemon.agent import TOKEN_FILE
+from leasehold.daemon.up import UpOptions, ensure_agent_token, run_up
 from scheduler.errors import ClusterError, InputError
 from scheduler.store.memory import MemoryStore
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from scheduler.cli.lazy import load
-from scheduler.cli.main import COMMANDS
+from leasehold.cli.lazy import load
+from leasehold.cli.main import COMMANDS
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted([*(ROOT / "docs").rglob("*.md"), ROOT / "README.md"])
@@ -78,3 +78,12 @@ def test_every_dependency_says_why_it_is_here():
     for requirement in wanted:
         package = re.match(r"[\w.-]+", requirement)[0]
         assert re.search(rf"\b{re.escape(package)}\b", page), package
+
+
+def test_the_layers_of_the_design_page_are_those_that_are_checked():
+    page = (ROOT / "docs" / "explanation" / "design.md").read_text()
+    rows = re.findall(r"^\| \d+ \| (.+?) \|", page, re.MULTILINE)
+    shown = [set(re.findall(r"`([\w.]+)`", row)) for row in rows]
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]
+    (contract,) = [c for c in settings["contracts"] if c["type"] == "layers"]
+    assert shown == [set(re.split(r" [:|] ", layer)) for layer in contract["layers"]]

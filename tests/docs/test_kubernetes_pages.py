@@ -15,7 +15,7 @@ from agent.pod_options import pod_options
 from agent.pod_template import check_template
 from api.conversions import to_spec
 from api.schemas.jobs import JobIn
-from scheduler.cli.service.spec_files import friendly
+from leasehold.cli.service.spec_files import friendly
 from scheduler.domain.spec import DEFAULT_PROJECT
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -13,7 +13,7 @@ from api.app import create_app
 from api.edge import OPEN_PATHS
 from api.roles import Role
 from api.settings import ApiSettings
-from scheduler.config.load import load_config
+from leasehold.config.load import load_config
 from scheduler.domain.reasons import WaitReason
 from scheduler.runtime.history_kinds import EventKind, SubjectKind
 from scheduler.runtime.metrics import Metrics

@@ -11,7 +11,7 @@ from agent.client_settings import ClientSettings
 from agent.http_link import LinkSettings
 from agent.loop import LAST_OUTPUT_S, AgentSettings
 from agent.pod_ends import StartBounds
-from scheduler.daemon import token_review
+from leasehold.daemon import token_review
 from scheduler.runtime import log_following
 from scheduler.runtime.settings import RuntimeSettings
 from scheduler.store.databases import LOCK_TIMEOUT_S

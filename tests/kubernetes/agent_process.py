@@ -18,7 +18,7 @@ from agent.http_link import LinkSettings
 from agent.loop import AgentSettings
 from agent.pod_ends import StartBounds
 from agent.pods import PodSettings
-from scheduler.daemon.agent import AgentOptions, KubernetesOptions, run_agent
+from leasehold.daemon.agent import AgentOptions, KubernetesOptions, run_agent
 
 
 async def main(given: dict[str, str]) -> None:

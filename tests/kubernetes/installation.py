@@ -146,7 +146,7 @@ class Installation:
                 sys.executable, script, folder / "account", "serve", f"--port={port}",
                 f"--state-dir={folder}/scheduler", *options,
             ],
-            folder / "scheduler.log",
+            folder / "leasehold.log",
             KUBERNETES_SERVICE_HOST="127.0.0.1", KUBERNETES_SERVICE_PORT=str(plane.port),
         )  # fmt: skip
         self.client = httpx.Client(

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from leasehold.__main__ import main
-from scheduler.daemon.token_review import TokenReviewer
+from leasehold.daemon.token_review import TokenReviewer
 
 if __name__ == "__main__":
     TokenReviewer.__init__.__kwdefaults__["credentials"] = Path(sys.argv.pop(1))

@@ -14,7 +14,7 @@ import yaml
 from agent.pods import PodPlace, PodSettings, PodWorker, build_pod, build_service
 from api.conversions import to_spec
 from api.schemas.jobs import JobIn
-from scheduler.cli.service.spec_files import read_jobs
+from leasehold.cli.service.spec_files import read_jobs
 from scheduler.domain.spec import DEFAULT_PROJECT
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -5,8 +5,8 @@ from concurrent.futures import BrokenExecutor, ThreadPoolExecutor
 
 import pytest
 
-from scheduler.daemon import forecasts
-from scheduler.daemon.forecasts import FRESH_S, SimulatedForecaster, forecast_input
+from leasehold.daemon import forecasts
+from leasehold.daemon.forecasts import FRESH_S, SimulatedForecaster, forecast_input
 from scheduler.domain.reasons import WaitReason
 from scheduler.errors import InputError
 from scheduler.protocol.desired import LeaseEnd

@@ -16,8 +16,8 @@ import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 
-from scheduler.config.load import load_config
-from scheduler.daemon.settings import runtime_settings
+from leasehold.config.load import load_config
+from leasehold.daemon.settings import runtime_settings
 from scheduler.domain.job import JobStatus
 from scheduler.runtime.snapshots import recover
 from scheduler.store.queries import HistoryQuery, JobFilter, JobQuery

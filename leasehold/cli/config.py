@@ -1,0 +1,73 @@
+"""``leasehold config``: what the daemon would run with, and where each setting comes from."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from typing import Annotated, Any, TypeAlias
+
+import typer
+
+from leasehold.config.load import load_config
+from leasehold.config.show import as_text, reference, rows
+
+app = typer.Typer(
+    name="config",
+    help="Show and check the daemon's configuration.",
+    no_args_is_help=True,
+)
+
+ConfigFile: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--config",
+        metavar="FILE",
+        help="TOML file; by default $LEASEHOLD_CONFIG, else leasehold/leasehold.toml in "
+        "$XDG_CONFIG_HOME (~/.config) or /etc.",
+    ),
+]
+#: Settings are long; where the output is no terminal nothing is cut off.
+_UNBOUNDED = 400
+
+
+@app.command("show")
+def show(
+    *,
+    config: ConfigFile = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Show every setting in force with its origin. Passwords are masked."""
+    loaded = load_config(path=config)
+    if as_json:
+        settings = {
+            key: {"value": _plain(value), "origin": origin} for key, value, origin in rows(loaded)
+        }
+        typer.echo(json.dumps(settings, indent=2))
+        return
+    from rich.console import Console  # noqa: PLC0415  only when something is shown
+    from rich.table import Table  # noqa: PLC0415
+
+    table = Table("setting", "value", "origin", box=None, header_style="bold")
+    for key, value, origin in rows(loaded):
+        table.add_row(key, as_text(value), origin, style="dim" if origin == "default" else None)
+    console = Console()
+    (console if console.is_terminal else Console(width=_UNBOUNDED)).print(table)
+
+
+@app.command("check")
+def check(file: Annotated[str, typer.Argument(help="The TOML file.")]) -> None:
+    """Check a file together with the environment; lists everything that is wrong."""
+    load_config(path=file)
+    sys.stderr.write(f"{file} is in order\n")
+
+
+@app.command("reference")
+def show_reference() -> None:
+    """Print every setting with its default and variable, as Markdown."""
+    sys.stdout.write(reference())
+
+
+def _plain(value: Any) -> Any:
+    # JSON knows no infinity.
+    return "inf" if isinstance(value, float) and math.isinf(value) else value

@@ -1,0 +1,246 @@
+"""The command ``leasehold``."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated, Any
+
+import typer
+
+from leasehold.cli import exit_codes
+from leasehold.cli.guard import DISTRIBUTION, check_packages
+from leasehold.cli.lazy import LazyCommand, lazy_group
+from scheduler.errors import LeaseholdError
+
+#: What typer raises of a command line that cannot be used; it has no public name.
+_UsageProblem: type[Exception] = next(
+    kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException"
+)
+
+COMMANDS = {
+    "simulate": LazyCommand(
+        module="leasehold.cli.simulate",
+        attribute="simulate",
+        summary="Replay a trace under one policy.",
+    ),
+    "compare": LazyCommand(
+        module="leasehold.cli.compare",
+        attribute="compare",
+        summary="Replay a trace under several policies and write one report.",
+    ),
+    "sweep": LazyCommand(
+        module="leasehold.cli.sweep",
+        attribute="sweep",
+        summary="Run a grid of arrival rates, policies and seeds; resumable.",
+    ),
+    "serve": LazyCommand(
+        module="leasehold.cli.serve",
+        attribute="serve",
+        summary="Run the scheduler: the REST interface and the rounds.",
+    ),
+    "migrate": LazyCommand(
+        module="leasehold.cli.migrate",
+        attribute="migrate",
+        summary="Bring the database's schema up to this release, and end.",
+    ),
+    "up": LazyCommand(
+        module="leasehold.cli.up",
+        attribute="up",
+        summary="Run a scheduler and an agent of this machine in one, for a laptop.",
+    ),
+    "config": LazyCommand(
+        module="leasehold.cli.config",
+        attribute="app",
+        summary="Show and check the daemon's configuration.",
+    ),
+    "policies": LazyCommand(
+        module="leasehold.cli.policies",
+        attribute="app",
+        summary="List the policies and show their programs and parameters.",
+    ),
+    "traces": LazyCommand(
+        module="leasehold.cli.traces",
+        attribute="app",
+        summary="Inspect, convert and generate traces.",
+    ),
+    "agent": LazyCommand(
+        module="leasehold.cli.agent",
+        attribute="agent",
+        summary="Run this node's agent: hold leases and run jobs under them.",
+    ),
+    "submit": LazyCommand(
+        module="leasehold.cli.service.submit",
+        attribute="command",
+        summary="Submit jobs from files or the command line.",
+    ),
+    "jobs": LazyCommand(
+        module="leasehold.cli.service.jobs",
+        attribute="jobs",
+        summary="List jobs.",
+    ),
+    "job": LazyCommand(
+        module="leasehold.cli.service.job",
+        attribute="job",
+        summary="Show a job: state, attempts, history.",
+    ),
+    "explain": LazyCommand(
+        module="leasehold.cli.service.job",
+        attribute="explain",
+        summary="Say why a job waits, and until when.",
+    ),
+    "watch": LazyCommand(
+        module="leasehold.cli.service.watch",
+        attribute="watch",
+        summary="Show what happens, as it happens.",
+    ),
+    "logs": LazyCommand(
+        module="leasehold.cli.service.logs",
+        attribute="logs",
+        summary="Print or follow what a job prints.",
+    ),
+    "cancel": LazyCommand(
+        module="leasehold.cli.service.act",
+        attribute="cancel",
+        summary="End jobs for good.",
+    ),
+    "hold": LazyCommand(
+        module="leasehold.cli.service.act",
+        attribute="hold",
+        summary="Keep jobs from running.",
+    ),
+    "release": LazyCommand(
+        module="leasehold.cli.service.act",
+        attribute="release",
+        summary="Let held jobs run again.",
+    ),
+    "requeue": LazyCommand(
+        module="leasehold.cli.service.act",
+        attribute="requeue",
+        summary="Stop jobs and let them wait anew.",
+    ),
+    "set": LazyCommand(
+        module="leasehold.cli.service.act",
+        attribute="change",
+        summary="Change weight or deadline of jobs.",
+    ),
+    "top": LazyCommand(
+        module="leasehold.cli.service.top",
+        attribute="top",
+        summary="Watch nodes, leases and queue.",
+    ),
+    "nodes": LazyCommand(
+        module="leasehold.cli.service.nodes",
+        attribute="nodes",
+        summary="List nodes, or the workers of one.",
+    ),
+    "cordon": LazyCommand(
+        module="leasehold.cli.service.nodes",
+        attribute="cordon",
+        summary="Let nothing new start on a node.",
+    ),
+    "drain": LazyCommand(
+        module="leasehold.cli.service.nodes",
+        attribute="drain",
+        summary="Empty a node with notice to its jobs.",
+    ),
+    "uncordon": LazyCommand(
+        module="leasehold.cli.service.nodes",
+        attribute="uncordon",
+        summary="Put a node back into service.",
+    ),
+    "policy": LazyCommand(
+        module="leasehold.cli.service.policy",
+        attribute="app",
+        summary="Show or switch the policy in force.",
+    ),
+    "project": LazyCommand(
+        module="leasehold.cli.service.projects",
+        attribute="app",
+        summary="Show or set shares and quotas of projects.",
+    ),
+    "throughputs": LazyCommand(
+        module="leasehold.cli.service.throughputs",
+        attribute="throughputs",
+        summary="Show or declare steps/s of job types.",
+    ),
+    "token": LazyCommand(
+        module="leasehold.cli.service.tokens",
+        attribute="app",
+        summary="Make, list and revoke tokens; enrol agents.",
+    ),
+}
+
+app = typer.Typer(
+    name="leasehold",
+    cls=lazy_group(COMMANDS),
+    help="Share a cluster of unlike GPUs among training and inference jobs.",
+    no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    pretty_exceptions_enable=False,
+)
+
+
+def _show_version(wanted: bool) -> None:  # typer calls it positionally
+    if wanted:
+        from importlib.metadata import version  # noqa: PLC0415  only this option needs it
+
+        typer.echo(f"leasehold {version(DISTRIBUTION)}")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    *,
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version."),
+    ] = False,
+) -> None:
+    """Share a cluster of unlike GPUs among training and inference jobs."""
+
+
+def main() -> int:
+    """Run the command line.
+
+    Returns:
+        0, or what ``exit_codes`` says of the error; other ends leave through ``SystemExit``.
+    """
+    try:
+        check_packages()
+        # Errors of usage are written as all others are, and not as typer would: in boxes.
+        code = app(prog_name=DISTRIBUTION, standalone_mode=False)
+    except _UsageProblem as error:
+        return _tell_usage(error)
+    except typer.Abort:
+        sys.stderr.write("leasehold: interrupted\n")
+        return exit_codes.INTERRUPTED
+    except LeaseholdError as error:
+        details = "".join(f"  {note}\n" for note in getattr(error, "__notes__", ()))
+        sys.stderr.write(f"leasehold: {_one_line(str(error)) or type(error).__name__}\n{details}")
+        return exit_codes.code_of(error)
+    except OSError as error:
+        sys.stderr.write(f"leasehold: {error}\n")
+        return exit_codes.FAILED
+    except KeyboardInterrupt:
+        sys.stderr.write("leasehold: interrupted\n")
+        return exit_codes.INTERRUPTED
+    return code if isinstance(code, int) else 0
+
+
+def _tell_usage(error: Any) -> int:
+    """Say what is wrong with the command line, and which command says what is right."""
+    if type(error).__name__ == "NoArgsIsHelpError":  # the help was its answer
+        typer.echo(error.format_message(), err=True, nl=False)
+        return int(error.exit_code)
+    context = getattr(error, "ctx", None)
+    hint = "" if context is None else f"  `{context.command_path} --help` tells what there is\n"
+    sys.stderr.write(f"leasehold: {_one_line(error.format_message())}\n{hint}")
+    return int(error.exit_code)
+
+
+def _one_line(said: str) -> str:
+    return " ".join(said.split())
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,139 @@
+"""``cancel``, ``hold``, ``release``, ``requeue`` and ``set``: what is done to jobs."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+
+import typer
+
+from leasehold.cli import exit_codes
+from leasehold.cli.service.naming import send_for_words
+from leasehold.cli.service.output import print_json, remark
+from leasehold.cli.service.remote import Json, remote
+from leasehold.cli.service.selection import JobIds, Selector, chosen
+from leasehold.cli.service.times import parse_moment
+from scheduler.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from leasehold.cli.service.client import ServiceClient
+
+Why: TypeAlias = Annotated[
+    str, typer.Option("--reason", metavar="TEXT", help="Why; the history keeps it.")
+]
+DryRun: TypeAlias = Annotated[
+    bool, typer.Option("--dry-run", help="Tell what would become of each; do nothing.")
+]
+
+
+def _action(name: str, what: str) -> Callable[..., None]:
+    """Make the command of an action; all have the same options."""
+
+    def command(
+        service: ServiceClient,
+        ids: JobIds = None,
+        *,
+        selector: Selector = None,
+        reason: Why = "",
+        dry_run: DryRun = False,
+        as_json: Json = False,
+    ) -> None:
+        how = {"reason": reason, "dry_run": dry_run}
+        _act(service, name, chosen(ids, selector), how, as_json=as_json)
+
+    command.__name__, command.__doc__ = name, what
+    return remote(command)
+
+
+cancel = _action("cancel", "End jobs for good.")
+hold = _action("hold", "Keep jobs from running until they are released.")
+release = _action("release", "Let held jobs run again.")
+requeue = _action("requeue", "Stop jobs and let them wait anew; take up jobs that have ended.")
+
+
+@remote
+def change(
+    service: ServiceClient,
+    ids: JobIds = None,
+    *,
+    weight: Annotated[float | None, typer.Option("--weight", help="Its importance.")] = None,
+    deadline: Annotated[
+        str | None,
+        typer.Option(
+            "--deadline",
+            metavar="WHEN",
+            help="2h from now, an ISO 8601 time, or none to take it away.",
+        ),
+    ] = None,
+    selector: Selector = None,
+    as_json: Json = False,
+) -> None:
+    """Change weight or deadline of jobs that have not ended."""
+    body: dict[str, Any] = {}
+    if weight is not None:
+        body["weight"] = weight
+    if deadline is not None:
+        none = deadline.strip().lower() == "none"
+        moment_s = None if none else parse_moment(deadline, now_s=time.time(), name="--deadline")
+        body["deadline_s"] = moment_s
+    if not body:
+        raise InputError("nothing to set; give --weight or --deadline")
+
+    def send(which: dict[str, Any]) -> dict[str, Any]:
+        found: dict[str, Any] = service.call("PATCH", "/jobs", body=body | which)
+        return found
+
+    _finish(send_for_words(service, chosen(ids, selector), send), "set", as_json=as_json)
+
+
+def _act(
+    service: ServiceClient,
+    action: str,
+    which: dict[str, Any],
+    how: dict[str, Any],
+    *,
+    as_json: bool,
+) -> None:
+    # A server of the release before knows neither.
+    how = {key: value for key, value in how.items() if value}
+
+    def send(which: dict[str, Any]) -> dict[str, Any]:
+        # Doing it twice is doing it once, but for a job that has begun again meanwhile.
+        body = {"action": action, **which, **how}
+        found: dict[str, Any] = service.post("/jobs:act", body, repeatable=action != "requeue")
+        return found
+
+    said = f"would {action}" if "dry_run" in how else action
+    _finish(send_for_words(service, which, send), said, as_json=as_json)
+
+
+def _finish(found: dict[str, Any], action: str, *, as_json: bool) -> None:
+    """Show what became of each job, and end with the code of the worst.
+
+    Raises:
+        typer.Exit: it could not be done to some.
+    """
+    if as_json:
+        print_json(found)
+    else:
+        for acted in found["jobs"]:
+            if acted["error"]:
+                remark(f"{acted['job_id']}: {acted['error']}")
+            elif acted["changed"]:
+                typer.echo(f"{acted['job_id']} {action}")
+            else:
+                typer.echo(f"{acted['job_id']} unchanged")
+        if not found["jobs"]:
+            remark("no job matches")
+    if found["truncated"]:
+        remark(f"more jobs match than one request acts on; {action} again until none is left")
+    codes = {acted["code"] for acted in found["jobs"] if acted["error"]}
+    if not codes:
+        return
+    if found["failed"] < found["matched"]:
+        raise typer.Exit(exit_codes.FAILED)
+    alike = {"not_found": exit_codes.NOT_FOUND, "invalid": exit_codes.INPUT}
+    code = alike.get(codes.pop(), exit_codes.REFUSED) if len(codes) == 1 else exit_codes.REFUSED
+    raise typer.Exit(code)

@@ -1,0 +1,67 @@
+"""Names that the shell completes by asking the scheduler; nothing at all where it is away."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import typer  # noqa: TC002 - typer reads the annotations
+
+from leasehold.cli.service.client import Patience
+from leasehold.cli.service.remote import open_client
+from scheduler.errors import LeaseholdError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+#: Nobody waits longer after pressing the tabulator.
+_PATIENCE: Final = Patience(away_s=0.0, busy_s=0.0, timeout_s=0.7)
+_MOST: Final = 100
+
+
+def complete_job(ctx: typer.Context, incomplete: str) -> list[tuple[str, str]]:
+    """Return ids of jobs, newest first, with their names."""
+    found = _ask(ctx, "/jobs", "jobs", limit=_MOST, sort="-submitted")
+    return [
+        (str(job["job_id"]), f"{job.get('name', '')} {job.get('status', '')}")
+        for job in found
+        if str(job["job_id"]).startswith(incomplete)
+    ]
+
+
+def complete_node(ctx: typer.Context, incomplete: str) -> list[tuple[str, str]]:
+    """Return names of nodes with their states."""
+    found = _ask(ctx, "/nodes", "nodes")
+    return [
+        (node["name"], str(node.get("state", "")))
+        for node in found
+        if node["name"].startswith(incomplete)
+    ]
+
+
+def complete_policy(ctx: typer.Context, incomplete: str) -> list[tuple[str, str]]:
+    """Return names of policies with what they do."""
+    found = _ask(ctx, "/policies", "policies")
+    return [
+        (policy["name"], str(policy.get("summary", "")))
+        for policy in found
+        if policy["name"].startswith(incomplete)
+    ]
+
+
+def complete_project(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Return names of projects."""
+    return [name for name in _projects(ctx) if name.startswith(incomplete)]
+
+
+def _projects(ctx: typer.Context) -> Iterator[str]:
+    for project in _ask(ctx, "/projects", "projects"):
+        yield str(project["limits"]["project"])
+
+
+def _ask(ctx: typer.Context, path: str, key: str, **params: Any) -> list[dict[str, Any]]:
+    given = {name: ctx.params.get(name) for name in ("server", "token_file", "ca_file")}
+    try:
+        with open_client(**given, patience=_PATIENCE) as client:
+            return list(client.get(path, **params)[key])
+    except (LeaseholdError, OSError, KeyError, TypeError, ValueError):
+        return []

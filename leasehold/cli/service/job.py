@@ -1,0 +1,166 @@
+"""``leasehold job`` and ``leasehold explain``: one job, and why it is where it is."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from leasehold.cli.service.client import job_path
+from leasehold.cli.service.jobs import progress, ran
+from leasehold.cli.service.naming import find_job
+from leasehold.cli.service.output import (
+    number,
+    pairs,
+    percent,
+    plain,
+    print_json,
+    print_shown,
+    table,
+)
+from leasehold.cli.service.remote import Json, remote
+from leasehold.cli.service.selection import (  # noqa: TC001 - typer reads them
+    JobId,
+)
+from leasehold.cli.service.times import clock, moment, span, when
+
+if TYPE_CHECKING:
+    from leasehold.cli.service.client import ServiceClient
+
+_EVENTS: Final = 20
+
+
+@remote
+def job(
+    service: ServiceClient,
+    job_id: JobId,
+    *,
+    events: Annotated[int, typer.Option(min=1, help="Lines of history.")] = _EVENTS,
+    as_json: Json = False,
+) -> None:
+    """Show one job: its state, specification, attempts and history."""
+    job_id = find_job(service, job_id)
+    details = service.get(job_path(job_id))
+    attempts = service.get(job_path(job_id, "/attempts"))["attempts"]
+    lines = service.get(job_path(job_id, "/events"), limit=events)["events"]
+    if as_json:
+        print_json(details | {"attempts_made": attempts, "events": lines})
+        return
+    now_s = time.time()
+    print_shown(table(("field", "value"), _fields(details, now_s)))
+    if attempts:
+        print_shown("", _attempts(attempts, now_s))
+    if lines:
+        print_shown("", _history(lines))
+
+
+@remote
+def explain(service: ServiceClient, job_id: JobId, *, as_json: Json = False) -> None:
+    """Say why a job is where it is, what would change that, and when."""
+    found = service.get(job_path(find_job(service, job_id), "/explain"))
+    if as_json:
+        print_json(found)
+        return
+    now_s = time.time()
+    reason = found["reason"] or ""
+    print_shown(
+        f"{found['job_id']} is {found['status']}" + (f": {plain(reason)}" if reason else ""),
+        f"  {plain(found['message'])}",
+    )
+    facts = (
+        ("also", ", ".join(found["also"])),
+        ("trouble", (found.get("trouble") or "").replace("_", " ")),
+        ("unblocks", found["unblocks"]),
+        ("queue", found["position"] and f"{found['position']} of {found['waiting']}"),
+        ("starts", when(found["starts_s"], now_s)),
+        ("completes", when(found["completes_s"], now_s)),
+        ("forecast", found["forecast"]),
+    )
+    for label, value in facts:
+        if value:
+            print_shown(f"  {label + ':':<11}{plain(value)}")
+    if tail := found.get("stderr_tail"):  # a server of the release before does not say
+        print_shown(
+            "  it said last:", *(f"    {plain(line.expandtabs())}" for line in tail.splitlines())
+        )
+
+
+def _fields(job: dict[str, Any], now_s: float) -> list[tuple[str, Any]]:
+    spec = job.get("spec") or {}
+    where = f"{job['worker_type']} x {job['workers']} on {', '.join(job['nodes'])}"
+    by_duration = spec.get("total_steps") is None and spec.get("duration_s") is not None
+    fields = [
+        ("job", job["job_id"]),
+        ("name", job["name"]),
+        ("project", job["project"]),
+        ("owner", job["owner"]),
+        ("status", job["status"]),
+        ("why", job["reason"].replace("_", " ")),
+        ("running on", where if job["workers"] else ""),
+        ("lease until", when(job["lease_deadline_s"], now_s)),
+        ("job type", job["job_type"]),
+        ("scale factor", job["scale_factor"]),
+        ("weight", job["weight"]),
+        ("duration" if by_duration else "steps", _work(job, seconds=by_duration)),
+        ("allocation", " ".join(f"{k}={percent(v)}" for k, v in job["allocation"].items())),
+        ("share", job["share"]),
+        ("submitted", when(job["submitted_s"], now_s)),
+        ("started", when(job["started_s"], now_s)),
+        ("finished", when(job["finished_s"], now_s)),
+        ("ran", ran(job)),
+        ("deadline", when(job["deadline_s"], now_s)),
+        ("attempts", job["attempts"]),
+        ("failures", job["failures"]),
+        ("labels", pairs(job["labels"])),
+        ("command", " ".join(map(str, spec.get("command") or ()))),
+        ("working dir", spec.get("working_dir")),
+        ("image", spec.get("image")),
+        ("after", ", ".join(spec.get("depends_on") or ())),
+    ]
+    return [(label, value) for label, value in fields if value not in (None, "", 0)]
+
+
+def _work(job: dict[str, Any], *, seconds: bool) -> str:
+    """Write how much of its work a job has done: steps, or seconds of its duration."""
+    written = span if seconds else number
+    if job["total_steps"] is None:
+        return f"{written(job['steps_done'])} of an unknown number"
+    return f"{written(job['steps_done'])} of {written(job['total_steps'])} ({progress(job)})"
+
+
+def _attempts(attempts: list[dict[str, Any]], now_s: float) -> Any:
+    headings = (
+        ">attempt", "worker type", "nodes", "began", ">launch", ">held", "ended by", ">exit",
+        ">steps", "message",
+    )  # fmt: skip
+    rows = [
+        (
+            a["attempt"],
+            a["worker_type"],
+            ", ".join(a["nodes"]),
+            moment(a["start_s"]),
+            _launch(a),
+            span((a["ended_s"] or now_s) - a["start_s"]),
+            (a["end_reason"] or "").replace("_", " "),
+            a["exit_code"],
+            number(a["steps_done"]),
+            a["message"],
+        )
+        for a in attempts
+    ]
+    spare = ("launch", "steps", "held", "began", "worker type")
+    return table(headings, rows, spare=spare, wrapped=True)
+
+
+def _launch(attempt: dict[str, Any]) -> str:
+    """Write how long the slowest pod took to start; a server of the release before does not say."""
+    found = [one["ready_s"] or one["launch_s"] or 0.0 for one in attempt.get("launches", ())]
+    return span(max(found)) if found else ""
+
+
+def _history(lines: list[dict[str, Any]]) -> Any:
+    rows = [
+        (clock(e["at_s"]), e["kind"].replace("_", " "), pairs(e["data"]), e["actor"]) for e in lines
+    ]
+    return table(("at", "what", "figures", "by"), rows)

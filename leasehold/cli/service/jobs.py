@@ -1,0 +1,157 @@
+"""``leasehold jobs``: which jobs there are."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from leasehold.cli.service.live_view import show_live
+from leasehold.cli.service.output import percent, print_json, print_shown, remark, table
+from leasehold.cli.service.pairs import parse_pairs, split_list
+from leasehold.cli.service.remote import Json, remote
+from leasehold.cli.service.selection import (
+    JobTypes,
+    Labels,
+    Owner,
+    Projects,
+    Statuses,
+    check_owner,
+)
+from leasehold.cli.service.times import ago, span
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rich.text import Text
+
+    from leasehold.cli.service.client import ServiceClient
+
+#: Columns that go, one after the other, where the terminal is too narrow.
+_SPARE: Final = ("share", "ran", "project", "workers", "name", "on")
+_DEFAULT_PROJECT: Final = "default"
+#: Rows of a page with ``--all``: the server's most.
+_PAGE: Final = 1000
+_HEADINGS: Final = (
+    "job", "~name", "project", "status", "why", "on", ">workers", ">progress", ">share", ">age",
+    ">ran",
+)  # fmt: skip
+
+
+@remote
+def jobs(
+    service: ServiceClient,
+    *,
+    status: Statuses = None,
+    project: Projects = None,
+    job_type: JobTypes = None,
+    owner: Owner = None,
+    label: Labels = None,
+    sort: Annotated[
+        str,
+        typer.Option(
+            help="submitted, updated, name, weight, finished or deadline; - before it: descending."
+        ),
+    ] = "-submitted",
+    limit: Annotated[int, typer.Option(min=1, max=_PAGE, help="Jobs at most.")] = 50,
+    every: Annotated[bool, typer.Option("--all", help="Every job, however many.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", help="Show it anew as it changes.")] = False,
+    as_json: Json = False,
+) -> None:
+    """List jobs, newest first."""
+    if owner is not None:
+        check_owner(owner, option="--owner")
+    filters = {
+        "status": split_list(status or [], option="--status"),
+        "project": split_list(project or [], option="--project"),
+        "job_type": split_list(job_type or [], option="--job-type"),
+        "owner": owner,
+        "label": [f"{k}={v}" for k, v in parse_pairs(label or [], option="--label").items()],
+        "sort": sort,
+    }
+    if watch:
+        show_live(
+            service,
+            read=lambda: _page(service, filters, limit)[0],
+            draw=lambda rows: jobs_table(rows, now_s=time.time()),
+            as_json=as_json,
+        )
+        return
+    rows, more = list[dict[str, Any]](), False
+    if every:
+        rows = list(every_job(service, filters))
+    else:
+        rows, more = _page(service, filters, limit)
+    if as_json:
+        print_json({"jobs": rows, "more": more})
+        return
+    print_shown(jobs_table(rows, now_s=time.time()) if rows else "no jobs")
+    if more:
+        remark(f"there are more than {limit}; --all shows every one")
+
+
+def every_job(service: ServiceClient, filters: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield every job that passes the filters, page by page."""
+    cursor = None
+    while True:
+        page = service.get("/jobs", **filters, limit=_PAGE, cursor=cursor)
+        yield from page["jobs"]
+        cursor = page["next_cursor"]
+        if cursor is None:
+            return
+
+
+def jobs_table(rows: list[dict[str, Any]], *, now_s: float) -> Text:
+    """Make a table with a row per job."""
+    return table(_HEADINGS, [_row(job, now_s) for job in rows], spare=_SPARE)
+
+
+def own_name(job: dict[str, Any]) -> str:
+    """Return the job's name, where its id does not begin with it."""
+    return "" if job["job_id"].startswith(f"{job['name']}-") else job["name"]
+
+
+def own_project(job: dict[str, Any]) -> str:
+    """Return the job's project, where it is not the one of whoever names none."""
+    return "" if job["project"] == _DEFAULT_PROJECT else job["project"]
+
+
+def progress(job: dict[str, Any]) -> str:
+    """Write how far a job is: the fraction of its work that is done, or ``-`` if unknown."""
+    if job["status"] == "completed":
+        return percent(1.0)
+    total = job["total_steps"]
+    if not total or job["steps_done"] > total:  # of a duration, where the job counts steps
+        return "-"
+    # Never 100 % before it is.
+    return percent(int(job["steps_done"] / total * 100) / 100)
+
+
+def ran(job: dict[str, Any]) -> str:
+    """Write how long a job has held workers; its waits between two leases do not count."""
+    # A server of the release before does not say it.
+    return span(job["ran_s"]) if job.get("ran_s") else ""
+
+
+def _page(
+    service: ServiceClient, filters: dict[str, Any], limit: int
+) -> tuple[list[dict[str, Any]], bool]:
+    page = service.get("/jobs", **filters, limit=limit)
+    return page["jobs"], page["next_cursor"] is not None
+
+
+def _row(job: dict[str, Any], now_s: float) -> tuple[Any, ...]:
+    return (
+        job["job_id"],
+        own_name(job),
+        own_project(job),
+        job["status"],
+        "" if job["status"] == "running" else job["reason"].replace("_", " "),
+        job["worker_type"],
+        job["workers"] or job["scale_factor"],
+        progress(job),
+        "" if job["share"] is None else f"{job['share']:.2f}",
+        ago(job["submitted_s"], now_s),
+        ran(job),
+    )

@@ -1,0 +1,163 @@
+"""``nodes``, ``cordon``, ``drain`` and ``uncordon``: the machines."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+from urllib.parse import quote
+
+import typer
+
+from leasehold.cli import exit_codes
+from leasehold.cli.service.completion import complete_node
+from leasehold.cli.service.output import print_json, print_shown, remark, table
+from leasehold.cli.service.remote import Json, remote
+from leasehold.cli.service.times import ago
+from scheduler.errors import ConflictError, InputError, NotFoundError
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+    from leasehold.cli.service.client import ServiceClient
+
+Names: TypeAlias = Annotated[
+    list[str], typer.Argument(metavar="NODE...", help="Nodes.", autocompletion=complete_node)
+]
+Reason: TypeAlias = Annotated[
+    str, typer.Option("--reason", "-r", help="Why, in words; shown beside the node.")
+]
+
+
+@remote
+def nodes(
+    service: ServiceClient,
+    name: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[NODE]",
+            help="One node with its workers; all of them by default.",
+            autocompletion=complete_node,
+            show_default=False,
+        ),
+    ] = None,
+    *,
+    forget: Annotated[
+        bool, typer.Option("--forget", help="Forget a node that is lost or drained.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """List nodes, or the workers of one."""
+    if name is None:
+        if forget:
+            raise typer.BadParameter("name the node to forget")
+        found = service.get("/nodes")
+        if as_json:
+            print_json(found)
+        else:
+            shown = found["nodes"]
+            print_shown(nodes_table(shown, now_s=time.time()) if shown else "no nodes")
+        return
+    if forget:
+        service.call("DELETE", f"/nodes/{quote(name, safe='')}")
+        remark(f"{name} is forgotten")
+        return
+    node = service.get(f"/nodes/{quote(name, safe='')}")
+    if as_json:
+        print_json(node)
+        return
+    print_shown(nodes_table([node], now_s=time.time()), "", _workers(node))
+
+
+@remote
+def cordon(
+    service: ServiceClient, names: Names, *, reason: Reason = "", as_json: Json = False
+) -> None:
+    """Let nothing new start on nodes; what runs there goes on."""
+    _act(service, "cordon", names, reason, as_json=as_json)
+
+
+@remote
+def drain(
+    service: ServiceClient, names: Names, *, reason: Reason = "", as_json: Json = False
+) -> None:
+    """Let nothing new start on nodes, and let what runs there leave with notice."""
+    _act(service, "drain", names, reason, as_json=as_json)
+
+
+@remote
+def uncordon(
+    service: ServiceClient, names: Names, *, reason: Reason = "", as_json: Json = False
+) -> None:
+    """Put nodes back into service."""
+    _act(service, "uncordon", names, reason, as_json=as_json)
+
+
+def nodes_table(found: list[dict[str, Any]], *, now_s: float) -> Text:
+    """Make a table with a row per node."""
+    headings = ("node", "state", "workers", ">in service", ">busy", ">seen", "agent", "reason")
+    return table(headings, [_row(node, now_s) for node in found], spare=("agent", "in service"))
+
+
+def _act(
+    service: ServiceClient, action: str, names: list[str], reason: str, *, as_json: bool
+) -> None:
+    """Do to each node what can be done to it; one that cannot be used keeps none of the others.
+
+    Raises:
+        LeaseholdError: it could not be done to the only node, or nobody answers or allows it.
+        typer.Exit: it could not be done to some.
+    """
+    body, wanted = {"reason": reason}, list(dict.fromkeys(names))
+    found: list[dict[str, Any]] = []
+    failed: list[dict[str, str]] = []
+    codes: list[int] = []
+    for name in wanted:
+        try:
+            node = service.post(f"/nodes/{quote(name, safe='')}/{action}", body)
+        except (NotFoundError, ConflictError, InputError) as error:
+            if len(wanted) == 1:
+                raise
+            remark(f"{name}: {error}")
+            failed.append({"name": name, "error": str(error)})
+            codes.append(exit_codes.code_of(error))
+            continue
+        found.append(node)
+        if not as_json:  # at once: what was done is told whatever comes next
+            typer.echo(f"{node['name']} {node['state']}")
+    if as_json:
+        print_json({"nodes": found, "failed": failed})
+    if codes:
+        raise typer.Exit(exit_codes.FAILED if found else max(codes))
+
+
+def _row(node: dict[str, Any], now_s: float) -> tuple[Any, ...]:
+    workers = node["workers"]
+    counts: dict[str, int] = {}
+    for worker in workers:
+        counts[worker["worker_type"]] = counts.get(worker["worker_type"], 0) + 1
+    return (
+        node["name"],
+        node["state"],
+        " ".join(f"{kind}:{count}" for kind, count in counts.items()),
+        sum(worker["in_service"] for worker in workers),
+        sum(bool(worker["jobs"]) for worker in workers),
+        ago(node["last_seen_s"], now_s),
+        node["version"],
+        node["reason"],
+    )
+
+
+def _workers(node: dict[str, Any]) -> Text:
+    rows = [
+        (
+            worker["local_index"],
+            worker["index"],
+            worker["worker_type"],
+            worker["in_service"],
+            worker.get("shareable", ""),  # a server of the release before does not say it
+            ", ".join(worker["jobs"]),
+            worker["problem"],
+        )
+        for worker in node["workers"]
+    ]
+    return table((">worker", ">number", "type", "in service", "shareable", "jobs", "problem"), rows)

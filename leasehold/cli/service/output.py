@@ -1,0 +1,153 @@
+"""What commands print: JSON or tables on stdout, remarks on stderr."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from typing import TYPE_CHECKING, Any, Final
+
+import typer
+
+from leasehold.cli.service.columns import column_of, fitting, laid_out
+from leasehold.cli.service.terminal import fit_for_terminal
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from rich.console import Console, RenderableType
+    from rich.text import Text
+
+#: Where the output goes to a file or a pipe, nothing needs to be left out.
+_UNBOUNDED: Final = 240
+#: Control characters that JSON need not escape, and directions of writing.
+_ACTIVE: Final = re.compile("[\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+#: How a status or state is shown.
+STYLES: Final = {
+    "running": "green",
+    "ready": "green",
+    "completed": "dim",
+    "cancelled": "dim",
+    "failed": "red",
+    "refused": "red",
+    "lost": "red",
+    "held": "yellow",
+    "cordoned": "yellow",
+    "draining": "yellow",
+    "drained": "yellow",
+    "unknown": "yellow",
+}
+
+
+def print_json(value: object) -> None:
+    """Print one JSON document."""
+    typer.echo(_escaped(json.dumps(value, indent=2, ensure_ascii=False)))
+
+
+def print_json_line(value: object) -> None:
+    """Print one JSON document on a line of its own, at once: for output that goes on."""
+    typer.echo(_escaped(json.dumps(value, ensure_ascii=False)))
+    sys.stdout.flush()
+
+
+def _escaped(text: str) -> str:
+    """Escape what JSON lets stand, and terminals act upon: it stands only in strings."""
+    return _ACTIVE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
+def remark(text: str) -> None:
+    """Say something that is not the result."""
+    sys.stderr.write(f"leasehold: {fit_for_terminal(text)}\n")
+    sys.stderr.flush()
+
+
+def console() -> Console:
+    """Return a console for stdout that leaves nothing out where nobody sees it."""
+    from rich.console import Console  # noqa: PLC0415  0.1 s to import
+
+    found = Console(highlight=False)
+    return found if found.is_terminal else Console(highlight=False, width=_UNBOUNDED)
+
+
+def print_shown(*what: RenderableType) -> None:
+    """Print tables and lines of text."""
+    shown = console()
+    for item in what:
+        line = fit_for_terminal(item) if isinstance(item, str) else item
+        shown.print(line, markup=False, soft_wrap=True)
+
+
+def table(
+    headings: Iterable[str],
+    rows: Iterable[Sequence[Any]],
+    *,
+    spare: Sequence[str] | None = None,
+    wrapped: bool = False,
+) -> Text:
+    """Make a table; ``>`` before a heading: numbers, ``~``: its cells may be shortened.
+
+    A cell is text or a number; one that is a status gets its colour. What comes from users is
+    never read as markup. Words are never broken.
+
+    Args:
+        headings: of the columns.
+        rows: their cells.
+        spare: given, columns that say nothing in any row are left out, and of those of these names
+            as many, from the first on, as the terminal is too narrow for.
+        wrapped: whether a row may take several lines before any column is spared.
+    """
+    from rich.text import Text  # noqa: PLC0415 - keeps the start quick
+
+    cells = [[plain(cell) for cell in row] for row in rows]
+    columns = [
+        column_of(heading, [row[i] for row in cells], whole=i == 0)
+        for i, heading in enumerate(headings)
+    ]
+    width = console().width
+    if spare is not None and cells:
+        columns = fitting(columns, spare, width=width, wrapped=wrapped)
+    made = Text(no_wrap=True, overflow="ignore")
+    for place, row in enumerate(laid_out(columns, width=width)):
+        for line in row:
+            text = "  ".join(line).rstrip()
+            if made:
+                made.append("\n")
+            begin = len(made)
+            made.append(text, style="bold" if place == 0 else None)
+            at = begin
+            for cell in line if place else ():
+                if style := STYLES.get(cell.strip()):
+                    made.stylize(style, at, at + len(cell.rstrip()))
+                at += len(cell) + 2
+    return made
+
+
+def plain(value: object) -> str:
+    """Write a cell: no control characters, so that a job's name cannot paint the terminal."""
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return number(value)
+    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in str(value))
+
+
+def number(value: float | None) -> str:
+    """Write a figure with three digits or, where it is large, as a whole number."""
+    if value is None:
+        return ""
+    if float(value).is_integer() or abs(value) >= 1000:
+        return f"{value:,.0f}"
+    return f"{value:.3g}"
+
+
+def percent(fraction: float | None) -> str:
+    """Write a fraction as a percentage."""
+    return "" if fraction is None else f"{fraction:.0%}"
+
+
+def pairs(mapping: dict[str, Any] | None) -> str:
+    """Write a mapping on one line; what is empty is left out."""
+    given = ((key, plain(value)) for key, value in (mapping or {}).items())
+    return " ".join(f"{key}={text}" for key, text in given if text)

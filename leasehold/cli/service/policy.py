@@ -1,0 +1,102 @@
+"""``leasehold policy``: the policy in force, and another one in its place."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from leasehold.cli.service.completion import complete_policy
+from leasehold.cli.service.groups import group_with_default
+from leasehold.cli.service.output import pairs, print_json, print_shown, remark, table
+from leasehold.cli.service.pairs import parse_pairs
+from leasehold.cli.service.remote import Json, remote
+from leasehold.cli.service.times import ago, span
+from scheduler.errors import InputError, NotFoundError
+
+if TYPE_CHECKING:
+    from leasehold.cli.service.client import ServiceClient
+
+app = typer.Typer(
+    help="Show the policy in force, or put another one in its place.",
+    cls=group_with_default("show"),
+)
+
+
+@app.command("show")
+@remote
+def show(service: ServiceClient, *, as_json: Json = False) -> None:
+    """Show the policy in force."""
+    _show(service.get("/policy"), as_json=as_json)
+
+
+@app.command("list")
+@remote
+def list_policies(service: ServiceClient, *, as_json: Json = False) -> None:
+    """List the policies that the scheduler knows."""
+    found = service.get("/policies")
+    if as_json:
+        print_json(found)
+        return
+    rows = [
+        (p["name"], p["summary"], ", ".join(x["name"] for x in p["parameters"]), p["origin"])
+        for p in found["policies"]
+    ]
+    print_shown(table(("policy", "what it does", "parameters", "from"), rows))
+
+
+@app.command("set")
+@remote
+def set_policy(
+    service: ServiceClient,
+    name: Annotated[str, typer.Argument(help="The policy.", autocompletion=complete_policy)],
+    *,
+    param: Annotated[
+        list[str] | None, typer.Option("--param", metavar="KEY=VALUE", help="Repeatable.")
+    ] = None,
+    agnostic: Annotated[
+        bool, typer.Option("--agnostic", help="Hide from it that worker types differ.")
+    ] = False,
+    space_sharing: Annotated[
+        bool, typer.Option("--space-sharing", help="Let two jobs share workers.")
+    ] = False,
+    packed: Annotated[bool, typer.Option("--packed", hidden=True)] = False,
+    as_json: Json = False,
+) -> None:
+    """Put a policy in force, without a restart."""
+    body = {
+        "name": name,
+        "parameters": parse_pairs(param or [], option="--param"),
+        "agnostic": agnostic,
+        "space_sharing": space_sharing or packed,
+    }
+    if packed:
+        remark("--packed is called --space-sharing now, as everywhere else; use that")
+    try:
+        found = service.call("PUT", "/policy", body=body)
+    except InputError as error:
+        if name not in {known["name"] for known in service.get("/policies")["policies"]}:
+            raise NotFoundError(str(error)) from None
+        raise
+    _show(found, as_json=as_json)
+
+
+def _show(policy: dict[str, Any], *, as_json: bool) -> None:
+    if as_json:
+        print_json(policy)
+        return
+    flags = [key.replace("_", " ") for key in ("agnostic", "space_sharing") if policy[key]]
+    facts = (
+        ("policy", ", ".join([policy["name"], *flags])),
+        ("parameters", pairs(policy["parameters"])),
+        ("in force for", ago(policy["since_s"], time.time())),
+        ("set by", policy["actor"]),
+        ("last solve", "" if policy["last_solve_s"] is None else _took(policy["last_solve_s"])),
+        ("last failure", policy["last_failure"]),
+    )
+    print_shown(table(("field", "value"), [fact for fact in facts if fact[1]]))
+
+
+def _took(seconds: float) -> str:
+    return f"{seconds * 1000:.0f} ms" if seconds < 1 else span(seconds)

@@ -1,0 +1,127 @@
+"""What the scheduler complains about, as errors of ours: one line each, a note per bad field."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, Final
+
+from leasehold.cli.service.wording import Wording, option_of, sentence
+from scheduler.errors import (
+    AdmissionError,
+    AnswerError,
+    ConflictError,
+    InputError,
+    LeaseholdError,
+    NotFoundError,
+    NotPermittedError,
+    UnreachableError,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+#: Kinds of problems (the end of ``type``) that are no mistake of whoever asks.
+_REFUSALS: Final = frozenset({"refused", "quota"})
+#: More bad fields than this are counted, not listed.
+_MOST_FIELDS: Final = 50
+_BY_STATUS: Final[Mapping[int, type[LeaseholdError]]] = {
+    400: InputError,
+    401: NotPermittedError,
+    403: NotPermittedError,
+    404: NotFoundError,
+    409: ConflictError,
+    413: InputError,
+    422: InputError,
+    429: UnreachableError,
+    307: UnreachableError,
+    502: UnreachableError,
+    503: UnreachableError,
+    504: UnreachableError,
+}
+
+
+def error_of(
+    status: int, body: bytes, *, server: str, token: bool, wording: Wording = option_of
+) -> LeaseholdError:
+    """Make the error that an answer stands for.
+
+    Args:
+        status: of the answer, 400 or more (or a redirection, which is followed nowhere).
+        body: of the answer.
+        server: whose answer it is.
+        token: whether a token was sent.
+        wording: what the user calls the fields of the request.
+    """
+    problem = _problem(body)
+    if problem is None and _BY_STATUS.get(status) is UnreachableError:
+        return UnreachableError(f"what stands before the scheduler at {server} answered {status}")
+    if problem is None:
+        return AnswerError(
+            f"{server} answered {status} and no problem that a scheduler would name; "
+            "is that a Leasehold server?"
+        )
+    error = problem_error(problem | {"status": status}, wording)
+    if status == 401 and not token:
+        error.add_note(
+            "no token was sent: give --token-file, LEASEHOLD_TOKEN, or one in client.toml"
+        )
+    return error
+
+
+def problem_error(problem: Mapping[str, Any], wording: Wording = option_of) -> LeaseholdError:
+    """Make the error that a problem document describes."""
+    kind = _BY_STATUS.get(problem.get("status", 500), AnswerError)
+    # A job that can never run is no slip of the pen: its fields are right, the cluster is not.
+    if str(problem.get("type", "")).rpartition(":")[2] in _REFUSALS:
+        kind = AdmissionError
+    error = kind(detail_of(problem, wording))
+    for line in field_lines(problem, wording):
+        error.add_note(line)
+    return error
+
+
+def detail_of(problem: Mapping[str, Any], wording: Wording = option_of) -> str:
+    """Return what happened, in the words of the command line."""
+    words = [_word(entry, wording) for entry in _entries(problem)]
+    if words:
+        more = ", ..." if len(words) > 5 else ""
+        return f"{', '.join(dict.fromkeys(words[:5]))}{more} cannot be used:"
+    said = problem.get("detail") or problem.get("title") or "the request failed"
+    return sentence(str(said), wording)
+
+
+def field_lines(problem: Mapping[str, Any], wording: Wording = option_of) -> list[str]:
+    """Return one line per bad field of a problem or of a refused item."""
+    entries = _entries(problem)
+    lines = [_field_line(entry, wording) for entry in entries[:_MOST_FIELDS]]
+    if len(entries) > _MOST_FIELDS:
+        lines.append(f"... and {len(entries) - _MOST_FIELDS} more")
+    return lines
+
+
+def _problem(body: bytes) -> dict[str, Any] | None:
+    try:
+        problem = json.loads(body)
+    except ValueError:
+        return None
+    return problem if isinstance(problem, dict) and ("title" in problem) else None
+
+
+def _entries(problem: Mapping[str, Any]) -> list[dict[str, Any]]:
+    return [entry for entry in problem.get("errors") or () if isinstance(entry, dict)]
+
+
+def _word(entry: Mapping[str, Any], wording: Wording) -> str:
+    # The name of an entry, not its value, is what is wrong there; its value says as much.
+    field = str(entry.get("field") or "").removesuffix(".[key]")
+    return wording(field) if field else "the request"
+
+
+def _field_line(entry: Mapping[str, Any], wording: Wording) -> str:
+    field = _word(entry, wording)
+    said = sentence(str(entry.get("problem") or "is wrong"), wording)
+    # Of a rule about several fields the value is the whole request.
+    if entry.get("value") is None or not entry.get("field"):
+        return f"{field}: {said}"
+    value = json.dumps(entry["value"], ensure_ascii=False)
+    return f"{field} is {value if len(value) <= 80 else value[:77] + '...'}: {said}"

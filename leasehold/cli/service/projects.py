@@ -1,0 +1,104 @@
+"""``leasehold project``: shares and quotas."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+from urllib.parse import quote
+
+import typer
+
+from leasehold.cli.service.completion import complete_project
+from leasehold.cli.service.groups import group_with_default
+from leasehold.cli.service.output import number, print_json, print_shown, table
+from leasehold.cli.service.remote import Json, remote
+from scheduler.errors import InputError
+
+if TYPE_CHECKING:
+    from leasehold.cli.service.client import ServiceClient
+
+app = typer.Typer(help="Show projects, or set what one may have.", cls=group_with_default("list"))
+
+
+@app.command("list")
+@remote
+def list_projects(service: ServiceClient, *, as_json: Json = False) -> None:
+    """List the projects that have limits or active jobs."""
+    found = service.get("/projects")
+    if as_json:
+        print_json(found)
+        return
+    print_shown(_table(found["projects"]) if found["projects"] else "no projects")
+
+
+@app.command("set")
+@remote
+def set_project(
+    service: ServiceClient,
+    name: Annotated[str, typer.Argument(help="The project.", autocompletion=complete_project)],
+    *,
+    weight: Annotated[
+        float | None, typer.Option("--weight", help="Its share relative to other projects.")
+    ] = None,
+    inner_policy: Annotated[
+        str | None, typer.Option("--inner-policy", help="Among its jobs: fairness or fifo.")
+    ] = None,
+    max_workers: Annotated[
+        str | None,
+        typer.Option("--max-workers", metavar="N", help="Workers at once, or none for any number."),
+    ] = None,
+    max_jobs: Annotated[
+        str | None,
+        typer.Option("--max-jobs", metavar="N", help="Jobs at once, or none for any number."),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Set what a project may have; what is not given stays."""
+    changes: dict[str, Any] = {}
+    if weight is not None:
+        changes["weight"] = weight
+    if inner_policy is not None:
+        changes["inner_policy"] = inner_policy
+    if max_workers is not None:
+        changes["max_workers"] = _quota(max_workers, "--max-workers")
+    if max_jobs is not None:
+        changes["max_jobs"] = _quota(max_jobs, "--max-jobs")
+    if not changes:
+        raise InputError("nothing to set; give --weight, --inner-policy, --max-workers, --max-jobs")
+    known = [p["limits"] for p in service.get("/projects")["projects"]]
+    before: dict[str, Any] = next((limits for limits in known if limits["project"] == name), {})
+    body = {key: value for key, value in before.items() if key != "project"} | changes
+    made = service.call("PUT", f"/projects/{quote(name, safe='')}", body=body)
+    if as_json:
+        print_json(made)
+    else:
+        print_shown(_table([made]))
+
+
+def _quota(text: str, option: str) -> int | None:
+    if text.strip().lower() == "none":
+        return None
+    try:
+        return int(text)
+    except ValueError:
+        raise InputError(f"{option} is '{text}'; give a whole number, or none") from None
+
+
+def _table(projects: list[dict[str, Any]]) -> Any:
+    headings = (
+        "project", ">weight", "inside", ">running", ">admitted", ">max workers", ">jobs",
+        ">max jobs",
+    )  # fmt: skip
+    rows = [
+        (
+            p["limits"]["project"],
+            number(p["limits"]["weight"]),
+            p["limits"]["inner_policy"],
+            p["running_workers"],
+            p["admitted_workers"],
+            p["limits"]["max_workers"],
+            p["active_jobs"],
+            p["limits"]["max_jobs"],
+        )
+        for p in projects
+    ]
+    return table(headings, rows)

@@ -1,0 +1,317 @@
+"""Jobs from files: YAML, JSON or TOML; one job, a list, or ``jobs:`` with a list."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+import tomllib
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from leasehold.cli.service.times import parse_deadline, parse_span
+from scheduler.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+#: Levels of a document at which it is not even read.
+_MOST_LEVELS: Final = 1000
+#: Levels of lists and mappings in a job; the scheduler takes as many.
+_DEEPEST: Final = 60
+#: Fields that a file may write as a span of time -> the field that the scheduler knows.
+_SPANS: Final = {
+    "duration": "duration_s",
+    "max_run_time": "max_run_time_s",
+    "notice": "notice_s",
+    "grace": "grace_s",
+    "restart": "restart_s",
+}
+#: Field that the scheduler knows -> how a file may write it instead.
+SHORT_NAMES: Final = {field: (short,) for short, field in _SPANS.items()} | {
+    "deadline_s": ("deadline",),
+    "deadline_in_s": ("deadline",),
+    "memory_bytes": ("memory",),
+}
+_SIZES: Final = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
+
+
+def read_jobs(
+    name: str, mistakes: list[str] | None = None
+) -> list[tuple[dict[str, Any], dict[str, Any]]]:
+    """Read the jobs of a file.
+
+    Args:
+        name: its path, or ``-`` for standard input (YAML or JSON).
+        mistakes: as for ``friendly``.
+
+    Returns:
+        The jobs as the scheduler wants them, not checked any further, each with what was written.
+
+    Raises:
+        InputError: the file cannot be read or holds no jobs.
+    """
+    text = _text(name)
+    suffix = Path(name).suffix.lower()
+    try:
+        if suffix == ".toml":
+            documents: list[Any] = [tomllib.loads(text)]
+        elif suffix == ".json":
+            documents = [json.loads(text, object_pairs_hook=_once)]
+        else:
+            documents = _yaml(text)
+        jobs = [job for document in documents for job in _jobs(document, name)]
+    except ValueError as error:
+        raise InputError(f"{name}: {error}") from None
+    except RecursionError:
+        raise InputError(
+            f"{name} is nested too deeply to be read; a job needs a few levels"
+        ) from None
+    if not jobs:
+        raise InputError(f"{name} holds no job; write one with at least `name` and `command`")
+    written = [_as_json(job, name) for job in jobs]
+    return [(friendly(job, where=name, mistakes=mistakes), job) for job in written]
+
+
+def friendly(
+    job: dict[str, Any], *, where: str, mistakes: list[str] | None = None
+) -> dict[str, Any]:
+    """Translate what people write into what the scheduler knows.
+
+    ``deadline: 2h``, ``duration: 90m`` and ``memory: 4GiB`` become ``deadline_in_s`` and so on; a
+    field that nobody knows stays, and the scheduler names it.
+
+    Args:
+        job: as written.
+        where: the file, for messages.
+        mistakes: takes what cannot be used, which is left out then; None: it is raised.
+
+    Raises:
+        InputError: something cannot be used, and ``mistakes`` is None.
+    """
+    made, found = dict(job), list[str]()
+    for short, read in _READERS.items():
+        if short not in made:
+            continue
+        try:
+            for field, value in read(str(made.pop(short)), f"{where}: {short}").items():
+                made[_free(made, short, field, where)] = value
+        except InputError as error:
+            found.append(str(error))
+    if mistakes is not None:
+        mistakes += found
+    elif found:
+        raise complaint(found)
+    return made
+
+
+def complaint(mistakes: Sequence[str]) -> InputError:
+    """Make one error of all mistakes of a file."""
+    if len(mistakes) == 1:
+        return InputError(mistakes[0])
+    error = InputError(f"nothing was submitted, for {len(mistakes)} mistakes:")
+    for mistake in mistakes:
+        error.add_note(mistake)
+    return error
+
+
+def parse_size(text: str, *, name: str) -> int:
+    """Return bytes: ``512M``, ``4GiB``, ``1.5g``; units are powers of 1,024.
+
+    Raises:
+        InputError: it is none of these.
+    """
+    rest = text.strip().lower()
+    unit = rest.lstrip("0123456789.")
+    factor = 1 if unit in {"", "b"} else _SIZES.get(unit.removesuffix("b").removesuffix("i"), 0)
+    try:
+        size = float(rest.removesuffix(unit)) * factor
+    except ValueError:
+        size = 0.0
+    if size < 1:
+        raise InputError(f"{name} is '{text}'; give bytes, or a size such as 512M or 4GiB")
+    return int(size)
+
+
+def _span_reader(field: str) -> Callable[[str, str], dict[str, Any]]:
+    return lambda text, name: {field: parse_span(text, name=name)}
+
+
+#: What a file may write -> what reads it into the fields that the scheduler knows.
+_READERS: Final[Mapping[str, Callable[[str, str], dict[str, Any]]]] = {
+    **{short: _span_reader(field) for short, field in _SPANS.items()},
+    "deadline": lambda text, name: dict(parse_deadline(text, name=name)),
+    "memory": lambda text, name: {"memory_bytes": parse_size(text, name=name)},
+}
+
+
+def _text(name: str) -> str:
+    try:
+        return sys.stdin.read() if name == "-" else Path(name).read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise InputError(
+            f"there is no file '{name}'; to submit a command, put -- before it"
+        ) from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"'{name}' cannot be read: {error}") from None
+
+
+def _yaml(text: str) -> list[Any]:
+    import yaml  # noqa: PLC0415 - only where a file is read
+
+    # Without the C loader 1,000 jobs take seconds.
+    kind = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    try:
+        _check_depth(yaml.parse(text, kind))
+        return list(_documents(kind(text)))
+    except yaml.YAMLError as error:
+        raise ValueError(" ".join(str(error).split())) from None
+
+
+def _check_depth(events: Iterable[Any]) -> None:
+    """Refuse what is nested so deeply that the C loader would overflow the stack.
+
+    Args:
+        events: of the parser, which does not recurse.
+
+    Raises:
+        RecursionError: it is.
+    """
+    depth = 0
+    for event in events:
+        name = type(event).__name__
+        depth += name.endswith("StartEvent") - name.endswith("EndEvent")
+        if depth > _MOST_LEVELS:
+            raise RecursionError
+
+
+def _documents(loader: Any) -> Iterator[Any]:
+    from traces.yaml_file import check_expansion  # noqa: PLC0415 - it comes with numpy
+
+    try:
+        while loader.check_node():
+            node = loader.get_node()
+            check_expansion(node)
+            _check_keys(node)
+            yield loader.construct_document(node)
+    finally:
+        loader.dispose()
+
+
+def _check_keys(root: Any) -> None:
+    """Refuse a mapping that has a key twice: of two values one would be lost in silence.
+
+    Args:
+        root: node of a YAML document, before anything is merged into it.
+
+    Raises:
+        ValueError: there is one; with the key and its line.
+    """
+    left, seen = [root], {id(root)}
+    while left:
+        node = left.pop()
+        if node is None or isinstance(node.value, str):
+            continue
+        parts = node.value
+        if parts and isinstance(parts[0], tuple):
+            _check_mapping(key for key, _ in parts)
+            parts = [part for pair in parts for part in pair]
+        fresh = [part for part in parts if id(part) not in seen]
+        seen.update(map(id, fresh))
+        left += fresh
+
+
+def _check_mapping(keys: Iterable[Any]) -> None:
+    lines: dict[tuple[str, str], int] = {}
+    for key in keys:
+        if not isinstance(key.value, str):
+            continue
+        line, name = key.start_mark.line + 1, (key.tag, key.value)
+        if name in lines:
+            raise ValueError(
+                f"line {line}: key '{key.value[:80]}' is there already, in line {lines[name]}; "
+                "write it once"
+            )
+        lines[name] = line
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Make an object of JSON's.
+
+    Raises:
+        ValueError: it has a key twice.
+    """
+    made: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in made:
+            raise ValueError(f"key '{key[:80]}' is there twice in one object; write it once")
+        made[key] = value
+    return made
+
+
+def _jobs(document: Any, name: str) -> list[dict[str, Any]]:
+    if document is None:
+        return []
+    if isinstance(document, dict) and set(document) == {"jobs"}:
+        document = document["jobs"]
+    found = document if isinstance(document, list) else [document]
+    for i, job in enumerate(found):
+        if not isinstance(job, dict):
+            raise InputError(
+                f"{name}: job {i} is {str(job)[:80]!r}; a job has fields such as name and command"
+            )
+    return found
+
+
+def _as_json(job: dict[str, Any], name: str) -> dict[str, Any]:
+    """Write dates as text, and refuse what JSON has no form for."""
+    check_values(job, word=lambda field: f"{name}: {field}")
+    try:
+        return dict(json.loads(json.dumps(job, default=str, allow_nan=False)))
+    except (ValueError, TypeError) as error:
+        raise InputError(f"{name}: {error}") from None
+
+
+def check_values(job: Mapping[str, Any], *, word: Callable[[str], str]) -> None:
+    """Refuse what no JSON document can hold, with the field where it is.
+
+    Args:
+        job: as a file or the command line has it.
+        word: returns what the user calls a field.
+
+    Raises:
+        InputError: a number is not finite, a text is no Unicode, or values are nested too deeply
+            (also: contain themselves).
+    """
+    left: list[tuple[str, Any, int]] = [("", job, 0)]
+    while left:
+        field, value, depth = left.pop()
+        if isinstance(value, dict | list):
+            if depth > _DEEPEST:
+                raise InputError(
+                    f"{word(field[:60])}... is nested deeper than {_DEEPEST} levels; a job needs "
+                    "a few"
+                )
+            pairs = value.items() if isinstance(value, dict) else enumerate(value)
+            left += ((f"{field}.{k}" if field else str(k), v, depth + 1) for k, v in pairs)
+        elif isinstance(value, float) and not math.isfinite(value):
+            raise InputError(f"{word(field)} is {value}; give a finite number")
+        _check_text(field, word(ascii(field)))
+        if isinstance(value, str):
+            _check_text(value, word(field))
+
+
+def _check_text(text: str, where: str) -> None:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise InputError(
+            f"{where} is {text[:60]!a}, which is no Unicode text (bytes that "
+            "are not UTF-8, or half a surrogate pair); write it in UTF-8"
+        ) from None
+
+
+def _free(job: dict[str, Any], short: str, field: str, where: str) -> str:
+    if field in job:
+        raise InputError(f"{where}: a job has both {short} and {field}; give one")
+    return field

@@ -1,0 +1,380 @@
+"""``leasehold submit``: jobs from files, or one from the command line."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+from typer.core import TyperCommand
+
+from leasehold.cli import exit_codes
+from leasehold.cli.service import spec_options as given
+from leasehold.cli.service.client import job_path
+from leasehold.cli.service.follow import follow_jobs, wait_for_jobs
+from leasehold.cli.service.naming import find_job
+from leasehold.cli.service.output import number, print_json, print_shown, remark, table
+from leasehold.cli.service.problems import detail_of, field_lines, problem_error
+from leasehold.cli.service.remote import Json, remote
+from leasehold.cli.service.spec_files import check_values, complaint, read_jobs
+from leasehold.cli.service.wording import Wording, option_of, wording_of_job
+from scheduler.errors import AdmissionError, InputError, LeaseholdError, NotFoundError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from leasehold.cli.service.client import ServiceClient
+
+#: Jobs of one request; many small ones would each cost a commit.
+_BATCH: Final = 500
+#: Where the words behind ``--`` are kept while the options are parsed.
+_COMMAND_KEY: Final = "leasehold.command"
+#: Parameters of ``submit`` that say nothing about a job.
+_NOT_OF_JOBS: Final = {
+    "files",
+    "context",
+    "client_id",
+    "dry_run",
+    "wait",
+    "watch",
+    "as_json",
+    "output",
+}
+
+Files = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="FILE... | -- COMMAND [ARGUMENT...]",
+        help="YAML, JSON or TOML with jobs (- for standard input), or a command behind --.",
+        show_default=False,
+    ),
+]
+
+
+class _SubmitCommand(TyperCommand):
+    """Keeps what stands behind ``--`` apart: a command is never taken for a file."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if "--" in args:
+            at = args.index("--")
+            ctx.meta[_COMMAND_KEY] = args[at + 1 :]
+            args = args[:at]
+        return super().parse_args(ctx, args)
+
+
+@remote
+def submit(
+    service: ServiceClient,
+    context: typer.Context,
+    files: Files = None,
+    *,
+    name: given.Name = None,
+    project: given.Project = None,
+    workers: given.Workers = None,
+    type: given.Types = None,  # noqa: A002 - it is the option's name
+    steps: given.Steps = None,
+    duration: given.Duration = None,
+    job_type: given.JobType = None,
+    throughput: given.Throughput = None,
+    weight: given.Weight = None,
+    deadline: given.Deadline = None,
+    max_run_time: given.MaxRunTime = None,
+    retries: given.Retries = None,
+    no_retry_oom: given.NoRetryOom = False,
+    checkpoint_dir: given.CheckpointDir = None,
+    env: given.Env = None,
+    label: given.Label = None,
+    entity: given.Entity = None,
+    after: given.After = None,
+    array: Annotated[
+        int | None, typer.Option("--array", min=1, metavar="N", help="Submit N copies.")
+    ] = None,
+    hold: Annotated[bool, typer.Option("--hold", help="Hold it until it is released.")] = False,
+    working_dir: given.WorkingDir = None,
+    image: given.Image = None,
+    notice: given.Notice = None,
+    grace: given.Grace = None,
+    restart: given.Restart = None,
+    progress_regex: given.ProgressRegex = None,
+    progress_file: given.ProgressFile = None,
+    memory: given.Memory = None,
+    cpus: given.Cpus = None,
+    no_space_sharing: given.NoSharing = False,
+    client_id: Annotated[
+        str | None, typer.Option("--client-id", help="Submitting again under it changes nothing.")
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Tell whether and where it could run; submit nothing.")
+    ] = False,
+    output: Annotated[
+        str | None,
+        typer.Option("--output", "-o", help="yaml: with --dry-run, show the pods of the jobs."),
+    ] = None,
+    wait: Annotated[
+        bool, typer.Option("--wait", help="Wait until all have ended; 0 if all completed.")
+    ] = False,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Show what happens to them until all have ended.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Submit jobs. Options apply to every job of a file."""
+    values = {k: v for k, v in locals().items() if k != "service" and k not in _NOT_OF_JOBS}
+    command = context.meta.get(_COMMAND_KEY)
+    jobs, wordings = _jobs(service, files or [], command, values)
+    if len(jobs) == 1:
+        service.wording = wordings[0]
+    if output is not None and (output != "yaml" or not dry_run):
+        raise InputError(f"-o is '{output}'; use -o yaml together with --dry-run")
+    if dry_run:
+        _try(service, jobs, wordings, as_json=as_json, pods=output is not None)
+        return
+    _name_requests(jobs, client_id or uuid.uuid4().hex)
+    results = _submit(service, jobs)
+    ids = [result["job_id"] for result in results if result.get("job_id")]
+    if as_json and not watch:
+        print_json({"jobs": results})
+    elif not as_json:
+        _show(results, wordings)
+    code = _code(results)
+    if code == 0 and watch:
+        code = follow_jobs(service, ids, as_json=as_json)
+    elif code == 0 and wait:
+        code = wait_for_jobs(service, ids)
+    if code:
+        raise typer.Exit(code)
+
+
+def _jobs(
+    service: ServiceClient,
+    files: Sequence[str],
+    command: list[str] | None,
+    values: dict[str, Any],
+) -> tuple[list[dict[str, Any]], list[Wording]]:
+    """Return the jobs, and what their fields are called by whoever wrote them."""
+    if bool(files) == bool(command):
+        raise InputError(
+            "give files, or a command behind --: `leasehold submit job.yaml`, "
+            "`leasehold submit --workers 2 -- python train.py`" + ("; not both" if files else "")
+        )
+    own = given.job_of_options(command or [], values, env=dict(os.environ))
+    if "depends_on" in own:
+        own["depends_on"] = [_meant(service, word) for word in own["depends_on"]]
+    check_values(own, word=option_of)
+    if command:
+        return [own], [wording_of_job(None, own)]
+    mistakes: list[str] = []
+    found = [pair for name in files for pair in read_jobs(name, mistakes)]
+    jobs = [_changed(job, own) for job, _ in found]
+    wordings = [wording_of_job(document, own) for _, document in found]
+    if mistakes:
+        raise complaint(mistakes + _further_mistakes(service, jobs, wordings))
+    return jobs, wordings
+
+
+def _further_mistakes(
+    service: ServiceClient, jobs: list[dict[str, Any]], wordings: Sequence[Wording]
+) -> list[str]:
+    """Return what the scheduler finds wrong with jobs beside what was found here."""
+    service.wording = wordings[0]
+    try:
+        items = _tried(service, jobs)
+    except InputError as error:
+        return list(getattr(error, "__notes__", ())) or [str(error)]
+    except LeaseholdError:  # what was found here is to be mended first
+        return []
+    many = len(jobs) > 1
+    return [
+        f"job {item['index']}: {line}" if many else line
+        for item in items
+        if item["error"]
+        for line in field_lines(item["error"], wordings[item["index"]])
+    ]
+
+
+def _meant(service: ServiceClient, word: str) -> str:
+    """Return the id of the job that a word means; the scheduler complains of one that is none."""
+    try:
+        return find_job(service, word)
+    except NotFoundError:
+        return word
+
+
+def _changed(job: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
+    """Put options over a job of a file; variables and labels are added to its own."""
+    made = job | own
+    if own.keys() & {"deadline_s", "deadline_in_s"}:  # one of them at most
+        made = {k: v for k, v in made.items() if not k.startswith("deadline_") or k in own}
+    for field in ("env", "labels", "throughputs"):
+        if field in own and isinstance(job.get(field), dict):
+            made[field] = job[field] | own[field]
+    return made
+
+
+def _name_requests(jobs: list[dict[str, Any]], client_id: str) -> None:
+    """Give every job an id by which the scheduler knows it again if an answer gets lost."""
+    for i, job in enumerate(jobs):
+        job.setdefault("client_id", client_id if len(jobs) == 1 else f"{client_id}-{i}")
+
+
+def _submit(service: ServiceClient, jobs: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    if len(jobs) == 1 and "array" not in jobs[0]:
+        # Alone, a job that cannot be used is an error of its own kind with its fields.
+        try:
+            only = service.post("/jobs", jobs[0], key=jobs[0]["client_id"])
+        except (AdmissionError, InputError) as error:
+            if len(getattr(error, "__notes__", ())) <= 1:  # else it is not all that is wrong
+                _find_dependencies(service, jobs[0])
+            raise
+        return [{"index": 0, "array_index": None, "error": None} | only]
+    results: list[dict[str, Any]] = []
+    first = 0
+    for batch in _batches(jobs):
+        found = service.post("/jobs", {"jobs": batch})["jobs"]
+        results += [result | {"index": first + result["index"]} for result in found]
+        first += len(batch)
+    return results
+
+
+def _find_dependencies(service: ServiceClient, job: dict[str, Any]) -> None:
+    """Ask for the jobs that a refused one depends on.
+
+    Raises:
+        NotFoundError: there is no such job; a name that is wrong, and no refusal.
+    """
+    named = job.get("depends_on")
+    for other in named if isinstance(named, list) else ():
+        if not isinstance(other, str) or not other:
+            continue
+        try:
+            service.get(job_path(other))
+        except NotFoundError:
+            raise NotFoundError(
+                f"there is no job '{other}', which {service.wording('depends_on')} names; "
+                "`leasehold jobs` lists them"
+            ) from None
+        except LeaseholdError:  # the refusal at hand says more
+            return
+
+
+def _batches(jobs: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
+    """Part jobs so that no request asks for too many, elements of arrays counted."""
+    batches: list[list[dict[str, Any]]] = [[]]
+    size = 0
+    for job in jobs:
+        array = job.get("array")
+        count = array if isinstance(array, int) else 1
+        if batches[-1] and size + count > _BATCH:
+            batches.append([])
+            size = 0
+        batches[-1].append(job)
+        size += count
+    return batches
+
+
+def _code(results: list[dict[str, Any]]) -> int:
+    refused = [result for result in results if not result["job_id"]]
+    if not refused:
+        return 0
+    if len(refused) < len(results):
+        return exit_codes.FAILED
+    return max(exit_codes.code_of(problem_error(result["error"])) for result in refused)
+
+
+def _show(results: list[dict[str, Any]], wordings: Sequence[Wording]) -> None:
+    for result in results:
+        if result["job_id"]:
+            typer.echo(result["job_id"])
+            if not result["created"]:
+                remark(f"{result['job_id']} was submitted before under this client id")
+        else:
+            _show_refusal(result["index"], result["error"], wordings)
+
+
+def _show_refusal(index: int, problem: dict[str, Any], wordings: Sequence[Wording]) -> None:
+    wording = wordings[index]
+    remark(f"job {index} was not taken: {detail_of(problem, wording)}")
+    for line in field_lines(problem, wording):
+        typer.echo(f"  {line}", err=True)
+
+
+def _try(
+    service: ServiceClient,
+    jobs: list[dict[str, Any]],
+    wordings: Sequence[Wording],
+    *,
+    as_json: bool,
+    pods: bool = False,
+) -> None:
+    """Tell of every job whether it could run, or show its pod.
+
+    Raises:
+        typer.Exit: not every one could.
+    """
+    items = _tried(service, jobs)
+    if pods:
+        _show_pods(items)
+    elif as_json:
+        print_json({"jobs": items})
+    else:
+        for job, item in zip(jobs, items, strict=True):
+            if item["error"]:
+                _show_refusal(item["index"], item["error"], wordings)
+            else:
+                _show_fit(str(job.get("name", "")), item["fit"])
+    codes = [code for item in items if (code := _code_of_trial(item))]
+    if codes:
+        raise typer.Exit(max(codes) if len(codes) == len(items) else exit_codes.FAILED)
+
+
+def _tried(service: ServiceClient, jobs: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    if len(jobs) == 1:
+        return [{"index": 0, "fit": service.post("/jobs", jobs[0], dry_run=True), "error": None}]
+    items: list[dict[str, Any]] = []
+    for batch in _batches(jobs):
+        found = service.post("/jobs", {"jobs": batch}, dry_run=True)["jobs"]
+        items += [item | {"index": len(items) + i} for i, item in enumerate(found)]
+    return items
+
+
+def _code_of_trial(item: dict[str, Any]) -> int:
+    if item["error"]:
+        return exit_codes.code_of(problem_error(item["error"]))
+    return 0 if item["fit"]["fits"] else exit_codes.REFUSED
+
+
+def _show_pods(items: list[dict[str, Any]]) -> None:
+    import yaml  # noqa: PLC0415 - only where pods are shown
+
+    pods = [item["fit"].get("pod") for item in items if item["fit"]]
+    shown = [pod for pod in pods if pod]
+    if len(shown) < len(items):
+        remark(f"{len(items) - len(shown)} of {len(items)} jobs have no pod: they name no image")
+    typer.echo(yaml.safe_dump_all(shown, sort_keys=False, width=100), nl=False)
+
+
+def _show_fit(name: str, fit: dict[str, Any]) -> None:
+    verdict = "fits" if fit["fits"] else "does not fit"
+    print_shown(f"{name} {verdict}: {fit['message']}")
+    if fit["configurations"]:
+        headings = (
+            "worker type", ">workers", ">steps/s", "source", ">in service", ">idle",
+        )  # fmt: skip
+        rows = [
+            (
+                c["worker_type"],
+                c["count"],
+                number(c["steps_per_s"]),
+                c["source"],
+                c["workers_in_service"],
+                c["workers_idle"],
+            )
+            for c in fit["configurations"]
+        ]
+        print_shown(table(headings, rows))
+
+
+_app = typer.Typer(add_completion=False)
+_app.command("submit", cls=_SubmitCommand)(submit)
+command = typer.main.get_command(_app)

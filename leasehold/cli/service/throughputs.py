@@ -1,0 +1,80 @@
+"""``leasehold throughputs``: steps/s, measured against declared."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from leasehold.cli.service.output import number, percent, print_json, print_shown, remark, table
+from leasehold.cli.service.pairs import parse_figures
+from leasehold.cli.service.remote import Json, remote
+from scheduler.errors import InputError
+
+if TYPE_CHECKING:
+    from leasehold.cli.service.client import ServiceClient
+
+
+@remote
+def throughputs(
+    service: ServiceClient,
+    *,
+    job_type: Annotated[str | None, typer.Option("--job-type", help="Only this one.")] = None,
+    worker_type: Annotated[
+        str | None, typer.Option("--type", "-t", help="Only this worker type.")
+    ] = None,
+    declare: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--declare", metavar="TYPE=X", help="Declare steps/s of --job-type. Repeatable."
+        ),
+    ] = None,
+    workers: Annotated[
+        int, typer.Option("--workers", "-w", min=1, help="Scale factor of what is declared.")
+    ] = 1,
+    as_json: Json = False,
+) -> None:
+    """Show what is known of job types on worker types, or declare it."""
+    if declare:
+        _declare(service, job_type, parse_figures(declare, option="--declare"), workers)
+    found = service.get("/throughputs", job_type=job_type, worker_type=worker_type)
+    if as_json:
+        print_json(found)
+        return
+    headings = (
+        "job type", ">workers", "on", ">steps/s", "source", ">declared", ">measured", ">+-",
+        ">samples",
+    )  # fmt: skip
+    rows = [
+        (
+            t["job_type"],
+            t["scale_factor"],
+            t["worker_type"],
+            number(t["steps_per_s"]),
+            t["source"],
+            number(t["declared"]),
+            number(t["measured"]),
+            percent(t["deviation"]),
+            t["samples"],
+        )
+        for t in found["throughputs"]
+    ]
+    print_shown(table(headings, rows) if rows else "no throughputs")
+
+
+def _declare(
+    service: ServiceClient, job_type: str | None, figures: dict[str, float], workers: int
+) -> None:
+    if not job_type:
+        raise InputError("--declare needs --job-type, the type that the figures are of")
+    entries: list[dict[str, Any]] = [
+        {
+            "job_type": job_type,
+            "scale_factor": workers,
+            "worker_type": worker_type,
+            "steps_per_s": figure,
+        }
+        for worker_type, figure in figures.items()
+    ]
+    changed = service.call("PUT", "/throughputs", body={"throughputs": entries})["changed"]
+    remark(f"{changed} of {len(entries)} figures changed")

@@ -1,0 +1,198 @@
+"""``leasehold token``: who may do what."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Annotated, Any, TypeAlias
+from urllib.parse import quote
+
+import typer
+
+from leasehold.cli.service.completion import complete_node
+from leasehold.cli.service.groups import group_with_default
+from leasehold.cli.service.output import print_json, print_shown, remark, table
+from leasehold.cli.service.pairs import split_list
+from leasehold.cli.service.remote import Json, remote
+from leasehold.cli.service.times import ago, moment, parse_span
+from scheduler.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from leasehold.cli.service.client import ServiceClient
+
+Out: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--out",
+        metavar="FILE",
+        help="Write the secret to a new file that only you may read, instead of printing it.",
+    ),
+]
+
+app = typer.Typer(
+    help="Make, list and revoke tokens; enrol agents.", cls=group_with_default("list")
+)
+
+
+@app.command("list")
+@remote
+def list_tokens(service: ServiceClient, *, as_json: Json = False) -> None:
+    """List tokens, without their secrets."""
+    found = service.get("/tokens")
+    if as_json:
+        print_json(found)
+        return
+    now_s = time.time()
+    headings = ("token", "subject", "role", "projects", "state", ">made", ">used", ">expires")
+    rows = [
+        (
+            t["token_id"],
+            t["subject"],
+            t["role"],
+            ",".join(t["projects"]) or "all",
+            _state(t, now_s),
+            ago(t["created_s"], now_s),
+            ago(t["last_used_s"], now_s),
+            ago(t["expires_s"], now_s),
+        )
+        for t in found["tokens"]
+    ]
+    print_shown(table(headings, rows) if rows else "no tokens")
+
+
+@app.command("create")
+@remote
+def create(
+    service: ServiceClient,
+    subject: Annotated[str, typer.Argument(help="The user, or the node for role agent.")],
+    *,
+    role: Annotated[
+        str, typer.Option("--role", help="viewer, user, operator, admin or agent.")
+    ] = "user",
+    project: Annotated[
+        list[str] | None,
+        typer.Option("--project", "-p", metavar="A[,B...]", help="Only these; all by default."),
+    ] = None,
+    ttl: Annotated[
+        str | None,
+        typer.Option("--ttl", metavar="SPAN", help="Until it expires; never by default."),
+    ] = None,
+    out: Out = None,
+    as_json: Json = False,
+) -> None:
+    """Make a token and print it, this once."""
+    body = {
+        "subject": subject,
+        "role": role,
+        "projects": split_list(project or [], option="--project"),
+        "ttl_s": None if ttl is None else parse_span(ttl, name="--ttl"),
+    }
+    with _private_file(out) as file:
+        made = service.post("/tokens", body, repeatable=False)
+        what = f"token {made['token_id']} of {subject}"
+        _show_secret(made, made["token"], what, file=file, as_json=as_json)
+
+
+@app.command("revoke")
+@remote
+def revoke(
+    service: ServiceClient,
+    token_ids: Annotated[list[str], typer.Argument(metavar="TOKEN...", help="Ids of tokens.")],
+) -> None:
+    """Revoke tokens, by their ids."""
+    for token_id in token_ids:
+        service.call("DELETE", f"/tokens/{quote(token_id, safe='')}")
+        typer.echo(f"{token_id} revoked")
+
+
+@app.command("enrol")
+@remote
+def enrol(
+    service: ServiceClient,
+    node: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[NODE]",
+            help="The only node that may use it; any by default.",
+            autocompletion=complete_node,
+            show_default=False,
+        ),
+    ] = None,
+    *,
+    ttl: Annotated[
+        str, typer.Option("--ttl", metavar="SPAN", help="For how long it can be used.")
+    ] = "1h",
+    out: Out = None,
+    as_json: Json = False,
+) -> None:
+    """Make a secret with which an agent joins, and print it, this once."""
+    body = {"node": node, "ttl_s": parse_span(ttl, name="--ttl")}
+    with _private_file(out) as file:
+        made = service.post("/enrolments", body, repeatable=False)
+        what = f"for {node or 'any node'}, until {moment(made['expires_s'])}"
+        _show_secret(made, made["secret"], what, file=file, as_json=as_json)
+
+
+@app.command("whoami")
+@remote
+def whoami(service: ServiceClient, *, as_json: Json = False) -> None:
+    """Show whom your token stands for."""
+    found = service.get("/whoami")
+    if as_json:
+        print_json(found)
+        return
+    projects = ", ".join(found["projects"]) or "all projects"
+    print_shown(f"{found['subject']} ({found['role']}, {projects})")
+
+
+@contextlib.contextmanager
+def _private_file(path: str | None) -> Iterator[IO[str] | None]:
+    """Make a file that its owner alone may read, before a secret exists that it could not take.
+
+    Raises:
+        InputError: it exists, or cannot be made.
+    """
+    if path is None:
+        yield None
+        return
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError:
+        raise InputError(f"--out '{path}' exists; remove it, or name another file") from None
+    except OSError as error:
+        raise InputError(f"--out '{path}' cannot be written: {error.strerror}") from None
+    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        try:
+            yield file
+        except BaseException:
+            Path(path).unlink(missing_ok=True)
+            raise
+
+
+def _show_secret(
+    made: dict[str, Any], secret: str, what: str, *, file: IO[str] | None, as_json: bool
+) -> None:
+    if file is not None:
+        file.write(secret + "\n")
+        kept = {k: v for k, v in made.items() if k not in {"secret", "token"}}
+        if as_json:
+            print_json(kept)
+        else:
+            remark(f"{what}; the secret is in the file, and nowhere else")
+        return
+    if as_json:
+        print_json(made)
+        return
+    remark(f"{what}; it is shown this once:")
+    typer.echo(secret)
+
+
+def _state(token: dict[str, Any], now_s: float) -> str:
+    if token["revoked_s"] is not None:
+        return "revoked"
+    expired = token["expires_s"] is not None and token["expires_s"] <= now_s
+    return "expired" if expired else "good"

@@ -1,0 +1,143 @@
+"""``leasehold top``: nodes, leases and queue on one screen."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from leasehold.cli.service.jobs import own_name, own_project
+from leasehold.cli.service.live_view import show_live
+from leasehold.cli.service.nodes import nodes_table
+from leasehold.cli.service.output import number, percent, plain, print_json, print_shown, table
+from leasehold.cli.service.remote import Json, remote
+from leasehold.cli.service.times import ago, parse_span, span
+from scheduler.errors import InputError
+
+if TYPE_CHECKING:
+    from rich.console import Group
+
+    from leasehold.cli.service.client import ServiceClient
+
+#: Shortest time between two frames: each is four requests.
+_LEAST_S: Final = 0.2
+#: Rows of leases and of waiting jobs: what a screen holds.
+_ROWS: Final = 15
+
+
+@remote
+def top(
+    service: ServiceClient,
+    *,
+    once: Annotated[bool, typer.Option("--once", help="Print one frame.")] = False,
+    every: Annotated[
+        str, typer.Option("--every", metavar="SPAN", help="Between two frames.")
+    ] = "2s",
+    as_json: Json = False,
+) -> None:
+    """Watch the cluster: nodes, leases, queue and round."""
+    every_s = parse_span(every, name="--every")
+    if every_s < _LEAST_S:
+        raise InputError(f"--every is '{every}'; give a span of {_LEAST_S:g} s or more")
+    if not once:
+        show_live(service, read=lambda: read(service), draw=frame, as_json=as_json, every_s=every_s)
+    elif as_json:
+        print_json(read(service))
+    else:
+        print_shown(frame(read(service)))
+
+
+def read(service: ServiceClient) -> dict[str, Any]:
+    """Ask for everything that a frame shows."""
+    return {
+        "at_s": time.time(),
+        "server": service.connection.server,
+        "cluster": service.get("/cluster"),
+        "policy": service.get("/policy"),
+        "nodes": service.get("/nodes")["nodes"],
+        "leases": service.get("/leases")["leases"],
+        "waiting": service.get("/jobs", status=["waiting"], sort="submitted", limit=_ROWS)["jobs"],
+    }
+
+
+def frame(seen: dict[str, Any]) -> Group:
+    """Draw a frame."""
+    from rich.console import Group  # noqa: PLC0415  0.1 s to import
+    from rich.text import Text  # noqa: PLC0415 - keeps the start quick
+
+    now_s, cluster = seen["at_s"], seen["cluster"]
+    leases, waiting = seen["leases"], seen["waiting"]
+    parts: list[Any] = [
+        Text(line, style="bold" if i == 0 else "") for i, line in enumerate(_head(seen))
+    ]
+    parts += [Text(), nodes_table(seen["nodes"], now_s=now_s)]
+    if leases:
+        parts += [Text(), _leases(leases[:_ROWS], now_s), _more(len(leases))]
+    if waiting:
+        count = sum(cluster["waiting"].values()) or len(waiting)
+        parts += [Text(), _waiting(waiting, now_s), _more(count)]
+    return Group(*parts)
+
+
+def _head(seen: dict[str, Any]) -> list[str]:
+    cluster, policy = seen["cluster"], seen["policy"]
+    ends = cluster["round_ends_s"]
+    left = "" if ends is None else f", {span(max(ends - seen['at_s'], 0.0))} left"
+    types = [
+        f"{kind} {cluster['busy'].get(kind, 0)}/{cluster['in_service'].get(kind, 0)}"
+        + (f" of {known}" if known != cluster["in_service"].get(kind, 0) else "")
+        for kind, known in cluster["workers"].items()
+    ]
+    lines = [
+        f"{seen['server']}  {policy['name']}  round {cluster['round_number']}{left}",
+        f"busy {percent(cluster['utilisation'])}  " + "  ".join(types),
+        "jobs " + ("  ".join(f"{k} {v}" for k, v in cluster["jobs"].items()) or "none"),
+    ]
+    if cluster["waiting"]:
+        reasons = (f"{k.replace('_', ' ')} {v}" for k, v in cluster["waiting"].items())
+        lines.append("waiting for " + "  ".join(reasons))
+    if policy["last_failure"]:
+        lines.append(f"last failure of the policy: {plain(policy['last_failure'])}")
+    return lines
+
+
+def _leases(leases: list[dict[str, Any]], now_s: float) -> Any:
+    headings = ("lease", "job", ">attempt", "on", "nodes", "state", ">held", ">left", ">steps")
+    rows = [
+        (
+            lease["lease_id"],
+            lease["job_id"],
+            lease["attempt"],
+            f"{lease['worker_type']} x {len(lease['workers'])}",
+            ",".join(lease["nodes"]),
+            lease["state"],
+            span(now_s - lease["start_s"]),
+            span(max(lease["deadline_s"] - now_s, 0.0)),
+            number(lease["steps_done"]),
+        )
+        for lease in leases
+    ]
+    return table(headings, rows, spare=("attempt", "held", "lease", "nodes"))
+
+
+def _waiting(jobs: list[dict[str, Any]], now_s: float) -> Any:
+    headings = ("waiting", "~name", "project", ">workers", "why", ">age")
+    rows = [
+        (
+            job["job_id"],
+            own_name(job),
+            own_project(job),
+            job["scale_factor"],
+            job["reason"].replace("_", " "),
+            ago(job["submitted_s"], now_s),
+        )
+        for job in jobs
+    ]
+    return table(headings, rows, spare=("project", "name"))
+
+
+def _more(count: int) -> Any:
+    from rich.text import Text  # noqa: PLC0415 - keeps the start quick
+
+    return Text(f"... {count - _ROWS} more" if count > _ROWS else "", style="dim")

@@ -1,0 +1,74 @@
+"""``leasehold watch``: what happens, as it happens."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from leasehold.cli.service.completion import complete_job, complete_project
+from leasehold.cli.service.follow import follow_jobs, history, show_event
+from leasehold.cli.service.naming import find_jobs
+from leasehold.cli.service.pairs import split_list
+from leasehold.cli.service.remote import Json, remote
+from leasehold.cli.service.times import parse_past
+
+if TYPE_CHECKING:
+    from leasehold.cli.service.client import ServiceClient
+
+
+@remote
+def watch(
+    service: ServiceClient,
+    ids: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[JOB]...",
+            help="Only these jobs, until they have ended; exit code 0 if all completed.",
+            autocompletion=complete_job,
+            show_default=False,
+        ),
+    ] = None,
+    *,
+    kind: Annotated[
+        list[str] | None,
+        typer.Option("--kind", metavar="A[,B...]", help="Only these kinds of events."),
+    ] = None,
+    subject_kind: Annotated[
+        str | None, typer.Option("--subject", help="Only about: job, node, policy, project, ...")
+    ] = None,
+    actor: Annotated[
+        str | None, typer.Option("--actor", metavar="NAME", help="Only what this one did.")
+    ] = None,
+    since: Annotated[
+        str | None,
+        typer.Option("--since", metavar="WHEN", help="Begin 2h ago, or at an ISO 8601 time."),
+    ] = None,
+    project: Annotated[
+        str | None,
+        typer.Option("--project", "-p", help="Only of this one.", autocompletion=complete_project),
+    ] = None,
+    after: Annotated[
+        int | None,
+        typer.Option("--after", min=0, help="Begin behind this event id; 0 begins at the start."),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Show the history as it is written, through restarts of the scheduler."""
+    if ids:
+        found = find_jobs(service, ids)  # a name that is wrong is told at once
+        if code := follow_jobs(service, found, as_json=as_json):
+            raise typer.Exit(code)
+        return
+    filters: dict[str, Any] = {
+        "kind": split_list(kind or [], option="--kind"),
+        "subject_kind": subject_kind,
+        "project": project,
+        "actor": actor,
+    }
+    if since is not None:
+        filters["since_s"] = parse_past(since, now_s=time.time(), name="--since")
+        after = after or 0
+    for event in history(service, after=after, **filters):
+        show_event(event, as_json=as_json)

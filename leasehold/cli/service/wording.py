@@ -1,0 +1,101 @@
+"""What a field of a request is called on the command line, or in the file that it came from."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from leasehold.cli.service.spec_files import SHORT_NAMES
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+#: Path of a field in a request, as in ``scale_factor.0`` -> what the user calls it.
+Wording: TypeAlias = Callable[[str], str]
+
+#: Field -> option, where the option is not the field's name with dashes.
+_OPTIONS: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "scale_factor": "--workers",
+        "worker_types": "--type",
+        "worker_type": "--type",
+        "total_steps": "--steps",
+        "max_failures": "--retries",
+        "retry_oom": "--no-retry-oom",
+        "space_sharing": "--no-space-sharing",
+        "depends_on": "--after",
+        "labels": "--label",
+        "throughputs": "--throughput",
+        "memory_bytes": "--memory",
+        "held": "--hold",
+        "deadline_in_s": "--deadline",
+        "subject_kind": "--subject",
+        "projects": "--project",
+        "parameters": "--param",
+        "tail_bytes": "--tail",
+        "ids": "the job id",
+        "job_id": "the job id",
+        "token_id": "the token id",
+        "subject": "the subject",
+        "node": "the node",
+        "command": "the command",
+    }
+)
+_PLAIN: Final = frozenset(
+    {
+        "actor", "array", "attempt", "checkpoint_dir", "client_id", "cpus", "deadline_s",
+        "duration_s", "entity", "env", "grace_s", "image", "inner_policy", "job_type", "kind",
+        "label", "limit", "max_jobs", "max_run_time_s", "max_workers", "name", "notice_s", "owner",
+        "progress_file", "progress_regex", "project", "reason", "restart_s", "role", "selector",
+        "since_s", "sort", "status", "stream", "ttl_s", "weight", "working_dir",
+    }
+)  # fmt: skip
+#: Options whose values have names of their own, as in ``--env NAME=VALUE``.
+_NAMED: Final = frozenset({"env", "labels", "throughputs", "parameters"})
+#: Fields that the scheduler names in its sentences.
+_IN_SENTENCES: Final = re.compile(
+    r"\b(deadline_s|notice_s|grace_s|depends_on|total_steps|duration_s|deadline_in_s)\b"
+)
+
+
+def option_of(field: str) -> str:
+    """Return the option that a field is given by; the field itself where there is none."""
+    root, _, rest = field.partition(".")
+    if root in _OPTIONS:
+        option = _OPTIONS[root]
+    elif root in _PLAIN:
+        option = "--" + root.removesuffix("_s").replace("_", "-")
+    else:
+        return _path(field)
+    return f"{option} {rest}" if rest and root in _NAMED else option
+
+
+def wording_of_job(document: Mapping[str, Any] | None, options: Collection[str]) -> Wording:
+    """Return what the fields of a job are called by whoever wrote it.
+
+    Args:
+        document: the job as its file has it; None where it stands on the command line.
+        options: fields that were given by options, also where there is a file.
+    """
+
+    def word(field: str) -> str:
+        root, _, rest = field.partition(".")
+        if document is None or root in options:
+            return option_of(field)
+        key = next((s for s in SHORT_NAMES.get(root, ()) if s in document), root)
+        # A single count is sent as a list of one.
+        alone = rest.isdecimal() and not isinstance(document.get(key), list)
+        return key if alone else _path(f"{key}.{rest}" if rest else key)
+
+    return word
+
+
+def sentence(text: str, wording: Wording) -> str:
+    """Return what the scheduler says, with the user's words for its fields."""
+    return _IN_SENTENCES.sub(lambda found: wording(found[1]), text)
+
+
+def _path(field: str) -> str:
+    return re.sub(r"\.(\d+)(?=\.|$)", r"[\1]", field)

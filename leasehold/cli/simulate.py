@@ -1,0 +1,117 @@
+"""``leasehold simulate``: replay a trace under one policy."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path  # noqa: TC003  typer reads it at run time
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from leasehold.cli import options  # noqa: TC001  typer reads the annotations at run time
+from leasehold.cli.options import parse_params
+from leasehold.cli.progress import progress_bar, simulated_time
+
+if TYPE_CHECKING:
+    from simulator.result import Summary
+
+
+def simulate(
+    trace: options.Trace,
+    *,
+    throughputs: options.Throughputs,
+    cluster: options.ClusterSpec,
+    policy: Annotated[str, typer.Option("--policy", help="Name: see `leasehold policies list`.")],
+    param: Annotated[
+        list[str] | None, typer.Option("--param", help="KEY=VALUE of the policy; repeatable.")
+    ] = None,
+    trace_format: options.TraceFormat = "auto",
+    agnostic: Annotated[
+        bool, typer.Option("--agnostic", help="Hide that worker types differ.")
+    ] = False,
+    space_sharing: Annotated[
+        bool, typer.Option("--space-sharing", help="Let two jobs share workers.")
+    ] = False,
+    window: options.Window = None,
+    round_length: options.RoundLength = 360.0,
+    workers_per_node: options.WorkersPerNode = 4,
+    overheads: options.OverheadFile = "none",
+    failures: options.FailureFile = None,
+    seed: options.Seed = 0,
+    reference: options.Reference = None,
+    limit: options.Limit = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", help="Folder for results and an HTML report.")
+    ] = None,
+    chrome_trace: Annotated[
+        bool, typer.Option("--chrome-trace", help="Also write a trace for Perfetto under --out.")
+    ] = False,
+    json_output: options.Json = False,
+) -> None:
+    """Replay a trace under one policy and print what it costs and yields."""
+    from scheduler.errors import ParameterError  # noqa: PLC0415  keeps --help quick
+    from simulator.request import SimulationRequest, parse_window  # noqa: PLC0415 - keeps the start quick
+    from simulator.run import simulate as run  # noqa: PLC0415 - keeps the start quick
+
+    if chrome_trace and out is None:
+        raise ParameterError("--chrome-trace writes a file under --out; give --out DIR too")
+    request = SimulationRequest(
+        trace=trace,
+        trace_format=trace_format,
+        throughputs=throughputs,
+        cluster=cluster,
+        policy=policy,
+        params=parse_params(param or []),
+        agnostic=agnostic,
+        space_sharing=space_sharing,
+        window=parse_window(window) if window else None,
+        round_length_s=round_length,
+        workers_per_node=workers_per_node,
+        overheads=overheads,
+        failures=failures,
+        seed=seed,
+        reference_worker_type=reference,
+        limit=limit,
+        record=out is not None,
+    )
+    with progress_bar(request.label) as report:
+        result = run(request, report)
+    if out is not None:
+        from simulator.output import write_result  # noqa: PLC0415 - keeps the start quick
+
+        write_result(result, out, report=True, chrome_trace=chrome_trace)
+    for warning in result.warnings:
+        typer.echo(f"leasehold: warning: {warning}", err=True)
+    if json_output:
+        typer.echo(json.dumps(result.summary.to_dict(), indent=2))
+        return
+    Console().print(_table(result.summary))
+    if out is not None:
+        typer.echo(f"Report: {out / 'report.html'}")
+
+
+def _table(summary: Summary) -> Table:
+    table = Table(show_header=False, title=f"{summary.policy} on {summary.cluster}")
+    table.add_column(style="bold")
+    table.add_column(justify="right")
+    for name, value in summary.to_dict().items():
+        if name in {"policy", "cluster"}:
+            continue
+        table.add_row(*_row(name, value))
+    return table
+
+
+def _row(name: str, value: str | float | None) -> tuple[str, str]:
+    if value is None:
+        return name, "-"
+    if isinstance(value, str | int):
+        return name, str(value)
+    if name == "makespan_s":
+        return name, f"{value:,.0f}  ({simulated_time(value)})"
+    if name.endswith("jct_s"):
+        return name, f"{value:,.0f}  ({value / 3600:.2f} h)"
+    if name.startswith("solve_"):
+        return name, f"{value:.6f}"
+    return name, f"{value:,.3f}"

@@ -1,0 +1,259 @@
+"""What an operator may set about the daemon, section by section."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping  # noqa: TC003  the annotations are read at run time
+from dataclasses import dataclass, field
+
+from leasehold.config.fields import setting
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerSection:
+    """Where the daemon listens, and what it lets in."""
+
+    host: str = setting("127.0.0.1", "Address to listen on; 0.0.0.0 for all.")
+    port: int = setting(8642, "Port to listen on; 0 for any free one.", ge=0, le=65535)
+    advertise: str | None = setting(
+        None,
+        "URL under which others reach this process; a standby sends writers to the leader's.",
+        derived="from host and port",
+    )
+    forward: bool = setting(
+        False,
+        "A standby passes requests on to the leader, for callers that cannot go there themselves.",
+    )
+    tls_cert: str | None = setting(None, "PEM file with the certificate and its chain.")
+    tls_key: str | None = setting(None, "PEM file with the certificate's private key.")
+    no_auth: bool = setting(
+        False, "Ask for no tokens: everybody is an administrator. Only on a loopback address."
+    )
+    admin_token_file: str | None = setting(
+        None, "File with an administrator's token, instead of a first one that the daemon makes."
+    )
+    metrics_open: bool = setting(False, "Show /metrics without a token.")
+    max_body_bytes: int = setting(8 * 2**20, "Largest body of a request.", ge=1024)
+    max_batch: int = setting(1000, "Most jobs of one submission.", ge=1)
+    rate_per_s: float = setting(200.0, "Requests per second of one token in the long run.", gt=0)
+    rate_burst: int = setting(1000, "Requests of one token at once after a pause.", ge=1)
+    anonymous_rate_per_s: float = setting(
+        20.0, "Requests per second of one address that shows no valid token.", gt=0
+    )
+    anonymous_rate_burst: int = setting(
+        200, "Requests at once of one address that shows no valid token.", ge=1
+    )
+    connections: int | None = setting(
+        None,
+        "Connections at once; the process's limit of descriptors is the bound in any case.",
+        ge=8,
+        derived="the descriptors that may be open, less a reserve; at most 10000",
+    )
+    connections_per_address: int | None = setting(
+        None,
+        "Connections of one address on which nobody has shown a valid token yet.",
+        ge=1,
+        derived="a quarter of connections",
+    )
+    header_timeout_s: float = setting(
+        10.0, "How long the head of a request may take to arrive.", gt=0
+    )
+    body_timeout_s: float = setting(
+        60.0, "How long its body may take to arrive, and a caller may stop reading an answer.", gt=0
+    )
+    hosts: str = setting(
+        "",
+        "Further names, separated by commas, under which a scheduler without tokens may be called.",
+    )
+    trusted_proxies: str = setting(
+        "",
+        "Addresses and networks, separated by commas, whose X-Forwarded-For and -Proto are "
+        "believed.",
+    )
+    shutdown_s: float = setting(
+        10.0, "How long open requests may take to finish when the daemon stops.", ge=0
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreSection:
+    """Where everything is kept."""
+
+    url: str | None = setting(
+        None,
+        "sqlite:////path/leasehold.db or postgresql://user:password@host/database.",
+        derived="leasehold.db in state_dir",
+    )
+    wait_s: float = setting(
+        60.0, "How long a start waits for a database server that does not answer.", ge=0
+    )
+    migrate: bool = setting(
+        True, "Bring an older schema up to date at the start, rather than refuse it."
+    )
+    snapshot_entries: int = setting(
+        1000, "Journal entries after which the engine's state is written as a whole.", ge=1
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineSection:
+    """Rounds."""
+
+    round_length_s: float = setting(360.0, "The scheduling quantum.", gt=0)
+    plan_lead_s: float | None = setting(
+        None,
+        "How long before a round ends the next one is planned and announced.",
+        ge=0,
+        derived="leases.notice_s + leases.grace_s + leases.margin_s + 1",
+    )
+    keep_bonus: float = setting(
+        0.5, "Rounds that another job must be further behind to take a running job's workers.", ge=0
+    )
+    stay: bool = setting(
+        True, "While nobody waits, a job changes to another worker type only if it is faster there."
+    )
+    refresh_rounds: int = setting(
+        1, "A time-dependent policy is asked again every so many rounds.", ge=1
+    )
+    solve_grace_s: float = setting(
+        1.0, "How long idle workers wait for a new allocation before the old one is used.", ge=0
+    )
+    retry_backoff_s: float = setting(
+        30.0,
+        "Wait after a job's first failure of its own, and after its second loss in a row; doubles.",
+        ge=0,
+    )
+    hold_after_deaths: int = setting(
+        2, "A job is held after so many agents in a row died soon after its starts; 0: never.", ge=0
+    )
+    avoid_node_s: float = setting(
+        60.0,
+        "A job stays away so long from a node that could not start it; doubles up to 16 times.",
+        ge=0,
+    )
+    tick_s: float = setting(
+        1.0, "Longest time between two looks at nodes, leases and limits.", gt=0
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicySection:
+    """The policy at the first start. One that is switched later is stored, and wins then."""
+
+    name: str = setting("max_min_fairness", "As listed by `leasehold policies list`.")
+    parameters: Mapping[str, str] = setting({}, "The policy's parameters by name.")
+    agnostic: bool = setting(False, "Hide from the policy that worker types differ.")
+    space_sharing: bool = setting(False, "Let two jobs share workers.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SolverSection:
+    """The processes in which policies compute."""
+
+    workers: int = setting(1, "Processes, so questions that are answered at once.", ge=1, le=64)
+    deadline_s: float = setting(
+        60.0, "After so long an answer is given up and the last good allocation stays.", gt=0
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeasesSection:
+    """Leases and the nodes that hold them."""
+
+    margin_s: float = setting(
+        2.0, "After a deadline, until workers are let again whose release nobody confirmed.", gt=0
+    )
+    notice_s: float = setting(
+        5.0,
+        "From the notice to SIGTERM, where a job asks for nothing else. A plan leaves room for it.",
+        ge=0,
+    )
+    grace_s: float = setting(
+        5.0,
+        "From SIGTERM to SIGKILL, where a job asks for nothing else. A plan leaves room for it.",
+        ge=0,
+    )
+    node_timeout_s: float = setting(60.0, "A node that is silent for so long is lost.", gt=0)
+    start_timeout_s: float = setting(
+        3600.0, "A lease that does not run after so long is revoked.", gt=0
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetentionSection:
+    """What is forgotten, and when."""
+
+    finished_days: float = setting(
+        30.0, "How long jobs that have ended are kept; inf for ever.", gt=0, endless=True
+    )
+    history_days: float = setting(
+        90.0, "How long lines of history are kept; inf for ever.", gt=0, endless=True
+    )
+    log_bytes: int = setting(16 * 2**20, "Output kept of each attempt, node and stream.", ge=4096)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeadershipSection:
+    """Which of several daemons on one database schedules."""
+
+    ttl_s: float = setting(15.0, "A leader that is silent for so long is succeeded.", ge=1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ThroughputsSection:
+    """What is known of job types before they run."""
+
+    path: str | None = setting(
+        None, "Table to declare at every start: a CSV or JSON file, or `bundled`."
+    )
+    learn: bool = setting(True, "Let measured throughputs replace declared and estimated ones.")
+    least_s: float = setting(5.0, "Shortest stretch of running that counts as a measurement.", gt=0)
+    tolerance: float = setting(
+        0.05, "Relative change of a throughput below which the policy is not told.", gt=0
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KubernetesSection:
+    """What a daemon in a cluster lets agents in by."""
+
+    agent_account: str | None = setting(
+        None,
+        "Service account, as namespace/name, whose pods may enrol as the agents of their nodes.",
+    )
+    audience: str = setting("leasehold", "Audience that those pods' tokens must be made for.")
+    prepull_images: int = setting(
+        0, "Images at most that a node pulls for waiting jobs before they start; 0 for none.", ge=0
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogSection:
+    """What the daemon says on its standard error."""
+
+    level: str = setting(
+        "info", "Least severity that is logged.", choices=("debug", "info", "warning", "error")
+    )
+    json: bool = setting(False, "One JSON object per line.")
+    requests: bool = setting(False, "Log a line for every request.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerConfig:
+    """All settings of the daemon."""
+
+    state_dir: str | None = setting(
+        None,
+        "Folder of the database, the jobs' output and the first token.",
+        derived="leasehold in $XDG_STATE_HOME (~/.local/state)",
+    )
+    server: ServerSection = field(default_factory=ServerSection)
+    store: StoreSection = field(default_factory=StoreSection)
+    engine: EngineSection = field(default_factory=EngineSection)
+    policy: PolicySection = field(default_factory=PolicySection)
+    solver: SolverSection = field(default_factory=SolverSection)
+    leases: LeasesSection = field(default_factory=LeasesSection)
+    retention: RetentionSection = field(default_factory=RetentionSection)
+    leadership: LeadershipSection = field(default_factory=LeadershipSection)
+    throughputs: ThroughputsSection = field(default_factory=ThroughputsSection)
+    kubernetes: KubernetesSection = field(default_factory=KubernetesSection)
+    log: LogSection = field(default_factory=LogSection)

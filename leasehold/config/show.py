@@ -1,0 +1,65 @@
+"""The configuration for people: what is in force and where it comes from, and the reference."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from leasehold.config.fields import describe
+from leasehold.config.settings import ServerConfig
+from leasehold.config.sources import mask
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from leasehold.config.fields import SettingInfo
+    from leasehold.config.load import Loaded
+
+
+def rows(loaded: Loaded) -> Iterator[tuple[str, Any, str]]:
+    """Yield (key, value, origin) of every setting; passwords are masked."""
+    for key in describe(ServerConfig):
+        value: Any = loaded.config
+        for part in key.split("."):
+            value = getattr(value, part)
+        if isinstance(value, str):
+            value = mask(key, value)
+        yield key, dict(value) if isinstance(value, Mapping) else value, loaded.origins[key]
+
+
+def as_text(value: Any) -> str:
+    """Return a value as TOML writes it; ``-`` for none."""
+    if value is None:
+        return "-"
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{k} = {as_text(v)}" for k, v in value.items()) + "}"
+    if isinstance(value, float):
+        return "inf" if math.isinf(value) else f"{value:g}"
+    return json.dumps(value)
+
+
+def reference() -> str:
+    """Return every setting as tables in Markdown, one for each section."""
+    lines: list[str] = []
+    section = None
+    for info in describe(ServerConfig).values():
+        head = info.key.rpartition(".")[0]
+        if head != section:
+            section = head
+            title = f"`[{head}]`" if head else "Outside of sections"
+            lines += ["", f"## {title}", ""] if lines else [f"## {title}", ""]
+            lines += ["| key | takes | default | variable | |", "|---|---|---|---|---|"]
+        lines.append(_row(info))
+    return "\n".join(lines) + "\n"
+
+
+def _row(info: SettingInfo) -> str:
+    name = info.key.rpartition(".")[2]
+    default = info.derived or (as_text(info.default) if info.default is not None else "none")
+    default = default if info.derived or default == "none" else f"`{default}`"
+    variable = f"`{info.variable}`"
+    if info.kind is Mapping:
+        variable = f"`{info.variable}__NAME`"
+    return f"| `{name}` | {info.words} | {default} | {variable} | {info.help} |"

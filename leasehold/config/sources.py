@@ -1,0 +1,159 @@
+"""Where settings come from. Every source gives values by key and says where each one stands."""
+
+from __future__ import annotations
+
+import difflib
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from leasehold.config.fields import SettingInfo, describe
+from leasehold.config.settings import ServerConfig
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_PREFIX = "LEASEHOLD_"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Given:
+    """A value that somebody gave.
+
+    Attributes:
+        value: in the setting's type.
+        origin: file, variable or flag.
+    """
+
+    value: Any
+    origin: str
+
+
+@dataclass(slots=True, kw_only=True)
+class Source:
+    """The values of one source by key, and what is wrong with it, a line for each problem."""
+
+    values: dict[str, Given] = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list)
+
+
+def from_file(path: Path) -> Source:
+    """Read a TOML file: a table per section."""
+    source = Source()
+    try:
+        with path.open("rb") as file:
+            document = tomllib.load(file)
+    except tomllib.TOMLDecodeError as error:
+        source.problems.append(f"{path}: this is not TOML: {error}")
+        return source
+    except UnicodeDecodeError as error:
+        source.problems.append(f"{path}: this is not UTF-8: {error}")
+        return source
+    except OSError as error:
+        source.problems.append(f"{path}: {error.strerror or error}")
+        return source
+    for key, value in _flatten(document).items():
+        _take(source, key, value, origin=str(path), shown=f"{path}: {key}")
+    return source
+
+
+def from_environment(environment: Mapping[str, str]) -> Source:
+    """Read ``LEASEHOLD_SECTION__NAME`` variables; others, without ``__``, mean other things."""
+    source = Source()
+    for variable, text in sorted(environment.items()):
+        named = variable.removeprefix(_PREFIX)
+        if named == variable or not ("__" in named or named == "STATE_DIR"):
+            continue
+        key = named.lower().replace("__", ".")
+        _take(source, key, text, origin=variable, shown=variable, text=True)
+    return source
+
+
+def from_flags(
+    flags: Mapping[str, tuple[str, Any]], texts: Mapping[str, tuple[str, str]]
+) -> Source:
+    """Take what the command line gave.
+
+    Args:
+        flags: key -> (flag as the user wrote it, value); a value None was not given.
+        texts: key -> (flag as the user wrote it, text that is still to be read).
+    """
+    source = Source()
+    for key, (flag, value) in flags.items():
+        if value is not None:
+            _take(source, key, value, origin=flag, shown=flag)
+    for key, (flag, text) in texts.items():
+        _take(source, key, text, origin=flag, shown=flag, text=True)
+    return source
+
+
+def _flatten(document: Mapping[str, Any]) -> dict[str, Any]:
+    """Name what stands in tables by their keys; a parameter of the policy has three parts."""
+    flat: dict[str, Any] = {}
+    for name, value in document.items():
+        if not isinstance(value, Mapping):
+            flat[name] = value
+            continue
+        for inner, setting in value.items():
+            key = f"{name}.{inner}"
+            if isinstance(setting, Mapping):
+                flat |= {f"{key}.{part}": _as_text(v) for part, v in setting.items()}
+            else:
+                flat[key] = setting
+    return flat
+
+
+def _as_text(value: Any) -> Any:
+    """Return a policy's parameter as it would be written on the command line."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, list):
+        return ",".join(str(_as_text(part)) for part in value)
+    return str(value) if isinstance(value, str | int | float) else value
+
+
+def _take(
+    source: Source, key: str, value: Any, *, origin: str, shown: str, text: bool = False
+) -> None:
+    settings = describe(ServerConfig)
+    section, _, parameter = key.rpartition(".")
+    known = settings.get(key)
+    if known is None and section in settings and settings[section].kind is Mapping and parameter:
+        if isinstance(value, str):
+            source.values[key] = Given(value=value, origin=origin)
+        else:
+            source.problems.append(f"{shown}: {value!r} cannot be a parameter")
+        return
+    if known is None or known.kind is Mapping:
+        source.problems.append(f"{shown}: {_unknown(key, settings)}")
+        return
+    try:
+        taken = known.read(value) if text else known.check(value)
+    except ValueError as error:
+        source.problems.append(f"{shown}: {mask(key, repr(value))} is not allowed; give {error}")
+        return
+    source.values[key] = Given(value=taken, origin=origin)
+
+
+def _unknown(key: str, settings: Mapping[str, SettingInfo]) -> str:
+    if key in settings:
+        return f"'{key}' takes names with values; give {key}.NAME"
+    name = key.rpartition(".")[2]
+    near = [other for other in settings if other.rpartition(".")[2] == name]  # another section's
+    near = near or difflib.get_close_matches(key, settings, n=1, cutoff=0.6)
+    hint = f"; did you mean '{near[0]}'?" if near else "; `leasehold config reference` lists all"
+    return f"there is no setting '{key}'{hint}"
+
+
+def mask(key: str, text: str) -> str:
+    """Return a setting's text without the password that a database's URL may hold."""
+    if key != "store.url":
+        return text
+    scheme, separator, rest = text.partition("://")
+    credentials, at, host = rest.rpartition("@")
+    user, colon, _ = credentials.partition(":")
+    masked = f"{scheme}{separator}{user}{colon}{'***' if colon else ''}{at}{host}"
+    head, question, query = masked.partition("?")
+    parts = ["password=***" if part.startswith("password=") else part for part in query.split("&")]
+    return f"{head}{question}{'&'.join(parts)}"

@@ -1,0 +1,299 @@
+"""Who holds a connection to the daemon, and who has to let go of one.
+
+A connection belongs to a *stranger* until one of its requests has shown who asks. Strangers are
+counted by address; who is known is not, so that a thousand agents may stand behind one address.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import logging
+import resource
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from leasehold.config.settings import ServerSection
+
+_log = logging.getLogger("leasehold.daemon")
+
+#: Descriptors that the process asks for, as far as its hard limit lets it.
+WANTED_DESCRIPTORS = 65_536
+#: Connections at most, whatever the descriptors: each takes some 30 kB.
+MOST_CONNECTIONS = 10_000
+#: Descriptors kept back for the store, the solver and the files of a turn.
+RESERVE = 128
+#: Fewest connections that a daemon can work with.
+LEAST_CONNECTIONS = 8
+#: Part of the connections that only agents and probes may be served on.
+AGENTS_PART = 4
+#: Part of the connections that strangers of one address may hold.
+ADDRESS_PART = 4
+#: Time that a new connection has before it can be dropped in favour of a newer one.
+PATIENCE_S = 2.0
+#: Time between two lines of the log about connections that were cut off.
+TELL_EVERY_S = 60.0
+
+
+class Held(Protocol):
+    """A connection, as its keeper sees it."""
+
+    address: str
+
+    def drop(self) -> None:
+        """Close it at once."""
+
+    def time_out(self) -> None:
+        """Close it because what it began does not come to an end, and say so if possible."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConnectionLimits:
+    """Bounds on connections.
+
+    Attributes:
+        most: of all.
+        per_address: of strangers of one address.
+        for_agents: of ``most``, what only agents are served on.
+        header_timeout_s: from a request's first byte, or the connection's begin, to the end of the
+            request's head.
+        body_timeout_s: from there to the end of its body.
+        idle_timeout_s: from the end of an answer to the next request.
+    """
+
+    most: int
+    per_address: int
+    for_agents: int
+    header_timeout_s: float
+    body_timeout_s: float
+    idle_timeout_s: float
+
+
+def more_descriptors() -> None:
+    """Raise this process's limit of descriptors as far as it may; children inherit it."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = WANTED_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, WANTED_DESCRIPTORS)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+def room_for_connections() -> int:
+    """Return how many connections leave enough descriptors for everything else."""
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    if limit == resource.RLIM_INFINITY:
+        return MOST_CONNECTIONS
+    try:
+        taken = sum(1 for _ in Path("/proc/self/fd").iterdir())
+    except OSError:
+        taken = RESERVE
+    room = limit - taken - min(RESERVE, limit // 4)
+    if room < LEAST_CONNECTIONS:
+        _log.warning(
+            "only %d descriptors may be open, and %d are; raise the limit (ulimit -n)", limit, taken
+        )
+    return max(LEAST_CONNECTIONS, min(room, MOST_CONNECTIONS))
+
+
+def limits_of(settings: ServerSection, *, room: int, idle_timeout_s: float) -> ConnectionLimits:
+    """Return the limits of a configuration.
+
+    Args:
+        settings: of the server.
+        room: connections that there are descriptors for.
+        idle_timeout_s: see ``ConnectionLimits``.
+    """
+    if settings.forward:
+        room = max(LEAST_CONNECTIONS, room // 2)  # what is passed on takes a second one
+    most = room if settings.connections is None else min(settings.connections, room)
+    if settings.connections is not None and most < settings.connections:
+        _log.warning(
+            "server.connections is %d, and there are descriptors for %d; raise the limit "
+            "(ulimit -n)",
+            settings.connections,
+            most,
+        )
+    own = settings.connections_per_address
+    return ConnectionLimits(
+        most=most,
+        per_address=max(1, most // ADDRESS_PART) if own is None else min(own, most),
+        for_agents=most // AGENTS_PART,
+        header_timeout_s=settings.header_timeout_s,
+        body_timeout_s=settings.body_timeout_s,
+        idle_timeout_s=idle_timeout_s,
+    )
+
+
+def origin_of(address: str) -> str:
+    """Return what counts as one address: a network of 64 bits where it is one of IPv6."""
+    try:
+        found = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return address
+    if isinstance(found, ipaddress.IPv6Address):
+        if found.ipv4_mapped is not None:
+            return str(found.ipv4_mapped)
+        return str(ipaddress.ip_network((found, 64), strict=False))
+    return str(found)
+
+
+class Keeper:
+    """Keeps the connections within their limits.
+
+    A connection waits for the rest of a request (*unfinished*), for the next one (*idle*), or for
+    its answer. What waits for nothing but its caller makes room for newcomers where there is none.
+
+    Args:
+        limits: of the connections.
+        monotonic: seconds on a clock that never goes back.
+        is_proxy: tells whether an address is a proxy's, behind which many callers are.
+    """
+
+    def __init__(
+        self,
+        limits: ConnectionLimits,
+        *,
+        monotonic: Callable[[], float],
+        is_proxy: Callable[[str], bool] = lambda _address: False,
+    ) -> None:
+        self.limits = limits
+        self._monotonic = monotonic
+        self._is_proxy = is_proxy
+        self._all: set[Held] = set()
+        #: origin -> its connections that nobody vouched for, oldest first, with their beginning.
+        self._strangers: dict[str, dict[Held, float]] = {}
+        #: connection -> when the rest of its request is due.
+        self._unfinished: dict[Held, float] = {}
+        #: connection -> when the next request is due; the one that is idle longest comes first.
+        self._idle: dict[Held, float] = {}
+        #: those that serve somebody who is no agent.
+        self._people: set[Held] = set()
+        self._cut, self._refused = 0, 0
+        self._told_s = -TELL_EVERY_S
+
+    def __len__(self) -> int:
+        """Return how many connections there are."""
+        return len(self._all)
+
+    @property
+    def is_crowded(self) -> bool:
+        """Whether all is taken that is not kept for agents."""
+        return len(self._people) >= self.limits.most - self.limits.for_agents
+
+    def admit(self, address: str) -> bool:
+        """Make room for a connection of an address, if need be; tells whether there is any."""
+        mine = self._strangers.get(origin_of(address), {})
+        too_many = len(mine) >= self.limits.per_address and not self._is_proxy(address)
+        room = not too_many or self._drop(self._dispensable(mine))
+        if room and len(self._all) >= self.limits.most:
+            room = self._drop(self._anybody())
+        self._refused += not room
+        return room
+
+    def add(self, one: Held) -> None:
+        """Count a connection, whose first request is awaited."""
+        self._all.add(one)
+        self._strangers.setdefault(origin_of(one.address), {})[one] = self._monotonic()
+        self.await_head(one)
+
+    def remove(self, one: Held) -> None:
+        """Forget a connection that has ended."""
+        self._all.discard(one)
+        self._people.discard(one)
+        self._unfinished.pop(one, None)
+        self._idle.pop(one, None)
+        self.know(one)
+
+    def know(self, one: Held) -> None:
+        """Take note that somebody known asks on a connection."""
+        origin = origin_of(one.address)
+        mine = self._strangers.get(origin)
+        if mine is not None and mine.pop(one, None) is not None and not mine:
+            del self._strangers[origin]
+
+    def await_head(self, one: Held) -> None:
+        """Take note that a request has begun."""
+        self._idle.pop(one, None)
+        self._unfinished[one] = self._monotonic() + self.limits.header_timeout_s
+
+    def await_body(self, one: Held, *, agent: bool) -> None:
+        """Take note that a request's head is there."""
+        self._unfinished[one] = self._monotonic() + self.limits.body_timeout_s
+        if not agent:
+            self._people.add(one)
+
+    def has_all(self, one: Held) -> None:
+        """Take note that a request is complete."""
+        self._unfinished.pop(one, None)
+
+    def has_answer(self, one: Held) -> None:
+        """Take note that an answer is complete, and the next request may come."""
+        self._people.discard(one)
+        if one in self._all and one not in self._unfinished:
+            self._idle[one] = self._monotonic() + self.limits.idle_timeout_s
+
+    def sweep(self) -> None:
+        """End what is overdue; to be called every second or so."""
+        now_s = self._monotonic()
+        for one in [one for one, due_s in self._unfinished.items() if due_s <= now_s]:
+            self._cut += 1
+            del self._unfinished[one]  # counts until it is closed
+            one.time_out()
+        for one in list(self._overdue(now_s)):
+            self.remove(one)
+            one.drop()
+        self._tell(now_s)
+
+    def make_room(self) -> None:
+        """Give a descriptor back, where the process has none left."""
+        self._drop(self._anybody())
+
+    def _overdue(self, now_s: float) -> Iterator[Held]:
+        for one, due_s in self._idle.items():
+            if due_s > now_s:
+                return
+            yield one
+
+    def _dispensable(self, mine: dict[Held, float]) -> Held | None:
+        """Return one of an address's strangers that can be dropped: idle, or with time enough."""
+        before_s = self._monotonic() - PATIENCE_S
+        waiting = (
+            one
+            for one, since_s in mine.items()
+            if one in self._idle or (one in self._unfinished and since_s <= before_s)
+        )
+        return next(waiting, None)
+
+    def _anybody(self) -> Held | None:
+        """Return who is dropped where everything is full: idle ones, then whoever has most."""
+        if self._idle:
+            return next(iter(self._idle))
+        by_number = sorted(self._strangers.values(), key=len, reverse=True)
+        found = (self._dispensable(mine) for mine in by_number)
+        return next((one for one in found if one is not None), None)
+
+    def _drop(self, one: Held | None) -> bool:
+        if one is None:
+            return False
+        if one in self._unfinished:
+            self._cut += 1
+        self.remove(one)
+        one.drop()
+        return True
+
+    def _tell(self, now_s: float) -> None:
+        if not (self._cut or self._refused) or now_s - self._told_s < TELL_EVERY_S:
+            return
+        most = max(self._strangers.items(), key=lambda item: len(item[1]), default=("", {}))
+        _log.warning(
+            "%d requests that did not come to an end were cut off, and %d connections refused; "
+            "there are %d of at most %d%s",
+            self._cut,
+            self._refused,
+            len(self._all),
+            self.limits.most,
+            f", {len(most[1])} of them strangers' at {most[0]}" if most[1] else "",
+        )
+        self._cut, self._refused, self._told_s = 0, 0, now_s

@@ -1,0 +1,323 @@
+"""The composition root of the daemon: from a configuration to a running service."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from api.app import create_app
+from leasehold.config.sources import mask
+from leasehold.daemon.connections import more_descriptors
+from leasehold.daemon.first_token import ensure_admin_token, ensure_given_token
+from leasehold.daemon.forecasts import SimulatedForecaster
+from leasehold.daemon.garbage import rare_collections
+from leasehold.daemon.http_server import HttpServer, bind, url_of
+from leasehold.daemon.memory import share_arenas
+from leasehold.daemon.settings import api_settings, policy_choice, runtime_settings
+from leasehold.daemon.state_dir import StateDir
+from leasehold.daemon.threads import quick_switches
+from leasehold.daemon.token_review import TokenReviewer
+from scheduler.errors import NotLeadingError, SolveError, StoreUnavailableError
+from scheduler.runtime.clock import WallClock
+from scheduler.runtime.metrics import Metrics
+from scheduler.runtime.service import LiveService
+from scheduler.runtime.snapshots import policy_in_force
+from scheduler.runtime.solver import SolverPool
+from scheduler.runtime.watchdog import StallWatchdog
+from traces.throughputs import read_throughputs
+
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import AsyncIterator, Callable, Coroutine
+
+    from leasehold.config.settings import ServerConfig
+    from scheduler.runtime.clock import Clock
+    from scheduler.runtime.protocol import PolicyChoice
+    from scheduler.store.protocol import Store
+
+_log = logging.getLogger("leasehold.daemon")
+
+#: First and longest pause between two tries to reach the database at the start.
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 8.0
+#: How long after a refusal the configured throughputs are declared again at the latest.
+_DECLARE_AGAIN_S = 10.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Running:
+    """A daemon that serves, as the one who started it sees it.
+
+    Attributes:
+        url: where it listens.
+        store: its store.
+        clock: its time.
+        state_dir: its folder.
+        token_made: whether the first token was made at this start.
+        admin_token_file: where that token is, or was put at an earlier start.
+        leader_known: tells whether this process leads, or knows who does.
+    """
+
+    url: str
+    store: Store
+    clock: Clock
+    state_dir: Path
+    token_made: bool
+    admin_token_file: Path
+    leader_known: Callable[[], bool]
+
+
+async def serve(
+    config: ServerConfig,
+    *,
+    stop: asyncio.Event,
+    version: str = "",
+    started: Callable[[Running], None] = lambda _running: None,
+    after_restore: bool = False,
+) -> None:
+    """Run a daemon until ``stop`` is set.
+
+    Args:
+        config: checked.
+        stop: ends it gracefully: requests finish, a snapshot is written, the leadership given up.
+        version: of the program.
+        started: told when requests are served.
+        after_restore: whether an old backup was put in place since the last start.
+
+    Raises:
+        InputError: the state folder is in use, or a setting cannot be used.
+        StoreError: the database is away or belongs to a newer release.
+        OSError: the address is taken.
+    """
+    share_arenas()
+    more_descriptors()
+    async with contextlib.AsyncExitStack() as stack:
+        folder = StateDir(Path(config.state_dir or "."))
+        stack.callback(folder.close)
+        bound = bind(config.server)
+        stack.callback(bound.close)
+        store = await _wait_for_store(config, stop)
+        if store is None:
+            return
+        stack.callback(store.close)
+        clock, metrics = WallClock(), Metrics(version=version)
+        token_file = Path(config.server.admin_token_file or folder.admin_token_file)
+        ensure = ensure_given_token if config.server.admin_token_file else ensure_admin_token
+        token_made = not config.server.no_auth and await asyncio.to_thread(
+            ensure, store, token_file, now_s=clock.now_s()
+        )
+        forecaster = SimulatedForecaster(clock)
+        stack.callback(forecaster.close)
+        solver, warm = await stack.enter_async_context(_warm_solver(config))
+        service = LiveService(
+            store=store,
+            clock=clock,
+            solver=solver,
+            solver_is_warm=warm.is_set,
+            settings=runtime_settings(config),
+            metrics=metrics,
+            state_dir=folder.path,
+            holder=folder.holder,
+            address=_advertised(config, bound),
+            ttl_s=config.leadership.ttl_s,
+            forecaster=forecaster,
+            version=version,
+            after_restore=after_restore,
+        )
+        running = Running(
+            url=url_of(bound, config.server),
+            store=store,
+            clock=clock,
+            state_dir=folder.path,
+            token_made=token_made,
+            admin_token_file=token_file,
+            leader_known=service.leader_known,
+        )
+        reviewer = _reviewer(config)
+        app = create_app(
+            service,
+            api_settings(config),
+            now=clock.now_s,
+            node_of=None if reviewer is None else reviewer.node_of,
+        )
+        server = HttpServer(app, config.server, started=lambda: started(running))
+        watchdog = StallWatchdog(on_stall=metrics.stalled)
+        watchdog.start(asyncio.get_running_loop())
+        stack.callback(watchdog.stop)
+        stack.enter_context(rare_collections())
+        stack.enter_context(quick_switches())
+        await _run_both(service, server.run_on(bound, stop), _declare(config, service), stop=stop)
+
+
+async def _run_both(
+    service: LiveService,
+    serving: Coroutine[Any, Any, None],
+    declaring: Coroutine[Any, Any, None],
+    *,
+    stop: asyncio.Event,
+) -> None:
+    """Schedule and serve requests; whichever ends ends the other, requests first."""
+    scheduling = asyncio.create_task(service.run())
+    scheduling.add_done_callback(lambda _task: stop.set())
+    beside = asyncio.create_task(declaring)
+    try:
+        await serving
+    finally:
+        beside.cancel()
+        scheduling.cancel()
+        ends = await asyncio.gather(scheduling, beside, return_exceptions=True)
+        await service.stop()
+    for end in ends:
+        if isinstance(end, Exception):
+            raise end
+
+
+def _reviewer(config: ServerConfig) -> TokenReviewer | None:
+    account = config.kubernetes.agent_account
+    if account is None:
+        return None
+    audience = config.kubernetes.audience
+    return TokenReviewer.in_cluster(account=account, audience=audience, environment=os.environ)
+
+
+async def _wait_for_store(config: ServerConfig, stop: asyncio.Event) -> Store | None:
+    """Open the database; one that is away is waited for as long as the configuration says.
+
+    Returns:
+        The store, or None where the daemon is stopped meanwhile.
+
+    Raises:
+        StoreUnavailableError: it has not answered in time, or is a file that cannot be opened,
+            which waiting would not mend.
+    """
+    most_s, begin_s, pause_s = config.store.wait_s, time.monotonic(), FIRST_PAUSE_S
+    is_server = not (config.store.url or "").startswith("sqlite")
+    while not stop.is_set():
+        try:
+            return await asyncio.to_thread(_open_store, config)
+        except StoreUnavailableError as error:
+            left_s = most_s - (time.monotonic() - begin_s)
+            if not is_server or left_s <= 0:
+                if is_server and most_s > 0:
+                    error.add_note(f"waited {most_s:g} s for it: store.wait_s")
+                raise
+            pause_s = min(pause_s, left_s)
+            _log.warning(
+                "%s; trying again in %.1f s, for %.0f s more", _one_line(error), pause_s, left_s
+            )
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(stop.wait(), pause_s)
+        pause_s = min(pause_s * 2, LONGEST_PAUSE_S)
+    return None
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())
+
+
+def _open_store(config: ServerConfig) -> Store:
+    from scheduler.store.sql import SqlStore  # noqa: PLC0415  sqlalchemy takes long to import
+
+    return SqlStore.open(config.store.url or "", migrate=config.store.migrate)
+
+
+@contextlib.asynccontextmanager
+async def _warm_solver(config: ServerConfig) -> AsyncIterator[tuple[SolverPool, asyncio.Event]]:
+    """Start the solver beside everything else; the first question waits if it must.
+
+    Yields:
+        The solver, and what is set once it has been tried out, well or not.
+    """
+    solver = SolverPool(workers=config.solver.workers, deadline_s=config.solver.deadline_s)
+    warm = asyncio.Event()
+    warming = asyncio.create_task(_warm(solver, config))
+    warming.add_done_callback(lambda _task: warm.set())
+    try:
+        yield solver, warm
+    finally:
+        warming.cancel()
+        await solver.close()
+        await asyncio.gather(warming, return_exceptions=True)
+
+
+async def _warm(solver: SolverPool, config: ServerConfig) -> None:
+    try:
+        await solver.warm(policy_choice(config))
+    except SolveError as error:
+        _log.warning("the policy could not be tried out: %s", error)
+
+
+def _advertised(config: ServerConfig, bound: socket.socket) -> str:
+    """Return where standbys send writers; with port 0 the port is known only now."""
+    address = config.server.advertise or ""
+    head, colon, port = address.rpartition(":")
+    return f"{head}{colon}{bound.getsockname()[1]}" if port == "0" else address
+
+
+async def _declare(config: ServerConfig, service: LiveService) -> None:
+    """Declare the configured throughputs as soon as this process leads."""
+    if config.throughputs.path is None:
+        return
+    table = await asyncio.to_thread(read_throughputs, config.throughputs.path)
+    figures = [
+        (job_type, scale_factor, worker_type, steps_per_s)
+        for (job_type, scale_factor), row in table.isolated.items()
+        for worker_type, steps_per_s in row.items()
+        if steps_per_s > 0
+    ]
+    while True:
+        try:
+            changed = await service.declare_throughputs(figures, actor="configuration")
+        except (NotLeadingError, StoreUnavailableError):
+            # A leader whose database takes entries again has not turned.
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(service.until_turned(), _DECLARE_AGAIN_S)
+        else:
+            _log.info("%d throughputs of %s are new", changed, config.throughputs.path)
+            return
+
+
+def migrate(config: ServerConfig) -> None:
+    """Bring the database's schema up to this release.
+
+    Raises:
+        StoreError: the database is away or belongs to a newer release.
+    """
+    from scheduler.store.sql import SqlStore  # noqa: PLC0415  sqlalchemy takes long to import
+
+    SqlStore.open(config.store.url or "", migrate=True).close()
+
+
+def _policy_line(config: ServerConfig, running: Running) -> str:
+    """Return the policy in force, and the configured one where somebody has put another there."""
+    configured = policy_choice(config)
+    found = policy_in_force(running.store, configured, now_s=running.clock.now_s())
+    if found.choice == configured:
+        return _words(configured)
+    return f"{_words(found.choice)}, set by {found.actor}; configured: {_words(configured)}"
+
+
+def _words(choice: PolicyChoice) -> str:
+    named = " ".join([choice.name, *(f"{k}={v}" for k, v in choice.parameters.items())])
+    flags = [choice.agnostic and "agnostic", choice.space_sharing and "space sharing"]
+    return ", ".join([named, *(flag for flag in flags if flag)])
+
+
+def banner(config: ServerConfig, running: Running, *, version: str) -> str:
+    """Return what is said when the daemon has started: where, with what, and whose token."""
+    lines = [
+        f"Leasehold {version} listens on {running.url}",
+        f"  store   {mask('store.url', config.store.url or '')}",
+        f"  policy  {_policy_line(config, running)}",
+        f"  state   {running.state_dir}",
+    ]
+    if config.server.no_auth:
+        lines.append("  tokens  none asked for: every user of this machine is an administrator")
+    elif running.token_made:
+        lines.append(f"  token   the first administrator's is new in {running.admin_token_file}")
+    return "\n".join(lines) + "\n"
