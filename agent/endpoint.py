@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 
 #: Longest path that the kernel takes for a Unix socket, its NUL left out.
 LONGEST_SOCKET_PATH = 107
-#: Of a line that is too long so much is read, to go on after it.
-SKIPPED_BYTES = 1 << 16
+#: A line of so many bytes is answered before it has come to its end.
+PATIENCE_BYTES = 1 << 16
 #: How long a connection may take to say whose it is.
 STRANGER_MOST_S = 30.0
 #: How long a connection may take to take what was written to it, when the agent ends.
@@ -210,17 +210,9 @@ class Endpoint:
         self._serving.add(task)
         task.add_done_callback(self._serving.discard)
         try:
-            while True:
-                line, size = await self._next_line(reader, known=tenant is not None)
-                if size > LINE_BYTES:
-                    _refuse_line(size, writer)
-                elif not line:
-                    break
-                else:
-                    tenant = self._take(line, writer, tenant)
+            while line := await self._next_line(reader, writer, known=tenant is not None):
+                tenant = self._take(line, writer, tenant)
                 await writer.drain()
-                if size > SKIPPED_BYTES:
-                    break
         except (ConnectionError, TimeoutError):
             pass
         except Exception:  # noqa: BLE001 - it ends this connection, and nothing else
@@ -233,26 +225,36 @@ class Endpoint:
             with contextlib.suppress(ConnectionError):
                 await writer.wait_closed()
 
-    async def _next_line(self, reader: asyncio.StreamReader, *, known: bool) -> tuple[bytes, int]:
-        """Return the next line and its size; of one that is too long the end, or no more of it.
+    async def _next_line(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, known: bool
+    ) -> bytes:
+        """Return the next line, empty at the end; those that are too long are answered here.
 
         A job that has said who it is may be silent while its lease lasts.
 
         Raises:
             TimeoutError: nobody has said who it is.
         """
-        size = 0
+        size, told = 0, False
         async with asyncio.timeout(None if known else self._stranger_most_s):
-            while size <= SKIPPED_BYTES:
+            while True:
                 try:
                     line = await reader.readuntil()
-                except asyncio.IncompleteReadError as error:  # the last one
-                    return error.partial, size + len(error.partial)
+                except asyncio.IncompleteReadError as error:
+                    line = error.partial
                 except asyncio.LimitOverrunError as error:
                     size += len(await reader.readexactly(error.consumed))
-                else:
-                    return line, size + len(line)
-        return b"", size
+                    if size > PATIENCE_BYTES and not told:
+                        told = True
+                        _refuse_line(f"more than {PATIENCE_BYTES}", writer)
+                    continue
+                size += len(line)
+                if size <= LINE_BYTES:
+                    return line
+                if not told:
+                    _refuse_line(str(size), writer)
+                size, told = 0, False
+                await writer.drain()
 
     def _take(
         self, line: bytes, writer: asyncio.StreamWriter, known: Tenant | None
@@ -289,12 +291,9 @@ def _refuse(why: str, writer: asyncio.StreamWriter) -> None:
     writer.write(json.dumps({"error": why}).encode() + b"\n")
 
 
-def _refuse_line(size: int, writer: asyncio.StreamWriter) -> None:
-    if size > SKIPPED_BYTES:
-        has = f"more than {SKIPPED_BYTES} bytes, and the connection is closed"
-    else:
-        has = f"{size} bytes, and is not heeded"
-    _refuse(f"a line may have {LINE_BYTES} bytes; this one has {has}", writer)
+def _refuse_line(size: str, writer: asyncio.StreamWriter) -> None:
+    why = f"a line may have {LINE_BYTES} bytes; this one has {size}, and is not heeded"
+    _refuse(why, writer)
 
 
 def _check_room(tenant: Tenant, writer: asyncio.StreamWriter) -> None:

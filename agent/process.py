@@ -419,7 +419,7 @@ class ProcessBackend(Isolated[Record]):
         if group is not None:
             remove_groups([Path(name) for name in group["folders"]])
         record.close()
-        if not (folder.path / "exit.json").exists():
+        if record.end is LeaseEnd.LOST and not record.overdue:
             log = self._supervisor_log(record.lease.lease_id)
             record.message = f"{record.message}; see {log} on node {self._node}"
         if record.end in {LeaseEnd.LOST, LeaseEnd.FAILED}:

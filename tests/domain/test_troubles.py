@@ -31,6 +31,7 @@ CASES = [
     ("Unschedulable", "something new", "unschedulable"),
     ("SchedulingGated", "Scheduling is blocked due to non-empty scheduling gates", "gated"),
     ("NotBound", "no node has taken the pod after 120 s", "not_bound"),
+    ("DiskFull", "exit code 1; the agent cannot write in /s: No space left on device", "disk"),
     ("NotStarted", "its container has not been started after 1800 s", "not_started"),
     ("QuotaExceeded", 'pods "x" is forbidden: exceeded quota: few, requested: pods=1', "quota"),
     ("AdmissionDenied", 'admission webhook "a.b" denied the request: no', "admission"),
