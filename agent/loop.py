@@ -16,9 +16,9 @@ from agent.disk import AGAIN_BYTES, PROBE_BYTES, disk_problem
 from agent.endpoint import Endpoint
 from agent.folders import private_folder
 from agent.inventory import Inventory
-from agent.lease_files import LeaseFolder
 from agent.log_upload import LogUploader, UploadSettings
-from agent.process import ProcessBackend
+from agent.process.backend import ProcessBackend
+from agent.process.lease_files import LeaseFolder
 from agent.reconcile import (
     Notice,
     Refuse,
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from agent.backend import Backend, Workers
-    from agent.control_groups import ControlGroups
+    from agent.process.control_groups import ControlGroups
     from agent.reconcile import Action, Held
     from scheduler.protocol.desired import Desired
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from agent.pods import PodPlace, PodSettings, PodWorker, build_pod
+from agent.kubernetes.pods import PodPlace, PodSettings, PodWorker, build_pod
 from api.problems import FieldProblem, invalid
 from scheduler.errors import InputError
 from scheduler.protocol.desired import DesiredLease

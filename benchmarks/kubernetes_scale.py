@@ -29,11 +29,11 @@ from typing import Any
 
 from agent.clock import lease_clock_s
 from agent.endpoint import Endpoint
-from agent.kubernetes_backend import KubernetesBackend
-from agent.kubernetes_client import KubernetesClient, connect
-from agent.node_workers import NodeInventory
-from agent.pod_names import LEASE
-from agent.pods import PodSettings
+from agent.kubernetes.backend import KubernetesBackend
+from agent.kubernetes.client import KubernetesClient, connect
+from agent.kubernetes.node_workers import NodeInventory
+from agent.kubernetes.pod_names import LEASE
+from agent.kubernetes.pods import PodSettings
 from agent.reconcile import Forget, Start, Terminate, Wanted
 from scheduler.protocol.desired import DesiredLease, LeaseState
 

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from agent.http_link import LinkSettings
+from agent.kubernetes.pod_ends import StartBounds
+from agent.kubernetes.pods import PodSettings
 from agent.loop import AgentSettings
-from agent.pod_ends import StartBounds
-from agent.pods import PodSettings
 from api.redaction import RedactingFilter
 from leasehold.daemon.agent import (
     DEFAULT_SERVER,

@@ -19,14 +19,14 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from agent.client_settings import ClientSettings
-from agent.control_groups import find_groups
 from agent.folders import private_folder
 from agent.http_link import HttpLink, LinkSettings, enrol, server_address
 from agent.inventory import declared, discover
+from agent.kubernetes.pod_ends import StartBounds
+from agent.kubernetes.pods import PodSettings
 from agent.log_upload import UploadSettings
 from agent.loop import Agent, AgentSettings
-from agent.pod_ends import StartBounds
-from agent.pods import PodSettings
+from agent.process.control_groups import find_groups
 from scheduler.errors import InputError
 from scheduler.protocol.desired import NODE_NAME
 
@@ -191,9 +191,9 @@ async def _serve_pods(
 ) -> None:
     """Run an agent that runs jobs as pods of this node."""
     # Here, since Kubernetes' client takes half a second to import.
-    from agent.kubernetes_backend import KubernetesBackend  # noqa: PLC0415
-    from agent.kubernetes_client import connect  # noqa: PLC0415
-    from agent.node_workers import NodeInventory  # noqa: PLC0415
+    from agent.kubernetes.backend import KubernetesBackend  # noqa: PLC0415
+    from agent.kubernetes.client import connect  # noqa: PLC0415
+    from agent.kubernetes.node_workers import NodeInventory  # noqa: PLC0415
 
     plain = declared(",".join(options.workers)).workers if options.workers else ()
     inventory = NodeInventory(

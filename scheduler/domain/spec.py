@@ -50,7 +50,7 @@ class JobSpec:
         cpus: limit of processor cores, or None.
         space_sharing: whether it may share workers with another job.
         kubernetes: what it says about its pods, as plain JSON values; empty: nothing. The fields
-            are those of ``agent.pod_options.PodOptions``.
+            are those of ``agent.kubernetes.pod_options.PodOptions``.
     """
 
     name: str

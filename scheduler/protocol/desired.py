@@ -89,7 +89,8 @@ class DesiredLease:
         gang: (n,) workers held on each node of the gang, in the order of ranks; empty where the
             scheduler does not tell.
         node_rank: position of this node in ``gang``.
-        kubernetes: what the job says about its pods, as plain JSON values; see ``agent.pods``.
+        kubernetes: what the job says about its pods, as plain JSON values; see
+            ``agent.kubernetes.pods``.
         project: whose quota it falls under; empty where the scheduler does not tell.
         owner: who submitted it, likewise.
     """

@@ -18,7 +18,7 @@ import pytest
 from agent.clock import lease_clock_s
 from agent.inventory import declared
 from agent.loop import Agent, AgentSettings
-from agent.remnants import find_remnants
+from agent.process.remnants import find_remnants
 from agent.testing import FileLink
 from scheduler.protocol.desired import Desired, DesiredLease, LeaseState, report_from_dict
 

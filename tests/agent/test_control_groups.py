@@ -7,8 +7,8 @@ import os
 
 import pytest
 
-from agent.control_groups import LEAF, ControlGroups, find_groups
-from agent.supervisor import MEMORY_ERRORS, kill_members, members, oom_kills
+from agent.process.control_groups import LEAF, ControlGroups, find_groups
+from agent.process.supervisor import MEMORY_ERRORS, kill_members, members, oom_kills
 from scheduler.protocol.desired import LeaseEnd
 
 V2 = "0::/service\n"

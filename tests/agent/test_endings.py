@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from agent.endings import classify
+from agent.process.endings import classify
 from scheduler.protocol.desired import LeaseEnd
 
 QUIET = {

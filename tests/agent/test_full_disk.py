@@ -12,8 +12,8 @@ import pytest
 
 import agent.disk
 from agent.disk import DISK_FULL, disk_problem
-from agent.lease_files import LeaseFolder
-from agent.supervisor import write_json
+from agent.process.lease_files import LeaseFolder
+from agent.process.supervisor import write_json
 from scheduler.domain.troubles import REMEDIES, Trouble, trouble_of
 from scheduler.protocol.bounds import MOST_COUNT
 from scheduler.protocol.desired import LeaseEnd
@@ -30,7 +30,7 @@ class FullDisk:
         write = agent.disk._write
         monkeypatch.setattr("agent.disk._write", lambda *a, **b: self._refuse() or write(*a, **b))
         monkeypatch.setattr(
-            "agent.lease_files.write_json", lambda *a: self._refuse() or write_json(*a)
+            "agent.process.lease_files.write_json", lambda *a: self._refuse() or write_json(*a)
         )
 
     def _refuse(self):

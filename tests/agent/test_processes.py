@@ -276,7 +276,7 @@ def test_a_supervisor_that_is_stuck_does_not_save_its_job(node):
 
 def test_output_is_rotated_and_nothing_of_what_is_kept_is_missing(node, monkeypatch):
     import agent.loop
-    from agent.process import ProcessBackend
+    from agent.process.backend import ProcessBackend
 
     def small(**options):
         return ProcessBackend(**options, log_bytes=10_000, log_backups=2)

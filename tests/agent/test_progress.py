@@ -13,9 +13,9 @@ import pytest
 import agent.lease_record
 import agent.matching
 from agent.clock import lease_clock_s
-from agent.lease_files import LeaseFolder
-from agent.steps_file import StepsFile
-from agent.supervisor import NotRegularError, read_regular
+from agent.process.lease_files import LeaseFolder
+from agent.process.steps_file import StepsFile
+from agent.process.supervisor import NotRegularError, read_regular
 from scheduler.protocol.desired import LeaseEnd
 
 STEPS = "import time\nfor i in range(1, 1000): print('step', i, flush=True); time.sleep(0.02)"
@@ -107,7 +107,7 @@ print("step 2")
 def test_an_end_waits_for_its_figures_no_longer_than_it_may(node, monkeypatch):
     monkeypatch.setattr("agent.lease_record.LAST_FIGURES_S", 0.3)
     monkeypatch.setattr(
-        "agent.process.Matching",
+        "agent.process.backend.Matching",
         lambda on_change: agent.matching.Matching(on_change=on_change, command=("sleep", "60")),
     )
 
@@ -208,8 +208,8 @@ def test_a_hanging_file_system_holds_up_one_thread_and_nobody_else(tmp_path, mon
         hang.wait(60)
         return b"3 of 4"
 
-    monkeypatch.setattr("agent.steps_file.read_regular", hanging)
-    monkeypatch.setattr("agent.steps_file.EVERY_S", 0.0)
+    monkeypatch.setattr("agent.process.steps_file.read_regular", hanging)
+    monkeypatch.setattr("agent.process.steps_file.EVERY_S", 0.0)
     settled = threading.Event()
     file = StepsFile(tmp_path / "steps", on_settled=settled.set)
     for _ in range(5):

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from agent import clearing, remnants
+from agent.process import clearing, remnants
 from scheduler.protocol.desired import LeaseEnd
 from scheduler.testing.hiding import HIDE, pids_with, unique_word
 
@@ -214,7 +214,7 @@ def test_a_supervisor_stays_with_what_it_cannot_kill_and_says_so(tmp_path):
     program = """
 import os, sys
 from pathlib import Path
-from agent import supervisor
+from agent.process import supervisor
 supervisor.STUCK_S = 0.1
 kill = os.kill
 child = os.posix_spawn(sys.executable, [sys.executable, "-c", "import time; time.sleep(300)"], {})

@@ -16,9 +16,9 @@ from dataclasses import replace
 import pytest
 
 from agent.http_link import LinkSettings
-from agent.lease_files import LeaseFolder
 from agent.log_upload import UploadSettings
 from agent.loop import AgentSettings
+from agent.process.lease_files import LeaseFolder
 from leasehold.daemon.agent import (
     AgentOptions,
     check_address,

@@ -7,8 +7,8 @@ import os
 import pytest
 
 import leasehold
-from agent import supervisor
-from agent.supervisor import Control, RotatedLog, Supervisor, start_ticks
+from agent.process import supervisor
+from agent.process.supervisor import Control, RotatedLog, Supervisor, start_ticks
 from leasehold import bounds as job_bounds
 from scheduler.protocol import bounds, desired
 

@@ -8,7 +8,7 @@ import threading
 
 from typer.testing import CliRunner
 
-import agent.supervisor
+import agent.process.supervisor
 from agent.endpoint import Endpoint, Tenant
 from leasehold.cli.main import app
 from scheduler.domain.troubles import trouble_of
@@ -25,7 +25,7 @@ def run(main):
 def test_a_lease_whose_processes_are_never_started_ends_with_a_reason(node, tmp_path, monkeypatch):
     program = tmp_path / "hangs.py"
     program.write_text(HANGS)
-    monkeypatch.setattr(agent.supervisor, "__file__", str(program))
+    monkeypatch.setattr(agent.process.supervisor, "__file__", str(program))
 
     async def main():
         async with node.agent(start_most_s=0.5):

@@ -10,7 +10,7 @@ import tomllib
 
 from chart_rendering import CHART, configuration, render
 
-from agent.pods import GUARD_WINDOW_S
+from agent.kubernetes.pods import GUARD_WINDOW_S
 from leasehold.cli.lazy import load
 from leasehold.cli.main import COMMANDS
 from leasehold.config.load import load_config

@@ -12,7 +12,7 @@ from installed import JOBS, NAMESPACE
 from journals import check
 from machine import eventually
 
-from agent.pods import GUARD_WINDOW_S
+from agent.kubernetes.pods import GUARD_WINDOW_S
 
 ROUND_S, LONGER_S = 24, 36  # as in values.yaml, and after the upgrade
 V100, K80, BOTH = {"v100": 10.0}, {"k80": 10.0}, {"v100": 10.0, "k80": 10.0}

@@ -11,8 +11,8 @@ import jsonschema
 import pytest
 import yaml
 
-from agent.pod_options import pod_options
-from agent.pod_template import check_template
+from agent.kubernetes.pod_options import pod_options
+from agent.kubernetes.pod_template import check_template
 from api.conversions import to_spec
 from api.schemas.jobs import JobIn
 from leasehold.cli.service.spec_files import friendly

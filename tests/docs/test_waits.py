@@ -5,12 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from agent import endpoint, image_pulls, kubernetes_backend, node_watch
-from agent.clearing import STUCK_S
+from agent import endpoint
 from agent.client_settings import ClientSettings
 from agent.http_link import LinkSettings
+from agent.kubernetes import backend as kubernetes_backend
+from agent.kubernetes import image_pulls, node_watch
+from agent.kubernetes.pod_ends import StartBounds
 from agent.loop import LAST_OUTPUT_S, AgentSettings
-from agent.pod_ends import StartBounds
+from agent.process.clearing import STUCK_S
 from leasehold.daemon import token_review
 from scheduler.runtime import log_following
 from scheduler.runtime.settings import RuntimeSettings

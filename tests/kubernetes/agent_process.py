@@ -15,9 +15,9 @@ from pathlib import Path
 
 from agent.client_settings import ClientSettings
 from agent.http_link import LinkSettings
+from agent.kubernetes.pod_ends import StartBounds
+from agent.kubernetes.pods import PodSettings
 from agent.loop import AgentSettings
-from agent.pod_ends import StartBounds
-from agent.pods import PodSettings
 from leasehold.daemon.agent import AgentOptions, KubernetesOptions, run_agent
 
 

@@ -10,7 +10,7 @@ import pytest
 from control_plane import ApiError
 from helm_client import Helm
 
-from scheduler.daemon.token_review import TokenReviewer
+from leasehold.daemon.token_review import TokenReviewer
 
 VALUES = """
 scheduler: {image: {tag: dev}}

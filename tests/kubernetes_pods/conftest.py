@@ -14,11 +14,11 @@ from kubernetes.aio import client as package
 from agent.client_settings import ClientSettings
 from agent.clock import lease_clock_s
 from agent.endpoint import Endpoint
-from agent.kubernetes_backend import KubernetesBackend
-from agent.kubernetes_client import KubernetesClient
-from agent.node_workers import NodeInventory
-from agent.pod_ends import StartBounds
-from agent.pods import PodSettings
+from agent.kubernetes.backend import KubernetesBackend
+from agent.kubernetes.client import KubernetesClient
+from agent.kubernetes.node_workers import NodeInventory
+from agent.kubernetes.pod_ends import StartBounds
+from agent.kubernetes.pods import PodSettings
 from agent.reconcile import Start, Wanted
 from scheduler.protocol.desired import DesiredLease
 

@@ -13,11 +13,11 @@ from pathlib import Path
 from kubernetes.aio import client as package
 
 from agent.client_settings import ClientSettings
-from agent.kubernetes_backend import KubernetesBackend
-from agent.kubernetes_client import KubernetesClient
+from agent.kubernetes.backend import KubernetesBackend
+from agent.kubernetes.client import KubernetesClient
+from agent.kubernetes.node_workers import NodeInventory
+from agent.kubernetes.pods import PodSettings
 from agent.loop import Agent, AgentSettings
-from agent.node_workers import NodeInventory
-from agent.pods import PodSettings
 from agent.testing import FileLink
 from scheduler.protocol.desired import Desired, report_from_dict
 

@@ -6,7 +6,7 @@ import asyncio
 import json
 
 from agent.clock import lease_clock_s
-from agent.pod_ends import StartBounds
+from agent.kubernetes.pod_ends import StartBounds
 from agent.reconcile import Forget, Kill, Notice, Terminate
 from scheduler.protocol.desired import LeaseEnd, LeaseState
 

@@ -9,9 +9,9 @@ import pytest
 import yaml
 from kubernetes.aio import client as package
 
-from agent import kubernetes_client
 from agent.client_settings import ClientSettings
-from agent.kubernetes_client import (
+from agent.kubernetes import client as kubernetes_client
+from agent.kubernetes.client import (
     AdmissionRefusedError,
     ExistsError,
     GoneError,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from agent.node_workers import NodeInventory, obstacle, workers_of
+from agent.kubernetes.node_workers import NodeInventory, obstacle, workers_of
 from scheduler.errors import ClusterError, InputError
 
 

@@ -6,11 +6,11 @@ import asyncio
 
 import pytest
 
-from agent import kubernetes_backend
 from agent.clock import lease_clock_s
+from agent.kubernetes import backend as kubernetes_backend
+from agent.kubernetes.pod_ends import StartBounds
+from agent.kubernetes.pod_names import LEASE_JSON
 from agent.log_files import SENT
-from agent.pod_ends import StartBounds
-from agent.pod_names import LEASE_JSON
 from agent.reconcile import Forget, Kill, Notice, Refuse, Renew, Terminate, Wanted
 from scheduler.protocol.desired import LeaseEnd, LeaseState
 

@@ -12,11 +12,11 @@ import pytest
 from kubernetes.aio import client as package
 
 from agent.client_settings import ClientSettings
-from agent.kubernetes_backend import KubernetesBackend
-from agent.kubernetes_client import KubernetesClient
+from agent.kubernetes.backend import KubernetesBackend
+from agent.kubernetes.client import KubernetesClient
+from agent.kubernetes.node_workers import NodeInventory
+from agent.kubernetes.pods import PodSettings
 from agent.loop import Agent, AgentSettings
-from agent.node_workers import NodeInventory
-from agent.pods import PodSettings
 from scheduler.domain.spec import JobSpec
 from scheduler.domain.throughput import ThroughputTable
 from scheduler.engine.settings import EngineSettings

@@ -11,15 +11,15 @@ from pathlib import Path
 import pytest
 from kubernetes.aio import client as package
 
-from agent import kubernetes_backend
 from agent.client_settings import ClientSettings
-from agent.kubernetes_backend import KubernetesBackend
-from agent.kubernetes_client import KubernetesClient
+from agent.kubernetes import backend as kubernetes_backend
+from agent.kubernetes.backend import KubernetesBackend
+from agent.kubernetes.client import KubernetesClient
+from agent.kubernetes.node_watch import NodeWatch
+from agent.kubernetes.node_workers import NodeInventory
+from agent.kubernetes.pod_ends import StartBounds, look_at, overdue
+from agent.kubernetes.pods import PodSettings
 from agent.loop import Agent, AgentSettings
-from agent.node_watch import NodeWatch
-from agent.node_workers import NodeInventory
-from agent.pod_ends import StartBounds, look_at, overdue
-from agent.pods import PodSettings
 from agent.reconcile import Kill, Terminate
 from agent.testing import FileLink
 from scheduler.domain.troubles import trouble_of

@@ -16,7 +16,7 @@ import pytest
 
 from agent.clock import lease_clock_s
 from agent.endpoint import Endpoint, Tenant
-from agent.pods import PodPlace, PodSettings, PodWorker, build_pod
+from agent.kubernetes.pods import PodPlace, PodSettings, PodWorker, build_pod
 from scheduler.protocol.desired import DesiredLease
 
 PROGRAM = Path(__file__).resolve().parents[2] / "examples" / "kubernetes" / "train_ddp.py"

@@ -23,22 +23,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-import agent.supervisor
-from agent.clearing import Clearing
+import agent.process.supervisor
 from agent.clock import lease_clock_s
-from agent.control_groups import ControlGroups, LeaseGroup, remove_groups
 from agent.disk import disk_problem, is_full
 from agent.isolation import Isolated, steadily
-from agent.lease_files import LeaseFolder, boot_id
 from agent.lease_record import tenant_of
 from agent.log_files import SENT
 from agent.matching import Matching
+from agent.process.clearing import Clearing
+from agent.process.control_groups import ControlGroups, LeaseGroup, remove_groups
+from agent.process.lease_files import LeaseFolder, boot_id
+from agent.process.record import Record
+from agent.process.remnants import become_reaper
+from agent.process.steps_file import StepsFile
+from agent.process.supervisor import start_ticks
+from agent.process.surroundings import process_environment
 from agent.reconcile import Forget, Kill, Notice, Refuse, Renew, Start, Terminate
-from agent.record import Record
-from agent.remnants import become_reaper
-from agent.steps_file import StepsFile
-from agent.supervisor import start_ticks
-from agent.surroundings import process_environment
 from scheduler.errors import InputError
 from scheduler.protocol.desired import LeaseEnd, to_dict
 
@@ -315,7 +315,7 @@ class ProcessBackend(Isolated[Record]):
         lock = folder.open_lock()
         assert lock is not None, "the folder is new"
         self._write_identity(record, refused=None)
-        command = [sys.executable, "-I", "-S", agent.supervisor.__file__, str(folder.path)]
+        command = [sys.executable, "-I", "-S", agent.process.supervisor.__file__, str(folder.path)]
         with self._supervisor_log(record.lease.lease_id).open("ab") as log:
             child = subprocess.Popen(  # noqa: S603 - our own program
                 [*command, str(lock)],

@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from agent.clock import lease_clock_s
-from agent.kubernetes_client import GoneError, KubernetesError, PermissionDeniedError
+from agent.kubernetes.client import GoneError, KubernetesError, PermissionDeniedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from agent.kubernetes_client import KubernetesClient
+    from agent.kubernetes.client import KubernetesClient
 
 #: First and longest wait after the server has refused the account; it doubles. An API server that
 #: has just started refuses everybody until it has read its roles.

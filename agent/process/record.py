@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 
 from agent.clock import lease_clock_s
 from agent.disk import DISK_FULL
-from agent.endings import classify
 from agent.lease_record import LeaseRecord, tenant_of
+from agent.process.endings import classify
 from scheduler.errors import InputError
 from scheduler.protocol.desired import LeaseEnd, LeaseReport, LeaseState, lease_from_dict
 from scheduler.protocol.reading import Reader
 
 if TYPE_CHECKING:
-    from agent.lease_files import LeaseFolder
-    from agent.steps_file import StepsFile
+    from agent.process.lease_files import LeaseFolder
+    from agent.process.steps_file import StepsFile
 
 _log = logging.getLogger("leasehold.agent")
 

@@ -14,15 +14,15 @@ import random
 from typing import TYPE_CHECKING, Any, Final
 
 from agent.clock import lease_clock_s
-from agent.kubernetes_client import ExistsError, KubernetesError, MissingError
-from agent.pod_names import AGENT, HASH_DIGITS, INSTANCE, MANAGED_BY, OWN, label_value
-from agent.pods import HOSTNAME, USER
+from agent.kubernetes.client import ExistsError, KubernetesError, MissingError
+from agent.kubernetes.pod_names import AGENT, HASH_DIGITS, INSTANCE, MANAGED_BY, OWN, label_value
+from agent.kubernetes.pods import HOSTNAME, USER
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from agent.kubernetes_client import KubernetesClient
-    from agent.pods import PodSettings
+    from agent.kubernetes.client import KubernetesClient
+    from agent.kubernetes.pods import PodSettings
     from scheduler.protocol.desired import DesiredImage
 
 _log = logging.getLogger("leasehold.agent")

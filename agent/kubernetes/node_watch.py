@@ -7,16 +7,16 @@ import contextlib
 import random
 from typing import TYPE_CHECKING, Any, Final
 
-from agent.kubernetes_client import KubernetesError
-from agent.pod_names import uid_of
-from agent.pod_watch import PodWatch
+from agent.kubernetes.client import KubernetesError
+from agent.kubernetes.pod_names import uid_of
+from agent.kubernetes.pod_watch import PodWatch
 from scheduler.errors import ClusterError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from agent.kubernetes_client import KubernetesClient
-    from agent.node_workers import NodeInventory
+    from agent.kubernetes.client import KubernetesClient
+    from agent.kubernetes.node_workers import NodeInventory
 
 #: How long the end of a pod that was taken away waits for a look at its node.
 LOOK_MOST_S: Final = 30.0

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from agent.pod_names import OWN
+from agent.kubernetes.pod_names import OWN
 from scheduler.errors import InputError
 
 if TYPE_CHECKING:

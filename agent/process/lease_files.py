@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from agent.disk import is_full
-from agent.supervisor import read_regular, write_json
+from agent.process.supervisor import read_regular, write_json
 
 #: No file here is longer: a command and an environment are the most that one holds. A job, which
 #: can reach this folder, may have put anything here.

@@ -23,7 +23,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-from agent.supervisor import PR_SET_CHILD_SUBREAPER, members, start_ticks
+from agent.process.supervisor import PR_SET_CHILD_SUBREAPER, members, start_ticks
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping

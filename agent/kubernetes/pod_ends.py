@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from agent.endings import classify
-from agent.pod_names import ENDING, JOB_ENDED
-from agent.pod_template import CONTAINER
+from agent.kubernetes.pod_names import ENDING, JOB_ENDED
+from agent.kubernetes.pod_template import CONTAINER
+from agent.process.endings import classify
 from scheduler.errors import ParameterError
 from scheduler.protocol import bounds
 from scheduler.protocol.desired import LeaseEnd

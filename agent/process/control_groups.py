@@ -18,7 +18,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from agent.supervisor import kill_members
+from agent.process.supervisor import kill_members
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping

@@ -9,8 +9,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from agent.inventory import type_name
-from agent.pod_names import is_ours
-from agent.pods import HOSTNAME, PodWorker
+from agent.kubernetes.pod_names import is_ours
+from agent.kubernetes.pods import HOSTNAME, PodWorker
 from scheduler.errors import ClusterError, InputError
 
 if TYPE_CHECKING:

@@ -13,22 +13,22 @@ from itertools import accumulate
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
-from agent.pod_launch import launch_command, literal
-from agent.pod_names import (
+from agent.kubernetes.pod_launch import launch_command, literal
+from agent.kubernetes.pod_names import (
     attempt_labels,
     lease_annotations,
     lease_labels,
     pod_name,
     service_name,
 )
-from agent.pod_options import pod_options
-from agent.pod_template import CONTAINER, RESERVED, check_template, merge
+from agent.kubernetes.pod_options import pod_options
+from agent.kubernetes.pod_template import CONTAINER, RESERVED, check_template, merge
 from scheduler.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from agent.pod_options import PodOptions
+    from agent.kubernetes.pod_options import PodOptions
     from scheduler.protocol.desired import DesiredLease
 
 #: The node label by which a pod is pinned; unlike ``nodeName`` it does not bypass admission.

@@ -11,7 +11,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, Final
 
-from agent.supervisor import NotRegularError, read_regular
+from agent.process.supervisor import NotRegularError, read_regular
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -18,9 +18,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from agent.clock import lease_clock_s
-from agent.image_pulls import ImagePuller
 from agent.isolation import Isolated, steadily
-from agent.kubernetes_client import (
+from agent.kubernetes.client import (
     AdmissionRefusedError,
     ExistsError,
     KubernetesError,
@@ -28,17 +27,18 @@ from agent.kubernetes_client import (
     MissingError,
     PermissionDeniedError,
 )
-from agent.lease_files import boot_id
+from agent.kubernetes.image_pulls import ImagePuller
+from agent.kubernetes.node_watch import NodeWatch
+from agent.kubernetes.pod_ends import StartBounds, overdue, verdict
+from agent.kubernetes.pod_logs import read_output
+from agent.kubernetes.pod_names import ENDING, JOB_ENDED, lease_of, pod_name, selector, uid_of
+from agent.kubernetes.pod_record import PodRecord, adopted, vanished
+from agent.kubernetes.pod_steps import PodSteps
+from agent.kubernetes.pod_watch import PodWatch
+from agent.kubernetes.pods import PodPlace, build_pod, build_service
 from agent.lease_record import tenant_of
 from agent.log_files import SENT
-from agent.node_watch import NodeWatch
-from agent.pod_ends import StartBounds, overdue, verdict
-from agent.pod_logs import read_output
-from agent.pod_names import ENDING, JOB_ENDED, lease_of, pod_name, selector, uid_of
-from agent.pod_record import PodRecord, adopted, vanished
-from agent.pod_steps import PodSteps
-from agent.pod_watch import PodWatch
-from agent.pods import PodPlace, build_pod, build_service
+from agent.process.lease_files import boot_id
 from agent.reconcile import Forget, Kill, Notice, Refuse, Renew, Start, Terminate
 from scheduler.errors import InputError
 from scheduler.protocol.desired import LeaseEnd
@@ -48,9 +48,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from agent.endpoint import Endpoint
-    from agent.kubernetes_client import KubernetesClient
-    from agent.node_workers import NodeInventory
-    from agent.pods import PodSettings
+    from agent.kubernetes.client import KubernetesClient
+    from agent.kubernetes.node_workers import NodeInventory
+    from agent.kubernetes.pods import PodSettings
     from agent.reconcile import Action, Held, Wanted
     from scheduler.protocol.desired import DesiredImage, LeaseReport, LeaseState
 

@@ -8,15 +8,15 @@ import logging
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from agent.kubernetes_client import KubernetesError, MissingError
-from agent.pod_template import CONTAINER
-from agent.supervisor import RotatedLog, read_regular
+from agent.kubernetes.client import KubernetesError, MissingError
+from agent.kubernetes.pod_template import CONTAINER
+from agent.process.supervisor import RotatedLog, read_regular
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from agent.kubernetes_client import KubernetesClient
-    from agent.pod_record import PodRecord
+    from agent.kubernetes.client import KubernetesClient
+    from agent.kubernetes.pod_record import PodRecord
 
 _log = logging.getLogger("leasehold.agent")
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from agent.clock import lease_clock_s
-from agent.remnants import (
+from agent.process.remnants import (
     Traces,
     find,
     find_strays,
@@ -24,14 +24,14 @@ from agent.remnants import (
     processes,
     reap,
 )
-from agent.supervisor import REMNANTS
+from agent.process.supervisor import REMNANTS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from agent.record import Record
-    from agent.remnants import Process
+    from agent.process.record import Record
+    from agent.process.remnants import Process
 
 T = TypeVar("T")
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from agent.kubernetes.pod_logs import output_file
 from agent.matching import Matching
-from agent.pod_logs import output_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from agent.pod_record import PodRecord
+    from agent.kubernetes.pod_record import PodRecord
 
 
 class PodSteps:

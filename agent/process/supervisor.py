@@ -325,7 +325,7 @@ class Supervisor:
 
     @property
     def group(self) -> dict[str, Any]:
-        """The lease's control groups; see ``agent.control_groups``."""
+        """The lease's control groups; see ``agent.process.control_groups``."""
         return self.launch.get("group") or {"folders": [], "kill": None, "events": None}
 
     def start(self) -> str:

@@ -1,0 +1,1 @@
+"""Jobs as pods: the one package that talks to Kubernetes."""

@@ -1,0 +1,1 @@
+"""Jobs as processes of this machine, each lease under a supervisor of its own."""
