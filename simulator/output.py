@@ -11,8 +11,8 @@ import json
 from dataclasses import fields
 from typing import TYPE_CHECKING
 
-from simulator.chrome_trace import write_chrome_trace
-from simulator.report import write_report
+from simulator.report.chrome_trace import write_chrome_trace
+from simulator.report.page import write_report
 from simulator.result import JobOutcome, LeaseSpan
 from simulator.staging import staged_directory
 

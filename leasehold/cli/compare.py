@@ -125,9 +125,9 @@ def run_requests(requests: Sequence[SimulationRequest], processes: int) -> list[
 
 
 def _write(results: Sequence[SimulationResult], out: Path, *, chrome_trace: bool) -> None:
-    from simulator.chrome_trace import write_chrome_trace  # noqa: PLC0415 - keeps the start quick
     from simulator.output import write_files  # noqa: PLC0415 - keeps the start quick
-    from simulator.report import write_report  # noqa: PLC0415 - keeps the start quick
+    from simulator.report.chrome_trace import write_chrome_trace  # noqa: PLC0415 - keeps the start quick
+    from simulator.report.page import write_report  # noqa: PLC0415 - keeps the start quick
     from simulator.staging import staged_directory  # noqa: PLC0415 - keeps the start quick
 
     with staged_directory(out, kind="comparison") as folder:

@@ -220,8 +220,8 @@ def _run(
 
 
 def _write(results: Sequence[CellResult], out: Path, *, subtitle: str) -> None:
+    from simulator.report.sweep_page import write_sweep_report  # noqa: PLC0415 - keeps the start quick
     from simulator.staging import staged_file  # noqa: PLC0415 - keeps the start quick
-    from simulator.sweep_report import write_sweep_report  # noqa: PLC0415 - keeps the start quick
 
     if not results:
         return

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simulator import charts
-from simulator.charts import TimeUnit, _averaged
-from simulator.gantt import MAX_BARS, MAX_WORKERS, gantt
+from simulator.report import charts
+from simulator.report.charts import TimeUnit, _averaged
+from simulator.report.gantt import MAX_BARS, MAX_WORKERS, gantt
 from simulator.result import LeaseSpan, Series
 
 HOURS = TimeUnit(name="hours", seconds=3600)

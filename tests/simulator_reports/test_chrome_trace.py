@@ -10,8 +10,8 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from simulator.chrome_trace import MAX_SAMPLES, MAX_SLICES, write_chrome_trace
-from simulator.lanes import lanes
+from simulator.report.chrome_trace import MAX_SAMPLES, MAX_SLICES, write_chrome_trace
+from simulator.report.lanes import lanes
 from simulator.result import LeaseSpan
 
 

@@ -10,7 +10,7 @@ from html.parser import HTMLParser
 import pytest
 
 from simulator.columns import COLUMNS
-from simulator.report import render_report, write_report
+from simulator.report.page import render_report, write_report
 
 VOID = {"meta", "br", "link", "img", "input", "hr"}
 

@@ -10,9 +10,9 @@ from itertools import pairwise
 
 import pytest
 
-from simulator.charts import TimeUnit
-from simulator.chrome_trace import write_chrome_trace
-from simulator.gantt import gantt
+from simulator.report.charts import TimeUnit
+from simulator.report.chrome_trace import write_chrome_trace
+from simulator.report.gantt import gantt
 from simulator.request import SimulationRequest
 from simulator.run import simulate
 from traces.bundle import bundled

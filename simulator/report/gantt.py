@@ -1,7 +1,7 @@
 """The Gantt chart of a report: which job held which worker, in as many bars as a page can bear.
 
 The chart shows the whole run. Where it has too many leases for that, those too short to be seen
-are merged with their neighbours (``simulator.slices``), and the page says so.
+are merged with their neighbours (``simulator.report.slices``), and the page says so.
 """
 
 from __future__ import annotations
@@ -9,14 +9,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from simulator.slices import drawing
+from simulator.report.slices import drawing
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from simulator.charts import TimeUnit
+    from simulator.report.charts import TimeUnit
+    from simulator.report.slices import Drawing
     from simulator.result import LeaseSpan, SimulationResult
-    from simulator.slices import Drawing
 
 #: Bars of one chart; a browser draws these within about a second.
 MAX_BARS: Final = 3000

@@ -12,15 +12,15 @@ import json
 from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
-from simulator.slices import drawing
+from simulator.report.slices import drawing
 from simulator.staging import staged_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
+    from simulator.report.slices import Drawing, Slice
     from simulator.result import SimulationResult
-    from simulator.slices import Drawing, Slice
 
 #: The process that carries the counters; nodes follow.
 _CLUSTER = 1

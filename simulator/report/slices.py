@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from simulator.lanes import lanes
+from simulator.report.lanes import lanes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -12,9 +12,9 @@ from importlib.resources import files
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Final
 
-from simulator import charts
 from simulator.columns import COLUMNS
-from simulator.gantt import gantt
+from simulator.report import charts
+from simulator.report.gantt import gantt
 from simulator.staging import staged_file
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def render_report(results: Sequence[SimulationResult], *, title: str = "Leasehol
 
 
 def fill_page(template: str, texts: Mapping[str, str], data: object) -> str:
-    """Return a template of ``simulator/page`` with style, scripts, texts and data filled in.
+    """Return a template of ``assets/`` with style, scripts, texts and data filled in.
 
     Args:
         template: file name.
@@ -74,7 +74,7 @@ def fill_page(template: str, texts: Mapping[str, str], data: object) -> str:
     """
     from plotly.offline import get_plotlyjs  # noqa: PLC0415  5 MB that only reports need
 
-    page = files("simulator").joinpath("page")
+    page = files("simulator.report").joinpath("assets")
     values = {
         **texts,
         "style": page.joinpath("page.css").read_text(encoding="utf-8"),

@@ -5,8 +5,8 @@ from __future__ import annotations
 import html
 from typing import TYPE_CHECKING, Any, Final
 
-from simulator.charts import policy_line
-from simulator.report import fill_page
+from simulator.report.charts import policy_line
+from simulator.report.page import fill_page
 from simulator.staging import staged_file
 from simulator.sweep import curves
 
