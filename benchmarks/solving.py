@@ -23,9 +23,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from policies.classes import ClassProblem
 from policies.families import AlphaFair, FinishTime, MaxMin, WeightedSum, solve_family
-from policies.levels import hierarchical_fill
+from policies.solving.classes import ClassProblem
+from policies.solving.max_min import hierarchical_fill
 from scheduler.domain.configuration import ConfigurationTable
 from scheduler.domain.problem import Problem
 

@@ -7,15 +7,21 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
-from policies.classes import TINY
-from policies.level import LevelProgram
-from policies.needs import fraction_needed
-from policies.solving import CheckedSolution, answer_of_kernel, check, solve_level, zero_level
-from policies.structured import solve_structured
+from policies.solving.classes import TINY
+from policies.solving.discipline import (
+    CheckedSolution,
+    answer_of_kernel,
+    check,
+    solve_level,
+    zero_level,
+)
+from policies.solving.level import LevelProgram
+from policies.solving.needs import fraction_needed
+from policies.solving.structured import solve_structured
 from scheduler.errors import SolveError
 
 if TYPE_CHECKING:
-    from policies.classes import ClassProblem
+    from policies.solving.classes import ClassProblem
     from scheduler.domain.arrays import BoolArray, FloatArray
 
 #: How much of the level, relatively, a second stage may give up to rounding.
@@ -143,10 +149,10 @@ def solve_family(family: Family, classes: ClassProblem, *, canonical: bool = Tru
     if isinstance(family, WeightedSum):
         return _weighted_sum(family, classes)
     if isinstance(family, FinishTime):
-        from policies.finishing import solve_finish_time  # noqa: PLC0415 (it imports this module)
+        from policies.solving.finish_time import solve_finish_time  # noqa: PLC0415 (it imports this module)
 
         return solve_finish_time(family, classes, canonical=canonical)
-    from policies.curved import solve_alpha_fair  # noqa: PLC0415 (likewise)
+    from policies.solving.alpha_fair import solve_alpha_fair  # noqa: PLC0415 (likewise)
 
     return solve_alpha_fair(family, classes)
 

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from policies.base import Policy
-from policies.classes import ClassProblem
-from policies.levels import hierarchical_fill
 from policies.parameters import parameter
 from policies.shares import equal_share_throughput
+from policies.solving.classes import ClassProblem
+from policies.solving.max_min import hierarchical_fill
 
 if TYPE_CHECKING:
     from scheduler.domain.allocation import Allocation

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from policies.base import Policy
-from policies.classes import ClassProblem
 from policies.families import WeightedSum, counted, solve_family
 from policies.greedy import best_throughput
 from policies.parameters import parameter
 from policies.shares import isolated_throughput
-from policies.whole import solve_whole
+from policies.solving.classes import ClassProblem
+from policies.solving.integral import solve_whole
 
 if TYPE_CHECKING:
     from scheduler.domain.allocation import Allocation

@@ -16,7 +16,7 @@ import numpy as np
 
 from policies.base import Policy
 from policies.families import solve_family
-from policies.solving import UnprovenError
+from policies.solving.discipline import UnprovenError
 from policies.terms import Terms
 from scheduler.errors import SolveError
 
@@ -135,7 +135,7 @@ class ProgramPolicy(Policy):
 
 def _worse(family: Family, terms: Terms, bound: float, x: FloatArray, pair_x: FloatArray) -> str:
     """Return what is wrong with an answer that a bound of the family shows to be bad."""
-    from policies.excess import excess  # noqa: PLC0415  needed only when a kernel has failed
+    from policies.solving.excess import excess  # noqa: PLC0415  needed only when a kernel has failed
 
     more = excess(family, terms.classes, bound, x, pair_x)
     return f"it is {100 * more:.3g} % worse than the bound" if more > FALLBACK_GAP else ""

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from policies.classes import ClassProblem
 from policies.shares import equal_share_throughput, isolated_throughput
+from policies.solving.classes import ClassProblem
 from scheduler.errors import SolveError
 
 if TYPE_CHECKING:
-    from policies.layout import Layout
+    from policies.solving.layout import Layout
     from scheduler.domain.arrays import FloatArray, IntArray
     from scheduler.domain.problem import Entity, Problem
 
@@ -157,7 +157,7 @@ class Terms:
     @cached_property
     def layout(self) -> Layout:
         """The decision variables and their matrices."""
-        from policies.layout import Layout  # noqa: PLC0415  cvxpy takes a second to import
+        from policies.solving.layout import Layout  # noqa: PLC0415  cvxpy takes a second to import
 
         return Layout.build(self.classes, self.rows)
 

@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import Bounds, LinearConstraint, milp
 
-from policies import whole
-from policies.classes import ClassProblem
 from policies.least_remaining_work import LeastRemainingWork
+from policies.solving import integral
+from policies.solving.classes import ClassProblem
 from scheduler.errors import SolveError
 from scheduler.testing.problems import make_problem, make_table
 
@@ -127,7 +127,7 @@ def test_a_job_that_nothing_can_run_gets_nothing_and_a_warning() -> None:
 
 
 def test_the_greedy_answer_stands_where_the_search_finds_none(monkeypatch, problem_of) -> None:
-    monkeypatch.setattr(whole, "_search", lambda *_: None)
+    monkeypatch.setattr(integral, "_search", lambda *_: None)
     problem = problem_of(3, gangs=True, pairs=True)
     answer = LeastRemainingWork().allocate(problem)
     assert answer.solver == "prices"
@@ -139,4 +139,4 @@ def test_a_whole_allocation_is_over_single_jobs() -> None:
     problem = make_problem(make_table([[1.0]]), capacity=[1], profile=[0, 0])
     classes = ClassProblem.build(problem)
     with pytest.raises(SolveError, match="job_number"):
-        whole.solve_whole(classes, np.ones((1, 1)))
+        integral.solve_whole(classes, np.ones((1, 1)))

@@ -9,12 +9,13 @@ import numpy as np
 import pytest
 from scipy.optimize import linprog
 
-from policies import families, finishing, program, solving
-from policies.classes import ClassProblem
+from policies import families, program
 from policies.families import MaxMin, solve_family
 from policies.registry import make_policy
 from policies.shares import isolated_throughput
-from policies.solving import UnprovenError
+from policies.solving import discipline, finish_time
+from policies.solving.classes import ClassProblem
+from policies.solving.discipline import UnprovenError
 from scheduler.errors import SolveError
 from scheduler.testing.problems import make_problem, make_table
 
@@ -122,8 +123,8 @@ def test_the_worst_rho_is_the_least_however_unequal_the_jobs(  # noqa: PLR0917
 def test_highs_answers_as_well_where_the_kernel_gives_up(problem_of, kind, monkeypatch) -> None:
     problem = unequal(problem_of(5, jobs=9), kind, 5)
     by_kernel = [make_policy(n).allocate(problem) for n in ("makespan", "finish_time_fairness")]
-    monkeypatch.setattr(solving, "solve_structured", lambda *_: None)
-    monkeypatch.setattr(finishing, "solve_structured_finish", lambda *_: None)
+    monkeypatch.setattr(discipline, "solve_structured", lambda *_: None)
+    monkeypatch.setattr(finish_time, "solve_structured_finish", lambda *_: None)
     for expected in by_kernel:
         name = "makespan" if expected is by_kernel[0] else "finish_time_fairness"
         answer = make_policy(name).allocate(problem)

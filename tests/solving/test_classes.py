@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies import classes as module
-from policies.classes import ClassProblem
+from policies.solving import classes as module
+from policies.solving.classes import ClassProblem
 from scheduler.testing.problems import make_problem, make_table
 
 

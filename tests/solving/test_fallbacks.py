@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from policies import columns, curved, families, finishing, solving, structured
-from policies.classes import ClassProblem
+from policies import families
 from policies.families import AlphaFair, FinishTime, MaxMin, WeightedSum, solve_family
+from policies.solving import alpha_fair, columns, discipline, finish_time, structured
+from policies.solving.classes import ClassProblem
 from scheduler.errors import SolveError
 from scheduler.testing.problems import make_problem, make_table
 
@@ -53,7 +54,7 @@ def test_columns_that_do_not_settle_are_replaced_by_all_pairs(monkeypatch, rando
     classes = apart(random_problem(2, pairs=True, dead=0.0))
     family = everyone(classes)["max-min"]
     value = solve_family(family, classes).value
-    monkeypatch.setattr(solving, "MANY_PAIRS", 0)
+    monkeypatch.setattr(discipline, "MANY_PAIRS", 0)
     monkeypatch.setattr(columns, "ROUNDS", 0)
     answer = solve_family(family, classes)
     assert answer.solver == "highs"
@@ -62,15 +63,15 @@ def test_columns_that_do_not_settle_are_replaced_by_all_pairs(monkeypatch, rando
 
 def test_finish_times_that_do_not_converge_are_an_error(monkeypatch, random_problem):
     classes = apart(random_problem(5, jobs=20, pairs=True, dead=0.0, load=3.0))
-    monkeypatch.setattr(finishing, "STEPS", 1)
-    monkeypatch.setattr(finishing, "solve_structured_finish", lambda *_: None)
+    monkeypatch.setattr(finish_time, "STEPS", 1)
+    monkeypatch.setattr(finish_time, "solve_structured_finish", lambda *_: None)
     with pytest.raises(SolveError, match="stopped at rho"):
         solve_family(everyone(classes)["finish"], classes)
 
 
 def test_a_utility_that_is_not_finite_is_an_error(monkeypatch, random_problem):
     classes = apart(random_problem(2, pairs=True, dead=0.0))
-    monkeypatch.setattr(curved, "utility", lambda *_: -np.inf)
+    monkeypatch.setattr(alpha_fair, "utility", lambda *_: -np.inf)
     with pytest.raises(SolveError, match="some job receives nothing"):
         solve_family(everyone(classes)["log"], classes)
 

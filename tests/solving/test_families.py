@@ -8,10 +8,10 @@ import cvxpy as cp
 import numpy as np
 import pytest
 
-from policies import curved, finishing, solving
 from policies import families as families_module
-from policies.classes import ClassProblem
 from policies.families import AlphaFair, FinishTime, MaxMin, WeightedSum, solve_family
+from policies.solving import alpha_fair, discipline, finish_time
+from policies.solving.classes import ClassProblem
 from scheduler.errors import SolveError
 from scheduler.testing.problems import make_problem, make_table
 
@@ -229,10 +229,10 @@ def test_highs_answers_where_the_kernel_gives_up(monkeypatch, random_problem):
         AlphaFair(weight=np.ones(classes.size), coefficient=classes.of_jobs(fair)),
     )
     expected = [solve_family(f, classes) for f in families]
-    monkeypatch.setattr(solving, "solve_structured", lambda *_: None)
+    monkeypatch.setattr(discipline, "solve_structured", lambda *_: None)
     monkeypatch.setattr(families_module, "solve_structured", lambda *_: None)
-    monkeypatch.setattr(finishing, "solve_structured_finish", lambda *_: None)
-    monkeypatch.setattr(curved, "solve_structured_utility", lambda *_: None)
+    monkeypatch.setattr(finish_time, "solve_structured_finish", lambda *_: None)
+    monkeypatch.setattr(alpha_fair, "solve_structured_utility", lambda *_: None)
     for family, by_kernel in zip(families, expected, strict=True):
         answer = solve_family(family, classes)
         assert answer.solver in {"highs", "clarabel"}

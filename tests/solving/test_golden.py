@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from planner.oracle import build_table
-from policies.classes import ClassProblem
 from policies.families import FinishTime, MaxMin, WeightedSum, solve_family
+from policies.solving.classes import ClassProblem
 from scheduler.testing.problems import make_problem
 from traces.throughputs import read_throughputs
 

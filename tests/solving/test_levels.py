@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from scipy.optimize import linprog
 
-from policies import solving
-from policies.classes import ClassProblem
-from policies.levels import hierarchical_fill, water_fill
+from policies.solving import discipline
+from policies.solving.classes import ClassProblem
+from policies.solving.max_min import hierarchical_fill, water_fill
 from scheduler.testing.problems import make_problem, make_table
 
 
@@ -134,7 +134,7 @@ def test_highs_fills_the_levels_that_the_kernel_gives_up_on(monkeypatch, random_
     classes = ClassProblem.build(problem)
     coefficient = classes.of_jobs(1 / problem.throughput.mean(axis=1))
     before = water_fill(classes, coefficient)
-    monkeypatch.setattr(solving, "solve_structured", lambda *_: None)
+    monkeypatch.setattr(discipline, "solve_structured", lambda *_: None)
     after = water_fill(classes, coefficient)
     assert after.solver == "highs"
     for one in (before, after):

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from scipy.optimize import linprog
 
-from policies import solving
-from policies.classes import ClassProblem
 from policies.families import AlphaFair, FinishTime, MaxMin, WeightedSum, solve_family
+from policies.solving import discipline
+from policies.solving.classes import ClassProblem
 
 
 def columns_of(problem):
@@ -62,9 +62,9 @@ def largest_sum(problem, coefficient):
     return -answer.fun
 
 
-@pytest.fixture(params=[solving.MANY_PAIRS, 0], ids=["all pairs at once", "columns"])
+@pytest.fixture(params=[discipline.MANY_PAIRS, 0], ids=["all pairs at once", "columns"])
 def offered(request, monkeypatch):
-    monkeypatch.setattr(solving, "MANY_PAIRS", request.param)
+    monkeypatch.setattr(discipline, "MANY_PAIRS", request.param)
     return "highs" if request.param else "columns"
 
 

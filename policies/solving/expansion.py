@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
-    from policies.classes import ClassProblem
+    from policies.solving.classes import ClassProblem
     from scheduler.domain.arrays import FloatArray, IntArray
 
 

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from policies.curved import most_to_gain, utility
 from policies.families import AlphaFair, FinishTime, MaxMin, WeightedSum, counted
-from policies.finishing import largest_rho
+from policies.solving.alpha_fair import most_to_gain, utility
+from policies.solving.finish_time import largest_rho
 
 if TYPE_CHECKING:
-    from policies.classes import ClassProblem
     from policies.families import Family
+    from policies.solving.classes import ClassProblem
     from scheduler.domain.arrays import BoolArray, FloatArray
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from policies.expansion import expand_pairs
+from policies.solving.expansion import expand_pairs
 from scheduler.domain.allocation import Allocation
 
 if TYPE_CHECKING:

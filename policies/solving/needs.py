@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from policies.classes import TINY
+from policies.solving.classes import TINY
 
 if TYPE_CHECKING:
-    from policies.level import LevelProgram, LevelSolution
+    from policies.solving.level import LevelProgram, LevelSolution
     from scheduler.domain.arrays import FloatArray
 
 #: A lifted job gets so much more than it needs, so that rounding does not take it away again.

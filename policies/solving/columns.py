@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from policies.kernels.pricing import price_pairs
-from policies.linear import Model, new_highs, optimal
-from policies.structured import solve_structured
+from policies.solving.linear import Model, new_highs, optimal
+from policies.solving.structured import solve_structured
 from scheduler.errors import SolveError
 
 if TYPE_CHECKING:
-    from policies.level import LevelProgram, LevelSolution
+    from policies.solving.level import LevelProgram, LevelSolution
     from scheduler.domain.arrays import FloatArray, IntArray
 
 #: A pair is added when its profit, relative to the price of one job's time, is above this.

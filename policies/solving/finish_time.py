@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from policies.families import FamilyAnswer, FinishTime, counted, nothing, second_stage
-from policies.level import LevelProgram
-from policies.solving import GAP, CheckedSolution, UnprovenError, check, solve_level
-from policies.structured import solve_structured_finish
+from policies.solving.discipline import GAP, CheckedSolution, UnprovenError, check, solve_level
+from policies.solving.level import LevelProgram
+from policies.solving.structured import solve_structured_finish
 
 if TYPE_CHECKING:
-    from policies.classes import ClassProblem
+    from policies.solving.classes import ClassProblem
     from scheduler.domain.arrays import BoolArray, FloatArray
 
 #: Newton needs 4 to 7 steps; more than this means that the numbers are beyond double precision.

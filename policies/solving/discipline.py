@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from policies.columns import solve_by_columns
-from policies.level import LevelProgram, LevelSolution, dual_value
-from policies.linear import solve_linear
-from policies.needs import fraction_needed, lift
-from policies.structured import solve_structured
+from policies.solving.columns import solve_by_columns
+from policies.solving.level import LevelProgram, LevelSolution, dual_value
+from policies.solving.linear import solve_linear
+from policies.solving.needs import fraction_needed, lift
+from policies.solving.structured import solve_structured
 from scheduler.errors import SolveError
 
 if TYPE_CHECKING:

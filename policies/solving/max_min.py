@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from policies.families import FamilyAnswer, counted, nothing
-from policies.level import LevelProgram
-from policies.solving import CheckedSolution, answer_of_kernel, solve_level, zero_level
+from policies.solving.discipline import CheckedSolution, answer_of_kernel, solve_level, zero_level
+from policies.solving.level import LevelProgram
 from scheduler.errors import SolveError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from policies.classes import ClassProblem
+    from policies.solving.classes import ClassProblem
     from scheduler.domain.arrays import BoolArray, FloatArray, IntArray
 
 #: A class is frozen when its row's price is above this part of the largest price. Too high a value

@@ -21,7 +21,7 @@ import numpy as np
 from policies.kernels.pricing import price_pairs
 
 if TYPE_CHECKING:
-    from policies.classes import ClassProblem
+    from policies.solving.classes import ClassProblem
     from scheduler.domain.arrays import BoolArray, FloatArray, IntArray
 
 

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from policies.families import AlphaFair, FamilyAnswer, WeightedSum, counted, nothing, solve_family
-from policies.level import LevelProgram, dual_value
-from policies.solving import GAP
-from policies.structured import solve_structured_utility
+from policies.solving.discipline import GAP
+from policies.solving.level import LevelProgram, dual_value
+from policies.solving.structured import solve_structured_utility
 from scheduler.errors import SolveError
 
 if TYPE_CHECKING:
-    from policies.classes import ClassProblem
+    from policies.solving.classes import ClassProblem
     from scheduler.domain.arrays import BoolArray, FloatArray
 
 #: Largest relative gap of an answer of the conic solver; the tangent proves less than it attains.

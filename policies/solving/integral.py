@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from policies.level import LevelProgram
-from policies.linear import new_highs
-from policies.solving import solve_level
+from policies.solving.discipline import solve_level
+from policies.solving.level import LevelProgram
+from policies.solving.linear import new_highs
 from scheduler.errors import SolveError
 
 if TYPE_CHECKING:
-    from policies.classes import ClassProblem
+    from policies.solving.classes import ClassProblem
     from scheduler.domain.arrays import BoolArray, FloatArray, IntArray
 
 #: Relative gap at which the search stops.

@@ -9,10 +9,10 @@ import numpy as np
 
 from policies.kernels import interior as ip
 from policies.kernels.starting import first_prices, lay_out
-from policies.level import LevelProgram, LevelSolution
+from policies.solving.level import LevelProgram, LevelSolution
 
 if TYPE_CHECKING:
-    from policies.classes import ClassProblem
+    from policies.solving.classes import ClassProblem
     from scheduler.domain.arrays import BoolArray, FloatArray, IntArray
 
 #: Relative gap at which the kernel stops; the checks ask for 1e-6.

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy.sparse import coo_array, csc_array, hstack
 
-from policies.level import LevelProgram, LevelSolution
+from policies.solving.level import LevelProgram, LevelSolution
 from scheduler.errors import SolveError
 
 if TYPE_CHECKING:

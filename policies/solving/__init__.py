@@ -1,0 +1,1 @@
+"""How programs over classes of jobs are solved: programs, solvers, and their discipline."""
