@@ -10,7 +10,7 @@ DEMO_OUT ?= out/demo
 # What `make bench` runs: make bench BENCH=benchmarks/gavel.py ARGS="--only sat_single"
 BENCH ?= $(wildcard benchmarks/*.py)
 # Suites with real processes and databases, apart from the unit tests.
-LIVE := $(wildcard tests/cli tests/agent tests/sdk tests/store tests/runtime tests/parity tests/daemon tests/api tests/cli_service tests/chaos tests/fuzz tests/torch tests/kubernetes_pods)
+LIVE := tests/live tests/chaos tests/fuzz tests/torch
 # Suites that need tools built with Go: helm, for the second one an API server, for the third a whole cluster.
 CLUSTER := tests/chart tests/kubernetes tests/cluster
 # More options for pytest or a benchmark: make test ARGS="-k guard -x"

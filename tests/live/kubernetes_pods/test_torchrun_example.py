@@ -17,7 +17,7 @@ from api.schemas.jobs import JobIn
 from leasehold.cli.service.spec_files import read_jobs
 from scheduler.domain.spec import DEFAULT_PROJECT
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 FOLDER = ROOT / "examples" / "kubernetes"
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from scheduler.protocol.desired import LeaseEnd
 
-JOB = Path(__file__).resolve().parents[2] / "examples" / "jobs" / "numpy_training.py"
+JOB = Path(__file__).resolve().parents[3] / "examples" / "jobs" / "numpy_training.py"
 STEPS = 900
 
 

@@ -11,7 +11,7 @@ import pytest
 from leasehold.cli.lazy import load
 from leasehold.cli.main import COMMANDS
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 PAGES = sorted([*(ROOT / "docs").rglob("*.md"), ROOT / "README.md"])
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 

@@ -19,7 +19,7 @@ from scheduler.runtime.history_kinds import EventKind, SubjectKind
 from scheduler.runtime.metrics import Metrics
 from scheduler.testing.service import FakeService
 
-DOCS = Path(__file__).resolve().parents[2] / "docs"
+DOCS = Path(__file__).resolve().parents[3] / "docs"
 APP = create_app(FakeService(), ApiSettings())
 DOCUMENT = APP.openapi()
 

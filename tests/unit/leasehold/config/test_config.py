@@ -17,7 +17,7 @@ from leasehold.config.show import as_text, reference, rows
 from leasehold.config.sources import mask
 from scheduler.errors import ConfigError
 
-PAGE = Path(__file__).parents[2] / "docs/reference/configuration.md"
+PAGE = Path(__file__).parents[4] / "docs/reference/configuration.md"
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-JOBS = Path(__file__).resolve().parents[2] / "examples" / "jobs"
+JOBS = Path(__file__).resolve().parents[3] / "examples" / "jobs"
 NUMPY = [str(JOBS / "numpy_training.py")]
 
 MEMBER = """

@@ -16,7 +16,7 @@ import pytest
 
 #: How far a figure may be off on another processor; a stale row is off by more.
 TOLERANCE = 0.005
-README = Path(__file__).parents[2] / "README.md"
+README = Path(__file__).parents[3] / "README.md"
 
 
 def figures(text: str) -> dict[str, list[float]]:

@@ -18,7 +18,7 @@ from scheduler.runtime import log_following
 from scheduler.runtime.settings import RuntimeSettings
 from scheduler.store.databases import LOCK_TIMEOUT_S
 
-PAGE = Path(__file__).parents[2] / "docs/operations/waits.md"
+PAGE = Path(__file__).parents[3] / "docs/operations/waits.md"
 BOUNDS, CLIENT, LINK, LOOP = StartBounds(), ClientSettings(), LinkSettings(), AgentSettings()
 SCHEDULER = RuntimeSettings()
 

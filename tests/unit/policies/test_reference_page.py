@@ -9,7 +9,7 @@ import pytest
 from policies.parameters import describe
 from policies.registry import BUILT_IN, policy_class
 
-PAGE = Path(__file__).parents[2] / "docs/reference/policies.md"
+PAGE = Path(__file__).parents[3] / "docs/reference/policies.md"
 
 
 @pytest.mark.parametrize("name", sorted(BUILT_IN))

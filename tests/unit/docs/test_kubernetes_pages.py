@@ -18,7 +18,7 @@ from api.schemas.jobs import JobIn
 from leasehold.cli.service.spec_files import friendly
 from scheduler.domain.spec import DEFAULT_PROJECT
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 PAGES = sorted((ROOT / "docs" / "how-to").glob("*kubernetes*.md"))
 BLOCK = re.compile(r"^```yaml\n(.*?)^```", re.DOTALL | re.MULTILINE)
 CHART = ROOT / "helm" / "leasehold"
