@@ -23,6 +23,7 @@ from leasehold.daemon.settings import api_settings, policy_choice, runtime_setti
 from leasehold.daemon.state_dir import StateDir
 from leasehold.daemon.threads import quick_switches
 from leasehold.daemon.token_review import TokenReviewer
+from policies.answering import PolicyAnswerer
 from scheduler.errors import NotLeadingError, SolveError, StoreUnavailableError
 from scheduler.runtime.clock import WallClock
 from scheduler.runtime.metrics import Metrics
@@ -233,7 +234,9 @@ async def _warm_solver(config: ServerConfig) -> AsyncIterator[tuple[SolverPool, 
     Yields:
         The solver, and what is set once it has been tried out, well or not.
     """
-    solver = SolverPool(workers=config.solver.workers, deadline_s=config.solver.deadline_s)
+    solver = SolverPool(
+        PolicyAnswerer(), workers=config.solver.workers, deadline_s=config.solver.deadline_s
+    )
     warm = asyncio.Event()
     warming = asyncio.create_task(_warm(solver, config))
     warming.add_done_callback(lambda _task: warm.set())

@@ -37,11 +37,12 @@ from scheduler.store.rows import LeaseExtension
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+    from scheduler.domain.answers import Solved
     from scheduler.runtime.clock import Clock
     from scheduler.runtime.jobs import JobRecord
     from scheduler.runtime.metrics import Metrics
     from scheduler.runtime.nodes import NodeState
-    from scheduler.runtime.solver import Solved, Solver
+    from scheduler.runtime.solver import Solver
     from scheduler.runtime.state import LiveState, PolicyInForce
     from scheduler.store.protocol import Head, Store
 

@@ -6,7 +6,6 @@ import contextlib
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from policies.registry import make_policy
 from scheduler.domain import events as ev
 from scheduler.domain.problem import Entity
 from scheduler.errors import ConflictError, NotFoundError, ParameterError, UnknownPolicyError
@@ -80,7 +79,7 @@ def set_policy(state: LiveState, turn: Turn, choice: PolicyChoice, *, actor: str
         UnknownPolicyError: there is none of that name.
         ParameterError: a parameter is unknown or wrong.
     """
-    make_policy(choice.name, choice.parameters)
+    state.time_dependent(choice)  # raises where it cannot be used
     before = state.policy.choice
     state.policy = PolicyInForce(
         choice=choice,
@@ -112,7 +111,7 @@ def ask_policy(state: LiveState, turn: Turn) -> None:
     choice = state.policy.choice
     dependent = state.engine.time_dependent
     with contextlib.suppress(UnknownPolicyError, ParameterError):
-        dependent = make_policy(choice.name, choice.parameters).time_dependent
+        dependent = state.time_dependent(choice)
     turn.tell(ev.PolicyChanged(policy=choice.name, time_dependent=dependent, record=False))
     turn.set("asked", policy_to_json(choice))
     state.asked = choice

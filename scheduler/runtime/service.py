@@ -207,7 +207,13 @@ class LiveService:
                 self._clock.never_before(max((e.now_s for e in recovered.entries), default=0.0))
                 now_s = self._clock.now_s()
                 state = await asyncio.to_thread(
-                    recover, self._store, recovered, self._settings, term=token, now_s=now_s
+                    recover,
+                    self._store,
+                    recovered,
+                    self._settings,
+                    time_dependent=self._solver.time_dependent,
+                    term=token,
+                    now_s=now_s,
                 )
             except StoreUnavailableError as error:
                 _log.warning("the state cannot be loaded, trying again: %s", error)

@@ -28,7 +28,7 @@ from scheduler.store.protocol import Snapshot
 from scheduler.store.queries import MAX_LIMIT, HistoryQuery, JobFilter, JobOrder, JobQuery
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from scheduler.domain.commands import ComputeAllocation
     from scheduler.domain.lease import Lease
@@ -87,7 +87,13 @@ def store_snapshot(store: Store, taken: Taken, sequence: int, token: int) -> Non
 
 
 def recover(
-    store: Store, recovered: Recovered, settings: RuntimeSettings, *, term: int, now_s: float
+    store: Store,
+    recovered: Recovered,
+    settings: RuntimeSettings,
+    *,
+    time_dependent: Callable[[PolicyChoice], bool],
+    term: int,
+    now_s: float,
 ) -> LiveState:
     """Make the leader's state from the store: the last snapshot, then every entry behind it.
 
@@ -95,6 +101,7 @@ def recover(
         store: where jobs and settings are.
         recovered: snapshot and journal entries.
         settings: of the runtime.
+        time_dependent: see ``LiveState``.
         term: the leader's fencing token.
         now_s: the time.
 
@@ -110,6 +117,7 @@ def recover(
         catalogue=Catalogue(settings.throughputs),
         estimator=Estimator(),
         policy=policy_in_force(store, settings.policy, now_s=now_s),
+        time_dependent=time_dependent,
         settings=settings,
         term=term,
     )

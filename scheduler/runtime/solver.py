@@ -11,18 +11,17 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Protocol
 
+from scheduler.domain.answers import Failure, Question
 from scheduler.errors import SolveError, SupersededError
-from scheduler.runtime.answering import Answerer, Failure, Question, Solved, serve, small_problem
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from multiprocessing.connection import Connection
     from multiprocessing.context import SpawnProcess
 
+    from scheduler.domain.answers import PolicyKey, Solved
     from scheduler.domain.problem import Problem
-    from scheduler.runtime.answering import PolicyKey
     from scheduler.runtime.protocol import PolicyChoice
-
-__all__ = ["InlineSolver", "Solved", "Solver", "SolverPool"]
 
 #: A new process imports numpy, scipy and the policy, on a loaded machine slowly.
 _START_LIMIT_S = 120.0
@@ -30,8 +29,45 @@ _START_LIMIT_S = 120.0
 _log = logging.getLogger("leasehold.solver")
 
 
+class Answerer(Protocol):
+    """Who knows policies by name; it goes to another process by pickle."""
+
+    def answer(self, key: PolicyKey, problem: Problem) -> Solved:
+        """Ask a policy.
+
+        Raises:
+            SolveError: there is no such policy, it raised something, or its answer does not fit.
+        """
+        ...
+
+    def warm(self, key: PolicyKey) -> Solved:
+        """Load a policy and its solvers.
+
+        Raises:
+            SolveError: as ``answer``.
+        """
+        ...
+
+    def time_dependent(self, name: str, parameters: Mapping[str, str]) -> bool:
+        """Return whether a policy's answers change as time passes.
+
+        Raises:
+            UnknownPolicyError: there is none of that name.
+            ParameterError: a parameter is unknown or wrong.
+        """
+        ...
+
+    def serve(self, connection: Connection) -> None:
+        """Answer ``Question`` by ``Solved`` or ``Failure`` until the other end is gone."""
+        ...
+
+
 class Solver(Protocol):
     """Who answers the engine's questions."""
+
+    def time_dependent(self, policy: PolicyChoice) -> bool:
+        """Return whether a policy's answers change as time passes; see ``Answerer``."""
+        ...
 
     async def warm(self, policy: PolicyChoice) -> None:
         """Load a policy and its solvers, so that the first real question is answered quickly.
@@ -60,12 +96,16 @@ class Solver(Protocol):
 class InlineSolver:
     """Answers in the calling thread: the same answers at the same moments, for tests of parity."""
 
-    def __init__(self) -> None:
-        self._answerer = Answerer()
+    def __init__(self, answerer: Answerer) -> None:
+        self._answerer = answerer
+
+    def time_dependent(self, policy: PolicyChoice) -> bool:
+        """Ask the one who knows policies."""
+        return self._answerer.time_dependent(policy.name, policy.parameters)
 
     async def warm(self, policy: PolicyChoice) -> None:
         """Load a policy."""
-        self._answerer.answer(_key(policy), small_problem())
+        self._answerer.warm(_key(policy))
 
     async def solve(self, policy: PolicyChoice, problem: Problem) -> Solved:
         """Answer a problem at once."""
@@ -82,17 +122,23 @@ class SolverPool:
     misses the deadline or dies is replaced.
 
     Args:
+        answerer: who answers there.
         workers: processes, so questions that are answered at the same time.
         deadline_s: seconds for an answer, without the wait for a process.
     """
 
-    def __init__(self, *, workers: int = 1, deadline_s: float = 60.0) -> None:
+    def __init__(self, answerer: Answerer, *, workers: int = 1, deadline_s: float = 60.0) -> None:
+        self._answerer = answerer
         self._deadline_s = deadline_s
-        self._seats = [_Seat() for _ in range(workers)]
+        self._seats = [_Seat(answerer) for _ in range(workers)]
         self._idle = list(self._seats)
         self._threads = ThreadPoolExecutor(workers, thread_name_prefix="solver")
         self._waiting: asyncio.Future[_Seat] | None = None
         self._closed = False
+
+    def time_dependent(self, policy: PolicyChoice) -> bool:
+        """Ask the one who knows policies."""
+        return self._answerer.time_dependent(policy.name, policy.parameters)
 
     async def warm(self, policy: PolicyChoice) -> None:
         """Start every process and load a policy in it."""
@@ -155,7 +201,8 @@ class SolverPool:
 class _Seat:
     """One process at a time, and the line to it. Used by one thread at a time but for ``close``."""
 
-    def __init__(self) -> None:
+    def __init__(self, answerer: Answerer) -> None:
+        self._answerer = answerer
         self._context = multiprocessing.get_context("spawn")
         self._process: SpawnProcess | None = None
         self._line: Connection | None = None
@@ -242,7 +289,7 @@ class _Seat:
         self._kill()
         ours, theirs = self._context.Pipe()
         self._process = self._context.Process(
-            target=serve, args=(theirs,), name="leasehold-solver", daemon=True
+            target=self._answerer.serve, args=(theirs,), name="leasehold-solver", daemon=True
         )
         self._process.start()
         theirs.close()

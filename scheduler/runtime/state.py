@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 from planner.launches import Launches
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from planner.catalogue import Catalogue
     from planner.estimator import Estimator
     from scheduler.domain.allocation import Allocation
@@ -67,6 +69,8 @@ class LiveState:
         catalogue: profiles of the configuration table.
         estimator: what is known of throughputs.
         policy: who answers.
+        time_dependent: whether a policy's answers change as time passes; raises where it cannot be
+            used.
         settings: of the runtime.
         term: the leader's fencing token.
         progress: lease id -> steps that the engine has not been told yet.
@@ -87,6 +91,7 @@ class LiveState:
     catalogue: Catalogue
     estimator: Estimator
     policy: PolicyInForce
+    time_dependent: Callable[[PolicyChoice], bool]
     settings: RuntimeSettings
     term: int
     progress: dict[int, float] = field(default_factory=dict)

@@ -12,6 +12,7 @@ import math
 import zlib
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from policies.answering import PolicyAnswerer
 from scheduler.domain.codec import encode
 from scheduler.engine.snapshot import dump, encode_state
 from scheduler.errors import InvariantError, NotLeadingError
@@ -74,7 +75,7 @@ class Stage:
         self.world = world or FakeWorld(now_s=self.clock.now_s)
         self.world.now_s = self.clock.now_s
         self.store: Store = store or MemoryStore()
-        self.solver: Solver = solver or InlineSolver()
+        self.solver: Solver = solver or InlineSolver(PolicyAnswerer())
         self.settings = settings
         self.agents: dict[str, FakeAgent] = {}
         self.links: dict[str, ServiceLink] = {}
@@ -150,6 +151,7 @@ class Stage:
             self.store,
             self.store.load(),
             self.settings,
+            time_dependent=self.solver.time_dependent,
             term=self.state.term,
             now_s=self.clock.now_s(),
         )

@@ -20,6 +20,7 @@ from agent.loop import Agent, AgentSettings
 from api.app import create_app, stop_waiting
 from api.auth import hash_secret, new_secret
 from api.settings import ApiSettings
+from policies.answering import PolicyAnswerer
 from scheduler.domain.spec import JobSpec
 from scheduler.engine.settings import EngineSettings
 from scheduler.runtime.clock import WallClock
@@ -67,7 +68,7 @@ class World:
         self.service = LiveService(
             store=self.store,
             clock=WallClock(),
-            solver=InlineSolver(),
+            solver=InlineSolver(PolicyAnswerer()),
             settings=_SETTINGS,
             metrics=Metrics(),
             state_dir=folder,

@@ -17,6 +17,7 @@ from agent.kubernetes.client import KubernetesClient
 from agent.kubernetes.node_workers import NodeInventory
 from agent.kubernetes.pods import PodSettings
 from agent.loop import Agent, AgentSettings
+from policies.answering import PolicyAnswerer
 from scheduler.domain.spec import JobSpec
 from scheduler.domain.throughput import ThroughputTable
 from scheduler.engine.settings import EngineSettings
@@ -109,8 +110,8 @@ def share(tmp_path, make_node):
             store, api = MemoryStore(), fake_api.FakeApi(node)
             token = store.acquire_leadership("me", now_s=time.time(), ttl_s=1e9)
             service = LiveService(
-                store=store, clock=WallClock(), solver=InlineSolver(), settings=SETTINGS,
-                metrics=Metrics(), state_dir=tmp_path, holder="me",
+                store=store, clock=WallClock(), solver=InlineSolver(PolicyAnswerer()),
+                settings=SETTINGS, metrics=Metrics(), state_dir=tmp_path, holder="me",
             )  # fmt: skip
             driver = await service.begin(token.token)
             async with fake_api.Running(api) as running:

@@ -5,6 +5,7 @@ import logging
 
 import pytest
 
+from policies.answering import PolicyAnswerer
 from scheduler.domain import events as ev
 from scheduler.errors import (
     NotLeadingError,
@@ -105,7 +106,7 @@ class Moody(InlineSolver):
     """Answers as it is told to."""
 
     def __init__(self):
-        super().__init__()
+        super().__init__(PolicyAnswerer())
         self.moods = []
 
     async def solve(self, policy, problem):
@@ -148,7 +149,7 @@ def test_an_answer_that_comes_too_late_is_dropped(live):
                 await gate.wait()
                 return await super().solve(policy, problem)
 
-        stage.driver._solver = Slow()
+        stage.driver._solver = Slow(PolicyAnswerer())
         await stage.job("b")
         await stage.job("c")
         assert len(asked) == 2

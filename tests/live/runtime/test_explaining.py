@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from policies.answering import PolicyAnswerer
 from scheduler.domain.job import JobStatus
 from scheduler.domain.reasons import WaitReason
 from scheduler.errors import SolveError
@@ -96,7 +97,7 @@ class Hanging(InlineSolver):
     """Fails, or never answers."""
 
     def __init__(self, error=None):
-        super().__init__()
+        super().__init__(PolicyAnswerer())
         self.error = error
 
     async def solve(self, policy, problem):

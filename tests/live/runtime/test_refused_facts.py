@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from policies.answering import PolicyAnswerer
 from scheduler.domain import events as ev
 from scheduler.domain.spec import JobSpec
 from scheduler.errors import InputError, NotLeadingError, TurnFailedError, UnstorableError
@@ -28,7 +29,7 @@ def make(store, folder):
     return LiveService(
         store=store,
         clock=WallClock(),
-        solver=InlineSolver(),
+        solver=InlineSolver(PolicyAnswerer()),
         settings=RuntimeSettings(tick_s=0.02),
         metrics=Metrics(),
         state_dir=folder,

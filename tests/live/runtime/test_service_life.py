@@ -8,6 +8,7 @@ from dataclasses import replace
 import orjson
 import pytest
 
+from policies.answering import PolicyAnswerer
 from scheduler.domain.spec import JobSpec
 from scheduler.errors import (
     CodecError,
@@ -39,7 +40,7 @@ def make(store, folder, holder="one", ttl_s=0.6):
     return LiveService(
         store=store,
         clock=WallClock(),
-        solver=InlineSolver(),
+        solver=InlineSolver(PolicyAnswerer()),
         settings=SETTINGS,
         metrics=Metrics(),
         state_dir=folder,
@@ -294,7 +295,7 @@ def test_an_open_question_is_asked_again_as_it_was(live):
                 await asyncio.Event().wait()
 
         await stage.job("a", total_steps=60.0)
-        stage.driver._solver = Silent()
+        stage.driver._solver = Silent(PolicyAnswerer())
         await stage.job("b")
         question = stage.state.leases.question
         assert question is not None
@@ -313,7 +314,7 @@ def test_a_damaged_snapshot_is_refused(state):
     store = ShakyStore()
     broken = replace(store.load(), snapshot=Snapshot(sequence=0, state=state))
     with pytest.raises(CodecError, match="damaged"):
-        recover(store, broken, SETTINGS, term=1, now_s=0.0)
+        recover(store, broken, SETTINGS, time_dependent=lambda _: False, term=1, now_s=0.0)
 
 
 def test_a_snapshot_of_a_newer_release_is_refused():
@@ -321,4 +322,4 @@ def test_a_snapshot_of_a_newer_release_is_refused():
     state = zlib.compress(orjson.dumps({"shell": {"version": 99}}))
     newer = replace(store.load(), snapshot=Snapshot(sequence=0, state=state))
     with pytest.raises(CodecError, match="version 99"):
-        recover(store, newer, SETTINGS, term=1, now_s=0.0)
+        recover(store, newer, SETTINGS, time_dependent=lambda _: False, term=1, now_s=0.0)

@@ -13,18 +13,12 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
+from policies.answering import PolicyAnswerer, small_problem
 from policies.base import Policy
 from policies.registry import BUILT_IN
 from scheduler.domain.allocation import Allocation
+from scheduler.domain.answers import Question, Solved, check_answer
 from scheduler.errors import SolveError, SupersededError
-from scheduler.runtime.answering import (
-    Answerer,
-    Question,
-    Solved,
-    check_answer,
-    serve,
-    small_problem,
-)
 from scheduler.runtime.protocol import PolicyChoice
 from scheduler.runtime.solver import InlineSolver, SolverPool
 
@@ -42,7 +36,7 @@ def run():
 @pytest.fixture(scope="module")
 def pool(run):
     async def make():
-        return SolverPool(deadline_s=30.0)
+        return SolverPool(PolicyAnswerer(), deadline_s=30.0)
 
     made = run(make())
     run(made.warm(FIFO))
@@ -61,13 +55,15 @@ def pid_of(pool):
 def test_every_policy_answers_the_small_problem(name):
     parameters = {"policy": "fifo"} if name == "partitioned" else {}
     solved = asyncio.run(
-        InlineSolver().solve(PolicyChoice(name=name, parameters=parameters), small_problem())
+        InlineSolver(PolicyAnswerer()).solve(
+            PolicyChoice(name=name, parameters=parameters), small_problem()
+        )
     )
     assert solved.solve_s > 0
 
 
 def test_a_process_gives_the_very_answer_of_the_calling_thread(run, pool):
-    inline = InlineSolver()
+    inline = InlineSolver(PolicyAnswerer())
     run(inline.warm(MAX_MIN))
     ours = run(inline.solve(MAX_MIN, small_problem()))
     theirs = run(pool.solve(MAX_MIN, small_problem()))
@@ -83,7 +79,7 @@ def test_a_process_gives_the_very_answer_of_the_calling_thread(run, pool):
     ],
 )
 def test_a_policy_that_cannot_be_had_is_a_failed_solve(run, pool, choice, said):
-    for solver in (pool, InlineSolver()):
+    for solver in (pool, InlineSolver(PolicyAnswerer())):
         with pytest.raises(SolveError, match=said):
             run(solver.solve(choice, small_problem()))
     assert run(pool.solve(FIFO, small_problem())).allocation is not None
@@ -181,7 +177,7 @@ def test_a_place_that_was_given_to_a_cancelled_question_is_not_lost(run, pool):
 
 def test_closing_ends_what_is_open_at_once():
     async def scenario():
-        pool = SolverPool(deadline_s=3600.0)
+        pool = SolverPool(PolicyAnswerer(), deadline_s=3600.0)
         await pool.warm(FIFO)
         os.kill(pid_of(pool), signal.SIGSTOP)
         asked = [asyncio.create_task(pool.solve(FIFO, small_problem())) for _ in range(2)]
@@ -201,7 +197,7 @@ def test_closing_ends_what_is_open_at_once():
 
 def test_several_processes_answer_at_once():
     async def scenario():
-        pool = SolverPool(workers=2, deadline_s=30.0)
+        pool = SolverPool(PolicyAnswerer(), workers=2, deadline_s=30.0)
         await pool.warm(FIFO)
         os.kill(pid_of(pool), signal.SIGSTOP)
         asked = [asyncio.create_task(pool.solve(FIFO, small_problem())) for _ in range(2)]
@@ -244,7 +240,7 @@ def shares(value, shape=(3, 2)):
     ],
 )
 def test_an_answer_that_cannot_be_used_names_the_policy_and_the_reason(answer, said):
-    answerer = Answerer()
+    answerer = PolicyAnswerer()
     answerer._policies["odd", ()] = Odd(answer=answer)
     with pytest.raises(SolveError, match=f"policy 'odd'.*{said}"):
         answerer.answer(("odd", ()), small_problem())
@@ -262,7 +258,7 @@ def test_the_process_answers_until_the_line_is_closed(monkeypatch):
     for policy in ("fifo", "fifi"):
         ours.send(Question(policy=(policy, ()), problem=small_problem()))
     ours.send(Question(policy=("fifo", ()), problem=None))
-    answered = threading.Thread(target=serve, args=(theirs,))
+    answered = threading.Thread(target=PolicyAnswerer().serve, args=(theirs,))
     answered.start()
     assert ours.recv() is True
     assert isinstance(ours.recv(), Solved)
@@ -275,7 +271,7 @@ def test_the_process_answers_until_the_line_is_closed(monkeypatch):
 
 
 def test_only_the_last_few_policies_are_kept():
-    answerer = Answerer()
+    answerer = PolicyAnswerer()
     for alpha in range(1, 8):
         answerer._policy(("alpha_fairness", (("alpha", str(alpha)),)))
     first = answerer._policy(("alpha_fairness", (("alpha", "7"),)))
@@ -287,7 +283,7 @@ def test_a_process_that_does_not_even_read_its_question_is_stopped_at_the_deadli
     """A pipe takes 64 kB; the rest of a question waits until somebody reads."""
 
     async def main():
-        pool = SolverPool(deadline_s=60.0)
+        pool = SolverPool(PolicyAnswerer(), deadline_s=60.0)
         await pool.warm(FIFO)
         pool._deadline_s = 0.5
         before = pid_of(pool)

@@ -112,7 +112,14 @@ def test_the_scheduler_goes_on_from_what_an_older_release_left(
     assert recovered.snapshot is not None
     assert recovered.entries
     settings = runtime_settings(load_config(environment={"XDG_CONFIG_HOME": str(tmp_path)}).config)
-    state = recover(old, recovered, settings, term=7, now_s=recovered.entries[-1].now_s)
+    state = recover(
+        old,
+        recovered,
+        settings,
+        time_dependent=lambda _: False,
+        term=7,
+        now_s=recovered.entries[-1].now_s,
+    )
     assert {record.spec.name: record.status for record in state.jobs.by_id.values()} == {
         "runs": JobStatus.RUNNING,
         "held": JobStatus.HELD,

@@ -10,60 +10,31 @@ import os
 import signal
 import threading
 import time
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from policies.registry import make_policy
-from scheduler.domain.allocation import Allocation
+from scheduler.domain.answers import Failure, Question, Solved, check_answer
 from scheduler.domain.configuration import Configuration, ConfigurationTable, Profile
 from scheduler.domain.problem import Entity, Problem
 from scheduler.errors import LeaseholdError, SolveError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from multiprocessing.connection import Connection
 
     from policies.base import Policy
+    from scheduler.domain.answers import PolicyKey
 
-#: A policy by name and (name, text) of each parameter, sorted.
-PolicyKey: TypeAlias = tuple[str, tuple[tuple[str, str], ...]]
-
-#: By how much an answer may break a bound: beyond solvers' noise, below a worker in a thousand.
-_TOLERANCE = 1e-3
 _KEPT_POLICIES = 4
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Solved:
-    """An answer.
+class PolicyAnswerer:
+    """Policies by name and parameters. They are kept, as some remember their earlier answers.
 
-    Attributes:
-        allocation: it fits the problem that was asked.
-        solve_s: seconds that the policy took.
+    The contract of ``scheduler.runtime.solver.Answerer``.
     """
-
-    allocation: Allocation
-    solve_s: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Question:
-    """What is sent to the process; ``problem`` None asks to get ready for that policy."""
-
-    policy: PolicyKey
-    problem: Problem | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Failure:
-    """What comes back where there is no answer."""
-
-    reason: str
-
-
-class Answerer:
-    """Policies by name and parameters. They are kept, as some remember their earlier answers."""
 
     def __init__(self) -> None:
         self._policies: dict[PolicyKey, Policy] = {}
@@ -87,6 +58,41 @@ class Answerer:
             ) from error
         return Solved(allocation=allocation, solve_s=time.perf_counter() - begin)
 
+    def warm(self, key: PolicyKey) -> Solved:
+        """Load a policy and its solvers by asking it about a small problem.
+
+        Raises:
+            SolveError: as ``answer``.
+        """
+        return self.answer(key, small_problem())
+
+    def time_dependent(self, name: str, parameters: Mapping[str, str]) -> bool:
+        """Return whether a policy's answers change as time passes.
+
+        Raises:
+            UnknownPolicyError: there is none of that name.
+            ParameterError: a parameter is unknown or wrong.
+        """
+        return make_policy(name, parameters).time_dependent
+
+    def serve(self, connection: Connection) -> None:
+        """Answer questions until the daemon is gone. Runs in a process of its own."""
+        # The daemon stops us; an interrupt from the keyboard reaches it too.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        threading.Thread(target=_follow_parent, daemon=True).start()
+        try:
+            connection.send(True)  # ready
+            while True:
+                connection.send(self._reply(connection.recv()))
+        except (EOFError, OSError):
+            return
+
+    def _reply(self, question: Question) -> Solved | Failure:
+        try:
+            return self.answer(question.policy, question.problem or small_problem())
+        except SolveError as error:
+            return Failure(reason=str(error))
+
     def _policy(self, key: PolicyKey) -> Policy:
         found = self._policies.pop(key, None)
         if found is None:
@@ -95,37 +101,6 @@ class Answerer:
                 del self._policies[next(iter(self._policies))]
         self._policies[key] = found  # last is newest
         return found
-
-
-def check_answer(problem: Problem, answer: Allocation) -> None:
-    """Make sure that an answer can be put to use.
-
-    Raises:
-        SolveError: it is no allocation, has another shape, or breaks a bound.
-    """
-    if not isinstance(answer, Allocation):
-        raise SolveError(f"its answer is a {type(answer).__name__} and not an Allocation")
-    if answer.x.shape != problem.throughput.shape:
-        raise SolveError(
-            f"its answer has the shape {answer.x.shape}; the problem asks for "
-            f"{problem.throughput.shape}"
-        )
-    fractions = np.concatenate([answer.x.ravel(), answer.pair_x])
-    if not np.isfinite(fractions).all():
-        raise SolveError("its answer holds fractions that are not numbers")
-    if fractions.min(initial=0.0) < -_TOLERANCE:
-        raise SolveError(f"its answer holds the negative fraction {fractions.min()}")
-    if answer.time_fraction().max(initial=0.0) > 1 + _TOLERANCE:
-        raise SolveError(
-            f"its answer gives a job {answer.time_fraction().max()} of the time, more than all"
-        )
-    over = answer.usage(problem) - problem.capacity * (1 + _TOLERANCE)
-    if over.max(initial=0.0) > _TOLERANCE:
-        k = int(over.argmax())
-        raise SolveError(
-            f"its answer uses {answer.usage(problem)[k]} workers of type "
-            f"'{problem.table.worker_types[k]}', and {problem.capacity[k]} are in service"
-        )
 
 
 def small_problem() -> Problem:
@@ -161,27 +136,6 @@ def small_problem() -> Problem:
         held=np.full(3, -1, dtype=np.int64),
         restart_s=np.zeros(3),
     )
-
-
-def serve(connection: Connection) -> None:
-    """Answer questions until the daemon is gone. Runs in a process of its own."""
-    # The daemon stops us; an interrupt from the keyboard reaches it too.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_follow_parent, daemon=True).start()
-    answerer = Answerer()
-    try:
-        connection.send(True)  # ready
-        while True:
-            connection.send(_reply(answerer, connection.recv()))
-    except (EOFError, OSError):
-        return
-
-
-def _reply(answerer: Answerer, question: Question) -> Solved | Failure:
-    try:
-        return answerer.answer(question.policy, question.problem or small_problem())
-    except SolveError as error:
-        return Failure(reason=str(error))
 
 
 def _follow_parent() -> None:

@@ -1,0 +1,79 @@
+"""Questions to policies and their answers, and whether an answer can be put to use."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
+
+import numpy as np
+
+from scheduler.domain.allocation import Allocation
+from scheduler.errors import SolveError
+
+if TYPE_CHECKING:
+    from scheduler.domain.problem import Problem
+
+#: A policy by name and (name, text) of each parameter, sorted.
+PolicyKey: TypeAlias = tuple[str, tuple[tuple[str, str], ...]]
+
+#: By how much an answer may break a bound: beyond solvers' noise, below a worker in a thousand.
+_TOLERANCE = 1e-3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Solved:
+    """An answer.
+
+    Attributes:
+        allocation: it fits the problem that was asked.
+        solve_s: seconds that the policy took.
+    """
+
+    allocation: Allocation
+    solve_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Question:
+    """What is sent to the process; ``problem`` None asks to get ready for that policy."""
+
+    policy: PolicyKey
+    problem: Problem | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """What comes back where there is no answer."""
+
+    reason: str
+
+
+def check_answer(problem: Problem, answer: Allocation) -> None:
+    """Make sure that an answer can be put to use.
+
+    Raises:
+        SolveError: it is no allocation, has another shape, or breaks a bound.
+    """
+    if not isinstance(answer, Allocation):
+        raise SolveError(f"its answer is a {type(answer).__name__} and not an Allocation")
+    if answer.x.shape != problem.throughput.shape:
+        raise SolveError(
+            f"its answer has the shape {answer.x.shape}; the problem asks for "
+            f"{problem.throughput.shape}"
+        )
+    fractions = np.concatenate([answer.x.ravel(), answer.pair_x])
+    if not np.isfinite(fractions).all():
+        raise SolveError("its answer holds fractions that are not numbers")
+    if fractions.min(initial=0.0) < -_TOLERANCE:
+        raise SolveError(f"its answer holds the negative fraction {fractions.min()}")
+    if answer.time_fraction().max(initial=0.0) > 1 + _TOLERANCE:
+        raise SolveError(
+            f"its answer gives a job {answer.time_fraction().max()} of the time, more than all"
+        )
+    over = answer.usage(problem) - problem.capacity * (1 + _TOLERANCE)
+    if over.max(initial=0.0) > _TOLERANCE:
+        k = int(over.argmax())
+        raise SolveError(
+            f"its answer uses {answer.usage(problem)[k]} workers of type "
+            f"'{problem.table.worker_types[k]}', and {problem.capacity[k]} are in service"
+        )
