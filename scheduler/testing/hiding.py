@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 HIDE: Final = """
 import os, subprocess, sys, time
 def hide(word):
+    reading, writing = os.pipe()
     if os.fork() == 0:
         os.setsid()
         if os.fork() == 0:
@@ -29,6 +30,9 @@ def hide(word):
             os.execve(sys.executable, [sys.executable, "-c", sleep, word], {})
         os._exit(0)
     os.wait()
+    os.close(writing)
+    os.read(reading, 1)  # until it has become another program, which closes its end
+    os.close(reading)
 def seen(word):
     found = 0
     for name in os.listdir("/proc"):

@@ -156,7 +156,8 @@ import json
 hide({word!r})
 open(os.environ["LEASEHOLD_LEASE_FOLDER"] + "/exit.json", "w").write({json.dumps(ending)!r})
 print("up", flush=True)
-time.sleep(1)
+while not os.path.exists({str(node.folder / "seen")!r}):
+    time.sleep(0.01)
 os.kill(os.getppid(), 9)
 """
 
@@ -165,6 +166,7 @@ os.kill(os.getppid(), 9)
         async with node.agent():
             await node.until(lambda: "up" in node.log(1))
             assert pids_with(word)
+            (node.folder / "seen").touch()
             await node.until(lambda: node.ended(1))
             assert pids_with(word) == []
 
