@@ -14,8 +14,9 @@ if TYPE_CHECKING:
 
     from api.roles import Principal
     from api.schemas.jobs import JobIn
+    from scheduler.domain.rows import AttemptRow, HistoryRow, JobRow
     from scheduler.runtime.protocol import LiveJob
-    from scheduler.store.rows import AttemptRow, HistoryRow, JobRow, TokenRow
+    from scheduler.store.rows import TokenRow
 
 #: How the elements of an array learn who they are.
 ARRAY_INDEX, ARRAY_COUNT = "LEASEHOLD_ARRAY_INDEX", "LEASEHOLD_ARRAY_COUNT"

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from api.context import Context
+    from scheduler.domain.rows import HistoryRow
     from scheduler.store.protocol import Store
-    from scheduler.store.rows import HistoryRow
 
 #: Lines that one page reads at most where few of them may be seen.
 MOST_READ = 10_000

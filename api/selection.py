@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from api.context import Context
     from api.roles import Principal
     from api.schemas.jobs import SelectorIn
+    from scheduler.domain.rows import JobRow
     from scheduler.store.protocol import Store
-    from scheduler.store.rows import JobRow
 
 #: Jobs that have not ended.
 ACTIVE = (JobStatus.WAITING, JobStatus.RUNNING, JobStatus.HELD)

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Final
 from api.auth import hash_secret, new_secret
 from api.roles import Role
 from leasehold.daemon.agent import read_secret, write_secret
+from scheduler.domain.rows import HistoryRow
 from scheduler.errors import ConflictError, InputError
-from scheduler.store.rows import HistoryRow, TokenRow
+from scheduler.store.rows import TokenRow
 
 if TYPE_CHECKING:
     from pathlib import Path

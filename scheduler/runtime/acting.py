@@ -14,9 +14,9 @@ from scheduler.runtime.specs import missed_deadline
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from scheduler.domain.rows import JobRow
     from scheduler.runtime.state import LiveState
     from scheduler.runtime.turn import Turn
-    from scheduler.store.rows import JobRow
 
 
 def act(

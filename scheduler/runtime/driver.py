@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from scheduler.domain import commands as do
 from scheduler.domain import events as ev
+from scheduler.domain.rows import LeaseExtension
 from scheduler.errors import (
     LeaseholdError,
     NotLeadingError,
@@ -32,7 +33,6 @@ from scheduler.runtime.progress import flush_progress
 from scheduler.runtime.snapshots import Taken, store_snapshot, take_snapshot
 from scheduler.runtime.turn import Turn
 from scheduler.store.protocol import Entry, Projections
-from scheduler.store.rows import LeaseExtension
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

@@ -24,12 +24,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from scheduler.domain.arrays import BoolArray, FloatArray, IntArray
+    from scheduler.domain.rows import JobRow
     from scheduler.runtime.jobs import JobRecord
     from scheduler.runtime.leases import LiveLease
     from scheduler.runtime.state import LiveState
     from scheduler.runtime.submitting import Room
     from scheduler.store.protocol import Store
-    from scheduler.store.rows import JobRow
 
 _ORDER: Mapping[WaitReason, int] = {reason: place for place, reason in enumerate(WaitReason)}
 

@@ -9,11 +9,11 @@ from scheduler.domain import commands as do
 from scheduler.domain import events as ev
 from scheduler.domain.job import JobStatus
 from scheduler.domain.reasons import WaitReason
+from scheduler.domain.rows import AttemptRow
 from scheduler.domain.troubles import Trouble, trouble_of
 from scheduler.engine.jobs import HELD, NONE
 from scheduler.protocol.desired import MARGIN_S, LeaseEnd
 from scheduler.runtime.leases import LiveLease, members_of
-from scheduler.store.rows import AttemptRow
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

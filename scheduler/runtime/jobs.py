@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from scheduler.domain.job import JobStatus
 from scheduler.domain.reasons import WaitReason
+from scheduler.domain.rows import JobRow, JobState
 from scheduler.runtime.specs import spec_from_json, spec_to_json, steps_of
-from scheduler.store.rows import JobRow, JobState
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

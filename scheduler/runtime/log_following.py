@@ -18,11 +18,11 @@ from scheduler.runtime.output import LogChunk, LogEnd, LogGap, LogWanted
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
+    from scheduler.domain.rows import AttemptRow, JobRow
     from scheduler.runtime.clock import Clock
     from scheduler.runtime.leases import LiveLease
     from scheduler.runtime.logbook import LogBook, LogFile
     from scheduler.store.protocol import Store
-    from scheduler.store.rows import AttemptRow, JobRow
 
 #: Between two looks at a log that is followed.
 FOLLOW_S: Final = 0.25

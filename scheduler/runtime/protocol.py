@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
     from scheduler.domain.job import JobStatus
     from scheduler.domain.reasons import WaitReason
+    from scheduler.domain.rows import JobRow
     from scheduler.domain.spec import JobSpec
     from scheduler.domain.troubles import Trouble
     from scheduler.protocol.desired import Desired, NodeReport
     from scheduler.store.protocol import Store
-    from scheduler.store.rows import JobRow
 
 
 class JobAction(enum.StrEnum):

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from scheduler.domain import events as ev
 from scheduler.domain.job import JobStatus
+from scheduler.domain.rows import HistoryRow
 from scheduler.engine.warm_up import warm_up
 from scheduler.errors import (
     NotLeadingError,
@@ -45,12 +46,12 @@ from scheduler.runtime.reports import desired_json, desired_set, take_report
 from scheduler.runtime.retention import Retention
 from scheduler.runtime.snapshots import recover
 from scheduler.runtime.submitting import Known, digest_of, first_fit, submit
-from scheduler.store.rows import HistoryRow
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping, Sequence
     from pathlib import Path
 
+    from scheduler.domain.rows import JobRow
     from scheduler.domain.spec import JobSpec
     from scheduler.protocol.desired import Desired, NodeReport
     from scheduler.runtime.clock import Clock
@@ -77,7 +78,6 @@ if TYPE_CHECKING:
     from scheduler.runtime.state import LiveState
     from scheduler.runtime.turn import Turn
     from scheduler.store.protocol import Store
-    from scheduler.store.rows import JobRow
 
 _log = logging.getLogger("leasehold.service")
 _T = TypeVar("_T")

@@ -32,10 +32,10 @@ if TYPE_CHECKING:
 
     from scheduler.domain.commands import ComputeAllocation
     from scheduler.domain.lease import Lease
+    from scheduler.domain.rows import JobRow
     from scheduler.engine.snapshot import EngineState
     from scheduler.runtime.settings import RuntimeSettings
     from scheduler.store.protocol import Recovered, Store
-    from scheduler.store.rows import JobRow
 
 #: Version of the shell's part of a snapshot.
 VERSION = 1

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from scheduler.domain.allocation import Allocation
     from scheduler.domain.arrays import FloatArray, IntArray
     from scheduler.domain.commands import ComputeAllocation
+    from scheduler.domain.rows import IdempotencyRow
     from scheduler.engine.engine import Engine
     from scheduler.protocol.desired import DesiredImage
     from scheduler.runtime.jobs import JobBook
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from scheduler.runtime.nodes import NodeBook
     from scheduler.runtime.protocol import PolicyChoice
     from scheduler.runtime.settings import RuntimeSettings
-    from scheduler.store.rows import IdempotencyRow
 
 #: Clients' keys that are kept in memory.
 RECENT_KEYS = 20_000

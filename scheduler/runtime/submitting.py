@@ -14,6 +14,7 @@ from planner.estimator import Source
 from scheduler.domain.job import JobStatus
 from scheduler.domain.placeholders import filled
 from scheduler.domain.reasons import WaitReason
+from scheduler.domain.rows import IdempotencyRow
 from scheduler.protocol.bounds import plain_json
 from scheduler.protocol.desired import MARGIN_S
 from scheduler.runtime.fold import stop_times
@@ -21,7 +22,6 @@ from scheduler.runtime.housekeeping import tell_submitted
 from scheduler.runtime.jobs import JobRecord
 from scheduler.runtime.protocol import Fit, FitConfiguration, NodeAction, Submitted
 from scheduler.runtime.specs import UNKNOWN_DURATION_S, missed_deadline, spec_to_json
-from scheduler.store.rows import IdempotencyRow
 
 #: Worker type -> workers known, those of them that can be let, and idle, at one moment.
 Room: TypeAlias = tuple[dict[str, int], dict[str, int], dict[str, int]]
@@ -30,12 +30,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from scheduler.domain.arrays import IntArray
+    from scheduler.domain.rows import JobRow
     from scheduler.domain.spec import JobSpec
     from scheduler.runtime.nodes import NodeState
     from scheduler.runtime.protocol import Submission
     from scheduler.runtime.state import LiveState
     from scheduler.runtime.turn import Turn
-    from scheduler.store.rows import JobRow
 
 #: Why a specification is refused that has something in it which is not quite JSON.
 UNPLAIN = (

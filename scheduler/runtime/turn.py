@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from scheduler.domain import events as ev
 from scheduler.domain.lease import EndReason
-from scheduler.store.rows import HistoryRow, SettingRow
+from scheduler.domain.rows import HistoryRow, SettingRow
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from scheduler.domain.rows import AttemptRow, IdempotencyRow
     from scheduler.runtime.leases import MemberEnd
-    from scheduler.store.rows import AttemptRow, IdempotencyRow
 
 #: Facts that come before all others in a turn, and after them; the rest keeps its order.
 _ORDER: Final[Mapping[type, int]] = {

@@ -5,9 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from scheduler.errors import SequenceError, StaleLeaderError, StoreError
-from scheduler.store.forms import events_to_json, to_values
-from scheduler.store.rows import (
+from scheduler.domain.rows import (
     AttemptRow,
     HistoryRow,
     IdempotencyRow,
@@ -15,6 +13,8 @@ from scheduler.store.rows import (
     JobState,
     SettingRow,
 )
+from scheduler.errors import SequenceError, StaleLeaderError, StoreError
+from scheduler.store.forms import events_to_json, to_values
 
 if TYPE_CHECKING:
     from scheduler.store.protocol import Entry

@@ -15,8 +15,9 @@ import orjson
 from scheduler.domain.codec import decode, encode
 from scheduler.domain.job import JobStatus
 from scheduler.domain.lease import EndReason
+from scheduler.domain.rows import AttemptRow, HistoryRow, JobRow, JobState, SettingRow
 from scheduler.errors import CodecError, UnstorableError
-from scheduler.store.rows import AttemptRow, HistoryRow, JobRow, JobState, SettingRow, TokenRow
+from scheduler.store.rows import TokenRow
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

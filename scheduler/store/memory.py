@@ -7,6 +7,7 @@ import itertools
 import threading
 from typing import TYPE_CHECKING
 
+from scheduler.domain.rows import HistoryRow
 from scheduler.errors import ConflictError, StoreError
 from scheduler.store.checks import (
     check_entry,
@@ -19,22 +20,16 @@ from scheduler.store.checks import (
 from scheduler.store.forms import to_columns, to_values
 from scheduler.store.protocol import Entry, Head, JournalEntry, Recovered, Snapshot
 from scheduler.store.queries import SORT_KEYS, JobPage, make_cursor, read_cursor
-from scheduler.store.rows import HistoryRow, Leadership
+from scheduler.store.rows import Leadership
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
     from scheduler.domain.job import JobStatus
+    from scheduler.domain.rows import AttemptRow, IdempotencyRow, JobRow, SettingRow
     from scheduler.store.protocol import Projections
     from scheduler.store.queries import HistoryQuery, JobFilter, JobQuery
-    from scheduler.store.rows import (
-        AttemptRow,
-        EnrolmentRow,
-        IdempotencyRow,
-        JobRow,
-        SettingRow,
-        TokenRow,
-    )
+    from scheduler.store.rows import EnrolmentRow, TokenRow
 
 
 class MemoryStore:

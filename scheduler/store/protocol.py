@@ -20,19 +20,17 @@ if TYPE_CHECKING:
 
     from scheduler.domain.events import Event
     from scheduler.domain.job import JobStatus
-    from scheduler.store.queries import HistoryQuery, JobFilter, JobPage, JobQuery
-    from scheduler.store.rows import (
+    from scheduler.domain.rows import (
         AttemptRow,
-        EnrolmentRow,
         HistoryRow,
         IdempotencyRow,
         JobRow,
         JobState,
-        Leadership,
         LeaseExtension,
         SettingRow,
-        TokenRow,
     )
+    from scheduler.store.queries import HistoryQuery, JobFilter, JobPage, JobQuery
+    from scheduler.store.rows import EnrolmentRow, Leadership, TokenRow
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

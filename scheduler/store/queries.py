@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from scheduler.domain.job import JobStatus
-    from scheduler.store.rows import JobRow
+    from scheduler.domain.rows import JobRow
 
 #: Most rows of one page.
 MAX_LIMIT = 1000

@@ -8,6 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import delete, insert, select, update
 
+from scheduler.domain.rows import (
+    AttemptRow,
+    HistoryRow,
+    IdempotencyRow,
+    JobRow,
+    JobState,
+    SettingRow,
+)
 from scheduler.errors import SequenceError, StoreError, StoreVersionError
 from scheduler.store import tables
 from scheduler.store.bulk import insert_rows, update_rows, upsert_rows
@@ -27,15 +35,7 @@ from scheduler.store.forms import (
     to_values,
 )
 from scheduler.store.protocol import Head, JournalEntry, Recovered, Snapshot
-from scheduler.store.rows import (
-    AttemptRow,
-    HistoryRow,
-    IdempotencyRow,
-    JobRow,
-    JobState,
-    Leadership,
-    SettingRow,
-)
+from scheduler.store.rows import Leadership
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -43,9 +43,9 @@ if TYPE_CHECKING:
     from sqlalchemy.engine import Connection, Engine
     from sqlalchemy.engine import Row as SqlRow
 
+    from scheduler.domain.rows import LeaseExtension
     from scheduler.store.checkpoints import Checkpoints
     from scheduler.store.protocol import Entry, Projections
-    from scheduler.store.rows import LeaseExtension
 
 #: SQLite takes 32,766 parameters in a statement, older ones 999.
 KEYS_AT_ONCE = 900

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import and_, case, delete, func, or_, select
 
 from scheduler.domain.job import JobStatus
+from scheduler.domain.rows import AttemptRow, HistoryRow, IdempotencyRow, JobRow, SettingRow
 from scheduler.store import tables
 from scheduler.store.databases import reading, writing
 from scheduler.store.forms import from_columns
 from scheduler.store.queries import SORT_KEYS, JobPage, make_cursor, read_cursor
-from scheduler.store.rows import AttemptRow, HistoryRow, IdempotencyRow, JobRow, SettingRow
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping

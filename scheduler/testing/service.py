@@ -16,6 +16,7 @@ from policies.registry import make_policy
 from scheduler.domain.job import JobStatus
 from scheduler.domain.lease import EndReason
 from scheduler.domain.reasons import WaitReason
+from scheduler.domain.rows import AttemptRow, HistoryRow, IdempotencyRow, JobRow
 from scheduler.errors import ConflictError, NotFoundError
 from scheduler.protocol.desired import Desired, to_dict
 from scheduler.runtime.protocol import (
@@ -40,7 +41,6 @@ from scheduler.runtime.protocol import (
 from scheduler.runtime.specs import missed_deadline
 from scheduler.store.memory import MemoryStore
 from scheduler.store.protocol import Entry, Projections
-from scheduler.store.rows import AttemptRow, HistoryRow, IdempotencyRow, JobRow
 from scheduler.testing.output import FakeOutput
 from scheduler.testing.service_values import ACTIVE, live_job, plain_spec, project_view, spec_digest
 

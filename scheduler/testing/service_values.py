@@ -11,9 +11,9 @@ from scheduler.domain.reasons import WaitReason
 from scheduler.runtime.protocol import LiveJob, ProjectView
 
 if TYPE_CHECKING:
+    from scheduler.domain.rows import JobRow
     from scheduler.domain.spec import JobSpec
     from scheduler.runtime.protocol import LeaseView, ProjectLimits
-    from scheduler.store.rows import JobRow
 
 
 #: Statuses of jobs that have not ended.

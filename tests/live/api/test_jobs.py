@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from scheduler.store.rows import HistoryRow
+from scheduler.domain.rows import HistoryRow
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ import pytest
 from scheduler.domain.events import JobSubmitted, ProgressReported, TimerFired
 from scheduler.domain.job import Job, JobStatus
 from scheduler.domain.lease import EndReason
+from scheduler.domain.rows import IdempotencyRow, LeaseExtension, SettingRow
 from scheduler.errors import (
     ConflictError,
     InputError,
@@ -21,13 +22,7 @@ from scheduler.errors import (
 )
 from scheduler.store.protocol import Entry, Projections, Snapshot, Store
 from scheduler.store.queries import HistoryQuery, JobFilter, JobOrder, JobQuery
-from scheduler.store.rows import (
-    EnrolmentRow,
-    IdempotencyRow,
-    LeaseExtension,
-    SettingRow,
-    TokenRow,
-)
+from scheduler.store.rows import EnrolmentRow, TokenRow
 from scheduler.testing.stored import (
     attempt_row,
     entry,

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from scheduler.domain.rows import SettingRow
 from scheduler.errors import UnstorableError
 from scheduler.store.queries import HistoryQuery, JobQuery
-from scheduler.store.rows import EnrolmentRow, SettingRow, TokenRow
+from scheduler.store.rows import EnrolmentRow, TokenRow
 from scheduler.testing.stored import (
     attempt_row,
     entry,

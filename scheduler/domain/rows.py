@@ -1,0 +1,192 @@
+"""What is kept of decisions for people to query: frozen rows, one class per table.
+
+Times are seconds since the Unix epoch, so UTC. What one of the databases cannot hold no store
+takes (``UnstorableError``): texts with NUL or halves of characters, integers of more than 64 bits,
+numbers that are not finite. The API and the bounds of the agents' protocol refuse them beforehand.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from scheduler.domain.job import JobStatus
+    from scheduler.domain.lease import EndReason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobRow:
+    """A job as people see it.
+
+    Attributes:
+        job_id: unique.
+        number: the order of submission; unique, never reused.
+        name: what the user calls it.
+        project: whose quota and permissions it falls under.
+        owner: who submitted it.
+        job_type: key into the throughput table.
+        status: where it stands.
+        reason: why it waits, failed or was refused; a code.
+        entity: whom its share is accounted to.
+        scale_factor: workers that it holds at once.
+        weight: its importance.
+        total_steps: steps until it is complete.
+        steps_done: steps that are safe.
+        attempts: leases that it has had.
+        failures: failures of its own.
+        submitted_s: when it was submitted.
+        started_s: when it first ran, or None.
+        finished_s: when it ended, or None.
+        deadline_s: by when it should be complete, or None.
+        updated_s: when this row last changed.
+        labels: free key-value pairs.
+        spec: the whole specification as submitted; plain JSON values.
+    """
+
+    job_id: str
+    number: int
+    name: str
+    project: str
+    owner: str
+    job_type: str
+    status: JobStatus
+    reason: str = ""
+    entity: str = ""
+    scale_factor: int = 1
+    weight: float = 1.0
+    total_steps: float
+    steps_done: float = 0.0
+    attempts: int = 0
+    failures: int = 0
+    submitted_s: float
+    started_s: float | None = None
+    finished_s: float | None = None
+    deadline_s: float | None = None
+    updated_s: float
+    labels: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    spec: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobState:
+    """The part of a job's row that changes while it lives; the attributes are ``JobRow``'s."""
+
+    job_id: str
+    status: JobStatus
+    reason: str = ""
+    weight: float
+    steps_done: float
+    attempts: int
+    failures: int = 0
+    started_s: float | None = None
+    finished_s: float | None = None
+    deadline_s: float | None = None
+    updated_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptRow:
+    """One lease of a job.
+
+    Attributes:
+        lease_id: unique.
+        job_id: whose.
+        attempt: 1 for the job's first lease.
+        token: the lease's fencing token.
+        worker_type: of the workers; empty where they are of several types.
+        workers: worker indices.
+        nodes: names of the nodes that they are on.
+        start_s: when it was granted.
+        deadline_s: until when it holds.
+        ended_s: when it ended; None while it holds.
+        end_reason: why it ended.
+        steps_done: the job's safe steps when it ended.
+        exit_code: of the job's process, if it exited.
+        message: what the agent said about the end.
+    """
+
+    lease_id: int
+    job_id: str
+    attempt: int
+    token: int
+    worker_type: str = ""
+    workers: tuple[int, ...]
+    nodes: tuple[str, ...]
+    start_s: float
+    deadline_s: float
+    ended_s: float | None = None
+    end_reason: EndReason | None = None
+    steps_done: float = 0.0
+    exit_code: int | None = None
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaseExtension:
+    """A later deadline of many leases. Leases that have ended keep theirs."""
+
+    lease_ids: tuple[int, ...]
+    deadline_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HistoryRow:
+    """One line of history.
+
+    Attributes:
+        event_id: given by the store; grows in the order in which lines become visible.
+        at_s: when it happened.
+        kind: what happened, in snake case.
+        subject_kind: ``job``, ``node``, ``policy``, ``token``, ...
+        subject: the job's, node's or policy's name.
+        actor: who did it; empty for the scheduler itself.
+        data: further figures; plain JSON values.
+    """
+
+    event_id: int = 0
+    at_s: float
+    kind: str
+    subject_kind: str
+    subject: str
+    actor: str = ""
+    data: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SettingRow:
+    """A value that an operator set: the policy in force, a cordoned node, a project's quota.
+
+    Attributes:
+        key: dotted name, as in ``policy`` or ``node.alpha.cordon``.
+        value: plain JSON value; None removes the setting.
+        updated_s: when it was set.
+        actor: who set it.
+    """
+
+    key: str
+    value: Any
+    updated_s: float
+    actor: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IdempotencyRow:
+    """A client's own key of a submission, so that a repeated one is recognised.
+
+    Attributes:
+        scope: whose keys these are (the owner, say); keys are unique within it.
+        key: the client's key.
+        job_id: the job that the key stands for.
+        digest: of the request, to tell a repetition from another request under the same key.
+        created_s: when it was first used.
+    """
+
+    scope: str
+    key: str
+    job_id: str
+    digest: str = ""
+    created_s: float
