@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from planner.agnostic import agnostic as flattened
-from planner.estimator import Estimate, Source
 from planner.oracle import unit_demand
 from planner.packing import pair_configurations
-from planner.profiling import NO_PROFILING
 from scheduler.domain.configuration import (
     Configuration,
     ConfigurationTable,
@@ -20,69 +18,21 @@ from scheduler.domain.configuration import (
     Profile,
 )
 from scheduler.domain.throughput import ThroughputTable
+from scheduler.domain.ways import NO_PROFILING, CatalogueKey, Estimate, Source, Way
 from scheduler.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
 
     from planner.estimator import Estimator
-    from planner.profiling import Profiling
     from scheduler.domain.spec import JobSpec
     from scheduler.domain.throughput import ProfileKey
+    from scheduler.domain.ways import Profiling
 
 _VERSION: Final = 1
 
 #: The throughput of a job whose steps are its seconds.
 _SECONDS: Final = Estimate(steps_per_s=1.0, relative_deviation=0.0, source=Source.DECLARED)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CatalogueKey:
-    """What the jobs of one profile have in common.
-
-    Attributes:
-        job_type: under which throughputs are known or learned.
-        scale_factors: worker counts, ascending.
-        worker_types: types that it may run on, sorted; empty for any.
-        space_sharing: whether it may share workers.
-        timed: whether its steps are seconds, one a second wherever it runs; nothing is learned.
-    """
-
-    job_type: str
-    scale_factors: tuple[int, ...]
-    worker_types: tuple[str, ...] = ()
-    space_sharing: bool = True
-    timed: bool = False
-
-    @classmethod
-    def of(cls, spec: JobSpec) -> CatalogueKey:
-        """Return the key of a job."""
-        return cls(
-            job_type=spec.type_key,
-            scale_factors=tuple(sorted(set(spec.scale_factors))),
-            worker_types=tuple(sorted(set(spec.worker_types))),
-            space_sharing=spec.space_sharing,
-            timed=spec.total_steps is None and not spec.throughputs,
-        )
-
-    def allows(self, worker_type: str) -> bool:
-        """Return whether its jobs may run on a worker type."""
-        return not self.worker_types or worker_type in self.worker_types
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Way:
-    """One way in which a job could run alone.
-
-    Attributes:
-        worker_type: hardware class.
-        count: workers held.
-        estimate: how fast it would be.
-    """
-
-    worker_type: str
-    count: int
-    estimate: Estimate
 
 
 class Catalogue:
@@ -281,14 +231,6 @@ class Catalogue:
         except (KeyError, TypeError, AttributeError) as error:
             raise InputError(f"stored profiles are damaged: {error!r}") from error
         return catalogue
-
-
-def declarations(spec: JobSpec) -> tuple[tuple[str, int, str, float], ...]:
-    """Return what a job says of its throughputs: what ``Estimator.declare`` takes."""
-    return tuple(
-        (spec.type_key, spec.scale_factor, worker_type, steps_per_s)
-        for worker_type, steps_per_s in spec.throughputs.items()
-    )
 
 
 def ways(key: CatalogueKey, worker_types: tuple[str, ...], estimator: Estimator) -> tuple[Way, ...]:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import enum
 import math
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -12,6 +11,7 @@ import numpy as np
 from planner.completion import SpeedModel, fit
 from planner.measured import MOST_STEPS_PER_S, Cell
 from scheduler.domain.scaling import steps_per_s_at
+from scheduler.domain.ways import Estimate, Source
 from scheduler.errors import InputError
 
 if TYPE_CHECKING:
@@ -27,36 +27,6 @@ MOST_LOG = math.log(1e12)
 _PER_DOUBLING = 0.2
 #: Relative deviation where nothing is known: a factor of e.
 _UNKNOWN = 1.0
-
-
-class Source(enum.StrEnum):
-    """Where a throughput comes from."""
-
-    MEASURED = "measured"  #: jobs ran there, and that outweighs what was declared
-    DECLARED = "declared"  #: somebody said so
-    ESTIMATED = "estimated"  #: inferred: other scale factors, worker types, job types
-    ASSUMED = "assumed"  #: nothing is known of the job type: one step a second on one worker
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Estimate:
-    """What is known of a job type at a scale factor on a worker type.
-
-    Attributes:
-        steps_per_s: of the whole job; 0 where it was declared not to run.
-        relative_deviation: standard deviation of its logarithm; about the relative one when small.
-        source: where it comes from.
-        samples: stretches measured.
-        declared: as declared, or None.
-        measured: steps/s as measured, without what was declared; None where never run.
-    """
-
-    steps_per_s: float
-    relative_deviation: float
-    source: Source
-    samples: int = 0
-    declared: float | None = None
-    measured: float | None = None
 
 
 #: Worker type -> (log steps/s, its variance).

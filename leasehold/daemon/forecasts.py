@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from planner.catalogue import ways
-from planner.estimator import Source
 from scheduler.domain.job import ALMOST_DONE
+from scheduler.domain.ways import Source
 from scheduler.engine.jobs import HELD, NONE
 from scheduler.errors import LeaseholdError
 from scheduler.runtime.progress import keeps_steps, own_speed, steps_now
@@ -142,9 +141,8 @@ def forecast_input(state: LiveState, now_s: float) -> ForecastInput:
     """Return the live state as plain values, times relative to now."""
     engine, choice = state.engine, state.policy.choice
     cordoned = engine.cordoned & ~engine.book.held()
-    table = state.catalogue.table(
+    table = state.knowledge.table(
         engine.cluster.type_names,
-        state.estimator,
         space_sharing=choice.space_sharing,
         exclusive=state.nodes.exclusive,
     )
@@ -254,6 +252,6 @@ class _Sources:
         if profile not in self._known:
             state = self._state
             names = state.engine.cluster.type_names
-            found = ways(state.catalogue.key(profile), names, state.estimator)
+            found = state.knowledge.ways(state.knowledge.key(profile), names)
             self._known[profile] = {way.estimate.source for way in found}
         return self._known[profile]

@@ -23,6 +23,7 @@ from leasehold.daemon.settings import api_settings, policy_choice, runtime_setti
 from leasehold.daemon.state_dir import StateDir
 from leasehold.daemon.threads import quick_switches
 from leasehold.daemon.token_review import TokenReviewer
+from planner.knowledge import LearnedKnowledge
 from policies.answering import PolicyAnswerer
 from scheduler.errors import NotLeadingError, SolveError, StoreUnavailableError
 from scheduler.runtime.clock import WallClock
@@ -119,6 +120,7 @@ async def serve(
             store=store,
             clock=clock,
             solver=solver,
+            knowledge=LearnedKnowledge,
             solver_is_warm=warm.is_set,
             settings=runtime_settings(config),
             metrics=metrics,

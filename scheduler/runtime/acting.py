@@ -122,9 +122,9 @@ def _take_up_again(
 
     It waits for those of its dependencies that are active, and for none that has ended.
     """
-    profiles = len(state.catalogue)
+    profiles = state.knowledge.profiles
     record = JobRecord.of_row(row, profile=-1)
-    record.profile = state.catalogue.profile_of(record.spec)
+    record.profile = state.knowledge.profile_of(record.spec)
     state.table_due |= record.profile == profiles
     if row.status is JobStatus.COMPLETED:
         record.steps_done = 0.0

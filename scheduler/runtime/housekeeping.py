@@ -10,6 +10,7 @@ import numpy as np
 
 from scheduler.domain import events as ev
 from scheduler.domain.job import JobStatus
+from scheduler.domain.knowledge import Part
 from scheduler.domain.reasons import WaitReason
 from scheduler.engine.on_leases import GOT_ON_S
 from scheduler.protocol.desired import LeaseEnd
@@ -287,10 +288,9 @@ def renew_table(state: LiveState, turn: Turn) -> None:
     learned = state.estimates_due and any(isinstance(e, ev.TimerFired) for e in turn.events)
     if not (state.table_due or learned):
         return
-    table = state.catalogue.renewed(
+    table = state.knowledge.renewed(
         engine.table,
         engine.cluster.type_names,
-        state.estimator,
         agnostic=choice.agnostic,
         space_sharing=choice.space_sharing,
         exclusive=state.nodes.exclusive,
@@ -298,10 +298,10 @@ def renew_table(state: LiveState, turn: Turn) -> None:
         tolerance=settings.relearn_tolerance if not state.table_due else 0.0,
     )
     if state.estimates_due:
-        turn.set("throughputs", state.estimator.dump())
+        turn.set(Part.THROUGHPUTS.value, state.knowledge.dump(Part.THROUGHPUTS))
     state.table_due = state.estimates_due = False
     if table is not None:
-        turn.set("catalogue", state.catalogue.dump())
+        turn.set(Part.PROFILES.value, state.knowledge.dump(Part.PROFILES))
         turn.tell(ev.ConfigurationsChanged(table=table))
 
 
@@ -309,7 +309,7 @@ def restart_s(state: LiveState, spec: JobSpec) -> float:
     """Return what a change of workers costs a job: as it says, else as launches were measured."""
     if spec.restart_s > 0.0 or not state.settings.learn:
         return spec.restart_s
-    return state.launches.typical_s(spec.type_key)
+    return state.knowledge.launch_s(spec.type_key)
 
 
 def renew_restarts(state: LiveState, turn: Turn) -> None:
@@ -317,7 +317,7 @@ def renew_restarts(state: LiveState, turn: Turn) -> None:
     if not state.launches_due or not any(isinstance(e, ev.TimerFired) for e in turn.events):
         return
     state.launches_due = False
-    turn.set("launches", state.launches.dump())
+    turn.set(Part.LAUNCHES.value, state.knowledge.dump(Part.LAUNCHES))
     jobs, news = state.engine.jobs, {}
     for job_id, number in jobs.number_of.items():
         record = state.jobs.by_id.get(job_id)

@@ -58,7 +58,7 @@ def _waiting(
     images = (
         image_of(record)
         for record in queue
-        if state.catalogue.key(record.profile).allows(worker_type)
+        if state.knowledge.key(record.profile).allows(worker_type)
     )
     return tuple(dict.fromkeys(image for image in images if image is not None))[:most]
 

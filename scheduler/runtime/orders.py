@@ -151,11 +151,11 @@ def declare_throughputs(
     """
     known = {
         (job_type, scale, worker_type): estimate.declared
-        for job_type, scale, worker_type, estimate in state.estimator.known()
+        for job_type, scale, worker_type, estimate in state.knowledge.known()
     }
     changed = [f for f in figures if known.get((f[0], f[1], f[2])) != f[3]]
     for figure in changed:
-        state.estimator.declare(*figure)
+        state.knowledge.declare(*figure)
     state.table_due |= bool(changed)
     state.estimates_due |= bool(changed)
     if changed:

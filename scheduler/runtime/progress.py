@@ -139,13 +139,13 @@ def _rate(state: LiveState, live: LiveLease) -> float:
     if lease.configuration == NONE or not live.worker_type:
         return 0.0
     record = state.jobs.by_id[lease.job_id]
-    estimate = state.estimator.estimate(record.spec.type_key, len(lease.workers), live.worker_type)
+    estimate = state.knowledge.estimate(record.spec.type_key, len(lease.workers), live.worker_type)
     return estimate.steps_per_s
 
 
 def _measure(state: LiveState, live: LiveLease, now_s: float) -> None:
     """Learn the throughput from a stretch of running alone."""
-    timed = state.catalogue.key(state.jobs.by_id[live.lease.job_id].profile).timed
+    timed = state.knowledge.key(state.jobs.by_id[live.lease.job_id].profile).timed
     if timed or _shares(state, live) or not live.worker_type:
         live.mark = None
         return
@@ -156,7 +156,7 @@ def _measure(state: LiveState, live: LiveLease, now_s: float) -> None:
     if now_s - since_s < state.settings.measure_least_s:
         return
     record = state.jobs.by_id[live.lease.job_id]
-    state.estimator.observe(
+    state.knowledge.observe(
         record.spec.type_key,
         len(live.lease.workers),
         live.worker_type,

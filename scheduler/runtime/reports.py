@@ -399,7 +399,7 @@ def _take_launch(
     record = state.jobs.by_id[live.lease.job_id]
     if state.settings.learn:
         took_s = lease.launch_s if lease.ready_s is None else lease.ready_s
-        state.launches.take(record.spec.type_key, took_s)
+        state.knowledge.note_launch(record.spec.type_key, took_s)
         state.launches_due = True
     turn.launches.append((lease.image_s, lease.launch_s, lease.ready_s))
     times = {"image_s": lease.image_s, "launch_s": lease.launch_s, "ready_s": lease.ready_s}

@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping, Sequence
     from pathlib import Path
 
+    from scheduler.domain.knowledge import MakeKnowledge
     from scheduler.domain.rows import JobRow
     from scheduler.domain.spec import JobSpec
     from scheduler.protocol.desired import Desired, NodeReport
@@ -101,6 +102,7 @@ class LiveService:
         store: the database.
         clock: the time.
         solver: answers questions.
+        knowledge: makes it of the operator's throughputs and of what was stored.
         settings: of the runtime.
         metrics: what is counted.
         state_dir: where logs are kept.
@@ -120,6 +122,7 @@ class LiveService:
         store: Store,
         clock: Clock,
         solver: Solver,
+        knowledge: MakeKnowledge,
         settings: RuntimeSettings,
         metrics: Metrics,
         state_dir: Path,
@@ -134,6 +137,7 @@ class LiveService:
         self._store = store
         self._clock = clock
         self._solver = solver
+        self._knowledge = knowledge
         self._settings = settings
         self._metrics = metrics
         self._keeper = LeaderKeeper(store, clock, holder=holder, ttl_s=ttl_s, address=address)
@@ -211,6 +215,7 @@ class LiveService:
                     self._store,
                     recovered,
                     self._settings,
+                    knowledge=self._knowledge,
                     time_dependent=self._solver.time_dependent,
                     term=token,
                     now_s=now_s,

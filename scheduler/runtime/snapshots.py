@@ -9,11 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from planner.catalogue import Catalogue
-from planner.estimator import Estimator
-from planner.launches import Launches
 from scheduler.domain.cluster import Cluster
 from scheduler.domain.codec import decode, encode
+from scheduler.domain.knowledge import Part
 from scheduler.engine.engine import Engine
 from scheduler.engine.snapshot import decode_state, dump, encode_state, restore
 from scheduler.errors import CodecError
@@ -31,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from scheduler.domain.commands import ComputeAllocation
+    from scheduler.domain.knowledge import MakeKnowledge
     from scheduler.domain.lease import Lease
     from scheduler.domain.rows import JobRow
     from scheduler.engine.snapshot import EngineState
@@ -91,6 +90,7 @@ def recover(
     recovered: Recovered,
     settings: RuntimeSettings,
     *,
+    knowledge: MakeKnowledge,
     time_dependent: Callable[[PolicyChoice], bool],
     term: int,
     now_s: float,
@@ -101,6 +101,7 @@ def recover(
         store: where jobs and settings are.
         recovered: snapshot and journal entries.
         settings: of the runtime.
+        knowledge: makes it of the operator's throughputs and of what was stored.
         time_dependent: see ``LiveState``.
         term: the leader's fencing token.
         now_s: the time.
@@ -114,8 +115,9 @@ def recover(
         leases=Leases(),
         jobs=JobBook(),
         nodes=NodeBook(),
-        catalogue=Catalogue(settings.throughputs),
-        estimator=Estimator(),
+        knowledge=knowledge(
+            settings.throughputs, {part: stored[part].value for part in Part if part in stored}
+        ),
         policy=policy_in_force(store, settings.policy, now_s=now_s),
         time_dependent=time_dependent,
         settings=settings,
@@ -123,14 +125,6 @@ def recover(
     )
     if "asked" in stored:
         state.asked = PolicyChoice(**stored["asked"].value)
-    if "catalogue" in stored:
-        state.catalogue = Catalogue.restore(stored["catalogue"].value, settings.throughputs)
-    if "throughputs" in stored:
-        state.estimator = Estimator.restore(stored["throughputs"].value)
-    if "launches" in stored:
-        state.launches = Launches.restore(stored["launches"].value)
-    if settings.throughputs is not None:
-        state.estimator.declare_table(settings.throughputs)
     _restore_jobs(state, store)
     shell: Mapping[str, Any] = {"timers": {}, "leases": []}
     if recovered.snapshot is not None:
@@ -182,7 +176,7 @@ def _restore_jobs(state: LiveState, store: Store) -> None:
     state.jobs.start_numbers_at(newest.rows[0].number + 1 if newest.rows else 1)
     for row in active_rows(store):
         spec = spec_from_json(row.spec)
-        profile = state.catalogue.profile_of(spec)
+        profile = state.knowledge.profile_of(spec)
         state.jobs.add(JobRecord.of_row(row, profile=profile))
 
 

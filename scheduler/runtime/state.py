@@ -5,16 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from planner.launches import Launches
-
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from planner.catalogue import Catalogue
-    from planner.estimator import Estimator
     from scheduler.domain.allocation import Allocation
     from scheduler.domain.arrays import FloatArray, IntArray
     from scheduler.domain.commands import ComputeAllocation
+    from scheduler.domain.knowledge import Knowledge
     from scheduler.domain.rows import IdempotencyRow
     from scheduler.engine.engine import Engine
     from scheduler.protocol.desired import DesiredImage
@@ -66,8 +63,7 @@ class LiveState:
         leases: in force, by node.
         jobs: that have not ended.
         nodes: that are known.
-        catalogue: profiles of the configuration table.
-        estimator: what is known of throughputs.
+        knowledge: in what ways jobs can run, how fast, and what starting them takes.
         policy: who answers.
         time_dependent: whether a policy's answers change as time passes; raises where it cannot be
             used.
@@ -79,7 +75,6 @@ class LiveState:
         recent_keys: clients' keys that became known last, oldest first.
         estimates_due: whether measured throughputs have changed since the table was made.
         images: node -> images that it may soon need.
-        launches: how long starting jobs takes.
         launches_due: whether launches were timed since the engine was last told.
         asked: the policy whose answer is in force or on its way; None before the first.
     """
@@ -88,8 +83,7 @@ class LiveState:
     leases: Leases
     jobs: JobBook
     nodes: NodeBook
-    catalogue: Catalogue
-    estimator: Estimator
+    knowledge: Knowledge
     policy: PolicyInForce
     time_dependent: Callable[[PolicyChoice], bool]
     settings: RuntimeSettings
@@ -98,7 +92,6 @@ class LiveState:
     table_due: bool = False
     estimates_due: bool = False
     images: dict[str, tuple[DesiredImage, ...]] = field(default_factory=dict)
-    launches: Launches = field(default_factory=Launches)
     launches_due: bool = False
     asked: PolicyChoice | None = None
     next_look_s: float = 0.0

@@ -9,12 +9,11 @@ import secrets
 from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeAlias
 
-from planner.catalogue import CatalogueKey, declarations, ways
-from planner.estimator import Source
 from scheduler.domain.job import JobStatus
 from scheduler.domain.placeholders import filled
 from scheduler.domain.reasons import WaitReason
 from scheduler.domain.rows import IdempotencyRow
+from scheduler.domain.ways import CatalogueKey, Source, declarations
 from scheduler.protocol.bounds import plain_json
 from scheduler.protocol.desired import MARGIN_S
 from scheduler.runtime.fold import stop_times
@@ -149,9 +148,9 @@ def _repeated(row: IdempotencyRow, digest: str, client_id: str) -> Submitted:
 def _record(state: LiveState, turn: Turn, item: Submission) -> JobRecord:
     job_id = item.job_id or new_job_id(item.spec.name)
     spec = filled(item.spec, job_id=job_id)
-    profiles = len(state.catalogue)
-    profile = state.catalogue.profile_of(spec)
-    news = [state.estimator.declare(*figures) for figures in declarations(spec)]
+    profiles = state.knowledge.profiles
+    profile = state.knowledge.profile_of(spec)
+    news = [state.knowledge.declare(*figures) for figures in declarations(spec)]
     state.table_due |= profile == profiles or any(news)
     state.estimates_due |= any(news)
     record = JobRecord(
@@ -268,7 +267,7 @@ def _fit(
     names = state.engine.cluster.type_names
     known, serving, idle = room
     options = []
-    for way in ways(CatalogueKey.of(spec), names, state.estimator):
+    for way in state.knowledge.ways(CatalogueKey.of(spec), names):
         steps_per_s, source = way.estimate.steps_per_s, way.estimate.source
         mine = declared.get(way.worker_type) if way.count == spec.scale_factor else None
         if mine is not None and source is not Source.MEASURED:
@@ -349,7 +348,7 @@ def _counts(state: LiveState) -> tuple[IntArray, IntArray, IntArray]:
 
 def out_of_reach(state: LiveState, spec: JobSpec) -> dict[str, dict[str, int]]:
     """Return why -> node -> workers that a job could run on and that cannot be let."""
-    able = {way.worker_type for way in ways(CatalogueKey.of(spec), _types(state), state.estimator)}
+    able = {way.worker_type for way in state.knowledge.ways(CatalogueKey.of(spec), _types(state))}
     found: dict[str, dict[str, int]] = {}
     for name, node in sorted(state.nodes.by_name.items()):
         for local, worker_type in enumerate(node.types):

@@ -323,7 +323,7 @@ def throughputs(state: LiveState) -> tuple[ThroughputView, ...]:
             deviation=estimate.relative_deviation if estimate.samples else None,
             samples=estimate.samples,
         )
-        for job_type, scale_factor, worker_type, estimate in state.estimator.known()
+        for job_type, scale_factor, worker_type, estimate in state.knowledge.known()
     )
 
 

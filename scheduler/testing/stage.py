@@ -12,8 +12,10 @@ import math
 import zlib
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from planner.knowledge import LearnedKnowledge
 from policies.answering import PolicyAnswerer
 from scheduler.domain.codec import encode
+from scheduler.domain.knowledge import Part
 from scheduler.engine.snapshot import dump, encode_state
 from scheduler.errors import InvariantError, NotLeadingError
 from scheduler.runtime.metrics import Metrics
@@ -100,6 +102,7 @@ class Stage:
             store=self.store,
             clock=self.clock,
             solver=self.solver,
+            knowledge=LearnedKnowledge,
             settings=self.settings,
             metrics=Metrics(),
             state_dir=self._folder,
@@ -151,6 +154,7 @@ class Stage:
             self.store,
             self.store.load(),
             self.settings,
+            knowledge=LearnedKnowledge,
             time_dependent=self.solver.time_dependent,
             term=self.state.term,
             now_s=self.clock.now_s(),
@@ -363,7 +367,7 @@ def canonical(state: LiveState) -> dict[str, Any]:
         "active": {name: count for name, count in jobs.active.items() if count},
         "admitted": {name: count for name, count in jobs.admitted.items() if count},
         "limits": jobs.limits,
-        "catalogue": state.catalogue.dump(),
+        "catalogue": state.knowledge.dump(Part.PROFILES),
         "nodes": {
             node.name: (node.first, node.types, node.order, node.reason)
             for node in state.nodes.by_name.values()

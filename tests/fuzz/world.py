@@ -20,6 +20,7 @@ from agent.loop import Agent, AgentSettings
 from api.app import create_app, stop_waiting
 from api.auth import hash_secret, new_secret
 from api.settings import ApiSettings
+from planner.knowledge import LearnedKnowledge
 from policies.answering import PolicyAnswerer
 from scheduler.domain.spec import JobSpec
 from scheduler.engine.settings import EngineSettings
@@ -69,6 +70,7 @@ class World:
             store=self.store,
             clock=WallClock(),
             solver=InlineSolver(PolicyAnswerer()),
+            knowledge=LearnedKnowledge,
             settings=_SETTINGS,
             metrics=Metrics(),
             state_dir=folder,

@@ -17,6 +17,7 @@ from agent.kubernetes.client import KubernetesClient
 from agent.kubernetes.node_workers import NodeInventory
 from agent.kubernetes.pods import PodSettings
 from agent.loop import Agent, AgentSettings
+from planner.knowledge import LearnedKnowledge
 from policies.answering import PolicyAnswerer
 from scheduler.domain.spec import JobSpec
 from scheduler.domain.throughput import ThroughputTable
@@ -111,7 +112,8 @@ def share(tmp_path, make_node):
             token = store.acquire_leadership("me", now_s=time.time(), ttl_s=1e9)
             service = LiveService(
                 store=store, clock=WallClock(), solver=InlineSolver(PolicyAnswerer()),
-                settings=SETTINGS, metrics=Metrics(), state_dir=tmp_path, holder="me",
+                knowledge=LearnedKnowledge, settings=SETTINGS, metrics=Metrics(),
+                state_dir=tmp_path, holder="me",
             )  # fmt: skip
             driver = await service.begin(token.token)
             async with fake_api.Running(api) as running:

@@ -85,7 +85,7 @@ class Case:
         await stage.start()
         await stage.settle()
         state = stage.state
-        self.profiles = [state.catalogue.profile_of(spec) for spec in self.specs]
+        self.profiles = [state.knowledge.profile_of(spec) for spec in self.specs]
         state.table_due = True
         await stage.driver.turn()
         await stage.settle()

@@ -36,7 +36,7 @@ def test_measured_launches_are_what_a_restart_costs(live):
         assert problem_costs is None or set(problem_costs.problem.restart_s) <= {7.0, 30.0}
         await stage.restart()
         assert cost(stage, "a") == 30.0
-        assert stage.state.launches.typical_s("vision") == 30.0
+        assert stage.state.knowledge.launch_s("vision") == 30.0
 
     live(story, nodes=NODES, **FAIR)
 

@@ -10,7 +10,7 @@ from scheduler.testing.nodes import Mishap
 
 
 def estimate(stage, worker_type, job_type="default/job"):
-    return stage.state.estimator.estimate(job_type, 1, worker_type)
+    return stage.state.knowledge.estimate(job_type, 1, worker_type)
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from planner.knowledge import LearnedKnowledge
 from policies.answering import PolicyAnswerer
 from scheduler.domain import events as ev
 from scheduler.domain.spec import JobSpec
@@ -30,6 +31,7 @@ def make(store, folder):
         store=store,
         clock=WallClock(),
         solver=InlineSolver(PolicyAnswerer()),
+        knowledge=LearnedKnowledge,
         settings=RuntimeSettings(tick_s=0.02),
         metrics=Metrics(),
         state_dir=folder,

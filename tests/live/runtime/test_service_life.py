@@ -8,6 +8,7 @@ from dataclasses import replace
 import orjson
 import pytest
 
+from planner.knowledge import LearnedKnowledge
 from policies.answering import PolicyAnswerer
 from scheduler.domain.spec import JobSpec
 from scheduler.errors import (
@@ -33,6 +34,7 @@ from scheduler.testing.links import FakeAgent, ServiceLink
 from scheduler.testing.nodes import FakeNode, FakeWorld
 from scheduler.testing.stage import canonical
 
+PORTS = {"knowledge": LearnedKnowledge, "time_dependent": lambda _: False}
 SETTINGS = RuntimeSettings(tick_s=0.02)
 
 
@@ -41,6 +43,7 @@ def make(store, folder, holder="one", ttl_s=0.6):
         store=store,
         clock=WallClock(),
         solver=InlineSolver(PolicyAnswerer()),
+        knowledge=LearnedKnowledge,
         settings=SETTINGS,
         metrics=Metrics(),
         state_dir=folder,
@@ -314,7 +317,15 @@ def test_a_damaged_snapshot_is_refused(state):
     store = ShakyStore()
     broken = replace(store.load(), snapshot=Snapshot(sequence=0, state=state))
     with pytest.raises(CodecError, match="damaged"):
-        recover(store, broken, SETTINGS, time_dependent=lambda _: False, term=1, now_s=0.0)
+        recover(
+            store,
+            broken,
+            SETTINGS,
+            knowledge=LearnedKnowledge,
+            time_dependent=lambda _: False,
+            term=1,
+            now_s=0.0,
+        )
 
 
 def test_a_snapshot_of_a_newer_release_is_refused():
@@ -322,4 +333,12 @@ def test_a_snapshot_of_a_newer_release_is_refused():
     state = zlib.compress(orjson.dumps({"shell": {"version": 99}}))
     newer = replace(store.load(), snapshot=Snapshot(sequence=0, state=state))
     with pytest.raises(CodecError, match="version 99"):
-        recover(store, newer, SETTINGS, time_dependent=lambda _: False, term=1, now_s=0.0)
+        recover(
+            store,
+            newer,
+            SETTINGS,
+            knowledge=LearnedKnowledge,
+            time_dependent=lambda _: False,
+            term=1,
+            now_s=0.0,
+        )

@@ -18,6 +18,7 @@ from alembic.migration import MigrationContext
 
 from leasehold.config.load import load_config
 from leasehold.daemon.settings import runtime_settings
+from planner.knowledge import LearnedKnowledge
 from scheduler.domain.job import JobStatus
 from scheduler.runtime.snapshots import recover
 from scheduler.store.queries import HistoryQuery, JobFilter, JobQuery
@@ -116,6 +117,7 @@ def test_the_scheduler_goes_on_from_what_an_older_release_left(
         old,
         recovered,
         settings,
+        knowledge=LearnedKnowledge,
         time_dependent=lambda _: False,
         term=7,
         now_s=recovered.entries[-1].now_s,

@@ -5,11 +5,11 @@ import json
 import numpy as np
 import pytest
 
-from planner.catalogue import Catalogue, CatalogueKey, declarations, differs, ways
-from planner.estimator import Estimator, Source, declare_all
-from planner.profiling import Profiling
+from planner.catalogue import Catalogue, differs, ways
+from planner.estimator import Estimator, declare_all
 from scheduler.domain.spec import JobSpec
 from scheduler.domain.throughput import ThroughputTable
+from scheduler.domain.ways import CatalogueKey, Profiling, Source, declarations
 from scheduler.errors import InputError
 
 TYPES = ("v100", "k80")

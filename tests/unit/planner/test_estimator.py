@@ -9,9 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.completion import fit, ratio_rule
-from planner.estimator import Estimator, Source, declare_all
+from planner.estimator import Estimator, declare_all
 from scheduler.domain.scaling import steps_per_s_at
 from scheduler.domain.throughput import ThroughputTable
+from scheduler.domain.ways import Source
 from scheduler.errors import InputError
 
 TYPES = ("t4", "v100", "a100")

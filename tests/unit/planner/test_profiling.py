@@ -4,14 +4,15 @@ import numpy as np
 import pytest
 
 from planner.catalogue import Catalogue
-from planner.estimator import Estimator, Source
-from planner.profiling import NO_PROFILING, Profiling, Wish, profile_wishes
+from planner.estimator import Estimator
+from planner.profiling import Wish, profile_wishes
 from policies.registry import make_policy
 from scheduler.domain import commands as do
 from scheduler.domain import events as ev
 from scheduler.domain.cluster import parse_cluster_spec
 from scheduler.domain.job import Job
 from scheduler.domain.spec import JobSpec
+from scheduler.domain.ways import NO_PROFILING, Profiling, Source
 from scheduler.engine.engine import Engine
 from scheduler.engine.settings import EngineSettings
 from scheduler.errors import ParameterError

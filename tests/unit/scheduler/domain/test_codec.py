@@ -37,6 +37,8 @@ NAMES = st.text(st.characters(codec="utf-8"), min_size=1, max_size=12)
 NUMBERS = st.floats()
 COUNTS = st.integers(0, 2**62)
 SIZES = st.integers(0, 5)
+#: Modules whose values the engine is never told.
+NOT_IN_THE_JOURNAL = {"answers", "knowledge", "rows", "ways"}
 
 
 def same(a: Any, b: Any) -> bool:
@@ -252,7 +254,7 @@ def test_every_dataclass_and_enumeration_of_the_domain_can_be_stored() -> None:
     found = {
         value
         for info in pkgutil.iter_modules(package.__path__)
-        if info.name != "codec"
+        if info.name not in {"codec", *NOT_IN_THE_JOURNAL}
         for value in vars(importlib.import_module(f"scheduler.domain.{info.name}")).values()
         if isinstance(value, type)
         and value.__module__.startswith("scheduler.domain")

@@ -1,0 +1,145 @@
+"""The port behind which it is known in what ways jobs can run, and how fast they are there."""
+
+from __future__ import annotations
+
+import enum
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterator, Mapping
+
+    from scheduler.domain.configuration import ConfigurationTable
+    from scheduler.domain.spec import JobSpec
+    from scheduler.domain.throughput import ThroughputTable
+    from scheduler.domain.ways import CatalogueKey, Estimate, Profiling, Way
+
+    #: Makes it of the throughputs that the operator declares, and part -> what ``dump`` returned.
+    MakeKnowledge: TypeAlias = Callable[[ThroughputTable | None, Mapping[str, Any]], "Knowledge"]
+
+
+class Part(enum.StrEnum):
+    """What of it is stored under a name of its own."""
+
+    PROFILES = "catalogue"
+    THROUGHPUTS = "throughputs"
+    LAUNCHES = "launches"
+
+
+class Knowledge(Protocol):
+    """Profiles of jobs, their throughputs, and what it takes to start them.
+
+    Deterministic: no clock, no randomness; the order of calls decides. A profile keeps its index
+    for ever, and so does a configuration within it.
+    """
+
+    # -- profiles ---------------------------------------------------------------------------------
+
+    @property
+    def profiles(self) -> int:
+        """How many there are."""
+        ...
+
+    def profile_of(self, spec: JobSpec) -> int:
+        """Return the profile of a job; one that is new is appended."""
+        ...
+
+    def key(self, profile: int) -> CatalogueKey:
+        """Return what the jobs of a profile have in common."""
+        ...
+
+    def ways(self, key: CatalogueKey, worker_types: tuple[str, ...]) -> tuple[Way, ...]:
+        """Return the ways in which a job could run alone, in the order of its configurations.
+
+        Ways in which it is known not to run are left out.
+        """
+        ...
+
+    # -- tables -----------------------------------------------------------------------------------
+
+    def table(
+        self,
+        worker_types: tuple[str, ...],
+        *,
+        space_sharing: bool = False,
+        exclusive: Collection[str] = (),
+    ) -> ConfigurationTable:
+        """Lay out all profiles with the best estimates.
+
+        Args:
+            worker_types: the K names, in the cluster's order.
+            space_sharing: add the pairs of profiles that may share workers and gain by it.
+            exclusive: worker types on which two jobs cannot share a worker: no pairs there.
+        """
+        ...
+
+    def renewed(
+        self,
+        old: ConfigurationTable,
+        worker_types: tuple[str, ...],
+        *,
+        agnostic: bool,
+        space_sharing: bool,
+        exclusive: Collection[str],
+        profiling: Profiling,
+        tolerance: float,
+    ) -> ConfigurationTable | None:
+        """Return what policies are to be told if it says something else than the old table.
+
+        Args:
+            old: the table in force.
+            worker_types: as in ``table``.
+            agnostic: show every worker type as fast as the first one.
+            space_sharing: as in ``table``.
+            exclusive: as in ``table``.
+            profiling: what is added to mere inferences.
+            tolerance: relative change of a throughput up to which nothing is new.
+        """
+        ...
+
+    # -- learning ---------------------------------------------------------------------------------
+
+    def estimate(self, job_type: str, scale_factor: int, worker_type: str) -> Estimate:
+        """Return the best figure there is; there always is one."""
+        ...
+
+    def known(self) -> Iterator[tuple[str, int, str, Estimate]]:
+        """Yield job type, scale factor, worker type and estimate of all figures, sorted."""
+        ...
+
+    def declare(
+        self, job_type: str, scale_factor: int, worker_type: str, steps_per_s: float
+    ) -> bool:
+        """Note a figure that somebody gives; returns whether it is news.
+
+        Raises:
+            InputError: the figure or the scale factor is out of range.
+        """
+        ...
+
+    def observe(
+        self, job_type: str, scale_factor: int, worker_type: str, steps: float, seconds: float
+    ) -> None:
+        """Note a stretch of running alone, the time to launch left out.
+
+        Raises:
+            InputError: steps, seconds or the scale factor are out of range.
+        """
+        ...
+
+    def note_launch(self, job_type: str, seconds: float) -> None:
+        """Note how long a launch took.
+
+        Raises:
+            InputError: the time is none.
+        """
+        ...
+
+    def launch_s(self, job_type: str) -> float:
+        """Return how long a launch of a job type takes; 0 where nobody knows."""
+        ...
+
+    # -- state ------------------------------------------------------------------------------------
+
+    def dump(self, part: Part) -> dict[str, Any]:
+        """Return a part as plain JSON values."""
+        ...

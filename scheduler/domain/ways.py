@@ -1,0 +1,133 @@
+"""The ways in which a job could run, and how well it is known how fast it would be there."""
+
+from __future__ import annotations
+
+import enum
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from scheduler.errors import ParameterError
+
+if TYPE_CHECKING:
+    from scheduler.domain.spec import JobSpec
+
+
+class Source(enum.StrEnum):
+    """Where a throughput comes from."""
+
+    MEASURED = "measured"  #: jobs ran there, and that outweighs what was declared
+    DECLARED = "declared"  #: somebody said so
+    ESTIMATED = "estimated"  #: inferred: other scale factors, worker types, job types
+    ASSUMED = "assumed"  #: nothing is known of the job type: one step a second on one worker
+
+
+_INFERRED = frozenset({Source.ESTIMATED, Source.ASSUMED})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Estimate:
+    """What is known of a job type at a scale factor on a worker type.
+
+    Attributes:
+        steps_per_s: of the whole job; 0 where it was declared not to run.
+        relative_deviation: standard deviation of its logarithm; about the relative one when small.
+        source: where it comes from.
+        samples: stretches measured.
+        declared: as declared, or None.
+        measured: steps/s as measured, without what was declared; None where never run.
+    """
+
+    steps_per_s: float
+    relative_deviation: float
+    source: Source
+    samples: int = 0
+    declared: float | None = None
+    measured: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CatalogueKey:
+    """What the jobs of one profile have in common.
+
+    Attributes:
+        job_type: under which throughputs are known or learned.
+        scale_factors: worker counts, ascending.
+        worker_types: types that it may run on, sorted; empty for any.
+        space_sharing: whether it may share workers.
+        timed: whether its steps are seconds, one a second wherever it runs; nothing is learned.
+    """
+
+    job_type: str
+    scale_factors: tuple[int, ...]
+    worker_types: tuple[str, ...] = ()
+    space_sharing: bool = True
+    timed: bool = False
+
+    @classmethod
+    def of(cls, spec: JobSpec) -> CatalogueKey:
+        """Return the key of a job."""
+        return cls(
+            job_type=spec.type_key,
+            scale_factors=tuple(sorted(set(spec.scale_factors))),
+            worker_types=tuple(sorted(set(spec.worker_types))),
+            space_sharing=spec.space_sharing,
+            timed=spec.total_steps is None and not spec.throughputs,
+        )
+
+    def allows(self, worker_type: str) -> bool:
+        """Return whether its jobs may run on a worker type."""
+        return not self.worker_types or worker_type in self.worker_types
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Way:
+    """One way in which a job could run alone.
+
+    Attributes:
+        worker_type: hardware class.
+        count: workers held.
+        estimate: how fast it would be.
+    """
+
+    worker_type: str
+    count: int
+    estimate: Estimate
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Profiling:
+    """How much better than estimated policies are told that unmeasured worker types are.
+
+    Attributes:
+        bonus: deviations that are added; 0 turns profiling off.
+        cap: largest factor between what is told and what is estimated, >= 1.
+    """
+
+    bonus: float = 1.0
+    cap: float = 1.5
+
+    def __post_init__(self) -> None:
+        """Refuse values that would make worker types look slower, or endlessly fast."""
+        if not 0.0 <= self.bonus < math.inf:
+            raise ParameterError(f"profiling bonus is {self.bonus!r}; give a number >= 0")
+        if not 1.0 <= self.cap < math.inf:
+            raise ParameterError(f"profiling cap is {self.cap!r}; give a number >= 1")
+
+    def factor(self, estimate: Estimate) -> float:
+        """Return what the estimate is multiplied by; 1 unless it is an inference."""
+        if estimate.source not in _INFERRED:
+            return 1.0
+        return min(self.cap, 1.0 + self.bonus * estimate.relative_deviation)
+
+
+#: Policies are told the estimates as they are.
+NO_PROFILING = Profiling(bonus=0.0, cap=1.0)
+
+
+def declarations(spec: JobSpec) -> tuple[tuple[str, int, str, float], ...]:
+    """Return what a job says of its throughputs: what ``Knowledge.declare`` takes."""
+    return tuple(
+        (spec.type_key, spec.scale_factor, worker_type, steps_per_s)
+        for worker_type, steps_per_s in spec.throughputs.items()
+    )
