@@ -15,7 +15,7 @@ from planner.oracle import build_table
 from policies.registry import make_policy
 from scheduler.domain import commands as do
 from scheduler.domain import events as ev
-from scheduler.domain.lease import EndReason
+from scheduler.domain.lease import EndReason, RevokeReason
 from scheduler.engine.engine import Engine
 from scheduler.engine.settings import EngineSettings
 from scheduler.errors import InputError, LeaseholdError, ParameterError, SolveError
@@ -361,12 +361,12 @@ class Simulation:
         execution = self._workers.executions.get(command.lease_id)
         if execution is None:
             return  # over already: a second of its workers was lost at the same moment
-        if command.reason == "worker lost":
+        if command.reason is RevokeReason.WORKER_LOST:
             events.append(self._end(command.lease_id, EndReason.LOST))
             return
-        if command.reason == "outbid":
-            self._ledger.outbid += 1
-        reason = EndReason.RELEASED if command.reason == "outbid" else EndReason.CANCELLED
+        outbid = command.reason is RevokeReason.OUTBID
+        self._ledger.outbid += outbid
+        reason = EndReason.RELEASED if outbid else EndReason.CANCELLED
         checkpoint_s = execution.overhead.checkpoint_s
         end_s = max(command.by_s, self._now + checkpoint_s)
         end_s = min(end_s, self._now + execution.overhead.notice_s + checkpoint_s)

@@ -33,7 +33,7 @@ from scheduler.domain.configuration import (
     Profile,
 )
 from scheduler.domain.job import Job, JobStatus
-from scheduler.domain.lease import EndReason, Lease
+from scheduler.domain.lease import EndReason, Lease, RevokeReason
 from scheduler.domain.problem import Entity, Problem
 from scheduler.domain.reasons import WaitReason
 from scheduler.domain.spec import JobSpec
@@ -46,7 +46,8 @@ VERSION: Final = 1
 
 #: Every dataclass and enumeration of the domain.
 DOMAIN_TYPES: Final[tuple[type, ...]] = (
-    *(Allocation, Cluster, Node, WorkerType, Job, JobStatus, Lease, EndReason, Entity, Problem),
+    *(Allocation, Cluster, Node, WorkerType, Job, JobStatus, Entity, Problem),
+    *(Lease, EndReason, RevokeReason),
     *(Configuration, PairConfiguration, Profile, ConfigurationTable, ThroughputTable),
     *(JobSpec, WaitReason, Trouble),
     *(commands.ComputeAllocation, commands.GrantLease, commands.ExtendLeases),

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from scheduler.domain.arrays import IntArray
-    from scheduler.domain.lease import Lease
+    from scheduler.domain.lease import Lease, RevokeReason
     from scheduler.domain.problem import Problem
 
 
@@ -51,7 +51,7 @@ class RevokeLease:
 
     lease_id: int
     by_s: float
-    reason: str
+    reason: RevokeReason
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

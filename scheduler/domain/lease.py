@@ -16,6 +16,18 @@ class EndReason(enum.StrEnum):
     CANCELLED = "cancelled"  #: the job was cancelled or held
 
 
+class RevokeReason(enum.StrEnum):
+    """Why a lease is revoked before its deadline."""
+
+    OUTBID = "outbid"  #: others are to have the workers in the next round
+    WORKER_LOST = "worker lost"  #: a worker under it was lost
+    CANCEL = "cancel"  #: somebody cancelled the job
+    HOLD = "hold"  #: somebody holds the job
+    REQUEUE = "requeue"  #: somebody wants the job to wait anew
+    DRAIN = "drain"  #: its node is drained
+    NOT_STARTED = "not started"  #: it did not run within its bound
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lease:
     """The right of one attempt of a job to hold concrete workers until a deadline.

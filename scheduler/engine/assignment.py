@@ -8,7 +8,7 @@ import numpy as np
 
 from scheduler.domain import commands as do
 from scheduler.domain.configuration import ConfigurationTable
-from scheduler.domain.lease import Lease
+from scheduler.domain.lease import Lease, RevokeReason
 from scheduler.engine.avoidance import Avoidance, Bars
 from scheduler.engine.fleet import Fleet
 from scheduler.engine.jobs import NONE, RUNNING, JobTable
@@ -78,7 +78,7 @@ class Assigner:
             commands.append(do.ExtendLeases(lease_ids=np.sort(kept), deadline_s=end_s))
         ends = (jobs["lease"] != NONE) & ~stays
         commands.extend(
-            self.revoke(lease_id, by_s=start_s, reason="outbid")
+            self.revoke(lease_id, by_s=start_s, reason=RevokeReason.OUTBID)
             for lease_id in np.sort(jobs["lease"][ends]).tolist()
             if lease_id not in self.book.stopping
         )
@@ -263,7 +263,7 @@ class Assigner:
         record["workers_held"] = len(plan.workers) / (2.0 if plan.pair != NONE else 1.0)
         return do.GrantLease(lease=lease)
 
-    def revoke(self, lease_id: int, *, by_s: float, reason: str) -> do.RevokeLease:
+    def revoke(self, lease_id: int, *, by_s: float, reason: RevokeReason) -> do.RevokeLease:
         """Give notice to a lease."""
         self.book.stopping.add(lease_id)
         return do.RevokeLease(lease_id=lease_id, by_s=by_s, reason=reason)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from scheduler.domain import events as ev
+from scheduler.domain.lease import RevokeReason
 from scheduler.domain.problem import Entity
 from scheduler.engine.admission import admit
 from scheduler.engine.jobs import HELD, NONE, RUNNING, WAITING
@@ -46,11 +47,11 @@ def _submitted(state: State, event: ev.JobSubmitted) -> None:
 
 
 def _cancelled(state: State, event: ev.JobCancelled) -> None:
-    _stop(state, event.job_id, "cancel")
+    _stop(state, event.job_id, RevokeReason.CANCEL)
 
 
 def _held(state: State, event: ev.JobHeld) -> None:
-    _stop(state, event.job_id, "hold")
+    _stop(state, event.job_id, RevokeReason.HOLD)
 
 
 def _agent_died(state: State, event: ev.AgentDied) -> None:
@@ -66,28 +67,28 @@ def _agent_died(state: State, event: ev.AgentDied) -> None:
                 f"{deaths} agents in a row died soon after it had been started on their nodes, the "
                 f"last one on node '{event.node}'; see its output, then release it"
             )
-            _stop(state, job_id, "hold", why)
+            _stop(state, job_id, RevokeReason.HOLD, why)
 
 
-def _stop(state: State, job_id: str, how: str, why: str = "") -> None:
+def _stop(state: State, job_id: str, how: RevokeReason, why: str = "") -> None:
     """Cancel or hold a job; a lease that it has is revoked first."""
     row = state.row_of_job(job_id)
     if row == NONE:
         return
     jobs = state.jobs
     lease_id = int(jobs["lease"][row])
-    if how == "hold" and jobs["status"][row] == HELD:
+    if how is RevokeReason.HOLD and jobs["status"][row] == HELD:
         return
     state.assigner.drop_plan(int(jobs["number"][row]))
     jobs["status"][row] = HELD
     state.changed = state.serve_due = True
     if lease_id != NONE:
-        state.after_end[lease_id] = how
+        state.after_end[lease_id] = how.value
         state.revoke(lease_id, by_s=state.now_s, reason=how)
-    elif how == "cancel":
+    elif how is RevokeReason.CANCEL:
         state.remove_job(row, "job_cancelled")
         return
-    if how == "hold":
+    if how is RevokeReason.HOLD:
         state.record("job_held", job_id, **({"reason": why} if why else {}))
 
 
@@ -96,7 +97,7 @@ def _released(state: State, event: ev.JobReleased) -> None:
     if row == NONE or state.jobs["status"][row] != HELD:
         return
     lease_id = int(state.jobs["lease"][row])
-    if state.after_end.get(lease_id) == "cancel":
+    if state.after_end.get(lease_id) == RevokeReason.CANCEL:
         return
     state.after_end.pop(lease_id, None)
     state.jobs["losses"][row] = state.jobs["deaths"][row] = 0
@@ -112,8 +113,8 @@ def _requeued(state: State, event: ev.JobRequeued) -> None:
     lease_id = int(state.jobs["lease"][row])
     if lease_id in state.book.stopping:
         return
-    state.revoke(lease_id, by_s=state.now_s, reason=event.reason)
-    if event.reason == "requeue":
+    state.revoke(lease_id, by_s=state.now_s, reason=RevokeReason(event.reason))
+    if event.reason == RevokeReason.REQUEUE:
         state.record("job_requeued", event.job_id)
 
 

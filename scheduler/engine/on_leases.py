@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from scheduler.domain import events as ev
-from scheduler.domain.lease import EndReason
+from scheduler.domain.lease import EndReason, RevokeReason
 from scheduler.engine.jobs import NONE, RUNNING, WAITING
 from scheduler.engine.state import RETRY
 
@@ -94,7 +94,7 @@ def _after(state: State, event: ev.LeaseEnded, lease: Lease, row: int, *, preemp
     wish = state.after_end.pop(event.lease_id, None)
     if event.reason is EndReason.COMPLETED:
         state.remove_job(row, "job_completed")
-    elif wish == "cancel":
+    elif wish == RevokeReason.CANCEL:
         state.remove_job(row, "job_cancelled")
     elif event.reason is EndReason.FAILED:
         _failed(state, row, lease)

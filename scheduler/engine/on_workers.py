@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from scheduler.domain import events as ev
+from scheduler.domain.lease import RevokeReason
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,7 +27,7 @@ def _joined(state: State, event: ev.NodesJoined) -> None:
 def _lost(state: State, event: ev.WorkersLost | ev.WorkersRetired) -> None:
     state.fleet.in_service[list(event.workers)] = False
     for lease_id in _leases_on(state, event.workers):
-        state.revoke(lease_id, by_s=state.now_s, reason="worker lost")
+        state.revoke(lease_id, by_s=state.now_s, reason=RevokeReason.WORKER_LOST)
     _drop_plans(state, event.workers)
     state.changed = state.serve_due = True
 
@@ -43,7 +44,7 @@ def _drained(state: State, event: ev.WorkersDrained) -> None:
         if lease_id not in state.book.stopping:
             assert state.round_end_s is not None
             by_s = min(state.round_end_s, max(event.by_s, state.now_s))
-            state.revoke(lease_id, by_s=by_s, reason="drain")
+            state.revoke(lease_id, by_s=by_s, reason=RevokeReason.DRAIN)
     state.changed = state.serve_due = True
 
 

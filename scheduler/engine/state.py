@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from scheduler.domain.arrays import BoolArray, IntArray
     from scheduler.domain.cluster import Cluster
     from scheduler.domain.configuration import ConfigurationTable
+    from scheduler.domain.lease import RevokeReason
     from scheduler.domain.problem import Entity
     from scheduler.engine.settings import EngineSettings
 
@@ -99,7 +100,7 @@ class State:
             self._running_rows = rows[np.argsort(leases[rows])]
         return self._running_rows
 
-    def revoke(self, lease_id: int, *, by_s: float, reason: str) -> None:
+    def revoke(self, lease_id: int, *, by_s: float, reason: RevokeReason) -> None:
         """Give notice to a lease."""
         self.commands.append(self.assigner.revoke(lease_id, by_s=by_s, reason=reason))
 

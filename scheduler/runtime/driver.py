@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from scheduler.domain import commands as do
 from scheduler.domain import events as ev
+from scheduler.domain.lease import RevokeReason
 from scheduler.domain.rows import LeaseExtension
 from scheduler.errors import (
     LeaseholdError,
@@ -453,7 +454,7 @@ class Driver:
             match command:
                 case do.GrantLease():
                     metrics.leases_started()
-                case do.RevokeLease(reason="outbid"):
+                case do.RevokeLease(reason=RevokeReason.OUTBID):
                     metrics.preempted()
         for record in ended:
             metrics.job_ended(record.status, jct_s=(record.finished_s or 0.0) - record.submitted_s)

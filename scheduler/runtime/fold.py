@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from scheduler.domain import commands as do
 from scheduler.domain import events as ev
 from scheduler.domain.job import JobStatus
+from scheduler.domain.lease import RevokeReason
 from scheduler.domain.reasons import WaitReason
 from scheduler.domain.rows import AttemptRow
 from scheduler.domain.troubles import Trouble, trouble_of
@@ -227,7 +228,7 @@ def _sync(state: LiveState, record: JobRecord, now_s: float) -> None:
     row = jobs.row_of(number)
     lease_id = int(jobs["lease"][row])
     live = state.leases.by_id.get(lease_id)
-    leaving = live is not None and live.revoked == "cancel"
+    leaving = live is not None and live.revoked == RevokeReason.CANCEL
     if jobs["status"][row] == HELD and not leaving:
         record.status = JobStatus.HELD
     else:

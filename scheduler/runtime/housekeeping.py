@@ -11,12 +11,13 @@ import numpy as np
 from scheduler.domain import events as ev
 from scheduler.domain.job import JobStatus
 from scheduler.domain.knowledge import Part
+from scheduler.domain.lease import RevokeReason
 from scheduler.domain.reasons import WaitReason
 from scheduler.engine.on_leases import GOT_ON_S
 from scheduler.protocol.desired import LeaseEnd
 from scheduler.runtime.fold import stop_time_s
 from scheduler.runtime.images import upcoming_images
-from scheduler.runtime.leases import END_REASON, NOT_STARTED, MemberEnd
+from scheduler.runtime.leases import END_REASON, MemberEnd
 from scheduler.runtime.progress import safe_steps
 from scheduler.runtime.protocol import NodeAction
 from scheduler.runtime.specs import engine_job
@@ -66,7 +67,7 @@ def settle(state: LiveState, turn: Turn, live: LiveLease) -> None:
     if end.reason is not LeaseEnd.COMPLETED and _on_broken_workers(state, live):
         # Whatever the job said when its worker broke under it, it is not the job's failure.
         end = replace(end, reason=LeaseEnd.LOST)
-    if end.reason is not LeaseEnd.COMPLETED and live.revoked == NOT_STARTED:
+    if end.reason is not LeaseEnd.COMPLETED and live.revoked == RevokeReason.NOT_STARTED:
         code = end.reason_code or "NotStarted"
         message = end.message or f"it did not run within {state.settings.start_timeout_s:g} s"
         end = replace(end, reason=LeaseEnd.LOST, reason_code=code, message=message)
@@ -91,7 +92,7 @@ def settle(state: LiveState, turn: Turn, live: LiveLease) -> None:
 def _on_broken_workers(state: LiveState, live: LiveLease) -> bool:
     nodes = ((state.nodes.by_name.get(member.node), member.local) for member in live.members)
     broken = any(node is not None and not node.problems.keys().isdisjoint(w) for node, w in nodes)
-    return broken or live.revoked == "worker lost"
+    return broken or live.revoked == RevokeReason.WORKER_LOST
 
 
 def end_member(state: LiveState, turn: Turn, live: LiveLease, node: str, end: MemberEnd) -> None:
@@ -140,7 +141,8 @@ def _give_up_starts(state: LiveState, turn: Turn) -> None:
             continue
         late = [m.node for m in live.members if _is_late(state, live, m, turn.now_s - most_s)]
         if late:
-            turn.tell(ev.JobRequeued(job_id=live.lease.job_id, reason=NOT_STARTED))
+            why = RevokeReason.NOT_STARTED.value
+            turn.tell(ev.JobRequeued(job_id=live.lease.job_id, reason=why))
             turn.note(
                 "lease_overdue",
                 "job",

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from scheduler.domain.lease import EndReason
+from scheduler.domain.lease import EndReason, RevokeReason
 from scheduler.protocol.desired import LeaseEnd
 
 if TYPE_CHECKING:
@@ -16,9 +16,7 @@ if TYPE_CHECKING:
     from scheduler.domain.lease import Lease
 
 #: Reasons of a revocation that leave the job no time to checkpoint.
-ABRUPT = frozenset({"cancel", "worker lost"})
-#: Why a lease is revoked that does not run in time.
-NOT_STARTED = "not started"
+ABRUPT = frozenset({RevokeReason.CANCEL, RevokeReason.WORKER_LOST})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,7 +135,7 @@ class LiveLease:
         )
 
     def _is_start_lost(self, end: MemberEnd) -> bool:
-        if self.revoked == NOT_STARTED:
+        if self.revoked == RevokeReason.NOT_STARTED:
             return end.reason is not LeaseEnd.COMPLETED
         return end.reason is LeaseEnd.LOST and bool(end.reason_code)
 
@@ -223,9 +221,9 @@ class Leases:
         live = self.by_id.get(command.lease_id)
         if live is None:
             return
-        live.revoked = live.revoked or command.reason
+        live.revoked = live.revoked or command.reason.value
         if command.reason in ABRUPT:
-            live.revoked = command.reason
+            live.revoked = command.reason.value
             for member in live.members:
                 member.wanted = False
         else:

@@ -17,7 +17,7 @@ from scheduler.engine.snapshot import decode_state, dump, encode_state, restore
 from scheduler.errors import CodecError
 from scheduler.runtime.fold import follow_leases
 from scheduler.runtime.jobs import ACTIVE, JobBook, JobRecord
-from scheduler.runtime.leases import Leases, LiveLease, members_of
+from scheduler.runtime.leases import ABRUPT, Leases, LiveLease, members_of
 from scheduler.runtime.nodes import NodeBook
 from scheduler.runtime.protocol import NodeAction, PolicyChoice, ProjectLimits
 from scheduler.runtime.specs import spec_from_json
@@ -217,7 +217,7 @@ def _restore_leases(state: LiveState, shell: Mapping[str, Any]) -> None:
             steps_live=base_steps,
         )
         for member in live.members:
-            member.wanted = revoked not in {"cancel", "worker lost"}
+            member.wanted = revoked not in ABRUPT
         state.leases.grant(live)
     state.leases.timers.update(shell["timers"])
     state.policy.newest_number = shell.get("newest_number", -1)

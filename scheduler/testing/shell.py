@@ -12,7 +12,7 @@ import numpy as np
 from scheduler.domain import commands as do
 from scheduler.domain import events as ev
 from scheduler.domain.codec import encode
-from scheduler.domain.lease import EndReason
+from scheduler.domain.lease import EndReason, RevokeReason
 from scheduler.engine.engine import Engine
 from scheduler.engine.settings import EngineSettings
 from scheduler.engine.snapshot import decode_state, dump, encode_state, restore
@@ -331,7 +331,7 @@ class VirtualShell:
         if command.by_s > max(run.deadline_s, self.now):
             raise InvariantError(f"{run} has notice only by {command.by_s} s")
         run.stopping = True
-        lost = command.reason == "worker lost"
+        lost = command.reason is RevokeReason.WORKER_LOST
         reason = EndReason.LOST if lost else EndReason.RELEASED
         end_s = max(command.by_s, self.now) + self.release_delay_s
         if end_s <= self.now:

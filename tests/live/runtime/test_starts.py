@@ -2,11 +2,11 @@
 
 import pytest
 
+from scheduler.domain.lease import RevokeReason
 from scheduler.domain.reasons import WaitReason
 from scheduler.domain.troubles import Trouble
 from scheduler.errors import ParameterError
 from scheduler.protocol.desired import LeaseEnd, LeaseReport, LeaseState, NodeReport, WorkerReport
-from scheduler.runtime.leases import NOT_STARTED
 from scheduler.runtime.settings import RuntimeSettings
 
 TWO = {"n0": ("v100",), "n1": ("v100",)}
@@ -142,7 +142,7 @@ def test_a_gang_of_which_one_member_never_starts_is_revoked_everywhere(live):
                 break
             await talk.say(talk.starting())
             await stage.wait(2)
-        assert gang.revoked == NOT_STARTED
+        assert gang.revoked == RevokeReason.NOT_STARTED
         await stage.wait(30)
         (avoids,) = stage.history("job_avoids_node")
         assert avoids.data["node"] == "n1", "the other member ran"
