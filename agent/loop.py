@@ -401,7 +401,7 @@ class Agent:
         return found
 
     def _end_if_refused(self, error: Exception, *, accepted: bool) -> None:
-        """End an agent that was never let in: it was set up wrongly, and somebody is watching.
+        """End an agent that was never admitted: it was set up wrongly, and somebody is watching.
 
         One that was, or that found jobs here, asks again: its token may be put right in time.
 

@@ -111,7 +111,7 @@ class Authenticator:
         return self._judge(hash_secret(secret))
 
     def is_good(self, principal: Principal) -> bool:
-        """Tell whether the token of somebody who was let in is good still, as of the last reading.
+        """Tell whether the token of somebody who was admitted is still good, as last read.
 
         Where no token was asked for, none can end.
         """

@@ -93,7 +93,7 @@ def main() -> int:
         f"\nLive: the daemon with SQLite, and the agents {nodes}, each a process;\n"
         f"{len(work)} training jobs under {POLICY} in rounds of {times.round_length_s:g} s.\n"
         "The jobs train with numpy. A CPU here is as fast as any other, so each job paces its own\n"
-        "steps by the worker type that it is let: the one stand-in, for the hardware.\n",
+        "steps by the worker type that it is granted: the one stand-in, for the hardware.\n",
         flush=True,
     )
     try:

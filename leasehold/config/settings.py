@@ -160,7 +160,9 @@ class LeasesSection:
     """Leases and the nodes that hold them."""
 
     margin_s: float = setting(
-        2.0, "After a deadline, until workers are let again whose release nobody confirmed.", gt=0
+        2.0,
+        "After a deadline, until workers are granted again whose release nobody confirmed.",
+        gt=0,
     )
     notice_s: float = setting(
         5.0,

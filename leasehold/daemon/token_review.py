@@ -33,7 +33,7 @@ class TokenReviewer:
     """Asks an API server whose a token is.
 
     Args:
-        account: ``namespace/name`` of the only service account that is let in.
+        account: ``namespace/name`` of the only service account that is admitted.
         audience: what its tokens must be made for, so that one shown elsewhere is of no use here.
         api_server: URL of the API server.
         credentials: folder with this pod's own ``token`` and ``ca.crt``.

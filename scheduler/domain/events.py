@@ -177,7 +177,7 @@ class WorkersDrained:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkersCordoned:
-    """Nothing new is let on these workers; leases that run there go on and are extended."""
+    """Nothing new is granted on these workers; leases that run there go on and are extended."""
 
     workers: tuple[int, ...]
 

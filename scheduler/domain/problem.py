@@ -66,8 +66,8 @@ class Problem:
         entities: the entities that have jobs, or are configured.
         held: (N,) configuration that the job runs in now, -1 if it waits or shares.
         restart_s: (N,) seconds of work that a change of workers costs.
-        round_length_s: workers are let for so long at a time, so that the time a job receives may
-            be behind X by two of them; 0 if that is not known.
+        round_length_s: workers are granted for so long at a time, so that the time a job receives
+            may be behind X by two of them; 0 if that is not known.
     """
 
     now_s: float

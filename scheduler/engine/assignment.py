@@ -87,7 +87,7 @@ class Assigner:
             self._reserve(row, workers, choice, partner_lease)
             begins[row] = False
         if joins or begins.any():
-            available = self.fleet.lettable
+            available = self.fleet.grantable
             for lease_id in kept.tolist():
                 available[list(self.book.leases[lease_id].workers)] = False
             commands += self._start(self._units(choice, begins), choice, available, end_s)
@@ -108,7 +108,7 @@ class Assigner:
         """
         joins: list[Joiner] = []
         units = []
-        lettable = self.fleet.lettable
+        grantable = self.fleet.grantable
         for rows in self._units(choice, wanted & ~stays):
             partner = self._staying_partner(rows, choice, stays)
             if partner == NONE:
@@ -123,7 +123,7 @@ class Assigner:
             free = tuple(workers if workers not in taken else () for workers in held)
             asked.append(Unit(rows=rows, demand=self._demand(rows[0], choice), held=free))
         for rows, workers in zip(units, self.placer.keep(asked), strict=True):
-            if not workers or not lettable[list(workers)].all():
+            if not workers or not grantable[list(workers)].all():
                 continue
             stayers = [row for row in rows if self._workers_of(row) == workers]
             for row in stayers:

@@ -103,7 +103,7 @@ class Engine:
 
     @property
     def cordoned(self) -> BoolArray:
-        """(W,) workers on which nothing new is let; a view like ``in_service``."""
+        """(W,) workers on which nothing new is granted; a view like ``in_service``."""
         return self.state.fleet.cordoned
 
     @property
@@ -118,7 +118,7 @@ class Engine:
 
     def kept_away(self) -> BoolArray:
         """Return (N,) jobs that nothing is left for, because of the nodes that they avoid."""
-        bars = self.state.assigner.bars(self.fleet.lettable)
+        bars = self.state.assigner.bars(self.fleet.grantable)
         if bars is None:
             return np.zeros(len(self.jobs), dtype=bool)
         usable = self.table.throughput[self.jobs["profile"]] > 0
@@ -371,8 +371,8 @@ class Engine:
             if not fleet.in_service[list(lease.workers)].all():
                 raise InvariantError(f"lease {lease_id} holds a worker that is out of service")
         for number, plan in book.planned.items():
-            if not fleet.lettable[list(plan.workers)].all():
-                raise InvariantError(f"job {number} is planned on workers that may not be let")
+            if not fleet.grantable[list(plan.workers)].all():
+                raise InvariantError(f"job {number} is planned on workers that may not be granted")
         for holders in book.on_worker:
             workers = [lease for lease in holders if lease not in book.stopping]
             if len(workers) == 2:

@@ -68,7 +68,7 @@ class Fleet:
 
     @property
     def cordoned(self) -> BoolArray:
-        """(W,) whether nothing new may be let there."""
+        """(W,) whether nothing new may be granted there."""
         return self._cordoned.view
 
     @property
@@ -77,8 +77,8 @@ class Fleet:
         return self._retired.view
 
     @property
-    def lettable(self) -> BoolArray:
-        """(W,) workers that may be let anew; a copy."""
+    def grantable(self) -> BoolArray:
+        """(W,) workers that may be granted anew; a copy."""
         if not self.any_cordoned:
             return self.in_service.copy()
         result: BoolArray = self.in_service & ~self.cordoned

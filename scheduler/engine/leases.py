@@ -67,9 +67,9 @@ class LeaseBook:
         self._holders.extend(np.zeros(more, dtype=np.int64))
 
     def idle(self) -> BoolArray:
-        """Return (W,) workers that may be let and that nobody holds or is about to hold."""
+        """Return (W,) workers that may be granted and that nobody holds or is about to hold."""
         free = (self._holders.view == 0) & (self._reserved.view == 0)
-        result: BoolArray = self._fleet.lettable & free
+        result: BoolArray = self._fleet.grantable & free
         return result
 
     def held(self) -> BoolArray:

@@ -45,7 +45,7 @@ def pose(
         cost_usd_per_hour: (K,) price of one worker.
         now_s: the time of the snapshot.
         left_out: (N,) jobs that the policy does not decide about.
-        round_length_s: for how long workers are let at a time.
+        round_length_s: for how long workers are granted at a time.
     """
     asked = (jobs["status"] != HELD) & (jobs["retry_at_s"] <= now_s) & ~left_out
     if not asked.any() or not len(capacity):

@@ -121,12 +121,12 @@ class State:
 
     def workers_for(self, pinned: BoolArray) -> BoolArray:
         """Return (W,) the workers that all other jobs compete for."""
-        lettable = self.fleet.lettable
+        grantable = self.fleet.grantable
         if not self.fleet.any_cordoned:
-            return lettable
+            return grantable
         for lease_id in self.jobs["lease"][pinned].tolist():
-            lettable[list(self.book.leases[lease_id].workers)] = False
-        return lettable
+            grantable[list(self.book.leases[lease_id].workers)] = False
+        return grantable
 
     # -- commands -------------------------------------------------------------------------------
 

@@ -413,15 +413,15 @@ def _quota_words(state: LiveState, record: JobRecord) -> str:
     used = state.jobs.admitted.get(record.project, 0)
     limits = state.jobs.limits.get(record.project)
     if limits is None or limits.max_workers is None:
-        return f"the quota of project '{record.project}' was lifted; it is let in at once"
+        return f"the quota of project '{record.project}' was lifted; it is admitted at once"
     running = 0
     for live in state.leases.by_id.values():
         other = state.jobs.by_id.get(live.lease.job_id)
         if other is not None and other.project == record.project:
             running += len(live.lease.workers)
     return (
-        f"project '{record.project}' may have {limits.max_workers} workers; the jobs that were let "
-        f"in before it ask for {used}, and hold {running} now"
+        f"project '{record.project}' may have {limits.max_workers} workers; the jobs that were "
+        f"admitted before it ask for {used}, and hold {running} now"
     )
 
 

@@ -198,7 +198,7 @@ class WorkerView:
         index: the scheduler's number.
         local_index: the node's number.
         worker_type: its hardware class.
-        in_service: whether it may be let.
+        in_service: whether it may be granted.
         problem: why not, as far as the worker itself is the cause.
         shareable: whether two jobs could hold it, as far as its node goes.
         jobs: ids of the jobs on it.
@@ -282,7 +282,7 @@ class ClusterView:
         round_ends_s: when it ends; None while nothing is active.
         round_length_s: the scheduling quantum.
         workers: worker type -> workers known.
-        in_service: worker type -> workers that may be let.
+        in_service: worker type -> workers that may be granted.
         busy: worker type -> workers under leases.
         utilisation: busy over in service; 0 without workers.
         jobs: status -> active jobs.

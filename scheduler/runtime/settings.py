@@ -24,8 +24,8 @@ class RuntimeSettings:
         policy: in force until somebody switches it; the stored choice wins after that.
         notice_s: from a job's notice to SIGTERM, where it asks for nothing else.
         grace_s: from SIGTERM to SIGKILL, likewise.
-        margin_s: after a lease's deadline, until its workers are let again if nobody has confirmed
-            their release.
+        margin_s: after a lease's deadline, until its workers are granted again if nobody has
+            confirmed their release.
         node_timeout_s: a node that is silent for so long is lost.
         start_timeout_s: a lease that does not run after so long is revoked; longer than what agents
             allow for the steps of a launch.

@@ -22,7 +22,7 @@ from scheduler.runtime.jobs import JobRecord
 from scheduler.runtime.protocol import Fit, FitConfiguration, NodeAction, Submitted
 from scheduler.runtime.specs import UNKNOWN_DURATION_S, missed_deadline, spec_to_json
 
-#: Worker type -> workers known, those of them that can be let, and idle, at one moment.
+#: Worker type -> workers known, those of them that can be granted, and idle, at one moment.
 Room: TypeAlias = tuple[dict[str, int], dict[str, int], dict[str, int]]
 
 if TYPE_CHECKING:
@@ -303,7 +303,10 @@ def _judge(
         return _misfit(spec, options, names, known)
     able = [option for option in fitting if option.count <= option.workers_in_service]
     if not able:
-        return WaitReason.WORKERS_OUT, "enough workers exist, but too few of them can be let now"
+        return (
+            WaitReason.WORKERS_OUT,
+            "enough workers exist, but too few of them can be granted now",
+        )
     if any(option.count <= option.workers_idle for option in able):
         return None, "it could start at once"
     return WaitReason.TURN, "it fits, and has to wait for its turn"
@@ -339,15 +342,15 @@ def _misfit(
 
 
 def _counts(state: LiveState) -> tuple[IntArray, IntArray, IntArray]:
-    """Return (K,) workers known, those that can be let, and idle."""
+    """Return (K,) workers known, those that can be granted, and idle."""
     engine = state.engine
     known = engine.fleet.count(~engine.retired)
-    lettable = engine.in_service & ~engine.cordoned
-    return known, engine.fleet.count(lettable), engine.fleet.count(engine.book.idle())
+    grantable = engine.in_service & ~engine.cordoned
+    return known, engine.fleet.count(grantable), engine.fleet.count(engine.book.idle())
 
 
 def out_of_reach(state: LiveState, spec: JobSpec) -> dict[str, dict[str, int]]:
-    """Return why -> node -> workers that a job could run on and that cannot be let."""
+    """Return why -> node -> workers that a job could run on and that cannot be granted."""
     able = {way.worker_type for way in state.knowledge.ways(CatalogueKey.of(spec), _types(state))}
     found: dict[str, dict[str, int]] = {}
     for name, node in sorted(state.nodes.by_name.items()):

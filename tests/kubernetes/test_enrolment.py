@@ -1,4 +1,4 @@
-"""Agents are let in by the tokens of their pods alone, each for its own node."""
+"""Agents are admitted by the tokens of their pods alone, each for its own node."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ class Webhook:
     """Refuses pods, or does not answer well, as a test wishes.
 
     Attributes:
-        refuses: in these words; empty: everything is let in.
+        refuses: in these words; empty: everything is admitted.
         broken: whether it answers 500.
         asked: names of the pods that it was asked about.
     """

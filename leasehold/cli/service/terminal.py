@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 #: Bytes of a sequence that are waited for; what is longer is none.
 _LONGEST: Final = 4096
-#: Colours are let through: they end with the output.
+#: Colours pass: they end with the output.
 _COLOUR: Final = re.compile(r"\x1b\[[0-9;:]*m")
 _RESET: Final = "\x1b[0m"
 #: Whole sequences: CSI (moves, clears, asks), and OSC, DCS, SOS, PM, APC with their text (titles,

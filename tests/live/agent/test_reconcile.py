@@ -248,7 +248,7 @@ def test_whatever_happens_to_messages_deadlines_hold_and_the_newest_wish_is_met(
     world, sent = _World(), []
     next_id, current = 1, {}
     for revision in range(data.draw(st.integers(1, 12))):
-        # The scheduler: a lease of another job per worker, let again only after its deadline.
+        # The scheduler: a lease of another job per worker, granted again only after its deadline.
         for worker in (0, 1):
             lease = current.get(worker)
             over = lease is None or world.true_deadline_s[lease.lease_id] <= world.now_s

@@ -355,7 +355,7 @@ def test_unfinished_requests_keep_neither_callers_nor_the_store_out(make_config,
 
             end = time.monotonic() + 60
             while not await submitted():
-                assert time.monotonic() < end, "nobody was let in"
+                assert time.monotonic() < end, "nobody was admitted"
                 await asyncio.sleep(0.1)
             for wire in wires:
                 wire.close()
@@ -493,7 +493,7 @@ def test_with_few_descriptors_the_store_still_works_beside_unfinished_requests(t
                 one.sendall(HEAD)
         made, end = 0, time.monotonic() + 60
         while made < 5:
-            assert time.monotonic() < end, "nobody was let in"
+            assert time.monotonic() < end, "nobody was admitted"
             assert process.poll() is None
             with contextlib.suppress(httpx.TransportError):
                 answer = httpx.post(

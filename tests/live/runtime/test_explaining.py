@@ -193,7 +193,7 @@ def test_a_job_that_finds_all_nodes_cordoned_is_told_so_and_how_to_undo_it(live,
         explanation = await stage.explanation()
         assert explanation.reason is WaitReason.WORKERS_OUT
         ordered = "cordoned" if action is NodeAction.CORDON else "drained"
-        assert f"too few of them can be let now: {ordered}: 2 (n0, n1)" in explanation.message
+        assert f"too few of them can be granted now: {ordered}: 2 (n0, n1)" in explanation.message
         assert explanation.unblocks == "`leasehold uncordon n0 n1`"
         assert (await stage.service.fit(stage.spec())).reason is WaitReason.WORKERS_OUT
 

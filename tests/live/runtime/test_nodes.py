@@ -46,7 +46,7 @@ def test_a_silent_node_is_lost_and_its_job_runs_elsewhere_after_the_margin(live)
         granted = stage.service.leases()[0]
         while stage.ends() != ["lost", None]:
             await stage.wait(0.5)
-        # The workers were let again only after deadline and margin, when the node had ended it.
+        # The workers were granted again only after deadline and margin, when the node had ended it.
         assert stage.clock.now_s() > granted.deadline_s + 1.0
         assert not any(run.end is None for run in stage.node("n0").runs.values())
         await stage.wait(5)
