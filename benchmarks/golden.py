@@ -17,7 +17,7 @@ from gavel import shared_data
 
 from policies.registry import make_policy
 from policies.shares import equal_share
-from scheduler.testing.problems import make_problem, make_table
+from policies.testing import make_problem, make_table
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -11,19 +11,23 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from dataclasses import asdict, dataclass, fields
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from scheduler.engine.settings import EngineSettings
-from scheduler.testing.mechanism import Deviation, credit_mechanism, follow, random_shares
+
+sys.path.append(str(Path(__file__).resolve().parents[1] / "tests" / "support"))
+from leasehold_testing.mechanism import Deviation, credit_mechanism, follow, random_shares
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from leasehold_testing.mechanism import Mechanism
     from scheduler.domain.arrays import FloatArray, IntArray
-    from scheduler.testing.mechanism import Mechanism
 
 GANGS, GANG_ODDS = (1, 2, 4, 8), (0.7, 0.1, 0.15, 0.05)
 

@@ -40,7 +40,9 @@ from scheduler.domain.rows import AttemptRow, HistoryRow, JobRow
 from scheduler.store.protocol import Entry, Projections
 from scheduler.store.rows import TokenRow
 from scheduler.store.sql import SqlStore
-from scheduler.testing.postgres import PrivatePostgres
+
+sys.path.append(str(Path(__file__).resolve().parents[1] / "tests" / "support"))
+from leasehold_testing.postgres import PrivatePostgres
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -1,1 +1,1 @@
-"""What tests of the scheduler and of its plugins need; shipped, so that plugins can use it too."""
+"""Names of the release before that tests of plugins may still use."""

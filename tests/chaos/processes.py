@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
-from scheduler.testing.postgres import PrivatePostgres
+from leasehold_testing.postgres import PrivatePostgres
 
 #: Written to a program's log when it is started.
 STARTED = "--- started by the soak test\n"

@@ -26,6 +26,8 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+
+sys.path.append(str(Path(__file__).parents[1] / "support"))
 from evidence import (
     Story,
     check_history,
@@ -39,7 +41,7 @@ from faults import Fault, draw_faults
 from network import Wire
 from processes import ROOT, Postgres, Program, Sqlite, agent, free_ports, kill_node, scheduler
 
-from scheduler.testing.postgres import PrivatePostgres
+from leasehold_testing.postgres import PrivatePostgres
 
 TYPES = ("v100", "p100", "k80")
 #: Steps per second of a job by worker type: a step sleeps for ``step_s``, whatever it runs on.

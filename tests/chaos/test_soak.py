@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from scheduler.testing.postgres import PrivatePostgres
+from leasehold_testing.postgres import PrivatePostgres
 
 
 @pytest.mark.slow

@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))  # the modules beside this one
+sys.path.append(str(Path(__file__).parents[1] / "support"))
 from messages import Messages
 from world import NODES, World
 

@@ -20,6 +20,7 @@ from agent.loop import Agent, AgentSettings
 from api.app import create_app, stop_waiting
 from api.auth import hash_secret, new_secret
 from api.settings import ApiSettings
+from leasehold_testing.stage import check_state
 from planner.knowledge import LearnedKnowledge
 from policies.answering import PolicyAnswerer
 from scheduler.domain.spec import JobSpec
@@ -32,7 +33,6 @@ from scheduler.runtime.settings import RuntimeSettings
 from scheduler.runtime.solver import InlineSolver
 from scheduler.store.rows import TokenRow
 from scheduler.store.sql import SqlStore
-from scheduler.testing.stage import check_state
 
 if TYPE_CHECKING:
     from pathlib import Path

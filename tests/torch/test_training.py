@@ -20,7 +20,7 @@ import pytest
 
 from agent.inventory import declared
 from agent.loop import Agent, AgentSettings
-from agent.testing import FileLink
+from leasehold_testing.file_link import FileLink
 from scheduler.protocol.desired import Desired, DesiredLease, LeaseEnd, LeaseState
 
 JOBS = Path(__file__).resolve().parents[2] / "examples" / "jobs"

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from policies.registry import make_policy
-from scheduler.testing.problems import make_problem, make_table
+from policies.testing import make_problem, make_table
 
 
 def test_the_plugin_is_found_by_its_name() -> None:

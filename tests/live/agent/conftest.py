@@ -19,7 +19,7 @@ from agent.clock import lease_clock_s
 from agent.inventory import declared
 from agent.loop import Agent, AgentSettings
 from agent.process.remnants import find_remnants
-from agent.testing import FileLink
+from leasehold_testing.file_link import FileLink
 from scheduler.protocol.desired import Desired, DesiredLease, LeaseState, report_from_dict
 
 QUICK = AgentSettings(margin_s=0.2, report_every_s=0.2, report_least_s=0.01, tick_s=0.1)
@@ -29,7 +29,7 @@ import asyncio, sys
 from pathlib import Path
 from agent.inventory import declared
 from agent.loop import Agent, AgentSettings
-from agent.testing import FileLink
+from leasehold_testing.file_link import FileLink
 settings = AgentSettings(margin_s=0.2, report_every_s=0.2, report_least_s=0.01, tick_s=0.1)
 folder = Path(sys.argv[1])
 async def main():

@@ -19,8 +19,8 @@ from pathlib import Path
 import pytest
 
 from agent.process import clearing, remnants
+from leasehold_testing.hiding import HIDE, pids_with, unique_word
 from scheduler.protocol.desired import LeaseEnd
-from scheduler.testing.hiding import HIDE, pids_with, unique_word
 
 
 @pytest.fixture

@@ -13,8 +13,8 @@ import pytest
 from api.app import create_app
 from api.auth import hash_secret, new_secret
 from api.settings import ApiSettings
+from leasehold_testing.service import FakeService
 from scheduler.store.rows import TokenRow
-from scheduler.testing.service import FakeService
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator

@@ -9,7 +9,7 @@ from starlette.routing import Route
 
 from api.app import create_app
 from api.settings import ApiSettings
-from scheduler.testing.service import FakeService
+from leasehold_testing.service import FakeService
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -19,9 +19,9 @@ from api.app import create_app
 from api.auth import hash_secret, new_secret
 from api.forwarding import FORWARDED, same_certificate
 from api.settings import ApiSettings
+from leasehold_testing.service import FakeService
 from scheduler.runtime.protocol import Health
 from scheduler.store.rows import TokenRow
-from scheduler.testing.service import FakeService
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -21,7 +21,7 @@ from schemathesis.specs.openapi.checks import (
 from api.app import create_app
 from api.problems import PROBLEM
 from api.settings import ApiSettings, RateLimit
-from scheduler.testing.service import FakeService
+from leasehold_testing.service import FakeService
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -19,8 +19,8 @@ from api.auth import hash_secret, new_secret
 from api.settings import ApiSettings
 from leasehold import __version__
 from leasehold.cli.main import main
+from leasehold_testing.service import FakeService
 from scheduler.store.rows import TokenRow
-from scheduler.testing.service import FakeService
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

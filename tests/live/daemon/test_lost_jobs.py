@@ -10,7 +10,7 @@ import time
 import httpx
 import pytest
 
-from scheduler.testing.hiding import HIDE, pids_with, unique_word
+from leasehold_testing.hiding import HIDE, pids_with, unique_word
 
 #: Leaves a process behind that hides, and kills its supervisor.
 SUICIDAL = f"""{HIDE}

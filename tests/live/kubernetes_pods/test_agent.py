@@ -18,7 +18,7 @@ from agent.kubernetes.client import KubernetesClient
 from agent.kubernetes.node_workers import NodeInventory
 from agent.kubernetes.pods import PodSettings
 from agent.loop import Agent, AgentSettings
-from agent.testing import FileLink
+from leasehold_testing.file_link import FileLink
 from scheduler.protocol.desired import Desired, report_from_dict
 
 _spec = importlib.util.spec_from_file_location("fake_api2", Path(__file__).with_name("fake_api.py"))

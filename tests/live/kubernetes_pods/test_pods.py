@@ -17,9 +17,9 @@ from agent.kubernetes.pod_launch import LAUNCHER, launch_command, literal
 from agent.kubernetes.pod_names import label_value, pod_name, service_name
 from agent.kubernetes.pod_template import check_template, merge
 from agent.kubernetes.pods import PodPlace, PodSettings, PodWorker, build_pod, build_service
+from leasehold_testing.transcript import check_golden
 from scheduler.errors import InputError
 from scheduler.protocol.desired import lease_from_dict, to_dict
-from scheduler.testing.transcript import check_golden
 
 GOLDEN = Path(__file__).parent / "golden"
 V100 = PodWorker(worker_type="v100")

@@ -21,7 +21,7 @@ from agent.kubernetes.pod_ends import StartBounds, look_at, overdue
 from agent.kubernetes.pods import PodSettings
 from agent.loop import Agent, AgentSettings
 from agent.reconcile import Kill, Terminate
-from agent.testing import FileLink
+from leasehold_testing.file_link import FileLink
 from scheduler.domain.troubles import trouble_of
 from scheduler.errors import ParameterError
 from scheduler.protocol.desired import Desired, LeaseEnd, LeaseState

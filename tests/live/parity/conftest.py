@@ -5,6 +5,8 @@ import math
 import numpy as np
 import pytest
 
+from leasehold_testing.faults import ShakyStore
+from leasehold_testing.stage import Stage
 from policies.registry import make_policy
 from scheduler.domain.codec import encode
 from scheduler.domain.spec import JobSpec
@@ -12,8 +14,6 @@ from scheduler.engine.settings import EngineSettings
 from scheduler.runtime.protocol import PolicyChoice, Submission
 from scheduler.runtime.settings import RuntimeSettings
 from scheduler.runtime.specs import engine_job
-from scheduler.testing.faults import ShakyStore
-from scheduler.testing.stage import Stage
 from simulator.failures import FailureModel
 from simulator.overheads import Overheads
 from simulator.run import Simulation

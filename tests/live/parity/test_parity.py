@@ -10,9 +10,9 @@ import random
 
 import pytest
 
+from leasehold_testing.faults import Fault
 from scheduler.domain.codec import encode
 from scheduler.domain.commands import ExtendLeases, GrantLease, RevokeLease
-from scheduler.testing.faults import Fault
 
 CASES = [
     ("fifo", {}),

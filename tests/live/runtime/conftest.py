@@ -5,13 +5,13 @@ from dataclasses import replace
 
 import pytest
 
+from leasehold_testing.faults import ShakyStore
+from leasehold_testing.stage import Stage
 from scheduler.domain.spec import JobSpec
 from scheduler.engine.settings import EngineSettings
 from scheduler.runtime.protocol import PolicyChoice, Submission
 from scheduler.runtime.settings import RuntimeSettings
 from scheduler.store.queries import HistoryQuery
-from scheduler.testing.faults import ShakyStore
-from scheduler.testing.stage import Stage
 
 ENGINE = EngineSettings(
     round_length_s=10.0, plan_lead_s=4.0, retry_backoff_s=2.0, refuse_what_cannot_fit=False

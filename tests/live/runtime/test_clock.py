@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from leasehold_testing.clock import ManualClock
 from scheduler.runtime.clock import SLEW, WallClock, steady_s
-from scheduler.testing.clock import ManualClock
 
 
 class Sources:

@@ -5,6 +5,7 @@ import logging
 
 import pytest
 
+from leasehold_testing.faults import Fault
 from policies.answering import PolicyAnswerer
 from scheduler.domain import events as ev
 from scheduler.errors import (
@@ -18,7 +19,6 @@ from scheduler.errors import (
 from scheduler.runtime.driver import PATIENT_PER_TURN
 from scheduler.runtime.protocol import PolicyChoice, Submission
 from scheduler.runtime.solver import InlineSolver
-from scheduler.testing.faults import Fault
 
 
 @pytest.mark.parametrize("fault", [Fault.AWAY_BEFORE, Fault.AWAY_AFTER])

@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from leasehold_testing.nodes import Mishap
 from policies.answering import PolicyAnswerer
 from scheduler.domain.job import JobStatus
 from scheduler.domain.reasons import WaitReason
@@ -11,7 +12,6 @@ from scheduler.errors import SolveError
 from scheduler.runtime.explaining import explain_ended
 from scheduler.runtime.protocol import JobAction, NodeAction, PolicyChoice, ProjectLimits
 from scheduler.runtime.solver import InlineSolver
-from scheduler.testing.nodes import Mishap
 
 TWO = {"n0": ("v100",), "n1": ("v100",)}
 

@@ -6,6 +6,8 @@ anew (LEASEHOLD_GOLDEN=write) and says why.
 
 from pathlib import Path
 
+from leasehold_testing.nodes import Mishap
+from leasehold_testing.transcript import check_golden, fields, transcript
 from scheduler.protocol.desired import LeaseEnd
 from scheduler.runtime.protocol import (
     JobAction,
@@ -15,8 +17,6 @@ from scheduler.runtime.protocol import (
     Submission,
 )
 from scheduler.store.queries import JobQuery
-from scheduler.testing.nodes import Mishap
-from scheduler.testing.transcript import check_golden, fields, transcript
 
 GOLDEN = Path(__file__).parent / "golden" / "service.txt"
 NODES = {"n0": ("v100", "v100"), "n1": ("v100",), "n2": ("k80", "k80")}

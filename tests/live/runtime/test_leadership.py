@@ -7,11 +7,11 @@ import threading
 
 import pytest
 
+from leasehold_testing.clock import ManualClock
 from scheduler.errors import StoreUnavailableError
 from scheduler.runtime.clock import WallClock
 from scheduler.runtime.leadership import LeaderKeeper
 from scheduler.store.memory import MemoryStore
-from scheduler.testing.clock import ManualClock
 
 TTL_S = 15.0
 

@@ -2,10 +2,10 @@
 
 import pytest
 
+from leasehold_testing.nodes import Mishap
 from scheduler.domain.reasons import WaitReason
 from scheduler.protocol.desired import LeaseEnd
 from scheduler.runtime.protocol import JobAction
-from scheduler.testing.nodes import Mishap
 
 TWO = {"n0": ("v100",), "n1": ("v100",)}
 

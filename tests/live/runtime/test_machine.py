@@ -12,6 +12,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from leasehold_testing.faults import Fault, ShakyStore
+from leasehold_testing.nodes import FakeWorld, Mishap
+from leasehold_testing.stage import Stage, canonical
 from scheduler.domain.job import JobStatus
 from scheduler.domain.spec import JobSpec
 from scheduler.engine.settings import EngineSettings
@@ -30,9 +33,6 @@ from scheduler.runtime.protocol import (
 from scheduler.runtime.reports import desired_json, desired_set
 from scheduler.runtime.settings import RuntimeSettings
 from scheduler.store.queries import HistoryQuery
-from scheduler.testing.faults import Fault, ShakyStore
-from scheduler.testing.nodes import FakeWorld, Mishap
-from scheduler.testing.stage import Stage, canonical
 
 SETTINGS = RuntimeSettings(
     engine=EngineSettings(

@@ -4,12 +4,12 @@ import asyncio
 
 import pytest
 
+from leasehold_testing.nodes import FakeWorld, Mishap
+from leasehold_testing.stage import Stage
 from scheduler.domain.spec import JobSpec
 from scheduler.engine.settings import EngineSettings
 from scheduler.runtime.protocol import JobAction, NodeAction, PolicyChoice, Submission
 from scheduler.runtime.settings import RuntimeSettings
-from scheduler.testing.nodes import FakeWorld, Mishap
-from scheduler.testing.stage import Stage
 
 SETTINGS = RuntimeSettings(
     engine=EngineSettings(round_length_s=60.0, plan_lead_s=5.0, refuse_what_cannot_fit=False),

@@ -5,6 +5,9 @@ from dataclasses import replace
 
 import pytest
 
+from leasehold_testing.links import FakeAgent, ServiceLink
+from leasehold_testing.nodes import FakeNode, FakeWorld
+from leasehold_testing.stage import check_state
 from planner.knowledge import LearnedKnowledge
 from policies.answering import PolicyAnswerer
 from scheduler.domain import events as ev
@@ -21,9 +24,6 @@ from scheduler.runtime.settings import RuntimeSettings
 from scheduler.runtime.solver import InlineSolver
 from scheduler.store.memory import MemoryStore
 from scheduler.store.sql import SqlStore
-from scheduler.testing.links import FakeAgent, ServiceLink
-from scheduler.testing.nodes import FakeNode, FakeWorld
-from scheduler.testing.stage import check_state
 
 
 def make(store, folder):

@@ -8,6 +8,10 @@ from dataclasses import replace
 import orjson
 import pytest
 
+from leasehold_testing.faults import Fault, ShakyStore
+from leasehold_testing.links import FakeAgent, ServiceLink
+from leasehold_testing.nodes import FakeNode, FakeWorld
+from leasehold_testing.stage import canonical
 from planner.knowledge import LearnedKnowledge
 from policies.answering import PolicyAnswerer
 from scheduler.domain.spec import JobSpec
@@ -29,10 +33,6 @@ from scheduler.runtime.snapshots import recover
 from scheduler.runtime.solver import InlineSolver
 from scheduler.store.memory import MemoryStore
 from scheduler.store.protocol import Snapshot
-from scheduler.testing.faults import Fault, ShakyStore
-from scheduler.testing.links import FakeAgent, ServiceLink
-from scheduler.testing.nodes import FakeNode, FakeWorld
-from scheduler.testing.stage import canonical
 
 PORTS = {"knowledge": LearnedKnowledge, "time_dependent": lambda _: False}
 SETTINGS = RuntimeSettings(tick_s=0.02)

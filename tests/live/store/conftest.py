@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from leasehold_testing.postgres import PrivatePostgres
 from scheduler.store.memory import MemoryStore
 from scheduler.store.sql import SqlStore
-from scheduler.testing.postgres import PrivatePostgres
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -9,6 +9,15 @@ from typing import Any
 import numpy as np
 import pytest
 
+from leasehold_testing.stored import (
+    attempt_row,
+    entry,
+    full_entry,
+    history_row,
+    job_row,
+    job_state,
+    lead,
+)
 from scheduler.domain.events import JobSubmitted, ProgressReported, TimerFired
 from scheduler.domain.job import Job, JobStatus
 from scheduler.domain.lease import EndReason
@@ -23,15 +32,6 @@ from scheduler.errors import (
 from scheduler.store.protocol import Entry, Projections, Snapshot, Store
 from scheduler.store.queries import HistoryQuery, JobFilter, JobOrder, JobQuery
 from scheduler.store.rows import EnrolmentRow, TokenRow
-from scheduler.testing.stored import (
-    attempt_row,
-    entry,
-    full_entry,
-    history_row,
-    job_row,
-    job_state,
-    lead,
-)
 
 
 def listed(store: Store, **query: Any) -> list[int]:

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from sqlalchemy import event
 
+from leasehold_testing.stored import full_entry, lead
 from scheduler.errors import SequenceError, StaleLeaderError, StoreUnavailableError
 from scheduler.store.memory import MemoryStore
 from scheduler.store.protocol import Snapshot, Store
 from scheduler.store.queries import HistoryQuery, JobQuery
 from scheduler.store.sql import SqlStore
-from scheduler.testing.stored import full_entry, lead
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -127,7 +127,7 @@ def test_crashes_at_any_statement_lose_and_double_nothing(
 WRITER = """
 import sys
 from scheduler.store.sql import SqlStore
-from scheduler.testing.stored import full_entry, lead
+from leasehold_testing.stored import full_entry, lead
 
 store = SqlStore.open(sys.argv[1])
 token = lead(store)
@@ -163,7 +163,7 @@ RACER = """
 import sys
 from scheduler.errors import SequenceError
 from scheduler.store.sql import SqlStore
-from scheduler.testing.stored import full_entry
+from leasehold_testing.stored import full_entry
 
 store = SqlStore.open(sys.argv[1])
 won = 0

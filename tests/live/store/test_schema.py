@@ -12,12 +12,12 @@ from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 
 import scheduler.store
+from leasehold_testing.stored import history_row
 from scheduler.errors import InputError, StoreFullError, StoreUnavailableError, StoreVersionError
 from scheduler.store.databases import connect, writing
 from scheduler.store.schema import REVISIONS
 from scheduler.store.sql import SqlStore
 from scheduler.store.tables import METADATA
-from scheduler.testing.stored import history_row
 
 
 def test_migrations_make_the_tables_that_the_code_uses(url: str) -> None:

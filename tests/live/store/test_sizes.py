@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from sqlalchemy import event
 
+from leasehold_testing.stored import entry, job_row, lead
 from scheduler.domain.job import JobStatus
 from scheduler.store.queries import JobFilter, JobOrder, JobQuery
-from scheduler.testing.stored import entry, job_row, lead
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -6,11 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from scheduler.domain.rows import SettingRow
-from scheduler.errors import UnstorableError
-from scheduler.store.queries import HistoryQuery, JobQuery
-from scheduler.store.rows import EnrolmentRow, TokenRow
-from scheduler.testing.stored import (
+from leasehold_testing.stored import (
     attempt_row,
     entry,
     full_entry,
@@ -19,6 +15,10 @@ from scheduler.testing.stored import (
     job_state,
     lead,
 )
+from scheduler.domain.rows import SettingRow
+from scheduler.errors import UnstorableError
+from scheduler.store.queries import HistoryQuery, JobQuery
+from scheduler.store.rows import EnrolmentRow, TokenRow
 
 if TYPE_CHECKING:
     from scheduler.store.protocol import Store

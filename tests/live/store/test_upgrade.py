@@ -18,13 +18,13 @@ from alembic.migration import MigrationContext
 
 from leasehold.config.load import load_config
 from leasehold.daemon.settings import runtime_settings
+from leasehold_testing.stored import entry, job_row
 from planner.knowledge import LearnedKnowledge
 from scheduler.domain.job import JobStatus
 from scheduler.runtime.snapshots import recover
 from scheduler.store.queries import HistoryQuery, JobFilter, JobQuery
 from scheduler.store.schema import REVISIONS, upgrade_schema
 from scheduler.store.tables import METADATA
-from scheduler.testing.stored import entry, job_row
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -14,10 +14,10 @@ from api.edge import OPEN_PATHS
 from api.roles import Role
 from api.settings import ApiSettings
 from leasehold.config.load import load_config
+from leasehold_testing.service import FakeService
 from scheduler.domain.reasons import WaitReason
 from scheduler.runtime.history_kinds import EventKind, SubjectKind
 from scheduler.runtime.metrics import Metrics
-from scheduler.testing.service import FakeService
 
 DOCS = Path(__file__).resolve().parents[3] / "docs"
 APP = create_app(FakeService(), ApiSettings())

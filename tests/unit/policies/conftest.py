@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from scipy.optimize import linprog
 
-from scheduler.testing.problems import make_problem, make_table
+from policies.testing import make_problem, make_table
 
 if TYPE_CHECKING:
     from scheduler.domain.problem import Problem

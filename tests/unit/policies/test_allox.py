@@ -9,7 +9,7 @@ import pytest
 
 from policies.allox import match
 from policies.registry import make_policy
-from scheduler.testing.problems import make_problem, make_table
+from policies.testing import make_problem, make_table
 
 
 def least_total_completion(seconds: np.ndarray, capacity: list[int]) -> float:

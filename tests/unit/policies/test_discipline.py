@@ -14,9 +14,9 @@ from policies.families import MaxMin
 from policies.program import ProgramPolicy, solve
 from policies.registry import make_policy
 from policies.terms import Terms
+from policies.testing import make_problem, make_table
 from scheduler.domain.problem import Entity
 from scheduler.errors import SolveError
-from scheduler.testing.problems import make_problem, make_table
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from policies.registry import make_policy
-from scheduler.testing.problems import make_problem, make_table
+from policies.testing import make_problem, make_table
 
 PAYING = {(0, 0, 0): (8.0, 8.0)}
 

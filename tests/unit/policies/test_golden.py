@@ -9,7 +9,7 @@ import pytest
 
 from policies.registry import make_policy
 from policies.shares import equal_share
-from scheduler.testing.problems import make_problem, make_table
+from policies.testing import make_problem, make_table
 
 pytestmark = pytest.mark.data
 TYPES = ("v100", "p100", "k80")

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from policies.gittins import gittins_index
 from policies.greedy import offers_of, serve_in_order
 from policies.registry import make_policy
-from scheduler.testing.problems import make_problem, make_table
+from policies.testing import make_problem, make_table
 
 
 def test_each_job_in_order_takes_its_fastest_workers_with_room() -> None:

@@ -11,8 +11,8 @@ from scipy.optimize import Bounds, LinearConstraint, milp
 from policies.least_remaining_work import LeastRemainingWork
 from policies.solving import integral
 from policies.solving.classes import ClassProblem
+from policies.testing import make_problem, make_table
 from scheduler.errors import SolveError
-from scheduler.testing.problems import make_problem, make_table
 
 SEEDS = st.integers(0, 10**6)
 HOUR_S = 3600.0

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from policies.registry import make_policy
-from scheduler.testing.problems import make_problem, make_table
+from policies.testing import make_problem, make_table
 
 
 @pytest.mark.parametrize("normaliser", ["cost", "none"])

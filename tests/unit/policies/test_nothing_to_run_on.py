@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from policies.registry import make_policy, policy_names
+from policies.testing import make_problem, make_table
 from scheduler.domain.problem import Entity
-from scheduler.testing.problems import make_problem, make_table
 
 #: Profile 2 runs nowhere, profile 3 only on a type without workers, profile 4 is too large.
 TABLE = make_table(

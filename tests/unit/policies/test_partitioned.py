@@ -7,8 +7,8 @@ import pytest
 
 from policies.partitioned import split
 from policies.registry import make_policy
+from policies.testing import make_problem, make_table
 from scheduler.errors import ParameterError, UnknownPolicyError
-from scheduler.testing.problems import make_problem, make_table
 
 
 def granular(jobs: int = 240, **figures):

@@ -7,8 +7,8 @@ import pytest
 
 from policies.registry import make_policy
 from policies.shares import equal_share, equal_share_throughput, isolated_throughput
+from policies.testing import make_problem, make_table
 from scheduler.domain.configuration import Configuration, ConfigurationTable, Profile
-from scheduler.testing.problems import make_problem, make_table
 
 
 def test_an_equal_share_is_a_job_s_part_of_every_type_and_at_most_all_its_time() -> None:

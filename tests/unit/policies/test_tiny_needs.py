@@ -16,8 +16,8 @@ from policies.shares import isolated_throughput
 from policies.solving import discipline, finish_time
 from policies.solving.classes import ClassProblem
 from policies.solving.discipline import UnprovenError
+from policies.testing import make_problem, make_table
 from scheduler.errors import SolveError
-from scheduler.testing.problems import make_problem, make_table
 
 #: Beside a partner that needs so much more a job has all that it needs at once.
 PLENTY = 1e7

@@ -8,9 +8,9 @@ from scipy.optimize import linprog
 
 from policies.registry import make_policy
 from policies.shares import equal_share_throughput
+from policies.testing import make_problem, make_table
 from scheduler.domain.problem import Entity
 from scheduler.errors import ParameterError
-from scheduler.testing.problems import make_problem, make_table
 
 
 def lexicographic(reference, coefficient):

@@ -7,13 +7,13 @@ from typing import ClassVar
 import numpy as np
 import pytest
 
+from leasehold_testing.answers import equal_shares
 from policies.base import Policy
+from policies.testing import make_table
 from scheduler.domain.allocation import Allocation
 from scheduler.domain.cluster import parse_cluster_spec
 from scheduler.domain.job import Job
 from scheduler.engine.settings import EngineSettings
-from scheduler.testing.answers import equal_shares
-from scheduler.testing.problems import make_table
 from simulator.failures import FailureModel, FailureProcess
 from simulator.overheads import Overhead, Overheads
 from simulator.run import Simulation

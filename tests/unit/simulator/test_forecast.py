@@ -7,10 +7,10 @@ import pytest
 
 from planner.oracle import build_table
 from policies.registry import make_policy
+from policies.testing import make_table
 from scheduler.domain.cluster import parse_cluster_spec
 from scheduler.engine.settings import EngineSettings
 from scheduler.errors import UnknownPolicyError
-from scheduler.testing.problems import make_table
 from simulator.failures import FailureModel
 from simulator.forecast import ForecastInput, ForecastJob, Replay, forecast
 from simulator.overheads import Overheads

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from leasehold_testing.transcript import check_golden, transcript
 from planner.oracle import build_table
 from policies.registry import make_policy
 from scheduler.engine.settings import EngineSettings
-from scheduler.testing.transcript import check_golden, transcript
 from simulator.failures import FailureModel
 from simulator.overheads import Overheads
 from simulator.run import Simulation

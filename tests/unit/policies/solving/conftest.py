@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from scheduler.testing.problems import make_problem, make_table
+from policies.testing import make_problem, make_table
 
 if TYPE_CHECKING:
     from collections.abc import Callable

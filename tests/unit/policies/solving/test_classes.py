@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from policies.solving import classes as module
 from policies.solving.classes import ClassProblem
-from scheduler.testing.problems import make_problem, make_table
+from policies.testing import make_problem, make_table
 
 
 def test_jobs_that_are_alike_share_a_class_in_order_of_their_first_job():

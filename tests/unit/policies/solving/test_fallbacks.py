@@ -9,8 +9,8 @@ from policies import families
 from policies.families import AlphaFair, FinishTime, MaxMin, WeightedSum, solve_family
 from policies.solving import alpha_fair, columns, discipline, finish_time, structured
 from policies.solving.classes import ClassProblem
+from policies.testing import make_problem, make_table
 from scheduler.errors import SolveError
-from scheduler.testing.problems import make_problem, make_table
 
 
 def everyone(classes):

@@ -12,8 +12,8 @@ from policies import families as families_module
 from policies.families import AlphaFair, FinishTime, MaxMin, WeightedSum, solve_family
 from policies.solving import alpha_fair, discipline, finish_time
 from policies.solving.classes import ClassProblem
+from policies.testing import make_problem, make_table
 from scheduler.errors import SolveError
-from scheduler.testing.problems import make_problem, make_table
 
 CASES = [
     pytest.param(seed, k, gangs, load, id=f"seed{seed}-K{k}{'-gangs' if gangs else ''}-load{load}")

@@ -11,7 +11,7 @@ import pytest
 from planner.oracle import build_table
 from policies.families import FinishTime, MaxMin, WeightedSum, solve_family
 from policies.solving.classes import ClassProblem
-from scheduler.testing.problems import make_problem
+from policies.testing import make_problem
 from traces.throughputs import read_throughputs
 
 pytestmark = pytest.mark.data

@@ -9,7 +9,7 @@ from scipy.optimize import linprog
 from policies.solving import discipline
 from policies.solving.classes import ClassProblem
 from policies.solving.max_min import hierarchical_fill, water_fill
-from scheduler.testing.problems import make_problem, make_table
+from policies.testing import make_problem, make_table
 
 
 def fill_job_by_job(problem, coefficient):

@@ -6,6 +6,7 @@ import math
 import numpy as np
 import pytest
 
+from policies.testing import make_problem, make_table
 from scheduler.domain.allocation import Allocation
 from scheduler.domain.commands import RecordEvent
 from scheduler.domain.configuration import (
@@ -18,7 +19,6 @@ from scheduler.domain.job import Job
 from scheduler.domain.problem import Entity
 from scheduler.domain.throughput import ThroughputTable
 from scheduler.errors import InputError
-from scheduler.testing.problems import make_problem, make_table
 
 
 @pytest.mark.parametrize(

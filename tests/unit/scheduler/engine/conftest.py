@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
+from leasehold_testing.shell import VirtualShell
+from policies.testing import make_table
 from scheduler.domain.allocation import Allocation
 from scheduler.domain.cluster import parse_cluster_spec
 from scheduler.domain.job import Job
 from scheduler.engine.settings import EngineSettings
-from scheduler.testing.problems import make_table
-from scheduler.testing.shell import VirtualShell
 
 
 @pytest.fixture

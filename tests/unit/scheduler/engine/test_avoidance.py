@@ -3,6 +3,8 @@
 import numpy as np
 import pytest
 
+from leasehold_testing.shell import VirtualShell
+from policies.testing import make_table
 from scheduler.domain import commands as do
 from scheduler.domain import events as ev
 from scheduler.domain.allocation import Allocation
@@ -13,8 +15,6 @@ from scheduler.engine.fleet import Fleet
 from scheduler.engine.settings import EngineSettings
 from scheduler.engine.snapshot import decode_state, dump, encode_state, restore
 from scheduler.errors import ParameterError
-from scheduler.testing.problems import make_table
-from scheduler.testing.shell import VirtualShell
 
 AVOID_S = 150.0
 

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from leasehold_testing.shell import VirtualShell
 from scheduler.domain import commands as do
 from scheduler.domain import events as ev
 from scheduler.domain.cluster import Cluster, Node, WorkerType
@@ -14,7 +15,6 @@ from scheduler.engine.columns import moves
 from scheduler.engine.engine import Engine
 from scheduler.engine.settings import EngineSettings
 from scheduler.errors import InputError
-from scheduler.testing.shell import VirtualShell
 
 PATIENT = {"refuse_what_cannot_fit": False}
 

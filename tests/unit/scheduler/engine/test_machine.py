@@ -6,6 +6,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from leasehold_testing.answers import equal_shares, paired_shares
+from leasehold_testing.shell import VirtualShell
 from scheduler.domain import commands as do
 from scheduler.domain import events as ev
 from scheduler.domain.cluster import Cluster, Node, WorkerType, parse_cluster_spec
@@ -20,8 +22,6 @@ from scheduler.domain.lease import EndReason
 from scheduler.domain.problem import Entity
 from scheduler.engine.jobs import HELD, NONE, WAITING
 from scheduler.engine.settings import EngineSettings
-from scheduler.testing.answers import equal_shares, paired_shares
-from scheduler.testing.shell import VirtualShell
 
 CLUSTER = parse_cluster_spec("type-0:6,type-1:4", workers_per_node=4)
 #: Steps/s of each profile on each worker type; types 2 and 3 join later, if at all.

@@ -5,12 +5,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from leasehold_testing.answers import equal_shares
+from policies.testing import make_table
 from scheduler.domain import commands as do
 from scheduler.domain import events as ev
 from scheduler.domain.lease import EndReason
 from scheduler.engine.jobs import NONE
-from scheduler.testing.answers import equal_shares
-from scheduler.testing.problems import make_table
 
 SHARED = {(0, 0, 0): (0.8, 0.8)}
 

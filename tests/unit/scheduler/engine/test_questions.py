@@ -5,10 +5,10 @@ import re
 import numpy as np
 import pytest
 
+from leasehold_testing.answers import equal_shares
 from scheduler.domain import commands as do
 from scheduler.domain import events as ev
 from scheduler.domain.allocation import Allocation
-from scheduler.testing.answers import equal_shares
 
 
 def kinds(shell):

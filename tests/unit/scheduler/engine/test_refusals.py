@@ -5,13 +5,13 @@ import math
 import numpy as np
 import pytest
 
+from policies.testing import make_table
 from scheduler.domain import commands as do
 from scheduler.domain import events as ev
 from scheduler.domain.lease import EndReason
 from scheduler.engine.jobs import NONE
 from scheduler.engine.settings import EngineSettings
 from scheduler.errors import InputError, InvariantError, ParameterError
-from scheduler.testing.problems import make_table
 
 
 @pytest.mark.parametrize("now", [4.0, math.nan, math.inf])

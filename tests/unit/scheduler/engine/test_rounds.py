@@ -4,9 +4,9 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from leasehold_testing.mechanism import credit_mechanism, follow, random_shares
 from scheduler.engine.rounds import HEAD_START, NEARLY_ALWAYS
 from scheduler.engine.settings import EngineSettings
-from scheduler.testing.mechanism import credit_mechanism, follow, random_shares
 
 USUAL_BONUS = EngineSettings().keep_bonus
 

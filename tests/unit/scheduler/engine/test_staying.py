@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
+from policies.testing import make_table
 from scheduler.domain import events as ev
 from scheduler.domain.allocation import Allocation
-from scheduler.testing.problems import make_table
 
 STAY = {"stay": True, "keep_bonus": 0.5}
 

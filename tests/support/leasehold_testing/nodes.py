@@ -1,7 +1,7 @@
 """Nodes for tests: an agent's decisions over jobs that exist only as numbers.
 
 What a node does is decided by ``agent.reconcile``, as on a real one; in the place of processes
-there are base, rate and time. A ``FakeNode`` does no input and output: ``scheduler.testing.links``
+there are base, rate and time. A ``FakeNode`` does no input and output: ``leasehold_testing.links``
 carries its reports, in this process or over HTTP. A thousand of them are cheap, since a node only
 computes when it is asked to.
 """

@@ -13,9 +13,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from agent.loop import Link
+    from leasehold_testing.nodes import FakeNode
     from scheduler.protocol.desired import Desired, NodeReport
     from scheduler.runtime.protocol import Agents
-    from scheduler.testing.nodes import FakeNode
 
 
 class ServiceLink:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
+from leasehold_testing.service_values import ACTIVE
 from scheduler.errors import NotFoundError, NotLeadingError
 from scheduler.runtime.output import LogChunk, LogEnd
-from scheduler.testing.service_values import ACTIVE
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -39,7 +39,7 @@ class FakeOutput:
         self.marks: dict[tuple[int, str], bool | None] = {}
         self._pieces: dict[tuple[int, str], bytes] = {}
 
-    async def log_end(self, job_id: str, wanted: LogWanted) -> LogEnd:  # noqa: ARG002 - a fake
+    async def log_end(self, job_id: str, wanted: LogWanted) -> LogEnd:
         """Return what a test has put into ``ends``."""
         self._must_lead()
         row = self._store.job(job_id)

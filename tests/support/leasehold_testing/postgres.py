@@ -64,7 +64,7 @@ class PrivatePostgres:
         # Not by pg_ctl: its server becomes an orphan, and an agent in this process kills orphans.
         options = ["-D", data, "-k", self.folder, "-c", "listen_addresses=", *self._options]
         with (self.folder / "log").open("ab") as log:
-            self._server = subprocess.Popen(  # noqa: S603  no shell, nothing of strangers
+            self._server = subprocess.Popen(
                 [self._programs / "postgres", *map(str, options)],
                 cwd=self.folder,
                 stdin=subprocess.DEVNULL,
@@ -101,7 +101,7 @@ class PrivatePostgres:
         return f"postgresql://test@/{name}?host={self.folder}"
 
     def _run(self, program: str, *arguments: object) -> None:
-        done = subprocess.run(  # noqa: S603  no shell, nothing of strangers
+        done = subprocess.run(
             [self._programs / program, *map(str, arguments)],
             cwd=self.folder,
             check=False,

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
+from leasehold_testing.output import FakeOutput
+from leasehold_testing.service_values import ACTIVE, live_job, plain_spec, project_view, spec_digest
 from policies.registry import make_policy
 from scheduler.domain.job import JobStatus
 from scheduler.domain.lease import EndReason
@@ -41,8 +43,6 @@ from scheduler.runtime.protocol import (
 from scheduler.runtime.specs import missed_deadline
 from scheduler.store.memory import MemoryStore
 from scheduler.store.protocol import Entry, Projections
-from scheduler.testing.output import FakeOutput
-from scheduler.testing.service_values import ACTIVE, live_job, plain_spec, project_view, spec_digest
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

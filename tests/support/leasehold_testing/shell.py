@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
+from leasehold_testing.answers import equal_shares
 from scheduler.domain import commands as do
 from scheduler.domain import events as ev
 from scheduler.domain.codec import encode
@@ -17,7 +18,6 @@ from scheduler.engine.engine import Engine
 from scheduler.engine.settings import EngineSettings
 from scheduler.engine.snapshot import decode_state, dump, encode_state, restore
 from scheduler.errors import InvariantError
-from scheduler.testing.answers import equal_shares
 
 if TYPE_CHECKING:
     from collections.abc import Callable

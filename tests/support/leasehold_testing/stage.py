@@ -12,6 +12,10 @@ import math
 import zlib
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from leasehold_testing.clock import ManualClock
+from leasehold_testing.faults import SimulatedCrash
+from leasehold_testing.links import FakeAgent, InlineExecutor, ServiceLink
+from leasehold_testing.nodes import FakeNode, FakeWorld
 from planner.knowledge import LearnedKnowledge
 from policies.answering import PolicyAnswerer
 from scheduler.domain.codec import encode
@@ -23,10 +27,6 @@ from scheduler.runtime.service import LiveService
 from scheduler.runtime.snapshots import recover
 from scheduler.runtime.solver import InlineSolver
 from scheduler.store.memory import MemoryStore
-from scheduler.testing.clock import ManualClock
-from scheduler.testing.faults import SimulatedCrash
-from scheduler.testing.links import FakeAgent, InlineExecutor, ServiceLink
-from scheduler.testing.nodes import FakeNode, FakeWorld
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from policies.testing import make_table
 from scheduler.domain.job import Job
 from scheduler.engine.jobs import NONE, RUNNING, JobTable
 from scheduler.engine.pairs import PairTable
 from scheduler.engine.rounds import choose_round
-from scheduler.testing.problems import make_table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

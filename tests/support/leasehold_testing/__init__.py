@@ -1,0 +1,1 @@
+"""Fakes and other tools of the tests; `tests/support` is on the path: see pyproject.toml."""
