@@ -5,13 +5,12 @@ from __future__ import annotations
 import heapq
 import math
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-import yaml
 
 from scheduler.errors import InputError
+from traces.yaml_file import read_yaml
 
 if TYPE_CHECKING:
     from scheduler.domain.arrays import FloatArray
@@ -47,8 +46,8 @@ def read_failures(path: str | None) -> FailureModel:
     if path is None:
         return FailureModel()
     try:
-        document = yaml.safe_load(Path(path).read_text("utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as exc:
+        document = read_yaml(path)
+    except InputError as exc:
         raise InputError(f"failure file '{path}' cannot be read: {exc}") from exc
     limits = {
         "mtbf_s": (0.0, math.inf),

@@ -5,13 +5,11 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 from importlib import resources
-from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-import yaml
-
 from scheduler.errors import InputError
+from traces.yaml_file import read_yaml
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -69,17 +67,11 @@ def read_overheads(name: str) -> Overheads:
     """
     if name == "none":
         return Overheads()
-    if name == "default":
-        text = (resources.files("simulator") / "data" / "overheads.yaml").read_text("utf-8")
-    else:
+    with resources.as_file(resources.files("simulator") / "data" / "overheads.yaml") as bundled:
         try:
-            text = Path(name).read_text("utf-8")
-        except (OSError, UnicodeDecodeError) as exc:
+            document = read_yaml(bundled if name == "default" else name)
+        except InputError as exc:
             raise InputError(f"overhead file '{name}' cannot be read: {exc}") from exc
-    try:
-        document = yaml.safe_load(text)
-    except yaml.YAMLError as exc:
-        raise InputError(f"overhead file '{name}' is not YAML: {exc}") from exc
     if not isinstance(document, dict) or set(document) - {"default", "job_types"}:
         raise InputError(f"overhead file '{name}': give 'default' and 'job_types', nothing else")
     types = document.get("job_types") or {}

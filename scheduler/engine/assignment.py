@@ -175,7 +175,8 @@ class Assigner:
     ) -> list[do.Command]:
         """Place units on available workers and grant their leases as soon as these are free."""
         demands = [self._demand(rows[0], choice) for rows in units]
-        placed = self.placer.place(demands, available, [self._avoided(rows) for rows in units])
+        avoided = [self._avoided(rows) for rows in units] if self.avoidance else ()
+        placed = self.placer.place(demands, available, avoided)
         for rows, workers in zip(units, placed, strict=True):
             if not workers:
                 continue

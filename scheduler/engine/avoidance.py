@@ -44,6 +44,10 @@ class Avoidance:
         #: passed is kept, so that the next time is longer.
         self._nodes: dict[int, dict[int, tuple[int, float]]] = {}
 
+    def __bool__(self) -> bool:
+        """Return whether there is anything to heed; most of the time there is not."""
+        return bool(self._nodes)
+
     def avoid(
         self, number: int, workers: Iterable[int], *, now_s: float, first_s: float
     ) -> list[tuple[str, int, float]]:

@@ -76,7 +76,7 @@ def _heed_start(state: State, event: ev.LeaseEnded, lease: Lease) -> None:
     """Let a job avoid for a while the nodes on which it could not be started."""
     avoidance, number = state.assigner.avoidance, lease.job_number
     first_s = state.settings.avoid_node_s
-    unstarted = set(event.unstarted) & set(lease.workers)
+    unstarted = set(event.unstarted).intersection(lease.workers) if event.unstarted else set()
     if not unstarted or not first_s:
         if event.reason is not EndReason.LOST:
             avoidance.forgive(number, lease.workers)

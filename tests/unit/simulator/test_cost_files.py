@@ -56,7 +56,7 @@ def test_an_overhead_is_found_by_job_type_then_by_model_then_by_default(file):
         ("job_types: [LM]", "'job_types' must map job types"),
         ("defaults: {}", "give 'default' and 'job_types', nothing else"),
         ("[1, 2]", "give 'default' and 'job_types', nothing else"),
-        ("{", "is not YAML"),
+        ("{", "the YAML is malformed"),
     ],
 )
 def test_a_wrong_overhead_names_key_and_value(file, text, message):
@@ -99,6 +99,22 @@ def test_a_failure_file_sets_the_fields_of_the_model(file):
 def test_a_wrong_failure_names_key_and_value(file, text, message):
     with pytest.raises(InputError, match=message):
         read_failures(file(text))
+
+
+#: Nine merges of nine merges, eight levels deep: a kilobyte that stands for 43 million entries.
+MERGED = "a0: &a0 {x: 1}\n" + "".join(
+    f"a{n + 1}: &a{n + 1} {{<<: [{', '.join([f'*a{n}'] * 9)}]}}\n" for n in range(8)
+)
+
+
+@pytest.mark.parametrize("read", [read_overheads, read_failures])
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [(MERGED, "stands for more than"), ("[" * 3000, "nested too deeply"), ("a: 1\na: 2", "twice")],
+)
+def test_a_file_that_is_a_trap_is_refused_at_once(file, read, text, message):
+    with pytest.raises(InputError, match=message):
+        read(file(text))
 
 
 def test_workers_fail_and_return_in_turns_at_the_stated_means():
