@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+from dataclasses import replace
 
 import pytest
 
@@ -116,6 +117,21 @@ def test_an_explanation_has_reason_place_and_time(job, leasehold):
     assert "starts:" in shown
     found = json.loads(leasehold("explain", job, "--json").out)
     assert (found["reason"], found["position"]) == ("turn", 1)
+
+
+def test_an_explanation_quotes_what_a_failed_job_said_last(job, scheduler, leasehold, monkeypatch):
+    explain = scheduler.service.explain
+
+    async def failed(row, *, forecast=True):
+        found = await explain(row, forecast=forecast)
+        return replace(found, stderr_tail="loading\n\tOSError: \x1b[31mno such file")
+
+    monkeypatch.setattr(scheduler.service, "explain", failed)
+    shown = leasehold("explain", job).out
+    assert "it said last:\n    loading\n            OSError: " in shown
+    assert "\x1b" not in shown
+    found = json.loads(leasehold("explain", job, "--json").out)
+    assert found["stderr_tail"].startswith("loading")
 
 
 @pytest.mark.parametrize("command", ["job", "explain", "logs", "watch"])

@@ -40,6 +40,7 @@ async def until(condition, within_s=30.0):
 
 def test_the_first_start_makes_an_administrator_and_the_second_keeps_it(make_config, daemon):
     config = make_config()
+    folder = Path(config.state_dir)
 
     async def scenario():
         async with daemon(config) as (running, client):
@@ -51,7 +52,9 @@ def test_the_first_start_makes_an_administrator_and_the_second_keeps_it(make_con
             kinds = [row.kind for row in running.store.history(HistoryQuery())]
             assert "token_created" in kinds
             token = running.admin_token_file.read_text()
+        folder.chmod(0o755)  # as releases before this one left it
         async with daemon(config) as (running, client):
+            assert stat.S_IMODE(folder.stat().st_mode) == 0o700
             assert not running.token_made
             assert running.admin_token_file.read_text() == token
             assert (await client.get("/v1/whoami")).status_code == 200

@@ -77,7 +77,7 @@ def store(tmp_path):
     store.close()
 
 
-def test_an_exit_code_of_64_bits_is_refused_and_what_came_with_it_is_done(store, tmp_path):
+def test_an_exit_code_of_64_bits_is_refused_and_what_came_with_it_is_done(store, tmp_path, caplog):
     async def story():
         service = make(store, tmp_path)
         run = asyncio.create_task(service.run())
@@ -113,6 +113,8 @@ def test_an_exit_code_of_64_bits_is_refused_and_what_came_with_it_is_done(store,
         await tell(service, last)
         (attempt, *_) = store.attempts("one")
         assert (attempt.end_reason.value, attempt.exit_code) == ("failed", 1)
+        assert "nothing of a turn is stored" in caplog.text
+        assert "exit_code is a number of more than 64 bits" in caplog.text
         check_state(service.driver.state)
         assert not run.done()
         run.cancel()
