@@ -42,7 +42,7 @@ def test_the_first_start_makes_an_administrator_and_the_second_keeps_it(make_con
     config = make_config()
     folder = Path(config.state_dir)
 
-    async def scenario():
+    async def first():
         async with daemon(config) as (running, client):
             assert running.token_made
             assert stat.S_IMODE(running.admin_token_file.stat().st_mode) == 0o600
@@ -51,15 +51,18 @@ def test_the_first_start_makes_an_administrator_and_the_second_keeps_it(make_con
             assert refused.status_code == 401
             kinds = [row.kind for row in running.store.history(HistoryQuery())]
             assert "token_created" in kinds
-            token = running.admin_token_file.read_text()
-        folder.chmod(0o755)  # as releases before this one left it
+            return running.admin_token_file.read_text()
+
+    async def second(token):
         async with daemon(config) as (running, client):
-            assert stat.S_IMODE(folder.stat().st_mode) == 0o700
             assert not running.token_made
             assert running.admin_token_file.read_text() == token
             assert (await client.get("/v1/whoami")).status_code == 200
 
-    asyncio.run(scenario())
+    token = asyncio.run(first())
+    folder.chmod(0o755)  # as earlier releases left it
+    asyncio.run(second(token))
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
 
 
 def test_it_leads_serves_and_gives_the_leadership_up(make_config, daemon):
