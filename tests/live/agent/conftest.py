@@ -19,6 +19,7 @@ from agent.clock import lease_clock_s
 from agent.inventory import declared
 from agent.loop import Agent, AgentSettings
 from agent.process.remnants import find_remnants
+from leasehold_testing import ON_PATH
 from leasehold_testing.file_link import FileLink
 from scheduler.protocol.desired import Desired, DesiredLease, LeaseState, report_from_dict
 
@@ -95,7 +96,9 @@ class Node:
         return find_remnants(self.state_dir / "leases" / str(lease_id))
 
     def start_agent(self):
-        process = subprocess.Popen([sys.executable, "-c", AGENT_PROGRAM, str(self.folder)])
+        process = subprocess.Popen(
+            [sys.executable, "-c", ON_PATH + AGENT_PROGRAM, str(self.folder)]
+        )
         self.processes.append(process)
         return process
 

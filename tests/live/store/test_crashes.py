@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from sqlalchemy import event
 
+from leasehold_testing import ON_PATH
 from leasehold_testing.stored import full_entry, lead
 from scheduler.errors import SequenceError, StaleLeaderError, StoreUnavailableError
 from scheduler.store.memory import MemoryStore
@@ -143,7 +144,9 @@ def test_a_killed_process_loses_nothing_that_was_acknowledged(
 ) -> None:
     chance = random.Random(3)
     for _ in range(3):
-        writer = subprocess.Popen([sys.executable, "-c", WRITER, url], stdout=subprocess.PIPE)
+        writer = subprocess.Popen(
+            [sys.executable, "-c", ON_PATH + WRITER, url], stdout=subprocess.PIPE
+        )
         assert writer.stdout is not None
         first = int(writer.stdout.readline())
         time.sleep(chance.uniform(0.0, 0.2))
@@ -181,7 +184,7 @@ def test_two_processes_on_one_database_take_turns(
     url: str, open_store: Callable[[str], SqlStore]
 ) -> None:
     store = open_store(url)
-    arguments = [sys.executable, "-c", RACER, url, str(lead(store))]
+    arguments = [sys.executable, "-c", ON_PATH + RACER, url, str(lead(store))]
     racers = [subprocess.Popen(arguments, stdout=subprocess.PIPE) for _ in range(2)]
     won = [int(racer.communicate(timeout=60)[0]) for racer in racers]
     assert [racer.returncode for racer in racers] == [0, 0]
