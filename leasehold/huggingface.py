@@ -62,9 +62,13 @@ class LeaseKeeper:
 
         Raises:
             StaleLeaseError: a later attempt of the job has begun.
+            ForeignCheckpointsError: the folder is another job's.
         """
+        checkpoints = self._checkpoints(output_dir)
         if self._told.rank == 0:
-            self._checkpoints(output_dir).claim()
+            checkpoints.claim()
+        else:
+            checkpoints.check_owner()
         found = []
         for path in Path(output_dir).glob("checkpoint-*"):
             number = re.fullmatch(r"checkpoint-(\d+)", path.name)

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from leasehold import StaleLeaseError
+from leasehold import ForeignCheckpointsError, StaleLeaseError
 from leasehold.huggingface import LAST_FILE, WHOLE_FILE, LeaseKeeper
 from leasehold.surroundings import Surroundings
 
@@ -35,6 +35,15 @@ def test_without_a_lease_training_runs_to_its_end(tmp_path):
     assert keeper.on_step_end(args, state, control).should_training_stop is False
     keeper.on_train_end(args, state, control)
     keeper.exit_if_left_early()
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_no_rank_goes_on_from_the_checkpoints_of_another_job(tmp_path, rank):
+    LeaseKeeper(surroundings=Surroundings(job_id="mine", token=1)).checkpoint(tmp_path)
+    saved(tmp_path, 5)
+    keeper = LeaseKeeper(surroundings=Surroundings(job_id="other", token=2, rank=rank))
+    with pytest.raises(ForeignCheckpointsError, match="holds the checkpoints of job 'mine'"):
+        keeper.checkpoint(tmp_path)
 
 
 def test_steps_arrive_and_a_notice_saves_and_stops(host):
