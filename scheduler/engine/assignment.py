@@ -196,7 +196,7 @@ class Assigner:
         Args:
             available: (W,) workers that may be given, or are held by jobs that may stay.
         """
-        numbers = self.avoidance.active(self.now_s)
+        numbers = self.avoidance.active(self.now_s) if self.avoidance else []
         if not numbers:
             return None
         jobs, demand = self.jobs, self.table.demand

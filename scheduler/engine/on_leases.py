@@ -60,7 +60,8 @@ def _ended(state: State, event: ev.LeaseEnded) -> None:
     # A job on cordoned workers competed for nothing; now it does.
     if state.fleet.any_cordoned and state.fleet.cordoned[list(lease.workers)].any():
         state.changed = True
-    _heed_start(state, event, lease)
+    if event.unstarted or state.assigner.avoidance:
+        _heed_start(state, event, lease)
     _after(state, event, lease, row, preempted=revoked)
     state.serve_due = True
     assert state.round_end_s is not None
