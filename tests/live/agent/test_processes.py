@@ -232,7 +232,7 @@ def test_an_agent_that_was_killed_finds_its_jobs_again(node):
 def test_without_any_agent_the_deadline_still_holds(node):
     async def main():
         sent_s = lease_clock_s()
-        node.want(node.lease(1, DEAF, remaining_s=4.0))
+        node.want(node.lease(1, DEAF, remaining_s=10.0))  # time to start on a busy machine
         first = node.start_agent()
         await node.until(lambda: "up" in node.log(1))
         first.kill()
@@ -261,14 +261,14 @@ def test_when_the_supervisor_is_killed_the_job_goes_with_it_and_counts_as_lost(n
 
 def test_a_supervisor_that_is_stuck_does_not_save_its_job(node):
     async def main():
-        node.want(node.lease(1, DEAF, remaining_s=3.5))
+        node.want(node.lease(1, DEAF, remaining_s=10.0))
         async with node.agent():
             await node.until(lambda: "up" in node.log(1) and node.runs(1))
             supervisor = _supervisor(node, 1)
             for _ in range(3):
                 os.kill(supervisor, signal.SIGSTOP)
             node.want()
-            await node.until(lambda: not node.processes_of(1), 10)
+            await node.until(lambda: not node.processes_of(1), 30)
             assert (await node.until(lambda: node.ended(1) or node.of(1) is None)) is not None
 
     run(main())
