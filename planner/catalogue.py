@@ -17,17 +17,18 @@ from scheduler.domain.configuration import (
     PairConfiguration,
     Profile,
 )
+from scheduler.domain.profiling import NO_PROFILING
 from scheduler.domain.throughput import ThroughputTable
-from scheduler.domain.ways import NO_PROFILING, CatalogueKey, Estimate, Source, Way
+from scheduler.domain.ways import CatalogueKey, Estimate, Source, Way
 from scheduler.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
 
     from planner.estimator import Estimator
+    from scheduler.domain.profiling import Profiling
     from scheduler.domain.spec import JobSpec
     from scheduler.domain.throughput import ProfileKey
-    from scheduler.domain.ways import Profiling
 
 _VERSION: Final = 1
 

@@ -13,9 +13,10 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
 
     from scheduler.domain.configuration import ConfigurationTable
+    from scheduler.domain.profiling import Profiling
     from scheduler.domain.spec import JobSpec
     from scheduler.domain.throughput import ThroughputTable
-    from scheduler.domain.ways import CatalogueKey, Estimate, Profiling, Way
+    from scheduler.domain.ways import CatalogueKey, Estimate, Way
 
 
 class LearnedKnowledge:

@@ -1,13 +1,4 @@
-"""Profiling: a job type runs for short turns on worker types where it never ran.
-
-No policy knows of it. Policies are told a throughput above the estimate where it is a mere
-inference: estimate x min(cap, 1 + bonus x relative deviation), the upper end of what is likely. So
-a worker type that might well be the best one is tried; the first stretch there puts a measurement
-in the place of the estimate, and the bonus is gone, within one or two rounds. That is the principle
-of upper confidence bounds (Auer, Cesa-Bianchi and Fischer, Machine Learning 2002), with a cap, so
-that no policy ever believes in more than ``cap`` times the estimate. The price: a worker type whose
-estimate is too low by more than the cap may never be tried while a better one is known.
-"""
+"""What policies are nudged to try, and how strongly; see ``scheduler.domain.profiling``."""
 
 from __future__ import annotations
 
@@ -18,7 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from planner.estimator import Estimator
-    from scheduler.domain.ways import Profiling
+    from scheduler.domain.profiling import Profiling
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

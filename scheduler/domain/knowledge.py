@@ -9,9 +9,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping
 
     from scheduler.domain.configuration import ConfigurationTable
+    from scheduler.domain.profiling import Profiling
     from scheduler.domain.spec import JobSpec
     from scheduler.domain.throughput import ThroughputTable
-    from scheduler.domain.ways import CatalogueKey, Estimate, Profiling, Way
+    from scheduler.domain.ways import CatalogueKey, Estimate, Way
 
     #: Makes it of the throughputs that the operator declares, and part -> what ``dump`` returned.
     MakeKnowledge: TypeAlias = Callable[[ThroughputTable | None, Mapping[str, Any]], "Knowledge"]

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import enum
-import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
-
-from scheduler.errors import ParameterError
 
 if TYPE_CHECKING:
     from scheduler.domain.spec import JobSpec
@@ -20,9 +17,6 @@ class Source(enum.StrEnum):
     DECLARED = "declared"  #: somebody said so
     ESTIMATED = "estimated"  #: inferred: other scale factors, worker types, job types
     ASSUMED = "assumed"  #: nothing is known of the job type: one step a second on one worker
-
-
-_INFERRED = frozenset({Source.ESTIMATED, Source.ASSUMED})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,36 +87,6 @@ class Way:
     worker_type: str
     count: int
     estimate: Estimate
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Profiling:
-    """How much better than estimated policies are told that unmeasured worker types are.
-
-    Attributes:
-        bonus: deviations that are added; 0 turns profiling off.
-        cap: largest factor between what is told and what is estimated, >= 1.
-    """
-
-    bonus: float = 1.0
-    cap: float = 1.5
-
-    def __post_init__(self) -> None:
-        """Refuse values that would make worker types look slower, or endlessly fast."""
-        if not 0.0 <= self.bonus < math.inf:
-            raise ParameterError(f"profiling bonus is {self.bonus!r}; give a number >= 0")
-        if not 1.0 <= self.cap < math.inf:
-            raise ParameterError(f"profiling cap is {self.cap!r}; give a number >= 1")
-
-    def factor(self, estimate: Estimate) -> float:
-        """Return what the estimate is multiplied by; 1 unless it is an inference."""
-        if estimate.source not in _INFERRED:
-            return 1.0
-        return min(self.cap, 1.0 + self.bonus * estimate.relative_deviation)
-
-
-#: Policies are told the estimates as they are.
-NO_PROFILING = Profiling(bonus=0.0, cap=1.0)
 
 
 def declarations(spec: JobSpec) -> tuple[tuple[str, int, str, float], ...]:

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from scheduler.domain.ways import Profiling
+from scheduler.domain.profiling import Profiling
 from scheduler.engine.settings import EngineSettings
 from scheduler.errors import ParameterError
 from scheduler.runtime.protocol import PolicyChoice

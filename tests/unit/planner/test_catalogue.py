@@ -7,9 +7,10 @@ import pytest
 
 from planner.catalogue import Catalogue, differs, ways
 from planner.estimator import Estimator, declare_all
+from scheduler.domain.profiling import Profiling
 from scheduler.domain.spec import JobSpec
 from scheduler.domain.throughput import ThroughputTable
-from scheduler.domain.ways import CatalogueKey, Profiling, Source, declarations
+from scheduler.domain.ways import CatalogueKey, Source, declarations
 from scheduler.errors import InputError
 
 TYPES = ("v100", "k80")

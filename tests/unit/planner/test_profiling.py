@@ -11,8 +11,9 @@ from scheduler.domain import commands as do
 from scheduler.domain import events as ev
 from scheduler.domain.cluster import parse_cluster_spec
 from scheduler.domain.job import Job
+from scheduler.domain.profiling import NO_PROFILING, Profiling
 from scheduler.domain.spec import JobSpec
-from scheduler.domain.ways import NO_PROFILING, Profiling, Source
+from scheduler.domain.ways import Source
 from scheduler.engine.engine import Engine
 from scheduler.engine.settings import EngineSettings
 from scheduler.errors import ParameterError
