@@ -16,7 +16,7 @@ from policies.solving.discipline import (
     zero_level,
 )
 from policies.solving.level import LevelProgram
-from policies.solving.needs import fraction_needed
+from policies.solving.needs import tiny_fractions
 from policies.solving.structured import solve_structured
 from scheduler.errors import SolveError
 
@@ -227,8 +227,9 @@ def second_stage(
         return first
     held = program.floor + program.slope * solution.level
     # A job that needs next to nothing would be all that the sum is about.
-    need = fraction_needed(program, solution.level)
-    gain = np.where(need > 0, gain * np.minimum(need / TINY, 1.0), gain)
+    need = tiny_fractions(program, solution.level)
+    if need is not None:
+        gain = gain * (need / TINY)
     stage = replace(
         program,
         slope=np.zeros(classes.size),
@@ -266,10 +267,11 @@ def _both_at_once(stage: LevelProgram, first: CheckedSolution) -> CheckedSolutio
     total = float((stage.cost * solution.x).sum())
     size = max(abs(solution.level), zero_level(stage))
     for outweigh in (30.0, 3000.0):
-        raw = solve_structured(replace(stage, price=outweigh * total / size))
+        priced = replace(stage, price=outweigh * total / size)
+        raw = solve_structured(priced)
         if raw is None:
             return None
-        checked = check(replace(stage, price=outweigh * total / size), raw)
+        checked = check(priced, raw)
         if checked.solution.level >= solution.level - HOLD * size:
             return checked
     return None

@@ -171,9 +171,15 @@ class ClassProblem:
         return result
 
     @cached_property
+    def fastest_alone(self) -> FloatArray:
+        """(M,) steps/s of one job in its fastest configuration of its own; 0 without any."""
+        best: FloatArray = self.throughput.max(axis=1, initial=0.0)
+        return best
+
+    @cached_property
     def fastest(self) -> FloatArray:
         """(M,) steps/s of one job in its fastest configuration; in company, if never alone."""
-        best: FloatArray = self.throughput.max(axis=1, initial=0.0)
+        best = self.fastest_alone
         if len(self.pair_index) and (best == 0.0).any():
             shared = np.zeros(self.size)
             np.maximum.at(shared, self.pair_classes.ravel(), self.pair_throughput.ravel())
@@ -195,23 +201,32 @@ class ClassProblem:
             The nearest by clipping and by scaling down: fractions >= 0, every job's time <= 1,
             every worker type within its capacity.
         """
-        x, pair_x = self.clip(x, pair_x, need)
+        if need is None:
+            need = self.time_fraction(np.maximum(x, 0.0) * self.usable, np.maximum(pair_x, 0.0))
+        tiny = (need > 0) & (need < TINY)
+        x, pair_x = self.clip(x, pair_x, np.where(tiny, need, TINY) if tiny.any() else None)
         return self.fit(x, pair_x)
 
     def clip(
-        self, x: FloatArray, pair_x: FloatArray, need: FloatArray | None = None
+        self, x: FloatArray, pair_x: FloatArray, tiny: FloatArray | None
     ) -> tuple[FloatArray, FloatArray]:
-        """Clip what is noise beside what a job needs; see ``repair``."""
-        x = np.where(self.usable & (x > 0), x, 0.0)
-        pair_x = np.where(pair_x > 0, pair_x, 0.0)
-        if need is None:
-            need = self.time_fraction(x, pair_x)
-        noise = np.where(need > 0, NOISE * np.minimum(need / TINY, 1.0), NOISE)
-        x = np.where(x > noise[:, None], x, 0.0)
+        """Clip what is noise; see ``repair``.
+
+        Args:
+            x: (M, J).
+            pair_x: (P,).
+            tiny: (M,) the fraction of its time that a job needs, at most ``TINY``; None where all
+                need more.
+        """
+        noise = np.array([NOISE]) if tiny is None else NOISE / TINY * tiny
+        x = np.where(self.usable & (x > noise[:, None]), x, 0.0)
         if len(pair_x):
-            used = np.flatnonzero(pair_x)
-            least = noise[self.pair_classes[used]].min(axis=1)
-            pair_x[used[pair_x[used] <= least]] = 0.0
+            used = np.flatnonzero(pair_x > 0)
+            least = np.broadcast_to(noise, self.size)[self.pair_classes[used]].min(axis=1)
+            kept = used[pair_x[used] > least]
+            clipped = np.zeros(len(pair_x))
+            clipped[kept] = pair_x[kept]
+            pair_x = clipped
         return x, pair_x
 
     def fit(self, x: FloatArray, pair_x: FloatArray) -> tuple[FloatArray, FloatArray]:

@@ -10,7 +10,7 @@ import numpy as np
 from policies.solving.columns import solve_by_columns
 from policies.solving.level import LevelProgram, LevelSolution, dual_value
 from policies.solving.linear import solve_linear
-from policies.solving.needs import fraction_needed, lift
+from policies.solving.needs import lift, tiny_fractions
 from policies.solving.structured import solve_structured
 from scheduler.errors import SolveError
 
@@ -120,7 +120,7 @@ def _attempts(
 def check(program: LevelProgram, raw: LevelSolution) -> CheckedSolution:
     """Repair an answer, recompute its objective and its bound."""
     classes = program.classes
-    need = fraction_needed(program, raw.level)
+    need = tiny_fractions(program, raw.level)
     x, pair_x = lift(program, raw, need, *classes.clip(raw.x, raw.pair_x, need))
     x, pair_x = classes.fit(x, pair_x)
     y = np.where(program.leveled, np.maximum(raw.row_price, 0.0), 0.0)
@@ -132,22 +132,21 @@ def check(program: LevelProgram, raw: LevelSolution) -> CheckedSolution:
         raw,
         x=x,
         pair_x=pair_x,
+        level=_attained(program, x, pair_x) if program.price > 0 else raw.level,
         row_price=y * scale,
         worker_price=raw.worker_price * scale,
         time_price=raw.time_price * scale,
     )
-    if program.price > 0:
-        solution = replace(solution, level=_attained(program, solution))
     floor = np.where(program.leveled, program.floor, 0.0)
     bound = dual_value(program, solution) - float((solution.row_price * floor).sum())
     return CheckedSolution(solution=solution, value=program.value(solution), bound=bound)
 
 
-def _attained(program: LevelProgram, solution: LevelSolution) -> float:
+def _attained(program: LevelProgram, x: FloatArray, pair_x: FloatArray) -> float:
     """Return the level that the allocation really reaches."""
-    rising = program.leveled & (program.slope > 0)
-    reached = program.gain * program.classes.effective_throughput(solution.x, solution.pair_x)
-    slack = (reached[rising] - program.floor[rising]) / program.slope[rising]
+    reached = program.gain * program.classes.effective_throughput(x, pair_x)
+    slack = np.full(len(reached), np.inf)
+    np.divide(reached - program.floor, program.slope, out=slack, where=program.slope > 0)
     return float(slack.min(initial=np.inf))
 
 
@@ -162,7 +161,7 @@ def zero_level(program: LevelProgram) -> float:
     if not rising.any():
         return 0.0
     slope = program.slope[rising]
-    alone = (program.gain * classes.throughput.max(axis=1, initial=0.0))[rising]
+    alone = (program.gain * classes.fastest_alone)[rising]
     lowest = float((np.abs(program.floor[rising]) / slope).min())
     return max(lowest + 1e-3 * float((alone / slope).min()), program.scale)
 

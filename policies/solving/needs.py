@@ -22,25 +22,30 @@ if TYPE_CHECKING:
 MARGIN = 1e-12
 
 
-def fraction_needed(program: LevelProgram, level: float) -> FloatArray:
+def tiny_fractions(program: LevelProgram, level: float) -> FloatArray | None:
     """Return (M,) the least fraction of its time in which a job of each class reaches a level.
 
     Args:
-        program: whose level rows say what a class must reach; 0 for a class without one.
+        program: whose level rows say what a class must reach.
         level: z.
+
+    Returns:
+        At most ``TINY``, which stands for all that is more and for nothing at all; None where there
+        is nothing else.
     """
-    row = program.leveled & (program.gain > 0)
-    target = np.where(row, program.floor + program.slope * level, 0.0)
+    target = program.floor + program.slope * level  # -inf where a class has no row
     reach = program.gain * program.classes.fastest
-    able = row & (reach > 0)
-    result: FloatArray = np.where(able, target / np.where(able, reach, 1.0), 0.0)
-    return np.maximum(result, 0.0)
+    tiny = target < TINY * reach
+    if not tiny.any() or not (tiny := tiny & (target > 0)).any():
+        return None
+    result: FloatArray = np.where(tiny, target / np.where(tiny, reach, 1.0), TINY)
+    return np.minimum(result, TINY)
 
 
 def lift(
     program: LevelProgram,
     solution: LevelSolution,
-    need: FloatArray,
+    need: FloatArray | None,
     x: FloatArray,
     pair_x: FloatArray,
 ) -> tuple[FloatArray, FloatArray]:
@@ -49,20 +54,21 @@ def lift(
     Args:
         program: what was solved.
         solution: a solver's answer, whose level and prices are used.
-        need: (M,) see ``fraction_needed``.
+        need: (M,) see ``tiny_fractions``.
         x: (M, J) clipped fractions.
         pair_x: (P,) likewise; may be changed in place.
 
     Returns:
         Fractions that may ask for a little more than there is: see ``ClassProblem.fit``.
     """
-    tiny = (need > 0) & (need < TINY)
-    if not tiny.any():
+    if need is None:
         return x, pair_x
     classes = program.classes
     reached = program.gain * classes.effective_throughput(x, pair_x)
     target = program.floor + program.slope * solution.level
-    lacking = np.where(tiny, (target * (1.0 + MARGIN) - reached) / np.maximum(target, 1e-300), 0.0)
+    lacking = np.where(
+        need < TINY, (target * (1.0 + MARGIN) - reached) / np.maximum(target, 1e-300), 0.0
+    )
     short = np.flatnonzero(lacking > 0)
     alone = short[classes.usable[short].any(axis=1)]
     if len(alone):
