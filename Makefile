@@ -17,7 +17,7 @@ CLUSTER := tests/chart tests/kubernetes tests/cluster
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-live test-torch test-chaos test-fuzz test-chart test-kubernetes test-cluster test-explore slow check format bench setup clean
+.PHONY: help demo test test-live test-torch test-chaos test-fuzz test-chart test-kubernetes test-cluster test-explore slow check format client-forms bench setup clean
 
 help:  ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' Makefile
@@ -36,7 +36,7 @@ test: $(READY)  ## Run the unit tests with branch coverage and check its floors
 test-live: $(READY)  ## Run the tests with real processes and databases, with their coverage floors
 	$(BIN)/coverage erase
 	$(BIN)/pytest -n auto --dist loadscope -m "not slow" $(LIVE) --cov --cov-branch --cov-report= $(ARGS)
-	@if [ -z "$(ARGS)" ]; then .ci/coverage-floors $(BIN)/coverage 90 scheduler/protocol scheduler/store scheduler/runtime leasehold/daemon leasehold/cli/service api agent; fi
+	@if [ -z "$(ARGS)" ]; then .ci/coverage-floors $(BIN)/coverage 90 scheduler/protocol scheduler/store scheduler/runtime leasehold/client leasehold/daemon leasehold/cli/service api agent; fi
 
 test-torch:  ## Train with PyTorch and Hugging Face under an agent, in an environment of its own (4 GB)
 	.ci/test-torch
@@ -71,6 +71,11 @@ check: $(READY)  ## Lint, formatting, types, direction of imports
 format: $(READY)  ## Let ruff fix and format the sources
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
+
+client-forms: $(READY)  ## Write the client's types from the OpenAPI document
+	PYTHONPATH=tests/support $(BIN)/python -m leasehold_testing.client_forms > $(VENV)/forms.py
+	$(BIN)/ruff format -q $(VENV)/forms.py --config pyproject.toml --no-cache
+	mv $(VENV)/forms.py leasehold/client/forms.py
 
 bench: $(READY)  ## Run the benchmarks of benchmarks/README.md
 	@set -e; for script in $(BENCH); do echo "== $$script"; $(BIN)/python "$$script" $(ARGS); done

@@ -1,4 +1,4 @@
-"""What training scripts and clients import. Standard library only."""
+"""What training scripts import, of the standard library only, and the client, which uses httpx."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from leasehold.checkpoints import ForeignCheckpointsError, StaleLeaseError
-    from leasehold.client import Client, ClientError
+    from leasehold.client import AsyncClient, Client, ClientError
     from leasehold.iterator import LEFT_EARLY, LeaseIterator
     from leasehold.naming import AmbiguousNameError
 
 __all__ = [
     "LEFT_EARLY",
     "AmbiguousNameError",
+    "AsyncClient",
     "Client",
     "ClientError",
     "ForeignCheckpointsError",
@@ -24,6 +25,7 @@ _HOMES = {
     "ForeignCheckpointsError": "checkpoints",
     "StaleLeaseError": "checkpoints",
     "AmbiguousNameError": "naming",
+    "AsyncClient": "client",
     "Client": "client",
     "ClientError": "client",
 }

@@ -1,6 +1,6 @@
 """Which job is meant: by its id, the beginning of it, or its name.
 
-The command line and ``Client`` understand the same words.
+The command line and programs understand the same words.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 #: Jobs that are asked for by a word, and that are named where it means several.
 _MOST: Final = 100
@@ -37,7 +37,9 @@ class AmbiguousNameError(ValueError):
             self.add_note(f"... and {len(jobs) - _LISTED} more")
 
 
-def meaning(word: str, ask: Callable[[dict[str, Any]], Mapping[str, Any]]) -> str | None:
+async def meaning(
+    word: str, ask: Callable[[dict[str, Any]], Awaitable[Mapping[str, Any]]]
+) -> str | None:
     """Return the id of the one job that a word that is no id means; None where it means none.
 
     Where it means jobs that have not ended, those that have are left out.
@@ -50,7 +52,7 @@ def meaning(word: str, ask: Callable[[dict[str, Any]], Mapping[str, Any]]) -> st
         AmbiguousNameError: it means several.
     """
     for status in (_ACTIVE, ()):
-        page = ask({"called": word, "status": list(status), "limit": _MOST})
+        page = await ask({"called": word, "status": list(status), "limit": _MOST})
         jobs = page["jobs"]
         if len(jobs) > 1:
             raise AmbiguousNameError(word, jobs, more=page["next_cursor"] is not None)
@@ -59,10 +61,10 @@ def meaning(word: str, ask: Callable[[dict[str, Any]], Mapping[str, Any]]) -> st
     return None
 
 
-def send_for_words(
+async def send_for_words(
     which: dict[str, Any],
-    send: Callable[[dict[str, Any]], dict[str, Any]],
-    ask: Callable[[dict[str, Any]], Mapping[str, Any]],
+    send: Callable[[dict[str, Any]], Awaitable[dict[str, Any]]],
+    ask: Callable[[dict[str, Any]], Awaitable[Mapping[str, Any]]],
 ) -> dict[str, Any]:
     """Send a bulk request, and once more for the words in it that were no ids.
 
@@ -74,21 +76,21 @@ def send_for_words(
     Returns:
         the answer, with what became of each word's job in the word's place.
     """
-    found = send(which)
+    found = await send(which)
     unknown = [acted for acted in found["jobs"] if acted["code"] == "not_found"]
     if "ids" not in which or not unknown:
         return found
     meant: dict[str, str] = {}
     for acted in unknown:
         try:
-            job_id = meaning(acted["job_id"], ask)
+            job_id = await meaning(acted["job_id"], ask)
         except AmbiguousNameError as error:
             acted |= {"error": "; ".join([str(error), *error.__notes__]), "code": "invalid"}
         else:
             meant |= {} if job_id is None else {acted["job_id"]: job_id}
     if not meant:
         return found
-    again = send({"ids": list(dict.fromkeys(meant.values()))})
+    again = await send({"ids": list(dict.fromkeys(meant.values()))})
     became = {acted["job_id"]: acted for acted in again["jobs"]}
     jobs = [became.get(meant.get(acted["job_id"], ""), acted) for acted in found["jobs"]]
     return found | {

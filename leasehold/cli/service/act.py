@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 import typer
 
 from leasehold.cli import exit_codes
-from leasehold.cli.service.naming import send_for_words
 from leasehold.cli.service.output import print_json, remark
 from leasehold.cli.service.remote import Json, remote
 from leasehold.cli.service.selection import JobIds, Selector, chosen
@@ -19,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from leasehold.cli.service.client import ServiceClient
+    from leasehold.client.forms import Bulk, JobAction
 
 Why: TypeAlias = Annotated[
     str, typer.Option("--reason", metavar="TEXT", help="Why; the history keeps it.")
@@ -28,7 +28,7 @@ DryRun: TypeAlias = Annotated[
 ]
 
 
-def _action(name: str, what: str) -> Callable[..., None]:
+def _action(name: JobAction, what: str) -> Callable[..., None]:
     """Make the command of an action; all have the same options."""
 
     def command(
@@ -80,36 +80,22 @@ def change(
         body["deadline_s"] = moment_s
     if not body:
         raise InputError("nothing to set; give --weight or --deadline")
-
-    def send(which: dict[str, Any]) -> dict[str, Any]:
-        found: dict[str, Any] = service.call("PATCH", "/jobs", body=body | which)
-        return found
-
-    _finish(send_for_words(service, chosen(ids, selector), send), "set", as_json=as_json)
+    _finish(service.change_all(**chosen(ids, selector), **body), "set", as_json=as_json)
 
 
 def _act(
     service: ServiceClient,
-    action: str,
+    action: JobAction,
     which: dict[str, Any],
     how: dict[str, Any],
     *,
     as_json: bool,
 ) -> None:
-    # A server of the release before knows neither.
-    how = {key: value for key, value in how.items() if value}
-
-    def send(which: dict[str, Any]) -> dict[str, Any]:
-        # Doing it twice is doing it once, but for a job that has begun again meanwhile.
-        body = {"action": action, **which, **how}
-        found: dict[str, Any] = service.post("/jobs:act", body, repeatable=action != "requeue")
-        return found
-
-    said = f"would {action}" if "dry_run" in how else action
-    _finish(send_for_words(service, which, send), said, as_json=as_json)
+    said = f"would {action}" if how["dry_run"] else action
+    _finish(service.act(action, **which, **how), said, as_json=as_json)
 
 
-def _finish(found: dict[str, Any], action: str, *, as_json: bool) -> None:
+def _finish(found: Bulk, action: str, *, as_json: bool) -> None:
     """Show what became of each job, and end with the code of the worst.
 
     Raises:

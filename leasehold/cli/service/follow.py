@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING
 
 import typer
 
 from leasehold.cli import exit_codes
-from leasehold.cli.service.client import job_path
-from leasehold.cli.service.event_stream import Stream, event_value
 from leasehold.cli.service.outages import outlast
 from leasehold.cli.service.output import pairs, plain, print_json_line, remark
 from leasehold.cli.service.times import clock
+from leasehold.client import ENDED
 from scheduler.errors import NotFoundError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from leasehold.cli.service.client import ServiceClient
+    from leasehold.client.forms import Event, EventPage, ListEventsQuery
 
-#: A job in one of these will not run again unless somebody takes it up.
-ENDED: Final = frozenset({"completed", "cancelled", "failed", "refused"})
 #: The first and the longest wait between two looks, as numbers of ``ServiceClient.pause``.
 _FIRST_LOOK, _LAST_LOOK = 1, 6
 
@@ -44,13 +42,16 @@ def wait_for_jobs(service: ServiceClient, job_ids: Sequence[str]) -> int:
 def follow_jobs(service: ServiceClient, job_ids: Sequence[str], *, as_json: bool) -> int:
     """Show what happens to jobs until all have ended; see ``wait_for_jobs``."""
     wanted, statuses = set(job_ids), dict[str, str]()
-    filters = {"subject_kind": "job", "subject": job_ids[0] if len(job_ids) == 1 else None}
+    filters: ListEventsQuery = {"subject_kind": "job"}
+    if len(job_ids) == 1:
+        filters["subject"] = job_ids[0]
     # One job's history is short. With several, what happened before this call is left out.
-    seen = 0 if len(job_ids) == 1 else outlast(service, lambda: newest_event(service))
+    seen = 0 if len(job_ids) == 1 else outlast(service, lambda: _newest_event(service))
     for job_id in job_ids:
         _note_end(service, job_id, statuses)
     if wanted - statuses.keys():
-        for event in history(service, after=seen, **filters):
+        asked: ListEventsQuery = {**filters, "after": seen}
+        for event in outlast(service, lambda: service.events(**asked)):
             seen = event["event_id"]
             if event["subject"] not in wanted:
                 continue
@@ -66,28 +67,7 @@ def follow_jobs(service: ServiceClient, job_ids: Sequence[str], *, as_json: bool
     return 0 if set(statuses.values()) <= {"completed"} else exit_codes.FAILED
 
 
-def newest_event(service: ServiceClient) -> int:
-    """Return the id of the newest line of history."""
-    return int(service.get("/events", descending=True, limit=1)["last_event_id"])
-
-
-def history(
-    service: ServiceClient, *, after: int | None = None, **filters: Any
-) -> Iterator[dict[str, Any]]:
-    """Yield lines of history as they appear, without end.
-
-    Args:
-        service: whose history.
-        after: begin behind this event id; None begins with what happens from now on.
-        filters: ``subject_kind``, ``subject``, ``kind``, ``project``.
-    """
-    # From the first moment on, so that a break before the first event skips nothing.
-    last_id = newest_event(service) if after is None else after
-    for message in Stream(service, "/events", filters, last_id=str(last_id)):
-        yield event_value(message)
-
-
-def show_event(event: dict[str, Any], *, as_json: bool) -> None:
+def show_event(event: Event, *, as_json: bool) -> None:
     """Print a line of history."""
     if as_json:
         print_json_line(event)
@@ -102,7 +82,11 @@ def show_event(event: dict[str, Any], *, as_json: bool) -> None:
     typer.echo("  ".join(word for word in words if word))
 
 
-def _past(service: ServiceClient, after: int, filters: dict[str, Any]) -> Iterator[dict[str, Any]]:
+def _newest_event(service: ServiceClient) -> int:
+    return service.history(descending=True, limit=1)["last_event_id"]
+
+
+def _past(service: ServiceClient, after: int, filters: ListEventsQuery) -> Iterator[Event]:
     """Yield the lines of history that are there already."""
     while True:
         page = outlast(service, partial(_page, service, after, filters))
@@ -112,8 +96,9 @@ def _past(service: ServiceClient, after: int, filters: dict[str, Any]) -> Iterat
         after = page["last_event_id"]
 
 
-def _page(service: ServiceClient, after: int, filters: dict[str, Any]) -> dict[str, Any]:
-    return dict(service.get("/events", after=after, limit=1000, **filters))
+def _page(service: ServiceClient, after: int, filters: ListEventsQuery) -> EventPage:
+    asked: ListEventsQuery = {**filters, "after": after, "limit": 1000}
+    return service.history(**asked)
 
 
 def _await_end(service: ServiceClient, job_id: str) -> str:
@@ -139,4 +124,4 @@ def _note_end(service: ServiceClient, job_id: str, statuses: dict[str, str]) -> 
 
 
 def _status(service: ServiceClient, job_id: str) -> str:
-    return outlast(service, lambda: str(service.get(job_path(job_id))["status"]))
+    return outlast(service, lambda: service.job(job_id)["status"])

@@ -7,9 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from leasehold.cli.service.client import job_path
 from leasehold.cli.service.jobs import progress, ran
-from leasehold.cli.service.naming import find_job
 from leasehold.cli.service.output import (
     number,
     pairs,
@@ -27,6 +25,7 @@ from leasehold.cli.service.times import clock, moment, span, when
 
 if TYPE_CHECKING:
     from leasehold.cli.service.client import ServiceClient
+    from leasehold.client import forms
 
 _EVENTS: Final = 20
 
@@ -40,12 +39,12 @@ def job(
     as_json: Json = False,
 ) -> None:
     """Show one job: its state, specification, attempts and history."""
-    job_id = find_job(service, job_id)
-    details = service.get(job_path(job_id))
-    attempts = service.get(job_path(job_id, "/attempts"))["attempts"]
-    lines = service.get(job_path(job_id, "/events"), limit=events)["events"]
+    details = service.job(job_id)
+    job_id = details["job_id"]
+    attempts = service.attempts(job_id)
+    lines = service.job_events(job_id, limit=events)["events"]
     if as_json:
-        print_json(details | {"attempts_made": attempts, "events": lines})
+        print_json({**details, "attempts_made": attempts, "events": lines})
         return
     now_s = time.time()
     print_shown(table(("field", "value"), _fields(details, now_s)))
@@ -58,7 +57,7 @@ def job(
 @remote
 def explain(service: ServiceClient, job_id: JobId, *, as_json: Json = False) -> None:
     """Say why a job is where it is, what would change that, and when."""
-    found = service.get(job_path(find_job(service, job_id), "/explain"))
+    found = service.explain(job_id)
     if as_json:
         print_json(found)
         return
@@ -86,7 +85,7 @@ def explain(service: ServiceClient, job_id: JobId, *, as_json: Json = False) -> 
         )
 
 
-def _fields(job: dict[str, Any], now_s: float) -> list[tuple[str, Any]]:
+def _fields(job: forms.JobWithSpec, now_s: float) -> list[tuple[str, Any]]:
     spec = job.get("spec") or {}
     where = f"{job['worker_type']} x {job['workers']} on {', '.join(job['nodes'])}"
     by_duration = spec.get("total_steps") is None and spec.get("duration_s") is not None
@@ -121,7 +120,7 @@ def _fields(job: dict[str, Any], now_s: float) -> list[tuple[str, Any]]:
     return [(label, value) for label, value in fields if value not in (None, "", 0)]
 
 
-def _work(job: dict[str, Any], *, seconds: bool) -> str:
+def _work(job: forms.JobWithSpec, *, seconds: bool) -> str:
     """Write how much of its work a job has done: steps, or seconds of its duration."""
     written = span if seconds else number
     if job["total_steps"] is None:
@@ -129,7 +128,7 @@ def _work(job: dict[str, Any], *, seconds: bool) -> str:
     return f"{written(job['steps_done'])} of {written(job['total_steps'])} ({progress(job)})"
 
 
-def _attempts(attempts: list[dict[str, Any]], now_s: float) -> Any:
+def _attempts(attempts: list[forms.Attempt], now_s: float) -> Any:
     headings = (
         ">attempt", "worker type", "nodes", "began", ">launch", ">held", "ended by", ">exit",
         ">steps", "message",
@@ -153,13 +152,13 @@ def _attempts(attempts: list[dict[str, Any]], now_s: float) -> Any:
     return table(headings, rows, spare=spare, wrapped=True)
 
 
-def _launch(attempt: dict[str, Any]) -> str:
+def _launch(attempt: forms.Attempt) -> str:
     """Write how long the slowest pod took to start; a server of the release before does not say."""
     found = [one["ready_s"] or one["launch_s"] or 0.0 for one in attempt.get("launches", ())]
     return span(max(found)) if found else ""
 
 
-def _history(lines: list[dict[str, Any]]) -> Any:
+def _history(lines: list[forms.Event]) -> Any:
     rows = [
         (clock(e["at_s"]), e["kind"].replace("_", " "), pairs(e["data"]), e["actor"]) for e in lines
     ]

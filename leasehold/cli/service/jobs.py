@@ -22,16 +22,15 @@ from leasehold.cli.service.selection import (
 from leasehold.cli.service.times import ago, span
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from rich.text import Text
 
     from leasehold.cli.service.client import ServiceClient
+    from leasehold.client.forms import Job, ListJobsQuery
 
 #: Columns that go, one after the other, where the terminal is too narrow.
 _SPARE: Final = ("share", "ran", "project", "workers", "name", "on")
 _DEFAULT_PROJECT: Final = "default"
-#: Rows of a page with ``--all``: the server's most.
+#: Most rows that can be asked for without ``--all``.
 _PAGE: Final = 1000
 _HEADINGS: Final = (
     "job", "~name", "project", "status", "why", "on", ">workers", ">progress", ">share", ">age",
@@ -62,7 +61,7 @@ def jobs(
     """List jobs, newest first."""
     if owner is not None:
         check_owner(owner, option="--owner")
-    filters = {
+    filters: Any = {
         "status": split_list(status or [], option="--status"),
         "project": split_list(project or [], option="--project"),
         "job_type": split_list(job_type or [], option="--job-type"),
@@ -78,9 +77,9 @@ def jobs(
             as_json=as_json,
         )
         return
-    rows, more = list[dict[str, Any]](), False
+    rows, more = list["Job"](), False
     if every:
-        rows = list(every_job(service, filters))
+        rows = list(service.jobs(**filters))
     else:
         rows, more = _page(service, filters, limit)
     if as_json:
@@ -91,33 +90,22 @@ def jobs(
         remark(f"there are more than {limit}; --all shows every one")
 
 
-def every_job(service: ServiceClient, filters: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yield every job that passes the filters, page by page."""
-    cursor = None
-    while True:
-        page = service.get("/jobs", **filters, limit=_PAGE, cursor=cursor)
-        yield from page["jobs"]
-        cursor = page["next_cursor"]
-        if cursor is None:
-            return
-
-
-def jobs_table(rows: list[dict[str, Any]], *, now_s: float) -> Text:
+def jobs_table(rows: list[Job], *, now_s: float) -> Text:
     """Make a table with a row per job."""
     return table(_HEADINGS, [_row(job, now_s) for job in rows], spare=_SPARE)
 
 
-def own_name(job: dict[str, Any]) -> str:
+def own_name(job: Job) -> str:
     """Return the job's name, where its id does not begin with it."""
     return "" if job["job_id"].startswith(f"{job['name']}-") else job["name"]
 
 
-def own_project(job: dict[str, Any]) -> str:
+def own_project(job: Job) -> str:
     """Return the job's project, where it is not the one of whoever names none."""
     return "" if job["project"] == _DEFAULT_PROJECT else job["project"]
 
 
-def progress(job: dict[str, Any]) -> str:
+def progress(job: Job) -> str:
     """Write how far a job is: the fraction of its work that is done, or ``-`` if unknown."""
     if job["status"] == "completed":
         return percent(1.0)
@@ -128,20 +116,19 @@ def progress(job: dict[str, Any]) -> str:
     return percent(int(job["steps_done"] / total * 100) / 100)
 
 
-def ran(job: dict[str, Any]) -> str:
+def ran(job: Job) -> str:
     """Write how long a job has held workers; its waits between two leases do not count."""
     # A server of the release before does not say it.
     return span(job["ran_s"]) if job.get("ran_s") else ""
 
 
-def _page(
-    service: ServiceClient, filters: dict[str, Any], limit: int
-) -> tuple[list[dict[str, Any]], bool]:
-    page = service.get("/jobs", **filters, limit=limit)
+def _page(service: ServiceClient, filters: ListJobsQuery, limit: int) -> tuple[list[Job], bool]:
+    asked: ListJobsQuery = {**filters, "limit": limit}
+    page = service.job_page(**asked)
     return page["jobs"], page["next_cursor"] is not None
 
 
-def _row(job: dict[str, Any], now_s: float) -> tuple[Any, ...]:
+def _row(job: Job, now_s: float) -> tuple[Any, ...]:
     return (
         job["job_id"],
         own_name(job),

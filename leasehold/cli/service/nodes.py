@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
-from urllib.parse import quote
 
 import typer
 
@@ -16,9 +15,12 @@ from leasehold.cli.service.times import ago
 from scheduler.errors import ConflictError, InputError, NotFoundError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from rich.text import Text
 
     from leasehold.cli.service.client import ServiceClient
+    from leasehold.client.forms import Node
 
 Names: TypeAlias = Annotated[
     list[str], typer.Argument(metavar="NODE...", help="Nodes.", autocompletion=complete_node)
@@ -50,18 +52,17 @@ def nodes(
     if name is None:
         if forget:
             raise typer.BadParameter("name the node to forget")
-        found = service.get("/nodes")
+        shown = service.nodes()
         if as_json:
-            print_json(found)
+            print_json({"nodes": shown})
         else:
-            shown = found["nodes"]
             print_shown(nodes_table(shown, now_s=time.time()) if shown else "no nodes")
         return
     if forget:
-        service.call("DELETE", f"/nodes/{quote(name, safe='')}")
+        service.forget_node(name)
         remark(f"{name} is forgotten")
         return
-    node = service.get(f"/nodes/{quote(name, safe='')}")
+    node = service.node(name)
     if as_json:
         print_json(node)
         return
@@ -73,7 +74,7 @@ def cordon(
     service: ServiceClient, names: Names, *, reason: Reason = "", as_json: Json = False
 ) -> None:
     """Let nothing new start on nodes; what runs there goes on."""
-    _act(service, "cordon", names, reason, as_json=as_json)
+    _act(service.cordon, names, reason, as_json=as_json)
 
 
 @remote
@@ -81,7 +82,7 @@ def drain(
     service: ServiceClient, names: Names, *, reason: Reason = "", as_json: Json = False
 ) -> None:
     """Let nothing new start on nodes, and let what runs there leave with notice."""
-    _act(service, "drain", names, reason, as_json=as_json)
+    _act(service.drain, names, reason, as_json=as_json)
 
 
 @remote
@@ -89,31 +90,29 @@ def uncordon(
     service: ServiceClient, names: Names, *, reason: Reason = "", as_json: Json = False
 ) -> None:
     """Put nodes back into service."""
-    _act(service, "uncordon", names, reason, as_json=as_json)
+    _act(service.uncordon, names, reason, as_json=as_json)
 
 
-def nodes_table(found: list[dict[str, Any]], *, now_s: float) -> Text:
+def nodes_table(found: list[Node], *, now_s: float) -> Text:
     """Make a table with a row per node."""
     headings = ("node", "state", "workers", ">in service", ">busy", ">seen", "agent", "reason")
     return table(headings, [_row(node, now_s) for node in found], spare=("agent", "in service"))
 
 
-def _act(
-    service: ServiceClient, action: str, names: list[str], reason: str, *, as_json: bool
-) -> None:
+def _act(do: Callable[..., Node], names: list[str], reason: str, *, as_json: bool) -> None:
     """Do to each node what can be done to it; one that cannot be used keeps none of the others.
 
     Raises:
         LeaseholdError: it could not be done to the only node, or nobody answers or allows it.
         typer.Exit: it could not be done to some.
     """
-    body, wanted = {"reason": reason}, list(dict.fromkeys(names))
-    found: list[dict[str, Any]] = []
+    wanted = list(dict.fromkeys(names))
+    found: list[Node] = []
     failed: list[dict[str, str]] = []
     codes: list[int] = []
     for name in wanted:
         try:
-            node = service.post(f"/nodes/{quote(name, safe='')}/{action}", body)
+            node = do(name, reason=reason)
         except (NotFoundError, ConflictError, InputError) as error:
             if len(wanted) == 1:
                 raise
@@ -130,7 +129,7 @@ def _act(
         raise typer.Exit(exit_codes.FAILED if found else max(codes))
 
 
-def _row(node: dict[str, Any], now_s: float) -> tuple[Any, ...]:
+def _row(node: Node, now_s: float) -> tuple[Any, ...]:
     workers = node["workers"]
     counts: dict[str, int] = {}
     for worker in workers:
@@ -147,7 +146,7 @@ def _row(node: dict[str, Any], now_s: float) -> tuple[Any, ...]:
     )
 
 
-def _workers(node: dict[str, Any]) -> Text:
+def _workers(node: Node) -> Text:
     rows = [
         (
             worker["local_index"],

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -17,6 +17,7 @@ from scheduler.errors import InputError, NotFoundError
 
 if TYPE_CHECKING:
     from leasehold.cli.service.client import ServiceClient
+    from leasehold.client.forms import Policy
 
 app = typer.Typer(
     help="Show the policy in force, or put another one in its place.",
@@ -28,20 +29,20 @@ app = typer.Typer(
 @remote
 def show(service: ServiceClient, *, as_json: Json = False) -> None:
     """Show the policy in force."""
-    _show(service.get("/policy"), as_json=as_json)
+    _show(service.policy(), as_json=as_json)
 
 
 @app.command("list")
 @remote
 def list_policies(service: ServiceClient, *, as_json: Json = False) -> None:
     """List the policies that the scheduler knows."""
-    found = service.get("/policies")
+    found = service.policies()
     if as_json:
-        print_json(found)
+        print_json({"policies": found})
         return
     rows = [
         (p["name"], p["summary"], ", ".join(x["name"] for x in p["parameters"]), p["origin"])
-        for p in found["policies"]
+        for p in found
     ]
     print_shown(table(("policy", "what it does", "parameters", "from"), rows))
 
@@ -65,28 +66,31 @@ def set_policy(
     as_json: Json = False,
 ) -> None:
     """Put a policy in force, without a restart."""
-    body = {
-        "name": name,
-        "parameters": parse_pairs(param or [], option="--param"),
-        "agnostic": agnostic,
-        "space_sharing": space_sharing or packed,
-    }
+    parameters = parse_pairs(param or [], option="--param")
+    shared = space_sharing or packed
     if packed:
         remark("--packed is called --space-sharing now, as everywhere else; use that")
     try:
-        found = service.call("PUT", "/policy", body=body)
+        found = service.set_policy(name, parameters, agnostic=agnostic, space_sharing=shared)
     except InputError as error:
-        if name not in {known["name"] for known in service.get("/policies")["policies"]}:
+        if name not in {known["name"] for known in service.policies()}:
             raise NotFoundError(str(error)) from None
         raise
     _show(found, as_json=as_json)
 
 
-def _show(policy: dict[str, Any], *, as_json: bool) -> None:
+def _show(policy: Policy, *, as_json: bool) -> None:
     if as_json:
         print_json(policy)
         return
-    flags = [key.replace("_", " ") for key in ("agnostic", "space_sharing") if policy[key]]
+    flags = [
+        word
+        for word, on in (
+            ("agnostic", policy["agnostic"]),
+            ("space sharing", policy["space_sharing"]),
+        )
+        if on
+    ]
     facts = (
         ("policy", ", ".join([policy["name"], *flags])),
         ("parameters", pairs(policy["parameters"])),

@@ -41,26 +41,31 @@ _BY_STATUS: Final[Mapping[int, type[LeaseholdError]]] = {
 
 
 def error_of(
-    status: int, body: bytes, *, server: str, token: bool, wording: Wording = option_of
+    status: int,
+    problem: Mapping[str, Any],
+    *,
+    server: str,
+    token: bool,
+    wording: Wording = option_of,
 ) -> LeaseholdError:
     """Make the error that an answer stands for.
 
     Args:
         status: of the answer, 400 or more (or a redirection, which is followed nowhere).
-        body: of the answer.
+        problem: of the answer; without a title it is none that a scheduler names.
         server: whose answer it is.
         token: whether a token was sent.
         wording: what the user calls the fields of the request.
     """
-    problem = _problem(body)
-    if problem is None and _BY_STATUS.get(status) is UnreachableError:
+    named = "title" in problem
+    if not named and _BY_STATUS.get(status) is UnreachableError:
         return UnreachableError(f"what stands before the scheduler at {server} answered {status}")
-    if problem is None:
+    if not named:
         return AnswerError(
             f"{server} answered {status} and no problem that a scheduler would name; "
             "is that a Leasehold server?"
         )
-    error = problem_error(problem | {"status": status}, wording)
+    error = problem_error({**problem, "status": status}, wording)
     if status == 401 and not token:
         error.add_note(
             "no token was sent: give --token-file, LEASEHOLD_TOKEN, or one in client.toml"
@@ -97,14 +102,6 @@ def field_lines(problem: Mapping[str, Any], wording: Wording = option_of) -> lis
     if len(entries) > _MOST_FIELDS:
         lines.append(f"... and {len(entries) - _MOST_FIELDS} more")
     return lines
-
-
-def _problem(body: bytes) -> dict[str, Any] | None:
-    try:
-        problem = json.loads(body)
-    except ValueError:
-        return None
-    return problem if isinstance(problem, dict) and ("title" in problem) else None
 
 
 def _entries(problem: Mapping[str, Any]) -> list[dict[str, Any]]:

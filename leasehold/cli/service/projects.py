@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any
-from urllib.parse import quote
 
 import typer
 
@@ -15,6 +14,7 @@ from scheduler.errors import InputError
 
 if TYPE_CHECKING:
     from leasehold.cli.service.client import ServiceClient
+    from leasehold.client.forms import Project
 
 app = typer.Typer(help="Show projects, or set what one may have.", cls=group_with_default("list"))
 
@@ -23,11 +23,11 @@ app = typer.Typer(help="Show projects, or set what one may have.", cls=group_wit
 @remote
 def list_projects(service: ServiceClient, *, as_json: Json = False) -> None:
     """List the projects that have limits or active jobs."""
-    found = service.get("/projects")
+    found = service.projects()
     if as_json:
-        print_json(found)
+        print_json({"projects": found})
         return
-    print_shown(_table(found["projects"]) if found["projects"] else "no projects")
+    print_shown(_table(found) if found else "no projects")
 
 
 @app.command("set")
@@ -64,10 +64,10 @@ def set_project(
         changes["max_jobs"] = _quota(max_jobs, "--max-jobs")
     if not changes:
         raise InputError("nothing to set; give --weight, --inner-policy, --max-workers, --max-jobs")
-    known = [p["limits"] for p in service.get("/projects")["projects"]]
-    before: dict[str, Any] = next((limits for limits in known if limits["project"] == name), {})
-    body = {key: value for key, value in before.items() if key != "project"} | changes
-    made = service.call("PUT", f"/projects/{quote(name, safe='')}", body=body)
+    known = [dict(p["limits"]) for p in service.projects()]
+    before = next((limits for limits in known if limits["project"] == name), {})
+    limits: Any = {key: value for key, value in before.items() if key != "project"} | changes
+    made = service.set_project(name, **limits)
     if as_json:
         print_json(made)
     else:
@@ -83,7 +83,7 @@ def _quota(text: str, option: str) -> int | None:
         raise InputError(f"{option} is '{text}'; give a whole number, or none") from None
 
 
-def _table(projects: list[dict[str, Any]]) -> Any:
+def _table(projects: list[Project]) -> Any:
     headings = (
         "project", ">weight", "inside", ">running", ">admitted", ">max workers", ">jobs",
         ">max jobs",

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, get_type_hints
 
 import typer
 
-from leasehold.cli.service.client import Patience, ServiceClient
+from leasehold.cli.service.client import ServiceClient
 from leasehold.cli.service.connection import find_connection
 from leasehold.cli.service.times import parse_span
+from leasehold.client.exchange import Patience
 from scheduler.errors import InputError
 
 if TYPE_CHECKING:

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import os
 import uuid
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, cast
 
 import typer
 from typer.core import TyperCommand
 
 from leasehold.cli import exit_codes
 from leasehold.cli.service import spec_options as given
-from leasehold.cli.service.client import job_path
 from leasehold.cli.service.follow import follow_jobs, wait_for_jobs
-from leasehold.cli.service.naming import find_job
 from leasehold.cli.service.output import number, print_json, print_shown, remark, table
 from leasehold.cli.service.problems import detail_of, field_lines, problem_error
 from leasehold.cli.service.remote import Json, remote
@@ -25,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from leasehold.cli.service.client import ServiceClient
+    from leasehold.client.forms import JobIn
 
 #: Jobs of one request; many small ones would each cost a commit.
 _BATCH: Final = 500
@@ -196,7 +195,7 @@ def _further_mistakes(
 def _meant(service: ServiceClient, word: str) -> str:
     """Return the id of the job that a word means; the scheduler complains of one that is none."""
     try:
-        return find_job(service, word)
+        return service.job(word)["job_id"]
     except NotFoundError:
         return word
 
@@ -222,17 +221,17 @@ def _submit(service: ServiceClient, jobs: list[dict[str, Any]]) -> list[dict[str
     if len(jobs) == 1 and "array" not in jobs[0]:
         # Alone, a job that cannot be used is an error of its own kind with its fields.
         try:
-            only = service.post("/jobs", jobs[0], key=jobs[0]["client_id"])
+            only = service.submit_one(_form(jobs[0]))
         except (AdmissionError, InputError) as error:
             if len(getattr(error, "__notes__", ())) <= 1:  # else it is not all that is wrong
                 _find_dependencies(service, jobs[0])
             raise
-        return [{"index": 0, "array_index": None, "error": None} | only]
+        return [{"index": 0, "array_index": None, "error": None, **only}]
     results: list[dict[str, Any]] = []
     first = 0
     for batch in _batches(jobs):
-        found = service.post("/jobs", {"jobs": batch})["jobs"]
-        results += [result | {"index": first + result["index"]} for result in found]
+        found = service.submit_all([_form(job) for job in batch])
+        results += [{**result, "index": first + result["index"]} for result in found]
         first += len(batch)
     return results
 
@@ -248,7 +247,7 @@ def _find_dependencies(service: ServiceClient, job: dict[str, Any]) -> None:
         if not isinstance(other, str) or not other:
             continue
         try:
-            service.get(job_path(other))
+            service.job(other)
         except NotFoundError:
             raise NotFoundError(
                 f"there is no job '{other}', which {service.wording('depends_on')} names; "
@@ -330,12 +329,17 @@ def _try(
 
 def _tried(service: ServiceClient, jobs: list[dict[str, Any]]) -> list[dict[str, Any]]:
     if len(jobs) == 1:
-        return [{"index": 0, "fit": service.post("/jobs", jobs[0], dry_run=True), "error": None}]
+        return [{"index": 0, "fit": service.dry_run(**_form(jobs[0])), "error": None}]
     items: list[dict[str, Any]] = []
     for batch in _batches(jobs):
-        found = service.post("/jobs", {"jobs": batch}, dry_run=True)["jobs"]
-        items += [item | {"index": len(items) + i} for i, item in enumerate(found)]
+        found = service.dry_run_all([_form(job) for job in batch])
+        items += [{**item, "index": len(items) + i} for i, item in enumerate(found)]
     return items
+
+
+def _form(job: dict[str, Any]) -> JobIn:
+    """Return a job as the user wrote it; the scheduler says what is wrong with it."""
+    return cast("JobIn", job)
 
 
 def _code_of_trial(item: dict[str, Any]) -> int:

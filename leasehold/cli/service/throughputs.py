@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -13,6 +13,7 @@ from scheduler.errors import InputError
 
 if TYPE_CHECKING:
     from leasehold.cli.service.client import ServiceClient
+    from leasehold.client.forms import ThroughputIn
 
 
 @remote
@@ -37,9 +38,9 @@ def throughputs(
     """Show what is known of job types on worker types, or declare it."""
     if declare:
         _declare(service, job_type, parse_figures(declare, option="--declare"), workers)
-    found = service.get("/throughputs", job_type=job_type, worker_type=worker_type)
+    found = service.throughputs(job_type=job_type, worker_type=worker_type)
     if as_json:
-        print_json(found)
+        print_json({"throughputs": found})
         return
     headings = (
         "job type", ">workers", "on", ">steps/s", "source", ">declared", ">measured", ">+-",
@@ -57,7 +58,7 @@ def throughputs(
             percent(t["deviation"]),
             t["samples"],
         )
-        for t in found["throughputs"]
+        for t in found
     ]
     print_shown(table(headings, rows) if rows else "no throughputs")
 
@@ -67,7 +68,7 @@ def _declare(
 ) -> None:
     if not job_type:
         raise InputError("--declare needs --job-type, the type that the figures are of")
-    entries: list[dict[str, Any]] = [
+    entries: list[ThroughputIn] = [
         {
             "job_type": job_type,
             "scale_factor": workers,
@@ -76,5 +77,5 @@ def _declare(
         }
         for worker_type, figure in figures.items()
     ]
-    changed = service.call("PUT", "/throughputs", body={"throughputs": entries})["changed"]
+    changed = service.declare_throughputs(entries)["changed"]
     remark(f"{changed} of {len(entries)} figures changed")

@@ -7,7 +7,6 @@ import os
 import time
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Annotated, Any, TypeAlias
-from urllib.parse import quote
 
 import typer
 
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from leasehold.cli.service.client import ServiceClient
+    from leasehold.client.forms import Enrolment, NewToken, Token
 
 Out: TypeAlias = Annotated[
     str | None,
@@ -42,9 +42,9 @@ app = typer.Typer(
 @remote
 def list_tokens(service: ServiceClient, *, as_json: Json = False) -> None:
     """List tokens, without their secrets."""
-    found = service.get("/tokens")
+    found = service.tokens()
     if as_json:
-        print_json(found)
+        print_json({"tokens": found})
         return
     now_s = time.time()
     headings = ("token", "subject", "role", "projects", "state", ">made", ">used", ">expires")
@@ -59,7 +59,7 @@ def list_tokens(service: ServiceClient, *, as_json: Json = False) -> None:
             ago(t["last_used_s"], now_s),
             ago(t["expires_s"], now_s),
         )
-        for t in found["tokens"]
+        for t in found
     ]
     print_shown(table(headings, rows) if rows else "no tokens")
 
@@ -85,14 +85,14 @@ def create(
     as_json: Json = False,
 ) -> None:
     """Make a token and print it, this once."""
-    body = {
+    fields: Any = {
         "subject": subject,
         "role": role,
         "projects": split_list(project or [], option="--project"),
         "ttl_s": None if ttl is None else parse_span(ttl, name="--ttl"),
     }
     with _private_file(out) as file:
-        made = service.post("/tokens", body, repeatable=False)
+        made = service.create_token(**fields)
         what = f"token {made['token_id']} of {subject}"
         _show_secret(made, made["token"], what, file=file, as_json=as_json)
 
@@ -105,7 +105,7 @@ def revoke(
 ) -> None:
     """Revoke tokens, by their ids."""
     for token_id in token_ids:
-        service.call("DELETE", f"/tokens/{quote(token_id, safe='')}")
+        service.revoke_token(token_id)
         typer.echo(f"{token_id} revoked")
 
 
@@ -130,9 +130,9 @@ def enrol(
     as_json: Json = False,
 ) -> None:
     """Make a secret with which an agent joins, and print it, this once."""
-    body = {"node": node, "ttl_s": parse_span(ttl, name="--ttl")}
+    ttl_s = parse_span(ttl, name="--ttl")
     with _private_file(out) as file:
-        made = service.post("/enrolments", body, repeatable=False)
+        made = service.enrol(node=node, ttl_s=ttl_s)
         what = f"for {node or 'any node'}, until {moment(made['expires_s'])}"
         _show_secret(made, made["secret"], what, file=file, as_json=as_json)
 
@@ -141,7 +141,7 @@ def enrol(
 @remote
 def whoami(service: ServiceClient, *, as_json: Json = False) -> None:
     """Show whom your token stands for."""
-    found = service.get("/whoami")
+    found = service.whoami()
     if as_json:
         print_json(found)
         return
@@ -174,7 +174,7 @@ def _private_file(path: str | None) -> Iterator[IO[str] | None]:
 
 
 def _show_secret(
-    made: dict[str, Any], secret: str, what: str, *, file: IO[str] | None, as_json: bool
+    made: Enrolment | NewToken, secret: str, what: str, *, file: IO[str] | None, as_json: bool
 ) -> None:
     if file is not None:
         file.write(secret + "\n")
@@ -191,7 +191,7 @@ def _show_secret(
     typer.echo(secret)
 
 
-def _state(token: dict[str, Any], now_s: float) -> str:
+def _state(token: Token, now_s: float) -> str:
     if token["revoked_s"] is not None:
         return "revoked"
     expired = token["expires_s"] is not None and token["expires_s"] <= now_s

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from rich.console import Group
 
     from leasehold.cli.service.client import ServiceClient
+    from leasehold.client.forms import Job, Lease
 
 #: Shortest time between two frames: each is four requests.
 _LEAST_S: Final = 0.2
@@ -53,11 +54,11 @@ def read(service: ServiceClient) -> dict[str, Any]:
     return {
         "at_s": time.time(),
         "server": service.connection.server,
-        "cluster": service.get("/cluster"),
-        "policy": service.get("/policy"),
-        "nodes": service.get("/nodes")["nodes"],
-        "leases": service.get("/leases")["leases"],
-        "waiting": service.get("/jobs", status=["waiting"], sort="submitted", limit=_ROWS)["jobs"],
+        "cluster": service.cluster(),
+        "policy": service.policy(),
+        "nodes": service.nodes(),
+        "leases": service.leases(),
+        "waiting": service.job_page(status="waiting", sort="submitted", limit=_ROWS)["jobs"],
     }
 
 
@@ -102,7 +103,7 @@ def _head(seen: dict[str, Any]) -> list[str]:
     return lines
 
 
-def _leases(leases: list[dict[str, Any]], now_s: float) -> Any:
+def _leases(leases: list[Lease], now_s: float) -> Any:
     headings = ("lease", "job", ">attempt", "on", "nodes", "state", ">held", ">left", ">steps")
     rows = [
         (
@@ -121,7 +122,7 @@ def _leases(leases: list[dict[str, Any]], now_s: float) -> Any:
     return table(headings, rows, spare=("attempt", "held", "lease", "nodes"))
 
 
-def _waiting(jobs: list[dict[str, Any]], now_s: float) -> Any:
+def _waiting(jobs: list[Job], now_s: float) -> Any:
     headings = ("waiting", "~name", "project", ">workers", "why", ">age")
     rows = [
         (

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from leasehold.cli.service.completion import complete_job, complete_project
-from leasehold.cli.service.follow import follow_jobs, history, show_event
-from leasehold.cli.service.naming import find_jobs
+from leasehold.cli.service.follow import follow_jobs, show_event
 from leasehold.cli.service.pairs import split_list
 from leasehold.cli.service.remote import Json, remote
 from leasehold.cli.service.times import parse_past
@@ -57,11 +56,12 @@ def watch(
 ) -> None:
     """Show the history as it is written, through restarts of the scheduler."""
     if ids:
-        found = find_jobs(service, ids)  # a name that is wrong is told at once
-        if code := follow_jobs(service, found, as_json=as_json):
+        # A name that is wrong is told at once.
+        found = dict.fromkeys(service.job(word)["job_id"] for word in ids)
+        if code := follow_jobs(service, list(found), as_json=as_json):
             raise typer.Exit(code)
         return
-    filters: dict[str, Any] = {
+    filters: Any = {
         "kind": split_list(kind or [], option="--kind"),
         "subject_kind": subject_kind,
         "project": project,
@@ -70,5 +70,5 @@ def watch(
     if since is not None:
         filters["since_s"] = parse_past(since, now_s=time.time(), name="--since")
         after = after or 0
-    for event in history(service, after=after, **filters):
+    for event in service.events(**filters, after=after):
         show_event(event, as_json=as_json)

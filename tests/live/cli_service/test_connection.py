@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import signal
 import socket
@@ -13,9 +12,9 @@ import sys
 import httpx
 import pytest
 
-from leasehold.cli.service.client import Patience, ServiceClient
+from leasehold.cli.service.client import ServiceClient
 from leasehold.cli.service.connection import Connection, find_connection
-from leasehold.cli.service.event_stream import parse_events
+from leasehold.client.exchange import Patience
 from scheduler.errors import (
     AnswerError,
     ConflictError,
@@ -38,14 +37,14 @@ def config(surroundings):
     return write
 
 
-def client(answer, **patience):
+def client(answer, sleep=lambda _: None, **patience):
     """Return a client whose requests are answered by a function; it waits for nothing."""
     kinds = {"away_s": 0.0, "busy_s": 0.0} | patience
     return ServiceClient(
         Connection(server="http://a:1", token="lh_x"),
         patience=Patience(**kinds),
         transport=httpx.MockTransport(answer),
-        sleep=lambda _: None,
+        sleep=sleep,
     )
 
 
@@ -168,7 +167,7 @@ def test_a_server_that_is_not_ours_is_told_apart(leasehold, monkeypatch):
         (httpx.Response(500, json=[]), "is that a Leasehold server"),
     ):
         with pytest.raises(AnswerError, match=said):
-            client(lambda _, answer=answer: answer).get("/jobs")
+            client(lambda _, answer=answer: answer).call("GET", "/jobs")
 
 
 @pytest.mark.parametrize(("status", "kind"), [
@@ -178,14 +177,14 @@ def test_a_server_that_is_not_ours_is_told_apart(leasehold, monkeypatch):
 ])  # fmt: skip
 def test_every_status_is_an_error_of_its_kind(status, kind):
     with pytest.raises(kind, match="why"):
-        client(lambda _: problem(status, detail="why")).get("/x")
+        client(lambda _: problem(status, detail="why")).call("GET", "/x")
 
 
 def test_bad_fields_are_listed_shortened_and_counted():
     errors = [{"field": f"f{i}", "value": "x" * 200, "problem": "p"} for i in range(52)]
     errors[0] = {"field": "", "value": None, "problem": "is needed"}
     with pytest.raises(InputError) as caught:
-        client(lambda _: problem(422, errors=errors)).get("/x")
+        client(lambda _: problem(422, errors=errors)).call("GET", "/x")
     notes = caught.value.__notes__
     assert notes[0] == "the request: is needed"
     assert len(notes[1]) < 100
@@ -201,9 +200,8 @@ def test_a_busy_scheduler_is_asked_again_as_it_wishes(monkeypatch):
             return httpx.Response(200, json={})
         return httpx.Response(status, headers={"Retry-After": "2"} if status == 429 else {})
 
-    service = client(answer, busy_s=60.0)
-    service._sleep = waits.append
-    assert service.get("/x") == {}
+    service = client(answer, waits.append, busy_s=60.0)
+    assert service.call("GET", "/x") == {}
     assert 2.0 < waits[0] <= 2.1
     assert 0.0 < waits[1] < waits[2] < 0.5
 
@@ -213,12 +211,12 @@ def test_a_retry_after_that_is_a_date_is_no_reason_to_fail():
         httpx.Response(503, headers={"Retry-After": "Wed, 21 Oct 2026 07:28:00 GMT"}),
         httpx.Response(204),
     ])  # fmt: skip
-    assert client(lambda _: next(answers), busy_s=9.0).get("/x") is None
+    assert client(lambda _: next(answers), busy_s=9.0).call("GET", "/x") is None
 
 
 def test_patience_ends():
     with pytest.raises(UnreachableError, match="why"):
-        client(lambda _: problem(503, detail="why"), busy_s=0.0).get("/x")
+        client(lambda _: problem(503, detail="why"), busy_s=0.0).call("GET", "/x")
 
 
 def test_a_write_that_may_not_be_repeated_is_repeated_only_if_it_was_surely_not_done():
@@ -229,13 +227,13 @@ def test_a_write_that_may_not_be_repeated_is_repeated_only_if_it_was_surely_not_
         raise httpx.ReadError("gone")
 
     with pytest.raises(UnreachableError) as caught:
-        client(breaks, away_s=9.0).post("/tokens", {}, repeatable=False)
+        client(breaks, away_s=9.0).call("POST", "/tokens", {}, repeatable=False)
     assert len(tries) == 1
     assert "unknown" in caught.value.__notes__[0]
     with pytest.raises(UnreachableError):
-        client(lambda _: problem(502), busy_s=9.0).post("/tokens", {}, repeatable=False)
+        client(lambda _: problem(502), busy_s=9.0).call("POST", "/tokens", {}, repeatable=False)
     answers = iter([problem(503), httpx.Response(200, json=1)])
-    assert client(lambda _: next(answers), busy_s=9.0).post("/x", repeatable=False) == 1
+    assert client(lambda _: next(answers), busy_s=9.0).call("POST", "/x", repeatable=False) == 1
 
     def breaks_once(_):
         tries.append(1)
@@ -243,21 +241,20 @@ def test_a_write_that_may_not_be_repeated_is_repeated_only_if_it_was_surely_not_
             raise httpx.ReadError("gone")
         return httpx.Response(200, json=1)
 
-    assert client(breaks_once, away_s=9.0).post("/jobs", {}) == 1
+    assert client(breaks_once, away_s=9.0).call("POST", "/jobs", {}) == 1
     assert len(tries) == 3
 
 
 def test_a_repeated_submission_is_the_same_request(scheduler, leasehold, monkeypatch):
-    import leasehold.cli.service.client as module
+    from leasehold.client.exchange import Exchange
 
-    bodies, send = [], module.ServiceClient._persist
+    send = Exchange._persist
 
-    def lose_an_answer(self, method, path, body, *args, **kwargs):
-        bodies.append(json.dumps(body))
-        send(self, method, path, body, *args, **kwargs)
-        return send(self, method, path, body, *args, **kwargs)
+    async def lose_an_answer(self, work):
+        await send(self, work)
+        return await send(self, work)
 
-    monkeypatch.setattr(module.ServiceClient, "_persist", lose_an_answer)
+    monkeypatch.setattr(Exchange, "_persist", lose_an_answer)
     ran = leasehold("submit", "--deadline", "2h", "--", "./x")
     assert (ran.code, ran.out) == (0, "job-1\n")
     assert scheduler.service.store.job("job-2") is None
@@ -272,11 +269,13 @@ def test_a_standby_sends_writes_to_the_leader_with_their_token():
             return httpx.Response(307, headers={"Location": "http://b:2/v1/x?q=1"})
         return httpx.Response(200, json=1)
 
-    assert client(answer).post("/x", {"k": 1}, q=1) == 1
+    assert client(answer).call("POST", "/x", {"k": 1}, params={"q": 1}) == 1
     assert seen[1] == ("http://b:2/v1/x?q=1", "Bearer lh_x", b'{"k":1}')
     for bad in ("ftp://b", ""):
         with pytest.raises(AnswerError, match="which cannot be used"):
-            client(lambda _, bad=bad: httpx.Response(307, headers={"Location": bad})).post("/x")
+            client(lambda _, bad=bad: httpx.Response(307, headers={"Location": bad})).call(
+                "POST", "/x"
+            )
 
 
 def test_standbys_that_point_at_each_other_end_in_an_error():
@@ -286,7 +285,7 @@ def test_standbys_that_point_at_each_other_end_in_an_error():
         return response
 
     with pytest.raises(UnreachableError, match="a standby"):
-        client(answer).post("/x")
+        client(answer).call("POST", "/x")
 
 
 @pytest.mark.parametrize(("failure", "said"), [
@@ -299,7 +298,7 @@ def test_what_kept_the_answer_away_is_said(failure, said):
         raise failure
 
     with pytest.raises(UnreachableError, match=said):
-        client(answer).get("/x")
+        client(answer).call("GET", "/x")
 
 
 def test_certificates_that_are_none_are_refused(tmp_path):
@@ -307,8 +306,7 @@ def test_certificates_that_are_none_are_refused(tmp_path):
     for file in (tmp_path / "ca.pem", tmp_path / "none.pem"):
         service = ServiceClient(Connection(server="https://a:1", ca_file=str(file)))
         with pytest.raises(InputError, match="cannot be used"):
-            service.get("/x")
-    ServiceClient(Connection(server="https://a:1"))._client()
+            service.call("GET", "/x")
 
 
 def test_another_release_is_remarked_on_once(serve, leasehold):
@@ -320,43 +318,36 @@ def test_another_release_is_remarked_on_once(serve, leasehold):
     assert leasehold("top", "--once").err.count("the scheduler is version 7.3.1") == 1
 
 
-def test_events_are_parsed_as_the_standard_says():
-    lines = [": hello", "id: 3", "event: started", "data: a", "data:b", "", "", "data: c", "", "x"]
-    first, second = parse_events(lines)
-    assert (first.event_id, first.kind, first.data) == ("3", "started", "a\nb")
-    assert (second.event_id, second.kind, second.data) == ("3", "message", "c")
-
-
-def test_a_stream_that_is_none_is_refused(leasehold):
-    from leasehold.cli.service.event_stream import Stream, event_value
-    from leasehold.cli.service.logs import LogReader
-
+def test_a_stream_that_is_none_is_refused():
     html = client(lambda _: httpx.Response(200, text="<html>"))
     with pytest.raises(AnswerError, match="no stream"):
-        next(iter(Stream(html, "/events", {})))
-    with pytest.raises(AnswerError, match="no pieces"):
-        next(LogReader(html, "j", attempt=None, stream="both", follow=False).pieces())
+        next(events(html))
     for data in ("x", "3"):
-        event = next(parse_events([f"data: {data}", ""]))
+        broken = client(lambda _, data=data: stream(f"data: {data}\n\n"))
         with pytest.raises(AnswerError, match="an event is no"):
-            event_value(event)
+            next(events(broken))
 
 
 def test_a_stream_that_keeps_breaking_says_so_once(capsys):
-    from leasehold.cli.service.event_stream import Stream
-
     tries = []
 
     def answer(_):
         tries.append(1)
         if len(tries) < 4:
             raise httpx.ConnectError("gone")
-        return httpx.Response(
-            200, text="id: 1\ndata: {}\n\n", headers={"Content-Type": "text/event-stream"}
-        )
+        return stream('id: 1\ndata: {"event_id": 1}\n\n')
 
-    assert next(iter(Stream(client(answer), "/events", {}, last_id="0"))).event_id == "1"
+    assert next(events(client(answer))) == {"event_id": 1}
     assert capsys.readouterr().err.count("trying again") == 1
+
+
+def events(service):
+    """Return the lines of history behind the first."""
+    return service._each(service._inner._events_from({}, 0))
+
+
+def stream(text):
+    return httpx.Response(200, text=text, headers={"Content-Type": "text/event-stream"})
 
 
 def _complete(words: str, url: str, *, wanted: str = "") -> str:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import http.server
+import os
 import subprocess
 import sys
 import threading
@@ -10,8 +12,9 @@ import threading
 import pytest
 
 import leasehold as package
-from leasehold import AmbiguousNameError, Client, ClientError
+from leasehold import AmbiguousNameError, AsyncClient, Client, ClientError
 from scheduler.domain.job import JobStatus
+from scheduler.runtime.output import LogChunk
 
 
 @pytest.fixture
@@ -51,8 +54,6 @@ def test_refusals_have_status_words_and_fields(client):
         with pytest.raises(ClientError) as caught:
             call("nothing")
         assert caught.value.status == 404
-    with pytest.raises(ClientError):
-        next(client.events(after=0, subject_kind="*"))
 
 
 def test_a_command_in_one_string_is_not_taken_for_letters(client, scheduler):
@@ -158,6 +159,10 @@ def test_every_action_on_jobs_has_a_method(client, scheduler):
     assert {client.job(one)["status"] for one in ids} == {"waiting"}
     assert client.act("cancel", selector={"owner": "anonymous"}, reason="over")["changed"] == 2
     assert scheduler.service.reason == "over"
+    third = client.submit(name="d", command=["x"])
+    assert client.change_all(ids=["d", "nothing"], weight=3.0)["changed"] == 1
+    assert client.change_all(selector={"status": ["waiting"]}, deadline_s=None)["changed"] == 1
+    assert client.job(third)["weight"] == 3.0
     assert not client.cancel(job_id, reason="over")
 
 
@@ -185,6 +190,10 @@ def test_a_filter_that_is_none_is_told_when_it_is_given(client):
         client.jobs(status="bogus")
     for status in JobStatus:
         assert f"'{status.value}'" in str(caught.value)
+    for filters in ({"kind": "bogus"}, {"after": 0, "subject_kind": "*"}):
+        with pytest.raises(ClientError) as caught:
+            client.events(**filters)
+        assert caught.value.status == 422
 
 
 def test_every_action_on_the_cluster_has_a_method(client, scheduler):
@@ -290,12 +299,99 @@ def test_certificates_can_be_given():
         client.job("x")
 
 
-def test_the_client_needs_nothing_but_the_standard_library():
+def test_httpx_is_loaded_when_a_request_is_made_and_nothing_of_ours_ever(scheduler):
     code = (
-        "import sys; from leasehold import Client; "
-        "sys.exit(str({'httpx', 'scheduler', 'numpy'} & set(sys.modules)) "
-        "if {'httpx', 'scheduler', 'numpy'} & set(sys.modules) else 0)"
+        "import sys; from leasehold import Client; client = Client(sys.argv[1]); "
+        "names = {'httpx', 'asyncio', 'scheduler', 'numpy', 'pydantic'}; "
+        "loaded = lambda: names & set(sys.modules); "
+        "print(sorted(loaded())); client.nodes(); print(sorted(loaded()))"
     )
-    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    ran = subprocess.run(
+        [sys.executable, "-c", code, scheduler.url], capture_output=True, text=True, check=False
+    )
     assert ran.returncode == 0, ran.stderr
-    assert {"Client", "ClientError"} <= set(package.__all__)
+    before, after = ran.stdout.splitlines()
+    assert before == "[]"
+    assert "httpx" in after
+    assert "scheduler" not in after
+    assert "pydantic" not in after
+    assert {"AsyncClient", "Client", "ClientError"} <= set(package.__all__)
+
+
+def test_a_forked_process_makes_connections_of_its_own(client):
+    assert client.nodes()
+    there, here = os.pipe()
+    child = os.fork()
+    if not child:
+        try:
+            os.write(here, str(len(client.nodes())).encode())
+        finally:
+            os._exit(0)
+    os.waitpid(child, 0)
+    assert os.read(there, 10) == b"1"
+    assert client.nodes()
+    os.close(there)
+    os.close(here)
+
+
+def test_a_client_is_closed_and_goes_on(client):
+    with client:
+        assert client.nodes()
+    assert client.nodes()
+    client.close()
+    client.close()
+
+
+def test_output_is_followed_piece_by_piece(client, scheduler):
+    job_id = client.submit(name="a", command=["x"])
+    scheduler.do(scheduler.service.run, job_id)
+    for offset, data in ((0, b"one"), (3, b"two")):
+        chunk = LogChunk(stream="out", node="alpha", attempt=1, offset=offset, data=data)
+        scheduler.service.log.append((job_id, chunk))
+    scheduler.do(scheduler.service.finish, job_id)
+    *pieces, end = client.log_pieces("a", follow=True)
+    assert [(piece["offset"], piece["data"]) for piece in pieces] == [(0, b"one"), (3, b"two")]
+    assert end.complete is not False
+
+
+def test_every_method_is_there_for_an_event_loop(scheduler):
+    async def work():
+        async with AsyncClient(scheduler.url, patience_s=5.0) as client:
+            first, second = [await client.submit(name=name, command=["x"]) for name in ("a", "b")]
+            assert [job["name"] async for job in client.jobs()] == ["b", "a"]
+            events = client.events(after=0)
+            assert [(await anext(events))["subject"] for _ in range(2)] == [first, second]
+            waiting = asyncio.create_task(client.wait("a"))
+            assert await client.cancel(first)
+            assert (await waiting)["status"] == "cancelled"
+            assert (await anext(events))["subject"] == first
+            await events.aclose()
+            with pytest.raises(ClientError):
+                await anext(client.events(kind="bogus"))
+            await client.submit(name="b", command=["x"])
+            with pytest.raises(AmbiguousNameError):
+                await client.hold("b")
+        with pytest.raises(ClientError, match="no scheduler answers"):
+            await AsyncClient("http://127.0.0.1:9", patience_s=0.0).nodes()
+
+    asyncio.run(work())
+
+
+def test_a_coroutine_waits_for_a_scheduler_that_restarts_while_others_go_on(scheduler):
+    scheduler.stop()
+    starter = threading.Timer(0.5, scheduler.start)
+
+    async def work():
+        ticks = 0
+        async with AsyncClient(scheduler.url, patience_s=20.0) as client:
+            call = asyncio.create_task(client.nodes())
+            while not call.done():
+                ticks += 1
+                await asyncio.sleep(0.01)
+            return ticks, await call
+
+    starter.start()
+    ticks, nodes = asyncio.run(work())
+    starter.join()
+    assert ticks > 1
+    assert len(nodes) == 1

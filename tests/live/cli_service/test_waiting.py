@@ -18,10 +18,12 @@ class Answers:
     def __init__(self, *statuses):
         self.statuses = list(statuses)
         self.pauses = []
+        self.sleeps = []
 
-    def get(self, path, **_):
-        if path == "/events":
-            return {"events": [], "last_event_id": 7}
+    def history(self, **_):
+        return {"events": [], "last_event_id": 7}
+
+    def job(self, _):
         status = self.statuses.pop(0)
         if isinstance(status, Exception):
             raise status
@@ -30,13 +32,18 @@ class Answers:
     def pause(self, look, *, at_least_s=0.0):
         self.pauses.append(look)
 
+    def sleep(self, seconds):
+        self.sleeps.append(seconds)
+
 
 def test_waiting_outlasts_an_absent_scheduler_and_says_so_once(capsys):
     away = UnreachableError("nobody answers")
     service = Answers("running", away, away, "running", "completed")
     assert wait_for_jobs(service, ["a"]) == 0
     assert capsys.readouterr().err.count("trying again until it is back") == 1
-    assert service.pauses == [1, 0, 1, 2]  # between looks, and between tries while it is away
+    assert service.pauses == [1, 2]
+    first, second = service.sleeps  # between tries while it is away
+    assert 0.0 < first < second
 
 
 def test_waits_grow_only_so_long():

@@ -1,0 +1,693 @@
+"""The methods of the client, as coroutines. ``leasehold.client.blocking`` has the same ones."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+import uuid
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, Unpack, cast
+from urllib.parse import quote
+
+from leasehold.client.errors import ClientError, NoSchedulerError, UnsendableError
+from leasehold.client.exchange import BUSY, Exchange, Patience
+from leasehold.client.outages import delay_s
+from leasehold.client.streams import LogEnd, LogPiece, LogReader, read_events
+from leasehold.client.wires import AsyncWire
+from leasehold.connection import find_connection, usable_token
+from leasehold.naming import meaning, send_for_words
+
+if TYPE_CHECKING:
+    import ssl
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+
+    from leasehold.client import forms
+    from leasehold.client.wires import Wire
+
+T = TypeVar("T")
+
+#: A job in one of these will not run again unless somebody takes it up.
+ENDED: Final = frozenset({"completed", "cancelled", "failed", "refused"})
+#: Jobs of one page of a list, where nobody asks for more or less.
+_PAGE: Final = 500
+
+
+class AsyncClient:
+    """Talks to a scheduler, from a program with an event loop.
+
+    A job is named by its id, the beginning of it, or its name, as on the command line; a word that
+    means several jobs raises ``AmbiguousNameError``, a ValueError. What is refused raises
+    ``ClientError``.
+
+    Args:
+        server: its address. Unless given, ``LEASEHOLD_SERVER``, ``client.toml``, else this machine.
+        token: bearer token; empty: none is shown. Unless given, ``LEASEHOLD_TOKEN``, that of
+            ``client.toml``, else what a scheduler of this user on this machine has left.
+        patience_s: how long a call is tried again while nobody answers.
+        timeout_s: for one answer.
+        context: certificates to trust, for https. Unless given, ``LEASEHOLD_CA_FILE`` or that of
+            ``client.toml``, else the system's.
+
+    Raises:
+        SettingsError: an address, a token or ``client.toml`` cannot be used; a ValueError.
+    """
+
+    def __init__(
+        self,
+        server: str | None = None,
+        *,
+        token: str | None = None,
+        patience_s: float = 60.0,
+        timeout_s: float = 30.0,
+        context: ssl.SSLContext | None = None,
+    ) -> None:
+        patience = Patience.of(patience_s, timeout_s=timeout_s)
+        self._exchange = found_exchange(
+            server, token=token, patience=patience, context=context, wire=AsyncWire()
+        )
+
+    @classmethod
+    def over(cls, exchange: Exchange) -> Self:
+        """Make a client of an exchange that is there already."""
+        made = cls.__new__(cls)
+        made._exchange = exchange  # noqa: SLF001 - it is ours
+        return made
+
+    @property
+    def server(self) -> str:
+        """The scheduler's address."""
+        return self._exchange.connection.server
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Let go of the connections; the next call makes new ones."""
+        await self._exchange.close()
+
+    # -- jobs -------------------------------------------------------------------------------------
+
+    async def submit(
+        self, *, name: str, command: Sequence[str], **fields: Unpack[forms.JobOptions]
+    ) -> str:
+        """Submit a job and return its id.
+
+        Args:
+            name: what you call it.
+            command: program and arguments; no shell sees it.
+            fields: further ones of a job. With ``client_id``, your own id, submitting the same job
+                again returns the first one.
+
+        Raises:
+            ClientError: the job cannot be used or can never run.
+            TypeError: ``command`` is one string.
+        """
+        if isinstance(command, str | bytes):
+            raise TypeError(
+                f"command is {command!r}; give a list of the program and its arguments, such as "
+                "['python', 'train.py']"
+            )
+        key = fields.get("client_id") or uuid.uuid4().hex
+        body = {"name": name, "command": list(command), **fields, "client_id": key}
+        made: forms.Submitted = await self.call("POST", "/jobs", body, key=key)
+        return made["job_id"]
+
+    async def submit_all(self, jobs: Sequence[forms.JobIn]) -> list[forms.SubmittedItem]:
+        """Submit up to 1,000 jobs at once; each item of the answer has ``job_id`` or ``error``."""
+        body = {"jobs": [dict(job) for job in jobs]}
+        made: forms.Batch = await self.call("POST", "/jobs", body)
+        return made["jobs"]
+
+    async def submit_one(self, job: forms.JobIn) -> forms.Submitted:
+        """Submit a job under its ``client_id``; the answer says whether it was known already."""
+        key = job.get("client_id") or uuid.uuid4().hex
+        made: forms.Submitted = await self.call("POST", "/jobs", {**job, "client_id": key}, key=key)
+        return made
+
+    async def dry_run(self, **fields: Unpack[forms.JobIn]) -> forms.Fit:
+        """Tell whether and where a job with these fields could run; change nothing."""
+        found: forms.Fit = await self.call("POST", "/jobs", fields, params={"dry_run": True})
+        return found
+
+    async def dry_run_all(self, jobs: Sequence[forms.JobIn]) -> list[forms.FitItem]:
+        """Tell of up to 1,000 jobs whether and where they could run; change nothing."""
+        body = {"jobs": [dict(job) for job in jobs]}
+        found: forms.BatchFit = await self.call("POST", "/jobs", body, params={"dry_run": True})
+        return found["jobs"]
+
+    async def job(self, job_id: str) -> forms.JobWithSpec:
+        """Return a job with its specification."""
+        found: forms.JobWithSpec = await self._of_job(job_id)
+        return found
+
+    async def jobs(self, **filters: Unpack[forms.ListJobsQuery]) -> AsyncGenerator[forms.Job]:
+        """Yield jobs, newest first unless sorted otherwise; pages are asked for as needed.
+
+        Raises:
+            ClientError: a filter cannot be used.
+        """
+        async for job in self._jobs_from(filters, await self._first_jobs(filters)):
+            yield job
+
+    async def job_page(self, **query: Unpack[forms.ListJobsQuery]) -> forms.JobPage:
+        """Return one page of the list of jobs."""
+        found: forms.JobPage = await self.call("GET", "/jobs", params=query)
+        return found
+
+    async def _first_jobs(self, filters: forms.ListJobsQuery) -> forms.JobPage:
+        """Return the first page of a list that is read to its end."""
+        asked: forms.ListJobsQuery = {**filters, "limit": _PAGE}
+        return await self.job_page(**asked)
+
+    async def _jobs_from(
+        self, filters: forms.ListJobsQuery, page: forms.JobPage
+    ) -> AsyncGenerator[forms.Job]:
+        """Yield the jobs of a page, and those of the pages behind it."""
+        while True:
+            for job in page["jobs"]:
+                yield job
+            if page["next_cursor"] is None:
+                return
+            further: forms.ListJobsQuery = {
+                **filters,
+                "limit": _PAGE,
+                "cursor": page["next_cursor"],
+            }
+            page = await self.job_page(**further)
+
+    async def cancel(self, job_id: str, *, reason: str = "") -> bool:
+        """End a job for good; False if it had ended already."""
+        try:
+            return await self._act_on_job(job_id, "cancel", reason)
+        except ClientError as error:
+            if error.status == 409:
+                return False
+            raise
+
+    async def hold(self, job_id: str, *, reason: str = "") -> bool:
+        """Keep a job from running until it is released; False if it was held."""
+        return await self._act_on_job(job_id, "hold", reason)
+
+    async def release(self, job_id: str, *, reason: str = "") -> bool:
+        """Let a held job run again; False if it was not held."""
+        return await self._act_on_job(job_id, "release", reason)
+
+    async def requeue(self, job_id: str, *, reason: str = "") -> bool:
+        """Stop a job and let it wait anew, or take up one that has ended; False if it waits."""
+        return await self._act_on_job(job_id, "requeue", reason)
+
+    async def act(
+        self,
+        action: forms.JobAction,
+        *,
+        ids: Sequence[str] | None = None,
+        selector: forms.SelectorIn | None = None,
+        reason: str = "",
+        dry_run: bool = False,
+    ) -> forms.Bulk:
+        """Do something to many jobs, named by ids or by a selector.
+
+        Args:
+            action: ``cancel``, ``hold``, ``release`` or ``requeue``.
+            ids: of the jobs, or beginnings of ids, or names.
+            selector: instead: ``status``, ``project``, ``job_type``, ``owner``, ``labels``.
+            reason: why; the history keeps it.
+            dry_run: only tell what would become of each.
+        """
+        # A server of the release before knows neither.
+        how = {name: value for name, value in (("reason", reason), ("dry_run", dry_run)) if value}
+        body = {"action": action, **how}
+        # Doing it twice is doing it once, but for a job that has begun again meanwhile.
+        return await self._in_bulk(
+            "POST", "/jobs:act", body, ids, selector, repeatable=action != "requeue"
+        )
+
+    async def change(self, job_id: str, **fields: Unpack[forms.ChangeIn]) -> bool:
+        """Change ``weight`` or ``deadline_s`` (None: no deadline) of a job; False if as before."""
+        acted: forms.Acted = await self._of_job(job_id, method="PATCH", body=fields)
+        return acted["changed"]
+
+    async def change_all(
+        self,
+        *,
+        ids: Sequence[str] | None = None,
+        selector: forms.SelectorIn | None = None,
+        **fields: Unpack[forms.ChangeIn],
+    ) -> forms.Bulk:
+        """Change ``weight`` or ``deadline_s`` of many jobs, named by ids or by a selector."""
+        return await self._in_bulk("PATCH", "/jobs", dict(fields), ids, selector)
+
+    async def explain(
+        self, job_id: str, **query: Unpack[forms.ExplainJobQuery]
+    ) -> forms.Explanation:
+        """Say why a job is where it is, what would change that, and when."""
+        found: forms.Explanation = await self._of_job(job_id, "/explain", params=query)
+        return found
+
+    async def attempts(self, job_id: str) -> list[forms.Attempt]:
+        """Return a job's leases, oldest first."""
+        found: forms.Attempts = await self._of_job(job_id, "/attempts")
+        return found["attempts"]
+
+    async def job_events(
+        self, job_id: str, **query: Unpack[forms.ListJobEventsQuery]
+    ) -> forms.EventPage:
+        """Return a page of a job's history, oldest first."""
+        found: forms.EventPage = await self._of_job(job_id, "/events", params=query)
+        return found
+
+    async def wait(self, job_id: str, *, timeout_s: float | None = None) -> forms.JobWithSpec:
+        """Return a job once it has ended, however often the scheduler restarts meanwhile.
+
+        Raises:
+            TimeoutError: it has not ended within ``timeout_s``.
+        """
+        until_s = None if timeout_s is None else time.monotonic() + timeout_s
+        looks, word = 1, job_id
+        while True:
+            job = None
+            try:
+                job = await self.job(job_id)
+            except ClientError as error:
+                if error.status and error.status not in BUSY:
+                    raise
+            if job is not None and job["status"] in ENDED:
+                return job
+            if job is not None:
+                job_id = job["job_id"]  # a later job may have the name
+            pause_s = delay_s(looks)
+            if until_s is not None and time.monotonic() + pause_s > until_s:
+                raise TimeoutError(f"job '{word}' has not ended within {timeout_s:g} s")
+            await self._exchange.wire.sleep(pause_s)
+            looks += 1
+
+    async def log(
+        self, job_id: str, *, stream: str = "both", attempt: int | None = None, tail_bytes: int = 0
+    ) -> bytes:
+        """Return what a job has printed, in its newest attempt unless told.
+
+        Args:
+            job_id: the job.
+            stream: ``out``, ``err`` or ``both``.
+            attempt: 1 for the first.
+            tail_bytes: only so many last bytes of each stream; 0 for all.
+        """
+        params = {"stream": stream, "attempt": attempt, "tail_bytes": tail_bytes or None}
+
+        async def read(found: str) -> bytes:
+            path = f"/v1{job_path(found, '/log')}"
+            return (await self._exchange.ask("GET", path, params=params)).content
+
+        return await self._on_job(job_id, read)
+
+    async def log_pieces(
+        self,
+        job_id: str,
+        *,
+        stream: str = "both",
+        attempt: int | None = None,
+        tail_bytes: int | None = None,
+        follow: bool = False,
+    ) -> AsyncGenerator[LogPiece | LogEnd]:
+        """Yield what a job has printed, piece by piece, through breaks of the connection.
+
+        Args:
+            job_id: the job.
+            stream: ``out``, ``err`` or ``both``.
+            attempt: 1 for the first; all of them unless given.
+            tail_bytes: of the newest attempt, only so many last bytes of each stream.
+            follow: go on until the job has ended and all of its output is here.
+
+        Returns:
+            pieces, and at last what is known of the end.
+        """
+        found = (await self.job(job_id))["job_id"]
+        reader = LogReader(
+            self._exchange,
+            f"/v1{job_path(found, '/log')}",
+            attempt=attempt,
+            stream=stream,
+            follow=follow,
+        )
+        async for piece in reader.pieces(tail_bytes):
+            yield piece
+
+    # -- the history ------------------------------------------------------------------------------
+
+    async def history(self, **query: Unpack[forms.ListEventsQuery]) -> forms.EventPage:
+        """Return a page of the history, oldest first unless ``descending``."""
+        found: forms.EventPage = await self.call("GET", "/events", params=query)
+        return found
+
+    async def events(self, **filters: Unpack[forms.ListEventsQuery]) -> AsyncGenerator[forms.Event]:
+        """Yield lines of the history as they are written, without end; each one once.
+
+        Begins behind the event id ``after``; with what happens from now on unless given.
+
+        Raises:
+            ClientError: a filter cannot be used.
+        """
+        async for event in self._events_from(filters, await self._first_event(filters)):
+            yield event
+
+    async def _first_event(self, filters: forms.ListEventsQuery) -> int:
+        """Return behind which event id a stream begins; complains of filters at once."""
+        asked: forms.ListEventsQuery = {**filters, "after": None, "descending": True, "limit": 1}
+        newest = (await self.history(**asked))["last_event_id"]
+        after = filters.get("after")
+        return newest if after is None else after
+
+    async def _events_from(
+        self, filters: forms.ListEventsQuery, after: int
+    ) -> AsyncGenerator[forms.Event]:
+        """Yield the lines behind an event id."""
+        params = {**filters, "after": None}
+        async for event in read_events(self._exchange, "/v1/events", params, after=after):
+            yield cast("forms.Event", event)
+
+    # -- the cluster ------------------------------------------------------------------------------
+
+    async def cluster(self) -> forms.Cluster:
+        """Return the cluster in figures."""
+        found: forms.Cluster = await self.call("GET", "/cluster")
+        return found
+
+    async def leases(self) -> list[forms.Lease]:
+        """Return the leases in force."""
+        found: forms.Leases = await self.call("GET", "/leases")
+        return found["leases"]
+
+    async def allocation(self) -> forms.Allocation:
+        """Return the allocation in force: which fractions of time jobs should get, and got."""
+        found: forms.Allocation = await self.call("GET", "/allocation")
+        return found
+
+    async def nodes(self) -> list[forms.Node]:
+        """Return the nodes with their workers."""
+        found: forms.Nodes = await self.call("GET", "/nodes")
+        return found["nodes"]
+
+    async def node(self, name: str) -> forms.Node:
+        """Return a node."""
+        found: forms.Node = await self.call("GET", _node_path(name))
+        return found
+
+    async def node_attempts(
+        self, name: str, **query: Unpack[forms.ListNodeAttemptsQuery]
+    ) -> forms.NodeAttempts:
+        """Return a page of the leases that had workers of a node, newest first."""
+        found: forms.NodeAttempts = await self.call(
+            "GET", _node_path(name, "/attempts"), params=query
+        )
+        return found
+
+    async def cordon(self, name: str, *, reason: str = "") -> forms.Node:
+        """Let nothing new start on a node; what runs there goes on."""
+        return await self._act_on_node(name, "cordon", reason)
+
+    async def drain(self, name: str, *, reason: str = "") -> forms.Node:
+        """Let nothing new start on a node, and let what runs there leave with notice."""
+        return await self._act_on_node(name, "drain", reason)
+
+    async def uncordon(self, name: str, *, reason: str = "") -> forms.Node:
+        """Put a node back into service."""
+        return await self._act_on_node(name, "uncordon", reason)
+
+    async def forget_node(self, name: str) -> None:
+        """Drop a node that is lost or drained."""
+        await self.call("DELETE", _node_path(name))
+
+    # -- settings ---------------------------------------------------------------------------------
+
+    async def policy(self) -> forms.Policy:
+        """Return the policy in force."""
+        found: forms.Policy = await self.call("GET", "/policy")
+        return found
+
+    async def policies(self) -> list[forms.PolicySummary]:
+        """Return the policies that the scheduler knows."""
+        found: forms.Policies = await self.call("GET", "/policies")
+        return found["policies"]
+
+    async def policy_details(self, name: str) -> forms.PolicyDetails:
+        """Return a policy with its program."""
+        found: forms.PolicyDetails = await self.call("GET", f"/policies/{quote(name, safe='')}")
+        return found
+
+    async def set_policy(
+        self,
+        /,
+        name: str,
+        parameters: Mapping[str, Any] | None = None,
+        *,
+        agnostic: bool = False,
+        space_sharing: bool = False,
+        **further: Any,
+    ) -> forms.Policy:
+        """Put a policy in force, without a restart.
+
+        Args:
+            name: of the policy.
+            parameters: of the policy, by name.
+            agnostic: whether differences of worker types are hidden from it.
+            space_sharing: whether two jobs may share workers.
+            further: parameters, too, as keywords.
+        """
+        body = {"name": name, "parameters": {**(parameters or {}), **further}}
+        flags = {"agnostic": agnostic, "space_sharing": space_sharing}
+        found: forms.Policy = await self.call("PUT", "/policy", body | flags)
+        return found
+
+    async def projects(self) -> list[forms.Project]:
+        """Return the projects with what they may have."""
+        found: forms.Projects = await self.call("GET", "/projects")
+        return found["projects"]
+
+    async def set_project(self, name: str, **limits: Unpack[forms.ProjectIn]) -> forms.Project:
+        """Set ``weight``, ``inner_policy``, ``max_workers``, ``max_jobs``; those left out go."""
+        path = f"/projects/{quote(name, safe='')}"
+        found: forms.Project = await self.call("PUT", path, limits)
+        return found
+
+    async def throughputs(
+        self, **filters: Unpack[forms.ListThroughputsQuery]
+    ) -> list[forms.Throughput]:
+        """Return the throughputs that are known: declared, measured and estimated."""
+        found: forms.Throughputs = await self.call("GET", "/throughputs", params=filters)
+        return found["throughputs"]
+
+    async def declare_throughputs(self, figures: Sequence[forms.ThroughputIn]) -> forms.Changed:
+        """Declare steps/s: each figure has ``job_type``, ``worker_type`` and ``steps_per_s``."""
+        body = {"throughputs": [dict(figure) for figure in figures]}
+        found: forms.Changed = await self.call("PUT", "/throughputs", body)
+        return found
+
+    async def whoami(self) -> forms.WhoAmI:
+        """Return whose token this is, and what it may do."""
+        found: forms.WhoAmI = await self.call("GET", "/whoami")
+        return found
+
+    async def tokens(self) -> list[forms.Token]:
+        """Return the tokens, without their secrets."""
+        found: forms.Tokens = await self.call("GET", "/tokens")
+        return found["tokens"]
+
+    async def create_token(
+        self, *, subject: str, role: forms.Role, **fields: Unpack[forms.TokenOptions]
+    ) -> forms.NewToken:
+        """Make a token; the answer is the only place where its secret stands."""
+        body = {"subject": subject, "role": role, **fields}
+        made: forms.NewToken = await self._once("/tokens", body)
+        return made
+
+    async def revoke_token(self, token_id: str) -> None:
+        """Revoke a token."""
+        await self.call("DELETE", f"/tokens/{quote(token_id, safe='')}")
+
+    async def enrol(self, **fields: Unpack[forms.EnrolmentIn]) -> forms.Enrolment:
+        """Make a one-time secret by which an agent gets its token."""
+        made: forms.Enrolment = await self._once("/enrolments", fields)
+        return made
+
+    # -- the scheduler itself ---------------------------------------------------------------------
+
+    async def version(self) -> forms.Version:
+        """Return the versions of the scheduler and of its interface."""
+        found: forms.Version = await self.call("GET", "/version")
+        return found
+
+    async def alive(self) -> forms.Alive:
+        """Ask whether the process answers; needs no token."""
+        return cast("forms.Alive", self._read(await self._exchange.ask("GET", "/healthz")))
+
+    async def ready(self) -> forms.Ready:
+        """Return whether requests can be served; needs no token."""
+        response = await self._exchange.ask("GET", "/readyz", good={503})
+        return cast("forms.Ready", self._read(response))
+
+    async def metrics(self) -> str:
+        """Return the figures in Prometheus' text format."""
+        return (await self._exchange.ask("GET", "/metrics")).text
+
+    # -- whatever else there is -------------------------------------------------------------------
+
+    async def call(
+        self,
+        method: str,
+        path: str,
+        body: object = None,
+        *,
+        params: Mapping[str, Any] | None = None,
+        key: str | None = None,
+        repeatable: bool = True,
+    ) -> Any:
+        """Make a request beneath ``/v1`` and return what its answer holds; None for an empty one.
+
+        Args:
+            method: of HTTP.
+            path: as in ``/nodes``.
+            body: sent as JSON.
+            params: of the query; those that are None or empty are left out.
+            key: by which a repeated write is recognised; a new one unless given.
+            repeatable: whether doing it twice is doing it once; else it is tried again only where
+                it surely was not done.
+
+        Raises:
+            ClientError: it was refused, or nobody answered.
+            UnsendableError: the body has no JSON; a ValueError.
+        """
+        response = await self._exchange.ask(
+            method, f"/v1{path}", body, params=params, key=key, repeatable=repeatable
+        )
+        return self._read(response)
+
+    def _read(self, response: Any) -> Any:
+        if not response.content:
+            return None
+        try:
+            return response.json()
+        except ValueError:
+            raise NoSchedulerError(
+                f"{response.url} answered with something that is no JSON; is that a scheduler?",
+                status=response.status_code,
+            ) from None
+
+    async def _once(self, path: str, body: object) -> Any:
+        return await self.call("POST", path, body, repeatable=False)
+
+    async def _of_job(
+        self,
+        word: str,
+        rest: str = "",
+        *,
+        method: str = "GET",
+        body: object = None,
+        params: Mapping[str, Any] | None = None,
+        repeatable: bool = True,
+    ) -> Any:
+        """Make a request beneath the path of the job that a word means."""
+
+        async def ask(job_id: str) -> Any:
+            return await self.call(
+                method, job_path(job_id, rest), body, params=params, repeatable=repeatable
+            )
+
+        return await self._on_job(word, ask)
+
+    async def _act_on_job(self, job_id: str, action: forms.JobAction, reason: str) -> bool:
+        acted: forms.Acted = await self._of_job(
+            job_id,
+            f"/{action}",
+            method="POST",
+            body={"reason": reason} if reason else None,
+            repeatable=action != "requeue",
+        )
+        return acted["changed"]
+
+    async def _act_on_node(self, name: str, action: forms.NodeAction, reason: str) -> forms.Node:
+        found: forms.Node = await self.call(
+            "POST", _node_path(name, f"/{action}"), {"reason": reason}
+        )
+        return found
+
+    async def _in_bulk(
+        self,
+        method: str,
+        path: str,
+        body: Mapping[str, Any],
+        ids: Sequence[str] | None,
+        selector: forms.SelectorIn | None,
+        *,
+        repeatable: bool = True,
+    ) -> forms.Bulk:
+        given = {"ids": ids and list(dict.fromkeys(ids)), "selector": selector}
+        which = {name: value for name, value in given.items() if value}
+
+        async def send(which: dict[str, Any]) -> dict[str, Any]:
+            found: dict[str, Any] = await self.call(
+                method, path, {**body, **which}, repeatable=repeatable
+            )
+            return found
+
+        return cast("forms.Bulk", await send_for_words(which, send, self._page_of_jobs))
+
+    async def _on_job(self, word: str, do: Callable[[str], Awaitable[T]]) -> T:
+        """Do something with the id of the job that a word means."""
+        try:
+            return await do(word)
+        except ClientError as error:
+            if error.status != 404:
+                raise
+            found = await meaning(word, self._page_of_jobs)
+            if found is None or found == word:
+                raise
+        return await do(found)
+
+    async def _page_of_jobs(self, params: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return a page of the jobs that are called in some way; none where none can be."""
+        try:
+            found: Mapping[str, Any] = await self.call("GET", "/jobs", params=params)
+        except ClientError as error:
+            if error.status != 422:
+                raise
+            return {"jobs": [], "next_cursor": None}
+        return found
+
+
+def found_exchange(
+    server: str | None,
+    *,
+    token: str | None,
+    patience: Patience,
+    context: ssl.SSLContext | None,
+    wire: Wire,
+) -> Exchange:
+    """Return the way to a scheduler as a program names it; see ``AsyncClient``."""
+    found = find_connection(server=server, server_origin="the argument 'server'")
+    if token is None:
+        return Exchange(
+            found,
+            patience=patience,
+            wire=wire,
+            context=context,
+            look_again=lambda: find_connection(server=found.server),
+        )
+    shown = dataclasses.replace(found, token=usable_token(token, "the argument 'token'"))
+    return Exchange(shown, patience=patience, wire=wire, context=context)
+
+
+def job_path(job_id: str, rest: str = "") -> str:
+    """Return the path of a job, or of something of it; ids may hold anything.
+
+    Raises:
+        UnsendableError: the id is empty.
+    """
+    if not job_id:
+        raise UnsendableError("the job id is empty; `leasehold jobs` lists them")
+    return f"/jobs/{quote(job_id, safe='')}{rest}"
+
+
+def _node_path(name: str, rest: str = "") -> str:
+    return f"/nodes/{quote(name, safe='')}{rest}"

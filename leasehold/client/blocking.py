@@ -1,0 +1,202 @@
+"""The client for programs without an event loop, and for the command line.
+
+Every method is that of ``AsyncClient``, run to its end: see ``leasehold.client.wires``.
+"""
+
+from __future__ import annotations
+
+import functools
+import weakref
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar, Unpack
+
+from leasehold.client.asynchronous import AsyncClient, found_exchange
+from leasehold.client.exchange import Patience
+from leasehold.client.wires import BlockingWire, each, finish
+
+if TYPE_CHECKING:
+    import ssl
+    from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
+
+    from leasehold.client import forms
+    from leasehold.client.exchange import Exchange
+    from leasehold.client.streams import LogEnd, LogPiece
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def _blocking(
+    method: Callable[Concatenate[AsyncClient, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate[Client, P], T]:
+    @functools.wraps(method)
+    def call(self: Client, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return self._run(method(self._inner, *args, **kwargs))
+
+    return call
+
+
+class Client:
+    """Talks to a scheduler.
+
+    A job is named by its id, the beginning of it, or its name, as on the command line; a word that
+    means several jobs raises ``AmbiguousNameError``, a ValueError. What is refused raises
+    ``ClientError``.
+
+    Args:
+        server: its address. Unless given, ``LEASEHOLD_SERVER``, ``client.toml``, else this machine.
+        token: bearer token; empty: none is shown. Unless given, ``LEASEHOLD_TOKEN``, that of
+            ``client.toml``, else what a scheduler of this user on this machine has left.
+        patience_s: how long a call is tried again while nobody answers.
+        timeout_s: for one answer.
+        context: certificates to trust, for https. Unless given, ``LEASEHOLD_CA_FILE`` or that of
+            ``client.toml``, else the system's.
+
+    Raises:
+        SettingsError: an address, a token or ``client.toml`` cannot be used; a ValueError.
+    """
+
+    def __init__(
+        self,
+        server: str | None = None,
+        *,
+        token: str | None = None,
+        patience_s: float = 60.0,
+        timeout_s: float = 30.0,
+        context: ssl.SSLContext | None = None,
+    ) -> None:
+        wire = BlockingWire()
+        patience = Patience.of(patience_s, timeout_s=timeout_s)
+        self._talk_over(
+            found_exchange(server, token=token, patience=patience, context=context, wire=wire)
+        )
+        weakref.finalize(self, _end, wire)
+
+    def _talk_over(self, exchange: Exchange) -> None:
+        self._exchange = exchange
+        self._inner = AsyncClient.over(exchange)
+
+    @property
+    def server(self) -> str:
+        """The scheduler's address."""
+        return self._inner.server
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    close = _blocking(AsyncClient.close)
+
+    submit = _blocking(AsyncClient.submit)
+    submit_all = _blocking(AsyncClient.submit_all)
+    submit_one = _blocking(AsyncClient.submit_one)
+    dry_run = _blocking(AsyncClient.dry_run)
+    dry_run_all = _blocking(AsyncClient.dry_run_all)
+    job = _blocking(AsyncClient.job)
+    job_page = _blocking(AsyncClient.job_page)
+    cancel = _blocking(AsyncClient.cancel)
+    hold = _blocking(AsyncClient.hold)
+    release = _blocking(AsyncClient.release)
+    requeue = _blocking(AsyncClient.requeue)
+    act = _blocking(AsyncClient.act)
+    change = _blocking(AsyncClient.change)
+    change_all = _blocking(AsyncClient.change_all)
+    explain = _blocking(AsyncClient.explain)
+    attempts = _blocking(AsyncClient.attempts)
+    job_events = _blocking(AsyncClient.job_events)
+    wait = _blocking(AsyncClient.wait)
+    log = _blocking(AsyncClient.log)
+
+    history = _blocking(AsyncClient.history)
+
+    cluster = _blocking(AsyncClient.cluster)
+    leases = _blocking(AsyncClient.leases)
+    allocation = _blocking(AsyncClient.allocation)
+    nodes = _blocking(AsyncClient.nodes)
+    node = _blocking(AsyncClient.node)
+    node_attempts = _blocking(AsyncClient.node_attempts)
+    cordon = _blocking(AsyncClient.cordon)
+    drain = _blocking(AsyncClient.drain)
+    uncordon = _blocking(AsyncClient.uncordon)
+    forget_node = _blocking(AsyncClient.forget_node)
+
+    policy = _blocking(AsyncClient.policy)
+    policies = _blocking(AsyncClient.policies)
+    policy_details = _blocking(AsyncClient.policy_details)
+    set_policy = _blocking(AsyncClient.set_policy)
+    projects = _blocking(AsyncClient.projects)
+    set_project = _blocking(AsyncClient.set_project)
+    throughputs = _blocking(AsyncClient.throughputs)
+    declare_throughputs = _blocking(AsyncClient.declare_throughputs)
+    whoami = _blocking(AsyncClient.whoami)
+    tokens = _blocking(AsyncClient.tokens)
+    create_token = _blocking(AsyncClient.create_token)
+    revoke_token = _blocking(AsyncClient.revoke_token)
+    enrol = _blocking(AsyncClient.enrol)
+
+    version = _blocking(AsyncClient.version)
+    alive = _blocking(AsyncClient.alive)
+    ready = _blocking(AsyncClient.ready)
+    metrics = _blocking(AsyncClient.metrics)
+    call = _blocking(AsyncClient.call)
+
+    def jobs(self, **filters: Unpack[forms.ListJobsQuery]) -> Iterator[forms.Job]:
+        """Return jobs, newest first unless sorted otherwise.
+
+        The first page is asked for at once, further ones as they are needed.
+
+        Raises:
+            ClientError: a filter cannot be used.
+        """
+        page = self._run(self._inner._first_jobs(filters))  # noqa: SLF001 - its other face
+        return self._each(self._inner._jobs_from(filters, page))  # noqa: SLF001 - likewise
+
+    def events(self, **filters: Unpack[forms.ListEventsQuery]) -> Iterator[forms.Event]:
+        """Return lines of the history as they are written, without end; each one once.
+
+        Begins behind the event id ``after``; with what happens from now on unless given. Filters
+        are looked at at once.
+
+        Raises:
+            ClientError: a filter cannot be used.
+        """
+        after = self._run(self._inner._first_event(filters))  # noqa: SLF001 - its other face
+        return self._each(self._inner._events_from(filters, after))  # noqa: SLF001 - likewise
+
+    def log_pieces(
+        self,
+        job_id: str,
+        *,
+        stream: str = "both",
+        attempt: int | None = None,
+        tail_bytes: int | None = None,
+        follow: bool = False,
+    ) -> Iterator[LogPiece | LogEnd]:
+        """Return what a job has printed, piece by piece, through breaks of the connection.
+
+        Args:
+            job_id: the job.
+            stream: ``out``, ``err`` or ``both``.
+            attempt: 1 for the first; all of them unless given.
+            tail_bytes: of the newest attempt, only so many last bytes of each stream.
+            follow: go on until the job has ended and all of its output is here.
+
+        Returns:
+            pieces, and at last what is known of the end.
+        """
+        pieces = self._inner.log_pieces(
+            job_id, stream=stream, attempt=attempt, tail_bytes=tail_bytes, follow=follow
+        )
+        return self._each(pieces)
+
+    def _run(self, work: Coroutine[Any, Any, T]) -> T:
+        return finish(work)
+
+    def _each(self, items: AsyncGenerator[T]) -> Iterator[T]:
+        return each(items)
+
+
+def _end(wire: BlockingWire) -> None:
+    """Let go of a forgotten client's connections."""
+    finish(wire.close())

@@ -1,0 +1,420 @@
+"""Requests and answers: what is tried again, how long, and what a refusal says.
+
+A read or a write that may be repeated is tried again where the connection breaks or the scheduler
+is busy; a write that may not is tried again only where it surely was not done.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+import uuid
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from leasehold.client.errors import (
+    ClientError,
+    NoSchedulerError,
+    UnreachableError,
+    UnsendableError,
+    Why,
+)
+from leasehold.client.outages import Outage, delay_s
+from leasehold.connection import SettingsError
+
+if TYPE_CHECKING:
+    import ssl
+    from collections.abc import AsyncIterator, Callable, Collection, Mapping
+
+    import httpx
+
+    from leasehold.client.wires import Wire
+    from leasehold.connection import Connection
+
+#: Statuses of a scheduler that is not ready for a request.
+BUSY: Final = (429, 502, 503, 504)
+#: A gateway that gives up may have handed the request on.
+_SURELY_NOT_DONE: Final = (429, 503)
+#: From one standby to the next, while they elect a leader.
+_MOST_HOPS: Final = 3
+_VERSION_HEADER: Final = "X-Leasehold-Version"
+#: The scheduler says something at least every 15 s on a stream.
+_SILENCE_S: Final = 45.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Patience:
+    """How long to try.
+
+    Attributes:
+        away_s: while nobody answers.
+        busy_s: while the scheduler answers that it is busy or not ready.
+        timeout_s: for one answer.
+    """
+
+    away_s: float = 2.0
+    busy_s: float = 15.0
+    timeout_s: float = 30.0
+
+    @classmethod
+    def of(cls, seconds: float, *, timeout_s: float = 30.0) -> Patience:
+        """Be patient for so long in every case."""
+        return cls(away_s=seconds, busy_s=seconds, timeout_s=timeout_s)
+
+
+class Exchange:
+    """Talks to one scheduler.
+
+    Args:
+        connection: where it is.
+        patience: how long to try.
+        wire: the way to the network.
+        agent: what the client calls itself.
+        context: certificates to trust; those of the connection unless given.
+        look_again: finds the connection anew, where a scheduler that was starting has left its
+            first token meanwhile.
+        on_outage: told once of an outage through which a stream is waited for.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        *,
+        patience: Patience,
+        wire: Wire,
+        agent: str = "leasehold-client",
+        context: ssl.SSLContext | None = None,
+        look_again: Callable[[], Connection] | None = None,
+        on_outage: Callable[[Exception], object] | None = None,
+    ) -> None:
+        self.connection = connection
+        self.patience = patience
+        self.wire = wire
+        self.on_outage = on_outage
+        #: release of whoever answered last; empty where it does not say.
+        self.version = ""
+        self._agent = agent
+        self._context = context
+        self._look_again = look_again
+        self._settings: dict[str, Any] | None = None
+
+    async def ask(
+        self,
+        method: str,
+        path: str,
+        body: object = None,
+        *,
+        params: Mapping[str, Any] | None = None,
+        key: str | None = None,
+        repeatable: bool = True,
+        good: Collection[int] = (),
+    ) -> httpx.Response:
+        """Make a request and return its answer.
+
+        Args:
+            method: of HTTP.
+            path: as in ``/v1/jobs``.
+            body: sent as JSON.
+            params: of the query; those that are None or empty are left out.
+            key: by which the scheduler may know a write again; a new one unless given.
+            repeatable: whether doing it twice is doing it once.
+            good: statuses that are no refusals, beside those below 300.
+
+        Raises:
+            ClientError: it was refused, or nobody answered.
+            UnsendableError: the body has no JSON.
+        """
+        headers = {} if method == "GET" else {"Idempotency-Key": key or uuid.uuid4().hex}
+        sent = _json(body)
+        work = _Try(method, path, sent, params, headers, repeatable=repeatable, good=good)
+        response = await self._persist(work)
+        if response.status_code == 401 and self._finds_token():
+            response = await self._persist(work)
+        self.version = response.headers.get(_VERSION_HEADER, "")
+        if response.status_code >= 300 and response.status_code not in good:
+            raise self._refusal(response)
+        return response
+
+    @asynccontextmanager
+    async def stream(
+        self,
+        path: str,
+        *,
+        params: Mapping[str, Any],
+        headers: Mapping[str, str],
+        kind: str,
+    ) -> AsyncIterator[AsyncIterator[str]]:
+        """Open an answer that goes on, once: whoever reads it knows where to resume.
+
+        Args:
+            path: as in ``/v1/events``.
+            params: of the query.
+            headers: further ones.
+            kind: of content that the answer has to be of.
+
+        Returns:
+            its lines.
+
+        Raises:
+            UnreachableError: it cannot be opened or breaks; try again from where it was.
+            ClientError: it is refused.
+        """
+        import httpx  # noqa: PLC0415 - takes 0.07 s
+
+        url, hops = path, 0
+        work = _Try("GET", path, None, params, {**headers, "Accept": kind})
+        try:
+            while True:
+                response = await self._send(work, url, stream=True, silence_s=_SILENCE_S)
+                again = response.status_code == 401 and self._finds_token()
+                if not again and (response.status_code != 307 or hops == _MOST_HOPS):
+                    break
+                await self.wire.end(response)
+                if not again:
+                    url, hops = self._leader(response), hops + 1
+            try:
+                self.version = response.headers.get(_VERSION_HEADER, "")
+                if response.status_code >= 300:
+                    await self.wire.read(response)
+                    raise self._refusal(response)
+                if not response.headers.get("Content-Type", "").startswith(kind):
+                    raise NoSchedulerError(
+                        f"{response.url} answered with no stream of {kind}; is that a scheduler?",
+                        status=response.status_code,
+                    )
+                yield self.wire.lines(response)
+            finally:
+                await self.wire.end(response)
+        except httpx.TransportError as error:
+            raise self._away(error) from None
+
+    def outage(self, *, most_s: float | None = None) -> Outage:
+        """Return what says how long to wait for a stream that broke."""
+        return Outage(most_s=most_s, tell=self.on_outage)
+
+    async def pause(self, outage: Outage, error: ClientError | None) -> None:
+        """Wait through an outage.
+
+        Raises:
+            ClientError: for too long.
+        """
+        asked_s = 0.0 if error is None else error.retry_after_s
+        try:
+            seconds = outage.delay_s(error, at_least_s=asked_s)
+        except EOFError:
+            server = self.connection.server
+            raise UnreachableError(
+                f"the scheduler at {server} breaks off again and again", why="broken"
+            ) from None
+        await self.wire.sleep(seconds)
+
+    async def close(self) -> None:
+        """Let go of the connections."""
+        await self.wire.close()
+
+    async def _persist(self, work: _Try) -> httpx.Response:
+        import httpx  # noqa: PLC0415 - takes 0.07 s
+
+        began_s, attempt, hops = time.monotonic(), 0, 0
+        url = work.path
+        while True:
+            wait_s, give_up_s = 0.0, self.patience.away_s
+            response, failure = None, None
+            try:
+                response = await self._send(work, url)
+            except (httpx.ConnectError, httpx.ConnectTimeout) as error:
+                failure, give_up_s = self._unreached(error, "" if url == work.path else url)
+            except httpx.TransportError as error:
+                failure = self._broken_off(error, repeatable=work.repeatable)
+            if response is not None:
+                if response.status_code == 307 and hops < _MOST_HOPS:
+                    url = self._leader(response)
+                    hops += 1
+                    continue
+                again = BUSY if work.repeatable else _SURELY_NOT_DONE
+                if response.status_code not in again or response.status_code in work.good:
+                    return response
+                wait_s, give_up_s = _retry_after(response), self.patience.busy_s
+            pause_s = delay_s(attempt, at_least_s=wait_s)
+            if time.monotonic() - began_s + pause_s > give_up_s:
+                if response is not None:
+                    return response
+                assert failure is not None
+                raise failure
+            url, hops = work.path, 0
+            await self.wire.sleep(pause_s)
+            attempt += 1
+
+    async def _send(
+        self, work: _Try, url: str, *, stream: bool = False, silence_s: float | None = None
+    ) -> httpx.Response:
+        import httpx  # noqa: PLC0415 - takes 0.07 s
+
+        longest_s = self.patience.timeout_s
+        timeout = httpx.Timeout(longest_s, read=silence_s or longest_s)
+        headers = {"User-Agent": self._agent, "Accept": "application/json", **work.headers}
+        if self.connection.token:
+            headers["Authorization"] = f"Bearer {self.connection.token}"
+        if work.body is not None:
+            headers["Content-Type"] = "application/json"
+        try:
+            request = httpx.Request(
+                work.method,
+                url if "://" in url else self.connection.server + url,
+                params=_given(work.params),
+                headers=headers,
+                content=work.body,
+                extensions={"timeout": timeout.as_dict()},
+            )
+        except (ValueError, TypeError) as error:
+            raise UnsendableError(f"the request cannot be written down: {error}") from None
+        return await self.wire.send(request, self._http_settings(), stream=stream)
+
+    def _http_settings(self) -> dict[str, Any]:
+        if self._settings is None:
+            server = self.connection.server
+            self._settings = {
+                "verify": self._trust(),
+                # A proxy between here and a scheduler on this machine is never meant.
+                "trust_env": "//127." not in server and "//localhost" not in server,
+            }
+        return self._settings
+
+    def _trust(self) -> Any:
+        if self._context is not None:
+            return self._context
+        if not self.connection.server.startswith("https"):
+            return False  # building the default context reads 150 certificates
+        import ssl  # noqa: PLC0415 - only for https
+
+        try:
+            return ssl.create_default_context(cafile=self.connection.ca_file or None)
+        except OSError as error:
+            raise SettingsError(
+                f"the certificates in '{self.connection.ca_file}' cannot be used: {error}"
+            ) from None
+
+    def _finds_token(self) -> bool:
+        """Look for the token again, once; tell whether there is one now where there was none.
+
+        A scheduler takes connections before it has made its first token.
+        """
+        if self.connection.token or self._look_again is None:
+            return False
+        found, self._look_again = self._look_again(), None
+        if not found.token or found.server != self.connection.server:
+            return False
+        self.connection = found
+        return True
+
+    def _leader(self, response: httpx.Response) -> str:
+        """Return where a standby sends a write; never from https to http, where a token leaks."""
+        location = response.headers.get("Location", "")
+        if not location.startswith(("https://", self.connection.server.partition(":")[0] + "://")):
+            raise NoSchedulerError(
+                f"{self.connection.server} sends writes to '{location}', which cannot be used; "
+                "name the leader",
+                status=response.status_code,
+            )
+        # The query is given anew with each try.
+        return str(location.partition("?")[0])
+
+    def _unreached(self, error: httpx.TransportError, leader: str) -> tuple[ClientError, float]:
+        """Return what to say, and how long to try: a leader that died is replaced in a while."""
+        if not leader:
+            return self._away(error), self.patience.away_s
+        told = UnreachableError(
+            f"the scheduler at {self.connection.server} stands by, and the leader that it names "
+            f"({leader.partition('/v1')[0]}) does not answer; somebody takes over in some seconds",
+            why="leader",
+        )
+        return told, self.patience.busy_s
+
+    def _broken_off(self, error: httpx.TransportError, *, repeatable: bool) -> ClientError:
+        failure = self._away(error)
+        if not repeatable:
+            failure.add_note("whether it was done is unknown: look before you repeat it")
+            raise failure from None
+        return failure
+
+    def _away(self, error: Exception) -> UnreachableError:
+        server, why = self.connection.server, _why(error)
+        said = {
+            "certificate": f"the certificate of {server} is not trusted: {error}",
+            "silence": f"the scheduler at {server} has not answered for "
+            f"{self.patience.timeout_s:g} s",
+            "broken": f"the scheduler at {server} broke off: {error}",
+        }
+        return UnreachableError(
+            said.get(why, f"no scheduler answers at {server}: {error}"), why=why
+        )
+
+    def _refusal(self, response: httpx.Response) -> ClientError:
+        """Return the error that an answer stands for."""
+        status = response.status_code
+        try:
+            problem = response.json()
+        except ValueError:
+            problem = None
+        if not isinstance(problem, dict):
+            problem = {}
+        words = str(problem.get("detail") or f"the answer was {status}")
+        fields = "".join(
+            f"\n  {entry.get('field') or 'request'}: {entry.get('problem')}"
+            for entry in problem.get("errors") or ()
+            if isinstance(entry, dict)
+        )
+        return ClientError(
+            words + fields, status=status, problem=problem, retry_after_s=_retry_after(response)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Try:
+    """A request as it is sent, however often."""
+
+    method: str
+    path: str
+    body: bytes | None
+    params: Mapping[str, Any] | None
+    headers: Mapping[str, str]
+    repeatable: bool = True
+    good: Collection[int] = ()
+
+
+def _json(body: object) -> bytes | None:
+    if body is None:
+        return None
+    try:
+        text = json.dumps(body, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+        return text.encode()
+    except (ValueError, TypeError, RecursionError) as error:
+        raise UnsendableError(
+            f"the request cannot be written down: {error}; numbers have to be finite, and text "
+            "has to be Unicode"
+        ) from None
+
+
+def _given(params: Mapping[str, Any] | None) -> dict[str, Any]:
+    return {
+        key: str(value).lower() if isinstance(value, bool) else value
+        for key, value in (params or {}).items()
+        if value is not None and value not in ("", [], ())
+    }
+
+
+def _retry_after(response: httpx.Response) -> float:
+    try:
+        return max(float(response.headers.get("Retry-After", 0.0)), 0.0)
+    except ValueError:  # a date: rare, and the backoff will do
+        return 0.0
+
+
+def _why(error: Exception) -> Why:
+    name = type(error).__name__
+    if "CERTIFICATE_VERIFY_FAILED" in str(error):
+        return "certificate"
+    if name in {"ReadTimeout", "WriteTimeout", "PoolTimeout"}:
+        return "silence"
+    return "nobody" if name in {"ConnectError", "ConnectTimeout"} else "broken"

@@ -1,0 +1,1224 @@
+"""What requests hold and what answers say; plain dictionaries, as they are sent.
+
+Written from the OpenAPI document: change the schemas in ``api``, then run ``make client-forms``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence  # noqa: TC003 - read at run time
+from typing import Any, Literal, TypeAlias, TypedDict
+
+#: What happened. Every kind that is written is here: a test goes through the sources.
+EventKind: TypeAlias = Literal[
+    "job_submitted",
+    "job_admitted",
+    "job_refused",
+    "job_changed",
+    "job_held",
+    "job_released",
+    "job_requeued",
+    "job_preempted",
+    "job_interrupted",
+    "job_avoids_node",
+    "job_retried",
+    "job_completed",
+    "job_failed",
+    "job_cancelled",
+    "cancel_requested",
+    "hold_requested",
+    "release_requested",
+    "requeue_requested",
+    "time_limit",
+    "lease_granted",
+    "lease_launched",
+    "lease_waits",
+    "lease_overdue",
+    "progress_off",
+    "lease_ended",
+    "node_joined",
+    "node_changed",
+    "node_lost",
+    "node_returned",
+    "node_cordon",
+    "node_drain",
+    "node_uncordon",
+    "node_removed",
+    "workers_failed",
+    "workers_recovered",
+    "agent_died",
+    "agent_enrolled",
+    "policy_changed",
+    "policy_warning",
+    "allocation_failed",
+    "project_changed",
+    "throughputs_declared",
+    "token_created",
+    "token_revoked",
+    "enrolment_created",
+    "restored",
+]
+
+#: What can be done to a job.
+JobAction: TypeAlias = Literal["cancel", "hold", "release", "requeue"]
+
+#: Where a job stands in its life.
+JobStatus: TypeAlias = Literal[
+    "waiting", "running", "held", "completed", "cancelled", "failed", "refused"
+]
+
+#: What can be done to a node.
+NodeAction: TypeAlias = Literal["cordon", "drain", "uncordon"]
+
+#: What a token allows, each of the first four including those above it.
+Role: TypeAlias = Literal["viewer", "user", "operator", "admin", "agent"]
+
+#: What a line of history is about.
+SubjectKind: TypeAlias = Literal[
+    "job", "node", "policy", "project", "throughputs", "scheduler", "token", "enrolment"
+]
+
+#: What is wrong with a pod, or with making it.
+Trouble: TypeAlias = Literal[
+    "image",
+    "image_name",
+    "configuration",
+    "start",
+    "out_of_memory",
+    "evicted",
+    "disrupted",
+    "node_down",
+    "node_refused",
+    "no_resources",
+    "tainted",
+    "cordoned",
+    "volume",
+    "affinity",
+    "unschedulable",
+    "not_bound",
+    "not_started",
+    "gated",
+    "quota",
+    "admission",
+    "pod_security",
+    "webhook_down",
+    "permission",
+    "namespace",
+    "name_taken",
+    "time_limit",
+    "disk",
+    "api_down",
+    "other",
+]
+
+#: Why a job waits, in order of precedence: what the user must change comes first.
+WaitReason: TypeAlias = Literal[
+    "held",
+    "dependency",
+    "quota",
+    "no_throughput",
+    "no_workers",
+    "too_large",
+    "workers_out",
+    "backoff",
+    "stopping",
+    "no_allocation",
+    "no_share",
+    "idling",
+    "placement",
+    "turn",
+]
+
+
+class ActOptions(TypedDict, total=False):
+    """What may be left out of ``ActIn``.
+
+    Attributes:
+        ids: job ids; or give 'selector'
+        selector: which jobs; or give 'ids'
+        reason: why, in words; the history keeps it
+        dry_run: only tell what would become of each
+    """
+
+    ids: Sequence[str] | None
+    selector: SelectorIn | None
+    reason: str
+    dry_run: bool
+
+
+class ActIn(ActOptions):
+    """What to do to many jobs.
+
+    Attributes:
+        action: what to do
+    """
+
+    action: JobAction
+
+
+class Acted(TypedDict):
+    """What became of an action on one job.
+
+    Attributes:
+        error: why it could not be done; empty otherwise
+        code: 'not_found', 'conflict' or empty
+    """
+
+    job_id: str
+    changed: bool
+    error: str
+    code: str
+
+
+class Alive(TypedDict):
+    """The process answers."""
+
+    status: str
+
+
+class Allocation(TypedDict):
+    """The allocation in force."""
+
+    policy: str
+    computed_s: float | None
+    solve_s: float | None
+    shares: dict[str, dict[str, float | None]]
+    received: dict[str, dict[str, float | None]]
+
+
+class ArrayIn(TypedDict):
+    """An array: as many jobs as ``count``, named ``name[0]``, ``name[1]``, ...
+
+    Attributes:
+        count: jobs of the array
+    """
+
+    count: int
+
+
+class Attempt(TypedDict):
+    """One lease of a job.
+
+    Attributes:
+        launches: on nodes that measure it: those that run pods
+    """
+
+    lease_id: int
+    job_id: str
+    attempt: int
+    worker_type: str
+    workers: list[int]
+    nodes: list[str]
+    start_s: float
+    deadline_s: float
+    ended_s: float | None
+    end_reason: str | None
+    steps_done: float
+    exit_code: int | None
+    message: str
+    launches: list[Launch]
+
+
+class Attempts(TypedDict):
+    """A job's leases, oldest first."""
+
+    attempts: list[Attempt]
+
+
+class BatchFit(TypedDict):
+    """Whether the jobs of a batch could run."""
+
+    jobs: list[FitItem]
+
+
+class BatchIn(TypedDict):
+    """Jobs to submit at once; each stands for itself."""
+
+    jobs: Sequence[JobIn]
+
+
+class Batch(TypedDict):
+    """What became of a batch or an array."""
+
+    jobs: list[SubmittedItem]
+
+
+class BulkChangeIn(TypedDict, total=False):
+    """What to change of many jobs.
+
+    Attributes:
+        weight: importance
+        deadline_s: due time, seconds since the Unix epoch
+        ids: job ids; or give 'selector'
+        selector: which jobs; or give 'ids'
+    """
+
+    weight: float | None
+    deadline_s: float | None
+    ids: Sequence[str] | None
+    selector: SelectorIn | None
+
+
+class Bulk(TypedDict):
+    """What became of an action on many jobs.
+
+    Attributes:
+        truncated: whether more jobs match than one request may act on
+    """
+
+    matched: int
+    changed: int
+    failed: int
+    truncated: bool
+    jobs: list[Acted]
+
+
+class ChangeIn(TypedDict, total=False):
+    """What to change; ``deadline_s`` null takes the deadline away.
+
+    Attributes:
+        weight: importance
+        deadline_s: due time, seconds since the Unix epoch
+    """
+
+    weight: float | None
+    deadline_s: float | None
+
+
+class Changed(TypedDict):
+    """How many figures changed."""
+
+    changed: int
+
+
+class ClaimOptions(TypedDict, total=False):
+    """What may be left out of ``ClaimIn``.
+
+    Attributes:
+        sub_path: a folder of the volume to mount instead of all of it
+    """
+
+    read_only: bool
+    sub_path: str
+
+
+class ClaimIn(ClaimOptions):
+    """A volume claim in the job's pods.
+
+    Attributes:
+        path: where it is mounted
+    """
+
+    claim: str
+    path: str
+
+
+class Cluster(TypedDict):
+    """The cluster in figures."""
+
+    round_number: int
+    round_ends_s: float | None
+    round_length_s: float
+    workers: dict[str, int]
+    in_service: dict[str, int]
+    busy: dict[str, int]
+    utilisation: float
+    jobs: dict[str, int]
+    waiting: dict[str, int]
+
+
+class EnrolmentIn(TypedDict, total=False):
+    """A one-time secret to make, with which an agent obtains its token.
+
+    Attributes:
+        node: the only node that may use it; null for any
+        ttl_s: seconds for which it can be used
+    """
+
+    node: str | None
+    ttl_s: float
+
+
+class Enrolment(TypedDict):
+    """A one-time secret for an agent, which is shown this once."""
+
+    secret: str
+    node: str
+    created_s: float
+    expires_s: float
+
+
+class Event(TypedDict):
+    """A line of history."""
+
+    event_id: int
+    at_s: float
+    kind: str
+    subject_kind: str
+    subject: str
+    actor: str
+    data: dict[str, Any]
+
+
+class EventPage(TypedDict):
+    """Lines of history.
+
+    Attributes:
+        last_event_id: how far was read: give it as 'after' (or 'before')
+    """
+
+    events: list[Event]
+    last_event_id: int
+
+
+class Explanation(TypedDict):
+    """Why a job is where it is.
+
+    Attributes:
+        trouble: what keeps its pod from starting, or ended its last one
+        stderr_tail: the last lines that a failed job wrote to its standard error, 20 and 4 kB at
+            most; of its whole output where it ran in pods, which have one stream for both
+    """
+
+    job_id: str
+    status: JobStatus
+    reason: WaitReason | None
+    also: list[WaitReason]
+    message: str
+    unblocks: str
+    trouble: Trouble | None
+    position: int | None
+    waiting: int
+    starts_s: float | None
+    completes_s: float | None
+    forecast: str
+    stderr_tail: str
+
+
+class FieldProblem(TypedDict):
+    """What is wrong with one field.
+
+    Attributes:
+        field: path, as in 'scale_factor.0'; empty for the whole request
+        value: what was given, shortened
+    """
+
+    field: str
+    value: Any
+    problem: str
+
+
+class FitConfiguration(TypedDict):
+    """One way in which a job could run."""
+
+    worker_type: str
+    count: int
+    steps_per_s: float | None
+    source: str
+    workers_in_service: int
+    workers_idle: int
+
+
+class FitItem(TypedDict):
+    """Whether one job of a batch could run."""
+
+    index: int
+    fit: Fit | None
+    error: Problem | None
+
+
+class Fit(TypedDict):
+    """Whether and where a job could run.
+
+    Attributes:
+        pod: the pod of rank 0, where the job says something about pods
+    """
+
+    fits: bool
+    reason: WaitReason | None
+    message: str
+    configurations: list[FitConfiguration]
+    pod: dict[str, Any] | None
+
+
+class JobOptions(TypedDict, total=False):
+    """What may be left out of ``JobIn``.
+
+    Attributes:
+        project: whose quota it falls under; 'default', or the token's project
+        env: environment variables
+        working_dir: absolute path on the node
+        image: container image
+        scale_factor: workers at once, or a list of counts
+        worker_types: types that it may run on; none for any
+        total_steps: steps until it is complete
+        duration_s: estimate of its run time in seconds, where it counts no steps
+        job_type: key into the throughput table
+        throughputs: worker type -> steps/s at its scale factor, where known
+        weight: importance: 2 is due twice the share
+        deadline_s: due time, seconds since the Unix epoch
+        deadline_in_s: due so many seconds from now
+        max_run_time_s: seconds for which it may hold workers in all
+        max_failures: failures of its own that are retried
+        retry_oom: whether running out of memory is retried
+        checkpoint_dir: where it keeps its state
+        labels: free key-value pairs
+        entity: whom its share is accounted to
+        depends_on: ids of jobs that have to complete first
+        array: submit so many copies
+        notice_s: seconds of notice before SIGTERM; the operator's where left out
+        grace_s: seconds from SIGTERM to SIGKILL; the operator's where left out
+        restart_s: seconds of work that a change of workers costs
+        progress_regex: searched in its output; group 'steps' (or 1) counts its steps
+        progress_file: file whose last number counts its checkpointed steps
+        memory_bytes: limit of host memory in bytes
+        cpus: limit of processor cores
+        space_sharing: whether it may share workers
+        kubernetes: what it says about its pods
+        client_id: your own id, by which a repeated submission is recognised
+        held: whether it is held until you release it
+    """
+
+    project: str | None
+    env: Mapping[str, Any]
+    working_dir: str | None
+    image: str | None
+    scale_factor: int | Sequence[int]
+    worker_types: Sequence[str]
+    total_steps: float | None
+    duration_s: float | None
+    job_type: str | None
+    throughputs: Mapping[str, Any]
+    weight: float
+    deadline_s: float | None
+    deadline_in_s: float | None
+    max_run_time_s: float | None
+    max_failures: int
+    retry_oom: bool
+    checkpoint_dir: str | None
+    labels: Mapping[str, Any]
+    entity: str | None
+    depends_on: Sequence[str]
+    array: ArrayIn | None
+    notice_s: float | None
+    grace_s: float | None
+    restart_s: float
+    progress_regex: str | None
+    progress_file: str | None
+    memory_bytes: int | None
+    cpus: float | None
+    space_sharing: bool
+    kubernetes: KubernetesIn | None
+    client_id: str | None
+    held: bool
+
+
+class JobIn(JobOptions):
+    """A job to submit.
+
+    Attributes:
+        name: what you call it
+        command: program and arguments, as a list; no shell sees it
+    """
+
+    name: str
+    command: Sequence[str]
+
+
+class Job(TypedDict):
+    """A job.
+
+    Attributes:
+        number: order of submission
+        reason: why it waits, failed or was refused; a code
+        scale_factor: workers at once
+        total_steps: of a job that has only a duration: its seconds; null where nobody has said
+        steps_done: of a job that has only a duration and reports nothing: seconds of it done
+        submitted_s: seconds since the Unix epoch, as all moments
+        ran_s: seconds for which it has held workers, waits left out
+        worker_type: what it runs on, or empty
+        workers: workers that it holds
+        allocation: worker type -> fraction of time that the policy gives it
+        share: effective throughput over that of a 1/n share
+    """
+
+    job_id: str
+    number: int
+    name: str
+    project: str
+    owner: str
+    job_type: str
+    status: JobStatus
+    reason: str
+    entity: str
+    scale_factor: int
+    weight: float
+    total_steps: float | None
+    steps_done: float
+    attempts: int
+    failures: int
+    submitted_s: float
+    started_s: float | None
+    finished_s: float | None
+    ran_s: float
+    deadline_s: float | None
+    updated_s: float
+    labels: dict[str, str]
+    lease_id: int | None
+    worker_type: str
+    workers: int
+    nodes: list[str]
+    lease_deadline_s: float | None
+    allocation: dict[str, float | None]
+    share: float | None
+
+
+class JobPage(TypedDict):
+    """A page of jobs.
+
+    Attributes:
+        next_cursor: give it as 'cursor' for the next page
+    """
+
+    jobs: list[Job]
+    next_cursor: str | None
+
+
+class JobWithSpec(TypedDict):
+    """A job with its specification.
+
+    Attributes:
+        number: order of submission
+        reason: why it waits, failed or was refused; a code
+        scale_factor: workers at once
+        total_steps: of a job that has only a duration: its seconds; null where nobody has said
+        steps_done: of a job that has only a duration and reports nothing: seconds of it done
+        submitted_s: seconds since the Unix epoch, as all moments
+        ran_s: seconds for which it has held workers, waits left out
+        worker_type: what it runs on, or empty
+        workers: workers that it holds
+        allocation: worker type -> fraction of time that the policy gives it
+        share: effective throughput over that of a 1/n share
+    """
+
+    job_id: str
+    number: int
+    name: str
+    project: str
+    owner: str
+    job_type: str
+    status: JobStatus
+    reason: str
+    entity: str
+    scale_factor: int
+    weight: float
+    total_steps: float | None
+    steps_done: float
+    attempts: int
+    failures: int
+    submitted_s: float
+    started_s: float | None
+    finished_s: float | None
+    ran_s: float
+    deadline_s: float | None
+    updated_s: float
+    labels: dict[str, str]
+    lease_id: int | None
+    worker_type: str
+    workers: int
+    nodes: list[str]
+    lease_deadline_s: float | None
+    allocation: dict[str, float | None]
+    share: float | None
+    spec: dict[str, Any]
+
+
+class KubernetesIn(TypedDict, total=False):
+    """What a job says about its pods; heeded where its nodes run pods.
+
+    Attributes:
+        requests: resource name -> quantity; limits are cpus and memory_bytes
+        volumes: volume claims, such as that of the checkpoints
+        tolerations: taints that its pods tolerate
+        service_account: the account that its pods run as
+        image_pull_secrets: names of Secrets
+        runtime_class: RuntimeClass
+        shm_bytes: most that /dev/shm may hold
+        launch: start the command once per worker, or per node (torchrun)
+        force_delete: whether a pod on a node that is long gone is deleted by force
+        template: a pod in Kubernetes' words, merged over what is made of the job
+    """
+
+    requests: Mapping[str, str]
+    volumes: Sequence[ClaimIn]
+    tolerations: Sequence[Mapping[str, Any]]
+    service_account: str
+    image_pull_secrets: Sequence[str]
+    image_pull_policy: Literal["", "Always", "IfNotPresent", "Never"]
+    runtime_class: str
+    shm_bytes: int | None
+    launch: Literal["per-worker", "per-node"]
+    force_delete: bool
+    template: Mapping[str, Any]
+
+
+class Launch(TypedDict):
+    """How a lease's pod was launched on a node.
+
+    Attributes:
+        image_s: seconds that its image took, most of them the pull
+        launch_s: seconds from its being placed to its start
+        ready_s: seconds from its being placed until it was ready
+        devices: what the node calls its accelerators; may be empty
+    """
+
+    node: str
+    image_s: float | None
+    launch_s: float | None
+    ready_s: float | None
+    devices: list[str]
+
+
+class Lease(TypedDict):
+    """A lease in force."""
+
+    lease_id: int
+    job_id: str
+    project: str
+    attempt: int
+    worker_type: str
+    workers: list[int]
+    nodes: list[str]
+    start_s: float
+    deadline_s: float
+    state: str
+    steps_done: float
+
+
+class Leases(TypedDict):
+    """The leases in force."""
+
+    leases: list[Lease]
+
+
+class NewToken(TypedDict):
+    """A new token with its secret, which is shown this once."""
+
+    token_id: str
+    subject: str
+    role: str
+    projects: list[str]
+    created_s: float
+    expires_s: float | None
+    revoked_s: float | None
+    last_used_s: float | None
+    token: str
+
+
+class NodeAttempts(TypedDict):
+    """Leases that had workers of a node.
+
+    Attributes:
+        next_before: give it as 'before' for the next page
+    """
+
+    attempts: list[Attempt]
+    next_before: int | None
+
+
+class Node(TypedDict):
+    """A node."""
+
+    name: str
+    state: str
+    reason: str
+    last_seen_s: float | None
+    address: str
+    version: str
+    workers: list[Worker]
+
+
+class NodeReasonIn(TypedDict, total=False):
+    """Why something is done to a node.
+
+    Attributes:
+        reason: in words; shown beside the node
+    """
+
+    reason: str
+
+
+class Nodes(TypedDict):
+    """Every node."""
+
+    nodes: list[Node]
+
+
+class Policies(TypedDict):
+    """Every policy."""
+
+    policies: list[PolicySummary]
+
+
+class PolicyDetails(TypedDict):
+    """A policy with its program."""
+
+    name: str
+    summary: str
+    time_dependent: bool
+    origin: str
+    parameters: list[PolicyParameter]
+    description: str
+
+
+class PolicyOptions(TypedDict, total=False):
+    """What may be left out of ``PolicyIn``.
+
+    Attributes:
+        parameters: as on the command line; numbers and booleans may be JSON's
+        agnostic: whether differences of worker types are ignored
+        space_sharing: whether two jobs may share workers
+    """
+
+    parameters: Mapping[str, Any]
+    agnostic: bool
+    space_sharing: bool
+
+
+class PolicyIn(PolicyOptions):
+    """A policy to put in force.
+
+    Attributes:
+        name: see GET /v1/policies
+    """
+
+    name: str
+
+
+class Policy(TypedDict):
+    """The policy in force."""
+
+    name: str
+    parameters: dict[str, str]
+    agnostic: bool
+    space_sharing: bool
+    since_s: float
+    actor: str
+    last_solve_s: float | None
+    last_failure: str
+
+
+class PolicyParameter(TypedDict):
+    """A parameter of a policy."""
+
+    name: str
+    type: str
+    default: Any
+    range: str
+    help: str
+
+
+class PolicySummary(TypedDict):
+    """A policy that could be put in force."""
+
+    name: str
+    summary: str
+    time_dependent: bool
+    origin: str
+    parameters: list[PolicyParameter]
+
+
+class Problem(TypedDict):
+    """An error (RFC 9457).
+
+    Attributes:
+        type: urn:leasehold:problem:CODE
+        detail: what happened, the value, and what to do
+        instance: path of the request
+        errors: every bad field
+    """
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    instance: str
+    errors: list[FieldProblem]
+
+
+class ProjectIn(TypedDict, total=False):
+    """What a project may have.
+
+    Attributes:
+        weight: share relative to other projects
+        inner_policy: among its own jobs
+        max_workers: workers that its admitted jobs may ask for at once; null for any number
+        max_jobs: jobs that have not ended; null for any number
+    """
+
+    weight: float
+    inner_policy: Literal["fairness", "fifo"]
+    max_workers: int | None
+    max_jobs: int | None
+
+
+class ProjectLimits(TypedDict):
+    """What a project may have."""
+
+    project: str
+    weight: float
+    inner_policy: str
+    max_workers: int | None
+    max_jobs: int | None
+
+
+class Project(TypedDict):
+    """A project with its limits and what it uses."""
+
+    limits: ProjectLimits
+    active_jobs: int
+    admitted_workers: int
+    running_workers: int
+
+
+class Projects(TypedDict):
+    """Projects."""
+
+    projects: list[Project]
+
+
+class Ready(TypedDict):
+    """Whether requests can be served.
+
+    Attributes:
+        problems: what is wrong; told to callers with a token
+    """
+
+    ready: bool
+    leading: bool
+    version: str
+    problems: list[str]
+
+
+class ReasonIn(TypedDict, total=False):
+    """Why something is done to a job.
+
+    Attributes:
+        reason: in words; the history keeps it
+    """
+
+    reason: str
+
+
+class SelectorIn(TypedDict, total=False):
+    """Which jobs are meant: those that pass every field that is given; at least one is.
+
+    Attributes:
+        status: any of these; none: jobs that have not ended
+        project: any of these
+        job_type: any of these
+        owner: exactly this
+        labels: every one of these
+    """
+
+    status: Sequence[JobStatus]
+    project: Sequence[str]
+    job_type: Sequence[str]
+    owner: str | None
+    labels: Mapping[str, Any]
+
+
+class SubmittedItem(TypedDict):
+    """What became of one job of a batch or an array.
+
+    Attributes:
+        index: position in the request
+        array_index: position in its array
+    """
+
+    index: int
+    array_index: int | None
+    job_id: str
+    created: bool
+    error: Problem | None
+
+
+class Submitted(TypedDict):
+    """One job that was submitted.
+
+    Attributes:
+        created: false where the client id was known already
+    """
+
+    job_id: str
+    created: bool
+
+
+class ThroughputOptions(TypedDict, total=False):
+    """What may be left out of ``ThroughputIn``.
+
+    Attributes:
+        scale_factor: workers of the job
+    """
+
+    scale_factor: int
+
+
+class ThroughputIn(ThroughputOptions):
+    """A declared throughput.
+
+    Attributes:
+        steps_per_s: steps/s of the whole job; 0 where it does not run
+    """
+
+    job_type: str
+    worker_type: str
+    steps_per_s: float
+
+
+class Throughput(TypedDict):
+    """What is known of a job type on a worker type."""
+
+    job_type: str
+    scale_factor: int
+    worker_type: str
+    steps_per_s: float | None
+    source: str
+    declared: float | None
+    measured: float | None
+    deviation: float | None
+    samples: int
+
+
+class ThroughputsIn(TypedDict):
+    """Throughputs to declare."""
+
+    throughputs: Sequence[ThroughputIn]
+
+
+class Throughputs(TypedDict):
+    """What is known."""
+
+    throughputs: list[Throughput]
+
+
+class TokenOptions(TypedDict, total=False):
+    """What may be left out of ``TokenIn``.
+
+    Attributes:
+        projects: projects that it is confined to; none for all
+        ttl_s: seconds until it expires; null for never
+    """
+
+    projects: Sequence[str]
+    ttl_s: float | None
+
+
+class TokenIn(TokenOptions):
+    """A token to make.
+
+    Attributes:
+        subject: user, or node for role agent
+    """
+
+    subject: str
+    role: Role
+
+
+class Token(TypedDict):
+    """A token, without its secret."""
+
+    token_id: str
+    subject: str
+    role: str
+    projects: list[str]
+    created_s: float
+    expires_s: float | None
+    revoked_s: float | None
+    last_used_s: float | None
+
+
+class Tokens(TypedDict):
+    """Every token."""
+
+    tokens: list[Token]
+
+
+class Version(TypedDict):
+    """The program's version."""
+
+    version: str
+    api: str
+
+
+class WhoAmI(TypedDict):
+    """Whom the token stands for."""
+
+    subject: str
+    role: str
+    projects: list[str]
+    token_id: str
+    expires_s: float | None
+
+
+class Worker(TypedDict):
+    """A worker.
+
+    Attributes:
+        shareable: whether two jobs could hold it, as far as its node goes
+    """
+
+    index: int
+    local_index: int
+    worker_type: str
+    in_service: bool
+    problem: str
+    shareable: bool
+    jobs: list[str]
+
+
+class SubmitJobsQuery(TypedDict, total=False):
+    """What the query of ``submit_jobs`` may hold.
+
+    Attributes:
+        dry_run: change nothing, tell where it could run
+    """
+
+    dry_run: bool | None
+
+
+class ListJobsQuery(TypedDict, total=False):
+    """What the query of ``list_jobs`` may hold.
+
+    Attributes:
+        status: any of these
+        project: any of these
+        job_type: any of these
+        owner: who submitted it
+        label: key=value; every one of these
+        called: its name, or the beginning of its id
+        sort: order; '-' puts the largest first
+        limit: most items of one page
+        cursor: next_cursor of the page before
+    """
+
+    status: JobStatus | Sequence[JobStatus] | None
+    project: str | Sequence[str] | None
+    job_type: str | Sequence[str] | None
+    owner: str | None
+    label: str | Sequence[str] | None
+    called: str | None
+    sort: (
+        Literal[
+            "submitted",
+            "-submitted",
+            "updated",
+            "-updated",
+            "name",
+            "-name",
+            "weight",
+            "-weight",
+            "finished",
+            "-finished",
+            "deadline",
+            "-deadline",
+        ]
+        | None
+    )
+    limit: int | None
+    cursor: str | None
+
+
+class ListJobEventsQuery(TypedDict, total=False):
+    """What the query of ``list_job_events`` may hold.
+
+    Attributes:
+        after: only event ids above it
+        limit: most items of one page
+    """
+
+    after: int | None
+    limit: int | None
+
+
+class ExplainJobQuery(TypedDict, total=False):
+    """What the query of ``explain_job`` may hold.
+
+    Attributes:
+        forecast: whether start and end are forecast
+    """
+
+    forecast: bool | None
+
+
+class ReadLogQuery(TypedDict, total=False):
+    """What the query of ``read_log`` may hold.
+
+    Attributes:
+        follow: go on until the job has ended
+        tail_bytes: only the last bytes of each stream
+        stream: which
+        attempt: which attempt; the newest unless told
+        attempts: all: every attempt that is kept; not together with attempt
+        since: ATTEMPT/NODE/STREAM/OFFSET: known until there
+    """
+
+    follow: bool | None
+    tail_bytes: int | None
+    stream: Literal["out", "err", "both"] | None
+    attempt: int | None
+    attempts: Literal["newest", "all"] | None
+    since: str | Sequence[str] | None
+
+
+class ListEventsQuery(TypedDict, total=False):
+    """What the query of ``list_events`` may hold.
+
+    Attributes:
+        subject_kind: about what
+        subject: id or name
+        kind: any of these
+        actor: by whom
+        since_s: at that time or later
+        until_s: before that time
+        project: only this project's
+        after: only event ids above it
+        before: only event ids below it
+        descending: newest first
+        limit: most events of one page
+    """
+
+    subject_kind: SubjectKind | None
+    subject: str | None
+    kind: EventKind | Sequence[EventKind] | None
+    actor: str | None
+    since_s: float | None
+    until_s: float | None
+    project: str | None
+    after: int | None
+    before: int | None
+    descending: bool | None
+    limit: int | None
+
+
+class ListNodeAttemptsQuery(TypedDict, total=False):
+    """What the query of ``list_node_attempts`` may hold.
+
+    Attributes:
+        before: only ids below it
+        limit: most items of one page
+    """
+
+    before: int | None
+    limit: int | None
+
+
+class ListThroughputsQuery(TypedDict, total=False):
+    """What the query of ``list_throughputs`` may hold.
+
+    Attributes:
+        job_type: only this one
+        worker_type: only this one
+    """
+
+    job_type: str | None
+    worker_type: str | None
