@@ -7,6 +7,7 @@ every throughput to 1; a job's own first throughput keeps steps and seconds mean
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,7 @@ from scheduler.domain.configuration import (
     ConfigurationTable,
     PairConfiguration,
     Profile,
+    margin,
 )
 
 if TYPE_CHECKING:
@@ -31,9 +33,13 @@ def agnostic(table: ConfigurationTable) -> ConfigurationTable:
     """Return the table with every worker type as fast as the first one on which a job runs.
 
     Of a profile's configurations that hold equally many workers with the same locality and plan,
-    each gets the throughput of the one on the first worker type. A pair's members keep the
-    *slowdown* that sharing costs them on the first worker type on which the pair runs; where both
-    also run alone there first, that is the pair's own throughput on that type.
+    each gets the throughput of the one on the first worker type. Where that is not its own, as far
+    as is known, the figure says nothing about the worker type, and its doubt is infinite: what
+    looks equal is not taken for equal, and turns on each type stay what makes shares equal.
+
+    A pair's members keep the *slowdown* that sharing costs them on the first worker type on which
+    the pair runs; where both also run alone there first, that is the pair's own throughput on that
+    type.
 
     Args:
         table: as the planner built it.
@@ -47,17 +53,24 @@ def agnostic(table: ConfigurationTable) -> ConfigurationTable:
 
 
 def _flatten(profile: Profile) -> Profile:
-    reference: dict[_Shape, float] = {}
+    reference: dict[_Shape, Configuration] = {}
     for configuration in sorted(profile.configurations, key=_first_type):
         if configuration.throughput > 0.0:
-            reference.setdefault(_shape(configuration), configuration.throughput)
+            reference.setdefault(_shape(configuration), configuration)
     return replace(
         profile,
         configurations=tuple(
-            replace(c, throughput=reference[_shape(c)]) if c.throughput > 0.0 else c
+            _shown(c, reference[_shape(c)]) if c.throughput > 0.0 else c
             for c in profile.configurations
         ),
     )
+
+
+def _shown(own: Configuration, first: Configuration) -> Configuration:
+    """Return a configuration as fast as the first of its shape."""
+    apart = abs(math.log(own.throughput / first.throughput))
+    known = apart <= margin(own.doubt, first.doubt)
+    return replace(own, throughput=first.throughput, doubt=own.doubt if known else math.inf)
 
 
 def _first_type(configuration: Configuration) -> int:

@@ -16,6 +16,7 @@ from scheduler.domain.configuration import (
     ConfigurationTable,
     PairConfiguration,
     Profile,
+    margin,
 )
 from scheduler.domain.profiling import NO_PROFILING
 from scheduler.domain.throughput import ThroughputTable
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
 
     from planner.estimator import Estimator
+    from scheduler.domain.arrays import FloatArray
     from scheduler.domain.profiling import Profiling
     from scheduler.domain.spec import JobSpec
     from scheduler.domain.throughput import ProfileKey
@@ -248,7 +250,7 @@ def ways(key: CatalogueKey, worker_types: tuple[str, ...], estimator: Estimator)
 
 
 def differs(old: ConfigurationTable, new: ConfigurationTable, *, tolerance: float = 0.05) -> bool:
-    """Return whether two tables say something else to a policy.
+    """Return whether two tables say something else to a policy, or of what is of equal value.
 
     Args:
         old: a table.
@@ -264,10 +266,17 @@ def differs(old: ConfigurationTable, new: ConfigurationTable, *, tolerance: floa
     ]
     if old.worker_types != new.worker_types or any(a.shape != b.shape for a, b in pairs):
         return True
-    return any(
+    if any(
         bool(((a > 0) != (b > 0)).any() or (np.abs(b - a) > tolerance * np.abs(a)).any())
         for a, b in pairs
-    )
+    ):
+        return True
+    return bool((np.abs(_margins(new) - _margins(old)) > tolerance).any())
+
+
+def _margins(table: ConfigurationTable) -> FloatArray:
+    """Return (U, J) how far another throughput may be from each and count as equal."""
+    return margin(table.doubt, table.doubt)
 
 
 class _View:
@@ -298,6 +307,7 @@ class _View:
                 Configuration(
                     demand=unit_demand(k, size, count),
                     throughput=estimate.steps_per_s * self._profiling.factor(estimate),
+                    doubt=estimate.relative_deviation,
                 )
                 for k, count, estimate in self.ways(key)
             ),

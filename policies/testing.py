@@ -24,6 +24,7 @@ def make_table(
     throughput: Sequence[Sequence[float]],
     *,
     scale_factor: Sequence[int] | None = None,
+    doubt: float = 0.0,
     shared: Mapping[tuple[int, int, int], tuple[float, float]] | None = None,
 ) -> ConfigurationTable:
     """Lay out profiles that run on workers of one type each.
@@ -31,6 +32,7 @@ def make_table(
     Args:
         throughput: steps/s of each profile on each of the K worker types; 0 where it does not run.
         scale_factor: workers that each profile holds; 1 by default.
+        doubt: of every throughput, see ``Configuration``.
         shared: (profile, profile, worker type) -> steps/s of each of the two, which have the same
             scale factor, while they share workers.
     """
@@ -45,7 +47,7 @@ def make_table(
             job_type=f"profile-{u}",
             scale_factor=gang,
             configurations=tuple(
-                Configuration(demand=demand(k, gang), throughput=float(rate))
+                Configuration(demand=demand(k, gang), throughput=float(rate), doubt=doubt)
                 for k, rate in enumerate(row)
                 if rate > 0
             ),

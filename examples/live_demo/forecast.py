@@ -160,9 +160,7 @@ def simulate(
         profiles=[keys.index((job.job_type, job.scale_factor)) for job in jobs],
         table=build_table(cluster.type_names, ThroughputTable(isolated=paces), keys),
         policy=make_policy(policy, {}),
-        settings=EngineSettings(
-            round_length_s=times.round_length_s, plan_lead_s=times.plan_lead_s, stay=True
-        ),
+        settings=EngineSettings(round_length_s=times.round_length_s, plan_lead_s=times.plan_lead_s),
         overheads=overheads,
         failures=FailureModel(),
         record=True,

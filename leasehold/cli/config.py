@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import math
 import sys
-from typing import Annotated, Any, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 
 from leasehold.config.load import load_config
 from leasehold.config.show import as_text, reference, rows
+
+if TYPE_CHECKING:
+    from leasehold.config.load import Loaded
 
 app = typer.Typer(
     name="config",
@@ -38,7 +41,7 @@ def show(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Show every setting in force with its origin. Passwords are masked."""
-    loaded = load_config(path=config)
+    loaded = _loaded(config)
     if as_json:
         settings = {
             key: {"value": _plain(value), "origin": origin} for key, value, origin in rows(loaded)
@@ -58,7 +61,7 @@ def show(
 @app.command("check")
 def check(file: Annotated[str, typer.Argument(help="The TOML file.")]) -> None:
     """Check a file together with the environment; lists everything that is wrong."""
-    load_config(path=file)
+    _loaded(file)
     sys.stderr.write(f"{file} is in order\n")
 
 
@@ -66,6 +69,14 @@ def check(file: Annotated[str, typer.Argument(help="The TOML file.")]) -> None:
 def show_reference() -> None:
     """Print every setting with its default and variable, as Markdown."""
     sys.stdout.write(reference())
+
+
+def _loaded(path: str | None) -> Loaded:
+    """Read the configuration and say what is out of date in it."""
+    loaded = load_config(path=path)
+    for warning in loaded.warnings:
+        sys.stderr.write(f"leasehold: warning: {warning}\n")
+    return loaded
 
 
 def _plain(value: Any) -> Any:

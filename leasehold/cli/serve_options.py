@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import sys
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from leasehold.config.settings import ServerConfig
+
+_log = logging.getLogger("leasehold.daemon")
 
 __all__ = ["ConfigFile"]
 
@@ -111,13 +114,16 @@ def make_config(
     texts = {
         key: (f"--set {key}", text) for key, text in parse_params(list(settings), "--set").items()
     }
-    config = load_config(path=path, flags=flags, texts=texts).config
+    loaded = load_config(path=path, flags=flags, texts=texts)
+    config = loaded.config
     set_up_logging(
         level=config.log.level,
         as_json=config.log.json,
         requests=config.log.requests,
         filters=(RedactingFilter(),),
     )
+    for warning in loaded.warnings:
+        _log.warning("%s", warning)
     return config
 
 

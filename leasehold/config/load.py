@@ -30,11 +30,13 @@ class Loaded:
         config: checked; what can be derived is filled in.
         origins: key -> file, variable, flag, ``default`` or ``derived``.
         path: the file that was read, or None.
+        warnings: what is out of date, a line each with the file, variable or flag.
     """
 
     config: ServerConfig
     origins: Mapping[str, str]
     path: Path | None
+    warnings: tuple[str, ...] = ()
 
 
 def load_config(
@@ -69,7 +71,12 @@ def load_config(
     problems += check(config, origins)
     if problems:
         raise ConfigError(problems)
-    return Loaded(config=config, origins=MappingProxyType(origins), path=file)
+    return Loaded(
+        config=config,
+        origins=MappingProxyType(origins),
+        path=file,
+        warnings=tuple(warning for source in sources for warning in source.warnings),
+    )
 
 
 def _find(path: str | None, environment: Mapping[str, str]) -> Path | None:

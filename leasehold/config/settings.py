@@ -108,9 +108,6 @@ class EngineSection:
     keep_bonus: float = setting(
         0.5, "Rounds that another job must be further behind to take a running job's workers.", ge=0
     )
-    stay: bool = setting(
-        True, "While nobody waits, a job changes to another worker type only if it is faster there."
-    )
     refresh_rounds: int = setting(
         1, "A time-dependent policy is asked again every so many rounds.", ge=1
     )

@@ -16,6 +16,12 @@ if TYPE_CHECKING:
 
 _PREFIX = "LEASEHOLD_"
 
+#: Settings that are gone -> what is so without them. A source that still gives one is read with a
+#: warning for one release.
+_GONE: Mapping[str, str] = {
+    "engine.stay": "a job moves only for a gain that is certain, whatever is set",
+}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Given:
@@ -32,10 +38,11 @@ class Given:
 
 @dataclass(slots=True, kw_only=True)
 class Source:
-    """The values of one source by key, and what is wrong with it, a line for each problem."""
+    """The values of one source by key; what is wrong with it, and what is out of date, by lines."""
 
     values: dict[str, Given] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
 
 
 def from_file(path: Path) -> Source:
@@ -119,6 +126,12 @@ def _take(
     settings = describe(ServerConfig)
     section, _, parameter = key.rpartition(".")
     known = settings.get(key)
+    if key in _GONE:
+        source.warnings.append(
+            f"{shown}: '{key}' is no setting any more: {_GONE[key]}; take it out, since the next "
+            "release refuses it"
+        )
+        return
     if known is None and section in settings and settings[section].kind is Mapping and parameter:
         if isinstance(value, str):
             source.values[key] = Given(value=value, origin=origin)

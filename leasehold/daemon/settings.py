@@ -60,7 +60,6 @@ def runtime_settings(config: ServerConfig) -> RuntimeSettings:
             plan_lead_s=engine.plan_lead_s or 0.0,
             refresh_rounds=engine.refresh_rounds,
             keep_bonus=engine.keep_bonus,
-            stay=engine.stay,
             solve_grace_s=engine.solve_grace_s,
             retry_backoff_s=engine.retry_backoff_s,
             avoid_node_s=engine.avoid_node_s,

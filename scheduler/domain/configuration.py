@@ -20,6 +20,10 @@ if TYPE_CHECKING:
 
     from scheduler.domain.arrays import FloatArray, IntArray
 
+#: A job of which figures say that it is faster elsewhere by less than their doubt stays where it
+#: is; by more than this it goes and sees, however doubtful they are, since that is what ends doubt.
+MOST_DOUBT = 0.1
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Configuration:
@@ -28,12 +32,15 @@ class Configuration:
     Attributes:
         demand: (K,) workers of each worker type that it holds.
         throughput: steps/s of the whole job.
+        doubt: standard deviation of the throughput's logarithm; 0 where it is known, infinite where
+            the figure is another worker type's and says nothing about this one.
         locality: "any", or "consolidated" where it must not span nodes.
         plan: what the launch needs to know (a parallel or memory plan), or empty.
     """
 
     demand: tuple[int, ...]
     throughput: float
+    doubt: float = 0.0
     locality: str = "any"
     plan: str = ""
 
@@ -96,8 +103,8 @@ class ConfigurationTable:
         """Lay profiles and pairs out as arrays.
 
         Raises:
-            InputError: a throughput is negative or no number, a demand has not one count per worker
-                type, or a pair names profiles that do not exist or in the wrong order.
+            InputError: a throughput or a doubt is negative or no number, a demand has not one count
+                per worker type, or a pair names profiles that do not exist or in the wrong order.
         """
         _check(worker_types, profiles, pairs)
         k = len(worker_types)
@@ -161,9 +168,36 @@ class ConfigurationTable:
         return ConfigurationTable.build(worker_types, profiles, pairs)
 
     @property
+    def doubt(self) -> FloatArray:
+        """(U, J) doubt of each throughput, see ``Configuration``; 0 in the padding."""
+        doubt = np.zeros(self.throughput.shape)
+        for u, profile in enumerate(self.profiles):
+            for j, configuration in enumerate(profile.configurations):
+                doubt[u, j] = configuration.doubt
+        return doubt
+
+    @property
     def has_pairs(self) -> bool:
         """Whether any two jobs may share workers."""
         return len(self.pair_profiles) > 0
+
+
+def margin(one: FloatArray | float, other: FloatArray | float) -> FloatArray:
+    """Return how far apart the logarithms of two throughputs may be and still count as equal.
+
+    Args:
+        one: doubt of the first, see ``Configuration``.
+        other: doubt of the second.
+
+    Returns:
+        Two standard deviations of their difference, at most ``MOST_DOUBT``, and a trace for
+        rounding; -1 where nothing can be said, so that they never count as equal.
+    """
+    both = np.hypot(one, other)
+    result: FloatArray = np.where(
+        np.isfinite(both), np.minimum(2.0 * both, MOST_DOUBT) + 1e-9, -1.0
+    )
+    return result
 
 
 def _check(
@@ -175,6 +209,8 @@ def _check(
         what = f"profile '{profile.job_type}' at scale factor {profile.scale_factor}"
         for configuration in profile.configurations:
             _check_figures(what, configuration.demand, (configuration.throughput,), worker_types)
+            if not configuration.doubt >= 0.0:
+                raise InputError(f"{what}: doubt is {configuration.doubt}; it must be >= 0")
     for pair in pairs:
         first, second = pair.profiles
         if not 0 <= first <= second < len(profiles):

@@ -9,6 +9,7 @@ import numpy as np
 from scheduler.domain import commands as do
 from scheduler.domain.configuration import ConfigurationTable
 from scheduler.domain.lease import Lease, RevokeReason
+from scheduler.engine.alike import Alike
 from scheduler.engine.avoidance import Avoidance, Bars
 from scheduler.engine.fleet import Fleet
 from scheduler.engine.jobs import NONE, RUNNING, JobTable
@@ -46,6 +47,16 @@ class Assigner:
         self.now_s = 0.0
         #: id of the newest lease; also its fencing token.
         self.next_lease = 0
+        #: what ``alike`` found last, and the table that it looked at.
+        self._alike: tuple[ConfigurationTable, Alike] | None = None
+
+    @property
+    def alike(self) -> Alike:
+        """Return what is of equal value in the table."""
+        if self._alike is None or self._alike[0] is not self.table:
+            prices = self.fleet.cost_usd_per_hour[: self.table.demand.shape[2]]
+            self._alike = self.table, Alike.of(self.table, prices)
+        return self._alike[1]
 
     def realise(
         self, choice: Choice, eligible: BoolArray, *, start_s: float, end_s: float

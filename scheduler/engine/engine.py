@@ -12,6 +12,7 @@ from scheduler.engine.jobs import NONE, WAITING
 from scheduler.engine.questions import pose
 from scheduler.engine.rounds import choose_round
 from scheduler.engine.state import GRACE, PLAN, State
+from scheduler.engine.staying import settle
 from scheduler.engine.validation import Checker
 from scheduler.errors import InputError, InvariantError
 
@@ -295,16 +296,17 @@ class Engine:
         pinned = state.pinned()
         available = state.workers_for(pinned)
         bars = state.assigner.bars(available)
+        settle(state.jobs, state.assigner.alike)
         choice = choose_round(
             state.jobs,
             state.pairs,
             state.table,
+            state.assigner.alike,
             eligible=eligible & ~pinned,
             free=state.fleet.count(available),
             length_s=length_s,
             lead_s=max(start_s - state.now_s, 0.0),
             keep_bonus_s=state.settings.keep_bonus * length_s,
-            stay=state.settings.stay,
             bars=bars,
         )
         stays = np.flatnonzero(choice.turn_of != NONE)
@@ -347,6 +349,7 @@ class Engine:
             jobs,
             state.pairs,
             state.table,
+            state.assigner.alike,
             eligible=eligible,
             free=state.fleet.count(available),
             length_s=max(state.round_end_s - state.now_s, 1e-9),

@@ -31,6 +31,7 @@ def choose_entitled(
     first: IntArray,
     second: IntArray,
     demand: IntArray,
+    promise: IntArray,
     urgent: BoolArray,
     free: IntArray,
     busy: BoolArray,
@@ -45,7 +46,9 @@ def choose_entitled(
         first: (C,) row of the (first) member.
         second: (C,) row of the second member, -1 for a single job.
         demand: (C, K) workers.
-        urgent: (C,) which candidates may push others that are not.
+        promise: (C,) number that candidates share if they are one job's and of equal value; -1
+            for those that share none.
+        urgent: (C,) which candidates may push others; these only to where it is of equal value.
         free: (K,) workers to give; reduced in place.
         busy: (N,) rows that already run in this round; updated in place.
 
@@ -57,7 +60,8 @@ def choose_entitled(
         if busy[first[c]] or (second[c] >= 0 and busy[second[c]]):
             continue
         if not _fits(demand[c], free) and (
-            not urgent[c] or not _make_room(c, order, first, second, demand, urgent, free, chosen)
+            not urgent[c]
+            or not _make_room(c, order, first, second, demand, promise, urgent, free, chosen)
         ):
             continue
         _take(demand[c], free, 1)
@@ -75,13 +79,14 @@ def _make_room(
     first: IntArray,
     second: IntArray,
     demand: IntArray,
+    promise: IntArray,
     urgent: BoolArray,
     free: IntArray,
     chosen: BoolArray,
 ) -> bool:
-    """Move one chosen, not urgent single job elsewhere so that ``wanted`` fits. True if it does."""
+    """Move one chosen single job elsewhere so that ``wanted`` fits. True if it does."""
     for here in order:
-        if not chosen[here] or second[here] >= 0 or urgent[here]:
+        if not chosen[here] or second[here] >= 0 or (urgent[here] and promise[here] < 0):
             continue
         _take(demand[here], free, -1)
         if _fits(demand[wanted], free):
@@ -91,6 +96,7 @@ def _make_room(
                     there != here
                     and first[there] == first[here]
                     and second[there] < 0
+                    and (not urgent[here] or promise[there] == promise[here])
                     and _fits(demand[there], free)
                 ):
                     _take(demand[there], free, 1)

@@ -32,6 +32,7 @@ def _computed(state: State, event: ev.AllocationComputed) -> None:
         state.jobs,
         state.pairs,
         state.book.planned.values(),
+        state.assigner.alike,
         round_length_s=state.settings.round_length_s,
         carry_credit=state.settings.carry_credit,
     )

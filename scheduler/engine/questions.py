@@ -9,6 +9,7 @@ import numpy as np
 from scheduler.domain.problem import Problem
 from scheduler.engine.jobs import HELD, NONE
 from scheduler.engine.rounds import NEGLIGIBLE
+from scheduler.engine.staying import settle
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from scheduler.domain.configuration import ConfigurationTable
     from scheduler.domain.events import AllocationComputed
     from scheduler.domain.problem import Entity
+    from scheduler.engine.alike import Alike
     from scheduler.engine.jobs import JobTable
     from scheduler.engine.leases import PlannedLease
     from scheduler.engine.pairs import PairTable
@@ -82,6 +84,7 @@ def take_over(
     jobs: JobTable,
     pairs: PairTable,
     planned: Collection[PlannedLease],
+    alike: Alike,
     *,
     round_length_s: float,
     carry_credit: bool = True,
@@ -96,6 +99,7 @@ def take_over(
         jobs: the job table; X, credits, ranks and who runs by X only change.
         pairs: the pair table; its entries are replaced, but for those that run.
         planned: leases about to be granted, whose pairs must stay known.
+        alike: what is of equal value; a promise of it is kept in whichever of it X wants now.
         round_length_s: nobody starts further ahead of the new X than this.
         carry_credit: whether credits outlive the allocation that gave them.
     """
@@ -106,6 +110,7 @@ def take_over(
     x[:] = 0.0
     x[rows[known], : allocation.x.shape[1]] = allocation.x[known]
     np.clip(x, 0.0, 1.0, out=x)
+    settle(jobs, alike)
     # A configuration that X no longer wants has no claim left; one ahead of X stays ahead.
     np.minimum(credit_s, 0.0, out=credit_s, where=x <= NEGLIGIBLE)
     np.maximum(credit_s, -round_length_s, out=credit_s)

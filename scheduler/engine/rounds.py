@@ -5,9 +5,9 @@ far minus the seconds it received. What would be more than a round behind at its
 urgent and runs first; then what is held, then what lags most. A configuration that is ahead of X is
 not entitled, so none gets ahead by more than a round. What the entitled leave over is offered to
 the jobs that still wait, as a bonus that is not charged, unless the policy means it to stay idle.
-Where nobody waits, jobs whose turn is on
-another worker type can be left where they are unless that gains more than the doubt of the figures;
-the round counts as that turn.
+Promises
+in configurations of equal value are one promise (``alike``), and of rounds of equal value the one
+is chosen in which most jobs stay where they are (``staying``).
 
 Bound, for an X that stays and has no entry above ``NEARLY_ALWAYS``: with one worker type and gangs
 of one no configuration is ever more than one round away from X times the elapsed time. With several
@@ -24,12 +24,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from scheduler.domain.configuration import margin
 from scheduler.engine.jobs import NONE
 from scheduler.engine.kernels import choose_entitled, choose_leftover
+from scheduler.engine.staying import exchange, pooled, stay
 
 if TYPE_CHECKING:
     from scheduler.domain.arrays import BoolArray, FloatArray, IntArray
     from scheduler.domain.configuration import ConfigurationTable
+    from scheduler.engine.alike import Alike
     from scheduler.engine.avoidance import Bars
     from scheduler.engine.jobs import JobTable
     from scheduler.engine.pairs import PairTable
@@ -40,10 +43,6 @@ NEGLIGIBLE = 1e-6
 NEARLY_ALWAYS = 0.95
 #: Rounds of lag that it is credited with. At 4 a makespan was missed by a round; at 16 gangs wait.
 HEAD_START = 8.0
-#: A gain in throughput up to this factor is within the doubt of the figures and costs of a restart.
-DOUBT = 1.1
-#: A job that would be faster by more than this is due its turn there, though others lose by it.
-UNFAIR = 1.5
 #: Rounds by which an urgent configuration goes before what is only held.
 URGENT = 1e6
 
@@ -76,9 +75,11 @@ class Candidates:
         configuration: (C,) single configuration, NONE for a pair.
         pair: (C,) entry of the pair table, NONE for a single job.
         deficit_s: (C,) seconds by which it would lag behind X at the end of the round.
-        held: (C,) whether it runs now.
+        held: (C,) whether it runs now, or what is of equal value.
         always: (C,) whether X gives it nearly all the time.
         demand: (C, K) workers.
+        elsewhere: (C,) whether the job runs in another configuration of equal value.
+        promise: (C,) number that a job's configurations of equal value share, NONE without such.
     """
 
     first: IntArray
@@ -89,6 +90,8 @@ class Candidates:
     held: BoolArray
     always: BoolArray
     demand: IntArray
+    elsewhere: BoolArray
+    promise: IntArray
 
     def where(self, kept: BoolArray) -> Candidates:
         """Return the candidates of a mask."""
@@ -99,13 +102,13 @@ def choose_round(
     jobs: JobTable,
     pairs: PairTable,
     table: ConfigurationTable,
+    alike: Alike,
     *,
     eligible: BoolArray,
     free: IntArray,
     length_s: float,
     lead_s: float,
     keep_bonus_s: float,
-    stay: bool = False,
     bars: Bars | None = None,
 ) -> Choice:
     """Choose what runs for the next ``length_s`` seconds.
@@ -114,16 +117,18 @@ def choose_round(
         jobs: the job table.
         pairs: the pair table.
         table: configurations by profile.
+        alike: what is of equal value in it.
         eligible: (N,) jobs to consider.
         free: (K,) workers to give; not changed.
         length_s: seconds that the choice holds.
         lead_s: seconds until it begins.
         keep_bonus_s: seconds of lag that a configuration held now is credited with.
-        stay: as in ``EngineSettings``.
         bars: what jobs that avoid nodes cannot have; None where none does.
     """
     draft = _Draft(jobs, eligible, free)
-    found = _singles(jobs, table, eligible=eligible, length_s=length_s, lead_s=lead_s, bars=bars)
+    found = _singles(
+        jobs, table, alike, eligible=eligible, length_s=length_s, lead_s=lead_s, bars=bars
+    )
     shared = None
     if len(pairs):
         shared = _shared(jobs, pairs, table, eligible=eligible, length_s=length_s, lead_s=lead_s)
@@ -140,10 +145,7 @@ def choose_round(
     urgent = found.always | (found.deficit_s > length_s * (1 + NEGLIGIBLE))
     bonus_s += np.where(urgent, URGENT * length_s, 0.0)
     draft.take(found, bonus_s, urgent, charged=True)
-    if draft.busy.all():
-        if stay:
-            draft.stay(jobs, table)
-    elif draft.free.any():
+    if not draft.busy.all() and draft.free.any():
         offered = jobs["x_only"] == 0
         if shared is not None:
             shared = shared.where(offered[shared.first] & offered[shared.second])
@@ -151,14 +153,27 @@ def choose_round(
             draft.take(shared, idle, idle > 0, charged=False)
         waiting = offered & ~draft.busy
         leftover = _leftover(
-            jobs, table, waiting=waiting, free=draft.free, length_s=length_s, bars=bars
+            jobs, table, alike, waiting=waiting, free=draft.free, length_s=length_s, bars=bars
         )
         draft.configuration[leftover >= 0] = leftover[leftover >= 0]
+    exchange(draft.configuration, jobs, table, alike, bars)
+    turn_of: IntArray = np.full(len(jobs), NONE, dtype=np.int64)
+    if (~eligible | (draft.configuration != NONE) | (draft.pair != NONE)).all():
+        turn_of = stay(
+            draft.configuration,
+            draft.free,
+            jobs,
+            table,
+            alike,
+            length_s=length_s,
+            negligible=NEGLIGIBLE,
+        )
+        turn_of[~draft.charged] = NONE
     return Choice(
         configuration=draft.configuration,
         pair=draft.pair,
         charged=draft.charged,
-        turn_of=draft.turn_of,
+        turn_of=turn_of,
     )
 
 
@@ -172,7 +187,6 @@ class _Draft:
         self.configuration: IntArray = np.full(n, NONE, dtype=np.int64)
         self.pair: IntArray = np.full(n, NONE, dtype=np.int64)
         self.charged: BoolArray = np.zeros(n, dtype=bool)
-        self.turn_of: IntArray = np.full(n, NONE, dtype=np.int64)
 
     def take(
         self, found: Candidates, bonus_s: FloatArray, urgent: BoolArray, *, charged: bool
@@ -180,12 +194,14 @@ class _Draft:
         """Take candidates by lag and bonus while their workers last."""
         if not len(found.first):
             return
-        order = np.lexsort((found.first, -found.demand.sum(axis=1), -(found.deficit_s + bonus_s)))
+        lag_s = found.deficit_s + bonus_s
+        order = np.lexsort((found.elsewhere, found.first, -found.demand.sum(axis=1), -lag_s))
         chosen = choose_entitled(
             order,
             found.first,
             found.second,
             found.demand,
+            found.promise,
             urgent,
             self.free,
             self.busy,
@@ -198,90 +214,11 @@ class _Draft:
         self.pair[second[both]] = found.pair[chosen][both]
         self.charged[second[both]] = charged
 
-    def stay(self, jobs: JobTable, table: ConfigurationTable) -> None:
-        """Leave jobs where they are if nobody waits and a move gains nothing that is certain.
-
-        X is often one of many that are equally good, and a move costs a restart. Jobs that only
-        exchange workers hold the same ones together, so all of them can stay whatever X says. Who
-        would leave other workers idle stays only where X wants that too, so that a policy that
-        looks at prices is not outwitted.
-        """
-        held, wanted = jobs.ints("configuration"), self.configuration
-        rows = np.flatnonzero((held >= 0) & (wanted >= 0) & (held != wanted))
-        if not len(rows):
-            return
-        here, there, profile = held[rows], wanted[rows], jobs.ints("profile")[rows]
-        steps_per_s = table.throughput[profile]
-        each = np.arange(len(rows))
-        now, then = steps_per_s[each, here], steps_per_s[each, there]
-        more = table.demand[profile, here] - table.demand[profile, there]
-        stays = np.ones(len(rows), dtype=bool)
-        if more.sum(axis=0).any() or _worth_it(now, then, steps_per_s.max(axis=1)):
-            loses = (jobs["attempts"][rows] > 1) & (jobs["steps_safe"][rows] <= 0)
-            stays = _exchanged(more, np.flatnonzero(loses), then / np.maximum(now, 1e-300))
-            content = (now * DOUBT >= then) & (jobs.x[rows, here] > NEGLIGIBLE) & ~stays
-            at = np.flatnonzero(content)
-            stays[at[_largest_fit(more[at], self.free)]] = True
-        self.free -= more[stays].sum(axis=0)
-        self.configuration[rows[stays]] = here[stays]
-        self.turn_of[rows[stays]] = there[stays]
-
-
-def _worth_it(now: FloatArray, then: FloatArray, best: FloatArray) -> bool:
-    """Return whether an exchange gains: by the sum of (R,) steps/s over the best, or fairness."""
-    scale = np.maximum(best, 1e-300)
-    gains = (then / scale).sum() > DOUBT * (now / scale).sum()
-    return bool(gains or (then > UNFAIR * now).any())
-
-
-def _exchanged(more: IntArray, losing: IntArray, gain: FloatArray) -> BoolArray:
-    """Return who must stay so that jobs that would lose all their work need not move.
-
-    Args:
-        more: (R, K) workers that each asks for beyond those it gives up, if it stays.
-        losing: rows of jobs that keep nothing when they are preempted.
-        gain: (R,) factor by which each would be faster where its turn is.
-
-    Returns:
-        (R,) those jobs, each with the ones that came for its workers, the least gain first; without
-        those that leave or take workers that nobody else exchanges.
-    """
-    stays = np.zeros(len(more), dtype=bool)
-    for row in losing.tolist():
-        tried = stays.copy()
-        tried[row] = True
-        while (lacking := more[tried].sum(axis=0)).any():
-            coming = np.flatnonzero(~tried & (more[:, int(np.argmax(lacking))] < 0))
-            if not len(coming):
-                break
-            tried[coming[np.argmin(gain[coming])]] = True
-        else:
-            stays = tried
-    return stays
-
-
-def _largest_fit(more: IntArray, free: IntArray) -> BoolArray:
-    """Return which changes can be made at once: all, less the last of those that ask too much.
-
-    Args:
-        more: (R, K) workers that each asks for beyond those it gives up.
-        free: (K,) workers to give.
-    """
-    fits = np.ones(len(more), dtype=bool)
-    while len(more):
-        lacking = more[fits].sum(axis=0) - free
-        k = int(np.argmax(lacking))
-        if lacking[k] <= 0:
-            break
-        asking = np.flatnonzero(fits & (more[:, k] > 0))[::-1]
-        enough = np.searchsorted(np.cumsum(more[asking, k]), lacking[k]) + 1
-        fits[asking[:enough]] = False
-    return fits
-
 
 def _singles(
     jobs: JobTable,
     table: ConfigurationTable,
+    alike: Alike,
     *,
     eligible: BoolArray,
     length_s: float,
@@ -289,19 +226,28 @@ def _singles(
     bars: Bars | None,
 ) -> Candidates:
     """List the single configurations that would lag behind X at the end of the round."""
-    held = jobs.ints("configuration")
-    x = jobs.x
+    held, profile = jobs.ints("configuration"), jobs.ints("profile")
+    x = wanted = jobs.x
     credit_s = jobs.credit_s
     if lead_s > 0:
         credit_s = credit_s + x * lead_s
         running = np.flatnonzero((jobs["charged"] != 0) & (held >= 0))
         credit_s[running, held[running]] -= lead_s
+    group = np.tile(np.arange(x.shape[1]), (len(x), 1))
+    shared = np.flatnonzero(alike.shared[profile])
+    if len(shared):  # one promise of time in any of them
+        group[shared, : alike.group.shape[1]] = alike.group[profile[shared]]
+        x, credit_s = x.copy(), credit_s.copy()
+        x[shared] = pooled(x[shared], group[shared])
+        credit_s[shared] = pooled(credit_s[shared], group[shared])
     deficit_s = credit_s + x * length_s
     # What is held may get ahead by a whole round before it pauses: fewer restarts, same bound.
-    least = np.full(x.shape, NEGLIGIBLE * length_s)
     running = np.flatnonzero(held >= 0)
-    least[running, held[running]] = -NEGLIGIBLE * length_s
-    entitled = (x > NEGLIGIBLE) & (deficit_s > least) & eligible[:, None]
+    now = np.full(len(x), NONE, dtype=np.int64)
+    now[running] = group[running, held[running]]
+    kept = group == now[:, None]
+    least = np.where(kept, -NEGLIGIBLE, NEGLIGIBLE) * length_s
+    entitled = (wanted > NEGLIGIBLE) & (deficit_s > least) & eligible[:, None]
     if bars is not None:
         entitled[:, : bars.configuration.shape[1]] &= ~bars.configuration
     first, configuration = np.nonzero(entitled)
@@ -312,9 +258,13 @@ def _singles(
         configuration=configuration,
         pair=none,
         deficit_s=deficit_s[first, configuration],
-        held=held[first] == configuration,
+        held=kept[first, configuration],
         always=x[first, configuration] > NEARLY_ALWAYS,
-        demand=table.demand[jobs.ints("profile")[first], configuration],
+        demand=table.demand[profile[first], configuration],
+        elsewhere=kept[first, configuration] & (held[first] != configuration),
+        promise=np.where(
+            alike.shared[profile[first]], first * x.shape[1] + group[first, configuration], NONE
+        ),
     )
 
 
@@ -343,6 +293,8 @@ def _shared(
         held=running,
         always=pairs.x[q] > NEARLY_ALWAYS,
         demand=table.pair_demand[pairs.index[q]],
+        elsewhere=np.zeros(len(q), dtype=bool),
+        promise=np.full(len(q), NONE, dtype=np.int64),
     )
 
 
@@ -359,6 +311,7 @@ def _join(one: Candidates, other: Candidates) -> Candidates:
 def _leftover(
     jobs: JobTable,
     table: ConfigurationTable,
+    alike: Alike,
     *,
     waiting: BoolArray,
     free: IntArray,
@@ -375,12 +328,15 @@ def _leftover(
     throughput = table.throughput[profile]
     if bars is not None:
         throughput = np.where(bars.configuration, 0.0, throughput)
+    doubt = alike.doubt[profile]
+    held = jobs.ints("configuration")
+    unsure = margin(doubt[np.arange(len(held)), held], doubt.max(axis=1))
     leftover: IntArray = choose_leftover(
         order,
         throughput,
         table.demand[profile],
-        jobs.ints("configuration"),
-        length_s / (length_s - restart_s),
+        held,
+        np.exp(np.maximum(unsure, 0.0)) * length_s / (length_s - restart_s),
         free,
     )
     return leftover

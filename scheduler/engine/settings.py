@@ -23,9 +23,6 @@ class EngineSettings:
         refresh_rounds: a time-dependent policy is asked again every so many rounds.
         keep_bonus: how much further behind, in rounds, another job must be before it takes the
             workers of a job that holds them; damps restarts at the price of a larger deviation.
-        stay: whether jobs, while nobody waits, stay where they are unless that is clearly slower,
-            see ``rounds.DOUBT``. Wanted where throughputs are known: under an allocation that is
-            told that all worker types are alike, turns on each of them are what makes shares equal.
         carry_credit: whether time promised and not received outlives a new allocation. Off only to
             compare with schedulers that forget it.
         solve_grace_s: how long idle workers wait for a fresh allocation before waiting jobs are
@@ -45,7 +42,6 @@ class EngineSettings:
     plan_lead_s: float = 0.0
     refresh_rounds: int = 1
     keep_bonus: float = 0.5
-    stay: bool = False
     carry_credit: bool = True
     solve_grace_s: float = 1.0
     retry_backoff_s: float = 30.0

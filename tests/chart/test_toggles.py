@@ -593,3 +593,12 @@ def test_the_same_values_render_the_same_objects_but_for_the_token(minimal):
         return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()
 
     assert digest(minimal) == digest(render(CHART / "ci" / "minimal-values.yaml"))
+
+
+def test_a_setting_that_is_gone_is_rendered_and_the_program_warns(tmp_path):
+    file = tmp_path / "leasehold.toml"
+    file.write_text(configuration(render(scheduler__config__engine__stay=False)))
+    loaded = load_config(path=str(file), environment={})
+    assert [line.partition(": 'engine.stay' is no setting")[0] for line in loaded.warnings] == [
+        f"{file}: engine.stay"
+    ]

@@ -66,6 +66,16 @@ def test_serve_says_where_it_listens_and_stops_at_ctrl_c(leasehold):
     assert "SIGINT: stopping" in err
 
 
+def test_a_file_and_a_flag_with_a_setting_that_is_gone_are_warned_of(leasehold, tmp_path):
+    file = tmp_path / "old.toml"
+    file.write_text("[engine]\nstay = true\n")
+    code, err = leasehold("serve", "--port=0", f"--config={file}", "--set=engine.stay=false")
+    assert code == 0
+    assert f"{file}: engine.stay: 'engine.stay' is no setting any more" in err
+    assert "--set engine.stay: 'engine.stay' is no setting any more" in err
+    assert "listens on http://127.0.0.1:" in err
+
+
 def test_up_says_what_to_type_next(leasehold):
     code, err = leasehold("up", "--port=0", "--worker=v100:1", "--node=laptop")
     assert code == 0

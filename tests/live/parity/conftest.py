@@ -58,7 +58,7 @@ class Case:
         self.arrivals = [job.arrival_s / pace for job in trace.jobs]
         self.choice = PolicyChoice(name=policy, parameters=parameters, space_sharing=space_sharing)
         self.settings = RuntimeSettings(
-            engine=EngineSettings(round_length_s=round_length_s, stay=True),
+            engine=EngineSettings(round_length_s=round_length_s),
             policy=self.choice,
             throughputs=self.throughputs,
             learn=False,

@@ -9,6 +9,7 @@ import numpy as np
 
 from policies.testing import make_table
 from scheduler.domain.job import Job
+from scheduler.engine.alike import Alike
 from scheduler.engine.jobs import NONE, RUNNING, JobTable
 from scheduler.engine.pairs import PairTable
 from scheduler.engine.rounds import choose_round
@@ -92,7 +93,7 @@ def credit_mechanism(
     capacity: Sequence[int],
     *,
     keep_bonus: float,
-    stay: bool = False,
+    doubt: float = np.inf,
 ) -> Mechanism:
     """Return the engine's mechanism, for rounds of one second.
 
@@ -101,10 +102,12 @@ def credit_mechanism(
         gangs: (N,) workers that each job holds.
         capacity: (K,) workers of each type.
         keep_bonus: as in ``EngineSettings``.
-        stay: as in ``EngineSettings``.
+        doubt: of throughputs that are all alike: infinite where X is to be followed type by type, 0
+            where time on any type is worth the same.
     """
     n, k = x.shape
-    table = make_table([[1.0] * k] * n, scale_factor=gangs.tolist())
+    table = make_table([[1.0] * k] * n, scale_factor=gangs.tolist(), doubt=doubt)
+    alike = Alike.of(table, np.zeros(k))
     jobs = JobTable(width=k)
     for i in range(n):
         job = Job(job_id=str(i), job_type="any", total_steps=1.0, scale_factor=int(gangs[i]))
@@ -122,12 +125,12 @@ def credit_mechanism(
             jobs,
             PairTable(),
             table,
+            alike,
             eligible=eligible,
             free=free,
             length_s=1.0,
             lead_s=0.0,
             keep_bonus_s=keep_bonus,
-            stay=stay,
         )
         # Time on workers that X left over is a gift and counts for nothing.
         runs = np.where(choice.charged, choice.configuration, NONE)

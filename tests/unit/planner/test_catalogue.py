@@ -173,6 +173,24 @@ def test_a_table_is_renewed_when_something_changed_by_more_than_the_tolerance() 
     assert differs(catalogue.table(("k80", "v100"), known), catalogue.table(TYPES, known))
 
 
+def test_a_table_tells_the_doubt_of_its_figures_and_is_renewed_when_that_has_gone() -> None:
+    catalogue, known = Catalogue(), estimator(("a", 1, "v100", 8.0), ("a", 1, "k80", 8.0))
+    catalogue.profile_of(spec(job_type="a"))
+    catalogue.profile_of(spec(total_steps=None, duration_s=60.0))  # its steps are seconds
+    old = catalogue.table(TYPES, known)
+    assert old.doubt.tolist() == [[0.2, 0.2], [0.0, 0.0]]
+    for _ in range(12):
+        known.observe("a", 1, "v100", 8000.0, 1000.0)
+    new = catalogue.renewed(old, TYPES, known)
+    assert new is not None
+    assert new.doubt[0].max() == 0.2
+    assert new.doubt[0].min() < 0.02
+    shown = catalogue.table(TYPES, known, agnostic=True)
+    assert np.isfinite(shown.doubt).all()  # alike, as far as is known
+    known.declare("a", 1, "k80", 2.0)
+    assert np.isinf(catalogue.table(TYPES, known, agnostic=True).doubt[0]).sum() == 1
+
+
 def test_what_was_stored_has_the_same_profiles() -> None:
     catalogue = Catalogue(pair_table())
     for job in (spec(job_type="b"), spec(scale_factors=(1, 4)), spec(total_steps=None)):

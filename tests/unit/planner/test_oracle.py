@@ -1,5 +1,7 @@
 """The oracle, packing and the agnostic view, against tables small enough to do by hand."""
 
+import math
+
 import numpy as np
 import pytest
 
@@ -73,6 +75,14 @@ def test_agnostic_gives_every_worker_type_the_throughput_of_the_first_that_runs_
     table = agnostic(build_table(("k80", "p100", "v100"), small_table(), [A, B, B2]))
     assert table.throughput.tolist() == [[2, 2, 2], [2, 2, 0], [3, 0, 0]]
     assert table.demand[1].tolist() == [[0, 1, 0], [0, 0, 1], [0, 0, 0]]
+
+
+def test_an_agnostic_figure_that_is_another_types_is_in_endless_doubt() -> None:
+    rates = {"k80": 2.0, "p100": 4.0, "v100": 2.0}
+    table = build_table(("k80", "p100", "v100"), ThroughputTable(isolated={A: rates}), [A])
+    assert table.doubt.tolist() == [[0, 0, 0]]
+    assert agnostic(table).doubt.tolist() == [[0, math.inf, 0]]
+    assert agnostic(agnostic(table)).doubt.tolist() == [[0, math.inf, 0]]
 
 
 def test_agnostic_pairs_keep_the_throughput_of_the_first_type_on_which_the_pair_runs() -> None:

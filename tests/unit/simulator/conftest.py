@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from leasehold_testing.answers import equal_shares
+from planner.agnostic import agnostic
 from policies.base import Policy
 from policies.testing import make_table
 from scheduler.domain.allocation import Allocation
@@ -84,6 +85,7 @@ def simulation():
         deadlines=None,
         max_failures=3,
         window=None,
+        hidden=False,
         **settings,
     ):
         workers = parse_cluster_spec(cluster, workers_per_node=4, prices=prices)
@@ -107,6 +109,7 @@ def simulation():
             jobs=jobs,
             profiles=rows,
             table=table,
+            believed=agnostic(table) if hidden else None,
             policy=policy or EqualShares(),
             settings=EngineSettings(**settings),
             overheads=Overheads(default=overhead or Overhead()),

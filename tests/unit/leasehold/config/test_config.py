@@ -374,3 +374,28 @@ def test_the_reference_page_is_the_one_that_the_program_prints():
     assert PAGE.read_text().endswith(reference())
     for info in describe(ServerConfig).values():
         assert info.help.endswith("."), info.key
+
+
+# -- what is gone --------------------------------------------------------------------------------
+
+
+def test_a_setting_that_is_gone_is_read_with_a_warning_from_every_source(write, home):
+    path = write("[engine]\nstay = true\nkeep_bonus = 0.25")
+    loaded = load_config(
+        path=path,
+        environment=home | {"LEASEHOLD_ENGINE__STAY": "no"},
+        texts={"engine.stay": ("--set engine.stay", "false")},
+    )
+    assert loaded.config.engine.keep_bonus == 0.25
+    assert "engine.stay" not in loaded.origins
+    assert [
+        line.partition(": 'engine.stay' is no setting any more: ")[0] for line in loaded.warnings
+    ] == [
+        f"{path}: engine.stay",
+        "LEASEHOLD_ENGINE__STAY",
+        "--set engine.stay",
+    ]
+
+
+def test_what_nobody_sets_is_no_warning(home):
+    assert load_config(environment=home).warnings == ()

@@ -58,3 +58,12 @@ def test_check_lists_everything_that_is_wrong(leasehold, tmp_path):
 
 def test_reference_prints_the_page(leasehold):
     assert leasehold("config", "reference") == (0, reference(), "")
+
+
+def test_check_warns_of_a_setting_that_is_gone(leasehold, tmp_path):
+    file = tmp_path / "a.toml"
+    file.write_text("[engine]\nstay = false\n")
+    code, _, err = leasehold("config", "check", str(file))
+    assert code == 0
+    assert err.startswith(f"leasehold: warning: {file}: engine.stay: 'engine.stay' is no setting")
+    assert err.endswith(f"{file} is in order\n")

@@ -16,11 +16,18 @@ def start():
     """Return a function that starts a shell: rounds of 100 s, one job type at 1 step/s."""
 
     def compose(
-        cluster="type-0:2", rates=((1.0,),), gangs=None, shared=None, settings=None, **options
+        cluster="type-0:2",
+        rates=((1.0,),),
+        gangs=None,
+        shared=None,
+        *,
+        doubt=0.0,
+        settings=None,
+        **options,
     ):
         return VirtualShell(
             parse_cluster_spec(cluster, workers_per_node=4),
-            make_table(rates, scale_factor=gangs, shared=shared),
+            make_table(rates, scale_factor=gangs, doubt=doubt, shared=shared),
             settings=EngineSettings(
                 **({"round_length_s": 100.0, "keep_bonus": 0.0} | (settings or {}))
             ),
