@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
 
     from api.settings import ApiSettings
-    from scheduler.runtime.protocol import Service
+    from scheduler.runtime.contract import Service
 
 _log = logging.getLogger("leasehold.api")
 _SUBJECTS = (

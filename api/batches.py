@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
 
     from api.roles import Principal
+    from scheduler.control.requests import Submission
     from scheduler.domain.spec import JobSpec
-    from scheduler.runtime.protocol import Submission
 
 #: Different expressions of one request: each is compiled, which may take a tenth of a second.
 MOST_EXPRESSIONS = 20

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from api.limits import Buckets
     from api.roles import Principal
     from api.settings import ApiSettings
-    from scheduler.runtime.protocol import Service
+    from scheduler.runtime.contract import Service
     from scheduler.store.protocol import Store
 
 T = TypeVar("T")

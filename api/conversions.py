@@ -6,8 +6,8 @@ from dataclasses import asdict
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from scheduler.control.requests import Submission
 from scheduler.domain.spec import DEFAULT_PROJECT, JobSpec
-from scheduler.runtime.protocol import Submission
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from api.roles import Principal
     from api.schemas.jobs import JobIn
     from scheduler.domain.rows import AttemptRow, HistoryRow, JobRow
-    from scheduler.runtime.protocol import LiveJob
+    from scheduler.runtime.contract import LiveJob
     from scheduler.store.rows import TokenRow
 
 #: How the elements of an array learn who they are.

@@ -15,7 +15,7 @@ from api.schemas.answers import ActedOut, BulkOut
 from api.schemas.fields import JobId
 from api.schemas.jobs import ActIn, BulkChangeIn, ChangeIn, Chosen, ReasonIn
 from api.selection import selected_ids, visible_ids, visible_job
-from scheduler.runtime.protocol import Acted, JobAction
+from scheduler.control.requests import Acted, JobAction
 
 router = APIRouter(prefix="/v1", tags=["jobs"], route_class=StrictRoute)
 

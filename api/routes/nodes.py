@@ -17,7 +17,8 @@ from api.schemas.admin import NodeReasonIn
 from api.schemas.answers import NodeAttemptsOut, NodeOut, NodesOut
 from api.schemas.fields import NodeName
 from api.selection import visible_ids
-from scheduler.runtime.protocol import NodeAction, NodeView
+from scheduler.control.requests import NodeAction
+from scheduler.runtime.contract import NodeView
 from scheduler.store.queries import MAX_LIMIT
 
 router = APIRouter(prefix="/v1", tags=["nodes"], route_class=StrictRoute)

@@ -10,7 +10,7 @@ from api.routing import StrictRoute
 from api.schemas.admin import ProjectIn
 from api.schemas.answers import ProjectOut, ProjectsOut
 from api.schemas.fields import ProjectName
-from scheduler.runtime.protocol import ProjectLimits
+from scheduler.control.requests import ProjectLimits
 
 router = APIRouter(prefix="/v1", tags=["projects"], route_class=StrictRoute)
 

@@ -35,8 +35,8 @@ from api.schemas.fields import (
     WorkerCounts,
     WorkerType,
 )
+from scheduler.control.requests import JobAction
 from scheduler.domain.job import JobStatus
-from scheduler.runtime.protocol import JobAction
 
 #: Largest array, and most jobs that one request may name.
 MOST_JOBS = 1000

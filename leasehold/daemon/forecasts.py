@@ -25,9 +25,9 @@ from simulator.forecast import Forecast, ForecastInput, ForecastJob, JobTimes, f
 if TYPE_CHECKING:
     from scheduler.domain.configuration import ConfigurationTable
     from scheduler.runtime.clock import Clock
+    from scheduler.runtime.contract import Explanation
     from scheduler.runtime.jobs import JobRecord
     from scheduler.runtime.leases import LiveLease
-    from scheduler.runtime.protocol import Explanation
     from scheduler.runtime.state import LiveState
 
 #: A forecast answers every question of the next seconds; one that took longer to make, of as long.

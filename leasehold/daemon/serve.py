@@ -39,8 +39,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine
 
     from leasehold.config.settings import ServerConfig
+    from scheduler.control.requests import PolicyChoice
     from scheduler.runtime.clock import Clock
-    from scheduler.runtime.protocol import PolicyChoice
     from scheduler.store.protocol import Store
 
 _log = logging.getLogger("leasehold.daemon")

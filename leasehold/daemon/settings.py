@@ -7,8 +7,8 @@ from urllib.parse import urlsplit
 
 from api.settings import ApiSettings, RateLimit
 from leasehold.config.plausibility import words
+from scheduler.control.requests import PolicyChoice
 from scheduler.engine.settings import EngineSettings
-from scheduler.runtime.protocol import PolicyChoice
 from scheduler.runtime.settings import RuntimeSettings
 
 if TYPE_CHECKING:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from scheduler.control.requests import Acted, JobAction
 from scheduler.domain import events as ev
 from scheduler.domain.job import JobStatus
 from scheduler.runtime.housekeeping import end_parked, tell_submitted
 from scheduler.runtime.jobs import ENDED, JobRecord
-from scheduler.runtime.protocol import Acted, JobAction
 from scheduler.runtime.specs import missed_deadline
 
 if TYPE_CHECKING:

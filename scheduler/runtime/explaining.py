@@ -13,10 +13,10 @@ from scheduler.domain.reasons import WaitReason
 from scheduler.domain.troubles import REMEDIES, Trouble, trouble_of
 from scheduler.engine.jobs import HELD, NONE, WAITING
 from scheduler.engine.rounds import NEGLIGIBLE
+from scheduler.runtime.contract import Explanation
 from scheduler.runtime.housekeeping import DEPENDENCY_FAILED
 from scheduler.runtime.jobs import ENDED
 from scheduler.runtime.progress import keeps_steps
-from scheduler.runtime.protocol import Explanation
 from scheduler.runtime.submitting import fit_of, names_of, out_of_reach, room_of
 from scheduler.store.queries import HistoryQuery
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from scheduler.control.requests import NodeAction
 from scheduler.domain import events as ev
 from scheduler.domain.job import JobStatus
 from scheduler.domain.knowledge import Part
@@ -19,7 +20,6 @@ from scheduler.runtime.fold import stop_time_s
 from scheduler.runtime.images import upcoming_images
 from scheduler.runtime.leases import END_REASON, MemberEnd
 from scheduler.runtime.progress import safe_steps
-from scheduler.runtime.protocol import NodeAction
 from scheduler.runtime.specs import engine_job
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ from scheduler.runtime.specs import spec_from_json, spec_to_json, steps_of
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from scheduler.control.requests import ProjectLimits
     from scheduler.domain.spec import JobSpec
-    from scheduler.runtime.protocol import ProjectLimits
 
 ENDED = frozenset({JobStatus.COMPLETED, JobStatus.CANCELLED, JobStatus.FAILED, JobStatus.REFUSED})
 ACTIVE = tuple(status for status in JobStatus if status not in ENDED)

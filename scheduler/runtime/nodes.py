@@ -11,9 +11,9 @@ from scheduler.runtime.news import News
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from scheduler.control.requests import NodeAction
     from scheduler.domain.cluster import Cluster
     from scheduler.protocol.desired import NodeReport
-    from scheduler.runtime.protocol import NodeAction
 
 #: Part of the names of nodes whose workers are gone for ever.
 RETIRED = "~retired-"

@@ -6,18 +6,18 @@ import contextlib
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
+from scheduler.control.requests import NodeAction, PolicyChoice
 from scheduler.domain import events as ev
 from scheduler.domain.problem import Entity
 from scheduler.errors import ConflictError, NotFoundError, ParameterError, UnknownPolicyError
 from scheduler.runtime.housekeeping import apply_order
-from scheduler.runtime.protocol import NodeAction, PolicyChoice
 from scheduler.runtime.state import PolicyInForce
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from scheduler.control.requests import ProjectLimits
     from scheduler.runtime.nodes import NodeState
-    from scheduler.runtime.protocol import ProjectLimits
     from scheduler.runtime.state import LiveState
     from scheduler.runtime.turn import Turn
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
+from scheduler.control.requests import NodeAction
 from scheduler.domain import events as ev
 from scheduler.domain.cluster import Node, WorkerType
 from scheduler.domain.troubles import trouble_of
@@ -27,7 +28,6 @@ from scheduler.runtime.housekeeping import apply_order, end_member, note_death
 from scheduler.runtime.leases import MemberEnd
 from scheduler.runtime.nodes import CHANGES_WITHIN_S, MOST_CHANGES
 from scheduler.runtime.progress import take_steps
-from scheduler.runtime.protocol import NodeAction
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

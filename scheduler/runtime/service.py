@@ -20,6 +20,12 @@ from scheduler.errors import (
 from scheduler.protocol.desired import LeaseState
 from scheduler.runtime import views
 from scheduler.runtime.acting import act, change, try_act
+from scheduler.runtime.contract import (
+    AllocationView,
+    ClusterView,
+    Health,
+    ProjectView,
+)
 from scheduler.runtime.driver import Driver
 from scheduler.runtime.driving import drive, end
 from scheduler.runtime.explaining import explain, explain_ended, with_history
@@ -35,13 +41,6 @@ from scheduler.runtime.orders import (
     set_policy,
     set_project,
 )
-from scheduler.runtime.protocol import (
-    AllocationView,
-    ClusterView,
-    Health,
-    ProjectLimits,
-    ProjectView,
-)
 from scheduler.runtime.reports import desired_json, desired_set, take_report
 from scheduler.runtime.retention import Retention
 from scheduler.runtime.snapshots import recover
@@ -51,29 +50,32 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping, Sequence
     from pathlib import Path
 
+    from scheduler.control.requests import (
+        Acted,
+        Fit,
+        JobAction,
+        NodeAction,
+        PolicyChoice,
+        ProjectLimits,
+        Submission,
+        Submitted,
+    )
     from scheduler.domain.knowledge import MakeKnowledge
     from scheduler.domain.rows import JobRow
     from scheduler.domain.spec import JobSpec
     from scheduler.protocol.desired import Desired, NodeReport
     from scheduler.runtime.clock import Clock
+    from scheduler.runtime.contract import (
+        Explanation,
+        LeaseView,
+        LiveJob,
+        NodeView,
+        PolicyView,
+        ThroughputView,
+    )
     from scheduler.runtime.driver import Work
     from scheduler.runtime.metrics import Metrics
     from scheduler.runtime.output import LogChunk, LogEnd, LogWanted
-    from scheduler.runtime.protocol import (
-        Acted,
-        Explanation,
-        Fit,
-        JobAction,
-        LeaseView,
-        LiveJob,
-        NodeAction,
-        NodeView,
-        PolicyChoice,
-        PolicyView,
-        Submission,
-        Submitted,
-        ThroughputView,
-    )
     from scheduler.runtime.settings import RuntimeSettings
     from scheduler.runtime.solver import Solver
     from scheduler.runtime.state import LiveState
@@ -96,7 +98,7 @@ class Forecaster(Protocol):
 
 
 class LiveService:
-    """The contract of ``protocol.Service``.
+    """The contract of ``contract.Service``.
 
     Args:
         store: the database.

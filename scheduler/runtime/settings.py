@@ -6,10 +6,10 @@ import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from scheduler.control.requests import PolicyChoice
 from scheduler.domain.profiling import Profiling
 from scheduler.engine.settings import EngineSettings
 from scheduler.errors import ParameterError
-from scheduler.runtime.protocol import PolicyChoice
 
 if TYPE_CHECKING:
     from scheduler.domain.throughput import ThroughputTable

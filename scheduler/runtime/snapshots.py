@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
+from scheduler.control.requests import NodeAction, PolicyChoice, ProjectLimits
 from scheduler.domain.cluster import Cluster
 from scheduler.domain.codec import decode, encode
 from scheduler.domain.knowledge import Part
@@ -19,7 +20,6 @@ from scheduler.runtime.fold import follow_leases
 from scheduler.runtime.jobs import ACTIVE, JobBook, JobRecord
 from scheduler.runtime.leases import ABRUPT, Leases, LiveLease, members_of
 from scheduler.runtime.nodes import NodeBook
-from scheduler.runtime.protocol import NodeAction, PolicyChoice, ProjectLimits
 from scheduler.runtime.specs import spec_from_json
 from scheduler.runtime.state import LiveState, PolicyInForce
 from scheduler.store.protocol import Snapshot

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from multiprocessing.connection import Connection
     from multiprocessing.context import SpawnProcess
 
+    from scheduler.control.requests import PolicyChoice
     from scheduler.domain.answers import PolicyKey, Solved
     from scheduler.domain.problem import Problem
-    from scheduler.runtime.protocol import PolicyChoice
 
 #: A new process imports numpy, scipy and the policy, on a loaded machine slowly.
 _START_LIMIT_S = 120.0

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from scheduler.control.requests import PolicyChoice
     from scheduler.domain.allocation import Allocation
     from scheduler.domain.arrays import FloatArray, IntArray
     from scheduler.domain.commands import ComputeAllocation
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from scheduler.runtime.jobs import JobBook
     from scheduler.runtime.leases import Leases
     from scheduler.runtime.nodes import NodeBook
-    from scheduler.runtime.protocol import PolicyChoice
     from scheduler.runtime.settings import RuntimeSettings
 
 #: Clients' keys that are kept in memory.

@@ -9,6 +9,12 @@ import secrets
 from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeAlias
 
+from scheduler.control.requests import (
+    Fit,
+    FitConfiguration,
+    NodeAction,
+    Submitted,
+)
 from scheduler.domain.job import JobStatus
 from scheduler.domain.placeholders import filled
 from scheduler.domain.reasons import WaitReason
@@ -19,7 +25,6 @@ from scheduler.protocol.desired import MARGIN_S
 from scheduler.runtime.fold import stop_times
 from scheduler.runtime.housekeeping import tell_submitted
 from scheduler.runtime.jobs import JobRecord
-from scheduler.runtime.protocol import Fit, FitConfiguration, NodeAction, Submitted
 from scheduler.runtime.specs import UNKNOWN_DURATION_S, missed_deadline, spec_to_json
 
 #: Worker type -> workers known, those of them that can be granted, and idle, at one moment.
@@ -28,11 +33,11 @@ Room: TypeAlias = tuple[dict[str, int], dict[str, int], dict[str, int]]
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from scheduler.control.requests import Submission
     from scheduler.domain.arrays import IntArray
     from scheduler.domain.rows import JobRow
     from scheduler.domain.spec import JobSpec
     from scheduler.runtime.nodes import NodeState
-    from scheduler.runtime.protocol import Submission
     from scheduler.runtime.state import LiveState
     from scheduler.runtime.turn import Turn
 

@@ -8,22 +8,21 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from scheduler.control.requests import NodeAction, ProjectLimits
 from scheduler.engine.jobs import NONE
-from scheduler.runtime.explaining import Glance, reason_of, reasons_of_all
-from scheduler.runtime.progress import shown_steps
-from scheduler.runtime.protocol import (
+from scheduler.runtime.contract import (
     AllocationView,
     ClusterView,
     LeaseView,
     LiveJob,
-    NodeAction,
     NodeView,
     PolicyView,
-    ProjectLimits,
     ProjectView,
     ThroughputView,
     WorkerView,
 )
+from scheduler.runtime.explaining import Glance, reason_of, reasons_of_all
+from scheduler.runtime.progress import shown_steps
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

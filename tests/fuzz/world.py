@@ -23,11 +23,11 @@ from api.settings import ApiSettings
 from leasehold_testing.stage import check_state
 from planner.knowledge import LearnedKnowledge
 from policies.answering import PolicyAnswerer
+from scheduler.control.requests import PolicyChoice, Submission
 from scheduler.domain.spec import JobSpec
 from scheduler.engine.settings import EngineSettings
 from scheduler.runtime.clock import WallClock
 from scheduler.runtime.metrics import Metrics
-from scheduler.runtime.protocol import PolicyChoice, Submission
 from scheduler.runtime.service import LiveService
 from scheduler.runtime.settings import RuntimeSettings
 from scheduler.runtime.solver import InlineSolver

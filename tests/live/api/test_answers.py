@@ -9,7 +9,8 @@ import orjson
 import pytest
 
 from api.answers import dump, shown
-from scheduler.runtime.protocol import AllocationView, JobAction
+from scheduler.control.requests import JobAction
+from scheduler.runtime.contract import AllocationView
 
 
 def test_frozen_values_with_mappings_sets_and_arrays_have_a_form() -> None:

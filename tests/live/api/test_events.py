@@ -14,8 +14,8 @@ import api
 import leasehold.daemon
 import scheduler.engine
 import scheduler.runtime
+from scheduler.control.requests import JobAction, NodeAction
 from scheduler.runtime.history_kinds import EventKind
-from scheduler.runtime.protocol import JobAction, NodeAction
 
 SSE = "text/event-stream"
 

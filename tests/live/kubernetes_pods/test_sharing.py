@@ -20,12 +20,12 @@ from agent.loop import Agent, AgentSettings
 from leasehold_testing.links import ServiceLink
 from planner.knowledge import LearnedKnowledge
 from policies.answering import PolicyAnswerer
+from scheduler.control.requests import PolicyChoice, Submission
 from scheduler.domain.spec import JobSpec
 from scheduler.domain.throughput import ThroughputTable
 from scheduler.engine.settings import EngineSettings
 from scheduler.runtime.clock import WallClock
 from scheduler.runtime.metrics import Metrics
-from scheduler.runtime.protocol import PolicyChoice, Submission
 from scheduler.runtime.service import LiveService
 from scheduler.runtime.settings import RuntimeSettings
 from scheduler.runtime.solver import InlineSolver

@@ -1,7 +1,7 @@
 """Cancel, hold, release, requeue and change, wherever a job stands."""
 
+from scheduler.control.requests import JobAction
 from scheduler.domain.reasons import WaitReason
-from scheduler.runtime.protocol import JobAction
 
 CANCEL, HOLD, RELEASE, REQUEUE = JobAction
 

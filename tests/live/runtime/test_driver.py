@@ -7,6 +7,7 @@ import pytest
 
 from leasehold_testing.faults import Fault
 from policies.answering import PolicyAnswerer
+from scheduler.control.requests import PolicyChoice, Submission
 from scheduler.domain import events as ev
 from scheduler.errors import (
     NotLeadingError,
@@ -17,7 +18,6 @@ from scheduler.errors import (
     UnknownPolicyError,
 )
 from scheduler.runtime.driver import PATIENT_PER_TURN
-from scheduler.runtime.protocol import PolicyChoice, Submission
 from scheduler.runtime.solver import InlineSolver
 
 

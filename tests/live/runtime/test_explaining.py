@@ -6,11 +6,16 @@ import pytest
 
 from leasehold_testing.nodes import Mishap
 from policies.answering import PolicyAnswerer
+from scheduler.control.requests import (
+    JobAction,
+    NodeAction,
+    PolicyChoice,
+    ProjectLimits,
+)
 from scheduler.domain.job import JobStatus
 from scheduler.domain.reasons import WaitReason
 from scheduler.errors import SolveError
 from scheduler.runtime.explaining import explain_ended
-from scheduler.runtime.protocol import JobAction, NodeAction, PolicyChoice, ProjectLimits
 from scheduler.runtime.solver import InlineSolver
 
 TWO = {"n0": ("v100",), "n1": ("v100",)}

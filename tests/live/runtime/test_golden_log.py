@@ -8,14 +8,14 @@ from pathlib import Path
 
 from leasehold_testing.nodes import Mishap
 from leasehold_testing.transcript import check_golden, fields, transcript
-from scheduler.protocol.desired import LeaseEnd
-from scheduler.runtime.protocol import (
+from scheduler.control.requests import (
     JobAction,
     NodeAction,
     PolicyChoice,
     ProjectLimits,
     Submission,
 )
+from scheduler.protocol.desired import LeaseEnd
 from scheduler.store.queries import JobQuery
 
 GOLDEN = Path(__file__).parent / "golden" / "service.txt"

@@ -2,8 +2,8 @@
 
 import orjson
 
+from scheduler.control.requests import NodeAction, PolicyChoice
 from scheduler.protocol.desired import desired_from_dict
-from scheduler.runtime.protocol import NodeAction, PolicyChoice
 
 NODES = {"n0": ("v100",), "n1": ("k80",)}
 

@@ -4,12 +4,12 @@ import asyncio
 
 import pytest
 
+from scheduler.control.requests import JobAction
 from scheduler.errors import InputError, NotFoundError, StoreUnavailableError
 from scheduler.runtime import log_following
 from scheduler.runtime import service as service_module
 from scheduler.runtime.logbook import LogBook
 from scheduler.runtime.output import LogEnd, LogWanted
-from scheduler.runtime.protocol import JobAction
 from scheduler.runtime.retention import DAY_S, Retention
 from scheduler.store.queries import HistoryQuery
 

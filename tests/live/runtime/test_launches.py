@@ -1,6 +1,6 @@
 """Launches that nodes time: in the history once, and in what the engine takes restarts to cost."""
 
-from scheduler.runtime.protocol import PolicyChoice
+from scheduler.control.requests import PolicyChoice
 
 NODES = {"n0": ("v100",), "n1": ("v100",)}
 FAIR = {"policy": PolicyChoice(name="max_min_fairness")}

@@ -5,10 +5,10 @@ import asyncio
 import pytest
 
 from leasehold_testing.nodes import Mishap
+from scheduler.control.requests import JobAction
 from scheduler.errors import NotLeadingError
 from scheduler.runtime import log_following
 from scheduler.runtime.output import LogEnd, LogGap, LogWanted
-from scheduler.runtime.protocol import JobAction
 
 
 @pytest.fixture(autouse=True)

@@ -3,9 +3,9 @@
 import pytest
 
 from leasehold_testing.nodes import Mishap
+from scheduler.control.requests import JobAction
 from scheduler.domain.reasons import WaitReason
 from scheduler.protocol.desired import LeaseEnd
-from scheduler.runtime.protocol import JobAction
 
 TWO = {"n0": ("v100",), "n1": ("v100",)}
 

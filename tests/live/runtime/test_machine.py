@@ -15,6 +15,13 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from leasehold_testing.faults import Fault, ShakyStore
 from leasehold_testing.nodes import FakeWorld, Mishap
 from leasehold_testing.stage import Stage, canonical
+from scheduler.control.requests import (
+    JobAction,
+    NodeAction,
+    PolicyChoice,
+    ProjectLimits,
+    Submission,
+)
 from scheduler.domain.job import JobStatus
 from scheduler.domain.spec import JobSpec
 from scheduler.engine.settings import EngineSettings
@@ -23,13 +30,6 @@ from scheduler.protocol.desired import LeaseEnd, desired_from_dict
 from scheduler.runtime import driver as driver_module
 from scheduler.runtime import views
 from scheduler.runtime.explaining import Glance, explain, reason_of, reasons_of_all
-from scheduler.runtime.protocol import (
-    JobAction,
-    NodeAction,
-    PolicyChoice,
-    ProjectLimits,
-    Submission,
-)
 from scheduler.runtime.reports import desired_json, desired_set
 from scheduler.runtime.settings import RuntimeSettings
 from scheduler.store.queries import HistoryQuery

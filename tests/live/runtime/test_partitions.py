@@ -6,9 +6,14 @@ import pytest
 
 from leasehold_testing.nodes import FakeWorld, Mishap
 from leasehold_testing.stage import Stage
+from scheduler.control.requests import (
+    JobAction,
+    NodeAction,
+    PolicyChoice,
+    Submission,
+)
 from scheduler.domain.spec import JobSpec
 from scheduler.engine.settings import EngineSettings
-from scheduler.runtime.protocol import JobAction, NodeAction, PolicyChoice, Submission
 from scheduler.runtime.settings import RuntimeSettings
 
 SETTINGS = RuntimeSettings(

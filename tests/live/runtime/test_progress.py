@@ -5,8 +5,8 @@ import math
 import pytest
 
 from leasehold_testing.nodes import Mishap
+from scheduler.control.requests import JobAction, PolicyChoice
 from scheduler.protocol.desired import LeaseEnd
-from scheduler.runtime.protocol import JobAction, PolicyChoice
 
 
 def estimate(stage, worker_type, job_type="default/job"):

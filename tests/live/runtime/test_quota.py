@@ -3,8 +3,8 @@
 import pytest
 
 from leasehold_testing.nodes import Mishap
+from scheduler.control.requests import JobAction, ProjectLimits
 from scheduler.domain.reasons import WaitReason
-from scheduler.runtime.protocol import JobAction, ProjectLimits
 
 CRASHING = [Mishap(steps=0.5) for _ in range(9)]
 TWO = {"n0": ("v100", "v100")}

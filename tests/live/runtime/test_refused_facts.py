@@ -10,6 +10,7 @@ from leasehold_testing.nodes import FakeNode, FakeWorld
 from leasehold_testing.stage import check_state
 from planner.knowledge import LearnedKnowledge
 from policies.answering import PolicyAnswerer
+from scheduler.control.requests import JobAction, Submission
 from scheduler.domain import events as ev
 from scheduler.domain.spec import JobSpec
 from scheduler.errors import InputError, NotLeadingError, TurnFailedError, UnstorableError
@@ -18,7 +19,6 @@ from scheduler.protocol.desired import LeaseEnd, LeaseReport, LeaseState
 from scheduler.runtime import driving
 from scheduler.runtime.clock import WallClock
 from scheduler.runtime.metrics import Metrics
-from scheduler.runtime.protocol import JobAction, Submission
 from scheduler.runtime.service import LiveService
 from scheduler.runtime.settings import RuntimeSettings
 from scheduler.runtime.solver import InlineSolver

@@ -14,6 +14,7 @@ from leasehold_testing.nodes import FakeNode, FakeWorld
 from leasehold_testing.stage import canonical
 from planner.knowledge import LearnedKnowledge
 from policies.answering import PolicyAnswerer
+from scheduler.control.requests import Submission
 from scheduler.domain.spec import JobSpec
 from scheduler.errors import (
     CodecError,
@@ -26,7 +27,6 @@ from scheduler.runtime import driver as driver_module
 from scheduler.runtime import service as service_module
 from scheduler.runtime.clock import WallClock
 from scheduler.runtime.metrics import Metrics
-from scheduler.runtime.protocol import Submission
 from scheduler.runtime.service import LiveService
 from scheduler.runtime.settings import RuntimeSettings
 from scheduler.runtime.snapshots import recover

@@ -16,10 +16,10 @@ import pytest
 from policies.answering import PolicyAnswerer, small_problem
 from policies.base import Policy
 from policies.registry import BUILT_IN
+from scheduler.control.requests import PolicyChoice
 from scheduler.domain.allocation import Allocation
 from scheduler.domain.answers import Question, Solved, check_answer
 from scheduler.errors import SolveError, SupersededError
-from scheduler.runtime.protocol import PolicyChoice
 from scheduler.runtime.solver import InlineSolver, SolverPool
 
 FIFO = PolicyChoice(name="fifo")

@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import pytest
 
+from scheduler.control.requests import JobAction, ProjectLimits, Submission
 from scheduler.domain.reasons import WaitReason
 from scheduler.domain.spec import JobSpec
-from scheduler.runtime.protocol import JobAction, ProjectLimits, Submission
 from scheduler.runtime.submitting import digest_of, submit
 
 

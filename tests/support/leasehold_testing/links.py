@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from agent.loop import Link
     from leasehold_testing.nodes import FakeNode
     from scheduler.protocol.desired import Desired, NodeReport
-    from scheduler.runtime.protocol import Agents
+    from scheduler.runtime.contract import Agents
 
 
 class ServiceLink:

@@ -15,28 +15,30 @@ import orjson
 from leasehold_testing.output import FakeOutput
 from leasehold_testing.service_values import ACTIVE, live_job, plain_spec, project_view, spec_digest
 from policies.registry import make_policy
+from scheduler.control.requests import (
+    Acted,
+    Fit,
+    FitConfiguration,
+    JobAction,
+    NodeAction,
+    Submitted,
+)
 from scheduler.domain.job import JobStatus
 from scheduler.domain.lease import EndReason
 from scheduler.domain.reasons import WaitReason
 from scheduler.domain.rows import AttemptRow, HistoryRow, IdempotencyRow, JobRow
 from scheduler.errors import ConflictError, NotFoundError
 from scheduler.protocol.desired import Desired, to_dict
-from scheduler.runtime.protocol import (
-    Acted,
+from scheduler.runtime.contract import (
     AllocationView,
     ClusterView,
     Explanation,
-    Fit,
-    FitConfiguration,
     Health,
-    JobAction,
     LeaseView,
     LiveJob,
-    NodeAction,
     NodeView,
     PolicyView,
     ProjectView,
-    Submitted,
     ThroughputView,
     WorkerView,
 )
@@ -47,9 +49,9 @@ from scheduler.store.protocol import Entry, Projections
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from scheduler.control.requests import PolicyChoice, ProjectLimits, Submission
     from scheduler.domain.spec import JobSpec
     from scheduler.protocol.desired import NodeReport
-    from scheduler.runtime.protocol import PolicyChoice, ProjectLimits, Submission
 
 _AFTER = {
     JobAction.CANCEL: JobStatus.CANCELLED,
@@ -65,7 +67,7 @@ _STATES = {
 
 
 class FakeService(FakeOutput):
-    """The ``Service`` protocol over a ``MemoryStore``; see ``scheduler.runtime.protocol``.
+    """The ``Service`` protocol over a ``MemoryStore``; see ``scheduler.runtime.contract``.
 
     Args:
         workers: workers of type ``v100`` on the one node ``alpha``; larger gangs are refused.

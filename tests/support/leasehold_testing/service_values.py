@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from scheduler.domain.job import JobStatus
 from scheduler.domain.reasons import WaitReason
-from scheduler.runtime.protocol import LiveJob, ProjectView
+from scheduler.runtime.contract import LiveJob, ProjectView
 
 if TYPE_CHECKING:
+    from scheduler.control.requests import ProjectLimits
     from scheduler.domain.rows import JobRow
     from scheduler.domain.spec import JobSpec
-    from scheduler.runtime.protocol import LeaseView, ProjectLimits
+    from scheduler.runtime.contract import LeaseView
 
 
 #: Statuses of jobs that have not ended.

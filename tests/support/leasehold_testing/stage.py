@@ -32,9 +32,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
     from pathlib import Path
 
+    from scheduler.control.requests import Submission, Submitted
     from scheduler.domain import commands as do
     from scheduler.runtime.driver import Driver
-    from scheduler.runtime.protocol import Submission, Submitted
     from scheduler.runtime.settings import RuntimeSettings
     from scheduler.runtime.solver import Solver
     from scheduler.runtime.state import LiveState

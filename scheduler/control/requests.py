@@ -1,0 +1,143 @@
+"""What people ask of the scheduler, and what becomes of it: frozen values."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from scheduler.domain.reasons import WaitReason
+    from scheduler.domain.spec import JobSpec
+
+
+class JobAction(enum.StrEnum):
+    """What can be done to a job."""
+
+    CANCEL = "cancel"
+    HOLD = "hold"
+    RELEASE = "release"
+    REQUEUE = "requeue"  #: stop and wait anew; an ended job is taken up again
+
+
+class NodeAction(enum.StrEnum):
+    """What can be done to a node."""
+
+    CORDON = "cordon"  #: nothing new starts there; what runs goes on
+    DRAIN = "drain"  #: cordon, and let what runs leave with notice
+    UNCORDON = "uncordon"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Submission:
+    """One job to submit.
+
+    Attributes:
+        spec: the job.
+        client_id: the client's own id, by which a repeated submission is recognised; empty: none.
+        owner: who submits it; client ids are unique per owner.
+        job_id: the id that the job is to have; empty: one is made.
+        held: whether it is held from the start.
+    """
+
+    spec: JobSpec
+    client_id: str = ""
+    owner: str
+    job_id: str = ""
+    held: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Submitted:
+    """What became of a submission.
+
+    Attributes:
+        job_id: the job; empty where it was refused.
+        created: False where the client id was known and this is the job of the earlier request.
+        refusal: why it can never run, or why the client id clashes; empty where it was taken.
+        code: ``refused``, ``invalid``, ``conflict``, ``quota`` or empty.
+    """
+
+    job_id: str = ""
+    created: bool = False
+    refusal: str = ""
+    code: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fit:
+    """Whether and where a job could run.
+
+    Attributes:
+        fits: whether some configuration fits the cluster as it is.
+        reason: why not, or why not yet; None where it could start now.
+        message: in words.
+        configurations: worker type, count, steps/s, where the figure comes from, and how many
+            workers are in service (cordoned ones left out) and idle; fastest first.
+    """
+
+    fits: bool
+    reason: WaitReason | None
+    message: str
+    configurations: tuple[FitConfiguration, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FitConfiguration:
+    """One way in which a job could run; see ``Fit``."""
+
+    worker_type: str
+    count: int
+    steps_per_s: float
+    source: str
+    workers_in_service: int
+    workers_idle: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Acted:
+    """What became of an action on one job.
+
+    Attributes:
+        job_id: which.
+        changed: whether anything changed.
+        error: why it could not be done; empty otherwise.
+        code: ``not_found``, ``conflict``, ``invalid`` or empty.
+    """
+
+    job_id: str
+    changed: bool = False
+    error: str = ""
+    code: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyChoice:
+    """A policy to put in force; parameters as text, as on the command line."""
+
+    name: str
+    parameters: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    agnostic: bool = False
+    space_sharing: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProjectLimits:
+    """What a project may have.
+
+    Attributes:
+        project: its name.
+        weight: its share relative to other projects, where the policy heeds entities.
+        inner_policy: ``fairness`` or ``fifo`` among its own jobs.
+        max_workers: workers that its admitted jobs may ask for at once; None for any number.
+        max_jobs: jobs that it may have that have not ended; None for any number.
+    """
+
+    project: str
+    weight: float = 1.0
+    inner_policy: str = "fairness"
+    max_workers: int | None = None
+    max_jobs: int | None = None
