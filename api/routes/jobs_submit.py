@@ -21,8 +21,8 @@ from api.schemas.fields import ClientId
 from api.schemas.jobs import JobIn, LooseBatch
 from api.selection import visible_ids
 from scheduler.control.requests import Fit, Submission, Submitted
+from scheduler.control.specs import missed_deadline
 from scheduler.domain.spec import JobSpec
-from scheduler.runtime.specs import missed_deadline
 
 router = APIRouter(prefix="/v1", tags=["jobs"], route_class=StrictRoute)
 

@@ -14,21 +14,21 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from scheduler.control.progress import keeps_steps, own_speed, steps_now
+from scheduler.control.submitting import names_of
 from scheduler.domain.job import ALMOST_DONE
 from scheduler.domain.ways import Source
 from scheduler.engine.jobs import HELD, NONE
 from scheduler.errors import LeaseholdError
-from scheduler.runtime.progress import keeps_steps, own_speed, steps_now
-from scheduler.runtime.submitting import names_of
 from simulator.forecast import Forecast, ForecastInput, ForecastJob, JobTimes, forecast
 
 if TYPE_CHECKING:
+    from scheduler.control.jobs import JobRecord
+    from scheduler.control.leases import LiveLease
+    from scheduler.control.state import LiveState
     from scheduler.domain.configuration import ConfigurationTable
     from scheduler.runtime.clock import Clock
     from scheduler.runtime.contract import Explanation
-    from scheduler.runtime.jobs import JobRecord
-    from scheduler.runtime.leases import LiveLease
-    from scheduler.runtime.state import LiveState
 
 #: A forecast answers every question of the next seconds; one that took longer to make, of as long.
 FRESH_S = 5.0

@@ -9,6 +9,11 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING, TypeVar
 
+from scheduler.control.consequences import follow_jobs, follow_leases
+from scheduler.control.draft import Turn
+from scheduler.control.housekeeping import after_step, keep_house
+from scheduler.control.operator_orders import ask_policy
+from scheduler.control.progress import flush_progress
 from scheduler.domain import commands as do
 from scheduler.domain import events as ev
 from scheduler.domain.lease import RevokeReason
@@ -26,25 +31,20 @@ from scheduler.errors import (
     SupersededError,
     TurnFailedError,
 )
-from scheduler.runtime.fold import follow_jobs, follow_leases
-from scheduler.runtime.housekeeping import after_step, keep_house
-from scheduler.runtime.news import News
-from scheduler.runtime.orders import ask_policy
-from scheduler.runtime.progress import flush_progress
+from scheduler.runtime.signals import News
 from scheduler.runtime.snapshots import Taken, store_snapshot, take_snapshot
-from scheduler.runtime.turn import Turn
 from scheduler.store.protocol import Entry, Projections
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+    from scheduler.control.jobs import JobRecord
+    from scheduler.control.nodes import NodeState
+    from scheduler.control.state import LiveState, PolicyInForce
     from scheduler.domain.answers import Solved
     from scheduler.runtime.clock import Clock
-    from scheduler.runtime.jobs import JobRecord
     from scheduler.runtime.metrics import Metrics
-    from scheduler.runtime.nodes import NodeState
     from scheduler.runtime.solver import Solver
-    from scheduler.runtime.state import LiveState, PolicyInForce
     from scheduler.store.protocol import Head, Store
 
     #: What is to be done in a turn, and who waits for its result.

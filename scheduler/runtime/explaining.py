@@ -8,27 +8,27 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from scheduler.control.housekeeping import DEPENDENCY_FAILED
+from scheduler.control.jobs import ENDED
+from scheduler.control.progress import keeps_steps
+from scheduler.control.submitting import fit_of, names_of, out_of_reach, room_of
 from scheduler.domain.job import JobStatus
 from scheduler.domain.reasons import WaitReason
 from scheduler.domain.troubles import REMEDIES, Trouble, trouble_of
 from scheduler.engine.jobs import HELD, NONE, WAITING
 from scheduler.engine.rounds import NEGLIGIBLE
 from scheduler.runtime.contract import Explanation
-from scheduler.runtime.housekeeping import DEPENDENCY_FAILED
-from scheduler.runtime.jobs import ENDED
-from scheduler.runtime.progress import keeps_steps
-from scheduler.runtime.submitting import fit_of, names_of, out_of_reach, room_of
 from scheduler.store.queries import HistoryQuery
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
+    from scheduler.control.jobs import JobRecord
+    from scheduler.control.leases import LiveLease
+    from scheduler.control.state import LiveState
+    from scheduler.control.submitting import Room
     from scheduler.domain.arrays import BoolArray, FloatArray, IntArray
     from scheduler.domain.rows import JobRow
-    from scheduler.runtime.jobs import JobRecord
-    from scheduler.runtime.leases import LiveLease
-    from scheduler.runtime.state import LiveState
-    from scheduler.runtime.submitting import Room
     from scheduler.store.protocol import Store
 
 _ORDER: Mapping[WaitReason, int] = {reason: place for place, reason in enumerate(WaitReason)}

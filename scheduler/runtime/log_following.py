@@ -18,9 +18,9 @@ from scheduler.runtime.output import LogChunk, LogEnd, LogGap, LogWanted
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
+    from scheduler.control.leases import LiveLease
     from scheduler.domain.rows import AttemptRow, JobRow
     from scheduler.runtime.clock import Clock
-    from scheduler.runtime.leases import LiveLease
     from scheduler.runtime.logbook import LogBook, LogFile
     from scheduler.store.protocol import Store
 

@@ -8,6 +8,17 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from scheduler.control.job_actions import act, change, try_act
+from scheduler.control.operator_orders import (
+    declare_throughputs,
+    node_of,
+    order_node,
+    remove_node,
+    set_policy,
+    set_project,
+)
+from scheduler.control.reports import desired_json, desired_set, take_report
+from scheduler.control.submitting import Known, digest_of, first_fit, submit
 from scheduler.domain import events as ev
 from scheduler.domain.job import JobStatus
 from scheduler.domain.rows import HistoryRow
@@ -19,7 +30,6 @@ from scheduler.errors import (
 )
 from scheduler.protocol.desired import LeaseState
 from scheduler.runtime import views
-from scheduler.runtime.acting import act, change, try_act
 from scheduler.runtime.contract import (
     AllocationView,
     ClusterView,
@@ -32,24 +42,15 @@ from scheduler.runtime.explaining import explain, explain_ended, with_history
 from scheduler.runtime.leadership import LeaderKeeper
 from scheduler.runtime.log_following import Output
 from scheduler.runtime.logbook import LogBook
-from scheduler.runtime.news import News, first_of
-from scheduler.runtime.orders import (
-    declare_throughputs,
-    node_of,
-    order_node,
-    remove_node,
-    set_policy,
-    set_project,
-)
-from scheduler.runtime.reports import desired_json, desired_set, take_report
 from scheduler.runtime.retention import Retention
+from scheduler.runtime.signals import News, first_of
 from scheduler.runtime.snapshots import recover
-from scheduler.runtime.submitting import Known, digest_of, first_fit, submit
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping, Sequence
     from pathlib import Path
 
+    from scheduler.control.draft import Turn
     from scheduler.control.requests import (
         Acted,
         Fit,
@@ -60,6 +61,7 @@ if TYPE_CHECKING:
         Submission,
         Submitted,
     )
+    from scheduler.control.state import LiveState
     from scheduler.domain.knowledge import MakeKnowledge
     from scheduler.domain.rows import JobRow
     from scheduler.domain.spec import JobSpec
@@ -78,8 +80,6 @@ if TYPE_CHECKING:
     from scheduler.runtime.output import LogChunk, LogEnd, LogWanted
     from scheduler.runtime.settings import RuntimeSettings
     from scheduler.runtime.solver import Solver
-    from scheduler.runtime.state import LiveState
-    from scheduler.runtime.turn import Turn
     from scheduler.store.protocol import Store
 
 _log = logging.getLogger("leasehold.service")

@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
+from scheduler.control.consequences import follow_leases
+from scheduler.control.jobs import ACTIVE, JobBook, JobRecord
+from scheduler.control.leases import ABRUPT, Leases, LiveLease, members_of
+from scheduler.control.nodes import NodeBook
 from scheduler.control.requests import NodeAction, PolicyChoice, ProjectLimits
+from scheduler.control.specs import spec_from_json
+from scheduler.control.state import LiveState, PolicyInForce
 from scheduler.domain.cluster import Cluster
 from scheduler.domain.codec import decode, encode
 from scheduler.domain.knowledge import Part
 from scheduler.engine.engine import Engine
 from scheduler.engine.snapshot import decode_state, dump, encode_state, restore
 from scheduler.errors import CodecError
-from scheduler.runtime.fold import follow_leases
-from scheduler.runtime.jobs import ACTIVE, JobBook, JobRecord
-from scheduler.runtime.leases import ABRUPT, Leases, LiveLease, members_of
-from scheduler.runtime.nodes import NodeBook
-from scheduler.runtime.specs import spec_from_json
-from scheduler.runtime.state import LiveState, PolicyInForce
 from scheduler.store.protocol import Snapshot
 from scheduler.store.queries import MAX_LIMIT, HistoryQuery, JobFilter, JobOrder, JobQuery
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from scheduler.control.progress import shown_steps
 from scheduler.control.requests import NodeAction, ProjectLimits
 from scheduler.engine.jobs import NONE
 from scheduler.runtime.contract import (
@@ -22,16 +23,15 @@ from scheduler.runtime.contract import (
     WorkerView,
 )
 from scheduler.runtime.explaining import Glance, reason_of, reasons_of_all
-from scheduler.runtime.progress import shown_steps
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from scheduler.runtime.jobs import JobRecord
-    from scheduler.runtime.leases import LiveLease
+    from scheduler.control.jobs import JobRecord
+    from scheduler.control.leases import LiveLease
+    from scheduler.control.nodes import NodeState
+    from scheduler.control.state import LiveState
     from scheduler.runtime.metrics import Metrics
-    from scheduler.runtime.nodes import NodeState
-    from scheduler.runtime.state import LiveState
 
 
 def live_jobs(state: LiveState, job_ids: Iterable[str], *, now_s: float) -> Mapping[str, LiveJob]:

@@ -8,8 +8,8 @@ import pytest
 
 from api.pod_preview import pod_preview
 from api.problems import ProblemError
+from scheduler.control.specs import spec_from_json, spec_to_json
 from scheduler.domain.spec import JobSpec
-from scheduler.runtime.specs import spec_from_json, spec_to_json
 
 SPEC = JobSpec(name="train", command=("python", "a.py"), image="team/train:1", scale_factors=(2,))
 

@@ -9,11 +9,11 @@ from leasehold_testing.faults import ShakyStore
 from leasehold_testing.stage import Stage
 from policies.registry import make_policy
 from scheduler.control.requests import PolicyChoice, Submission
+from scheduler.control.specs import engine_job
 from scheduler.domain.codec import encode
 from scheduler.domain.spec import JobSpec
 from scheduler.engine.settings import EngineSettings
 from scheduler.runtime.settings import RuntimeSettings
-from scheduler.runtime.specs import engine_job
 from simulator.failures import FailureModel
 from simulator.overheads import Overheads
 from simulator.run import Simulation

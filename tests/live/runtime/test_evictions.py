@@ -1,9 +1,9 @@
 """A node that is being left: no word on its leases counts before its word on its workers."""
 
+from scheduler.control.draft import Turn
 from scheduler.domain import events as ev
 from scheduler.domain.lease import EndReason
 from scheduler.protocol.desired import LeaseEnd, LeaseState
-from scheduler.runtime.turn import Turn
 
 TWO = {"n0": ("v100",), "n1": ("v100",)}
 CORDONED = "the node is cordoned"

@@ -15,6 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from leasehold_testing.faults import Fault, ShakyStore
 from leasehold_testing.nodes import FakeWorld, Mishap
 from leasehold_testing.stage import Stage, canonical
+from scheduler.control.reports import desired_json, desired_set
 from scheduler.control.requests import (
     JobAction,
     NodeAction,
@@ -30,7 +31,6 @@ from scheduler.protocol.desired import LeaseEnd, desired_from_dict
 from scheduler.runtime import driver as driver_module
 from scheduler.runtime import views
 from scheduler.runtime.explaining import Glance, explain, reason_of, reasons_of_all
-from scheduler.runtime.reports import desired_json, desired_set
 from scheduler.runtime.settings import RuntimeSettings
 from scheduler.store.queries import HistoryQuery
 

@@ -3,7 +3,7 @@ import time
 
 import pytest
 
-from scheduler.runtime.news import News, first_of
+from scheduler.runtime.signals import News, first_of
 
 
 def test_everybody_who_waits_is_told_and_nobody_is_kept():

@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
+from scheduler.control.nodes import CHANGES_WITHIN_S, MOST_CHANGES
 from scheduler.control.requests import NodeAction, PolicyChoice
 from scheduler.domain.reasons import WaitReason
 from scheduler.domain.throughput import ThroughputTable
 from scheduler.errors import ConflictError, NotFoundError
-from scheduler.runtime.nodes import CHANGES_WITHIN_S, MOST_CHANGES
 
 CORDON, DRAIN, UNCORDON = NodeAction
 

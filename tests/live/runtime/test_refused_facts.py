@@ -215,7 +215,7 @@ def test_nobody_has_done_more_steps_than_a_job_has(live):
 
 
 def test_a_cluster_has_so_many_worker_types_and_no_more(live, monkeypatch):
-    monkeypatch.setattr("scheduler.runtime.reports.MOST_TYPES", 3)
+    monkeypatch.setattr("scheduler.control.reports.MOST_TYPES", 3)
 
     async def story(stage):
         report = stage.node("n0").report()

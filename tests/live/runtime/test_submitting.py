@@ -6,9 +6,9 @@ from dataclasses import replace
 import pytest
 
 from scheduler.control.requests import JobAction, ProjectLimits, Submission
+from scheduler.control.submitting import digest_of, submit
 from scheduler.domain.reasons import WaitReason
 from scheduler.domain.spec import JobSpec
-from scheduler.runtime.submitting import digest_of, submit
 
 
 def test_a_repeated_submission_is_the_same_job_in_every_turn(live):

@@ -23,6 +23,7 @@ from scheduler.control.requests import (
     NodeAction,
     Submitted,
 )
+from scheduler.control.specs import missed_deadline
 from scheduler.domain.job import JobStatus
 from scheduler.domain.lease import EndReason
 from scheduler.domain.reasons import WaitReason
@@ -42,7 +43,6 @@ from scheduler.runtime.contract import (
     ThroughputView,
     WorkerView,
 )
-from scheduler.runtime.specs import missed_deadline
 from scheduler.store.memory import MemoryStore
 from scheduler.store.protocol import Entry, Projections
 

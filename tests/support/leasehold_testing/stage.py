@@ -33,11 +33,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from scheduler.control.requests import Submission, Submitted
+    from scheduler.control.state import LiveState
     from scheduler.domain import commands as do
     from scheduler.runtime.driver import Driver
     from scheduler.runtime.settings import RuntimeSettings
     from scheduler.runtime.solver import Solver
-    from scheduler.runtime.state import LiveState
     from scheduler.store.protocol import Store
 
 _T = TypeVar("_T")

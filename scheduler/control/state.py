@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from scheduler.control.jobs import JobBook
+    from scheduler.control.leases import Leases
+    from scheduler.control.nodes import NodeBook
     from scheduler.control.requests import PolicyChoice
     from scheduler.domain.allocation import Allocation
     from scheduler.domain.arrays import FloatArray, IntArray
@@ -16,9 +19,6 @@ if TYPE_CHECKING:
     from scheduler.domain.rows import IdempotencyRow
     from scheduler.engine.engine import Engine
     from scheduler.protocol.desired import DesiredImage
-    from scheduler.runtime.jobs import JobBook
-    from scheduler.runtime.leases import Leases
-    from scheduler.runtime.nodes import NodeBook
     from scheduler.runtime.settings import RuntimeSettings
 
 #: Clients' keys that are kept in memory.

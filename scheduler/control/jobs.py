@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from scheduler.control.specs import spec_from_json, spec_to_json, steps_of
 from scheduler.domain.job import JobStatus
 from scheduler.domain.reasons import WaitReason
 from scheduler.domain.rows import JobRow, JobState
-from scheduler.runtime.specs import spec_from_json, spec_to_json, steps_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

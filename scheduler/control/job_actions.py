@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from scheduler.control.housekeeping import end_parked, tell_submitted
+from scheduler.control.jobs import ENDED, JobRecord
 from scheduler.control.requests import Acted, JobAction
+from scheduler.control.specs import missed_deadline
 from scheduler.domain import events as ev
 from scheduler.domain.job import JobStatus
-from scheduler.runtime.housekeeping import end_parked, tell_submitted
-from scheduler.runtime.jobs import ENDED, JobRecord
-from scheduler.runtime.specs import missed_deadline
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from scheduler.control.draft import Turn
+    from scheduler.control.state import LiveState
     from scheduler.domain.rows import JobRow
-    from scheduler.runtime.state import LiveState
-    from scheduler.runtime.turn import Turn
 
 
 def act(

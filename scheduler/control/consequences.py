@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from scheduler.control.leases import LiveLease, members_of
 from scheduler.domain import commands as do
 from scheduler.domain import events as ev
 from scheduler.domain.job import JobStatus
@@ -14,16 +15,15 @@ from scheduler.domain.rows import AttemptRow
 from scheduler.domain.troubles import Trouble, trouble_of
 from scheduler.engine.jobs import HELD, NONE
 from scheduler.protocol.desired import MARGIN_S, LeaseEnd
-from scheduler.runtime.leases import LiveLease, members_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from scheduler.control.draft import Turn
+    from scheduler.control.jobs import JobRecord
+    from scheduler.control.leases import MemberEnd
+    from scheduler.control.state import LiveState
     from scheduler.domain.spec import JobSpec
-    from scheduler.runtime.jobs import JobRecord
-    from scheduler.runtime.leases import MemberEnd
-    from scheduler.runtime.state import LiveState
-    from scheduler.runtime.turn import Turn
 
 #: Notice and grace of a job whose specification is not known any more.
 UNKNOWN_STOP_S = 10.0

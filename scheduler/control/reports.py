@@ -9,6 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
+from scheduler.control.consequences import stop_times
+from scheduler.control.housekeeping import apply_order, end_member, note_death
+from scheduler.control.leases import MemberEnd
+from scheduler.control.nodes import CHANGES_WITHIN_S, MOST_CHANGES
+from scheduler.control.progress import take_steps
 from scheduler.control.requests import NodeAction
 from scheduler.domain import events as ev
 from scheduler.domain.cluster import Node, WorkerType
@@ -23,20 +28,15 @@ from scheduler.protocol.desired import (
     LeaseState,
     to_dict,
 )
-from scheduler.runtime.fold import stop_times
-from scheduler.runtime.housekeeping import apply_order, end_member, note_death
-from scheduler.runtime.leases import MemberEnd
-from scheduler.runtime.nodes import CHANGES_WITHIN_S, MOST_CHANGES
-from scheduler.runtime.progress import take_steps
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from scheduler.control.draft import Turn
+    from scheduler.control.leases import LiveLease, Member
+    from scheduler.control.nodes import NodeState
+    from scheduler.control.state import LiveState
     from scheduler.protocol.desired import LeaseReport, NodeReport
-    from scheduler.runtime.leases import LiveLease, Member
-    from scheduler.runtime.nodes import NodeState
-    from scheduler.runtime.state import LiveState
-    from scheduler.runtime.turn import Turn
 
 _log = logging.getLogger("leasehold.service")
 

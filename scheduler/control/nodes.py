@@ -6,7 +6,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from scheduler.runtime.news import News
+from scheduler.runtime.signals import News
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

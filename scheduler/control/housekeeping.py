@@ -8,7 +8,12 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from scheduler.control.consequences import stop_time_s
+from scheduler.control.images import upcoming_images
+from scheduler.control.leases import END_REASON, MemberEnd
+from scheduler.control.progress import safe_steps
 from scheduler.control.requests import NodeAction
+from scheduler.control.specs import engine_job
 from scheduler.domain import events as ev
 from scheduler.domain.job import JobStatus
 from scheduler.domain.knowledge import Part
@@ -16,21 +21,16 @@ from scheduler.domain.lease import RevokeReason
 from scheduler.domain.reasons import WaitReason
 from scheduler.engine.on_leases import GOT_ON_S
 from scheduler.protocol.desired import LeaseEnd
-from scheduler.runtime.fold import stop_time_s
-from scheduler.runtime.images import upcoming_images
-from scheduler.runtime.leases import END_REASON, MemberEnd
-from scheduler.runtime.progress import safe_steps
-from scheduler.runtime.specs import engine_job
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from scheduler.control.draft import Turn
+    from scheduler.control.jobs import JobRecord
+    from scheduler.control.leases import LiveLease, Member
+    from scheduler.control.nodes import NodeState
+    from scheduler.control.state import LiveState
     from scheduler.domain.spec import JobSpec
-    from scheduler.runtime.jobs import JobRecord
-    from scheduler.runtime.leases import LiveLease, Member
-    from scheduler.runtime.nodes import NodeState
-    from scheduler.runtime.state import LiveState
-    from scheduler.runtime.turn import Turn
 
 #: Why a job was cancelled that waited for one which did not complete.
 DEPENDENCY_FAILED: Final = "dependency_failed"

@@ -10,8 +10,8 @@ from scheduler.protocol.desired import DesiredImage
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from scheduler.runtime.jobs import JobRecord
-    from scheduler.runtime.state import LiveState
+    from scheduler.control.jobs import JobRecord
+    from scheduler.control.state import LiveState
 
 
 def upcoming_images(state: LiveState, *, most: int) -> dict[str, tuple[DesiredImage, ...]]:

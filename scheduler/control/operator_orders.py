@@ -6,20 +6,20 @@ import contextlib
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
+from scheduler.control.housekeeping import apply_order
 from scheduler.control.requests import NodeAction, PolicyChoice
+from scheduler.control.state import PolicyInForce
 from scheduler.domain import events as ev
 from scheduler.domain.problem import Entity
 from scheduler.errors import ConflictError, NotFoundError, ParameterError, UnknownPolicyError
-from scheduler.runtime.housekeeping import apply_order
-from scheduler.runtime.state import PolicyInForce
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from scheduler.control.draft import Turn
+    from scheduler.control.nodes import NodeState
     from scheduler.control.requests import ProjectLimits
-    from scheduler.runtime.nodes import NodeState
-    from scheduler.runtime.state import LiveState
-    from scheduler.runtime.turn import Turn
+    from scheduler.control.state import LiveState
 
 
 def node_of(state: LiveState, name: str) -> NodeState:

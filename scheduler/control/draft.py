@@ -12,8 +12,8 @@ from scheduler.domain.rows import HistoryRow, SettingRow
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from scheduler.control.leases import MemberEnd
     from scheduler.domain.rows import AttemptRow, IdempotencyRow
-    from scheduler.runtime.leases import MemberEnd
 
 #: Facts that come before all others in a turn, and after them; the rest keeps its order.
 _ORDER: Final[Mapping[type, int]] = {

@@ -6,17 +6,17 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from scheduler.control.specs import steps_of
 from scheduler.domain import events as ev
 from scheduler.domain.job import ALMOST_DONE
 from scheduler.engine.jobs import NONE
 from scheduler.protocol.desired import LEFT_EARLY, LeaseEnd
-from scheduler.runtime.specs import steps_of
 
 if TYPE_CHECKING:
-    from scheduler.runtime.jobs import JobRecord
-    from scheduler.runtime.leases import LiveLease, MemberEnd
-    from scheduler.runtime.state import LiveState
-    from scheduler.runtime.turn import Turn
+    from scheduler.control.draft import Turn
+    from scheduler.control.jobs import JobRecord
+    from scheduler.control.leases import LiveLease, MemberEnd
+    from scheduler.control.state import LiveState
 
 
 def safe_steps(state: LiveState, live: LiveLease, end: MemberEnd, *, now_s: float) -> float:

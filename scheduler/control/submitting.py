@@ -9,12 +9,16 @@ import secrets
 from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeAlias
 
+from scheduler.control.consequences import stop_times
+from scheduler.control.housekeeping import tell_submitted
+from scheduler.control.jobs import JobRecord
 from scheduler.control.requests import (
     Fit,
     FitConfiguration,
     NodeAction,
     Submitted,
 )
+from scheduler.control.specs import UNKNOWN_DURATION_S, missed_deadline, spec_to_json
 from scheduler.domain.job import JobStatus
 from scheduler.domain.placeholders import filled
 from scheduler.domain.reasons import WaitReason
@@ -22,10 +26,6 @@ from scheduler.domain.rows import IdempotencyRow
 from scheduler.domain.ways import CatalogueKey, Source, declarations
 from scheduler.protocol.bounds import plain_json
 from scheduler.protocol.desired import MARGIN_S
-from scheduler.runtime.fold import stop_times
-from scheduler.runtime.housekeeping import tell_submitted
-from scheduler.runtime.jobs import JobRecord
-from scheduler.runtime.specs import UNKNOWN_DURATION_S, missed_deadline, spec_to_json
 
 #: Worker type -> workers known, those of them that can be granted, and idle, at one moment.
 Room: TypeAlias = tuple[dict[str, int], dict[str, int], dict[str, int]]
@@ -33,13 +33,13 @@ Room: TypeAlias = tuple[dict[str, int], dict[str, int], dict[str, int]]
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from scheduler.control.draft import Turn
+    from scheduler.control.nodes import NodeState
     from scheduler.control.requests import Submission
+    from scheduler.control.state import LiveState
     from scheduler.domain.arrays import IntArray
     from scheduler.domain.rows import JobRow
     from scheduler.domain.spec import JobSpec
-    from scheduler.runtime.nodes import NodeState
-    from scheduler.runtime.state import LiveState
-    from scheduler.runtime.turn import Turn
 
 #: Why a specification is refused that has something in it which is not quite JSON.
 UNPLAIN = (
