@@ -36,8 +36,8 @@ from http_line import Line
 from api.auth import hash_secret, new_secret
 from scheduler.domain.job import JobStatus
 from scheduler.domain.lease import EndReason
-from scheduler.domain.rows import AttemptRow, HistoryRow, JobRow
-from scheduler.store.protocol import Entry, Projections
+from scheduler.domain.rows import AttemptRow, HistoryRow, JobRow, Projections
+from scheduler.store.protocol import Entry
 from scheduler.store.rows import TokenRow
 from scheduler.store.sql import SqlStore
 

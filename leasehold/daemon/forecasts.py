@@ -25,7 +25,7 @@ from simulator.forecast import Forecast, ForecastInput, ForecastJob, JobTimes, f
 if TYPE_CHECKING:
     from scheduler.control.jobs import JobRecord
     from scheduler.control.leases import LiveLease
-    from scheduler.control.state import LiveState
+    from scheduler.control.view import View
     from scheduler.domain.configuration import ConfigurationTable
     from scheduler.runtime.clock import Clock
     from scheduler.runtime.contract import Explanation
@@ -55,11 +55,11 @@ class SimulatedForecaster:
         self._forecast: Forecast | None = None
         self._problem = ""
 
-    async def add_times(self, state: LiveState, explanation: Explanation) -> Explanation:
+    async def add_times(self, view: View, explanation: Explanation) -> Explanation:
         """Return the explanation with expected times, or with the reason why there are none."""
         now_s = self._clock.now_s()
         if self._making is None and now_s > self._fresh_until_s:
-            question = forecast_input(state, now_s)
+            question = forecast_input(view, now_s)
             self._making = asyncio.create_task(self._make(question, now_s))
         if (making := self._making) is not None:
             await asyncio.wait({making}, timeout=self._patience_s)
@@ -137,18 +137,18 @@ def _end_with(parent: int) -> None:
     os._exit(0)
 
 
-def forecast_input(state: LiveState, now_s: float) -> ForecastInput:
+def forecast_input(view: View, now_s: float) -> ForecastInput:
     """Return the live state as plain values, times relative to now."""
-    engine, choice = state.engine, state.policy.choice
-    cordoned = engine.cordoned & ~engine.book.held()
-    table = state.knowledge.table(
+    engine, choice = view.engine, view.policy.choice
+    cordoned = engine.cordoned & ~engine.held
+    table = view.knowledge.table(
         engine.cluster.type_names,
         space_sharing=choice.space_sharing,
-        exclusive=state.nodes.exclusive,
+        exclusive=view.nodes.exclusive,
     )
     may_run = (engine.jobs["status"] != HELD) & (engine.jobs["retry_at_s"] < np.inf)
-    rows, sources = np.flatnonzero(may_run).tolist(), _Sources(state)
-    jobs = tuple(_job(state, table, sources, row, now_s) for row in rows)
+    rows, sources = np.flatnonzero(may_run).tolist(), _Sources(view)
+    jobs = tuple(_job(view, table, sources, row, now_s) for row in rows)
     left_s = None if engine.round_end_s is None else max(engine.round_end_s - now_s, 0.0)
     return ForecastInput(
         cluster=engine.cluster,
@@ -164,17 +164,17 @@ def forecast_input(state: LiveState, now_s: float) -> ForecastInput:
 
 
 def _job(
-    state: LiveState, table: ConfigurationTable, sources: _Sources, row: int, now_s: float
+    view: View, table: ConfigurationTable, sources: _Sources, row: int, now_s: float
 ) -> ForecastJob:
-    engine = state.engine
+    engine = view.engine
     jobs = engine.jobs
     record = jobs.record(row)
     job = jobs.job_of[int(record["number"])]
-    live = state.leases.by_id.get(int(record["lease"]))
-    known = state.jobs.by_id.get(job.job_id)
+    live = view.leases.by_id.get(int(record["lease"]))
+    known = view.jobs.by_id.get(job.job_id)
     steps = float(record["steps_done"])
     if live is not None:
-        steps = max(steps, steps_now(state, live, now_s=now_s))
+        steps = max(steps, steps_now(view, live, now_s=now_s))
     entry = int(record["pair"])
     partner = ""
     if entry != NONE:
@@ -183,7 +183,7 @@ def _job(
     speed = (
         0.0
         if known is None or live is None or entry != NONE
-        else _speed(state, sources, known, live)
+        else _speed(view, sources, known, live)
     )
     expected = table.throughput[int(record["profile"]), max(int(record["configuration"]), 0)]
     return ForecastJob(
@@ -210,7 +210,7 @@ def _job(
     )
 
 
-def _speed(state: LiveState, sources: _Sources, record: JobRecord, live: LiveLease) -> float:
+def _speed(view: View, sources: _Sources, record: JobRecord, live: LiveLease) -> float:
     """Return the steps/s by which a running job's end is forecast; 0 for what the table says.
 
     What a job has reported itself says more of it than what is known of its type, but for the
@@ -219,7 +219,7 @@ def _speed(state: LiveState, sources: _Sources, record: JobRecord, live: LiveLea
     if record.spec.total_steps is None:
         return 0.0
     speed, stretch_s = own_speed(live)
-    short = stretch_s < state.settings.measure_least_s
+    short = stretch_s < view.settings.measure_least_s
     return 0.0 if short and Source.MEASURED in sources.of(record.profile) else speed
 
 
@@ -243,15 +243,15 @@ def _unknown(sources: _Sources, record: JobRecord, steps: float, *, speed: float
 class _Sources:
     """Where the figures come from of how fast jobs are, where they could run; by profile."""
 
-    def __init__(self, state: LiveState) -> None:
-        self._state = state
+    def __init__(self, view: View) -> None:
+        self._view = view
         self._known: dict[int, set[Source]] = {}
 
     def of(self, profile: int) -> set[Source]:
         """Return them for the jobs of a profile, of which there may be thousands."""
         if profile not in self._known:
-            state = self._state
-            names = state.engine.cluster.type_names
-            found = state.knowledge.ways(state.knowledge.key(profile), names)
+            view = self._view
+            names = view.engine.cluster.type_names
+            found = view.knowledge.ways(view.knowledge.key(profile), names)
             self._known[profile] = {way.estimate.source for way in found}
         return self._known[profile]

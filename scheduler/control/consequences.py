@@ -19,10 +19,11 @@ from scheduler.protocol.desired import MARGIN_S, LeaseEnd
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from scheduler.control.draft import Turn
+    from scheduler.control.draft import Draft
     from scheduler.control.jobs import JobRecord
     from scheduler.control.leases import MemberEnd
-    from scheduler.control.state import LiveState
+    from scheduler.control.state import ControlState
+    from scheduler.control.view import View
     from scheduler.domain.spec import JobSpec
 
 #: Notice and grace of a job whose specification is not known any more.
@@ -36,7 +37,7 @@ FINAL = {
 }
 
 
-def stop_times(state: LiveState, spec: JobSpec) -> tuple[float, float]:
+def stop_times(state: ControlState | View, spec: JobSpec) -> tuple[float, float]:
     """Return a job's seconds from notice to SIGTERM, and from SIGTERM to SIGKILL."""
     settings = state.settings
     return (
@@ -45,7 +46,7 @@ def stop_times(state: LiveState, spec: JobSpec) -> tuple[float, float]:
     )
 
 
-def stop_time_s(state: LiveState, job_id: str) -> float:
+def stop_time_s(state: ControlState, job_id: str) -> float:
     """Return how long a job needs from its notice to its last process's end."""
     record = state.jobs.by_id.get(job_id)
     if record is None:
@@ -55,7 +56,7 @@ def stop_time_s(state: LiveState, job_id: str) -> float:
 
 
 def follow_leases(
-    state: LiveState, events: Sequence[ev.Event], commands: Sequence[do.Command], now_s: float
+    state: ControlState, events: Sequence[ev.Event], commands: Sequence[do.Command], now_s: float
 ) -> None:
     """Bring leases, nodes and timers to what the engine now holds; the same live and in replay."""
     for event in events:
@@ -66,7 +67,7 @@ def follow_leases(
         state.leases.question = None
 
 
-def _follow_event(state: LiveState, event: ev.Event) -> None:
+def _follow_event(state: ControlState, event: ev.Event) -> None:
     match event:
         case ev.LeaseEnded():
             state.leases.end(event.lease_id)
@@ -80,7 +81,7 @@ def _follow_event(state: LiveState, event: ev.Event) -> None:
             state.leases.timers.pop("grace", None)
 
 
-def _follow_command(state: LiveState, command: do.Command, now_s: float) -> None:
+def _follow_command(state: ControlState, command: do.Command, now_s: float) -> None:
     leases = state.leases
     match command:
         case do.GrantLease():
@@ -98,7 +99,7 @@ def _follow_command(state: LiveState, command: do.Command, now_s: float) -> None
             leases.question = command
 
 
-def _live_lease(state: LiveState, command: do.GrantLease) -> LiveLease:
+def _live_lease(state: ControlState, command: do.GrantLease) -> LiveLease:
     lease = command.lease
     record = state.jobs.by_id.get(lease.job_id)
     steps = 0.0 if record is None else record.steps_done
@@ -113,7 +114,9 @@ def _live_lease(state: LiveState, command: do.GrantLease) -> LiveLease:
     )
 
 
-def follow_jobs(state: LiveState, turn: Turn, commands: Sequence[do.Command]) -> list[JobRecord]:
+def follow_jobs(
+    state: ControlState, draft: Draft, commands: Sequence[do.Command]
+) -> list[JobRecord]:
     """Bring the jobs' records to what has happened, and collect the rows of leases and history.
 
     Must run before ``follow_leases``, which forgets the leases that have ended.
@@ -122,32 +125,32 @@ def follow_jobs(state: LiveState, turn: Turn, commands: Sequence[do.Command]) ->
         The jobs that have ended; they are still in the book.
     """
     touched: set[str] = set()
-    for event in turn.events:
+    for event in draft.events:
         if isinstance(event, ev.LeaseEnded):
-            touched |= _lease_ended(state, turn, event)
+            touched |= _lease_ended(state, draft, event)
     final: dict[str, tuple[JobStatus, str]] = {}
     for command in commands:
         match command:
             case do.GrantLease():
-                _granted(state, turn, command)
+                _granted(state, draft, command)
                 touched.add(command.lease.job_id)
             case do.RecordEvent():
-                _recorded(state, turn, command, final)
+                _recorded(state, draft, command, final)
     for job_id in sorted(touched - final.keys()):
-        _sync(state, state.jobs.by_id[job_id], turn.now_s)
+        _sync(state, state.jobs.by_id[job_id], draft.now_s)
     return [
-        _finish(state, state.jobs.by_id[job_id], how, turn.now_s) for job_id, how in final.items()
+        _finish(state, state.jobs.by_id[job_id], how, draft.now_s) for job_id, how in final.items()
     ]
 
 
-def _granted(state: LiveState, turn: Turn, command: do.GrantLease) -> None:
+def _granted(state: ControlState, draft: Draft, command: do.GrantLease) -> None:
     live = _live_lease(state, command)
     lease = live.lease
     record = state.jobs.by_id[lease.job_id]
     record.attempts = lease.attempt
-    record.started_s = turn.now_s if record.started_s is None else record.started_s
-    turn.attempts[lease.lease_id] = _attempt(live)
-    turn.note(
+    record.started_s = draft.now_s if record.started_s is None else record.started_s
+    draft.attempts[lease.lease_id] = _attempt(live)
+    draft.note(
         "lease_granted",
         "job",
         lease.job_id,
@@ -159,22 +162,22 @@ def _granted(state: LiveState, turn: Turn, command: do.GrantLease) -> None:
     )
 
 
-def _lease_ended(state: LiveState, turn: Turn, event: ev.LeaseEnded) -> set[str]:
+def _lease_ended(state: ControlState, draft: Draft, event: ev.LeaseEnded) -> set[str]:
     live = state.leases.by_id.get(event.lease_id)
     if live is None:
         return set()
-    end = turn.ends[event.lease_id]
+    end = draft.ends[event.lease_id]
     record = state.jobs.by_id[live.lease.job_id]
     record.steps_done = event.steps_done
-    turn.attempts[event.lease_id] = _attempt(
+    draft.attempts[event.lease_id] = _attempt(
         live,
-        ended_s=turn.now_s,
+        ended_s=draft.now_s,
         end_reason=event.reason,
         steps_done=event.steps_done,
         exit_code=end.exit_code,
         message=end.message,
     )
-    turn.note(
+    draft.note(
         "lease_ended",
         "job",
         record.job_id,
@@ -198,8 +201,8 @@ def _trouble(end: MemberEnd) -> dict[str, str]:
 
 
 def _recorded(
-    state: LiveState,
-    turn: Turn,
+    state: ControlState,
+    draft: Draft,
     command: do.RecordEvent,
     final: dict[str, tuple[JobStatus, str]],
 ) -> None:
@@ -209,17 +212,17 @@ def _recorded(
     told, record = command.kind, state.jobs.by_id.get(subject)
     if told in FINAL and record is not None and record.ending is not None:
         told, data["reason"] = f"job_{record.ending[0].value}", record.ending[1]
-    turn.note(told, kind, subject, actor=turn.actors.get(subject, ""), **data)
+    draft.note(told, kind, subject, actor=draft.actors.get(subject, ""), **data)
     status = FINAL.get(command.kind)
     if kind == "job" and status is not None:
         final[subject] = (status, str(data.get("reason", "")))
     elif kind == "job" and command.kind in {"job_held", "job_released"}:
-        _sync(state, state.jobs.by_id[subject], turn.now_s)
+        _sync(state, state.jobs.by_id[subject], draft.now_s)
         if command.kind == "job_held":
             state.jobs.by_id[subject].reason = str(data.get("reason", ""))
 
 
-def _sync(state: LiveState, record: JobRecord, now_s: float) -> None:
+def _sync(state: ControlState, record: JobRecord, now_s: float) -> None:
     """Copy what the engine knows of a job that goes on."""
     jobs = state.engine.jobs
     number = jobs.number_of.get(record.job_id)
@@ -245,7 +248,7 @@ def _sync(state: LiveState, record: JobRecord, now_s: float) -> None:
 
 
 def _finish(
-    state: LiveState, record: JobRecord, how: tuple[JobStatus, str], now_s: float
+    state: ControlState, record: JobRecord, how: tuple[JobStatus, str], now_s: float
 ) -> JobRecord:
     record.status, record.reason = record.ending or how
     if record.status is JobStatus.COMPLETED:

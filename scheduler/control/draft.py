@@ -1,4 +1,4 @@
-"""A turn of the driver: one call of the engine, and the rows that change with it."""
+"""A decision in the making: what the engine is to be told, and the rows that change with it."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ from scheduler.domain.lease import EndReason
 from scheduler.domain.rows import HistoryRow, SettingRow
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
+    from scheduler.control.facts import Fact, NodeReported
     from scheduler.control.leases import MemberEnd
     from scheduler.domain.rows import AttemptRow, IdempotencyRow
 
-#: Facts that come before all others in a turn, and after them; the rest keeps its order.
+#: Events that come before all others in a decision, and after them; the rest keeps its order.
 _ORDER: Final[Mapping[type, int]] = {
     ev.LeasesSkipped: -1,
     ev.ConfigurationsChanged: 0,
@@ -33,9 +34,24 @@ _ORDER: Final[Mapping[type, int]] = {
 }
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Answered:
+    """What a fact is answered.
+
+    Attributes:
+        fact: which.
+        result: for whoever told it.
+        error: why nothing was done; None where it was.
+    """
+
+    fact: Fact
+    result: object = None
+    error: Exception | None = None
+
+
 @dataclass(slots=True, kw_only=True)
-class Turn:
-    """What one turn is made of.
+class Draft:
+    """What one decision is made of.
 
     Attributes:
         now_s: its time.
@@ -44,11 +60,13 @@ class Turn:
         idempotency: clients' keys that become known.
         history: lines of history beside the engine's.
         attempts: leases that begin or end.
-        actors: subject -> who asked for what happens to it in this turn.
+        actors: subject -> who asked for what happens to it in this decision.
         ends: lease id -> how it ended.
         launches: launches that nodes have timed: (of the image, until the start, until ready).
-        removed: jobs that ended in this turn, whose rows are still to be written.
-        after: called when the turn has been committed.
+        met: reports of nodes that join with this decision, and are known after it.
+        removed: nodes that are forgotten with it.
+        answers: what each fact is answered: a result or an error.
+        warnings: what operators should read.
     """
 
     now_s: float
@@ -60,14 +78,17 @@ class Turn:
     actors: dict[str, str] = field(default_factory=dict)
     ends: dict[int, MemberEnd] = field(default_factory=dict)
     launches: list[tuple[float | None, float, float | None]] = field(default_factory=list)
-    after: list[Callable[[], None]] = field(default_factory=list)
+    met: list[NodeReported] = field(default_factory=list)
+    removed: list[str] = field(default_factory=list)
+    answers: list[Answered] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
 
     def tell(self, *events: ev.Event) -> None:
-        """Add facts for the engine."""
+        """Add events for the engine."""
         self.events.extend(events)
 
     def ordered(self) -> tuple[ev.Event, ...]:
-        """Return the facts in the order in which the engine is told them.
+        """Return the events in the order in which the engine is told them.
 
         Ends of leases do not stand in the order in which nodes told them: those that completed come
         first, then all others, each by lease, as in the simulator.

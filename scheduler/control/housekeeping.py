@@ -1,4 +1,4 @@
-"""What a turn does unasked: leases that ran out, silent nodes, time limits, parked jobs."""
+"""What is done unasked: leases that ran out, silent nodes, time limits, parked jobs."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from scheduler.protocol.desired import LeaseEnd
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from scheduler.control.draft import Turn
+    from scheduler.control.draft import Draft
     from scheduler.control.jobs import JobRecord
     from scheduler.control.leases import LiveLease, Member
     from scheduler.control.nodes import NodeState
-    from scheduler.control.state import LiveState
+    from scheduler.control.state import ControlState
     from scheduler.domain.spec import JobSpec
 
 #: Why a job was cancelled that waited for one which did not complete.
@@ -41,27 +41,27 @@ NEWS_S: Final = 1.0
 NEWS_SHARE: Final = 0.25
 
 
-def keep_house(state: LiveState, turn: Turn) -> None:
+def keep_house(state: ControlState, draft: Draft) -> None:
     """Find what has become due without anybody telling."""
-    if turn.now_s >= state.next_look_s:
-        state.next_look_s = turn.now_s + state.settings.tick_s
-        _expire(state, turn)
-        _lose_silent_nodes(state, turn)
-        _enforce_time_limits(state, turn)
-        _give_up_starts(state, turn)
+    if draft.now_s >= state.next_look_s:
+        state.next_look_s = draft.now_s + state.settings.tick_s
+        _expire(state, draft)
+        _lose_silent_nodes(state, draft)
+        _enforce_time_limits(state, draft)
+        _give_up_starts(state, draft)
         _look_for_images(state)
-    _end_waits(state, turn)
+    _end_waits(state, draft)
     if state.jobs.recheck:
         state.jobs.recheck = False
-        _admit_parked(state, turn)
-    renew_table(state, turn)
-    renew_restarts(state, turn)
+        _admit_parked(state, draft)
+    renew_table(state, draft)
+    renew_restarts(state, draft)
 
 
-def settle(state: LiveState, turn: Turn, live: LiveLease) -> None:
+def settle(state: ControlState, draft: Draft, live: LiveLease) -> None:
     """Tell the engine that a lease has ended, once all of its members have."""
     lease_id = live.lease.lease_id
-    if not live.ended or lease_id in turn.ends or lease_id not in state.leases.by_id:
+    if not live.ended or lease_id in draft.ends or lease_id not in state.leases.by_id:
         return
     end = live.outcome()
     if end.reason is not LeaseEnd.COMPLETED and _on_broken_workers(state, live):
@@ -71,10 +71,10 @@ def settle(state: LiveState, turn: Turn, live: LiveLease) -> None:
         code = end.reason_code or "NotStarted"
         message = end.message or f"it did not run within {state.settings.start_timeout_s:g} s"
         end = replace(end, reason=LeaseEnd.LOST, reason_code=code, message=message)
-    turn.ends[lease_id] = end
-    steps = safe_steps(state, live, end, now_s=turn.now_s)
-    ran_s = 0.0 if live.running_s is None else max(turn.now_s - live.running_s, 0.0)
-    turn.tell(
+    draft.ends[lease_id] = end
+    steps = safe_steps(state, live, end, now_s=draft.now_s)
+    ran_s = 0.0 if live.running_s is None else max(draft.now_s - live.running_s, 0.0)
+    draft.tell(
         ev.LeaseEnded(
             lease_id=lease_id,
             reason=END_REASON[end.reason],
@@ -86,39 +86,43 @@ def settle(state: LiveState, turn: Turn, live: LiveLease) -> None:
     record = state.jobs.by_id[live.lease.job_id]
     if end.reason is LeaseEnd.OOM and not record.spec.retry_oom:
         record.ending = (JobStatus.FAILED, "out_of_memory")
-        turn.tell(ev.JobCancelled(job_id=record.job_id))
+        state.jobs.changed.add(record.job_id)
+        draft.tell(ev.JobCancelled(job_id=record.job_id))
 
 
-def _on_broken_workers(state: LiveState, live: LiveLease) -> bool:
+def _on_broken_workers(state: ControlState, live: LiveLease) -> bool:
     nodes = ((state.nodes.by_name.get(member.node), member.local) for member in live.members)
     broken = any(node is not None and not node.problems.keys().isdisjoint(w) for node, w in nodes)
     return broken or live.revoked == RevokeReason.WORKER_LOST
 
 
-def end_member(state: LiveState, turn: Turn, live: LiveLease, node: str, end: MemberEnd) -> None:
+def end_member(
+    state: ControlState, draft: Draft, live: LiveLease, node: str, end: MemberEnd
+) -> None:
     """Note how a lease ended on one node; except for completion, that ends the gang everywhere."""
+    state.leases.touched.add(live.lease.lease_id)
     for member in live.members:
         if member.node == node and member.end is None:
             member.end = end
     if end.reason is LeaseEnd.RELEASED:
-        by_s = turn.now_s + stop_time_s(state, live.lease.job_id)
+        by_s = draft.now_s + stop_time_s(state, live.lease.job_id)
         state.leases.let_others_leave(live, by_s=by_s)
     elif end.reason is not LeaseEnd.COMPLETED:
         state.leases.stop_others(live)
-    settle(state, turn, live)
+    settle(state, draft, live)
 
 
-def _expire(state: LiveState, turn: Turn) -> None:
+def _expire(state: ControlState, draft: Draft) -> None:
     """Take leases for lost whose deadlines passed without a word; nothing can run under them."""
     settings = state.settings
-    for live in state.leases.overdue(turn.now_s, after_s=settings.margin_s):
+    for live in state.leases.overdue(draft.now_s, after_s=settings.margin_s):
         for member in live.members:
             node = state.nodes.by_name.get(member.node)
             # After a restart every node first gets its time to tell how its leases ended.
             if (
                 node is not None
                 and node.last_seen_s is None
-                and turn.now_s - node.since_s <= settings.node_timeout_s
+                and draft.now_s - node.since_s <= settings.node_timeout_s
             ):
                 continue
             if node is not None and member.end is None and _is_young(live, node):
@@ -127,23 +131,23 @@ def _expire(state: LiveState, turn: Turn) -> None:
                 reason=LeaseEnd.LOST,
                 message=f"node '{member.node}' did not say how the lease ended",
             )
-            end_member(state, turn, live, member.node, end)
+            end_member(state, draft, live, member.node, end)
 
 
-def _give_up_starts(state: LiveState, turn: Turn) -> None:
+def _give_up_starts(state: ControlState, draft: Draft) -> None:
     """Revoke leases that do not run on each of their nodes in time, whatever their agents do.
 
     An agent ends what it cannot start; this is for an agent that hangs, or cannot end it.
     """
     most_s = state.settings.start_timeout_s
     for live in state.leases.by_id.values():
-        if live.revoked or live.lease.lease_id in turn.ends:
+        if live.revoked or live.lease.lease_id in draft.ends:
             continue
-        late = [m.node for m in live.members if _is_late(state, live, m, turn.now_s - most_s)]
+        late = [m.node for m in live.members if _is_late(state, live, m, draft.now_s - most_s)]
         if late:
             why = RevokeReason.NOT_STARTED.value
-            turn.tell(ev.JobRequeued(job_id=live.lease.job_id, reason=why))
-            turn.note(
+            draft.tell(ev.JobRequeued(job_id=live.lease.job_id, reason=why))
+            draft.note(
                 "lease_overdue",
                 "job",
                 live.lease.job_id,
@@ -153,7 +157,7 @@ def _give_up_starts(state: LiveState, turn: Turn) -> None:
             )
 
 
-def _is_late(state: LiveState, live: LiveLease, member: Member, since_s: float) -> bool:
+def _is_late(state: ControlState, live: LiveLease, member: Member, since_s: float) -> bool:
     """Tell whether a member that does not run was granted, and its node known, before a time."""
     node = state.nodes.by_name.get(member.node)
     if member.ran or member.end is not None or node is None:
@@ -161,18 +165,19 @@ def _is_late(state: LiveState, live: LiveLease, member: Member, since_s: float) 
     return max(live.lease.start_s, node.since_s) < since_s
 
 
-def _lose_silent_nodes(state: LiveState, turn: Turn) -> None:
+def _lose_silent_nodes(state: ControlState, draft: Draft) -> None:
     timeout_s = state.settings.node_timeout_s
-    for node in list(state.nodes.silent(turn.now_s, timeout_s=timeout_s)):
+    for node in list(state.nodes.silent(draft.now_s, timeout_s=timeout_s)):
         node.lost = True
-        turn.tell(ev.WorkersLost(workers=node.workers))
-        note_death(state, turn, node)
-        silent_s = round(turn.now_s - node.silent_since(), 1)
-        turn.note("node_lost", "node", node.name, silent_s=silent_s)
-        turn.set(f"lost/{node.name}", {"silent_s": silent_s})
+        state.nodes.touch(node.name)
+        draft.tell(ev.WorkersLost(workers=node.workers))
+        note_death(state, draft, node)
+        silent_s = round(draft.now_s - node.silent_since(), 1)
+        draft.note("node_lost", "node", node.name, silent_s=silent_s)
+        draft.set(f"lost/{node.name}", {"silent_s": silent_s})
 
 
-def note_death(state: LiveState, turn: Turn, node: NodeState) -> None:
+def note_death(state: ControlState, draft: Draft, node: NodeState) -> None:
     """Tell the engine of jobs that an agent may have died of.
 
     That is: those that had been started on its node less than a minute before it was last heard,
@@ -183,12 +188,13 @@ def note_death(state: LiveState, turn: Turn, node: NodeState) -> None:
     for live in there:
         if _is_young(live, node) and (not live.suspected or len(there) == 1):
             live.suspected = True
+            state.leases.touched.add(live.lease.lease_id)
             node.suspects.append(live.lease.job_id)
     suspects = tuple(dict.fromkeys(node.suspects))
     node.suspects.clear()
     if suspects:
-        turn.tell(ev.AgentDied(node=node.name, job_ids=suspects))
-    turn.note("agent_died", "node", node.name, suspects=list(suspects))
+        draft.tell(ev.AgentDied(node=node.name, job_ids=suspects))
+    draft.note("agent_died", "node", node.name, suspects=list(suspects))
 
 
 def _is_young(live: LiveLease, node: NodeState) -> bool:
@@ -199,52 +205,53 @@ def _is_young(live: LiveLease, node: NodeState) -> bool:
     return node.last_seen_s - started_s < GOT_ON_S
 
 
-def _look_for_images(state: LiveState) -> None:
+def _look_for_images(state: ControlState) -> None:
     """Tell nodes of images that they may soon need and have not been told of."""
     if not (most := state.settings.prepull_images):
         return
     before, state.images = state.images, upcoming_images(state, most=most)
     for name, images in state.images.items():
         if set(images) - set(before.get(name, ())):
-            node = state.nodes.by_name[name]
-            node.publish()
-            node.tell()
+            state.leases.changed.add(name)
 
 
-def _enforce_time_limits(state: LiveState, turn: Turn) -> None:
+def _enforce_time_limits(state: ControlState, draft: Draft) -> None:
     for live in state.leases.by_id.values():
         record = state.jobs.by_id.get(live.lease.job_id)
         if record is None or record.spec.max_run_time_s is None or record.time_limit:
             continue
         worker_s = state.engine.attained_worker_s_of(record.job_id)
-        since_s = turn.now_s - state.engine.now_s
+        since_s = draft.now_s - state.engine.now_s
         held_s = worker_s / max(len(live.lease.workers), 1) + since_s
         if held_s >= record.spec.max_run_time_s:
             record.time_limit = True
             record.ending = (JobStatus.FAILED, "time_limit")
-            turn.tell(ev.JobCancelled(job_id=record.job_id))
-            turn.note("time_limit", "job", record.job_id, held_s=round(held_s, 1))
+            state.jobs.changed.add(record.job_id)
+            draft.tell(ev.JobCancelled(job_id=record.job_id))
+            draft.note("time_limit", "job", record.job_id, held_s=round(held_s, 1))
 
 
-def _end_waits(state: LiveState, turn: Turn) -> None:
+def _end_waits(state: ControlState, draft: Draft) -> None:
     """Let jobs whose waits after a failure are over run again, if their quota has room for them."""
-    now_s = max(turn.now_s, state.engine.now_s)
+    now_s = max(draft.now_s, state.engine.now_s)
     for record in state.jobs.gave_back():
         if state.engine.retry_at_s_of(record.job_id) > now_s:
             continue
         if state.jobs.parked_reason(record) is None:
             state.jobs.take_back(record)
         else:
-            _defer(state, turn, record, WaitReason.QUOTA.value, until_s=math.inf)
+            _defer(state, draft, record, WaitReason.QUOTA.value, until_s=math.inf)
 
 
-def _defer(state: LiveState, turn: Turn, record: JobRecord, reason: str, *, until_s: float) -> None:
+def _defer(
+    state: ControlState, draft: Draft, record: JobRecord, reason: str, *, until_s: float
+) -> None:
     record.reason = reason
-    state.jobs.touch(record, turn.now_s)
-    turn.tell(ev.JobDeferred(job_id=record.job_id, until_s=until_s))
+    state.jobs.touch(record, draft.now_s)
+    draft.tell(ev.JobDeferred(job_id=record.job_id, until_s=until_s))
 
 
-def _admit_parked(state: LiveState, turn: Turn) -> None:
+def _admit_parked(state: ControlState, draft: Draft) -> None:
     """Let jobs in for which there is room, the oldest first; some of them were in before."""
     deferred = [
         record
@@ -256,19 +263,19 @@ def _admit_parked(state: LiveState, turn: Turn) -> None:
         if record.parked is None:
             if state.jobs.parked_reason(record) is None:
                 state.jobs.take_back(record)
-                _defer(state, turn, record, "", until_s=turn.now_s)
+                _defer(state, draft, record, "", until_s=draft.now_s)
             continue
         reason = state.jobs.parked_reason(record)
         if reason is None:
             state.jobs.admit(record)
-            tell_submitted(state, turn, record)
+            tell_submitted(state, draft, record)
         elif record.reason != reason:
             record.parked = reason
             record.reason = reason.value
-            state.jobs.touch(record, turn.now_s)
+            state.jobs.touch(record, draft.now_s)
 
 
-def tell_submitted(state: LiveState, turn: Turn, record: JobRecord) -> None:
+def tell_submitted(state: ControlState, draft: Draft, record: JobRecord) -> None:
     """Tell the engine of a job."""
     job = engine_job(
         record.spec,
@@ -280,14 +287,14 @@ def tell_submitted(state: LiveState, turn: Turn, record: JobRecord) -> None:
         steps_done=record.steps_done,
         restart_s=restart_s(state, record.spec),
     )
-    turn.tell(ev.JobSubmitted(job=job, profile=record.profile))
+    draft.tell(ev.JobSubmitted(job=job, profile=record.profile))
 
 
-def renew_table(state: LiveState, turn: Turn) -> None:
+def renew_table(state: ControlState, draft: Draft) -> None:
     """Make the configuration table anew where profiles, types or throughputs have changed."""
     engine, choice, settings = state.engine, state.policy.choice, state.settings
     # What was measured is told when a round is planned, and not with every report.
-    learned = state.estimates_due and any(isinstance(e, ev.TimerFired) for e in turn.events)
+    learned = state.estimates_due and any(isinstance(e, ev.TimerFired) for e in draft.events)
     if not (state.table_due or learned):
         return
     table = state.knowledge.renewed(
@@ -300,30 +307,30 @@ def renew_table(state: LiveState, turn: Turn) -> None:
         tolerance=settings.relearn_tolerance if not state.table_due else 0.0,
     )
     if state.estimates_due:
-        turn.set(Part.THROUGHPUTS.value, state.knowledge.dump(Part.THROUGHPUTS))
+        draft.set(Part.THROUGHPUTS.value, state.knowledge.dump(Part.THROUGHPUTS))
     state.table_due = state.estimates_due = False
     if table is not None:
-        turn.set(Part.PROFILES.value, state.knowledge.dump(Part.PROFILES))
-        turn.tell(ev.ConfigurationsChanged(table=table))
+        draft.set(Part.PROFILES.value, state.knowledge.dump(Part.PROFILES))
+        draft.tell(ev.ConfigurationsChanged(table=table))
 
 
-def restart_s(state: LiveState, spec: JobSpec) -> float:
+def restart_s(state: ControlState, spec: JobSpec) -> float:
     """Return what a change of workers costs a job: as it says, else as launches were measured."""
     if spec.restart_s > 0.0 or not state.settings.learn:
         return spec.restart_s
     return state.knowledge.launch_s(spec.type_key)
 
 
-def renew_restarts(state: LiveState, turn: Turn) -> None:
+def renew_restarts(state: ControlState, draft: Draft) -> None:
     """Tell the engine what starting costs where that is news, when a round is planned."""
-    if not state.launches_due or not any(isinstance(e, ev.TimerFired) for e in turn.events):
+    if not state.launches_due or not any(isinstance(e, ev.TimerFired) for e in draft.events):
         return
     state.launches_due = False
-    turn.set(Part.LAUNCHES.value, state.knowledge.dump(Part.LAUNCHES))
+    draft.set(Part.LAUNCHES.value, state.knowledge.dump(Part.LAUNCHES))
     jobs, news = state.engine.jobs, {}
     for job_id, number in jobs.number_of.items():
         record = state.jobs.by_id.get(job_id)
-        if record is None:  # it ends in this turn
+        if record is None:  # it ends in this decision
             continue
         known_s = float(jobs["restart_s"][jobs.row_of(number)])
         found_s = restart_s(state, record.spec)
@@ -331,54 +338,55 @@ def renew_restarts(state: LiveState, turn: Turn) -> None:
             news[job_id] = found_s
     if news:
         costs = np.array(list(news.values()), dtype=float)
-        turn.tell(ev.RestartsMeasured(job_ids=tuple(news), restart_s=costs))
+        draft.tell(ev.RestartsMeasured(job_ids=tuple(news), restart_s=costs))
 
 
 def after_step(
-    state: LiveState, turn: Turn, joined: Sequence[NodeState], ended: Sequence[JobRecord]
+    state: ControlState, draft: Draft, joined: Sequence[NodeState], ended: Sequence[JobRecord]
 ) -> None:
     """Draw the consequences of a step that need no word of the engine."""
     for node in joined:
-        turn.note("node_joined", "node", node.name, workers=list(node.types))
+        draft.note("node_joined", "node", node.name, workers=list(node.types))
     if set(state.engine.cluster.type_names) - set(state.engine.table.worker_types) or joined:
         state.table_due = True
     for record in ended:
         state.jobs.remove(record.job_id)
         for dependent in list(state.jobs.dependents(record.job_id)):
-            _dependency_ended(state, turn, dependent, record)
+            _dependency_ended(state, draft, dependent, record)
 
 
 def _dependency_ended(
-    state: LiveState, turn: Turn, dependent: JobRecord, record: JobRecord
+    state: ControlState, draft: Draft, dependent: JobRecord, record: JobRecord
 ) -> None:
     if record.status is JobStatus.COMPLETED:
-        dependent.waits_for.discard(record.job_id)
+        dependent.waits_for -= {record.job_id}
+        state.jobs.changed.add(dependent.job_id)
         return
-    end_parked(state, turn, dependent, JobStatus.CANCELLED, DEPENDENCY_FAILED)
+    end_parked(state, draft, dependent, JobStatus.CANCELLED, DEPENDENCY_FAILED)
 
 
 def end_parked(
-    state: LiveState, turn: Turn, record: JobRecord, status: JobStatus, reason: str
+    state: ControlState, draft: Draft, record: JobRecord, status: JobStatus, reason: str
 ) -> None:
     """End a job that the engine has never known."""
     record.status, record.reason = status, reason
-    record.finished_s = turn.now_s
-    state.jobs.touch(record, turn.now_s)
+    record.finished_s = draft.now_s
+    state.jobs.touch(record, draft.now_s)
     state.jobs.remove(record.job_id)
     kind = f"job_{status.value}"
-    actor = turn.actors.get(record.job_id, "")
-    turn.note(kind, "job", record.job_id, actor=actor, reason=reason)
+    actor = draft.actors.get(record.job_id, "")
+    draft.note(kind, "job", record.job_id, actor=actor, reason=reason)
     for dependent in list(state.jobs.dependents(record.job_id)):
-        _dependency_ended(state, turn, dependent, record)
+        _dependency_ended(state, draft, dependent, record)
 
 
-def apply_order(turn: Turn, node: NodeState) -> None:
+def apply_order(draft: Draft, node: NodeState) -> None:
     """Bring a node's workers in the engine to what its state and its operator's order say."""
     usable = node.usable
     if not usable or node.lost:
         return
-    turn.tell(ev.WorkersReturned(workers=usable))
+    draft.tell(ev.WorkersReturned(workers=usable))
     if node.order is NodeAction.CORDON:
-        turn.tell(ev.WorkersCordoned(workers=usable))
+        draft.tell(ev.WorkersCordoned(workers=usable))
     elif node.order is NodeAction.DRAIN:
-        turn.tell(ev.WorkersDrained(workers=usable, by_s=turn.now_s))
+        draft.tell(ev.WorkersDrained(workers=usable, by_s=draft.now_s))

@@ -11,10 +11,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from scheduler.control.jobs import JobRecord
-    from scheduler.control.state import LiveState
+    from scheduler.control.state import ControlState
 
 
-def upcoming_images(state: LiveState, *, most: int) -> dict[str, tuple[DesiredImage, ...]]:
+def upcoming_images(state: ControlState, *, most: int) -> dict[str, tuple[DesiredImage, ...]]:
     """Return node -> images, the most urgent first; nodes that need none are left out.
 
     Args:
@@ -38,7 +38,7 @@ def upcoming_images(state: LiveState, *, most: int) -> dict[str, tuple[DesiredIm
     return found
 
 
-def _planned(state: LiveState) -> Mapping[str, list[DesiredImage]]:
+def _planned(state: ControlState) -> Mapping[str, list[DesiredImage]]:
     """Return node -> images of the jobs that will begin there when their workers are free."""
     found: dict[str, list[DesiredImage]] = {}
     job_of = state.engine.jobs.job_of
@@ -52,7 +52,7 @@ def _planned(state: LiveState) -> Mapping[str, list[DesiredImage]]:
 
 
 def _waiting(
-    state: LiveState, worker_type: str, queue: Iterable[JobRecord], *, most: int
+    state: ControlState, worker_type: str, queue: Iterable[JobRecord], *, most: int
 ) -> tuple[DesiredImage, ...]:
     """Return images of jobs that wait and may run on a worker type, in order of submission."""
     images = (
@@ -63,7 +63,7 @@ def _waiting(
     return tuple(dict.fromkeys(image for image in images if image is not None))[:most]
 
 
-def _queue(state: LiveState) -> Iterable[JobRecord]:
+def _queue(state: ControlState) -> Iterable[JobRecord]:
     """Return the first job that waits of each profile and image; of ten thousand most are alike."""
     first: dict[tuple[int, str], JobRecord] = {}
     for record in state.jobs.by_id.values():

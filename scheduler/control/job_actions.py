@@ -14,41 +14,27 @@ from scheduler.domain.job import JobStatus
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from scheduler.control.draft import Turn
-    from scheduler.control.state import LiveState
+    from scheduler.control.draft import Draft
+    from scheduler.control.facts import JobActionAsked, JobChangeAsked
+    from scheduler.control.state import ControlState
+    from scheduler.control.view import View
     from scheduler.domain.rows import JobRow
 
 
-def act(
-    state: LiveState,
-    turn: Turn,
-    job_ids: Sequence[str],
-    action: JobAction,
-    rows: Mapping[str, JobRow],
-    *,
-    actor: str,
-    reason: str = "",
-) -> tuple[Acted, ...]:
-    """Do something to jobs; each stands for itself.
-
-    Args:
-        state: the leader's state.
-        turn: the turn under way.
-        job_ids: which.
-        action: what.
-        rows: stored rows of those that have ended.
-        actor: who asks for it.
-        reason: why, in words for the history; empty: none was given.
-    """
-    why = {"reason": reason} if reason else {}
+def act(state: ControlState, draft: Draft, fact: JobActionAsked) -> tuple[Acted, ...]:
+    """Do something to jobs; each stands for itself."""
+    why = {"reason": fact.reason} if fact.reason else {}
     return tuple(
-        _act(state, turn, job_id, action, rows.get(job_id), actor=actor, why=why)
-        for job_id in job_ids
+        _act(state, draft, job_id, fact.action, fact.rows.get(job_id), actor=fact.actor, why=why)
+        for job_id in fact.job_ids
     )
 
 
 def try_act(
-    state: LiveState, job_ids: Sequence[str], action: JobAction, rows: Mapping[str, JobRow]
+    state: ControlState | View,
+    job_ids: Sequence[str],
+    action: JobAction,
+    rows: Mapping[str, JobRow],
 ) -> tuple[Acted, ...]:
     """Return what ``act`` would do to jobs, and do nothing."""
     return tuple(
@@ -70,8 +56,8 @@ def _checked(record: JobRecord | None, job_id: str, action: JobAction, row: JobR
 
 
 def _act(
-    state: LiveState,
-    turn: Turn,
+    state: ControlState,
+    draft: Draft,
     job_id: str,
     action: JobAction,
     row: JobRow | None,
@@ -83,9 +69,9 @@ def _act(
     acted = _checked(record, job_id, action, row)
     if record is None:
         if acted.changed and row is not None:
-            _take_up_again(state, turn, row, actor, why)
+            _take_up_again(state, draft, row, actor, why)
         return acted
-    turn.actors[job_id] = actor
+    draft.actors[job_id] = actor
     if acted.changed:
         work = {
             JobAction.CANCEL: _cancel,
@@ -93,8 +79,8 @@ def _act(
             JobAction.RELEASE: _release,
             JobAction.REQUEUE: _requeue,
         }[action]
-        work(state, turn, record)
-        turn.note(f"{action.value}_requested", "job", job_id, actor=actor, **why)
+        work(state, draft, record)
+        draft.note(f"{action.value}_requested", "job", job_id, actor=actor, **why)
     return acted
 
 
@@ -102,7 +88,7 @@ def _check_ended(job_id: str, action: JobAction, row: JobRow | None) -> Acted:
     if row is None:
         return Acted(job_id=job_id, code="not_found", error=f"there is no job '{job_id}'")
     if row.status not in ENDED:
-        # It was read before the turn that took it in; whoever asks again will find it.
+        # It was read before the decision that took it in; whoever asks again will find it.
         return Acted(job_id=job_id, code="conflict", error=f"job '{job_id}' has just changed")
     if action is JobAction.CANCEL and row.status is JobStatus.CANCELLED:
         return Acted(job_id=job_id)  # so that a request can be sent again
@@ -116,7 +102,7 @@ def _check_ended(job_id: str, action: JobAction, row: JobRow | None) -> Acted:
 
 
 def _take_up_again(
-    state: LiveState, turn: Turn, row: JobRow, actor: str, why: Mapping[str, str]
+    state: ControlState, draft: Draft, row: JobRow, actor: str, why: Mapping[str, str]
 ) -> None:
     """Let a job that has ended wait again; one that completed begins anew.
 
@@ -130,75 +116,67 @@ def _take_up_again(
         record.steps_done = 0.0
     record.status, record.reason, record.finished_s = JobStatus.WAITING, "", None
     record.failures = 0
-    record.waits_for = {other for other in record.spec.depends_on if other in state.jobs.by_id}
+    active = state.jobs.by_id
+    record.waits_for = frozenset(other for other in record.spec.depends_on if other in active)
     record.parked = state.jobs.parked_reason(record)
     record.reason = "" if record.parked is None else record.parked.value
     state.jobs.add(record)
-    state.jobs.touch(record, turn.now_s)
-    turn.actors[record.job_id] = actor
+    state.jobs.touch(record, draft.now_s)
+    draft.actors[record.job_id] = actor
     words = {"was": row.status.value, **why}
-    turn.note("requeue_requested", "job", record.job_id, actor=actor, **words)
+    draft.note("requeue_requested", "job", record.job_id, actor=actor, **words)
     if record.parked is None:
-        tell_submitted(state, turn, record)
+        tell_submitted(state, draft, record)
 
 
-def _cancel(state: LiveState, turn: Turn, record: JobRecord) -> None:
+def _cancel(state: ControlState, draft: Draft, record: JobRecord) -> None:
     if record.parked is not None:
-        end_parked(state, turn, record, JobStatus.CANCELLED, "")
+        end_parked(state, draft, record, JobStatus.CANCELLED, "")
     else:
-        turn.tell(ev.JobCancelled(job_id=record.job_id))
+        draft.tell(ev.JobCancelled(job_id=record.job_id))
 
 
-def _hold(state: LiveState, turn: Turn, record: JobRecord) -> None:
+def _hold(state: ControlState, draft: Draft, record: JobRecord) -> None:
     if record.parked is not None:
         record.status = JobStatus.HELD
-        state.jobs.touch(record, turn.now_s)
+        state.jobs.touch(record, draft.now_s)
         state.jobs.recheck = True
     else:
-        turn.tell(ev.JobHeld(job_id=record.job_id))
+        draft.tell(ev.JobHeld(job_id=record.job_id))
 
 
-def _release(state: LiveState, turn: Turn, record: JobRecord) -> None:
+def _release(state: ControlState, draft: Draft, record: JobRecord) -> None:
     if record.parked is not None:
         record.status = JobStatus.WAITING
-        state.jobs.touch(record, turn.now_s)
+        state.jobs.touch(record, draft.now_s)
         state.jobs.recheck = True
     else:
-        turn.tell(ev.JobReleased(job_id=record.job_id))
+        draft.tell(ev.JobReleased(job_id=record.job_id))
 
 
-def _requeue(_state: LiveState, turn: Turn, record: JobRecord) -> None:
-    turn.tell(ev.JobRequeued(job_id=record.job_id))
+def _requeue(_state: ControlState, draft: Draft, record: JobRecord) -> None:
+    draft.tell(ev.JobRequeued(job_id=record.job_id))
 
 
-def change(
-    state: LiveState,
-    turn: Turn,
-    job_ids: Sequence[str],
-    rows: Mapping[str, JobRow],
-    *,
-    actor: str,
-    weight: float | None,
-    deadline_s: float | None,
-    clear_deadline: bool,
-) -> tuple[Acted, ...]:
+def change(state: ControlState, draft: Draft, fact: JobChangeAsked) -> tuple[Acted, ...]:
     """Change weight or deadline of jobs that have not ended; each stands for itself."""
+    deadline_s, rows, actor = fact.deadline_s, fact.rows, fact.actor
     results = []
-    for job_id in job_ids:
+    for job_id in fact.job_ids:
         record = state.jobs.by_id.get(job_id)
         if record is None:
             results.append(_unchangeable(job_id, rows.get(job_id)))
             continue
         due_s = None if deadline_s == record.deadline_s else deadline_s
-        if late := missed_deadline(due_s, now_s=turn.now_s):
+        if late := missed_deadline(due_s, now_s=draft.now_s):
             results.append(Acted(job_id=job_id, code="invalid", error=late))
             continue
-        changed = _change_weight(turn, record, weight)
-        if deadline_s is not None or clear_deadline:
-            changed |= _change_deadline(turn, record, None if clear_deadline else deadline_s)
+        changed = _change_weight(draft, record, fact.weight)
+        if deadline_s is not None or fact.clear_deadline:
+            changed |= _change_deadline(draft, record, None if fact.clear_deadline else deadline_s)
         if changed:
-            state.jobs.touch(record, turn.now_s)
-            turn.note(
+            state.jobs.touch(record, draft.now_s)
+            draft.note(
                 "job_changed",
                 "job",
                 job_id,
@@ -220,19 +198,19 @@ def _unchangeable(job_id: str, row: JobRow | None) -> Acted:
     )
 
 
-def _change_weight(turn: Turn, record: JobRecord, weight: float | None) -> bool:
+def _change_weight(draft: Draft, record: JobRecord, weight: float | None) -> bool:
     if weight is None or weight == record.weight:
         return False
     record.weight = weight
     if record.parked is None:
-        turn.tell(ev.WeightChanged(job_id=record.job_id, weight=weight))
+        draft.tell(ev.WeightChanged(job_id=record.job_id, weight=weight))
     return True
 
 
-def _change_deadline(turn: Turn, record: JobRecord, deadline_s: float | None) -> bool:
+def _change_deadline(draft: Draft, record: JobRecord, deadline_s: float | None) -> bool:
     if deadline_s == record.deadline_s:
         return False
     record.deadline_s = deadline_s
     if record.parked is None:
-        turn.tell(ev.DeadlineChanged(job_id=record.job_id, deadline_s=deadline_s))
+        draft.tell(ev.DeadlineChanged(job_id=record.job_id, deadline_s=deadline_s))
     return True

@@ -1,8 +1,8 @@
-"""Jobs that have not ended, as the shell knows them."""
+"""Jobs that have not ended."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from scheduler.control.specs import spec_from_json, spec_to_json, steps_of
@@ -53,7 +53,7 @@ class JobRecord:
     updated_s: float = 0.0
     parked: WaitReason | None = None
     gave_back: bool = False
-    waits_for: set[str] = field(default_factory=set)
+    waits_for: frozenset[str] = frozenset()
     ending: tuple[JobStatus, str] | None = None
     time_limit: bool = False
     new: bool = True
@@ -145,6 +145,8 @@ class JobBook:
         self.admitted: dict[str, int] = {}
         #: jobs whose stored rows are out of date.
         self.touched: dict[str, JobRecord] = {}
+        #: ids of jobs that have changed since this was last emptied, in their rows or beside them.
+        self.changed: set[str] = set()
         #: whether a parked job may have become fit to run.
         self.recheck = False
         #: jobs that the engine does not know yet, by number.
@@ -170,6 +172,7 @@ class JobBook:
     def add(self, record: JobRecord) -> None:
         """Take a job in, parked or admitted as the record says."""
         self.by_id[record.job_id] = record
+        self.changed.add(record.job_id)
         if record.new:
             self.touched[record.job_id] = record
         project = record.project
@@ -183,7 +186,7 @@ class JobBook:
 
     def park(self, record: JobRecord) -> None:
         """Note that the engine does not know a job that was added as if it did."""
-        record.waits_for = {other for other in record.spec.depends_on if other in self.by_id}
+        record.waits_for = frozenset(o for o in record.spec.depends_on if o in self.by_id)
         self._count(record, -1)
         record.parked = self.parked_reason(record) or WaitReason.QUOTA
         self._parked[record.job_id] = record
@@ -196,16 +199,19 @@ class JobBook:
         record.parked = None
         record.reason = ""
         self.touched[record.job_id] = record
+        self.changed.add(record.job_id)
         self._count(record, 1)
 
     def touch(self, record: JobRecord, now_s: float) -> None:
-        """Let a job's row be written with this turn."""
+        """Note that a job's row is to be written with this decision."""
         record.updated_s = now_s
         self.touched[record.job_id] = record
+        self.changed.add(record.job_id)
 
     def remove(self, job_id: str) -> JobRecord:
         """Drop a job that has ended."""
         record = self.by_id.pop(job_id)
+        self.changed.add(job_id)
         self.active[record.project] -= 1
         self.recheck = bool(self._parked or self._gave_back)
         if record.parked is not None:
@@ -232,6 +238,7 @@ class JobBook:
     def give_back(self, record: JobRecord) -> None:
         """Let others of the project use the quota of a job that waits after a failure."""
         record.gave_back = True
+        self.changed.add(record.job_id)
         self._gave_back[record.job_id] = record
         self._count(record, -1)
         self.recheck = True
@@ -239,6 +246,7 @@ class JobBook:
     def take_back(self, record: JobRecord) -> None:
         """Count a job again that gave its quota back."""
         record.gave_back = False
+        self.changed.add(record.job_id)
         del self._gave_back[record.job_id]
         self._count(record, 1)
 

@@ -1,4 +1,4 @@
-"""Leases as the shell knows them: deadlines, members on nodes, and how they end."""
+"""Leases in force: deadlines, members on nodes, and how they end."""
 
 from __future__ import annotations
 
@@ -53,7 +53,6 @@ class Member:
         trouble: what keeps it from starting: a word such as Kubernetes uses, and more words.
         progress_problem: why the steps of its processes are not seen; empty where nothing is wrong.
         launched: whether the node has told how its launch went.
-        told: (master's address, what a node is told that stays the same while the lease lasts).
         untold: why the node cannot be told of it; empty if it can.
     """
 
@@ -69,7 +68,6 @@ class Member:
     trouble: tuple[str, str] = ("", "")
     progress_problem: str = ""
     launched: bool = False
-    told: tuple[str, bytes] | None = None
     untold: str = ""
 
 
@@ -181,6 +179,8 @@ class Leases:
         question: what the engine has asked and nobody has answered; None if it wants no answer.
         earliest_s: no promised deadline is earlier than this; may be too early.
         changed: nodes whose desired sets have changed since this was last emptied.
+        touched: ids of leases that have changed since this was last emptied.
+        extended: likewise of those of which only the deadline has.
     """
 
     by_id: dict[int, LiveLease] = field(default_factory=dict)
@@ -190,11 +190,14 @@ class Leases:
     question: do.ComputeAllocation | None = None
     earliest_s: float = math.inf
     changed: set[str] = field(default_factory=set)
+    touched: set[int] = field(default_factory=set)
+    extended: set[int] = field(default_factory=set)
 
     def grant(self, live: LiveLease) -> None:
         """Put a lease in force."""
         lease_id = live.lease.lease_id
         self.by_id[lease_id] = live
+        self.touched.add(lease_id)
         self.of_job[live.lease.job_id] = lease_id
         live.promised_s = max(live.promised_s, live.deadline_s)
         self.earliest_s = min(self.earliest_s, live.promised_s)
@@ -209,6 +212,7 @@ class Leases:
             if live is not None:
                 live.deadline_s = command.deadline_s
                 live.promised_s = max(live.promised_s, command.deadline_s)
+                self.extended.add(lease_id)
                 self.changed.update(live.nodes)
 
     def revoke(self, command: do.RevokeLease, *, least_s: float) -> None:
@@ -221,6 +225,7 @@ class Leases:
         live = self.by_id.get(command.lease_id)
         if live is None:
             return
+        self.touched.add(command.lease_id)
         live.revoked = live.revoked or command.reason.value
         if command.reason in ABRUPT:
             live.revoked = command.reason.value
@@ -232,6 +237,7 @@ class Leases:
 
     def stop_others(self, live: LiveLease) -> None:
         """Let a gang end everywhere because it ended badly on one of its nodes."""
+        self.touched.add(live.lease.lease_id)
         for member in live.members:
             if member.end is None and member.wanted:
                 member.wanted = False
@@ -239,6 +245,7 @@ class Leases:
 
     def let_others_leave(self, live: LiveLease, *, by_s: float) -> None:
         """Let a gang leave everywhere because it has left one of its nodes."""
+        self.touched.add(live.lease.lease_id)
         for member in live.members:
             if member.end is None and member.leave_by_s is None:
                 member.leave_by_s = by_s
@@ -249,6 +256,7 @@ class Leases:
         live = self.by_id.pop(lease_id, None)
         if live is None:
             return None
+        self.touched.add(lease_id)
         if self.of_job.get(live.lease.job_id) == lease_id:
             del self.of_job[live.lease.job_id]
         for member in live.members:

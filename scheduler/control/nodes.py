@@ -6,8 +6,6 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from scheduler.runtime.signals import News
-
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -43,7 +41,6 @@ class NodeState:
         reason: why.
         since_s: when the scheduler began to expect it.
         revision: of the desired set.
-        changed: set some time after the revision has grown; replaced by a new one then.
     """
 
     name: str
@@ -62,7 +59,6 @@ class NodeState:
     reason: str = ""
     since_s: float = 0.0
     revision: int = 1
-    changed: News = field(default_factory=News)
 
     @property
     def workers(self) -> tuple[int, ...]:
@@ -83,13 +79,8 @@ class NodeState:
         return self.since_s if self.last_seen_s is None else self.last_seen_s
 
     def publish(self) -> None:
-        """Let the desired set count as a new one; those who wait for it are still to be told."""
+        """Count the desired set as a new one; those who wait for it are still to be told."""
         self.revision += 1
-
-    def tell(self) -> None:
-        """Wake whoever waits for a new desired set."""
-        self.changed.set()
-        self.changed = News()
 
 
 class NodeBook:
@@ -97,6 +88,8 @@ class NodeBook:
 
     def __init__(self) -> None:
         self.by_name: dict[str, NodeState] = {}
+        #: nodes that have changed since this was last emptied.
+        self.touched: set[str] = set()
         #: worker number -> (node, local index), for every worker there ever was.
         self._places: list[tuple[str, int]] = []
         #: worker number -> worker type.
@@ -106,8 +99,6 @@ class NodeBook:
         self._changes: dict[str, deque[float]] = {}
         #: nodes that were refused since their last change.
         self._refused: set[str] = set()
-        #: nodes that asked before they joined, so that they need not ask again at once.
-        self._strangers: dict[str, News] = {}
 
     def follow(self, cluster: Cluster, *, now_s: float) -> list[NodeState]:
         """Take in the nodes that have joined the engine's cluster since the last call.
@@ -124,15 +115,16 @@ class NodeBook:
             old = self.by_name.get(name)
             if old is not None:
                 state.revision = old.revision
-                old.changed.set()
             if RETIRED not in node.name:
                 self.by_name[name] = state
+                self.touched.add(name)
                 joined.append(state)
-            stranger = self._strangers.pop(name, None)
-            if stranger is not None:
-                stranger.set()
         self._nodes = len(cluster.nodes)
         return joined
+
+    def touch(self, name: str) -> None:
+        """Note that a node has changed."""
+        self.touched.add(name)
 
     def note_change(self, name: str, now_s: float) -> None:
         """Note that a node's workers are exchanged."""
@@ -168,13 +160,8 @@ class NodeBook:
 
     def remove(self, name: str) -> None:
         """Forget a node."""
-        state = self.by_name.pop(name, None)
-        if state is not None:
-            state.changed.set()
-
-    def wait_for(self, name: str) -> News:
-        """Return what is set when a node that is not known has joined."""
-        return self._strangers.setdefault(name, News())
+        self.by_name.pop(name, None)
+        self.touched.add(name)
 
     def silent(self, now_s: float, *, timeout_s: float) -> Iterator[NodeState]:
         """Yield nodes that have said nothing for too long and do not count as lost."""

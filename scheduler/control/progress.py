@@ -13,13 +13,14 @@ from scheduler.engine.jobs import NONE
 from scheduler.protocol.desired import LEFT_EARLY, LeaseEnd
 
 if TYPE_CHECKING:
-    from scheduler.control.draft import Turn
+    from scheduler.control.draft import Draft
     from scheduler.control.jobs import JobRecord
     from scheduler.control.leases import LiveLease, MemberEnd
-    from scheduler.control.state import LiveState
+    from scheduler.control.state import ControlState
+    from scheduler.control.view import View
 
 
-def safe_steps(state: LiveState, live: LiveLease, end: MemberEnd, *, now_s: float) -> float:
+def safe_steps(state: ControlState, live: LiveLease, end: MemberEnd, *, now_s: float) -> float:
     """Return the steps that outlive a lease: those of which somebody said that they are saved.
 
     A program that counts none for us says so by leaving with 0 or 75 when it is asked to; then its
@@ -53,14 +54,14 @@ def keeps_steps(record: JobRecord, live: LiveLease | None) -> bool:
     return bool(told) or saved > 0
 
 
-def steps_now(state: LiveState, live: LiveLease, *, now_s: float) -> float:
+def steps_now(state: ControlState | View, live: LiveLease, *, now_s: float) -> float:
     """Return the steps that a running job has done, safe or not: as it says, else by the clock."""
     if live.counted or live.running_s is None:
         return live.steps_live
     return _by_time(state, live, now_s=now_s)
 
 
-def shown_steps(state: LiveState, live: LiveLease, *, now_s: float) -> float:
+def shown_steps(state: ControlState | View, live: LiveLease, *, now_s: float) -> float:
     """Return the steps of a running job that people are told.
 
     Where it has steps, those that it reports; where it only has a duration, the seconds of it that
@@ -87,22 +88,22 @@ def own_speed(live: LiveLease) -> tuple[float, float]:
     return ((steps - before) / stretch_s, stretch_s) if stretch_s > 0 else (0.0, 0.0)
 
 
-def flush_progress(state: LiveState, turn: Turn) -> None:
+def flush_progress(state: ControlState, draft: Draft) -> None:
     """Tell the engine what has been reported since the last turn."""
-    if any(isinstance(event, ev.TimerFired) for event in turn.events):
+    if any(isinstance(event, ev.TimerFired) for event in draft.events):
         for lease_id, live in state.leases.by_id.items():
             if not live.counted and live.running_s is not None:
-                state.progress[lease_id] = _by_time(state, live, now_s=turn.now_s)
+                state.progress[lease_id] = _by_time(state, live, now_s=draft.now_s)
     if not state.progress:
         return
     lease_ids = np.array(sorted(state.progress), dtype=np.int64)
     steps = np.array([state.progress[lease_id] for lease_id in lease_ids.tolist()], dtype=float)
     state.progress.clear()
-    turn.tell(ev.ProgressReported(lease_ids=lease_ids, steps_done=steps))
+    draft.tell(ev.ProgressReported(lease_ids=lease_ids, steps_done=steps))
 
 
 def take_steps(
-    state: LiveState, live: LiveLease, *, steps_done: float, steps_live: float, now_s: float
+    state: ControlState, live: LiveLease, *, steps_done: float, steps_live: float, now_s: float
 ) -> None:
     """Take in what a job has reported; what is reported late takes nothing back."""
     total = state.jobs.by_id[live.lease.job_id].spec.total_steps
@@ -124,7 +125,7 @@ def take_steps(
         _measure(state, live, now_s)
 
 
-def _by_time(state: LiveState, live: LiveLease, *, now_s: float) -> float:
+def _by_time(state: ControlState | View, live: LiveLease, *, now_s: float) -> float:
     record = state.jobs.by_id[live.lease.job_id]
     total = steps_of(record.spec)
     if live.running_s is None:
@@ -134,7 +135,7 @@ def _by_time(state: LiveState, live: LiveLease, *, now_s: float) -> float:
     return max(live.base_steps, min(done, ALMOST_DONE * total))
 
 
-def _rate(state: LiveState, live: LiveLease) -> float:
+def _rate(state: ControlState | View, live: LiveLease) -> float:
     lease = live.lease
     if lease.configuration == NONE or not live.worker_type:
         return 0.0
@@ -143,7 +144,7 @@ def _rate(state: LiveState, live: LiveLease) -> float:
     return estimate.steps_per_s
 
 
-def _measure(state: LiveState, live: LiveLease, now_s: float) -> None:
+def _measure(state: ControlState, live: LiveLease, now_s: float) -> None:
     """Learn the throughput from a stretch of running alone."""
     timed = state.knowledge.key(state.jobs.by_id[live.lease.job_id].profile).timed
     if timed or _shares(state, live) or not live.worker_type:
@@ -167,6 +168,6 @@ def _measure(state: LiveState, live: LiveLease, now_s: float) -> None:
     state.estimates_due = True
 
 
-def _shares(state: LiveState, live: LiveLease) -> bool:
+def _shares(state: ControlState, live: LiveLease) -> bool:
     row = state.engine.jobs.row_of(live.lease.job_number)
     return row == NONE or int(state.engine.jobs["pair"][row]) != NONE

@@ -1,4 +1,4 @@
-"""The leader's state: the engine, and what the shell knows beside it."""
+"""What control decides by: the engine, and what is known beside it."""
 
 from __future__ import annotations
 
@@ -6,12 +6,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from scheduler.control.jobs import JobBook
     from scheduler.control.leases import Leases
     from scheduler.control.nodes import NodeBook
     from scheduler.control.requests import PolicyChoice
+    from scheduler.control.settings import ControlSettings
     from scheduler.domain.allocation import Allocation
     from scheduler.domain.arrays import FloatArray, IntArray
     from scheduler.domain.commands import ComputeAllocation
@@ -19,7 +18,6 @@ if TYPE_CHECKING:
     from scheduler.domain.rows import IdempotencyRow
     from scheduler.engine.engine import Engine
     from scheduler.protocol.desired import DesiredImage
-    from scheduler.runtime.settings import RuntimeSettings
 
 #: Clients' keys that are kept in memory.
 RECENT_KEYS = 20_000
@@ -55,8 +53,8 @@ class PolicyInForce:
 
 
 @dataclass(slots=True, kw_only=True)
-class LiveState:
-    """Everything that the driver's turns read and change.
+class ControlState:
+    """Everything that decisions read and change.
 
     Attributes:
         engine: the functional core.
@@ -65,9 +63,9 @@ class LiveState:
         nodes: that are known.
         knowledge: in what ways jobs can run, how fast, and what starting them takes.
         policy: who answers.
-        time_dependent: whether a policy's answers change as time passes; raises where it cannot be
+        time_dependent: whether the policy's answers change as time passes; None where it cannot be
             used.
-        settings: of the runtime.
+        settings: what an operator may set about decisions.
         term: the leader's fencing token.
         progress: lease id -> steps that the engine has not been told yet.
         table_due: whether the configuration table must be made anew.
@@ -85,8 +83,8 @@ class LiveState:
     nodes: NodeBook
     knowledge: Knowledge
     policy: PolicyInForce
-    time_dependent: Callable[[PolicyChoice], bool]
-    settings: RuntimeSettings
+    time_dependent: bool | None
+    settings: ControlSettings
     term: int
     progress: dict[int, float] = field(default_factory=dict)
     table_due: bool = False

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
-import re
-import secrets
 from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -18,13 +14,12 @@ from scheduler.control.requests import (
     NodeAction,
     Submitted,
 )
-from scheduler.control.specs import UNKNOWN_DURATION_S, missed_deadline, spec_to_json
+from scheduler.control.specs import missed_deadline
 from scheduler.domain.job import JobStatus
 from scheduler.domain.placeholders import filled
 from scheduler.domain.reasons import WaitReason
 from scheduler.domain.rows import IdempotencyRow
 from scheduler.domain.ways import CatalogueKey, Source, declarations
-from scheduler.protocol.bounds import plain_json
 from scheduler.protocol.desired import MARGIN_S
 
 #: Worker type -> workers known, those of them that can be granted, and idle, at one moment.
@@ -33,10 +28,12 @@ Room: TypeAlias = tuple[dict[str, int], dict[str, int], dict[str, int]]
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from scheduler.control.draft import Turn
+    from scheduler.control.draft import Draft
+    from scheduler.control.facts import JobsSubmitted
     from scheduler.control.nodes import NodeState
     from scheduler.control.requests import Submission
-    from scheduler.control.state import LiveState
+    from scheduler.control.state import ControlState
+    from scheduler.control.view import View
     from scheduler.domain.arrays import IntArray
     from scheduler.domain.rows import JobRow
     from scheduler.domain.spec import JobSpec
@@ -48,84 +45,51 @@ UNPLAIN = (
 )
 #: Nodes that a sentence names at most.
 _NAMED = 5
-#: Letters and digits of the random part of job ids; none that look alike.
-_LETTERS = "23456789abcdefghjkmnpqrstuvwxyz"
 
 
-class Known:
-    """What the store says about the jobs and keys that a batch names; read before the turn.
-
-    Attributes:
-        keys: (owner, client id) -> what it stands for.
-        rows: job id -> job that has ended, or that has the wanted id.
-        digests: hash of each submission's specification, in their order; see ``digest_of``.
-    """
-
-    def __init__(
-        self,
-        keys: Mapping[tuple[str, str], IdempotencyRow],
-        rows: Mapping[str, JobRow],
-        digests: Sequence[str],
-    ) -> None:
-        self.keys = keys
-        self.rows = rows
-        self.digests = digests
-
-
-def submit(
-    state: LiveState, turn: Turn, submissions: Sequence[Submission], known: Known, *, actor: str
-) -> tuple[Submitted, ...]:
+def submit(state: ControlState, draft: Draft, fact: JobsSubmitted) -> tuple[Submitted, ...]:
     """Take jobs in; each stands for itself."""
     room = room_of(state)
-    return tuple(
-        _submit(state, turn, hashed, known, room, actor=actor)
-        for hashed in zip(submissions, known.digests, strict=True)
-    )
+    return tuple(_submit(state, draft, fact, place, room) for place in range(len(fact.submissions)))
 
 
 def _submit(
-    state: LiveState,
-    turn: Turn,
-    hashed: tuple[Submission, str],
-    known: Known,
-    room: Room,
-    *,
-    actor: str,
+    state: ControlState, draft: Draft, fact: JobsSubmitted, place: int, room: Room
 ) -> Submitted:
-    item, digest = hashed
+    item, digest, actor = fact.submissions[place], fact.digests[place], fact.actor
     if not digest:
         return Submitted(code="invalid", refusal=UNPLAIN)
     key = item.owner, item.client_id
-    # Recent are those that were taken in since the store was read, in this turn too.
-    earlier = state.recent_keys.get(key) or known.keys.get(key)
+    # Recent are those that were taken in since the store was read, in this decision too.
+    earlier = state.recent_keys.get(key) or fact.keys.get(key)
     if item.client_id and earlier is not None:
         return _repeated(earlier, digest, item.client_id)
-    if item.job_id and (item.job_id in state.jobs.by_id or item.job_id in known.rows):
+    if item.job_id and (item.job_id in state.jobs.by_id or item.job_id in fact.rows):
         return Submitted(code="conflict", refusal=f"there is already a job '{item.job_id}'")
-    wrong = missed_deadline(item.spec.deadline_s, now_s=turn.now_s) or _unread_file(item.spec)
+    wrong = missed_deadline(item.spec.deadline_s, now_s=draft.now_s) or _unread_file(item.spec)
     if wrong:
         return Submitted(code="invalid", refusal=wrong)
-    refusal = _refusal(state, item.spec, known, room)
+    refusal = _refusal(state, item.spec, fact.rows, room)
     if refusal is not None:
         return refusal
-    record = _record(state, turn, item)
-    turn.actors[record.job_id] = actor
+    record = _record(state, draft, item, item.job_id or fact.job_ids[place])
+    draft.actors[record.job_id] = actor
     if item.client_id:
         row = IdempotencyRow(
             scope=item.owner,
             key=item.client_id,
             job_id=record.job_id,
             digest=digest,
-            created_s=turn.now_s,
+            created_s=draft.now_s,
         )
-        turn.idempotency.append(row)
+        draft.idempotency.append(row)
         state.remember_key(row)
-    turn.note(
+    draft.note(
         "job_submitted", "job", record.job_id, actor=actor, name=item.spec.name,
         project=item.spec.project, reason=record.reason,
     )  # fmt: skip
     if record.parked is None:
-        tell_submitted(state, turn, record)
+        tell_submitted(state, draft, record)
     return Submitted(job_id=record.job_id, created=True)
 
 
@@ -150,8 +114,7 @@ def _repeated(row: IdempotencyRow, digest: str, client_id: str) -> Submitted:
     return Submitted(job_id=row.job_id)
 
 
-def _record(state: LiveState, turn: Turn, item: Submission) -> JobRecord:
-    job_id = item.job_id or new_job_id(item.spec.name)
+def _record(state: ControlState, draft: Draft, item: Submission, job_id: str) -> JobRecord:
     spec = filled(item.spec, job_id=job_id)
     profiles = state.knowledge.profiles
     profile = state.knowledge.profile_of(spec)
@@ -163,13 +126,13 @@ def _record(state: LiveState, turn: Turn, item: Submission) -> JobRecord:
         number=state.jobs.next_number(),
         spec=spec,
         owner=item.owner,
-        submitted_s=turn.now_s,
+        submitted_s=draft.now_s,
         profile=profile,
         status=JobStatus.HELD if item.held else JobStatus.WAITING,
         weight=spec.weight,
         deadline_s=spec.deadline_s,
-        updated_s=turn.now_s,
-        waits_for={other for other in spec.depends_on if other in state.jobs.by_id},
+        updated_s=draft.now_s,
+        waits_for=frozenset(other for other in spec.depends_on if other in state.jobs.by_id),
     )
     record.parked = state.jobs.parked_reason(record)
     record.reason = "" if record.parked is None else record.parked.value
@@ -177,7 +140,9 @@ def _record(state: LiveState, turn: Turn, item: Submission) -> JobRecord:
     return record
 
 
-def _refusal(state: LiveState, spec: JobSpec, known: Known, room: Room) -> Submitted | None:
+def _refusal(
+    state: ControlState, spec: JobSpec, rows: Mapping[str, JobRow], room: Room
+) -> Submitted | None:
     limits = state.jobs.over_jobs(spec.project)
     if limits is not None:
         return Submitted(
@@ -197,7 +162,7 @@ def _refusal(state: LiveState, spec: JobSpec, known: Known, room: Room) -> Submi
     if late:
         return Submitted(code="refused", refusal=late)
     for other in spec.depends_on:
-        refusal = _dependency_fault(state, other, known)
+        refusal = _dependency_fault(state, other, rows)
         if refusal:
             return Submitted(code="refused", refusal=refusal)
     if state.settings.refuse_unfit:
@@ -207,7 +172,7 @@ def _refusal(state: LiveState, spec: JobSpec, known: Known, room: Room) -> Submi
     return None
 
 
-def _too_slow_to_leave(state: LiveState, spec: JobSpec) -> str:
+def _too_slow_to_leave(state: ControlState, spec: JobSpec) -> str:
     """Say why a job could not be told in time that its lease goes on; empty if it can.
 
     Its agent counts notice and grace back from the end of the lease; were they longer than the
@@ -224,10 +189,10 @@ def _too_slow_to_leave(state: LiveState, spec: JobSpec) -> str:
     )
 
 
-def _dependency_fault(state: LiveState, other: str, known: Known) -> str:
+def _dependency_fault(state: ControlState, other: str, rows: Mapping[str, JobRow]) -> str:
     if other in state.jobs.by_id:
         return ""
-    row = known.rows.get(other)
+    row = rows.get(other)
     if row is None:
         return f"depends_on names job '{other}', which does not exist"
     if row.status is not JobStatus.COMPLETED:
@@ -238,7 +203,7 @@ def _dependency_fault(state: LiveState, other: str, known: Known) -> str:
 # -- whether and where a job could run ------------------------------------------------------------
 
 
-def fit_of(state: LiveState, spec: JobSpec, room: Room | None = None) -> Fit:
+def fit_of(state: ControlState | View, spec: JobSpec, room: Room | None = None) -> Fit:
     """Tell whether and where a job could run, on the nodes known now.
 
     Args:
@@ -249,12 +214,12 @@ def fit_of(state: LiveState, spec: JobSpec, room: Room | None = None) -> Fit:
     return _fit(state, spec, room or room_of(state))
 
 
-def first_fit(state: LiveState, spec: JobSpec, room: Room | None = None) -> Fit:
+def first_fit(state: ControlState | View, spec: JobSpec, room: Room | None = None) -> Fit:
     """Do as ``fit_of`` for a job that has not been taken in: its own throughputs count already."""
     return _fit(state, spec, room or room_of(state), spec.throughputs)
 
 
-def room_of(state: LiveState) -> Room:
+def room_of(state: ControlState | View) -> Room:
     """Return how many workers there are."""
     names = state.engine.cluster.type_names
     known, serving, idle = (
@@ -264,7 +229,7 @@ def room_of(state: LiveState) -> Room:
 
 
 def _fit(
-    state: LiveState,
+    state: ControlState | View,
     spec: JobSpec,
     room: Room,
     declared: Mapping[str, float] = MappingProxyType({}),
@@ -346,15 +311,15 @@ def _misfit(
     return WaitReason.NO_THROUGHPUT, message
 
 
-def _counts(state: LiveState) -> tuple[IntArray, IntArray, IntArray]:
+def _counts(state: ControlState | View) -> tuple[IntArray, IntArray, IntArray]:
     """Return (K,) workers known, those that can be granted, and idle."""
     engine = state.engine
-    known = engine.fleet.count(~engine.retired)
+    known = engine.count(~engine.retired)
     grantable = engine.in_service & ~engine.cordoned
-    return known, engine.fleet.count(grantable), engine.fleet.count(engine.book.idle())
+    return known, engine.count(grantable), engine.count(engine.idle)
 
 
-def out_of_reach(state: LiveState, spec: JobSpec) -> dict[str, dict[str, int]]:
+def out_of_reach(state: ControlState | View, spec: JobSpec) -> dict[str, dict[str, int]]:
     """Return why -> node -> workers that a job could run on and that cannot be granted."""
     able = {way.worker_type for way in state.knowledge.ways(CatalogueKey.of(spec), _types(state))}
     found: dict[str, dict[str, int]] = {}
@@ -367,11 +332,11 @@ def out_of_reach(state: LiveState, spec: JobSpec) -> dict[str, dict[str, int]]:
     return found
 
 
-def _types(state: LiveState) -> tuple[str, ...]:
+def _types(state: ControlState | View) -> tuple[str, ...]:
     return state.engine.cluster.type_names
 
 
-def _why_out(state: LiveState, node: NodeState, local: int) -> str:
+def _why_out(state: ControlState | View, node: NodeState, local: int) -> str:
     if node.lost:
         return "lost"
     if local in node.problems:
@@ -388,7 +353,7 @@ def _whereabouts(out: Mapping[str, Mapping[str, int]]) -> str:
     )
 
 
-def _what_broke(state: LiveState, nodes: Iterable[str]) -> str:
+def _what_broke(state: ControlState | View, nodes: Iterable[str]) -> str:
     """Say what is wrong with the workers of the first few nodes, once for each node."""
     told = (
         f"; {name}: {problem}"
@@ -403,29 +368,3 @@ def names_of(nodes: Iterable[str], separator: str = ", ") -> str:
     names = list(nodes)
     more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
     return f"{separator.join(names[:_NAMED])}{more}"
-
-
-# -- names ----------------------------------------------------------------------------------------
-
-
-def new_job_id(name: str) -> str:
-    """Return an id for a job: its name, as far as that is plain, and a random part."""
-    plain = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:40].strip("-") or "job"
-    return f"{plain}-{''.join(secrets.choice(_LETTERS) for _ in range(8))}"
-
-
-def digest_of(spec: JobSpec) -> str:
-    """Return a hash of a specification, to tell a repetition from another job.
-
-    The deadline is left out: where it was given as a duration, a repetition computes another one.
-    Empty where the specification can neither be stored nor told to an agent.
-    """
-    data = spec_to_json(spec)
-    if not plain_json(data):
-        return ""
-    data.pop("deadline_s", None)
-    if spec.total_steps is None and spec.duration_s is None:
-        # The release before wrote it down so; what was sent to it may be sent again to this one.
-        data["duration_s"] = UNKNOWN_DURATION_S
-    text = json.dumps(data, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()

@@ -190,3 +190,26 @@ class IdempotencyRow:
     job_id: str
     digest: str = ""
     created_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Projections:
+    """Rows that change with a journal entry, applied in the order of the fields.
+
+    Attributes:
+        jobs: new jobs, or whole rows that replace those of the same ``job_id``.
+        idempotency: clients' keys of new jobs.
+        states: changes of jobs that exist; at most one per job.
+        attempts: new attempts, or rows that replace those of the same ``lease_id``.
+        extensions: later deadlines.
+        settings: settings made, replaced or (value None) removed.
+        history: lines to append; the store numbers them.
+    """
+
+    jobs: tuple[JobRow, ...] = ()
+    idempotency: tuple[IdempotencyRow, ...] = ()
+    states: tuple[JobState, ...] = ()
+    attempts: tuple[AttemptRow, ...] = ()
+    extensions: tuple[LeaseExtension, ...] = ()
+    settings: tuple[SettingRow, ...] = ()
+    history: tuple[HistoryRow, ...] = ()

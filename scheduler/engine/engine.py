@@ -18,7 +18,7 @@ from scheduler.errors import InputError, InvariantError
 
 if TYPE_CHECKING:
     from scheduler.domain import events as ev
-    from scheduler.domain.arrays import BoolArray
+    from scheduler.domain.arrays import BoolArray, IntArray
     from scheduler.domain.cluster import Cluster
     from scheduler.domain.configuration import ConfigurationTable
     from scheduler.domain.problem import Entity
@@ -111,6 +111,20 @@ class Engine:
     def retired(self) -> BoolArray:
         """(W,) workers that are gone for ever; a view like ``in_service``."""
         return self.state.fleet.retired
+
+    @property
+    def idle(self) -> BoolArray:
+        """(W,) workers that may be granted and that nobody holds or is about to hold; a copy."""
+        return self.state.book.idle()
+
+    @property
+    def held(self) -> BoolArray:
+        """(W,) workers under leases; a copy."""
+        return self.state.book.held()
+
+    def count(self, workers: BoolArray) -> IntArray:
+        """Return (K,) how many of the marked workers are of each type."""
+        return self.state.fleet.count(workers)
 
     @property
     def avoidance(self) -> Avoidance:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from bisect import bisect_left
 from typing import TYPE_CHECKING, Any
 
@@ -75,6 +76,19 @@ class JobTable:
 
     def __len__(self) -> int:
         return self._size
+
+    def copy(self) -> JobTable:
+        """Return a copy that stays as it is."""
+        other = copy.copy(self)
+        vars(other).update(
+            _rows=self._rows[: self._size].copy(),
+            _x=self.x.copy(),
+            _credit_s=self.credit_s.copy(),
+            _numbers=self._numbers.copy(),
+            number_of=self.number_of.copy(),
+            job_of=self.job_of.copy(),
+        )
+        return other
 
     def __getitem__(self, column: str) -> NDArray[Any]:
         """Return the view of a column, of length N."""

@@ -36,6 +36,13 @@ class PairTable:
     def __len__(self) -> int:
         return len(self.x)
 
+    def copy(self) -> PairTable:
+        """Return a copy that stays as it is."""
+        other = PairTable()
+        other.numbers, other.index = self.numbers.copy(), self.index.copy()
+        other.x, other.credit_s = self.x.copy(), self.credit_s.copy()
+        return other
+
     def replace(
         self,
         jobs: JobTable,

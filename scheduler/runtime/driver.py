@@ -1,23 +1,17 @@
-"""The driver: the one task that calls the engine, commits what it says, and only then does it."""
+"""The driver: hands facts to control, stores what it decides, publishes it, and then does it."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import math
 import time
 from collections import deque
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any
 
-from scheduler.control.consequences import follow_jobs, follow_leases
-from scheduler.control.draft import Turn
-from scheduler.control.housekeeping import after_step, keep_house
-from scheduler.control.operator_orders import ask_policy
-from scheduler.control.progress import flush_progress
+from scheduler.control.facts import AllocationAnswered, LeaseUntold, NodesHeard, PolicyAsked
 from scheduler.domain import commands as do
 from scheduler.domain import events as ev
 from scheduler.domain.lease import RevokeReason
-from scheduler.domain.rows import LeaseExtension
 from scheduler.errors import (
     LeaseholdError,
     NotLeadingError,
@@ -31,82 +25,89 @@ from scheduler.errors import (
     SupersededError,
     TurnFailedError,
 )
-from scheduler.runtime.signals import News
-from scheduler.runtime.snapshots import Taken, store_snapshot, take_snapshot
-from scheduler.store.protocol import Entry, Projections
+from scheduler.runtime.signals import News, NodeSignals
+from scheduler.runtime.snapshots import store_snapshot
+from scheduler.store.protocol import Entry
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from scheduler.control.jobs import JobRecord
-    from scheduler.control.nodes import NodeState
-    from scheduler.control.state import LiveState, PolicyInForce
-    from scheduler.domain.answers import Solved
+    from scheduler.control.control import Control, Decision
+    from scheduler.control.draft import Draft
+    from scheduler.control.facts import Fact
+    from scheduler.control.requests import PolicyChoice
+    from scheduler.control.snapshot import Taken
+    from scheduler.control.view import View
     from scheduler.runtime.clock import Clock
     from scheduler.runtime.metrics import Metrics
+    from scheduler.runtime.settings import RuntimeSettings
     from scheduler.runtime.solver import Solver
     from scheduler.store.protocol import Head, Store
 
-    #: What is to be done in a turn, and who waits for its result.
-    Work = tuple[Callable[[Turn], object], asyncio.Future[object]]
-    _Answer = tuple[asyncio.Future[object], object]
+    #: A fact, and who waits for its answer.
+    Told = tuple[Fact, asyncio.Future[object]]
 
 _log = logging.getLogger("leasehold.driver")
-_T = TypeVar("_T")
 
 #: First and longest wait between two attempts to commit while the database is away.
 COMMIT_RETRY_LEAST_S, COMMIT_RETRY_MOST_S = 0.1, 5.0
 #: How long after its first failed attempt a commit that is tried again holds up what waits for its
 #: turn, and those whose work it carries: a database that restarts is back by then.
 REFUSE_AFTER_S, ANSWER_AFTER_S = 2.0, 10.0
-#: Nodes that are woken at once when a round concerns all of them, and the pause before the next.
-NODES_AT_ONCE, NODES_PAUSE_S = 10, 0.01
-#: Pieces of work that are taken into one turn at most, and the weight of those among them that have
+#: Facts that are taken into one turn at most, and the weight of those among them that have
 #: time: when a round changes, a thousand nodes report thousands of leases that have ended, and
 #: somebody who submits a job should not have to wait until all of that is committed.
-WORK_PER_TURN, PATIENT_PER_TURN = 2000, 100
-#: How long a turn may take work in before others get a word in.
-WORK_SLICE_S = 0.005
+FACTS_PER_TURN, PATIENT_PER_TURN = 2000, 100
+#: How long a turn may take facts in before others get a word in.
+FACTS_SLICE_S = 0.005
 
 
 class Driver:
-    """Runs turns: collect facts, call the engine, commit, perform.
+    """Runs turns: collect facts, have control decide, commit, publish, perform.
 
     Args:
-        state: the leader's state; only the driver's turns change it.
+        control: decides; nobody else tells it facts.
+        settings: of the runtime.
         store: where turns are committed.
         next_sequence: number of the next journal entry.
         clock: the time.
         solver: answers the engine's questions.
         metrics: what is counted.
-        suspects: work of a turn that failed, of which one piece is to blame: each gets a turn of
-            its own, before all others.
+        signals: wakes nodes that wait for their desired sets.
+        suspects: facts of a turn that failed, of which one is to blame: each gets a turn of its
+            own, before all others.
     """
 
     def __init__(
         self,
         *,
-        state: LiveState,
+        control: Control,
+        settings: RuntimeSettings,
         store: Store,
         next_sequence: int,
         clock: Clock,
         solver: Solver,
         metrics: Metrics,
-        suspects: Sequence[Work] = (),
+        signals: NodeSignals,
+        suspects: Sequence[Told] = (),
     ) -> None:
-        self.state = state
+        self.control = control
+        self._settings = settings
+        self._signals = signals
         self._store = store
         self._next_sequence = next_sequence
         self._clock = clock
         self._solver = solver
         self._metrics = metrics
-        self._work: list[Work] = []
-        self._patient: deque[tuple[int, Work]] = deque()
+        self._told: list[Told] = []
+        self._patient: deque[tuple[int, Told]] = deque()
         self._suspects = deque(suspects)
-        #: futures of the scheduler's own work, for which nobody waits.
+        #: node -> when it last asked for its desired set, since the last turn.
+        self._heard: dict[str, float] = {}
+        #: futures of the scheduler's own facts, for which nobody waits.
         self._own: set[asyncio.Future[object]] = set()
         #: what a turn that failed leaves to be tried again.
-        self.undone: list[Work] = []
+        self.undone: list[Told] = []
         self.commits = 0
         self._wake = asyncio.Event()
         self._question: asyncio.Task[None] | None = None
@@ -117,8 +118,8 @@ class Driver:
         self._failure: StoreUnavailableError | None = None
         #: whether that has lasted so long that nothing more is taken in.
         self._blocked = False
-        #: the work of the turn at hand.
-        self._in_turn: Sequence[Work] = ()
+        #: the facts of the turn at hand.
+        self._in_turn: Sequence[Told] = ()
         #: newest line of history that is committed, and who waits for a newer one.
         self.event_id = 0
         self.news = News()
@@ -127,11 +128,11 @@ class Driver:
 
     # -- what others call -----------------------------------------------------------------------
 
-    async def take_in(self, work: Callable[[Turn], _T], *, patient: int = 0) -> _T:
-        """Run ``work`` in the next turn; return its result when that turn has been committed.
+    async def tell(self, fact: Fact, *, patient: int = 0) -> Any:
+        """Tell control a fact in the next turn; return its answer when that has been committed.
 
         Args:
-            work: changes the state and adds facts; if it raises, it must have changed nothing.
+            fact: what is told.
             patient: how heavy it is, if it may have to wait for a later turn so that turns are
                 short; 0 if it may not.
 
@@ -139,26 +140,40 @@ class Driver:
             NotLeadingError: this scheduler does not lead any more.
             StoreUnavailableError: the database does not take the entry at hand, or was away for so
                 long that this scheduler leads no more. Nothing was done.
-            OutcomeUnknownError: the work is in that entry, and is done if it is ever taken.
+            OutcomeUnknownError: the fact is in that entry, and is done if it is ever taken.
+            LeaseholdError: control refuses it.
         """
         if self._closed or self._blocked:
             raise self._gone()
         future: asyncio.Future[object] = asyncio.get_running_loop().create_future()
         if patient:
-            self._patient.append((patient, (work, future)))
+            self._patient.append((patient, (fact, future)))
         else:
-            self._work.append((work, future))
+            self._told.append((fact, future))
         self._wake.set()
-        return await future  # type: ignore[return-value]  # the result of `work`
+        return await future
 
-    def soon(self, work: Callable[[Turn], object]) -> None:
-        """Run ``work`` in the next turn; nobody waits for it."""
+    def soon(self, fact: Fact) -> None:
+        """Tell control a fact in the next turn; nobody waits for its answer."""
         future: asyncio.Future[object] = asyncio.get_running_loop().create_future()
         self._own.add(future)
         future.add_done_callback(self._own.discard)
         future.add_done_callback(_log_failure)
-        self._work.append((work, future))
+        self._told.append((fact, future))
         self._wake.set()
+
+    def hear(self, node: str) -> None:
+        """Note that a node has asked for its desired set; control hears of it in the next turn."""
+        self._heard[node] = self._clock.now_s()
+
+    def untold(self, lease_id: int, node: str, message: str) -> None:
+        """Note that a node cannot be told of a lease."""
+        self.soon(LeaseUntold(lease_id=lease_id, node=node, message=message))
+
+    @property
+    def view(self) -> View:
+        """What is published."""
+        return self.control.view
 
     def tell_news(self, head: Head) -> None:
         """Wake those who wait for new lines of history."""
@@ -177,7 +192,7 @@ class Driver:
         try:
             while True:
                 await self.turn()
-                if not (self._work or self._patient or self._suspects):
+                if not (self._told or self._patient or self._suspects):
                     self._wake.clear()
                     await self._clock.sleep_until(self._next_due_s(), wake=self._wake)
         finally:
@@ -186,16 +201,16 @@ class Driver:
     def close(self) -> None:
         """Take in nothing more, and let everybody who waits know."""
         self._closed = True
-        left = (*self._work, *(work for _, work in self._patient), *self._suspects)
+        left = (*self._told, *(told for _, told in self._patient), *self._suspects)
         abandon(left, self._gone)
-        for queue in (self._work, self._patient, self._suspects):
+        for queue in (self._told, self._patient, self._suspects):
             queue.clear()
         for task in (self._question, self._snapshot):
             if task is not None:
                 task.cancel()
 
     def _gone(self) -> LeaseholdError:
-        """Return what those are told whose work is not done any more."""
+        """Return what those are told whose facts are not taken in any more."""
         failure = self._failure
         return NotLeadingError() if failure is None else type(failure)(*failure.args)
 
@@ -206,12 +221,11 @@ class Driver:
         a restart. Only where the policy is another one now than the one that was asked last, it is
         asked anew.
         """
-        question = self.state.leases.question
-        policy = self.state.policy.choice
-        if self.state.asked != policy:
-            self.soon(lambda turn: ask_policy(self.state, turn))
+        question, policy = self.control.question, self.view.policy.choice
+        if self.control.asked != policy:
+            self.soon(PolicyAsked())
         elif question is not None:
-            self._ask(question)
+            self._ask(question, policy)
 
     @property
     def problem(self) -> str:
@@ -221,139 +235,102 @@ class Driver:
     @property
     def pending(self) -> bool:
         """Whether there is something for a turn to do now."""
-        timers = self.state.leases.timers
-        now_s = self._clock.now_s()
-        return (
-            bool(self._work or self._patient or self._suspects)
-            or min(timers.values(), default=math.inf) <= now_s
-        )
+        told = bool(self._told or self._patient or self._suspects)
+        return told or self.control.next_due_s <= self._clock.now_s()
 
     # -- one turn -------------------------------------------------------------------------------
 
     async def turn(self) -> None:
-        """Take in what has come, call the engine once, commit, and perform.
+        """Take in what has come, have control decide, commit, publish, and perform.
 
         Raises:
-            TurnFailedError: the store refuses the turn for good, or the engine cannot take it.
+            TurnFailedError: the store refuses the turn for good, or control cannot take it.
                 Nothing of it is stored, and the state in memory is worth nothing any more. Where
-                one piece of work was done, whoever asked for it hears why; of several, any may be
-                to blame, and all are in ``undone``.
+                one fact was told, whoever told it hears why; of several, any may be to blame, and
+                all are in ``undone``.
         """
-        work = self._in_turn = self._next_work()
-        turn = Turn(now_s=self._clock.now_s())
+        told = self._in_turn = self._next_facts()
+        draft = self.control.draft(self._clock.now_s())
         try:
-            answers = await self._take_work(turn, work)
-            self._fire_timers(turn)
-            keep_house(self.state, turn)
-            if turn.events or turn.settings or turn.history or self.state.jobs.touched:
-                await self._step(turn)
+            if self._heard:
+                heard, self._heard = self._heard, {}
+                self.control.take(draft, NodesHeard(heard_s=heard))
+            answers = await self._take_in(draft, told)
+            began_s = self._metrics.clock()
+            decision = self.control.decide(draft)
+            for warning in decision.warnings:
+                _log.warning("%s", warning)
+            head = await self._commit(self._entry(decision)) if decision.is_stored else None
+            # Nodes are told what follows from here; so nobody may see it before it is committed.
+            self.control.publish(decision)
+            self._perform(decision, head, began_s=began_s)
         except (StaleLeaderError, SequenceError, StoreVersionError):
-            abandon(work, self._gone)
+            abandon(told, self._gone)
             raise
         except Exception as error:
-            self._blame(work, error)
+            self._blame(told, error)
             raise TurnFailedError(f"a turn failed: {error}") from error
         except BaseException:
             # Whether it took place is unknown to them; the next leader finds out.
-            abandon(work, self._gone)
+            abandon(told, self._gone)
             raise
         for future, result in answers:
             if not future.done():
                 future.set_result(result)
 
-    def _next_work(self) -> list[Work]:
+    def _next_facts(self) -> list[Told]:
         if self._suspects:
             return [self._suspects.popleft()]
-        work, self._work = self._work[:WORK_PER_TURN], self._work[WORK_PER_TURN:]
+        told, self._told = self._told[:FACTS_PER_TURN], self._told[FACTS_PER_TURN:]
         left = PATIENT_PER_TURN
         while self._patient and left > 0:
-            weight, piece = self._patient.popleft()
-            work.append(piece)
+            weight, fact = self._patient.popleft()
+            told.append(fact)
             left -= weight
-        return work
+        return told
 
-    def _blame(self, work: Sequence[Work], error: Exception) -> None:
-        """Refuse the one piece of work that can have spoilt a turn, or keep several apart."""
-        asked = self._asked(work)
+    def _blame(self, told: Sequence[Told], error: Exception) -> None:
+        """Refuse the one fact that can have spoilt a turn, or keep several apart."""
+        asked = self._asked(told)
         if len(asked) == 1:
             asked.pop()[1].set_exception(error)
-        later = (*self._suspects, *self._work, *(piece for _, piece in self._patient))
+        later = (*self._suspects, *self._told, *(fact for _, fact in self._patient))
         self.undone = [*asked, *self._asked(later)]
-        for queue in (self._suspects, self._work, self._patient):
+        for queue in (self._suspects, self._told, self._patient):
             queue.clear()
 
-    def _asked(self, work: Sequence[Work]) -> list[Work]:
-        """Return the work that somebody waits for, and let go of the rest."""
-        abandon([piece for piece in work if piece[1] in self._own], self._gone)
-        return [piece for piece in work if not piece[1].done()]
+    def _asked(self, told: Sequence[Told]) -> list[Told]:
+        """Return the facts that somebody waits for, and drop the rest."""
+        abandon([one for one in told if one[1] in self._own], self._gone)
+        return [one for one in told if not one[1].done()]
 
-    async def _take_work(self, turn: Turn, work: Sequence[Work]) -> list[_Answer]:
-        """Let everybody's work change the state, and others in between."""
-        answers: list[_Answer] = []
-        until_s = time.monotonic() + WORK_SLICE_S
-        for piece, future in work:
+    async def _take_in(
+        self, draft: Draft, told: Sequence[Told]
+    ) -> list[tuple[asyncio.Future[object], object]]:
+        """Take facts in, with pauses for others, and return who is to be answered what.
+
+        Whoever told a fact that is refused hears so at once.
+        """
+        answers = []
+        until_s = time.monotonic() + FACTS_SLICE_S
+        for fact, future in told:
             if time.monotonic() > until_s:
                 await asyncio.sleep(0)
-                until_s = time.monotonic() + WORK_SLICE_S
-            try:
-                answers.append((future, piece(turn)))
-            except Exception as error:  # noqa: BLE001  it belongs to whoever asked
-                if not future.done():
-                    future.set_exception(error)
+                until_s = time.monotonic() + FACTS_SLICE_S
+            self.control.take(draft, fact)
+            answered = draft.answers[-1]
+            if answered.error is None:
+                answers.append((future, answered.result))
+            elif not future.done():
+                future.set_exception(answered.error)
         return answers
 
-    async def _step(self, turn: Turn) -> None:
-        state = self.state
-        flush_progress(state, turn)
-        events = turn.ordered()
-        now = turn.now_s = max(turn.now_s, state.engine.now_s)
-        began_s = self._metrics.clock()
-        rounds = state.engine.round_number
-        commands = state.engine.handle(*events, now=now)
-        joined = state.nodes.follow(state.engine.cluster, now_s=now)
-        ended = follow_jobs(state, turn, commands)
-        after_step(state, turn, joined, ended)
-        projections = self._projections(turn, commands)
-        entry = Entry(
-            sequence=self._next_sequence, now_s=now, events=events, projections=projections
-        )
-        if not state.engine.question_open and any(
-            isinstance(event, ev.AllocationComputed) for event in events
-        ):
-            jobs = state.engine.jobs
-            state.policy.baseline = jobs.ints("number"), jobs.credit_s.copy()
-        head = await self._commit(entry)
-        self.commits += 1
-        self._next_sequence += 1
-        # Nodes are told what follows from here; so nobody may see it before it is committed.
-        follow_leases(state, events, commands, now)
-        self._perform(turn, commands, head)
-        if state.engine.round_number != rounds:
-            self._metrics.round_done(self._metrics.clock() - began_s)
-        self._count(events, commands, ended)
-        for launch in turn.launches:
-            self._metrics.launched(*launch)
-
-    def _projections(self, turn: Turn, commands: Sequence[do.Command]) -> Projections:
-        touched = self.state.jobs.touched
-        rows = tuple(record.to_row() for record in touched.values() if record.new)
-        states = tuple(record.to_state() for record in touched.values() if not record.new)
-        for record in touched.values():
-            record.new = False
-        touched.clear()
-        extensions = tuple(
-            LeaseExtension(lease_ids=tuple(c.lease_ids.tolist()), deadline_s=c.deadline_s)
-            for c in commands
-            if isinstance(c, do.ExtendLeases)
-        )
-        return Projections(
-            jobs=rows,
-            idempotency=tuple(turn.idempotency),
-            states=states,
-            attempts=tuple(turn.attempts.values()),
-            extensions=extensions,
-            settings=tuple(turn.settings),
-            history=tuple(turn.history),
+    def _entry(self, decision: Decision) -> Entry:
+        return Entry(
+            sequence=self._next_sequence,
+            now_s=decision.now_s,
+            events=decision.events,
+            projections=decision.rows,
         )
 
     async def _commit(self, entry: Entry) -> Head:
@@ -394,110 +371,86 @@ class Driver:
     def _refuse_queued(self) -> None:
         """Take nothing more in, and refuse what is in no turn yet; our own work is kept."""
         self._blocked = True
-        own = [piece for piece in self._work if piece[1] in self._own]
-        asked = [piece for piece in self._work if piece[1] not in self._own]
-        abandon((*asked, *(piece for _, piece in self._patient), *self._suspects), self._gone)
-        self._work = own
+        own = [told for told in self._told if told[1] in self._own]
+        asked = [told for told in self._told if told[1] not in self._own]
+        abandon((*asked, *(told for _, told in self._patient), *self._suspects), self._gone)
+        self._told = own
         self._patient.clear()
         self._suspects.clear()
 
     def _answer_in_turn(self) -> None:
-        """Tell those whose work is in the entry at hand that it may be done later, or never."""
+        """Tell those whose facts are in the entry at hand that it may be done later, or never."""
         failure = self._failure
         if failure is not None:
-            asked = [piece for piece in self._in_turn if piece[1] not in self._own]
+            asked = [told for told in self._in_turn if told[1] not in self._own]
             abandon(asked, lambda: OutcomeUnknownError(failure))
 
     def _commit_once(self, entry: Entry) -> Head:
         head = self._store.head()
         if head.sequence >= entry.sequence:
             leader = self._store.leader()
-            if leader is not None and leader.token == self.state.term:
+            if leader is not None and leader.token == self.view.term:
                 return head
-        return self._store.commit(entry, token=self.state.term)
+        return self._store.commit(entry, token=self.view.term)
 
-    def _perform(self, turn: Turn, commands: Sequence[do.Command], head: Head) -> None:
-        state = self.state
+    def _perform(self, decision: Decision, head: Head | None, *, began_s: float) -> None:
+        """Do what a decision says that has been stored."""
         if self.log is not None:
-            self.log.extend(commands)
-        nodes = []
-        for node in state.leases.changed:
-            known = state.nodes.by_name.get(node)
-            if known is not None:
-                known.publish()
-                nodes.append(known)
-            for _, member in state.leases.held_by(node):
-                member.since = known.revision if known else 0
-        state.leases.changed.clear()
-        _tell(nodes)
-        for command in commands:
-            if isinstance(command, do.ComputeAllocation):
-                self._ask(command)
-        for call in turn.after:
-            call()
+            self.log.extend(decision.commands)
+        self._signals.tell(decision.told)
+        if decision.question is not None:
+            self._ask(decision.question, self.view.policy.choice)
+        if head is None:
+            return
+        self.commits += 1
+        self._next_sequence += 1
         self.tell_news(head)
         self._entries_since_snapshot += 1
-        if self._entries_since_snapshot >= state.settings.snapshot_entries:
+        if self._entries_since_snapshot >= self._settings.snapshot_entries:
             self.write_snapshot_soon()
+        if decision.is_new_round:
+            self._metrics.round_done(self._metrics.clock() - began_s)
+        self._count(decision)
 
-    def _count(
-        self,
-        events: Sequence[ev.Event],
-        commands: Sequence[do.Command],
-        ended: Sequence[JobRecord],
-    ) -> None:
+    def _count(self, decision: Decision) -> None:
         metrics = self._metrics
-        for event in events:
+        for event in decision.events:
             if isinstance(event, ev.LeaseEnded):
                 metrics.lease_ended(event.reason.value)
-        for command in commands:
+        for command in decision.commands:
             match command:
                 case do.GrantLease():
                     metrics.leases_started()
                 case do.RevokeLease(reason=RevokeReason.OUTBID):
                     metrics.preempted()
-        for record in ended:
+        for record in decision.ended:
             metrics.job_ended(record.status, jct_s=(record.finished_s or 0.0) - record.submitted_s)
-
-    def _fire_timers(self, turn: Turn) -> None:
-        timers = self.state.leases.timers
-        due = [name for name, at_s in timers.items() if at_s <= turn.now_s]
-        turn.tell(*(ev.TimerFired(timer=name) for name in due))
+        for launch in decision.launches:
+            metrics.launched(*launch)
 
     def _next_due_s(self) -> float:
-        timers = self.state.leases.timers
-        next_tick_s = self._clock.now_s() + self.state.settings.tick_s
-        return min(min(timers.values(), default=math.inf), next_tick_s)
+        return min(self.control.next_due_s, self._clock.now_s() + self._settings.tick_s)
 
     # -- questions ------------------------------------------------------------------------------
 
-    def _ask(self, question: do.ComputeAllocation) -> None:
-        task = asyncio.create_task(self._answer(question))
-        self._question = task
+    def _ask(self, question: do.ComputeAllocation, policy: PolicyChoice) -> None:
+        self._question = asyncio.create_task(self._answer(question, policy))
 
-    async def _answer(self, question: do.ComputeAllocation) -> None:
-        policy = self.state.policy
-        event: ev.Event
+    async def _answer(self, question: do.ComputeAllocation, policy: PolicyChoice) -> None:
+        answer, failure = None, ""
         try:
-            solved = await self._solver.solve(policy.choice, question.problem)
+            answer = await self._solver.solve(policy, question.problem)
         except SupersededError:
             return  # the newer question is answered instead
         except SolveError as error:
-            policy.last_failure = str(error)
+            failure = str(error)
             self._metrics.solve_failed()
-            _log.warning("policy '%s' gave no answer: %s", policy.choice.name, error)
-            event = ev.AllocationFailed(generation=question.generation, reason=str(error))
+            _log.warning("policy '%s' gave no answer: %s", policy.name, error)
         else:
-            self._metrics.solved(solved.solve_s)
-            event = ev.AllocationComputed(
-                generation=question.generation,
-                job_number=question.problem.job_number,
-                allocation=solved.allocation,
-            )
-            if question.generation == self.state.engine.generation:
-                _note_answer(policy, question, solved, self._clock.now_s())
-        if question.generation == self.state.engine.generation:
-            self.soon(lambda turn: turn.tell(event))
+            self._metrics.solved(answer.solve_s)
+        self.soon(
+            AllocationAnswered(policy=policy, question=question, answer=answer, failure=failure)
+        )
 
     # -- snapshots ------------------------------------------------------------------------------
 
@@ -505,41 +458,26 @@ class Driver:
         """Write a snapshot beside the turns that follow; not two at a time."""
         if self._snapshot is None or self._snapshot.done():
             self._entries_since_snapshot = 0
-            taken = take_snapshot(self.state)
+            taken = self.control.snapshot()
             sequence = self._next_sequence - 1
             self._snapshot = asyncio.create_task(self._write_snapshot(taken, sequence))
 
     async def write_snapshot(self) -> None:
         """Write a snapshot now; for a graceful end."""
-        await self._write_snapshot(take_snapshot(self.state), self._next_sequence - 1)
+        await self._write_snapshot(self.control.snapshot(), self._next_sequence - 1)
 
     async def _write_snapshot(self, taken: Taken, sequence: int) -> None:
         try:
-            await asyncio.to_thread(store_snapshot, self._store, taken, sequence, self.state.term)
+            await asyncio.to_thread(store_snapshot, self._store, taken, sequence, self.view.term)
         except StoreError as error:
             _log.warning("no snapshot could be written: %s", error)
 
 
-def abandon(work: Iterable[Work], why: Callable[[], LeaseholdError] = NotLeadingError) -> None:
-    """Let those who wait know that this leader does their work no more."""
-    for _, future in work:
+def abandon(told: Iterable[Told], why: Callable[[], LeaseholdError] = NotLeadingError) -> None:
+    """Tell those who wait that this leader takes their facts in no more."""
+    for _, future in told:
         if not future.done():
             future.set_exception(why())
-
-
-def _tell(nodes: Sequence[NodeState]) -> None:
-    """Wake nodes that wait for their desired sets: some at a time, for others want answers too."""
-    for node in nodes[:NODES_AT_ONCE]:
-        node.tell()
-    if rest := nodes[NODES_AT_ONCE:]:
-        asyncio.get_running_loop().call_later(NODES_PAUSE_S, _tell, rest)
-
-
-def _note_answer(
-    policy: PolicyInForce, question: do.ComputeAllocation, solved: Solved, now_s: float
-) -> None:
-    policy.last_solve_s, policy.last_failure = solved.solve_s, ""
-    policy.answer, policy.question, policy.computed_s = solved.allocation, question, now_s
 
 
 def _log_failure(future: asyncio.Future[object]) -> None:

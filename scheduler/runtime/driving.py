@@ -2,8 +2,8 @@
 
 The engine has taken the facts of a turn in before they are stored. Where the store then refuses
 them for good, or the engine itself stumbles, what is in memory is no more what is stored: it is
-thrown away and loaded as after a crash. The work of that turn is done again piece by piece, and the
-piece that fails alone is refused, with the reason, to whoever asked for it.
+thrown away and loaded as after a crash. Its facts are told again one by one, and
+the one that fails alone is refused, with the reason, to whoever told it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
     from typing import Any
 
-    from scheduler.runtime.driver import Driver, Work
+    from scheduler.runtime.driver import Driver, Told
 
 _log = logging.getLogger("leasehold.service")
 
@@ -29,14 +29,14 @@ MOST_RESTORES = 20
 
 
 async def drive(
-    begin: Callable[[Sequence[Work]], Awaitable[Driver]],
+    begin: Callable[[Sequence[Told]], Awaitable[Driver]],
     cease: Callable[[], None],
     *others: asyncio.Task[Any],
 ) -> None:
     """Lead until cancelled, or until one of the tasks ends.
 
     Args:
-        begin: loads the state and returns its driver, which is to do some work first.
+        begin: loads the state and returns its driver, which is to be told some facts first.
         cease: called before the state is loaded again.
         others: what runs beside; ends this with its result.
 
@@ -45,7 +45,7 @@ async def drive(
         TurnFailedError: no turn could be committed any more, however often the state was loaded.
     """
     restores = 0
-    undone: list[Work] = []
+    undone: list[Told] = []
     while True:
         try:
             driver = await begin(undone)

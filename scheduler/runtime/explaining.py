@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
     from scheduler.control.jobs import JobRecord
     from scheduler.control.leases import LiveLease
-    from scheduler.control.state import LiveState
     from scheduler.control.submitting import Room
+    from scheduler.control.view import View
     from scheduler.domain.arrays import BoolArray, FloatArray, IntArray
     from scheduler.domain.rows import JobRow
     from scheduler.store.protocol import Store
@@ -64,11 +64,11 @@ class Glance:
     """What a look at many jobs finds once for all of them; out of date after the next turn.
 
     Args:
-        state: of the leader.
+        view: of the leader.
     """
 
-    def __init__(self, state: LiveState) -> None:
-        self._state = state
+    def __init__(self, view: View) -> None:
+        self._view = view
         self._fits: dict[int, WaitReason | None] = {}
         self._startable: dict[int, bool] = {}
         #: first reasons of jobs that are alike: profile, status, situation.
@@ -77,7 +77,7 @@ class Glance:
     @cached_property
     def situations(self) -> list[int]:
         """(N,) where each of the engine's jobs stands: the bits below."""
-        engine, newest = self._state.engine, self._state.policy.newest_number
+        engine, newest = self._view.engine, self._view.policy.newest_number
         jobs, pairs = engine.jobs, engine.pairs
         numbers, retry_at_s = jobs["number"], jobs["retry_at_s"]
         shared = jobs.x.sum(axis=1) > NEGLIGIBLE
@@ -86,11 +86,11 @@ class Glance:
         found = (
             (jobs["lease"] != NONE) * _LEASED
             + (jobs["status"] == HELD) * _HELD
-            + ((retry_at_s > engine.now_s) & (retry_at_s < np.inf) | engine.kept_away()) * _BACKOFF
+            + ((retry_at_s > engine.now_s) & (retry_at_s < np.inf) | engine.barred) * _BACKOFF
             + (retry_at_s == np.inf) * _DEFERRED
             + (numbers > newest) * _UNANSWERED
             + shared * _SHARED
-            + np.isin(numbers, list(engine.book.planned)) * _PLANNED
+            + np.isin(numbers, list(engine.planned)) * _PLANNED
             + (jobs["x_only"] != 0) * _X_ONLY
         )
         bits: list[int] = found.tolist()
@@ -99,22 +99,22 @@ class Glance:
     @cached_property
     def capacity(self) -> FloatArray:
         """(K,) workers in service by type."""
-        engine = self._state.engine
-        return engine.fleet.count(engine.in_service).astype(float)
+        engine = self._view.engine
+        return engine.count(engine.in_service).astype(float)
 
     @cached_property
     def _room(self) -> Room:
-        return room_of(self._state)
+        return room_of(self._view)
 
     @cached_property
     def _idle(self) -> IntArray:
-        engine = self._state.engine
-        return engine.fleet.count(engine.book.idle())
+        engine = self._view.engine
+        return engine.count(engine.idle)
 
     def misfit(self, record: JobRecord) -> WaitReason | None:
         """Return why a job cannot run on the cluster as it is, if it cannot."""
         if record.profile not in self._fits:
-            fit = fit_of(self._state, record.spec, self._room).reason
+            fit = fit_of(self._view, record.spec, self._room).reason
             self._fits[record.profile] = None if fit is WaitReason.TURN else fit
         return self._fits[record.profile]
 
@@ -125,7 +125,7 @@ class Glance:
         return self._startable[profile]
 
     def _could_start(self, profile: int) -> bool:
-        table = self._state.engine.table
+        table = self._view.engine.table
         if profile >= len(table.profiles):
             return False
         demand, idle = table.demand[profile], self._idle
@@ -133,54 +133,54 @@ class Glance:
         return bool((usable & (demand <= idle[: demand.shape[1]]).all(axis=1)).any())
 
 
-def reason_of(state: LiveState, record: JobRecord, glance: Glance) -> WaitReason | None:
+def reason_of(view: View, record: JobRecord, glance: Glance) -> WaitReason | None:
     """Return the first reason for which a job waits; None while it runs."""
     if record.status is JobStatus.RUNNING:
         return None
-    number = state.engine.jobs.number_of.get(record.job_id)
+    number = view.engine.jobs.number_of.get(record.job_id)
     if number is None or record.parked is not None:
-        return reasons_of(state, record, glance)[0]
+        return reasons_of(view, record, glance)[0]
     # Of ten thousand jobs most are alike.
-    situation = glance.situations[state.engine.jobs.row_of(number)]
+    situation = glance.situations[view.engine.jobs.row_of(number)]
     alike = record.profile, record.status, situation
     if alike not in glance.first:
-        glance.first[alike] = reasons_of(state, record, glance)[0]
+        glance.first[alike] = reasons_of(view, record, glance)[0]
     return glance.first[alike]
 
 
-def reasons_of_all(state: LiveState, glance: Glance) -> Iterator[WaitReason]:
+def reasons_of_all(view: View, glance: Glance) -> Iterator[WaitReason]:
     """Yield the first reason of every job that waits."""
-    jobs, first = state.engine.jobs, glance.first
+    jobs, first = view.engine.jobs, glance.first
     numbers = jobs["number"].tolist()
     ids = (jobs.job_of[number].job_id for number in numbers)
     situation_of = dict(zip(ids, glance.situations, strict=True))
-    for record in state.jobs.by_id.values():
+    for record in view.jobs.by_id.values():
         if record.status is JobStatus.RUNNING:
             continue
         alike = record.profile, record.status, situation_of.get(record.job_id)
         reason = None if record.parked is not None else first.get(alike)  # type: ignore[arg-type]  # None is no key
-        yield reason or reason_of(state, record, glance) or WaitReason.TURN
+        yield reason or reason_of(view, record, glance) or WaitReason.TURN
 
 
-def reasons_of(state: LiveState, record: JobRecord, glance: Glance) -> tuple[WaitReason, ...]:
+def reasons_of(view: View, record: JobRecord, glance: Glance) -> tuple[WaitReason, ...]:
     """Return every reason for which a job waits, in order of precedence; none while it runs."""
     if record.status is JobStatus.RUNNING:
         return ()
-    reasons = set(_outside(state, record, glance))
-    number = state.engine.jobs.number_of.get(record.job_id)
+    reasons = set(_outside(view, record, glance))
+    number = view.engine.jobs.number_of.get(record.job_id)
     if number is not None:
-        reasons |= _inside(state, number, glance)
+        reasons |= _inside(view, number, glance)
     return tuple(sorted(reasons or {WaitReason.TURN}, key=_ORDER.__getitem__))
 
 
-def _outside(state: LiveState, record: JobRecord, glance: Glance) -> list[WaitReason]:
+def _outside(view: View, record: JobRecord, glance: Glance) -> list[WaitReason]:
     reasons = []
     if record.status is JobStatus.HELD:
         reasons.append(WaitReason.HELD)
     if record.parked is not None:
         if record.waits_for:
             reasons.append(WaitReason.DEPENDENCY)
-        if state.jobs.over_workers(record):
+        if view.jobs.over_workers(record):
             reasons.append(WaitReason.QUOTA)
     misfit = glance.misfit(record)
     if misfit is not None:
@@ -188,8 +188,8 @@ def _outside(state: LiveState, record: JobRecord, glance: Glance) -> list[WaitRe
     return reasons
 
 
-def _inside(state: LiveState, number: int, glance: Glance) -> set[WaitReason]:
-    jobs = state.engine.jobs
+def _inside(view: View, number: int, glance: Glance) -> set[WaitReason]:
+    jobs = view.engine.jobs
     row = jobs.row_of(number)
     situation = glance.situations[row]
     reasons: set[WaitReason] = set()
@@ -215,39 +215,39 @@ def _inside(state: LiveState, number: int, glance: Glance) -> set[WaitReason]:
     return reasons
 
 
-def queue(state: LiveState) -> list[str]:
+def queue(view: View) -> list[str]:
     """Return the ids of the jobs that wait for their turn, the one furthest behind first."""
-    jobs = state.engine.jobs
+    jobs = view.engine.jobs
     if not len(jobs):
         return []
-    waiting: BoolArray = (jobs["status"] == WAITING) & jobs.runnable(state.engine.now_s)
+    waiting: BoolArray = (jobs["status"] == WAITING) & jobs.runnable(view.engine.now_s)
     behind = jobs.credit_s.max(axis=1)
     rows = np.flatnonzero(waiting)
-    planned = np.isin(jobs["number"][rows], list(state.engine.book.planned))
+    planned = np.isin(jobs["number"][rows], list(view.engine.planned))
     order = np.lexsort((jobs["number"][rows], -behind[rows], ~planned))
     numbers = jobs.ints("number")[rows][order]
     return [jobs.job_of[number].job_id for number in numbers.tolist()]
 
 
-def explain(state: LiveState, row: JobRow) -> Explanation:
+def explain(view: View, row: JobRow) -> Explanation:
     """Say why a job is where it is, without a forecast."""
-    record = state.jobs.by_id.get(row.job_id)
+    record = view.jobs.by_id.get(row.job_id)
     if record is None:
         return explain_ended(row)
     if record.status is JobStatus.RUNNING:
-        return _explain_running(state, record)
-    reasons = reasons_of(state, record, Glance(state))
-    waiting = queue(state)
+        return _explain_running(view, record)
+    reasons = reasons_of(view, record, Glance(view))
+    waiting = queue(view)
     position = waiting.index(record.job_id) + 1 if record.job_id in waiting else None
     return Explanation(
         job_id=record.job_id,
         status=record.status,
         reason=reasons[0],
         also=reasons[1:],
-        message=_words(state, record, reasons[0], position, len(waiting))
-        + _avoided(state, record)
+        message=_words(view, record, reasons[0], position, len(waiting))
+        + _avoided(view, record)
         + _nothing_kept(record, None, attempts=record.attempts),
-        unblocks=_unblocks(state, record, reasons[0]),
+        unblocks=_unblocks(view, record, reasons[0]),
         position=position,
         waiting=len(waiting),
     )
@@ -267,8 +267,8 @@ def explain_ended(row: JobRow) -> Explanation:
     )
 
 
-def _explain_running(state: LiveState, record: JobRecord) -> Explanation:
-    live = state.leases.by_id.get(state.leases.of_job.get(record.job_id, NONE))
+def _explain_running(view: View, record: JobRecord) -> Explanation:
+    live = view.leases.by_id.get(view.leases.of_job.get(record.job_id, NONE))
     if live is None:  # its lease is being committed
         return Explanation(
             job_id=record.job_id, status=record.status, reason=None, message="it is about to start"
@@ -380,43 +380,43 @@ def _with_last_words(explanation: Explanation, end: Mapping[str, object]) -> Exp
 
 
 def _words(
-    state: LiveState, record: JobRecord, reason: WaitReason, position: int | None, waiting: int
+    view: View, record: JobRecord, reason: WaitReason, position: int | None, waiting: int
 ) -> str:
-    policy = state.policy.choice.name
+    policy = view.policy.choice.name
     why = record.reason and record.parked is None
     words: Mapping[WaitReason, Callable[[], str]] = {
         WaitReason.HELD: lambda: f"it is held: {record.reason}" if why else _SOMEBODY,
         WaitReason.DEPENDENCY: lambda: f"it waits for {', '.join(sorted(record.waits_for))}",
-        WaitReason.QUOTA: lambda: _quota_words(state, record),
-        WaitReason.BACKOFF: lambda: _backoff_words(state, record),
+        WaitReason.QUOTA: lambda: _quota_words(view, record),
+        WaitReason.BACKOFF: lambda: _backoff_words(view, record),
         WaitReason.STOPPING: lambda: "its last lease is coming to an end",
-        WaitReason.NO_ALLOCATION: lambda: _unanswered_words(state),
+        WaitReason.NO_ALLOCATION: lambda: _unanswered_words(view),
         WaitReason.NO_SHARE: lambda: f"policy '{policy}' gives it no time at present",
         WaitReason.IDLING: lambda: f"policy '{policy}' keeps the idle workers idle on purpose",
         WaitReason.PLACEMENT: lambda: "workers are idle, but none that it could have together",
         WaitReason.TURN: lambda: _turn_words(position, waiting),
     }
-    return words.get(reason, lambda: fit_of(state, record.spec).message)()
+    return words.get(reason, lambda: fit_of(view, record.spec).message)()
 
 
-def _unblocks(state: LiveState, record: JobRecord, reason: WaitReason) -> str:
+def _unblocks(view: View, record: JobRecord, reason: WaitReason) -> str:
     if reason is not WaitReason.WORKERS_OUT:
         return _UNBLOCKS[reason]
-    out = out_of_reach(state, record.spec)
+    out = out_of_reach(view, record.spec)
     ordered = {**out.pop("cordoned", {}), **out.pop("drained", {})}
     ways = [f"`leasehold uncordon {names_of(ordered, ' ')}`"] if ordered else []
     ways += [f"wait until {', '.join(out)} workers return"] if out else []
     return ", or ".join(ways) or _UNBLOCKS[reason]
 
 
-def _quota_words(state: LiveState, record: JobRecord) -> str:
-    used = state.jobs.admitted.get(record.project, 0)
-    limits = state.jobs.limits.get(record.project)
+def _quota_words(view: View, record: JobRecord) -> str:
+    used = view.jobs.admitted.get(record.project, 0)
+    limits = view.jobs.limits.get(record.project)
     if limits is None or limits.max_workers is None:
         return f"the quota of project '{record.project}' was lifted; it is admitted at once"
     running = 0
-    for live in state.leases.by_id.values():
-        other = state.jobs.by_id.get(live.lease.job_id)
+    for live in view.leases.by_id.values():
+        other = view.jobs.by_id.get(live.lease.job_id)
         if other is not None and other.project == record.project:
             running += len(live.lease.workers)
     return (
@@ -425,8 +425,8 @@ def _quota_words(state: LiveState, record: JobRecord) -> str:
     )
 
 
-def _unanswered_words(state: LiveState) -> str:
-    policy = state.policy
+def _unanswered_words(view: View) -> str:
+    policy = view.policy
     if policy.last_failure:
         return (
             f"policy '{policy.choice.name}' has not answered since it came; it failed last: "
@@ -438,10 +438,10 @@ def _unanswered_words(state: LiveState) -> str:
     )
 
 
-def _backoff_words(state: LiveState, record: JobRecord) -> str:
-    jobs = state.engine.jobs
+def _backoff_words(view: View, record: JobRecord) -> str:
+    jobs = view.engine.jobs
     row = jobs.row_of(jobs.number_of[record.job_id])
-    left_s = max(float(jobs["retry_at_s"][row]) - state.engine.now_s, 0.0)
+    left_s = max(float(jobs["retry_at_s"][row]) - view.engine.now_s, 0.0)
     if not left_s:
         return "no workers are left for it but on nodes that could not start it"
     if (losses := int(jobs["losses"][row])) > 1:
@@ -449,11 +449,11 @@ def _backoff_words(state: LiveState, record: JobRecord) -> str:
     return f"it failed {record.failures} times and is tried again in {left_s:.0f} s"
 
 
-def _avoided(state: LiveState, record: JobRecord) -> str:
+def _avoided(view: View, record: JobRecord) -> str:
     """Return in words which nodes a job stays away from; nothing for none."""
-    engine = state.engine
+    engine = view.engine
     number = engine.jobs.number_of.get(record.job_id)
-    nodes = () if number is None else engine.avoidance.of(number, engine.now_s)
+    nodes = () if number is None else engine.avoided.get(number, [])
     told = (
         f"; it could not be started on {node} ({times} in a row) "
         f"and is not tried there for {until_s - engine.now_s:.0f} s"

@@ -6,27 +6,32 @@ import asyncio
 import logging
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol
 
-from scheduler.control.job_actions import act, change, try_act
-from scheduler.control.operator_orders import (
-    declare_throughputs,
-    node_of,
-    order_node,
-    remove_node,
-    set_policy,
-    set_project,
+from scheduler.control.control import Control
+from scheduler.control.facts import (
+    BackupRestored,
+    JobActionAsked,
+    JobChangeAsked,
+    NodeOrdered,
+    NodeRemoved,
+    NodeReported,
+    PolicySet,
+    ProjectSet,
+    ThroughputsDeclared,
 )
-from scheduler.control.reports import desired_json, desired_set, take_report
-from scheduler.control.submitting import Known, digest_of, first_fit, submit
-from scheduler.domain import events as ev
+from scheduler.control.job_actions import try_act
+from scheduler.control.operator_orders import node_of
+from scheduler.control.submitting import first_fit
 from scheduler.domain.job import JobStatus
 from scheduler.domain.rows import HistoryRow
 from scheduler.engine.warm_up import warm_up
 from scheduler.errors import (
     NotLeadingError,
+    ParameterError,
     StaleLeaderError,
     StoreUnavailableError,
+    UnknownPolicyError,
 )
 from scheduler.protocol.desired import LeaseState
 from scheduler.runtime import views
@@ -36,21 +41,23 @@ from scheduler.runtime.contract import (
     Health,
     ProjectView,
 )
+from scheduler.runtime.desired_sets import DesiredSets
 from scheduler.runtime.driver import Driver
 from scheduler.runtime.driving import drive, end
 from scheduler.runtime.explaining import explain, explain_ended, with_history
+from scheduler.runtime.intake import submitted
 from scheduler.runtime.leadership import LeaderKeeper
 from scheduler.runtime.log_following import Output
 from scheduler.runtime.logbook import LogBook
 from scheduler.runtime.retention import Retention
-from scheduler.runtime.signals import News, first_of
+from scheduler.runtime.signals import News, NodeSignals, first_of
 from scheduler.runtime.snapshots import recover
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping, Sequence
     from pathlib import Path
 
-    from scheduler.control.draft import Turn
+    from scheduler.control.facts import Fact
     from scheduler.control.requests import (
         Acted,
         Fit,
@@ -61,7 +68,7 @@ if TYPE_CHECKING:
         Submission,
         Submitted,
     )
-    from scheduler.control.state import LiveState
+    from scheduler.control.view import View
     from scheduler.domain.knowledge import MakeKnowledge
     from scheduler.domain.rows import JobRow
     from scheduler.domain.spec import JobSpec
@@ -75,7 +82,7 @@ if TYPE_CHECKING:
         PolicyView,
         ThroughputView,
     )
-    from scheduler.runtime.driver import Work
+    from scheduler.runtime.driver import Told
     from scheduler.runtime.metrics import Metrics
     from scheduler.runtime.output import LogChunk, LogEnd, LogWanted
     from scheduler.runtime.settings import RuntimeSettings
@@ -83,7 +90,6 @@ if TYPE_CHECKING:
     from scheduler.store.protocol import Store
 
 _log = logging.getLogger("leasehold.service")
-_T = TypeVar("_T")
 
 #: More leases than could have been granted since a backup.
 SKIPPED_LEASES = 1_000_000
@@ -92,7 +98,7 @@ SKIPPED_LEASES = 1_000_000
 class Forecaster(Protocol):
     """Who predicts when jobs start and complete."""
 
-    async def add_times(self, state: LiveState, explanation: Explanation) -> Explanation:
+    async def add_times(self, view: View, explanation: Explanation) -> Explanation:
         """Return the explanation with expected times, or with the reason why there are none."""
         ...
 
@@ -152,6 +158,8 @@ class LiveService:
         self._solver_is_warm = solver_is_warm
         self._started_s = clock.now_s()
         self._driver: Driver | None = None
+        self._desired_sets: DesiredSets | None = None
+        self._signals = NodeSignals()
         self._problem = "starting"
         #: set whenever this process begins or ceases to lead; replaced by a new one then.
         self._turned = News()
@@ -175,7 +183,7 @@ class LiveService:
         """Write a last snapshot and let somebody else lead. ``run`` must have been cancelled."""
         await self._keeper.release()
 
-    async def begin(self, token: int, suspects: Sequence[Work] = ()) -> Driver:
+    async def begin(self, token: int, suspects: Sequence[Told] = ()) -> Driver:
         """Load the state and answer as the leader; the driver is still to be run.
 
         A part of ``run``, which does both; for tests that let the driver's turns happen one by one.
@@ -183,6 +191,7 @@ class LiveService:
         self._problem = "recovering"
         driver = await self._recover(token, suspects)
         self._driver, self._problem = driver, ""
+        self._desired_sets = DesiredSets(driver.untold)
         self._output.leading_since_s = self._clock.now_s()
         self._metrics.set_leading(True)
         self._turn_around()
@@ -205,7 +214,7 @@ class LiveService:
             for task in (keep, prune):
                 await end(task)
 
-    async def _recover(self, token: int, suspects: Sequence[Work]) -> Driver:
+    async def _recover(self, token: int, suspects: Sequence[Told]) -> Driver:
         """Load the state; the database may go away meanwhile."""
         while True:
             try:
@@ -218,7 +227,7 @@ class LiveService:
                     recovered,
                     self._settings,
                     knowledge=self._knowledge,
-                    time_dependent=self._solver.time_dependent,
+                    time_dependent=self._time_dependent,
                     term=token,
                     now_s=now_s,
                 )
@@ -229,19 +238,21 @@ class LiveService:
                 break
         self._clock.never_before(state.engine.now_s)
         driver = Driver(
-            state=state,
+            control=Control(state),
+            settings=self._settings,
             store=self._store,
             next_sequence=recovered.next_sequence,
             clock=self._clock,
             solver=self._solver,
             metrics=self._metrics,
+            signals=self._signals,
             suspects=suspects,
         )
         driver.event_id = (await asyncio.to_thread(self._store.head)).event_id
         driver.resume()
         if self._after_restore:
             self._after_restore = False
-            driver.soon(_skip_leases(state))
+            driver.soon(BackupRestored(leases=SKIPPED_LEASES))
         _log.info(
             "leading: %d active jobs, %d leases, %d nodes; %d journal entries were replayed",
             len(state.jobs),
@@ -250,6 +261,13 @@ class LiveService:
             len(recovered.entries),
         )
         return driver
+
+    def _time_dependent(self, choice: PolicyChoice) -> bool | None:
+        """Tell whether a stored policy's answers change with time; None where it is gone."""
+        try:
+            return self._solver.time_dependent(choice)
+        except (UnknownPolicyError, ParameterError):
+            return None
 
     def _turn_around(self) -> None:
         self._turned.set()
@@ -277,16 +295,16 @@ class LiveService:
         return self._driver
 
     @property
-    def _state(self) -> LiveState:
-        return self.driver.state
+    def _view(self) -> View:
+        return self.driver.view
 
     async def until_turned(self) -> None:
         """Wait until this process begins or ceases to lead."""
         await self._turned.wait()
 
-    async def _do(self, work: Callable[[LiveState, Turn], _T], *, patient: int = 0) -> _T:
-        # Another driver may come to do it, with the state that it has loaded.
-        return await self.driver.take_in(lambda turn: work(self._state, turn), patient=patient)
+    async def _tell(self, fact: Fact, *, patient: int = 0) -> Any:
+        """Tell control a fact; return its answer, which is durable."""
+        return await self.driver.tell(fact, patient=patient)
 
     # -- jobs -------------------------------------------------------------------------------------
 
@@ -294,32 +312,14 @@ class LiveService:
         self, submissions: Sequence[Submission], *, actor: str
     ) -> tuple[Submitted, ...]:
         """Take jobs in; each stands for itself. Durable on return."""
-        known = await asyncio.to_thread(self._look_up, submissions)
-        results = await self._do(
-            lambda state, turn: submit(state, turn, submissions, known, actor=actor)
-        )
+        fact = await asyncio.to_thread(submitted, self._store, submissions, actor=actor)
+        results: tuple[Submitted, ...] = await self._tell(fact)
         self._metrics.submitted(sum(result.created for result in results))
         return results
 
-    def _look_up(self, submissions: Sequence[Submission]) -> Known:
-        by_owner: dict[str, set[str]] = {}
-        wanted: set[str] = set()
-        for item in submissions:
-            if item.client_id:
-                by_owner.setdefault(item.owner, set()).add(item.client_id)
-            wanted.update(other for other in (item.job_id, *item.spec.depends_on) if other)
-        keys = {
-            (owner, key): row
-            for owner, names in by_owner.items()
-            for key, row in self._store.jobs_of_keys(owner, names).items()
-        }
-        rows = ((job_id, self._store.job(job_id)) for job_id in sorted(wanted))
-        digests = [digest_of(item.spec) for item in submissions]  # of large arrays it takes long
-        return Known(keys, {job_id: row for job_id, row in rows if row is not None}, digests)
-
     async def fit(self, spec: JobSpec) -> Fit:
         """Tell whether and where a job could run; changes nothing."""
-        return first_fit(self._state, spec)
+        return first_fit(self._view, spec)
 
     async def act(
         self,
@@ -333,10 +333,13 @@ class LiveService:
         """Cancel, hold, release or requeue jobs; each stands for itself."""
         rows = await self._rows_of(job_ids)
         if dry_run:
-            return try_act(self._state, job_ids, action, rows)
-        return await self._do(
-            lambda state, turn: act(state, turn, job_ids, action, rows, actor=actor, reason=reason)
+            return try_act(self._view, job_ids, action, rows)
+        acted: tuple[Acted, ...] = await self._tell(
+            JobActionAsked(
+                job_ids=tuple(job_ids), action=action, rows=rows, actor=actor, reason=reason
+            )
         )
+        return acted
 
     async def change(
         self,
@@ -349,22 +352,21 @@ class LiveService:
     ) -> tuple[Acted, ...]:
         """Change weight or deadline of jobs that have not ended."""
         rows = await self._rows_of(job_ids)
-        return await self._do(
-            lambda state, turn: change(
-                state,
-                turn,
-                job_ids,
-                rows,
+        acted: tuple[Acted, ...] = await self._tell(
+            JobChangeAsked(
+                job_ids=tuple(job_ids),
+                rows=rows,
                 actor=actor,
                 weight=weight,
                 deadline_s=deadline_s,
                 clear_deadline=clear_deadline,
             )
         )
+        return acted
 
     async def _rows_of(self, job_ids: Sequence[str]) -> dict[str, JobRow]:
         """Return the stored rows of jobs that are not active."""
-        active = self._state.jobs.by_id
+        active = self._view.jobs.by_id
         missing = [job_id for job_id in job_ids if job_id not in active]
         if not missing:
             return {}
@@ -375,21 +377,21 @@ class LiveService:
         """Return what is known of active jobs; others, and all on a standby, are left out."""
         if self._driver is None:
             return {}
-        return views.live_jobs(self._driver.state, job_ids, now_s=self._clock.now_s())
+        return views.live_jobs(self._driver.view, job_ids, now_s=self._clock.now_s())
 
     async def explain(self, row: JobRow, *, forecast: bool = True) -> Explanation:
         """Say why a job is where it is and, if asked, when it will start and end."""
         if self._driver is None:
             return await asyncio.to_thread(with_history, explain_ended(row), self._store)
-        state = self._driver.state
-        explanation = explain(state, row)
+        view = self._driver.view
+        explanation = explain(view, row)
         if explanation.status is not JobStatus.RUNNING:
             explanation = await asyncio.to_thread(with_history, explanation, self._store)
         if explanation.status is JobStatus.FAILED:
             tail = await self._output.last_words(row, is_active=self._activity(row.job_id))
             return replace(explanation, stderr_tail=tail)
-        if forecast and self._forecaster is not None and row.job_id in state.jobs.by_id:
-            explanation = await self._forecaster.add_times(state, explanation)
+        if forecast and self._forecaster is not None and row.job_id in view.jobs.by_id:
+            explanation = await self._forecaster.add_times(view, explanation)
         return explanation
 
     async def log_end(self, job_id: str, wanted: LogWanted) -> LogEnd:
@@ -408,80 +410,80 @@ class LiveService:
         return self._output.follow(job_id, wanted, is_active=is_active)
 
     def _activity(self, job_id: str) -> Callable[[], bool]:
-        return lambda: job_id in self._state.jobs.by_id
+        return lambda: job_id in self._view.jobs.by_id
 
     # -- cluster ----------------------------------------------------------------------------------
 
     def nodes(self) -> tuple[NodeView, ...]:
         """Return every node by name."""
-        return views.nodes(self._state)
+        return views.nodes(self._view)
 
     async def node_action(
         self, name: str, action: NodeAction, *, reason: str, actor: str
     ) -> NodeView:
         """Cordon, drain or uncordon a node."""
-        await self._do(
-            lambda state, turn: order_node(state, turn, name, action, reason=reason, actor=actor)
-        )
-        return views.node_view(self._state, node_of(self._state, name))
+        await self._tell(NodeOrdered(node=name, action=action, reason=reason, actor=actor))
+        return views.node_view(self._view, node_of(self._view, name))
 
     async def remove_node(self, name: str, *, actor: str) -> None:
         """Forget a node that is lost or drained."""
-        await self._do(lambda state, turn: remove_node(state, turn, name, actor=actor))
+        await self._tell(NodeRemoved(node=name, actor=actor))
 
     def leases(self) -> tuple[LeaseView, ...]:
         """Return the leases in force by id."""
-        return views.leases(self._state, now_s=self._clock.now_s())
+        return views.leases(self._view, now_s=self._clock.now_s())
 
     def cluster(self) -> ClusterView:
         """Return the cluster in figures."""
-        return views.cluster(self._state)
+        return views.cluster(self._view)
 
     def allocation(self) -> AllocationView:
         """Return the allocation in force."""
-        return views.allocation(self._state)
+        return views.allocation(self._view)
 
     def policy(self) -> PolicyView:
         """Return the policy in force."""
-        return views.policy_view(self._state)
+        return views.policy_view(self._view)
 
     async def set_policy(self, choice: PolicyChoice, *, actor: str) -> PolicyView:
         """Put a policy in force from the next question on."""
-        await self._do(lambda state, turn: set_policy(state, turn, choice, actor=actor))
+        dependent = self._solver.time_dependent(choice)  # raises where it cannot be used
+        await self._tell(PolicySet(choice=choice, time_dependent=dependent, actor=actor))
         return self.policy()
 
     def projects(self) -> tuple[ProjectView, ...]:
         """Return every project that has limits or active jobs, by name."""
-        return views.projects(self._state)
+        return views.projects(self._view)
 
     async def set_project(self, limits: ProjectLimits, *, actor: str) -> ProjectView:
         """Set a project's limits."""
-        await self._do(lambda state, turn: set_project(state, turn, limits, actor=actor))
+        await self._tell(ProjectSet(limits=limits, actor=actor))
         return next(view for view in self.projects() if view.limits.project == limits.project)
 
     def throughputs(self) -> tuple[ThroughputView, ...]:
         """Return what is known, by job type, scale factor and worker type."""
-        return views.throughputs(self._state)
+        return views.throughputs(self._view)
 
     async def declare_throughputs(
         self, figures: Sequence[tuple[str, int, str, float]], *, actor: str
     ) -> int:
         """Declare (job type, scale factor, worker type, steps/s); returns how many changed."""
-        return await self._do(
-            lambda state, turn: declare_throughputs(state, turn, figures, actor=actor)
-        )
+        news: int = await self._tell(ThroughputsDeclared(figures=tuple(figures), actor=actor))
+        return news
 
     # -- agents -----------------------------------------------------------------------------------
 
     async def desired(self, node: str, *, after: tuple[int, int], wait_s: float) -> Desired:
         """Return the node's desired set, at once if newer than ``after``."""
         now_s, held_s = await self._until_newer(node, after=after, wait_s=wait_s)
-        return desired_set(self._state, node, now_s=now_s, held_s=held_s)
+        assert self._desired_sets is not None
+        return self._desired_sets.of(self._view, node, now_s=now_s, held_s=held_s)
 
     async def desired_json(self, node: str, *, after: tuple[int, int], wait_s: float) -> bytes:
         """Return the same as JSON."""
         now_s, held_s = await self._until_newer(node, after=after, wait_s=wait_s)
-        return desired_json(self._state, node, now_s=now_s, held_s=held_s)
+        assert self._desired_sets is not None
+        return self._desired_sets.json_of(self._view, node, now_s=now_s, held_s=held_s)
 
     async def _until_newer(
         self, node: str, *, after: tuple[int, int], wait_s: float
@@ -491,23 +493,22 @@ class LiveService:
         loop = asyncio.get_running_loop()
         until = loop.time() + wait_s
         while True:
-            state = self._state
-            known = state.nodes.by_name.get(node)
+            view = self._view
+            known = view.nodes.by_name.get(node)
             if known is not None and known.last_seen_s is not None:
-                known.last_seen_s = self._clock.now_s()
-            current = state.term, 0 if known is None else known.revision
+                self.driver.hear(node)
+            current = view.term, 0 if known is None else known.revision
             left_s = until - loop.time()
             if current > after or left_s <= 0:
                 break
-            news = state.nodes.wait_for(node) if known is None else known.changed
-            await first_of(news, self._turned, within_s=left_s)
+            await first_of(self._signals.of(node), self._turned, within_s=left_s)
         now_s = self._clock.now_s()
         return now_s, now_s - asked_s
 
     async def report(self, report: NodeReport, *, address: str, version: str) -> None:
         """Take a report in; ends of leases are durable on return."""
-        await self._do(
-            lambda state, turn: take_report(state, turn, report, address=address, version=version),
+        await self._tell(
+            NodeReported(report=report, address=address, version=version),
             patient=1 + sum(lease.state is LeaseState.ENDED for lease in report.leases),
         )
 
@@ -526,7 +527,7 @@ class LiveService:
         Raises:
             NotFoundError: there was no such lease on the node, or it has been forgotten.
         """
-        live = self._state.leases.by_id.get(lease_id)
+        live = self._view.leases.by_id.get(lease_id)
         return await self._output.append(
             live, node, lease_id, stream, offset=offset, data=data, end=end
         )
@@ -583,20 +584,10 @@ class LiveService:
     def metrics(self) -> bytes:
         """Return the figures in Prometheus' text format."""
         if self._driver is not None:
-            views.measure(self._driver.state, self._metrics, now_s=self._clock.now_s())
+            views.measure(self._driver.view, self._metrics, now_s=self._clock.now_s())
         return self._metrics.render()
 
 
 def _renewed(error: StoreUnavailableError) -> StoreUnavailableError:
     """Return an error to raise once more, without the traceback of the first time."""
     return type(error)(*error.args)
-
-
-def _skip_leases(state: LiveState) -> Callable[[Turn], None]:
-    last = state.engine.newest_lease + SKIPPED_LEASES
-
-    def skip(turn: Turn) -> None:
-        turn.tell(ev.LeasesSkipped(last=last))
-        turn.note("restored", "scheduler", "", newest_lease=last)
-
-    return skip

@@ -2,83 +2,31 @@
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
 
-from scheduler.control.requests import PolicyChoice
-from scheduler.domain.profiling import Profiling
-from scheduler.engine.settings import EngineSettings
+from scheduler.control.settings import ControlSettings
 from scheduler.errors import ParameterError
-
-if TYPE_CHECKING:
-    from scheduler.domain.throughput import ThroughputTable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RuntimeSettings:
-    """Settings of the daemon's shell around the engine.
+class RuntimeSettings(ControlSettings):
+    """Settings of the daemon's shell, and of what decides in it.
 
     Attributes:
-        engine: of the round mechanism.
-        policy: in force until somebody switches it; the stored choice wins after that.
-        notice_s: from a job's notice to SIGTERM, where it asks for nothing else.
-        grace_s: from SIGTERM to SIGKILL, likewise.
-        margin_s: after a lease's deadline, until its workers are granted again if nobody has
-            confirmed their release.
-        node_timeout_s: a node that is silent for so long is lost.
-        start_timeout_s: a lease that does not run after so long is revoked; longer than what agents
-            allow for the steps of a launch.
         snapshot_entries: journal entries after which a snapshot is written.
-        tick_s: longest time between two looks at nodes, leases and limits.
-        learn: whether measured throughputs replace declared and estimated ones.
-        measure_least_s: shortest stretch of running that counts as a measurement.
-        relearn_tolerance: relative change of a throughput that is worth telling the engine.
-        profiling: how much better than estimated unmeasured worker types are shown to policies.
-        throughputs: figures that the operator declares, also of jobs that share workers; or None.
-        prepull_images: images at most that a node is told to bring in before a job needs them.
-        refuse_unfit: whether a job that no node known so far could ever run is refused.
         finished_days: how long jobs that have ended are kept.
         history_days: how long lines of history are kept.
         log_bytes: of output kept per attempt and stream on a node.
     """
 
-    engine: EngineSettings = field(
-        default_factory=lambda: EngineSettings(refuse_what_cannot_fit=False)
-    )
-    policy: PolicyChoice = field(default_factory=lambda: PolicyChoice(name="max_min_fairness"))
-    notice_s: float = 5.0
-    grace_s: float = 5.0
-    margin_s: float = 2.0
-    node_timeout_s: float = 60.0
-    start_timeout_s: float = 3600.0
     snapshot_entries: int = 1000
-    tick_s: float = 1.0
-    learn: bool = True
-    measure_least_s: float = 5.0
-    relearn_tolerance: float = 0.05
-    profiling: Profiling = field(default_factory=Profiling)
-    throughputs: ThroughputTable | None = None
-    prepull_images: int = 0
-    refuse_unfit: bool = True
     finished_days: float = 30.0
     history_days: float = 90.0
     log_bytes: int = 16 * 2**20
 
     def __post_init__(self) -> None:
-        """Refuse times that are none."""
-        names = (
-            "margin_s",
-            "node_timeout_s",
-            "start_timeout_s",
-            "tick_s",
-            "measure_least_s",
-            "relearn_tolerance",
-        )
-        for name in names:
-            value = getattr(self, name)
-            if not (math.isfinite(value) and value > 0):
-                raise ParameterError(f"{name} is {value!r}; it must be > 0")
+        """Refuse numbers that cannot be."""
+        ControlSettings.__post_init__(self)
         for name in ("snapshot_entries", "log_bytes"):
             value = getattr(self, name)
             if value < 1:

@@ -3,6 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+#: Nodes that are woken at once when a round concerns all of them, and the pause before the next.
+NODES_AT_ONCE: Final = 10
+NODES_PAUSE_S: Final = 0.01
 
 
 class News:
@@ -52,3 +60,23 @@ async def first_of(*news: News, within_s: float | None = None) -> None:
 def _end(waiter: asyncio.Future[None]) -> None:
     if not waiter.done():
         waiter.set_result(None)
+
+
+class NodeSignals:
+    """Who waits for a node's desired set, also of a node that has yet to join."""
+
+    def __init__(self) -> None:
+        self._news: dict[str, News] = {}
+
+    def of(self, name: str) -> News:
+        """Return what is told when a node's desired set is another one."""
+        return self._news.setdefault(name, News())
+
+    def tell(self, names: Sequence[str]) -> None:
+        """Wake who waits for some nodes: some at a time, for others want answers too."""
+        for name in names[:NODES_AT_ONCE]:
+            news = self._news.pop(name, None)
+            if news is not None:
+                news.set()
+        if rest := names[NODES_AT_ONCE:]:
+            asyncio.get_running_loop().call_later(NODES_PAUSE_S, self.tell, rest)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import zlib
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -14,13 +13,14 @@ from scheduler.control.jobs import ACTIVE, JobBook, JobRecord
 from scheduler.control.leases import ABRUPT, Leases, LiveLease, members_of
 from scheduler.control.nodes import NodeBook
 from scheduler.control.requests import NodeAction, PolicyChoice, ProjectLimits
+from scheduler.control.snapshot import VERSION, Taken
 from scheduler.control.specs import spec_from_json
-from scheduler.control.state import LiveState, PolicyInForce
+from scheduler.control.state import ControlState, PolicyInForce
 from scheduler.domain.cluster import Cluster
 from scheduler.domain.codec import decode, encode
 from scheduler.domain.knowledge import Part
 from scheduler.engine.engine import Engine
-from scheduler.engine.snapshot import decode_state, dump, encode_state, restore
+from scheduler.engine.snapshot import decode_state, encode_state, restore
 from scheduler.errors import CodecError
 from scheduler.store.protocol import Snapshot
 from scheduler.store.queries import MAX_LIMIT, HistoryQuery, JobFilter, JobOrder, JobQuery
@@ -28,46 +28,11 @@ from scheduler.store.queries import MAX_LIMIT, HistoryQuery, JobFilter, JobOrder
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from scheduler.domain.commands import ComputeAllocation
     from scheduler.domain.knowledge import MakeKnowledge
     from scheduler.domain.lease import Lease
     from scheduler.domain.rows import JobRow
-    from scheduler.engine.snapshot import EngineState
     from scheduler.runtime.settings import RuntimeSettings
     from scheduler.store.protocol import Recovered, Store
-
-#: Version of the shell's part of a snapshot.
-VERSION = 1
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Taken:
-    """A state as of one moment, copied but not yet encoded.
-
-    Attributes:
-        engine: the engine's part.
-        shell: deadlines, revocations and timers; plain values.
-        question: what the engine has asked and nobody has answered, or None.
-    """
-
-    engine: EngineState
-    shell: Mapping[str, Any]
-    question: ComputeAllocation | None
-
-
-def take_snapshot(state: LiveState) -> Taken:
-    """Copy what a snapshot needs; quick, so that turns need not wait."""
-    leases = [
-        [lease_id, live.deadline_s, live.revoked, live.base_steps, live.promised_s]
-        for lease_id, live in state.leases.by_id.items()
-    ]
-    shell = {
-        "version": VERSION,
-        "timers": dict(state.leases.timers),
-        "leases": leases,
-        "newest_number": state.policy.newest_number,
-    }
-    return Taken(engine=dump(state.engine), shell=shell, question=state.leases.question)
 
 
 def store_snapshot(store: Store, taken: Taken, sequence: int, token: int) -> None:
@@ -91,10 +56,10 @@ def recover(
     settings: RuntimeSettings,
     *,
     knowledge: MakeKnowledge,
-    time_dependent: Callable[[PolicyChoice], bool],
+    time_dependent: Callable[[PolicyChoice], bool | None],
     term: int,
     now_s: float,
-) -> LiveState:
+) -> ControlState:
     """Make the leader's state from the store: the last snapshot, then every entry behind it.
 
     Args:
@@ -102,7 +67,7 @@ def recover(
         recovered: snapshot and journal entries.
         settings: of the runtime.
         knowledge: makes it of the operator's throughputs and of what was stored.
-        time_dependent: see ``LiveState``.
+        time_dependent: whether a policy's answers change with time; None where it is gone.
         term: the leader's fencing token.
         now_s: the time.
 
@@ -110,7 +75,8 @@ def recover(
         CodecError: the snapshot is of a newer release, or damaged.
     """
     stored = {row.key: row for row in store.settings()}
-    state = LiveState(
+    policy = policy_in_force(store, settings.policy, now_s=now_s)
+    state = ControlState(
         engine=Engine(Cluster(worker_types=(), nodes=()), settings.engine),
         leases=Leases(),
         jobs=JobBook(),
@@ -118,8 +84,8 @@ def recover(
         knowledge=knowledge(
             settings.throughputs, {part: stored[part].value for part in Part if part in stored}
         ),
-        policy=policy_in_force(store, settings.policy, now_s=now_s),
-        time_dependent=time_dependent,
+        policy=policy,
+        time_dependent=time_dependent(policy.choice),
         settings=settings,
         term=term,
     )
@@ -171,7 +137,7 @@ def policy_in_force(store: Store, configured: PolicyChoice, *, now_s: float) -> 
     return PolicyInForce(choice=PolicyChoice(**row.value), since_s=row.updated_s, actor=row.actor)
 
 
-def _restore_jobs(state: LiveState, store: Store) -> None:
+def _restore_jobs(state: ControlState, store: Store) -> None:
     newest = store.jobs(JobQuery(limit=1))
     state.jobs.start_numbers_at(newest.rows[0].number + 1 if newest.rows else 1)
     for row in active_rows(store):
@@ -200,7 +166,7 @@ def active_rows(store: Store) -> Iterator[JobRow]:
             return
 
 
-def _restore_leases(state: LiveState, shell: Mapping[str, Any]) -> None:
+def _restore_leases(state: ControlState, shell: Mapping[str, Any]) -> None:
     engine = state.engine
     for lease_id, deadline_s, revoked, base_steps, *promised_s in shell["leases"]:
         lease: Lease = engine.book.leases[lease_id]
@@ -223,7 +189,7 @@ def _restore_leases(state: LiveState, shell: Mapping[str, Any]) -> None:
     state.policy.newest_number = shell.get("newest_number", -1)
 
 
-def _restore_orders(state: LiveState, stored: Mapping[str, Any], now_s: float) -> None:
+def _restore_orders(state: ControlState, stored: Mapping[str, Any], now_s: float) -> None:
     for key, row in stored.items():
         kind, _, rest = key.partition("/")
         if kind == "node" and rest in state.nodes.by_name:
@@ -241,7 +207,7 @@ def _restore_orders(state: LiveState, stored: Mapping[str, Any], now_s: float) -
             node.exclusive = frozenset(stored[f"exclusive/{name}"].value)
 
 
-def _restore_launches(state: LiveState, store: Store) -> None:
+def _restore_launches(state: ControlState, store: Store) -> None:
     """Find the leases whose launches are in the history; nodes go on telling of them."""
     query = HistoryQuery(kinds=("lease_launched",), descending=True, limit=MAX_LIMIT)
     for row in store.history(query):
@@ -250,7 +216,7 @@ def _restore_launches(state: LiveState, store: Store) -> None:
             member.launched |= member.node == row.data["node"]
 
 
-def _park(state: LiveState) -> None:
+def _park(state: ControlState) -> None:
     """Find the jobs that the engine does not know, and what they wait for."""
     known = state.engine.jobs.number_of
     for record in list(state.jobs.by_id.values()):

@@ -30,42 +30,42 @@ if TYPE_CHECKING:
     from scheduler.control.jobs import JobRecord
     from scheduler.control.leases import LiveLease
     from scheduler.control.nodes import NodeState
-    from scheduler.control.state import LiveState
+    from scheduler.control.view import View
     from scheduler.runtime.metrics import Metrics
 
 
-def live_jobs(state: LiveState, job_ids: Iterable[str], *, now_s: float) -> Mapping[str, LiveJob]:
+def live_jobs(view: View, job_ids: Iterable[str], *, now_s: float) -> Mapping[str, LiveJob]:
     """Return what is known of active jobs; others are left out."""
-    glance = Glance(state)
-    records = ((job_id, state.jobs.by_id.get(job_id)) for job_id in job_ids)
+    glance = Glance(view)
+    records = ((job_id, view.jobs.by_id.get(job_id)) for job_id in job_ids)
     return {
-        job_id: _live_job(state, record, glance, now_s=now_s)
+        job_id: _live_job(view, record, glance, now_s=now_s)
         for job_id, record in records
         if record is not None
     }
 
 
-def _live_job(state: LiveState, record: JobRecord, glance: Glance, *, now_s: float) -> LiveJob:
-    lease_id = state.leases.of_job.get(record.job_id)
-    live = None if lease_id is None else state.leases.by_id[lease_id]
-    shares = _shares_of(state, record.job_id)
+def _live_job(view: View, record: JobRecord, glance: Glance, *, now_s: float) -> LiveJob:
+    lease_id = view.leases.of_job.get(record.job_id)
+    live = None if lease_id is None else view.leases.by_id[lease_id]
+    shares = _shares_of(view, record.job_id)
     return LiveJob(
         status=record.status,
-        reason=reason_of(state, record, glance),
-        steps_done=record.steps_done if live is None else shown_steps(state, live, now_s=now_s),
+        reason=reason_of(view, record, glance),
+        steps_done=record.steps_done if live is None else shown_steps(view, live, now_s=now_s),
         lease_id=lease_id,
         worker_type="" if live is None else live.worker_type,
         workers=0 if live is None else len(live.lease.workers),
         nodes=() if live is None else tuple(dict.fromkeys(live.nodes)),
         deadline_s=None if live is None else live.deadline_s,
         allocation=MappingProxyType(shares),
-        share=_effective_share(state, record.job_id, glance),
+        share=_effective_share(view, record.job_id, glance),
     )
 
 
-def _shares_of(state: LiveState, job_id: str) -> dict[str, float]:
+def _shares_of(view: View, job_id: str) -> dict[str, float]:
     """Return worker type -> fraction of time that the policy gives a job, alone or shared."""
-    engine = state.engine
+    engine = view.engine
     number = engine.jobs.number_of.get(job_id)
     if number is None:
         return {}
@@ -93,11 +93,11 @@ def _add(
     shares[name] = shares.get(name, 0.0) + fraction
 
 
-def _effective_share(state: LiveState, job_id: str, glance: Glance) -> float | None:
+def _effective_share(view: View, job_id: str, glance: Glance) -> float | None:
     """Return a job's effective throughput over that of a 1/n share of every worker type."""
-    engine = state.engine
+    engine = view.engine
     number = engine.jobs.number_of.get(job_id)
-    if number is None or number > state.policy.newest_number:
+    if number is None or number > view.policy.newest_number:
         return None
     row = engine.jobs.row_of(number)
     profile = int(engine.jobs["profile"][row])
@@ -116,15 +116,15 @@ def _effective_share(state: LiveState, job_id: str, glance: Glance) -> float | N
     return float(rates @ x) / isolated if isolated > 0 else None
 
 
-def leases(state: LiveState, *, now_s: float) -> tuple[LeaseView, ...]:
+def leases(view: View, *, now_s: float) -> tuple[LeaseView, ...]:
     """Return the leases in force by id."""
-    held = state.leases.by_id
-    return tuple(_lease(state, held[lease_id], now_s=now_s) for lease_id in sorted(held))
+    held = view.leases.by_id
+    return tuple(_lease(view, held[lease_id], now_s=now_s) for lease_id in sorted(held))
 
 
-def _lease(state: LiveState, live: LiveLease, *, now_s: float) -> LeaseView:
+def _lease(view: View, live: LiveLease, *, now_s: float) -> LeaseView:
     lease = live.lease
-    record = state.jobs.by_id.get(lease.job_id)
+    record = view.jobs.by_id.get(lease.job_id)
     running = "granted" if live.running_s is None else "running"
     return LeaseView(
         lease_id=lease.lease_id,
@@ -137,20 +137,32 @@ def _lease(state: LiveState, live: LiveLease, *, now_s: float) -> LeaseView:
         start_s=lease.start_s,
         deadline_s=live.deadline_s,
         state="stopping" if live.revoked else running,
-        steps_done=live.steps_live if record is None else shown_steps(state, live, now_s=now_s),
+        steps_done=live.steps_live if record is None else shown_steps(view, live, now_s=now_s),
     )
 
 
-def nodes(state: LiveState) -> tuple[NodeView, ...]:
+def nodes(view: View) -> tuple[NodeView, ...]:
     """Return every node by name."""
-    return tuple(
-        node_view(state, state.nodes.by_name[name]) for name in sorted(state.nodes.by_name)
-    )
+    return tuple(node_view(view, view.nodes.by_name[name]) for name in sorted(view.nodes.by_name))
 
 
-def node_view(state: LiveState, node: NodeState) -> NodeView:
+def node_view(view: View, node: NodeState) -> NodeView:
     """Return one node."""
-    book, serving = state.engine.book, state.engine.in_service
+    return _node(view, node, _jobs_on_workers(view))
+
+
+def _jobs_on_workers(view: View) -> Mapping[int, list[str]]:
+    """Return worker -> ids of the jobs that hold it, by lease."""
+    found: dict[int, list[str]] = {}
+    for lease_id in sorted(view.leases.by_id):
+        lease = view.leases.by_id[lease_id].lease
+        for worker in lease.workers:
+            found.setdefault(worker, []).append(lease.job_id)
+    return found
+
+
+def _node(view: View, node: NodeState, jobs: Mapping[int, list[str]]) -> NodeView:
+    serving = view.engine.in_service
     workers = tuple(
         WorkerView(
             index=worker,
@@ -159,13 +171,13 @@ def node_view(state: LiveState, node: NodeState) -> NodeView:
             in_service=bool(serving[worker]),
             problem=node.problems.get(local, ""),
             shareable=node.types[local] not in node.exclusive,
-            jobs=tuple(book.leases[lease_id].job_id for lease_id in book.on_worker[worker]),
+            jobs=tuple(jobs.get(worker, ())),
         )
         for local, worker in enumerate(node.workers)
     )
     return NodeView(
         name=node.name,
-        state=_state_of(state, node),
+        state=_state_of(view, node),
         reason=node.reason or ("it has not reported" if node.lost else _common_problem(node)),
         last_seen_s=node.last_seen_s,
         address=node.address,
@@ -180,26 +192,26 @@ def _common_problem(node: NodeState) -> str:
     return problems.pop() if len(problems) == 1 else ""
 
 
-def _state_of(state: LiveState, node: NodeState) -> str:
+def _state_of(view: View, node: NodeState) -> str:
     if node.lost:
         return "lost"
     if node.order is NodeAction.CORDON:
         return "cordoned"
     if node.order is NodeAction.DRAIN:
-        return "draining" if any(state.leases.held_by(node.name)) else "drained"
+        return "draining" if any(view.leases.held_by(node.name)) else "drained"
     return "unknown" if node.last_seen_s is None else "ready"
 
 
-def cluster(state: LiveState) -> ClusterView:
+def cluster(view: View) -> ClusterView:
     """Return the cluster in figures."""
-    engine = state.engine
+    engine = view.engine
     names = engine.cluster.type_names
     known, serving, busy = (
-        _by_type(names, engine.fleet.count(mask))
-        for mask in (~engine.retired, engine.in_service, engine.book.held() & ~engine.retired)
+        _by_type(names, engine.count(mask))
+        for mask in (~engine.retired, engine.in_service, engine.held & ~engine.retired)
     )
     total = sum(serving.values())
-    statuses = Counter(record.status.value for record in state.jobs.by_id.values())
+    statuses = Counter(record.status.value for record in view.jobs.by_id.values())
     return ClusterView(
         round_number=engine.round_number,
         round_ends_s=engine.round_end_s,
@@ -209,14 +221,14 @@ def cluster(state: LiveState) -> ClusterView:
         busy=busy,
         utilisation=min(sum(busy.values()) / total, 1.0) if total else 0.0,
         jobs=dict(statuses),
-        waiting=waiting_reasons(state),
+        waiting=waiting_reasons(view),
     )
 
 
-def waiting_reasons(state: LiveState) -> dict[str, int]:
+def waiting_reasons(view: View) -> dict[str, int]:
     """Return reason -> waiting jobs."""
-    glance = Glance(state)
-    found = Counter(reasons_of_all(state, glance))
+    glance = Glance(view)
+    found = Counter(reasons_of_all(view, glance))
     return {reason.value: count for reason, count in found.items()}
 
 
@@ -224,22 +236,22 @@ def _by_type(names: tuple[str, ...], counts: np.ndarray) -> dict[str, int]:
     return {name: int(count) for name, count in zip(names, counts.tolist(), strict=True)}
 
 
-def allocation(state: LiveState) -> AllocationView:
+def allocation(view: View) -> AllocationView:
     """Return the allocation in force, and how much of it has been received."""
-    policy = state.policy
-    shares = {job_id: _shares_of(state, job_id) for job_id in state.jobs.by_id}
+    policy = view.policy
+    shares = {job_id: _shares_of(view, job_id) for job_id in view.jobs.by_id}
     return AllocationView(
         policy=policy.choice.name,
         computed_s=policy.computed_s,
         solve_s=policy.last_solve_s,
         shares={job_id: share for job_id, share in shares.items() if share},
-        received=_received(state),
+        received=_received(view),
     )
 
 
-def _received(state: LiveState) -> dict[str, dict[str, float]]:
+def _received(view: View) -> dict[str, dict[str, float]]:
     """Return the fractions received: X, less what credits have grown by since it came in force."""
-    engine, policy = state.engine, state.policy
+    engine, policy = view.engine, view.policy
     if policy.computed_s is None or policy.baseline is None:
         return {}
     elapsed = engine.now_s - policy.computed_s
@@ -264,18 +276,18 @@ def _received(state: LiveState) -> dict[str, dict[str, float]]:
     return result
 
 
-def deviation(state: LiveState) -> tuple[float, float]:
+def deviation(view: View) -> tuple[float, float]:
     """Return the mean and largest |received - promised| over jobs, in rounds."""
-    jobs = state.engine.jobs
+    jobs = view.engine.jobs
     if not len(jobs):
         return 0.0, 0.0
-    off = np.abs(jobs.credit_s).max(axis=1) / state.engine.settings.round_length_s
+    off = np.abs(jobs.credit_s).max(axis=1) / view.engine.settings.round_length_s
     return float(off.mean()), float(off.max())
 
 
-def policy_view(state: LiveState) -> PolicyView:
+def policy_view(view: View) -> PolicyView:
     """Return the policy in force."""
-    policy = state.policy
+    policy = view.policy
     return PolicyView(
         name=policy.choice.name,
         parameters=policy.choice.parameters,
@@ -288,14 +300,14 @@ def policy_view(state: LiveState) -> PolicyView:
     )
 
 
-def projects(state: LiveState) -> tuple[ProjectView, ...]:
+def projects(view: View) -> tuple[ProjectView, ...]:
     """Return every project that has limits or active jobs, by name."""
     running: Counter[str] = Counter()
-    for live in state.leases.by_id.values():
-        record = state.jobs.by_id.get(live.lease.job_id)
+    for live in view.leases.by_id.values():
+        record = view.jobs.by_id.get(live.lease.job_id)
         if record is not None:
             running[record.project] += len(live.lease.workers)
-    jobs = state.jobs
+    jobs = view.jobs
     names = sorted({*jobs.limits, *(name for name, count in jobs.active.items() if count)})
     return tuple(
         ProjectView(
@@ -308,7 +320,7 @@ def projects(state: LiveState) -> tuple[ProjectView, ...]:
     )
 
 
-def throughputs(state: LiveState) -> tuple[ThroughputView, ...]:
+def throughputs(view: View) -> tuple[ThroughputView, ...]:
     """Return what is known, by job type, scale factor and worker type."""
     return tuple(
         ThroughputView(
@@ -322,18 +334,18 @@ def throughputs(state: LiveState) -> tuple[ThroughputView, ...]:
             deviation=estimate.relative_deviation if estimate.samples else None,
             samples=estimate.samples,
         )
-        for job_type, scale_factor, worker_type, estimate in state.knowledge.known()
+        for job_type, scale_factor, worker_type, estimate in view.knowledge.known()
     )
 
 
-def measure(state: LiveState, metrics: Metrics, *, now_s: float) -> None:
+def measure(view: View, metrics: Metrics, *, now_s: float) -> None:
     """Bring the gauges up to date."""
-    view = cluster(state)
-    metrics.set_jobs(view.jobs, view.waiting)
-    metrics.set_workers(view.workers, view.in_service, view.busy)
-    recent_s = now_s - state.settings.node_timeout_s
-    seen = (node.last_seen_s for node in state.nodes.by_name.values() if not node.lost)
-    metrics.set_agents(sum(1 for at_s in seen if at_s is not None and at_s >= recent_s))
-    mean, largest = deviation(state)
+    seen = cluster(view)
+    metrics.set_jobs(seen.jobs, seen.waiting)
+    metrics.set_workers(seen.workers, seen.in_service, seen.busy)
+    recent_s = now_s - view.settings.node_timeout_s
+    heard = (node.last_seen_s for node in view.nodes.by_name.values() if not node.lost)
+    metrics.set_agents(sum(1 for at_s in heard if at_s is not None and at_s >= recent_s))
+    mean, largest = deviation(view)
     metrics.set_deviation(mean=mean, largest=largest)
-    metrics.set_round(view.round_number)
+    metrics.set_round(seen.round_number)

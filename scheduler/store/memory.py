@@ -26,8 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
     from scheduler.domain.job import JobStatus
-    from scheduler.domain.rows import AttemptRow, IdempotencyRow, JobRow, SettingRow
-    from scheduler.store.protocol import Projections
+    from scheduler.domain.rows import AttemptRow, IdempotencyRow, JobRow, Projections, SettingRow
     from scheduler.store.queries import HistoryQuery, JobFilter, JobQuery
     from scheduler.store.rows import EnrolmentRow, TokenRow
 

@@ -43,9 +43,9 @@ if TYPE_CHECKING:
     from sqlalchemy.engine import Connection, Engine
     from sqlalchemy.engine import Row as SqlRow
 
-    from scheduler.domain.rows import LeaseExtension
+    from scheduler.domain.rows import LeaseExtension, Projections
     from scheduler.store.checkpoints import Checkpoints
-    from scheduler.store.protocol import Entry, Projections
+    from scheduler.store.protocol import Entry
 
 #: SQLite takes 32,766 parameters in a statement, older ones 999.
 KEYS_AT_ONCE = 900

@@ -123,7 +123,7 @@ class Fuzzer:
         """Send a node's report."""
         node = self.draw.choice(NODES)
         self._sequence[node] += 1
-        state = self.world.service.driver.state
+        state = self.world.service.driver.control.state
         known = state.nodes.by_name.get(node)
         message = self.messages.report(
             node=node,
@@ -150,7 +150,7 @@ class Fuzzer:
     async def log(self) -> None:
         """Send a piece of output."""
         draw = self.draw
-        leases = list(self.world.service.driver.state.leases.by_id) or [1]
+        leases = list(self.world.service.driver.control.state.leases.by_id) or [1]
         lease = draw.choice((draw.choice(leases), 0, 10**14, "9" * 5000, "-1", "x"))
         offset = draw.choice((0, 0, 10, MOST_COUNT, MOST_COUNT + 1, "-1", "x"))
         path = f"/v1/agent/logs/{lease}/{draw.choice(('out', 'err', 'x'))}"

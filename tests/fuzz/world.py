@@ -21,6 +21,7 @@ from api.app import create_app, stop_waiting
 from api.auth import hash_secret, new_secret
 from api.settings import ApiSettings
 from leasehold_testing.stage import check_state
+from leasehold_testing.work import work
 from planner.knowledge import LearnedKnowledge
 from policies.answering import PolicyAnswerer
 from scheduler.control.requests import PolicyChoice, Submission
@@ -140,7 +141,7 @@ class World:
 
     async def top_up(self) -> None:
         """Keep jobs there that the fuzzer's nodes can be given."""
-        active = len(self.service.driver.state.jobs) - 2  # those of the agent
+        active = len(self.service.driver.control.state.jobs) - 2  # those of the agent
         for _ in range(JOBS - active):
             await self._submit("fz-a", "fz-b")
 
@@ -229,5 +230,5 @@ class World:
         self.check_alive()
         if self.service.driver is not self.driver:
             raise AssertionError("a turn failed, and the state was loaded again")
-        driver = self.service.driver
-        await driver.take_in(lambda _turn: check_state(driver.state))  # between two turns
+        state = self.driver.control.state
+        await self.driver.tell(work(lambda _draft: check_state(state)))  # between two turns

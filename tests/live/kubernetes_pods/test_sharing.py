@@ -140,7 +140,7 @@ def share(tmp_path, make_node):
 def test_on_an_exclusive_node_two_jobs_take_turns(share):
     async def scene(cluster):
         await cluster.until(lambda: len(cluster.names()) == 1)
-        state = cluster.service.driver.state
+        state = cluster.service.driver.control.state
         assert state.policy.choice.space_sharing
         end = time.monotonic() + 2.0
         while time.monotonic() < end:
@@ -157,7 +157,7 @@ def test_on_a_node_that_shares_a_pairs_pods_ask_for_the_shared_resource(share, m
 
     async def scene(cluster):
         await cluster.until(lambda: cluster.names() == ["a", "b"])
-        assert cluster.service.driver.state.engine.table.has_pairs
+        assert cluster.service.driver.control.state.engine.table.has_pairs
         assert {lease.workers for lease in cluster.service.leases()} == {(0,)}
         for pod in cluster.api.pods.values():
             (container,) = pod["spec"]["containers"]
@@ -190,6 +190,8 @@ def test_a_node_that_begins_to_share_is_seen_to_while_the_agent_lives(share):
         }
         for part in ("capacity", "allocatable"):
             node["status"][part]["nvidia.com/gpu"] = "2"
-        await cluster.until(lambda: cluster.service.driver.state.engine.table.has_pairs, 20.0)
+        await cluster.until(
+            lambda: cluster.service.driver.control.state.engine.table.has_pairs, 20.0
+        )
 
     share(scene)

@@ -6,8 +6,15 @@ import logging
 import pytest
 
 from leasehold_testing.faults import Fault
+from leasehold_testing.work import work
 from policies.answering import PolicyAnswerer
-from scheduler.control.requests import PolicyChoice, Submission
+from scheduler.control.requests import (
+    JobAction,
+    NodeAction,
+    PolicyChoice,
+    ProjectLimits,
+    Submission,
+)
 from scheduler.domain import events as ev
 from scheduler.errors import (
     NotLeadingError,
@@ -59,7 +66,7 @@ def test_a_leader_that_was_replaced_stops_and_its_callers_are_sent_away(live):
         call = asyncio.ensure_future(
             stage.service.submit([Submission(spec=stage.spec(), owner="me")], actor="me")
         )
-        late = asyncio.ensure_future(driver.take_in(lambda turn: turn.note("x", "y", "z")))
+        late = asyncio.ensure_future(driver.tell(work(lambda turn: turn.note("x", "y", "z"))))
         await asyncio.sleep(0)
         with pytest.raises(StaleLeaderError):
             await asyncio.wait_for(driver.run(), 60.0)
@@ -67,7 +74,7 @@ def test_a_leader_that_was_replaced_stops_and_its_callers_are_sent_away(live):
             with pytest.raises(NotLeadingError):
                 await waiting
         with pytest.raises(NotLeadingError):
-            await driver.take_in(lambda _turn: None)
+            await driver.tell(work(lambda _turn: None))
         await stage.crash()
         assert not stage.store.job("job")
 
@@ -79,8 +86,8 @@ def test_a_piece_of_work_that_fails_fails_for_its_caller_alone(live):
         def wrong(_turn):
             raise ParameterError("wrong")
 
-        bad = asyncio.ensure_future(stage.driver.take_in(wrong))
-        good = asyncio.ensure_future(stage.driver.take_in(lambda turn: turn.now_s))
+        bad = asyncio.ensure_future(stage.driver.tell(work(wrong)))
+        good = asyncio.ensure_future(stage.driver.tell(work(lambda turn: turn.now_s)))
         await stage.settle()
         with pytest.raises(ParameterError, match="wrong"):
             await bad
@@ -94,7 +101,7 @@ def test_a_step_nobody_waits_for_is_logged_when_it_fails(live, caplog):
         def wrong(_turn):
             raise ParameterError("wrong")
 
-        stage.driver.soon(wrong)
+        stage.driver.soon(work(wrong))
         await stage.settle()
         assert "a step of the scheduler failed" in caplog.text
 
@@ -122,9 +129,9 @@ def test_where_the_policy_fails_the_last_good_allocation_stays(live):
         moody = stage.driver._solver = Moody()
         moody.moods = [SolveError("no answer"), SupersededError("newer")]
         await stage.job("b", total_steps=8.0)  # its question is superseded, so to say
-        assert stage.driver.state.engine.question_open
+        assert stage.driver.control.state.engine.question_open
         await stage.job("c", total_steps=8.0)  # its question fails
-        assert not stage.driver.state.engine.question_open
+        assert not stage.driver.control.state.engine.question_open
         assert stage.service.policy().last_failure == "no answer"
         assert [row.kind for row in stage.history("allocation_failed")] == ["allocation_failed"]
         assert stage.status("a") == "running"
@@ -247,13 +254,13 @@ def test_throughputs_can_be_declared_for_types_that_run(live):
 
 
 def test_timers_are_told_last_and_ends_in_the_simulators_order():
-    from scheduler.control.draft import Turn
+    from scheduler.control.draft import Draft
     from scheduler.domain.lease import EndReason
 
     def end(lease_id, reason):
         return ev.LeaseEnded(lease_id=lease_id, reason=reason, steps_done=0.0)
 
-    turn = Turn(now_s=0.0)
+    turn = Draft(now_s=0.0)
     turn.tell(
         ev.TimerFired(timer="plan"),
         end(3, EndReason.RELEASED),
@@ -276,10 +283,12 @@ def test_reports_wait_for_later_turns_where_there_are_many_and_people_do_not(liv
     async def story(stage):
         driver, order = stage.driver, []
         reports = [
-            asyncio.ensure_future(driver.take_in(lambda _turn, n=n: order.append(n), patient=True))
+            asyncio.ensure_future(
+                driver.tell(work(lambda _turn, n=n: order.append(n)), patient=True)
+            )
             for n in range(PATIENT_PER_TURN + 1)
         ]
-        person = asyncio.ensure_future(driver.take_in(lambda _turn: order.append("person")))
+        person = asyncio.ensure_future(driver.tell(work(lambda _turn: order.append("person"))))
         await asyncio.sleep(0)
         assert driver.pending
         await driver.turn()
@@ -294,11 +303,11 @@ def test_reports_wait_for_later_turns_where_there_are_many_and_people_do_not(liv
 
 
 def test_others_get_a_word_in_while_a_turn_takes_much_work_in(live, monkeypatch):
-    monkeypatch.setattr("scheduler.runtime.driver.WORK_SLICE_S", -1.0)
+    monkeypatch.setattr("scheduler.runtime.driver.FACTS_SLICE_S", -1.0)
 
     async def story(stage):
         seen = []
-        works = [asyncio.ensure_future(stage.driver.take_in(seen.append)) for _ in range(3)]
+        works = [asyncio.ensure_future(stage.driver.tell(work(seen.append))) for _ in range(3)]
         await asyncio.sleep(0)
         turn = asyncio.ensure_future(stage.driver.turn())
         while not turn.done():
@@ -311,15 +320,53 @@ def test_others_get_a_word_in_while_a_turn_takes_much_work_in(live, monkeypatch)
 
 
 def test_a_turn_that_is_ended_while_it_takes_work_in_sends_everybody_away(live, monkeypatch):
-    monkeypatch.setattr("scheduler.runtime.driver.WORK_SLICE_S", -1.0)
+    monkeypatch.setattr("scheduler.runtime.driver.FACTS_SLICE_S", -1.0)
 
     async def story(stage):
-        works = [asyncio.ensure_future(stage.driver.take_in(lambda _turn: None)) for _ in range(3)]
+        works = [asyncio.ensure_future(stage.driver.tell(work(lambda _: None))) for _ in range(3)]
         await asyncio.sleep(0)
         turn = asyncio.ensure_future(stage.driver.turn())
         await asyncio.sleep(0)
         turn.cancel()
         ends = await asyncio.gather(turn, *works, return_exceptions=True)
         assert [type(end) for end in ends[1:]] == [NotLeadingError] * 3
+
+    live(story)
+
+
+class ByFactsOnly:
+    """Control as a shell may use it; whatever else it asks for fails."""
+
+    _ALLOWED = frozenset(
+        {"draft", "take", "decide", "publish", "snapshot"}
+        | {"view", "question", "asked", "next_due_s"}
+    )
+
+    def __init__(self, control):
+        self._control = control
+
+    def __getattr__(self, name):
+        assert name in self._ALLOWED, f"the shell asks control for '{name}'"
+        return getattr(self._control, name)
+
+
+def test_the_daemon_changes_control_by_facts_only(live):
+    async def story(stage):
+        stage.check = False  # the stage itself looks deeper
+        stage.driver.control = ByFactsOnly(stage.driver.control)
+        await stage.job("a", total_steps=5.0)
+        await stage.job("b", total_steps=500.0, depends_on=("a",))
+        service = stage.service
+        await stage.wait(20)
+        await stage.do(service.act(["b"], JobAction.HOLD, actor="me"))
+        await stage.do(service.node_action("n0", NodeAction.CORDON, reason="mend", actor="op"))
+        await stage.do(service.set_policy(PolicyChoice(name="fifo"), actor="op"))
+        await stage.do(service.set_project(ProjectLimits(project="p", max_jobs=1), actor="op"))
+        assert service.cluster().jobs == {"held": 1}
+        assert service.policy().name == "fifo"
+        assert service.nodes()[0].state == "cordoned"
+        await stage.do(service.explain(stage.row("b")))
+        stage.driver.write_snapshot_soon()
+        await stage.wait(5)
 
     live(story)

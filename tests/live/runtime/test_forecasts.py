@@ -22,7 +22,7 @@ def in_this_process(monkeypatch):
 
 
 async def times(stage, forecaster, name):
-    explanation = explain(stage.state, stage.row(name))
+    explanation = explain(stage.driver.view, stage.row(name))
     return await stage.do(forecaster.add_times(stage.state, explanation))
 
 
@@ -103,7 +103,7 @@ def test_who_asks_while_a_long_replay_goes_on_hears_that_and_later_gets_its_time
         forecaster = SimulatedForecaster(stage.clock, patience_s=0.01)
         await stage.job("a", total_steps=100.0)
         await stage.wait(1)
-        explanation = explain(stage.state, stage.row("a"))
+        explanation = explain(stage.driver.view, stage.row("a"))
         for _ in range(2):
             told = await forecaster.add_times(stage.state, explanation)
             assert "ask again" in told.forecast
@@ -121,14 +121,14 @@ def test_jobs_that_are_held_and_workers_that_are_out_are_left_out(live):
         await stage.job("a", total_steps=100.0)
         await stage.job("b", total_steps=100.0, held=True)
         await stage.wait(1)
-        question = forecast_input(stage.state, stage.clock.now_s())
+        question = forecast_input(stage.driver.view, stage.clock.now_s())
         assert [job.job_id for job in question.jobs] == ["a"]
         assert question.jobs[0].runs
         assert question.out_of_service == ()
         stage.node("n1").reboot()
         stage.remove_node("n1")
         await stage.wait(20)
-        assert forecast_input(stage.state, stage.clock.now_s()).out_of_service == (1,)
+        assert forecast_input(stage.driver.view, stage.clock.now_s()).out_of_service == (1,)
 
     live(story, nodes={"n0": ("v100",), "n1": ("v100",)})
 
@@ -214,7 +214,7 @@ def test_what_a_preemption_leaves_of_a_job_is_what_it_has_saved(live):
         await stage.job("saves", total_steps=50.0)
         await stage.job("will", total_steps=50.0, checkpoint_dir="/checkpoints")
         await stage.wait(5)
-        asked = forecast_input(stage.state, stage.clock.now_s())
+        asked = forecast_input(stage.driver.view, stage.clock.now_s())
         assert {job.job_id: job.safe_steps for job in asked.jobs} == {
             "plain": 0.0,
             "saves": None,

@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from scheduler.control.facts import BackupRestored
 from scheduler.control.requests import JobAction
 from scheduler.errors import InputError, NotFoundError, StoreUnavailableError
 from scheduler.runtime import log_following
@@ -180,7 +181,7 @@ def test_after_a_restore_no_lease_gets_an_id_that_a_node_may_know(live):
         await stage.job("a", total_steps=100.0)
         await stage.wait(2)
         assert max(stage.state.leases.by_id) < 10
-        stage.driver.soon(service_module._skip_leases(stage.state))
+        stage.driver.soon(BackupRestored(leases=service_module.SKIPPED_LEASES))
         await stage.job("b", total_steps=100.0, throughputs={"k80": 1.0, "v100": 1.0})
         await stage.wait(25)
         await stage.restart()

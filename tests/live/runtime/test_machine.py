@@ -14,8 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from leasehold_testing.faults import Fault, ShakyStore
 from leasehold_testing.nodes import FakeWorld, Mishap
-from leasehold_testing.stage import Stage, canonical
-from scheduler.control.reports import desired_json, desired_set
+from leasehold_testing.stage import Stage, canonical, picture
 from scheduler.control.requests import (
     JobAction,
     NodeAction,
@@ -30,6 +29,7 @@ from scheduler.errors import ConflictError
 from scheduler.protocol.desired import LeaseEnd, desired_from_dict
 from scheduler.runtime import driver as driver_module
 from scheduler.runtime import views
+from scheduler.runtime.desired_sets import DesiredSets
 from scheduler.runtime.explaining import Glance, explain, reason_of, reasons_of_all
 from scheduler.runtime.settings import RuntimeSettings
 from scheduler.store.queries import HistoryQuery
@@ -80,21 +80,23 @@ class Play:
 
     def fault_of(self, _entry):
         """Look at everything in the middle of a commit, and say what happens to it."""
-        state, store = self.stage.state, self.stage.store
+        view, store = self.stage.driver.view, self.stage.store
+        assert picture(view) == self.stage.published, "seen before it was committed"
         for look in (views.nodes, views.cluster, views.allocation, views.projects):
-            look(state)
-        views.leases(state, now_s=state.engine.now_s)
-        views.live_jobs(state, list(self.jobs), now_s=state.engine.now_s)
-        glance = Glance(state)
-        each = [reason_of(state, record, glance) for record in state.jobs.by_id.values()]
-        all_at_once = sorted(reasons_of_all(state, Glance(state)))
+            look(view)
+        views.leases(view, now_s=view.engine.now_s)
+        views.live_jobs(view, list(self.jobs), now_s=view.engine.now_s)
+        glance = Glance(view)
+        each = [reason_of(view, record, glance) for record in view.jobs.by_id.values()]
+        all_at_once = sorted(reasons_of_all(view, Glance(view)))
         assert all_at_once == sorted(reason for reason in each if reason is not None)
         for job_id in self.jobs:
-            explain(state, store.job(job_id))
+            explain(view, store.job(job_id))
         for name in NODES:
-            now = {"now_s": state.engine.now_s, "held_s": 0.0}
-            desired = desired_set(state, name, **now)
-            assert desired_from_dict(orjson.loads(desired_json(state, name, **now))) == desired
+            now = {"now_s": view.engine.now_s, "held_s": 0.0}
+            sets = DesiredSets(lambda *_: None)
+            desired = sets.of(view, name, **now)
+            assert desired_from_dict(orjson.loads(sets.json_of(view, name, **now))) == desired
             for lease in desired.leases:
                 assert store.attempt(lease.lease_id) is not None, "told before it was committed"
         return self.faults.pop() if self.faults else None

@@ -1,5 +1,6 @@
 """Nodes join, change, fall silent, come back, and are cordoned, drained and removed."""
 
+import asyncio
 from dataclasses import replace
 
 import pytest
@@ -291,11 +292,11 @@ def test_only_a_node_that_is_gone_can_be_removed(live):
 def test_an_agent_that_asks_before_its_node_is_known_hears_when_it_has_joined(live):
     async def story(stage):
         node = stage.add_node("n1", "k80")
-        waiting = stage.state.nodes.wait_for("n1")
         desired = await stage.service.desired("n1", after=(0, -1), wait_s=0.0)
         assert (desired.revision, desired.leases) == (0, ())
+        asked = asyncio.ensure_future(stage.service.desired("n1", after=(1, 0), wait_s=60.0))
         await stage.settle()
-        assert waiting.is_set()
+        assert (await asked).revision > 0
         assert node.view.known
 
     live(story)

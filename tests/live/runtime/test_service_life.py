@@ -12,6 +12,7 @@ from leasehold_testing.faults import Fault, ShakyStore
 from leasehold_testing.links import FakeAgent, ServiceLink
 from leasehold_testing.nodes import FakeNode, FakeWorld
 from leasehold_testing.stage import canonical
+from leasehold_testing.work import work
 from planner.knowledge import LearnedKnowledge
 from policies.answering import PolicyAnswerer
 from scheduler.control.requests import Submission
@@ -202,8 +203,8 @@ def test_a_disk_with_room_for_renewals_alone_is_named_to_all_who_wait(tmp_path, 
         report = FakeNode("n0", ("v100",), FakeWorld(now_s=WallClock().now_s)).report()
         told = asyncio.create_task(service.report(report, address="127.0.0.1", version="test"))
         own = []
-        await until(lambda: driver._work and driver._patient)
-        driver.soon(lambda turn: own.append(turn.now_s))
+        await until(lambda: driver._told and driver._patient)
+        driver.soon(work(lambda turn: own.append(turn.now_s)))
         assert service.health().ready
         go_on.set()
         for refused in (queued, told):

@@ -6,9 +6,9 @@ from dataclasses import replace
 import pytest
 
 from scheduler.control.requests import JobAction, ProjectLimits, Submission
-from scheduler.control.submitting import digest_of, submit
 from scheduler.domain.reasons import WaitReason
 from scheduler.domain.spec import JobSpec
+from scheduler.runtime.intake import digest_of, submitted
 
 
 def test_a_repeated_submission_is_the_same_job_in_every_turn(live):
@@ -45,14 +45,10 @@ def test_two_requests_in_flight_with_one_client_id_make_one_job(live):
         assert sum(result.created for result in results) == 1
         assert len({result.job_id for result in results}) == 1
 
-        known = await asyncio.to_thread(
-            stage.service._look_up,
-            [item := Submission(spec=stage.spec(), owner="x", client_id="b")],
-        )
+        item = Submission(spec=stage.spec(), owner="x", client_id="b")
+        fact = await asyncio.to_thread(submitted, stage.store, [item], actor="x")
         (first,) = await stage.submit(item)  # committed after the look-up of the other request
-        (late,) = await stage.do(
-            stage.driver.take_in(lambda turn: submit(stage.state, turn, [item], known, actor="x"))
-        )
+        (late,) = await stage.do(stage.driver.tell(fact))
         assert (late.created, late.job_id) == (False, first.job_id)
 
     live(story)

@@ -21,7 +21,7 @@ from leasehold_testing.stored import (
 from scheduler.domain.events import JobSubmitted, ProgressReported, TimerFired
 from scheduler.domain.job import Job, JobStatus
 from scheduler.domain.lease import EndReason
-from scheduler.domain.rows import IdempotencyRow, LeaseExtension, SettingRow
+from scheduler.domain.rows import IdempotencyRow, LeaseExtension, Projections, SettingRow
 from scheduler.errors import (
     ConflictError,
     InputError,
@@ -29,7 +29,7 @@ from scheduler.errors import (
     StaleLeaderError,
     StoreError,
 )
-from scheduler.store.protocol import Entry, Projections, Snapshot, Store
+from scheduler.store.protocol import Entry, Snapshot, Store
 from scheduler.store.queries import HistoryQuery, JobFilter, JobOrder, JobQuery
 from scheduler.store.rows import EnrolmentRow, TokenRow
 

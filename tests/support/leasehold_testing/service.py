@@ -27,7 +27,7 @@ from scheduler.control.specs import missed_deadline
 from scheduler.domain.job import JobStatus
 from scheduler.domain.lease import EndReason
 from scheduler.domain.reasons import WaitReason
-from scheduler.domain.rows import AttemptRow, HistoryRow, IdempotencyRow, JobRow
+from scheduler.domain.rows import AttemptRow, HistoryRow, IdempotencyRow, JobRow, Projections
 from scheduler.errors import ConflictError, NotFoundError
 from scheduler.protocol.desired import Desired, to_dict
 from scheduler.runtime.contract import (
@@ -44,7 +44,7 @@ from scheduler.runtime.contract import (
     WorkerView,
 )
 from scheduler.store.memory import MemoryStore
-from scheduler.store.protocol import Entry, Projections
+from scheduler.store.protocol import Entry
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

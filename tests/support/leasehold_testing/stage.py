@@ -8,8 +8,10 @@ course.
 from __future__ import annotations
 
 import asyncio
+import copy
 import math
 import zlib
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from leasehold_testing.clock import ManualClock
@@ -18,6 +20,7 @@ from leasehold_testing.links import FakeAgent, InlineExecutor, ServiceLink
 from leasehold_testing.nodes import FakeNode, FakeWorld
 from planner.knowledge import LearnedKnowledge
 from policies.answering import PolicyAnswerer
+from scheduler.control.leases import LiveLease
 from scheduler.domain.codec import encode
 from scheduler.domain.knowledge import Part
 from scheduler.engine.snapshot import dump, encode_state
@@ -29,11 +32,13 @@ from scheduler.runtime.solver import InlineSolver
 from scheduler.store.memory import MemoryStore
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Sequence
+    from collections.abc import Callable, Coroutine, Mapping, Sequence
     from pathlib import Path
 
+    from scheduler.control.control import Control
     from scheduler.control.requests import Submission, Submitted
-    from scheduler.control.state import LiveState
+    from scheduler.control.state import ControlState
+    from scheduler.control.view import View
     from scheduler.domain import commands as do
     from scheduler.runtime.driver import Driver
     from scheduler.runtime.settings import RuntimeSettings
@@ -83,8 +88,11 @@ class Stage:
         self.links: dict[str, ServiceLink] = {}
         self.log: list[do.Command] = []
         self.check = True
+        #: what agents and people could see after the last turn.
+        self.published: dict[str, object] = {}
         self._folder = folder
         self._service: LiveService | None = None
+        self._control: Control | None = None
         self._tasks: set[asyncio.Task[Any]] = set()
         #: what nodes stumbled over; raised at the next opportunity.
         self._failures: list[BaseException] = []
@@ -110,6 +118,7 @@ class Stage:
         )
         driver = await service.begin(token.token)
         driver.log = self.log
+        self._control = driver.control
         self._told.clear()
         for link in self.links.values():
             link.service = service
@@ -144,11 +153,12 @@ class Stage:
         return self.service.driver
 
     @property
-    def state(self) -> LiveState:
+    def state(self) -> ControlState:
         """Its state."""
-        return self.driver.state
+        assert self._control is not None
+        return self._control.state
 
-    def recovered(self) -> LiveState:
+    def recovered(self) -> ControlState:
         """Return what a service would begin with if this one died now."""
         return recover(
             self.store,
@@ -308,9 +318,11 @@ class Stage:
             raise self._failures[0]
         if self.check and self.running:
             check_state(self.state)
+            check_view(self.driver.control)
+            self.published = picture(self.driver.view)
 
 
-def check_state(state: LiveState) -> None:
+def check_state(state: ControlState) -> None:
     """Check what must hold between two turns.
 
     Raises:
@@ -347,7 +359,57 @@ def check_state(state: LiveState) -> None:
         raise InvariantError(f"live state: {'; '.join(broken)}")
 
 
-def canonical(state: LiveState) -> dict[str, Any]:
+def check_view(control: Control) -> None:
+    """Make sure that all that control has decided is published, between two turns.
+
+    Raises:
+        AssertionError: the view lags behind.
+    """
+    state, view = control.state, control.view
+    pairs: list[tuple[Mapping[Any, Any], Mapping[Any, Any]]] = [
+        (state.jobs.by_id, view.jobs.by_id),
+        (state.leases.by_id, view.leases.by_id),
+        (state.nodes.by_name, view.nodes.by_name),
+    ]
+    for held, seen in pairs:
+        lagging = {name: (held.get(name), seen.get(name)) for name in held.keys() | seen.keys()}
+        lagging = {name: (h, s) for name, (h, s) in lagging.items() if _plain(h) != _plain(s)}
+        assert not lagging, f"decided and published differ: {lagging}"
+    assert state.jobs.admitted == view.jobs.admitted
+    assert {k: v for k, v in state.leases.on_node.items() if v} == {
+        k: v for k, v in view.leases.on_node.items() if v
+    }
+    assert state.engine.jobs.x.tolist() == view.engine.jobs.x.tolist()
+    assert state.engine.jobs.number_of == view.engine.jobs.number_of
+    assert state.engine.in_service.tolist() == view.engine.in_service.tolist()
+
+
+def _plain(value: object) -> object:
+    """Return a lease without what a view leaves out of it; anything else as it is."""
+    if not isinstance(value, LiveLease):
+        return value
+    return replace(value, members=tuple(replace(member, since=0) for member in value.members))
+
+
+def picture(view: View) -> dict[str, object]:
+    """Return all that a view shows, in a form that stays as it is and can be compared."""
+    leases = {}
+    for lease_id, live in view.leases.by_id.items():
+        leases[lease_id] = copy.copy(live)
+        leases[lease_id].members = tuple(copy.copy(member) for member in live.members)
+    jobs = view.engine.jobs
+    return {
+        "leases": leases,
+        "jobs": {job_id: copy.copy(record) for job_id, record in view.jobs.by_id.items()},
+        "nodes": {name: copy.copy(node) for name, node in view.nodes.by_name.items()},
+        "projects": (view.jobs.limits.copy(), view.jobs.active.copy(), view.jobs.admitted.copy()),
+        "policy": (view.policy.choice, view.policy.since_s, view.policy.computed_s),
+        "engine": (view.engine.now_s, view.engine.round_number, view.engine.in_service.tolist()),
+        "shares": (list(jobs.number_of), jobs["status"].tolist(), jobs.x.tolist()),
+    }
+
+
+def canonical(state: ControlState) -> dict[str, Any]:
     """Return everything of a state that must survive a restart, in a form that can be compared."""
     engine = encode_state(dump(state.engine))
     leases, jobs = state.leases, state.jobs
@@ -376,7 +438,7 @@ def canonical(state: LiveState) -> dict[str, Any]:
     }
 
 
-def _is_pair(state: LiveState, lease_ids: Sequence[int]) -> bool:
+def _is_pair(state: ControlState, lease_ids: Sequence[int]) -> bool:
     workers = {state.leases.by_id[lease_id].lease.workers for lease_id in lease_ids}
     return len(lease_ids) == 2 and len(workers) == 1
 

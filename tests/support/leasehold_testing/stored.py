@@ -8,8 +8,15 @@ import numpy as np
 
 from scheduler.domain.events import ProgressReported, TimerFired
 from scheduler.domain.job import JobStatus
-from scheduler.domain.rows import AttemptRow, HistoryRow, IdempotencyRow, JobRow, JobState
-from scheduler.store.protocol import Entry, Projections
+from scheduler.domain.rows import (
+    AttemptRow,
+    HistoryRow,
+    IdempotencyRow,
+    JobRow,
+    JobState,
+    Projections,
+)
+from scheduler.store.protocol import Entry
 
 if TYPE_CHECKING:
     from scheduler.domain.events import Event

@@ -1,0 +1,304 @@
+"""Control: takes facts in, decides by them, and publishes what has been stored."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from scheduler.control.consequences import follow_jobs, follow_leases
+from scheduler.control.draft import Answered, Draft
+from scheduler.control.facts import (
+    AllocationAnswered,
+    BackupRestored,
+    JobActionAsked,
+    JobChangeAsked,
+    JobsSubmitted,
+    LeaseUntold,
+    NodeOrdered,
+    NodeRemoved,
+    NodeReported,
+    NodesHeard,
+    PolicyAsked,
+    PolicySet,
+    ProjectSet,
+    ThroughputsDeclared,
+)
+from scheduler.control.housekeeping import after_step, keep_house
+from scheduler.control.job_actions import act, change
+from scheduler.control.operator_orders import (
+    ask_policy,
+    declare_throughputs,
+    order_node,
+    remove_node,
+    set_policy,
+    set_project,
+)
+from scheduler.control.progress import flush_progress
+from scheduler.control.reports import meet, take_report
+from scheduler.control.snapshot import take_snapshot
+from scheduler.control.submitting import submit
+from scheduler.control.view import View
+from scheduler.domain import commands as do
+from scheduler.domain import events as ev
+from scheduler.domain.rows import LeaseExtension, Projections
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from scheduler.control.facts import Fact
+    from scheduler.control.jobs import JobRecord
+    from scheduler.control.requests import PolicyChoice
+    from scheduler.control.snapshot import Taken
+    from scheduler.control.state import ControlState
+    from scheduler.domain.commands import ComputeAllocation
+
+_NOTHING = Projections()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Decision:
+    """What follows from some facts. It is to be stored, then published, then performed.
+
+    Attributes:
+        now_s: its time.
+        events: what the engine was told; with ``rows`` this is all that is to be stored.
+        rows: what is kept for people to query.
+        is_stored: whether there is anything to store.
+        answers: what each fact is answered.
+        question: what the policy is to be asked; None for nothing.
+        told: nodes whose desired sets are others now, or that have come or gone.
+        commands: of the engine, in order.
+        ended: jobs that have ended.
+        launches: launches that nodes have timed: (of the image, until the start, until ready).
+        warnings: what operators should read.
+        is_new_round: whether a round was planned.
+    """
+
+    now_s: float
+    events: tuple[ev.Event, ...] = ()
+    rows: Projections = _NOTHING
+    is_stored: bool = False
+    answers: tuple[Answered, ...] = ()
+    question: ComputeAllocation | None = None
+    told: tuple[str, ...] = ()
+    commands: Sequence[do.Command] = ()
+    ended: Sequence[JobRecord] = ()
+    launches: Sequence[tuple[float | None, float, float | None]] = ()
+    warnings: Sequence[str] = ()
+    is_new_round: bool = False
+
+
+class Control:
+    """Decides. No clock, no store, no randomness: equal facts give equal decisions.
+
+    Shells change it by facts only, and read ``view``. A fact that raises has changed nothing. Where
+    a decision cannot be stored, or ``decide`` raises, what is in memory is worth nothing any more.
+
+    Args:
+        state: what it decides by; nobody else changes it.
+    """
+
+    def __init__(self, state: ControlState) -> None:
+        self.state = state
+        self.view = View.of(state)
+
+    def handle(self, *facts: Fact, now_s: float) -> Decision:
+        """Take facts in that are true at ``now_s``, and say what follows."""
+        draft = self.draft(now_s)
+        for fact in facts:
+            self.take(draft, fact)
+        return self.decide(draft)
+
+    # -- the same in parts, between which a shell may do something else ----------------------------
+
+    def draft(self, now_s: float) -> Draft:
+        """Begin a decision; the one before must have been published."""
+        return Draft(now_s=now_s)
+
+    def take(self, draft: Draft, fact: Fact) -> None:
+        """Take one fact in."""
+        try:
+            answered = Answered(fact=fact, result=_TAKE[type(fact)](self.state, draft, fact))
+        except Exception as error:  # noqa: BLE001  it belongs to whoever told the fact
+            answered = Answered(fact=fact, error=error)
+        draft.answers.append(answered)
+
+    def decide(self, draft: Draft) -> Decision:
+        """Find what has become due, call the engine, and say what follows."""
+        state = self.state
+        timers = state.leases.timers
+        due = [name for name, at_s in timers.items() if at_s <= draft.now_s]
+        draft.tell(*(ev.TimerFired(timer=name) for name in due))
+        keep_house(state, draft)
+        if draft.events or draft.settings or draft.history or state.jobs.touched:
+            return self._step(draft)
+        return Decision(
+            now_s=draft.now_s,
+            answers=tuple(draft.answers),
+            told=self._publish_nodes(),
+            warnings=draft.warnings,
+        )
+
+    def _step(self, draft: Draft) -> Decision:
+        state = self.state
+        flush_progress(state, draft)
+        events = draft.ordered()
+        now = draft.now_s = max(draft.now_s, state.engine.now_s)
+        rounds = state.engine.round_number
+        commands = state.engine.handle(*events, now=now)
+        joined = state.nodes.follow(state.engine.cluster, now_s=now)
+        ended = follow_jobs(state, draft, commands)
+        after_step(state, draft, joined, ended)
+        rows = self._rows(draft, commands)
+        if not state.engine.question_open and any(
+            isinstance(event, ev.AllocationComputed) for event in events
+        ):
+            jobs = state.engine.jobs
+            state.policy.baseline = jobs.ints("number"), jobs.credit_s.copy()
+        follow_leases(state, events, commands, now)
+        for fact in draft.met:
+            meet(state, draft, fact)
+        for name in draft.removed:
+            state.nodes.remove(name)
+        state.leases.changed.update(draft.removed, (node.name for node in joined))
+        questions = [c for c in commands if isinstance(c, do.ComputeAllocation)]
+        return Decision(
+            now_s=now,
+            events=events,
+            rows=rows,
+            is_stored=True,
+            answers=tuple(draft.answers),
+            question=questions[-1] if questions else None,
+            told=self._publish_nodes(),
+            commands=commands,
+            ended=ended,
+            launches=draft.launches,
+            warnings=draft.warnings,
+            is_new_round=state.engine.round_number != rounds,
+        )
+
+    def _rows(self, draft: Draft, commands: Sequence[do.Command]) -> Projections:
+        touched = self.state.jobs.touched
+        jobs = tuple(record.to_row() for record in touched.values() if record.new)
+        states = tuple(record.to_state() for record in touched.values() if not record.new)
+        for record in touched.values():
+            record.new = False
+        touched.clear()
+        extensions = tuple(
+            LeaseExtension(lease_ids=tuple(c.lease_ids.tolist()), deadline_s=c.deadline_s)
+            for c in commands
+            if isinstance(c, do.ExtendLeases)
+        )
+        return Projections(
+            jobs=jobs,
+            idempotency=tuple(draft.idempotency),
+            states=states,
+            attempts=tuple(draft.attempts.values()),
+            extensions=extensions,
+            settings=tuple(draft.settings),
+            history=tuple(draft.history),
+        )
+
+    def _publish_nodes(self) -> tuple[str, ...]:
+        """Number the desired sets that are new, and note since when leases are in them."""
+        state = self.state
+        told = tuple(state.leases.changed)
+        state.leases.changed.clear()
+        for name in told:
+            node = state.nodes.by_name.get(name)
+            if node is not None:
+                node.publish()
+                state.nodes.touch(name)
+            for _, member in state.leases.held_by(name):
+                member.since = node.revision if node else 0
+        return told
+
+    # -- what is seen --------------------------------------------------------------------------
+
+    def publish(self, decision: Decision) -> None:
+        """Show a decision to agents and people; what is to be stored of it is."""
+        self.view.bring_forward(self.state, engine=decision.is_stored)
+
+    def snapshot(self) -> Taken:
+        """Copy what a start begins from; quick, so that decisions need not wait."""
+        return take_snapshot(self.state)
+
+    @property
+    def question(self) -> ComputeAllocation | None:
+        """What the engine has asked and nobody has answered."""
+        return self.state.leases.question
+
+    @property
+    def asked(self) -> PolicyChoice | None:
+        """The policy whose answer is in force or on its way; None before the first."""
+        return self.state.asked
+
+    @property
+    def next_due_s(self) -> float:
+        """When the next timer is due; infinity without any."""
+        return min(self.state.leases.timers.values(), default=math.inf)
+
+
+def _answer(state: ControlState, draft: Draft, fact: AllocationAnswered) -> None:
+    """Note an answer of the policy, and tell the engine; an older question counts no more."""
+    policy, question, answer = state.policy, fact.question, fact.answer
+    if question.generation != state.engine.generation:
+        return
+    asked = fact.policy == policy.choice
+    if answer is None:
+        if asked:
+            policy.last_failure = fact.failure
+        draft.tell(ev.AllocationFailed(generation=question.generation, reason=fact.failure))
+        return
+    if asked:
+        policy.last_solve_s, policy.last_failure = answer.solve_s, ""
+        policy.answer, policy.question = answer.allocation, question
+        policy.computed_s = draft.now_s
+    draft.tell(
+        ev.AllocationComputed(
+            generation=question.generation,
+            job_number=question.problem.job_number,
+            allocation=answer.allocation,
+        )
+    )
+
+
+def _hear(state: ControlState, _draft: Draft, fact: NodesHeard) -> None:
+    for name, at_s in fact.heard_s.items():
+        node = state.nodes.by_name.get(name)
+        if node is not None and node.last_seen_s is not None:
+            node.last_seen_s = max(node.last_seen_s, at_s)
+            state.nodes.touch(name)
+
+
+def _note_untold(state: ControlState, _draft: Draft, fact: LeaseUntold) -> None:
+    live = state.leases.by_id.get(fact.lease_id)
+    for member in () if live is None else live.members:
+        if member.node == fact.node:
+            member.untold = fact.message
+            state.leases.touched.add(fact.lease_id)
+
+
+def _skip_leases(state: ControlState, draft: Draft, fact: BackupRestored) -> None:
+    last = state.engine.newest_lease + fact.leases
+    draft.tell(ev.LeasesSkipped(last=last))
+    draft.note("restored", "scheduler", "", newest_lease=last)
+
+
+_TAKE: Mapping[type, Callable[[ControlState, Draft, Any], object]] = {
+    JobsSubmitted: submit,
+    JobActionAsked: act,
+    JobChangeAsked: change,
+    NodeOrdered: order_node,
+    NodeRemoved: remove_node,
+    PolicySet: set_policy,
+    PolicyAsked: lambda state, draft, _fact: ask_policy(state, draft),
+    ProjectSet: set_project,
+    ThroughputsDeclared: declare_throughputs,
+    NodeReported: take_report,
+    NodesHeard: _hear,
+    LeaseUntold: _note_untold,
+    AllocationAnswered: _answer,
+    BackupRestored: _skip_leases,
+}

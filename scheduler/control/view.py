@@ -1,0 +1,132 @@
+"""What agents and people see: what control has decided, as far as it is stored.
+
+The view has copies of its own. Control changes what it decides by at once; ``bring_forward`` copies
+what has changed, and is called when the decision is committed. Between two such calls nobody
+changes a view. Names are those of ``ControlState``, so that whoever reads can be given either.
+
+Left as it is: what has been learned of throughputs, which is no decision.
+"""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING
+
+from scheduler.control.jobs import JobBook
+from scheduler.control.leases import Leases, LiveLease, Member
+from scheduler.control.nodes import NodeBook
+from scheduler.engine.view import EngineView
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from scheduler.control.settings import ControlSettings
+    from scheduler.control.state import ControlState, PolicyInForce
+    from scheduler.domain.knowledge import Knowledge
+    from scheduler.protocol.desired import DesiredImage
+
+_OF_A_LEASE = tuple(f.name for f in fields(LiveLease) if f.name not in {"lease", "members"})
+#: All but what every new desired set changes, which only reports are compared with.
+_OF_A_MEMBER = tuple(f.name for f in fields(Member) if f.name != "since")
+
+
+@dataclass(slots=True, kw_only=True)
+class View:
+    """What is published; the attributes are those of ``ControlState``.
+
+    Attributes:
+        engine: as of the newest decision that is stored.
+        leases: likewise.
+        jobs: likewise, those that have not ended.
+        nodes: likewise.
+        knowledge: in what ways jobs can run, and how fast.
+        policy: who answers.
+        settings: what an operator may set about decisions.
+        term: the leader's fencing token.
+        images: node -> images that it may soon need.
+    """
+
+    engine: EngineView
+    leases: Leases
+    jobs: JobBook
+    nodes: NodeBook
+    knowledge: Knowledge
+    policy: PolicyInForce
+    settings: ControlSettings
+    term: int
+    images: Mapping[str, tuple[DesiredImage, ...]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, state: ControlState) -> View:
+        """Return a view of all that there is."""
+        view = cls(
+            engine=EngineView.of(state.engine),
+            leases=Leases(),
+            jobs=JobBook(),
+            nodes=NodeBook(),
+            knowledge=state.knowledge,
+            policy=copy.copy(state.policy),
+            settings=state.settings,
+            term=state.term,
+            images=state.images,
+        )
+        state.jobs.changed.update(state.jobs.by_id)
+        state.leases.touched.update(state.leases.by_id)
+        state.nodes.touched.update(state.nodes.by_name)
+        view.bring_forward(state)
+        return view
+
+    def bring_forward(self, state: ControlState, *, engine: bool = True) -> None:
+        """Copy what has changed since the last call.
+
+        Args:
+            state: what control decides by; its notes of what has changed are emptied.
+            engine: whether the engine has been called since.
+        """
+        if engine:
+            self.engine = EngineView.of(state.engine)
+        self.policy, self.images = copy.copy(state.policy), state.images
+        self._copy_jobs(state.jobs)
+        self._copy_leases(state.leases)
+        for name in state.nodes.touched:
+            node = state.nodes.by_name.get(name)
+            if node is None:
+                self.nodes.by_name.pop(name, None)
+            else:
+                self.nodes.by_name[name] = copy.copy(node)
+        state.nodes.touched.clear()
+
+    def _copy_jobs(self, jobs: JobBook) -> None:
+        for job_id in jobs.changed:
+            record = jobs.by_id.get(job_id)
+            if record is None:
+                self.jobs.by_id.pop(job_id, None)
+            else:
+                self.jobs.by_id[job_id] = copy.copy(record)
+        jobs.changed.clear()
+        self.jobs.limits, self.jobs.active = dict(jobs.limits), dict(jobs.active)
+        self.jobs.admitted = dict(jobs.admitted)
+
+    def _copy_leases(self, leases: Leases) -> None:
+        for lease_id in leases.touched:
+            live, seen = leases.by_id.get(lease_id), self.leases.by_id.get(lease_id)
+            if live is None:
+                self.leases.end(lease_id)
+            elif seen is None:
+                members = tuple(copy.copy(member) for member in live.members)
+                twin = copy.copy(live)
+                twin.members = members
+                self.leases.grant(twin)
+            else:
+                for name in _OF_A_LEASE:
+                    setattr(seen, name, getattr(live, name))
+                for ours, member in zip(seen.members, live.members, strict=True):
+                    for name in _OF_A_MEMBER:
+                        setattr(ours, name, getattr(member, name))
+        for lease_id in leases.extended - leases.touched:
+            live, seen = leases.by_id.get(lease_id), self.leases.by_id.get(lease_id)
+            if live is not None and seen is not None:
+                seen.deadline_s, seen.promised_s = live.deadline_s, live.promised_s
+        for noted in (leases.touched, leases.extended, self.leases.touched, self.leases.changed):
+            noted.clear()

@@ -1,0 +1,96 @@
+"""A frozen copy of what people and agents are shown of the engine."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from scheduler.domain.arrays import BoolArray, IntArray
+    from scheduler.domain.cluster import Cluster
+    from scheduler.domain.configuration import ConfigurationTable
+    from scheduler.engine.engine import Engine
+    from scheduler.engine.jobs import JobTable
+    from scheduler.engine.pairs import PairTable
+    from scheduler.engine.settings import EngineSettings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class EngineView:
+    """The engine as it was at one moment; the names are those of ``Engine``.
+
+    Attributes:
+        now_s: the time of its last call.
+        settings: of the round mechanism.
+        round_number: of the round then.
+        round_end_s: its end; None while no job was active.
+        table: configurations by profile.
+        cluster: the workers, retired ones among them.
+        jobs: a copy of the active jobs.
+        pairs: a copy of the pairs that X lets share workers.
+        in_service: (W,) workers that were neither lost nor drained nor retired.
+        cordoned: (W,) workers on which nothing new was granted.
+        retired: (W,) workers that were gone for ever.
+        idle: (W,) workers that could be granted and that nobody held or was about to hold.
+        held: (W,) workers under leases.
+        planned: numbers of the jobs with a planned lease.
+        barred: (N,) jobs that nothing was left for, because of the nodes that they avoid.
+        avoided: job number -> (node, times in a row, until when it is avoided) of those nodes.
+        type_of: (W,) type of each worker.
+    """
+
+    now_s: float
+    settings: EngineSettings
+    round_number: int
+    round_end_s: float | None
+    table: ConfigurationTable
+    cluster: Cluster
+    jobs: JobTable
+    pairs: PairTable
+    in_service: BoolArray
+    cordoned: BoolArray
+    retired: BoolArray
+    idle: BoolArray
+    held: BoolArray
+    planned: frozenset[int]
+    barred: BoolArray
+    avoided: Mapping[int, list[tuple[str, int, float]]]
+    type_of: IntArray
+
+    @classmethod
+    def of(cls, engine: Engine) -> EngineView:
+        """Copy what is shown; a few arrays, so that every decision can be followed by it."""
+        avoidance, now_s = engine.avoidance, engine.now_s
+        return cls(
+            now_s=now_s,
+            settings=engine.settings,
+            round_number=engine.round_number,
+            round_end_s=engine.round_end_s,
+            table=engine.table,
+            cluster=engine.cluster,
+            jobs=engine.jobs.copy(),
+            pairs=engine.pairs.copy(),
+            in_service=engine.in_service.copy(),
+            cordoned=engine.cordoned.copy(),
+            retired=engine.retired.copy(),
+            idle=engine.idle,
+            held=engine.held,
+            planned=frozenset(engine.book.planned),
+            barred=engine.kept_away(),
+            avoided={
+                number: avoidance.of(number, now_s)
+                for number in (avoidance.active(now_s) if avoidance else ())
+            },
+            type_of=engine.fleet.type_of,
+        )
+
+    def count(self, workers: BoolArray) -> IntArray:
+        """Return (K,) how many of the marked workers are of each type."""
+        counts: IntArray = np.bincount(
+            self.type_of[workers], minlength=len(self.cluster.type_names)
+        )
+        return counts

@@ -1,0 +1,161 @@
+"""What agents are told: the leases that each node is to hold."""
+
+from __future__ import annotations
+
+import logging
+import math
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+import orjson
+
+from scheduler.control.consequences import stop_times
+from scheduler.errors import InputError
+from scheduler.protocol.bounds import words
+from scheduler.protocol.desired import Desired, DesiredLease, to_dict
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from scheduler.control.leases import LiveLease, Member
+    from scheduler.control.view import View
+
+_log = logging.getLogger("leasehold.service")
+
+#: Ports that rank 0 of a gang may listen on; below those that systems give out by themselves.
+FIRST_PORT, PORTS = 12_000, 16_000
+#: What changes from one answer to the next while a lease lasts.
+_PASSING = ("remaining_s", "notice_in_s")
+
+
+class DesiredSets:
+    """Tells nodes of their leases, as the view has them.
+
+    A lease that cannot be told is left out, and control hears of it: the node says then that it
+    knows nothing of the lease, which ends by that: it alone.
+
+    Args:
+        untold: called with lease id, node and reason, once for each that cannot be told.
+    """
+
+    def __init__(self, untold: Callable[[int, str, str], None]) -> None:
+        self._untold = untold
+        #: node -> lease id -> (master's address, what it is told while the lease lasts).
+        self._pieces: dict[str, dict[int, tuple[str, bytes]]] = {}
+
+    def of(self, view: View, name: str, *, now_s: float, held_s: float) -> Desired:
+        """Return what a node is to hold; empty for a node that is not known."""
+        node = view.nodes.by_name.get(name)
+        if node is None:
+            return Desired(term=view.term, revision=0, held_s=held_s, leases=())
+        told = (self._told(view, live, member, now_s) for live, member in _wanted(view, name))
+        return Desired(
+            term=view.term,
+            revision=node.revision,
+            held_s=held_s,
+            leases=tuple(lease for lease, _ in filter(None, told)),
+            images=view.images.get(name, ()),
+        )
+
+    def json_of(self, view: View, name: str, *, now_s: float, held_s: float) -> bytes:
+        """Return the same as JSON, made of pieces that last as long as their leases.
+
+        A thousand nodes are told within a second that most of their leases go on as they are.
+        """
+        node = view.nodes.by_name.get(name)
+        revision = 0 if node is None else node.revision
+        head: dict[str, object] = {"term": view.term, "revision": revision, "held_s": held_s}
+        if images := view.images.get(name):
+            head["images"] = [asdict(image) for image in images]
+        before, after = self._pieces.get(name, {}), {}
+        pieces = []
+        for live, member in _wanted(view, name):
+            lease_id, address = live.lease.lease_id, _master(view, live)
+            piece = before.get(lease_id)
+            if piece is None or piece[0] != address:
+                told = self._told(view, live, member, now_s)
+                if told is None:
+                    continue
+                piece = address, told[1]
+            after[lease_id] = piece
+            passing = orjson.dumps(dict(zip(_PASSING, _times(live, member, now_s), strict=True)))
+            pieces.append(b"%b,%b" % (piece[1], passing[1:]))
+        if after:
+            self._pieces[name] = after
+        else:
+            self._pieces.pop(name, None)
+        return b'%b,"leases":[%b]}' % (orjson.dumps(head)[:-1], b",".join(pieces))
+
+    def _told(
+        self, view: View, live: LiveLease, member: Member, now_s: float
+    ) -> tuple[DesiredLease, bytes] | None:
+        try:
+            lease = _desired(view, live, member, now_s)
+            plain = to_dict(lease)
+            for name in _PASSING:
+                del plain[name]
+            return lease, orjson.dumps(plain)[:-1]
+        except (InputError, TypeError, ValueError, OverflowError) as error:
+            if not member.untold:
+                why = words(f"the lease cannot be told to node '{member.node}': {error}")
+                _log.error("job '%s': %s", live.lease.job_id, why)
+                self._untold(live.lease.lease_id, member.node, why)
+            return None
+
+
+def _wanted(view: View, name: str) -> Iterator[tuple[LiveLease, Member]]:
+    for live, member in view.leases.held_by(name):
+        # A job that has just completed is forgotten before the end of its lease is committed.
+        if member.wanted and live.lease.job_id in view.jobs.by_id:
+            yield live, member
+
+
+def _times(live: LiveLease, member: Member, now_s: float) -> tuple[float, float | None]:
+    """Return the seconds until the deadline and until the notice."""
+    remaining_s = min(live.deadline_s, member.leave_by_s or math.inf) - now_s
+    return remaining_s, 0.0 if live.revoked or member.leave_by_s is not None else None
+
+
+def _master(view: View, live: LiveLease) -> str:
+    master = view.nodes.by_name.get(live.members[0].node)
+    return master.address if master is not None else "127.0.0.1"
+
+
+def _desired(view: View, live: LiveLease, member: Member, now_s: float) -> DesiredLease:
+    lease = live.lease
+    record = view.jobs.by_id[lease.job_id]
+    spec = record.spec
+    notice_s, grace_s = stop_times(view, spec)
+    remaining_s, notice_in_s = _times(live, member, now_s)
+    return DesiredLease(
+        lease_id=lease.lease_id,
+        attempt=lease.attempt,
+        token=lease.token,
+        job_id=lease.job_id,
+        command=spec.command,
+        env=spec.env,
+        working_dir=spec.working_dir,
+        checkpoint_dir=spec.checkpoint_dir,
+        workers=member.local,
+        rank=member.rank,
+        world_size=len(lease.workers),
+        local_ranks=tuple(range(len(member.local))),
+        master_addr=_master(view, live),
+        master_port=FIRST_PORT + lease.lease_id % PORTS,
+        total_steps=None if spec.total_steps is None else int(spec.total_steps),
+        steps_done=int(live.base_steps),
+        remaining_s=remaining_s,
+        notice_in_s=notice_in_s,
+        notice_s=notice_s,
+        grace_s=grace_s,
+        progress_regex=spec.progress_regex,
+        progress_file=spec.progress_file,
+        memory_bytes=spec.memory_bytes,
+        cpus=spec.cpus,
+        image=spec.image,
+        gang=tuple(len(m.local) for m in live.members) if len(live.members) > 1 else (),
+        node_rank=live.members.index(member),
+        kubernetes=spec.kubernetes,
+        project=spec.project,
+        owner=record.owner,
+    )

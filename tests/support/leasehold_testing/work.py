@@ -1,0 +1,27 @@
+"""A fact that does what a test says: to spoil a decision, or to look into one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, cast
+
+from scheduler.control import control
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from scheduler.control.draft import Draft
+    from scheduler.control.facts import Fact
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Work:
+    work: Callable[[Draft], object]
+
+
+def work(does: Callable[[Draft], object]) -> Fact:
+    """Return a fact at which control calls a function, and answers what that returns."""
+    return cast("Fact", _Work(does))
+
+
+cast("dict[type, Any]", control._TAKE)[_Work] = lambda _state, draft, fact: fact.work(draft)

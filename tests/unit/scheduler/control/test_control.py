@@ -1,0 +1,205 @@
+"""Control alone: facts in, decisions out; no clock, no store, no event loop."""
+
+import pytest
+
+from planner.knowledge import LearnedKnowledge
+from policies.registry import make_policy
+from scheduler.control.control import Control
+from scheduler.control.facts import (
+    AllocationAnswered,
+    JobActionAsked,
+    JobsSubmitted,
+    NodeOrdered,
+    NodeReported,
+    ProjectSet,
+)
+from scheduler.control.jobs import JobBook
+from scheduler.control.leases import Leases
+from scheduler.control.nodes import NodeBook
+from scheduler.control.requests import (
+    JobAction,
+    NodeAction,
+    PolicyChoice,
+    ProjectLimits,
+    Submission,
+)
+from scheduler.control.settings import ControlSettings
+from scheduler.control.state import ControlState, PolicyInForce
+from scheduler.domain import commands as do
+from scheduler.domain.answers import Solved
+from scheduler.domain.cluster import Cluster
+from scheduler.domain.codec import encode
+from scheduler.domain.job import JobStatus
+from scheduler.domain.spec import JobSpec
+from scheduler.engine.engine import Engine
+from scheduler.errors import NotFoundError
+from scheduler.protocol.desired import (
+    LeaseEnd,
+    LeaseReport,
+    LeaseState,
+    NodeReport,
+    WorkerReport,
+)
+
+POLICY = PolicyChoice(name="max_min_fairness")
+
+
+def new_control(**settings):
+    settings = ControlSettings(policy=POLICY, **settings)
+    state = ControlState(
+        engine=Engine(Cluster(worker_types=(), nodes=()), settings.engine),
+        leases=Leases(),
+        jobs=JobBook(),
+        nodes=NodeBook(),
+        knowledge=LearnedKnowledge(None, {}),
+        policy=PolicyInForce(choice=POLICY, since_s=0.0),
+        time_dependent=False,
+        settings=settings,
+        term=1,
+    )
+    return Control(state)
+
+
+def report(sequence, *leases, types=("v100",), revision=0):
+    told = NodeReport(
+        node="n0",
+        incarnation=1.0,
+        sequence=sequence,
+        term=1,
+        revision=revision,
+        workers=tuple(WorkerReport(index=i, worker_type=t) for i, t in enumerate(types)),
+        leases=leases,
+    )
+    return NodeReported(report=told, address="10.0.0.1", version="test")
+
+
+def submission(*names, **spec):
+    spec = {"command": ("x",), "total_steps": 100.0, "throughputs": {"v100": 1.0}} | spec
+    items = tuple(Submission(spec=JobSpec(name=n, **spec), owner="me", job_id=n) for n in names)
+    return JobsSubmitted(
+        submissions=items, job_ids=names, digests=tuple("d" for _ in names), actor="me"
+    )
+
+
+class Shell:
+    """The least that a shell does: it publishes, and lets the policy answer at once."""
+
+    def __init__(self, control):
+        self.control, self.log, self.answers = control, [], []
+        self.policy = make_policy(POLICY.name)
+
+    def tell(self, *facts, now_s):
+        while True:
+            decision = self.control.handle(*facts, now_s=now_s)
+            self.control.publish(decision)
+            self.log.append(decision)
+            self.answers += decision.answers
+            if decision.question is None:
+                return decision
+            solved = Solved(allocation=self.policy.allocate(decision.question.problem), solve_s=0.0)
+            facts = [AllocationAnswered(policy=POLICY, question=decision.question, answer=solved)]
+
+    def commands(self, kind):
+        return [c for decision in self.log for c in decision.commands if isinstance(c, kind)]
+
+
+def begin(**settings):
+    shell = Shell(new_control(**settings))
+    shell.tell(report(1), now_s=1.0)
+    shell.tell(report(2), now_s=2.0)
+    return shell
+
+
+def test_a_job_goes_from_its_submission_to_its_end_by_facts_alone():
+    shell = begin()
+    shell.tell(submission("a"), now_s=3.0)
+    (grant,) = shell.commands(do.GrantLease)
+    assert shell.answers[-2].result[0].job_id == "a"
+    assert shell.control.view.jobs.by_id["a"].status is JobStatus.RUNNING
+    lease = LeaseReport(
+        lease_id=grant.lease.lease_id,
+        token=grant.lease.token,
+        state=LeaseState.ENDED,
+        reason=LeaseEnd.COMPLETED,
+    )
+    decision = shell.tell(report(3, lease, revision=9), now_s=90.0)
+    assert not shell.control.view.jobs.by_id
+    (ended,) = [record for one in shell.log for record in one.ended]
+    assert (ended.job_id, ended.status) == ("a", JobStatus.COMPLETED)
+    assert decision.now_s == 90.0
+
+
+def test_nothing_that_was_decided_is_seen_before_it_is_published():
+    control = begin().control
+    decision = control.handle(submission("a"), now_s=3.0)
+    assert decision.answers[0].result[0].created
+    assert "a" in control.state.jobs.by_id
+    assert not control.view.jobs.by_id
+    assert not control.view.engine.jobs.number_of
+    control.publish(decision)
+    assert list(control.view.jobs.by_id) == ["a"]
+    assert list(control.view.engine.jobs.number_of) == ["a"]
+
+
+def test_an_order_about_a_node_is_seen_when_it_is_published():
+    control = begin().control
+    decision = control.handle(
+        NodeOrdered(node="n0", action=NodeAction.CORDON, actor="op"), now_s=3.0
+    )
+    seen = control.view.nodes.by_name["n0"]
+    assert seen.order is None
+    assert not control.view.engine.cordoned.any()
+    control.publish(decision)
+    assert control.view.nodes.by_name["n0"].order is NodeAction.CORDON
+    assert control.view.engine.cordoned.all()
+
+
+def test_a_fact_that_is_refused_changes_nothing_and_the_others_are_taken_in():
+    control = begin().control
+    wrong = NodeOrdered(node="gone", action=NodeAction.DRAIN, actor="op")
+    decision = control.handle(wrong, submission("a"), now_s=3.0)
+    refused, taken = decision.answers
+    assert isinstance(refused.error, NotFoundError)
+    assert refused.fact is wrong
+    assert taken.error is None
+    assert [row.job_id for row in decision.rows.jobs] == ["a"]
+
+
+def test_equal_facts_give_equal_decisions():
+    def run():
+        shell = begin()
+        shell.tell(
+            ProjectSet(limits=ProjectLimits(project="p", max_workers=1), actor="op"), now_s=3.0
+        )
+        shell.tell(submission("a", "b", "c", project="p"), now_s=4.0)
+        shell.tell(JobActionAsked(job_ids=("a",), action=JobAction.HOLD, actor="me"), now_s=5.0)
+        for moment in range(6, 60, 6):
+            shell.tell(report(moment), now_s=float(moment))
+        return [
+            ([encode(event) for event in one.events], one.rows, one.told, one.now_s)
+            for one in shell.log
+        ]
+
+    assert run() == run()
+
+
+@pytest.mark.parametrize("parts", [True, False])
+def test_facts_may_be_taken_in_one_by_one(parts):
+    control = begin().control
+    facts = [submission("a"), submission("b", depends_on=("a",))]
+    if parts:
+        draft = control.draft(3.0)
+        for fact in facts:
+            control.take(draft, fact)
+        decision = control.decide(draft)
+    else:
+        decision = control.handle(*facts, now_s=3.0)
+    assert [row.job_id for row in decision.rows.jobs] == ["a", "b"]
+    assert control.state.jobs.by_id["b"].waits_for == {"a"}
+
+
+def test_where_nothing_follows_nothing_is_stored():
+    control = begin().control
+    decision = control.handle(now_s=2.5)
+    assert not decision.is_stored
+    assert decision.events == ()
