@@ -6,50 +6,46 @@ import asyncio
 import math
 import os
 import signal
-from pathlib import Path  # noqa: TC003 - typer reads the annotations
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from agent.http_link import LinkSettings
-from agent.kubernetes.pod_ends import StartBounds
-from agent.kubernetes.pods import PodSettings
-from agent.loop import AgentSettings
 from api.redaction import RedactingFilter
-from leasehold.daemon.agent import (
-    DEFAULT_SERVER,
-    ENROLMENT_VARIABLE,
-    TOKEN_VARIABLE,
-    AgentOptions,
-    KubernetesOptions,
-    run_agent,
-)
+from leasehold.config.load import load_agent_config
+from leasehold.daemon.agent import ENROLMENT_VARIABLE, TOKEN_VARIABLE, AgentOptions, run_agent
+from leasehold.daemon.agent_options import options_of
 from leasehold.log import set_up_logging
-from scheduler.errors import InputError, ParameterError
+from scheduler.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-#: The defaults.
-TIMES, LINK_TIMES, PODS = AgentSettings(), LinkSettings(), PodSettings()
 #: Steps of a launch that have a bound.
 START_STEPS = ("bind", "prepare", "image", "trouble", "process")
-#: Log levels.
-LEVELS = ("debug", "info", "warning", "error")
 
 
 def agent(
     *,
+    config: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE",
+            help="TOML file; by default $LEASEHOLD_AGENT_CONFIG, else leasehold/agent.toml in "
+            "$XDG_CONFIG_HOME (~/.config) or /etc.",
+        ),
+    ] = None,
     server: Annotated[
         list[str] | None,
         typer.Option(
             "--server",
-            envvar="LEASEHOLD_SERVER",
-            help=f"Address of the scheduler; repeat for standbys. By default {DEFAULT_SERVER}.",
+            help="Address of the scheduler; repeat for standbys. Also LEASEHOLD_SERVER "
+            "[default: http://127.0.0.1:8642].",
         ),
     ] = None,
-    node: Annotated[str, typer.Option(help="The node's name; by default the host name.")] = "",
+    node: Annotated[
+        str | None, typer.Option(help="The node's name; by default the host name.")
+    ] = None,
     worker: Annotated[
         list[str] | None,
         typer.Option(help="Declare workers, such as v100:4; otherwise NVML is asked. Repeatable."),
@@ -59,56 +55,70 @@ def agent(
         typer.Option(help="PRODUCT=TYPE: the worker type of a product of NVML's. Repeatable."),
     ] = None,
     state_dir: Annotated[
-        Path | None,
+        str | None,
         typer.Option(help="Private folder, kept over restarts; ~/.local/state/leasehold/agent."),
     ] = None,
     token_file: Annotated[
-        Path | None, typer.Option(help=f"File with the agent's token; or {TOKEN_VARIABLE}.")
+        str | None, typer.Option(help=f"File with the agent's token; or {TOKEN_VARIABLE}.")
     ] = None,
     enrol_file: Annotated[
-        Path | None,
+        str | None,
         typer.Option(help=f"File with a one-time secret for a token; or {ENROLMENT_VARIABLE}."),
     ] = None,
     ca_file: Annotated[
-        Path | None, typer.Option(help="Certificates that the scheduler's is checked against.")
+        str | None, typer.Option(help="Certificates that the scheduler's is checked against.")
     ] = None,
     address: Annotated[
-        str, typer.Option(help="Where other nodes reach rank 0 of a gang on this node.")
-    ] = "",
-    backend: Annotated[
-        str, typer.Option(help="process: jobs are local processes. kubernetes: pods of this node.")
-    ] = "process",
-    namespace: Annotated[
-        str, typer.Option(envvar="LEASEHOLD_JOB_NAMESPACE", help="Namespace of the jobs' pods.")
-    ] = PODS.namespace,
-    instance: Annotated[
-        str, typer.Option(envvar="LEASEHOLD_INSTANCE", help="Name of the installation, in labels.")
-    ] = PODS.instance,
-    kubeconfig: Annotated[
-        Path | None, typer.Option(help="How to reach the cluster; by default the pod's account.")
+        str | None, typer.Option(help="Where other nodes reach rank 0 of a gang on this node.")
     ] = None,
-    kube_context: Annotated[str, typer.Option(help="Context of that file.")] = "",
+    backend: Annotated[
+        str | None,
+        typer.Option(
+            help="process: jobs are local processes. kubernetes: pods of this node "
+            "[default: process]."
+        ),
+    ] = None,
+    namespace: Annotated[
+        str | None,
+        typer.Option(
+            help="Namespace of the jobs' pods. Also LEASEHOLD_JOB_NAMESPACE "
+            "[default: leasehold-jobs]."
+        ),
+    ] = None,
+    instance: Annotated[
+        str | None,
+        typer.Option(
+            help="Name of the installation, in labels. Also LEASEHOLD_INSTANCE "
+            "[default: leasehold]."
+        ),
+    ] = None,
+    kubeconfig: Annotated[
+        str | None, typer.Option(help="How to reach the cluster; by default the pod's account.")
+    ] = None,
+    kube_context: Annotated[str | None, typer.Option(help="Context of that file.")] = None,
     jobs_port: Annotated[
-        int, typer.Option(min=0, max=65535, help="Port on which pods reach this agent; 0: none.")
-    ] = PODS.endpoint_port,
+        int | None,
+        typer.Option(help="Port on which pods reach this agent; 0: none [default: 8643]."),
+    ] = None,
     jobs_host: Annotated[
-        str,
+        str | None,
         typer.Option(
-            envvar="LEASEHOLD_JOBS_HOST",
-            help="Address by which pods reach this agent; by default their node's.",
+            help="Address by which pods reach this agent; by default their node's. Also "
+            "LEASEHOLD_JOBS_HOST."
         ),
-    ] = "",
+    ] = None,
     guard_image: Annotated[
-        str,
+        str | None,
         typer.Option(
-            envvar="LEASEHOLD_GUARD_IMAGE",
-            help="Image with this program, for the container that ends a pod whose agent is gone.",
+            help="Image with this program, for the container that ends a pod whose agent is gone. "
+            "Also LEASEHOLD_GUARD_IMAGE."
         ),
-    ] = "",
-    default_image: Annotated[str, typer.Option(help="Image of jobs that name none.")] = "",
+    ] = None,
+    default_image: Annotated[str | None, typer.Option(help="Image of jobs that name none.")] = None,
     runtime_class: Annotated[
-        str, typer.Option(help="RuntimeClass of pods that see their devices by name.")
-    ] = PODS.runtime_class,
+        str | None,
+        typer.Option(help="RuntimeClass of pods that see their devices by name [default: nvidia]."),
+    ] = None,
     worker_sharing: Annotated[
         list[str] | None,
         typer.Option(
@@ -127,81 +137,72 @@ def agent(
         ),
     ] = None,
     stop_jobs: Annotated[
-        bool,
+        bool | None,
         typer.Option("--stop-jobs", help="Have the jobs leave with the agent; else they go on."),
-    ] = False,
+    ] = None,
     report_every: Annotated[
-        float, typer.Option(min=0.1, help="Seconds between reports without news.")
-    ] = TIMES.report_every_s,
+        float | None, typer.Option(help="Seconds between reports without news [default: 10].")
+    ] = None,
     progress_every: Annotated[
-        float, typer.Option(min=0.1, help="Seconds between reports of mere progress.")
-    ] = TIMES.progress_every_s,
+        float | None, typer.Option(help="Seconds between reports of mere progress [default: 5].")
+    ] = None,
     health_every: Annotated[
-        float, typer.Option(min=0.1, help="Seconds between two looks at the workers.")
-    ] = TIMES.health_every_s,
+        float | None, typer.Option(help="Seconds between two looks at the workers [default: 30].")
+    ] = None,
     poll_wait: Annotated[
-        float, typer.Option(min=0.1, help="Seconds for which the scheduler may hold a request.")
-    ] = LINK_TIMES.wait_s,
-    log_level: Annotated[str, typer.Option(help=f"One of {', '.join(LEVELS)}.")] = "info",
+        float | None,
+        typer.Option(help="Seconds for which the scheduler may hold a request [default: 15]."),
+    ] = None,
+    log_level: Annotated[
+        str | None, typer.Option(help="debug, info, warning or error [default: info].")
+    ] = None,
     log_json: Annotated[
-        bool, typer.Option("--log-json", help="Log one JSON object per line.")
-    ] = False,
+        bool | None, typer.Option("--log-json", help="Log one JSON object per line.")
+    ] = None,
 ) -> None:
     """Run this node's agent: hold leases and run jobs under them.
 
+    Every setting can also come from a TOML file or the environment: see `leasehold config --help`.
     SIGTERM and Ctrl-C stop the agent; its jobs go on, and the next agent on that folder finds them.
     """
-    if log_level not in LEVELS:
-        raise ParameterError(f"--log-level is '{log_level}'; use one of {', '.join(LEVELS)}")
-    if backend not in {"process", "kubernetes"}:
-        raise ParameterError(f"--backend is '{backend}'; use process or kubernetes")
-    times = _start_times(start_timeout or [])
-    kubernetes = None
-    if backend == "kubernetes":
-        kubernetes = KubernetesOptions(
-            pods=PodSettings(
-                namespace=namespace,
-                instance=instance,
-                default_image=default_image,
-                endpoint_port=jobs_port,
-                endpoint_host=jobs_host,
-                guard_image=guard_image,
-                tolerations=(*PODS.tolerations, *map(_toleration, toleration or [])),
-                runtime_class=runtime_class,
-            ),
-            kubeconfig=kubeconfig,
-            context=kube_context,
-            sharing=_names(worker_sharing or [], option="--worker-sharing", form="TYPE=MODE"),
-            bounds=StartBounds(**{f"{n}_s": s for n, s in times.items() if n != "process"}),
-        )
-        # Its problems are looked up in memory.
-        health_every = min(health_every, 5.0)
-        node = node or os.environ.get("NODE_NAME", "")
-        address = address or os.environ.get("HOST_IP", "")
-    options = AgentOptions(
-        servers=tuple(server or [DEFAULT_SERVER]),
-        node=node,
-        workers=tuple(worker or []),
-        worker_names=_names(worker_name or []),
-        state_dir=state_dir,
-        token=os.environ.get(TOKEN_VARIABLE, "").strip(),
-        token_file=token_file,
-        enrolment=os.environ.get(ENROLMENT_VARIABLE, "").strip(),
-        enrolment_file=enrol_file,
-        ca_file=ca_file,
-        address=address,
-        kubernetes=kubernetes,
-        stop_jobs=stop_jobs,
-        settings=AgentSettings(
-            report_every_s=report_every,
-            progress_every_s=progress_every,
-            health_every_s=health_every,
-            start_most_s=times.get("process", TIMES.start_most_s),
-        ),
-        link=LinkSettings(wait_s=poll_wait),
-    )
-    set_up_logging(level=log_level, as_json=log_json, filters=[RedactingFilter()])
-    asyncio.run(_run(options))
+    flags: dict[str, tuple[str, Any]] = {
+        "servers": ("--server", server or None),
+        "node": ("--node", node),
+        "workers": ("--worker", worker or None),
+        "state_dir": ("--state-dir", state_dir),
+        "token_file": ("--token-file", token_file),
+        "enrol_file": ("--enrol-file", enrol_file),
+        "ca_file": ("--ca-file", ca_file),
+        "address": ("--address", address),
+        "backend": ("--backend", backend),
+        "stop_jobs": ("--stop-jobs", stop_jobs),
+        "kubernetes.namespace": ("--namespace", namespace),
+        "kubernetes.instance": ("--instance", instance),
+        "kubernetes.kubeconfig": ("--kubeconfig", kubeconfig),
+        "kubernetes.context": ("--kube-context", kube_context),
+        "kubernetes.jobs_port": ("--jobs-port", jobs_port),
+        "kubernetes.jobs_host": ("--jobs-host", jobs_host),
+        "kubernetes.guard_image": ("--guard-image", guard_image),
+        "kubernetes.default_image": ("--default-image", default_image),
+        "kubernetes.runtime_class": ("--runtime-class", runtime_class),
+        "kubernetes.tolerations": ("--toleration", toleration or None),
+        "times.report_every_s": ("--report-every", report_every),
+        "times.progress_every_s": ("--progress-every", progress_every),
+        "times.health_every_s": ("--health-every", health_every),
+        "times.poll_wait_s": ("--poll-wait", poll_wait),
+        "log.level": ("--log-level", log_level),
+        "log.json": ("--log-json", log_json),
+    }
+    for product, kind in _names(worker_name or []).items():
+        flags[f"worker_names.{product}"] = ("--worker-name", kind)
+    sharing = _names(worker_sharing or [], option="--worker-sharing", form="TYPE=MODE")
+    for kind, mode in sharing.items():
+        flags[f"kubernetes.sharing.{kind}"] = ("--worker-sharing", mode)
+    for step, seconds in _start_times(start_timeout or []).items():
+        flags[f"start_timeout.{step}_s"] = ("--start-timeout", seconds)
+    chosen = load_agent_config(path=config, flags=flags).config
+    set_up_logging(level=chosen.log.level, as_json=chosen.log.json, filters=[RedactingFilter()])
+    asyncio.run(_run(options_of(chosen, os.environ)))
 
 
 async def _run(options: AgentOptions) -> None:
@@ -226,15 +227,6 @@ def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error
-
-
-def _toleration(text: str) -> Mapping[str, str]:
-    taint, colon, effect = text.rpartition(":")
-    key, equals, value = taint.partition("=")
-    if not colon or not key:
-        raise InputError(f"--toleration is '{text}'; give KEY[=VALUE]:EFFECT")
-    given = {"key": key, "operator": "Equal" if equals else "Exists"}
-    return given | ({"value": value} if equals else {}) | ({"effect": effect} if effect else {})
 
 
 def _start_times(items: list[str]) -> Mapping[str, float]:

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 
-from leasehold.config.load import load_config
+from leasehold.config.agent_settings import AgentConfig
+from leasehold.config.load import load_agent_config, load_config
+from leasehold.config.settings import ServerConfig
 from leasehold.config.show import as_text, reference, rows
 
 if TYPE_CHECKING:
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     name="config",
-    help="Show and check the daemon's configuration.",
+    help="Show and check the configuration of the daemon, or of an agent.",
     no_args_is_help=True,
 )
 
@@ -30,6 +32,9 @@ ConfigFile: TypeAlias = Annotated[
         "$XDG_CONFIG_HOME (~/.config) or /etc.",
     ),
 ]
+OfAgent: TypeAlias = Annotated[
+    bool, typer.Option("--agent", help="That of `leasehold agent` instead of the daemon's.")
+]
 #: Settings are long; where the output is no terminal nothing is cut off.
 _UNBOUNDED = 400
 
@@ -38,10 +43,11 @@ _UNBOUNDED = 400
 def show(
     *,
     config: ConfigFile = None,
+    agent: OfAgent = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Show every setting in force with its origin. Passwords are masked."""
-    loaded = _loaded(config)
+    loaded = _loaded(config, agent=agent)
     if as_json:
         settings = {
             key: {"value": _plain(value), "origin": origin} for key, value, origin in rows(loaded)
@@ -59,21 +65,23 @@ def show(
 
 
 @app.command("check")
-def check(file: Annotated[str, typer.Argument(help="The TOML file.")]) -> None:
+def check(
+    file: Annotated[str, typer.Argument(help="The TOML file.")], *, agent: OfAgent = False
+) -> None:
     """Check a file together with the environment; lists everything that is wrong."""
-    _loaded(file)
+    _loaded(file, agent=agent)
     sys.stderr.write(f"{file} is in order\n")
 
 
 @app.command("reference")
-def show_reference() -> None:
+def show_reference(*, agent: OfAgent = False) -> None:
     """Print every setting with its default and variable, as Markdown."""
-    sys.stdout.write(reference())
+    sys.stdout.write(reference(AgentConfig if agent else ServerConfig))
 
 
-def _loaded(path: str | None) -> Loaded:
+def _loaded(path: str | None, *, agent: bool) -> Loaded[Any]:
     """Read the configuration and say what is out of date in it."""
-    loaded = load_config(path=path)
+    loaded = load_agent_config(path=path) if agent else load_config(path=path)
     for warning in loaded.warnings:
         sys.stderr.write(f"leasehold: warning: {warning}\n")
     return loaded

@@ -5,15 +5,22 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
+import re
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 _TRUE = ("true", "yes", "on", "1")
 _FALSE = ("false", "no", "off", "0")
-_WORDS = {float: "a number", int: "a whole number", bool: "true or false", str: "text"}
+_WORDS = {
+    float: "a number",
+    int: "a whole number",
+    bool: "true or false",
+    str: "text",
+    tuple: "a list of texts",
+}
 _BOUNDS = (("ge", ">="), ("gt", ">"), ("le", "<="), ("lt", "<"))
 
 
@@ -27,6 +34,7 @@ def setting(
     choices: tuple[str, ...] = (),
     endless: bool = False,
     derived: str = "",
+    variables: tuple[str, ...] = (),
 ) -> Any:
     """Declare a setting.
 
@@ -39,6 +47,7 @@ def setting(
         choices: the allowed words; any if empty.
         endless: whether ``inf`` is allowed.
         derived: from what the default is derived, in words.
+        variables: further environment variables that set it, the strongest first.
 
     Returns:
         A dataclass field, typed ``Any`` so that ``port: int = setting(8642, ...)`` checks.
@@ -49,6 +58,7 @@ def setting(
         "choices": choices,
         "endless": endless,
         "derived": derived,
+        "variables": variables,
     }
     if isinstance(default, Mapping):  # dataclasses take no unhashable default
         return field(default_factory=lambda: default, metadata=metadata)
@@ -69,6 +79,8 @@ class SettingInfo:
         choices: the allowed words; any if empty.
         endless: whether ``inf`` is allowed.
         derived: from what the default is derived, in words.
+        prefix: with which its environment variable begins.
+        variables: further variables that set it.
     """
 
     key: str
@@ -80,11 +92,13 @@ class SettingInfo:
     choices: tuple[str, ...]
     endless: bool
     derived: str
+    prefix: str
+    variables: tuple[str, ...]
 
     @property
     def variable(self) -> str:
         """The environment variable that sets it."""
-        return "LEASEHOLD_" + self.key.upper().replace(".", "__")
+        return self.prefix + self.key.upper().replace(".", "__")
 
     @property
     def words(self) -> str:
@@ -111,6 +125,8 @@ class SettingInfo:
             raise ValueError(self.words)
         if self.kind is str:
             return self.check(text)
+        if self.kind is tuple:
+            return tuple(part for part in re.split(r"[,\s]+", stripped) if part)
         try:
             number: float = self.kind(stripped)
         except ValueError:
@@ -127,6 +143,10 @@ class SettingInfo:
             return None
         if self.kind is float and isinstance(value, int) and not isinstance(value, bool):
             value = float(value)
+        if self.kind is tuple and isinstance(value, list | tuple):
+            if not all(isinstance(part, str) for part in value):
+                raise ValueError(self.words)
+            return tuple(value)
         if not isinstance(value, self.kind) or (isinstance(value, bool) and self.kind is not bool):
             raise ValueError(self.words)
         if self.choices and value not in self.choices:
@@ -146,9 +166,17 @@ class SettingInfo:
             raise ValueError(self.words)
 
 
-@functools.cache
 def describe(root: type[Any]) -> dict[str, SettingInfo]:
-    """Return every setting of a configuration by key, in the order of the classes' fields."""
+    """Return every setting of a configuration by key, in the order of the classes' fields.
+
+    Args:
+        root: a dataclass of settings and of sections; ``PREFIX`` is that of its variables.
+    """
+    return _described(typing.cast("Hashable", root))
+
+
+@functools.cache
+def _described(root: Any) -> dict[str, SettingInfo]:
     hints = typing.get_type_hints(root)
     found: dict[str, SettingInfo] = {}
     for outer in dataclasses.fields(root):
@@ -157,19 +185,25 @@ def describe(root: type[Any]) -> dict[str, SettingInfo]:
             inner_hints = typing.get_type_hints(hint)
             for inner in dataclasses.fields(hint):
                 key = f"{outer.name}.{inner.name}"
-                found[key] = _info(key, inner_hints[inner.name], inner)
+                found[key] = _info(root, key, inner_hints[inner.name], inner)
         else:
-            found[outer.name] = _info(outer.name, hint, outer)
+            found[outer.name] = _info(root, outer.name, hint, outer)
     return found
 
 
-def _info(key: str, hint: Any, declared: dataclasses.Field[Any]) -> SettingInfo:
+def holder(key: str, settings: Mapping[str, SettingInfo]) -> str | None:
+    """Return the setting that takes names with values and of which a key is one."""
+    takers = (known for known, info in settings.items() if info.kind is Mapping)
+    return next((known for known in takers if key.startswith(f"{known}.")), None)
+
+
+def _info(root: type[Any], key: str, hint: Any, declared: dataclasses.Field[Any]) -> SettingInfo:
     optional = False
     if typing.get_origin(hint) is types.UnionType:
         optional = True
         hint = next(part for part in typing.get_args(hint) if part is not types.NoneType)
     if typing.get_origin(hint) is not None:
-        hint = Mapping
+        hint = tuple if typing.get_origin(hint) is tuple else Mapping
     default = declared.default
     if declared.default_factory is not dataclasses.MISSING:
         default = declared.default_factory()
@@ -184,4 +218,6 @@ def _info(key: str, hint: Any, declared: dataclasses.Field[Any]) -> SettingInfo:
         choices=told["choices"],
         endless=told["endless"],
         derived=told["derived"],
+        prefix=root.PREFIX,
+        variables=told["variables"],
     )

@@ -7,23 +7,26 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from leasehold.config.fields import describe
+from leasehold.config.agent_settings import AgentConfig, check_agent
+from leasehold.config.fields import describe, holder
 from leasehold.config.plausibility import check, derive
 from leasehold.config.settings import ServerConfig
 from leasehold.config.sources import Given, Source, from_environment, from_file, from_flags
 from scheduler.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Iterable, Mapping
+
+C = TypeVar("C")
 
 DEFAULT = "default"
 _PARAMETERS = "policy.parameters."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Loaded:
+class Loaded(Generic[C]):
     """A configuration and where it comes from.
 
     Attributes:
@@ -33,7 +36,7 @@ class Loaded:
         warnings: what is out of date, a line each with the file, variable or flag.
     """
 
-    config: ServerConfig
+    config: C
     origins: Mapping[str, str]
     path: Path | None
     warnings: tuple[str, ...] = ()
@@ -45,8 +48,8 @@ def load_config(
     environment: Mapping[str, str] | None = None,
     flags: Mapping[str, tuple[str, Any]] | None = None,
     texts: Mapping[str, tuple[str, str]] | None = None,
-) -> Loaded:
-    """Read the configuration: defaults, then the file, the environment and the flags.
+) -> Loaded[ServerConfig]:
+    """Read the daemon's configuration: defaults, then the file, the environment and the flags.
 
     Args:
         path: the file; by default the one that ``LEASEHOLD_CONFIG`` names, else
@@ -59,15 +62,64 @@ def load_config(
     Raises:
         ConfigError: lists every problem with the file, variable or flag where it stands.
     """
+    return _load(
+        ServerConfig,
+        path=path,
+        environment=environment,
+        flags=flags,
+        texts=texts,
+        derive=derive,
+        check=check,
+    )
+
+
+def load_agent_config(
+    *,
+    path: str | None = None,
+    environment: Mapping[str, str] | None = None,
+    flags: Mapping[str, tuple[str, Any]] | None = None,
+) -> Loaded[AgentConfig]:
+    """Read an agent's configuration, from the same places in the same order.
+
+    Args:
+        path: the file; by default the one that ``LEASEHOLD_AGENT_CONFIG`` names, else
+            ``agent.toml`` where the daemon's would lie.
+        environment: the process' own by default.
+        flags: key -> (flag as the user wrote it, value); a value None was not given.
+
+    Raises:
+        ConfigError: lists every problem with the file, variable or flag where it stands.
+    """
+    return _load(
+        AgentConfig,
+        path=path,
+        environment=environment,
+        flags=flags,
+        texts=None,
+        derive=lambda config, _: (config, set()),
+        check=check_agent,
+    )
+
+
+def _load(
+    root: type[C],
+    *,
+    path: str | None,
+    environment: Mapping[str, str] | None,
+    flags: Mapping[str, tuple[str, Any]] | None,
+    texts: Mapping[str, tuple[str, str]] | None,
+    derive: Callable[[C, Mapping[str, str]], tuple[C, set[str]]],
+    check: Callable[[C, Mapping[str, str]], Iterable[str]],
+) -> Loaded[C]:
     environment = os.environ if environment is None else environment
-    file = _find(path, environment)
-    sources = [from_environment(environment), from_flags(flags or {}, texts or {})]
+    file = _find(root, path, environment)
+    sources = [from_environment(root, environment), from_flags(root, flags or {}, texts or {})]
     if file is not None:
-        sources.insert(0, from_file(file))
+        sources.insert(0, from_file(root, file))
     problems = [problem for source in sources for problem in source.problems]
     given = _merge(sources)
-    config, derived = derive(_build(given), environment)
-    origins = _origins(given, derived)
+    config, derived = derive(_build(root, given), environment)
+    origins = _origins(root, given, derived)
     problems += check(config, origins)
     if problems:
         raise ConfigError(problems)
@@ -79,12 +131,12 @@ def load_config(
     )
 
 
-def _find(path: str | None, environment: Mapping[str, str]) -> Path | None:
-    named = path or environment.get("LEASEHOLD_CONFIG")
+def _find(root: type[Any], path: str | None, environment: Mapping[str, str]) -> Path | None:
+    named = path or environment.get(root.NAMED_BY)
     if named:
         return Path(named).expanduser()
     own = Path(environment.get("XDG_CONFIG_HOME") or "~/.config").expanduser()
-    usual = (own / "leasehold/leasehold.toml", Path("/etc/leasehold/leasehold.toml"))
+    usual = (own / "leasehold" / root.FILE, Path("/etc/leasehold") / root.FILE)
     return next((candidate for candidate in usual if candidate.is_file()), None)
 
 
@@ -103,35 +155,41 @@ def _merge(sources: list[Source]) -> dict[str, Given]:
     return merged
 
 
-def _build(given: Mapping[str, Given]) -> ServerConfig:
-    sections: dict[str, Any] = {}
-    values: dict[str, dict[str, Any]] = {}
-    parameters: dict[str, str] = {}
+def _build(root: type[C], given: Mapping[str, Given]) -> C:
+    settings, empty = describe(root), root()
+    flat: dict[str, Any] = {}
     for key, one in given.items():
+        if key in settings:
+            flat[key] = one.value
+            continue
+        taker = holder(key, settings)
+        assert taker is not None
+        flat.setdefault(taker, {})[key.removeprefix(f"{taker}.")] = one.value
+    changes: dict[str, Any] = {}
+    sections: dict[str, dict[str, Any]] = {}
+    for key, found in flat.items():
+        value = MappingProxyType(found) if isinstance(found, dict) else found
         section, _, name = key.rpartition(".")
-        if key.startswith(_PARAMETERS):
-            parameters[name] = one.value
-        elif section:
-            values.setdefault(section, {})[name] = one.value
+        if section:
+            sections.setdefault(section, {})[name] = value
         else:
-            sections[name] = one.value
-    values.setdefault("policy", {})["parameters"] = MappingProxyType(parameters)
-    empty = ServerConfig()
-    for section, changes in values.items():
-        sections[section] = dataclasses.replace(getattr(empty, section), **changes)
-    return ServerConfig(**sections)
+            changes[name] = value
+    for section, values in sections.items():
+        changes[section] = dataclasses.replace(getattr(empty, section), **values)
+    return root(**changes)
 
 
-def _origins(given: Mapping[str, Given], derived: set[str]) -> dict[str, str]:
+def _origins(root: type[Any], given: Mapping[str, Given], derived: set[str]) -> dict[str, str]:
     origins: dict[str, str] = {}
-    for key, known in describe(ServerConfig).items():
+    settings = describe(root)
+    for key, known in settings.items():
+        named = {one.origin for name, one in given.items() if name.startswith(f"{key}.")}
         if key in given:
             origins[key] = given[key].origin
         elif key in derived:
             origins[key] = f"derived: {known.derived}"
+        elif named:
+            origins[key] = ", ".join(sorted(named))
         else:
             origins[key] = DEFAULT
-    named = {one.origin for key, one in given.items() if key.startswith(_PARAMETERS)}
-    if named:
-        origins["policy.parameters"] = ", ".join(sorted(named))
     return origins

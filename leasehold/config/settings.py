@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping  # noqa: TC003  the annotations are read at run time
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 from leasehold.config.fields import setting
 
@@ -239,6 +240,17 @@ class LogSection:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerConfig:
     """All settings of the daemon."""
+
+    PREFIX: ClassVar[str] = "LEASEHOLD_"
+    #: What names the file, what it is called where it usually lies, and what lists the settings.
+    NAMED_BY: ClassVar[str] = "LEASEHOLD_CONFIG"
+    FILE: ClassVar[str] = "leasehold.toml"
+    REFERENCE: ClassVar[str] = "leasehold config reference"
+    #: Settings that are gone -> what is so without them. A source that still gives one is read with
+    #: a warning for one release.
+    GONE: ClassVar[Mapping[str, str]] = {
+        "engine.stay": "a job moves only for a gain that is certain, whatever is set",
+    }
 
     state_dir: str | None = setting(
         None,

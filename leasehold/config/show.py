@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from leasehold.config.load import Loaded
 
 
-def rows(loaded: Loaded) -> Iterator[tuple[str, Any, str]]:
+def rows(loaded: Loaded[Any]) -> Iterator[tuple[str, Any, str]]:
     """Yield (key, value, origin) of every setting; passwords are masked."""
-    for key in describe(ServerConfig):
+    for key in describe(type(loaded.config)):
         value: Any = loaded.config
         for part in key.split("."):
             value = getattr(value, part)
@@ -37,14 +37,16 @@ def as_text(value: Any) -> str:
         return "{" + ", ".join(f"{k} = {as_text(v)}" for k, v in value.items()) + "}"
     if isinstance(value, float):
         return "inf" if math.isinf(value) else f"{value:g}"
+    if isinstance(value, tuple):
+        return json.dumps(list(value))
     return json.dumps(value)
 
 
-def reference() -> str:
-    """Return every setting as tables in Markdown, one for each section."""
+def reference(root: type[Any] = ServerConfig) -> str:
+    """Return every setting of a configuration as tables in Markdown, one for each section."""
     lines: list[str] = []
     section = None
-    for info in describe(ServerConfig).values():
+    for info in describe(root).values():
         head = info.key.rpartition(".")[0]
         if head != section:
             section = head
@@ -59,7 +61,7 @@ def _row(info: SettingInfo) -> str:
     name = info.key.rpartition(".")[2]
     default = info.derived or (as_text(info.default) if info.default is not None else "none")
     default = default if info.derived or default == "none" else f"`{default}`"
-    variable = f"`{info.variable}`"
+    variable = ", ".join(f"`{one}`" for one in (info.variable, *info.variables))
     if info.kind is Mapping:
         variable = f"`{info.variable}__NAME`"
     return f"| `{name}` | {info.words} | {default} | {variable} | {info.help} |"

@@ -8,19 +8,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from leasehold.config.fields import SettingInfo, describe
-from leasehold.config.settings import ServerConfig
+from leasehold.config.fields import SettingInfo, describe, holder
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-_PREFIX = "LEASEHOLD_"
-
-#: Settings that are gone -> what is so without them. A source that still gives one is read with a
-#: warning for one release.
-_GONE: Mapping[str, str] = {
-    "engine.stay": "a job moves only for a gain that is certain, whatever is set",
-}
+#: Variables that begin so are the agent's, and none of the daemon's.
+_AGENT_PREFIX = "LEASEHOLD_AGENT__"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,8 +39,13 @@ class Source:
     warnings: list[str] = field(default_factory=list)
 
 
-def from_file(path: Path) -> Source:
-    """Read a TOML file: a table per section."""
+def from_file(root: type[Any], path: Path) -> Source:
+    """Read a TOML file: a table per section.
+
+    Args:
+        root: the class of the configuration.
+        path: the file.
+    """
     source = Source()
     try:
         with path.open("rb") as file:
@@ -61,37 +60,51 @@ def from_file(path: Path) -> Source:
         source.problems.append(f"{path}: {error.strerror or error}")
         return source
     for key, value in _flatten(document).items():
-        _take(source, key, value, origin=str(path), shown=f"{path}: {key}")
+        _take(source, root, key, value, origin=str(path), shown=f"{path}: {key}")
     return source
 
 
-def from_environment(environment: Mapping[str, str]) -> Source:
-    """Read ``LEASEHOLD_SECTION__NAME`` variables; others, without ``__``, mean other things."""
-    source = Source()
+def from_environment(root: type[Any], environment: Mapping[str, str]) -> Source:
+    """Read ``LEASEHOLD_SECTION__NAME`` variables, and what settings name besides.
+
+    Args:
+        root: the class of the configuration, with the prefix of its variables.
+        environment: all variables; those of other things are left alone.
+    """
+    source, prefix = Source(), root.PREFIX
+    for key, known in describe(root).items():
+        for variable in reversed(known.variables):
+            if text := environment.get(variable):
+                _take(source, root, key, text, origin=variable, text=True)
     for variable, text in sorted(environment.items()):
-        named = variable.removeprefix(_PREFIX)
-        if named == variable or not ("__" in named or named == "STATE_DIR"):
+        named = variable.removeprefix(prefix)
+        foreign = variable.startswith(_AGENT_PREFIX) and prefix != _AGENT_PREFIX
+        own = "__" in named or prefix.endswith("__") or named == "STATE_DIR"
+        if named == variable or foreign or not own:
             continue
         key = named.lower().replace("__", ".")
-        _take(source, key, text, origin=variable, shown=variable, text=True)
+        _take(source, root, key, text, origin=variable, text=True)
     return source
 
 
 def from_flags(
-    flags: Mapping[str, tuple[str, Any]], texts: Mapping[str, tuple[str, str]]
+    root: type[Any],
+    flags: Mapping[str, tuple[str, Any]],
+    texts: Mapping[str, tuple[str, str]],
 ) -> Source:
     """Take what the command line gave.
 
     Args:
+        root: the class of the configuration.
         flags: key -> (flag as the user wrote it, value); a value None was not given.
         texts: key -> (flag as the user wrote it, text that is still to be read).
     """
     source = Source()
     for key, (flag, value) in flags.items():
         if value is not None:
-            _take(source, key, value, origin=flag, shown=flag)
+            _take(source, root, key, value, origin=flag)
     for key, (flag, text) in texts.items():
-        _take(source, key, text, origin=flag, shown=flag, text=True)
+        _take(source, root, key, text, origin=flag, text=True)
     return source
 
 
@@ -121,25 +134,31 @@ def _as_text(value: Any) -> Any:
 
 
 def _take(
-    source: Source, key: str, value: Any, *, origin: str, shown: str, text: bool = False
+    source: Source,
+    root: type[Any],
+    key: str,
+    value: Any,
+    *,
+    origin: str,
+    shown: str = "",
+    text: bool = False,
 ) -> None:
-    settings = describe(ServerConfig)
-    section, _, parameter = key.rpartition(".")
+    settings, shown = describe(root), shown or origin
     known = settings.get(key)
-    if key in _GONE:
+    if key in root.GONE:
         source.warnings.append(
-            f"{shown}: '{key}' is no setting any more: {_GONE[key]}; take it out, since the next "
-            "release refuses it"
+            f"{shown}: '{key}' is no setting any more: {root.GONE[key]}; take it out, since the "
+            "next release refuses it"
         )
         return
-    if known is None and section in settings and settings[section].kind is Mapping and parameter:
+    if known is None and holder(key, settings):
         if isinstance(value, str):
             source.values[key] = Given(value=value, origin=origin)
         else:
             source.problems.append(f"{shown}: {value!r} cannot be a parameter")
         return
     if known is None or known.kind is Mapping:
-        source.problems.append(f"{shown}: {_unknown(key, settings)}")
+        source.problems.append(f"{shown}: {_unknown(root, key, settings)}")
         return
     try:
         taken = known.read(value) if text else known.check(value)
@@ -149,13 +168,13 @@ def _take(
     source.values[key] = Given(value=taken, origin=origin)
 
 
-def _unknown(key: str, settings: Mapping[str, SettingInfo]) -> str:
+def _unknown(root: type[Any], key: str, settings: Mapping[str, SettingInfo]) -> str:
     if key in settings:
         return f"'{key}' takes names with values; give {key}.NAME"
     name = key.rpartition(".")[2]
     near = [other for other in settings if other.rpartition(".")[2] == name]  # another section's
     near = near or difflib.get_close_matches(key, settings, n=1, cutoff=0.6)
-    hint = f"; did you mean '{near[0]}'?" if near else "; `leasehold config reference` lists all"
+    hint = f"; did you mean '{near[0]}'?" if near else f"; `{root.REFERENCE}` lists all"
     return f"there is no setting '{key}'{hint}"
 
 

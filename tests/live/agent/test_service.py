@@ -351,7 +351,7 @@ def test_the_options_of_the_command_reach_the_agent(monkeypatch, tmp_path):
         server=["http://a:1", "http://b:1"],
         worker=["v100:1", "k80:2"],
         worker_name=["NVIDIA A=B=a100"],
-        state_dir=tmp_path,
+        state_dir=str(tmp_path),
         stop_jobs=True,
         report_every=3.0,
         log_level="error",
@@ -372,7 +372,7 @@ def test_of_several_errors_a_person_sees_one(monkeypatch, tmp_path):
 
     monkeypatch.setattr(command, "run_agent", fail)
     with pytest.raises(InputError, match="the reason"):
-        command.agent(state_dir=tmp_path)
+        command.agent(state_dir=str(tmp_path))
 
 
 def test_workers_are_declared_or_asked_of_nvml():

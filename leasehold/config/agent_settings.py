@@ -1,0 +1,166 @@
+"""What an operator may set about an agent, section by section."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping  # noqa: TC003  the annotations are read at run time
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, ClassVar
+
+from leasehold.config.fields import setting
+
+_NONE: Mapping[str, str] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentTimesSection:
+    """How often the agent does what it does."""
+
+    report_every_s: float = setting(10.0, "Seconds between reports without news.", ge=0.1)
+    progress_every_s: float = setting(5.0, "Seconds between reports of mere progress.", ge=0.1)
+    health_every_s: float = setting(30.0, "Seconds between two looks at the workers.", ge=0.1)
+    poll_wait_s: float = setting(
+        15.0, "Seconds for which the scheduler may hold a request for news.", ge=0.1
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartTimeoutSection:
+    """How many seconds a step of a launch may take without getting on."""
+
+    bind_s: float = setting(120.0, "Until a node has taken the pod.", gt=0)
+    prepare_s: float = setting(600.0, "Until the pod's volumes and network are there.", gt=0)
+    image_s: float = setting(
+        1800.0, "For each container of the pod: its image's pull, and its start.", gt=0
+    )
+    trouble_s: float = setting(
+        120.0, "While Kubernetes says what is wrong, and that may go away by itself.", gt=0
+    )
+    process_s: float = setting(120.0, "Until the local processes of a lease are there.", gt=0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodsSection:
+    """Where and how an agent runs jobs as pods."""
+
+    namespace: str = setting(
+        "leasehold-jobs", "Namespace of the jobs' pods.", variables=("LEASEHOLD_JOB_NAMESPACE",)
+    )
+    instance: str = setting(
+        "leasehold", "Name of the installation, in labels.", variables=("LEASEHOLD_INSTANCE",)
+    )
+    kubeconfig: str | None = setting(
+        None, "How to reach the cluster.", derived="the account of the agent's own pod"
+    )
+    context: str = setting("", "Context of that file.")
+    jobs_port: int = setting(
+        8643, "Port on which pods reach this agent; 0 for none.", ge=0, le=65535
+    )
+    jobs_host: str = setting(
+        "",
+        "Address by which pods reach this agent; their node's unless given.",
+        variables=("LEASEHOLD_JOBS_HOST",),
+    )
+    guard_image: str = setting(
+        "",
+        "Image with this program, for the container that ends a pod whose agent is gone.",
+        variables=("LEASEHOLD_GUARD_IMAGE",),
+    )
+    default_image: str = setting("", "Image of jobs that name none.")
+    runtime_class: str = setting("nvidia", "RuntimeClass of pods that see their devices by name.")
+    sharing: Mapping[str, str] = setting(
+        _NONE, "How jobs share a worker type: exclusive, time-slicing, mps or visible."
+    )
+    tolerations: tuple[str, ...] = setting(
+        (), "Taints that the pods tolerate beside that of GPUs, as KEY[=VALUE]:EFFECT."
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentLogSection:
+    """What the agent says on its standard error."""
+
+    level: str = setting(
+        "info", "Least severity that is logged.", choices=("debug", "info", "warning", "error")
+    )
+    json: bool = setting(False, "One JSON object per line.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentConfig:
+    """All settings of an agent. Secrets are none of them: they stand in files or variables."""
+
+    PREFIX: ClassVar[str] = "LEASEHOLD_AGENT__"
+    NAMED_BY: ClassVar[str] = "LEASEHOLD_AGENT_CONFIG"
+    FILE: ClassVar[str] = "agent.toml"
+    REFERENCE: ClassVar[str] = "leasehold config reference --agent"
+    GONE: ClassVar[Mapping[str, str]] = _NONE
+
+    servers: tuple[str, ...] = setting(
+        ("http://127.0.0.1:8642",),
+        "Addresses of the scheduler and its standbys.",
+        variables=("LEASEHOLD_SERVER",),
+    )
+    node: str = setting("", "The node's name; the host name unless given.")
+    workers: tuple[str, ...] = setting(
+        (), "Declared workers, such as v100:4; NVML is asked unless given."
+    )
+    worker_names: Mapping[str, str] = setting(
+        _NONE, "The worker type of a product of NVML's, by the product's name."
+    )
+    state_dir: str | None = setting(
+        None,
+        "Private folder, kept over restarts.",
+        derived="leasehold/agent in $XDG_STATE_HOME (~/.local/state)",
+    )
+    token_file: str | None = setting(
+        None, "File with the agent's token; LEASEHOLD_AGENT_TOKEN may hold the token itself."
+    )
+    enrol_file: str | None = setting(
+        None,
+        "File with a one-time secret for a token; LEASEHOLD_ENROLMENT may hold the secret itself.",
+    )
+    ca_file: str | None = setting(None, "Certificates that the scheduler's is checked against.")
+    address: str = setting(
+        "",
+        "Where other nodes reach rank 0 of a gang on this node; the local address on the way to "
+        "the scheduler unless given.",
+    )
+    backend: str = setting(
+        "process",
+        "Whether jobs are local processes, or pods of this node.",
+        choices=("process", "kubernetes"),
+    )
+    stop_jobs: bool = setting(False, "Have the jobs leave with the agent; else they go on.")
+    times: AgentTimesSection = field(default_factory=AgentTimesSection)
+    start_timeout: StartTimeoutSection = field(default_factory=StartTimeoutSection)
+    kubernetes: PodsSection = field(default_factory=PodsSection)
+    log: AgentLogSection = field(default_factory=AgentLogSection)
+
+
+def read_toleration(text: str) -> Mapping[str, str]:
+    """Return a toleration of ``KEY[=VALUE]:EFFECT`` in Kubernetes' words.
+
+    Raises:
+        ValueError: it is none.
+    """
+    taint, colon, effect = text.rpartition(":")
+    key, equals, value = taint.partition("=")
+    if not colon or not key:
+        raise ValueError("KEY[=VALUE]:EFFECT")
+    given = {"key": key, "operator": "Equal" if equals else "Exists"}
+    return given | ({"value": value} if equals else {}) | ({"effect": effect} if effect else {})
+
+
+def check_agent(config: AgentConfig, origins: Mapping[str, Any]) -> list[str]:
+    """Return what is wrong with an agent's settings beyond their types, with the places."""
+    problems = []
+    if not config.servers:
+        problems.append(f"{origins['servers']}: servers: is empty; name the scheduler's address")
+    for text in config.kubernetes.tolerations:
+        try:
+            read_toleration(text)
+        except ValueError as error:
+            place = f"{origins['kubernetes.tolerations']}: kubernetes.tolerations"
+            problems.append(f"{place}: '{text}' is none; give {error}")
+    return problems
