@@ -82,6 +82,8 @@ class FailureProcess:
         self._rng = rng
         #: (time, worker, True if it is lost then and False if it returns)
         self._heap: list[tuple[float, int, bool]] = []
+        #: whether jobs fail by themselves.
+        self.jobs_fail = math.isfinite(model.job_mtbf_s)
         slow = rng.random(workers) < model.straggler_share
         #: (W,) speed relative to a healthy worker.
         self.speed: FloatArray = np.where(slow, model.straggler_speed, 1.0)
@@ -103,8 +105,14 @@ class FailureProcess:
         heapq.heappush(self._heap, (next_s, worker, not lost))
         return worker, lost
 
+    def draw_job_failures_s(self, leases: int) -> FloatArray:
+        """Draw for several leases, in their order, as ``draw_job_failure_s`` does for one."""
+        if not self.jobs_fail:
+            return np.full(leases, math.inf)
+        return np.array([self.draw_job_failure_s() for _ in range(leases)])
+
     def draw_job_failure_s(self) -> float:
         """Draw the running time after which a lease's job fails by itself; inf for never."""
-        if math.isinf(self._model.job_mtbf_s):
+        if not self.jobs_fail:
             return math.inf
         return float(self._rng.exponential(self._model.job_mtbf_s))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,10 +12,9 @@ from policies.registry import make_policy
 from scheduler.domain import events as ev
 from scheduler.domain.allocation import Allocation
 from scheduler.domain.job import ALMOST_DONE, Job
-from scheduler.domain.lease import EndReason
 from scheduler.errors import LeaseholdError
 from simulator.failures import FailureModel
-from simulator.overheads import Overhead, Overheads
+from simulator.overheads import Overheads
 from simulator.run import Simulation
 
 if TYPE_CHECKING:
@@ -228,12 +227,6 @@ class Replay(Simulation):
         #: what was done so far: moments at which something happened, and questions to the policy,
         #: which weigh more the more jobs they are about.
         self.work = 0
-        #: job id -> steps that are left of a job that is preempted; of others everything is.
-        self._safe_steps = {
-            job.job_id: job.safe_steps / job.speed
-            for job in state.jobs
-            if job.safe_steps is not None
-        }
         self._unknown = {job.job_id: job.unknown for job in state.jobs if job.unknown}
         super().__init__(
             cluster=state.cluster,
@@ -246,6 +239,14 @@ class Replay(Simulation):
             overheads=Overheads(),
             failures=FailureModel(),
         )
+        self._safe_steps[:] = [job.steps_before for job in self._jobs]
+        for i, job in enumerate(state.jobs):
+            if job.safe_steps is not None:
+                self._left[i] = job.safe_steps / job.speed
+        # Who goes on for ever is never taken for complete, as in the live service.
+        endless = [i for i, job in enumerate(state.jobs) if job.unknown]
+        self._most_told[endless] = ALMOST_DONE * self._total_steps[endless]
+        self._total_steps[endless] = math.inf
 
     @property
     def to_go(self) -> int:
@@ -263,13 +264,6 @@ class Replay(Simulation):
         jobs, begin_s = self._state.jobs, self._origin_s - self._passed_s
         self._now = self._origin_s
         self._next_job = len(self._jobs)
-        self._steps = {
-            job.job_id: (
-                job.steps_before,
-                math.inf if job.job_id in self._unknown else job.total_steps,
-            )
-            for job in self._jobs
-        }
         lost = self._state.out_of_service
         waiting = [job.job_id for job in jobs if not job.runs]
         facts: list[ev.Event] = [ev.WorkersLost(workers=lost)] if lost else []
@@ -281,6 +275,7 @@ class Replay(Simulation):
         self._entering = True
         self._settle(facts, begin_s)
         self._entering = False
+        self._overheads["launch_s"] = [job.restart_s for job in self._jobs]
         self._take_service_over()
         later = {j.job_id: j.retry_in_s for j in jobs if not j.runs and j.retry_in_s > 0.0}
         self._timers |= {f"{_RETRY}{j}": self._origin_s + wait_s for j, wait_s in later.items()}
@@ -305,10 +300,6 @@ class Replay(Simulation):
                 completion_s=None if end_s is None else end_s - self._origin_s,
             )
         return result
-
-    def _settle(self, events: list[ev.Event], now: float) -> None:
-        while events:
-            events = self._perform(self._engine.handle(*events, now=now))
 
     def _take_service_over(self) -> None:
         """Give the jobs the service of their past, which no event tells."""
@@ -359,37 +350,7 @@ class Replay(Simulation):
         )
 
     def _due(self, now: float) -> list[ev.Event]:
-        return [self._nearly_done(_released(event)) for event in super()._due(now)]
-
-    def _nearly_done(self, event: ev.Event) -> ev.Event:
-        """Take nobody for complete who goes on for ever, as the live service does."""
-        if not isinstance(event, ev.ProgressReported) or not self._unknown:
-            return event
-        steps = event.steps_done.copy()
-        for i, lease_id in enumerate(event.lease_ids.tolist()):
-            execution = self._workers.executions.get(lease_id)  # None: it has just completed
-            if execution is not None and execution.lease.job_id in self._unknown:
-                steps[i] = min(steps[i], self._most(execution.lease.job_number))
-        return replace(event, steps_done=steps)
-
-    def _most(self, job_number: int) -> float:
-        return ALMOST_DONE * self._engine.jobs.job_of[job_number].total_steps
-
-    def _end(self, lease_id: int, reason: EndReason) -> ev.LeaseEnded:
-        lease = self._workers.executions[lease_id].lease
-        event = super()._end(lease_id, reason)
-        if reason is EndReason.COMPLETED:
-            return event
-        kept = event.steps_done
-        if lease.job_id in self._safe_steps:
-            kept = self._safe_steps[lease.job_id]
-            self._steps[lease.job_id] = kept, self._steps[lease.job_id][1]
-        if lease.job_id in self._unknown:
-            kept = min(kept, self._most(lease.job_number))
-        return replace(event, steps_done=kept)
-
-    def _overhead_of(self, job: Job) -> Overhead:
-        return Overhead() if self._entering else Overhead(launch_s=job.restart_s)
+        return [_released(event) for event in super()._due(now)]
 
 
 def _released(event: ev.Event) -> ev.Event:

@@ -20,14 +20,14 @@ from simulator.result import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from scheduler.domain.allocation import Allocation
-    from scheduler.domain.arrays import FloatArray, IntArray
+    from scheduler.domain.arrays import BoolArray, FloatArray, IntArray
     from scheduler.domain.cluster import Cluster
     from scheduler.domain.configuration import ConfigurationTable
     from scheduler.domain.job import Job
-    from scheduler.domain.lease import Lease
+    from scheduler.domain.lease import Lease, Leases
     from scheduler.domain.problem import Problem
 
 
@@ -39,14 +39,10 @@ class _Entry:
     job: Job
     profile: int
     share_at_arrival: float = 0.0
-    start_s: float | None = None
     end_s: float | None = None
     rho: float | None = None
     status: JobStatus = JobStatus.WAITING
-    attempts: int = 0
-    preemptions: int = 0
     arrived: bool = False
-    running: bool = False
 
 
 class Ledger:
@@ -71,13 +67,20 @@ class Ledger:
             for i, (job, profile) in enumerate(zip(jobs, profiles, strict=True))
         ]
         self._by_id = {entry.job.job_id: entry for entry in self._entries}
+        #: (N,) leases of each job so far, when the first one began, whether it holds one now, and
+        #: how often it was preempted.
+        self._attempts: IntArray = np.zeros(len(jobs), dtype=np.int64)
+        self._start_s: FloatArray = np.full(len(jobs), np.nan)
+        self._running: BoolArray = np.zeros(len(jobs), dtype=bool)
+        self._preemptions: IntArray = np.zeros(len(jobs), dtype=np.int64)
         self._active = 0
         #: scale factor -> time integral of a 1/n share's size, in seconds per worker.
         self._share = {job.scale_factor: 0.0 for job in jobs}
         self._busy_s: FloatArray = np.zeros(len(cluster.worker_types))
         self._spans: list[LeaseSpan] = []
-        #: open lease -> whether it has shared its workers.
-        self._open: dict[int, bool] = {}
+        #: id of an open lease -> the lease; and those of them that have shared their workers.
+        self._open: dict[int, Lease] = {}
+        self._shared: set[int] = set()
         self._samples: list[tuple[float, list[int], int, int]] = []
         self._answers: list[tuple[float, FloatArray, dict[str, float]]] = []
         self.solve_s: list[float] = []
@@ -117,7 +120,7 @@ class Ledger:
             entry.share_at_arrival = self._share[entry.job.scale_factor]
             self._active += 1
         elif kind == "job_preempted":
-            entry.preemptions += 1
+            self._preemptions[entry.position] += 1
         elif kind in _ENDS:
             self._end(entry, _ENDS[kind], at_s)
 
@@ -140,24 +143,37 @@ class Ledger:
         rate = _fastest_by_type(self._table, entry.profile) @ self._cluster.capacity
         return float(rate * received)
 
-    def lease_granted(self, lease: Lease, company: Sequence[int]) -> None:
-        """Note the start of a lease; ``company`` are all leases now on its workers."""
-        entry = self._by_id[lease.job_id]
-        entry.attempts += 1
-        if entry.start_s is None:
-            entry.start_s = lease.start_s
-        entry.running = True
-        if self._record:
-            self._open[lease.lease_id] = False
-            if len(company) > 1:
-                self._open.update(dict.fromkeys(company, True))
+    def preempted(self, jobs: IntArray) -> None:
+        """Note that jobs, by their positions, were preempted; as a line of history for each."""
+        self.counts["job_preempted"] += len(jobs)
+        self._preemptions[jobs] += 1
 
-    def lease_ended(self, lease: Lease, at_s: float, reason: str) -> None:
-        """Note the end of a lease."""
-        self._by_id[lease.job_id].running = False
-        if not self._record:
-            return
-        shared = self._open.pop(lease.lease_id)
+    def granted(self, leases: Leases, jobs: IntArray, sharing: Iterable[int]) -> None:
+        """Note the start of leases.
+
+        Args:
+            leases: n leases that begin at the same time.
+            jobs: (n,) positions of their jobs.
+            sharing: leases that share their workers from now on.
+        """
+        self._attempts[jobs] += 1
+        self._start_s[jobs] = np.fmin(self._start_s[jobs], leases.start_s)
+        self._running[jobs] = True
+        if self._record:
+            self._open.update((lease.lease_id, lease) for lease in leases)
+            self._shared.update(sharing)
+
+    def over(self, lease_ids: Iterable[int], jobs: IntArray, at_s: float, reason: str) -> None:
+        """Note the end of leases; ``jobs`` (n,) are the positions of their jobs."""
+        self._running[jobs] = False
+        if self._record:
+            for lease_id in lease_ids:
+                self._close(lease_id, at_s, reason)
+
+    def _close(self, lease_id: int, at_s: float, reason: str) -> None:
+        lease = self._open.pop(lease_id)
+        shared = lease_id in self._shared
+        self._shared.discard(lease_id)
         if at_s > lease.start_s:
             self._spans.append(self._span(lease, at_s, reason, shared=shared))
 
@@ -201,7 +217,11 @@ class Ledger:
     def times(self) -> Iterator[tuple[str, float | None, float | None]]:
         """Yield every job's id, its first start, and when it completed; None where it has not."""
         for entry in self._entries:
-            yield entry.job.job_id, entry.start_s, entry.end_s
+            yield entry.job.job_id, self._first_start_s(entry), entry.end_s
+
+    def _first_start_s(self, entry: _Entry) -> float | None:
+        start_s = float(self._start_s[entry.position])
+        return None if math.isnan(start_s) else start_s
 
     # -- at the end -------------------------------------------------------------------------------
 
@@ -214,15 +234,12 @@ class Ledger:
         seed: int,
         wall_s: float,
         cpu_s: float,
-        open_leases: Sequence[Lease],
         settings: Mapping[str, str],
         warnings: tuple[str, ...] = (),
     ) -> SimulationResult:
         """Make the result of a run that ended at ``now``."""
-        for lease in open_leases:
-            if self._record and now > lease.start_s:
-                shared = self._open[lease.lease_id]
-                self._spans.append(self._span(lease, now, "open", shared=shared))
+        for lease_id in list(self._open):
+            self._close(lease_id, now, "open")
         summary = self._summary(
             now, label=label, rounds=rounds, seed=seed, wall_s=wall_s, cpu_s=cpu_s
         )
@@ -249,7 +266,7 @@ class Ledger:
 
     def _outcome(self, entry: _Entry) -> JobOutcome:
         status = entry.status
-        if status is JobStatus.WAITING and entry.running:
+        if status is JobStatus.WAITING and self._running[entry.position]:
             status = JobStatus.RUNNING
         job = entry.job
         return JobOutcome(
@@ -259,13 +276,13 @@ class Ledger:
             weight=job.weight,
             entity=job.entity,
             arrival_s=job.arrival_s,
-            start_s=entry.start_s,
+            start_s=self._first_start_s(entry),
             end_s=entry.end_s,
             status=str(status),
             rho=entry.rho,
             measured=self._measured(entry.position),
-            attempts=entry.attempts,
-            preemptions=entry.preemptions,
+            attempts=int(self._attempts[entry.position]),
+            preemptions=int(self._preemptions[entry.position]),
             deadline_s=job.deadline_s,
         )
 

@@ -8,11 +8,15 @@ from importlib import resources
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from scheduler.errors import InputError
 from traces.yaml_file import read_yaml
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
+
+    from numpy.typing import NDArray
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +42,15 @@ class Overhead:
     def restart_s(self) -> float:
         """Seconds of work that a change of workers costs."""
         return self.launch_s + self.checkpoint_s + self.restore_s
+
+
+_SECONDS = ("launch_s", "checkpoint_s", "restore_s", "notice_s", "complete_s")
+_ROW = np.dtype([(name, np.float64) for name in _SECONDS])
+
+
+def columns(overheads: Iterable[Overhead]) -> NDArray[np.void]:
+    """Return overheads as rows of an array whose fields are those of ``Overhead``."""
+    return np.array([tuple(getattr(o, name) for name in _SECONDS) for o in overheads], dtype=_ROW)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,10 +97,9 @@ def read_overheads(name: str) -> Overheads:
 
 
 def _entry(value: object, key: str, name: str) -> Overhead:
-    known = ("launch_s", "checkpoint_s", "restore_s", "notice_s", "complete_s")
-    if not isinstance(value, dict) or set(value) - set(known):
+    if not isinstance(value, dict) or set(value) - set(_SECONDS):
         raise InputError(
-            f"overhead file '{name}': entry '{key}' is {value!r}; give {', '.join(known)}"
+            f"overhead file '{name}': entry '{key}' is {value!r}; give {', '.join(_SECONDS)}"
         )
     for field_name, seconds in value.items():
         number = isinstance(seconds, int | float) and not isinstance(seconds, bool)

@@ -6,6 +6,7 @@ import heapq
 import math
 import time
 from dataclasses import dataclass, replace
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -21,7 +22,7 @@ from scheduler.engine.settings import EngineSettings
 from scheduler.errors import InputError, LeaseholdError, ParameterError, SolveError
 from simulator.failures import FailureProcess, read_failures
 from simulator.ledger import Ledger
-from simulator.overheads import read_overheads
+from simulator.overheads import columns, read_overheads
 from simulator.remarks import Remarks
 from simulator.workers import SimulatedWorkers
 from traces.cluster import read_cluster
@@ -30,14 +31,16 @@ from traces.scaling import extend_scale_factors
 from traces.throughputs import read_throughputs
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from policies.base import Policy
+    from scheduler.domain.arrays import FloatArray, IntArray
     from scheduler.domain.cluster import Cluster
     from scheduler.domain.configuration import ConfigurationTable
     from scheduler.domain.job import Job
+    from scheduler.domain.lease import Leases
     from simulator.failures import FailureModel
-    from simulator.overheads import Overhead, Overheads
+    from simulator.overheads import Overheads
     from simulator.request import SimulationRequest
     from simulator.result import SimulationResult
 
@@ -174,7 +177,10 @@ class Simulation:
         ]
         self._profiles = list(profiles)
         self._policy = policy
-        self._overheads = overheads
+        #: job id -> its position.
+        self._position = {job.job_id: i for i, job in enumerate(self._jobs)}
+        #: (N,) what a lease costs each job.
+        self._overheads = columns(overheads.of(job.job_type) for job in self._jobs)
         self._failures = FailureProcess(failures, cluster.workers, rng)
         self._workers = SimulatedWorkers(
             cluster,
@@ -195,8 +201,13 @@ class Simulation:
         self._timers: dict[str, float] = {}
         #: (time, lease id, why): ends of leases that have been announced or drawn.
         self._ends: list[tuple[float, int, EndReason]] = []
-        #: job id -> (steps done that are safe, steps in all)
-        self._steps = {job.job_id: (0.0, job.total_steps) for job in self._jobs}
+        #: (N,) steps of each job that are done and safe, and steps in all.
+        self._safe_steps: FloatArray = np.zeros(len(self._jobs))
+        self._total_steps = np.array([job.total_steps for job in self._jobs])
+        #: (N,) steps that are left of each job when it is preempted; NaN where all are.
+        self._left: FloatArray = np.full(len(self._jobs), np.nan)
+        #: (N,) steps of each job that the engine hears of at most.
+        self._most_told: FloatArray = np.full(len(self._jobs), np.inf)
         #: everything that happened, for tests of parity; filled only on request.
         self.log: list[do.Command] | None = None
 
@@ -217,7 +228,6 @@ class Simulation:
             seed=self._seed,
             wall_s=time.perf_counter() - wall,
             cpu_s=time.process_time() - cpu,
-            open_leases=[execution.lease for execution in self._workers.executions.values()],
             settings=self._settings,
             warnings=self._remarks.sentences(self._policy.name, len(self._ledger.solve_s)),
         )
@@ -234,10 +244,16 @@ class Simulation:
         now = self._next_moment()
         self._ledger.pass_time(now - self._now, self._workers.busy)
         self._now = now
-        events = self._due(now)
-        while events:
-            events = self._perform(self._engine.handle(*events, now=now))
+        self._settle(self._due(now), now)
         self._ledger.sample(now, self._workers.busy.tolist(), len(self._workers))
+
+    def _settle(self, events: list[ev.Event], now: float) -> None:
+        """Let events happen, and all that follows from them at once."""
+        while events:
+            commands = self._engine.handle_columns(*events, now=now)
+            if self.log is not None:
+                self.log.extend(do.one_by_one(commands))
+            events = self._perform(commands)
 
     def _next_moment(self) -> float:
         arrival_s = (
@@ -266,16 +282,16 @@ class Simulation:
         if len(self._workers):
             events.append(
                 ev.ProgressReported(
-                    lease_ids=self._workers.lease_ids, steps_done=self._workers.steps_done(now)
+                    lease_ids=self._workers.lease_ids,
+                    steps_done=self._told(self._workers.jobs, self._workers.steps_done(now)),
                 )
             )
-            events += [
-                self._end(lease_id, EndReason.COMPLETED) for lease_id in self._workers.finished(now)
-            ]
+            events += self._end(self._workers.finished(now), EndReason.COMPLETED)
+        over = []
         while self._ends and self._ends[0][0] <= now:
-            _, lease_id, reason = heapq.heappop(self._ends)
-            if lease_id in self._workers.executions:
-                events.append(self._end(lease_id, reason))
+            over.append(heapq.heappop(self._ends))
+        for reason, ends in groupby(over, key=lambda end: end[2]):
+            events += self._end([lease_id for _, lease_id, _ in ends], reason)
         while self._failures.next_s <= now:
             worker, lost = self._failures.pop()
             kind = ev.WorkersLost if lost else ev.WorkersReturned
@@ -289,19 +305,20 @@ class Simulation:
             events.append(ev.TimerFired(timer=timer))
         return events
 
-    def _perform(self, commands: list[do.Command]) -> list[ev.Event]:
+    def _perform(self, commands: list[do.Command | do.Batch]) -> list[ev.Event]:
         """Carry out commands; returns the events that follow at once."""
-        if self.log is not None:
-            self.log.extend(commands)
         events: list[ev.Event] = []
         for command in commands:
             match command:
                 case do.ComputeAllocation():
                     events.append(self._answer(command))
-                case do.GrantLease():
-                    self._grant(command)
-                case do.RevokeLease():
-                    self._revoke(command, events)
+                case do.GrantLeases():
+                    self._grant(command.leases)
+                case do.HandOver():
+                    self._ledger.preempted(self._positions(command.job_ids))
+                    self._grant(command.leases)
+                case do.RevokeLeases():
+                    events += self._revoke(command)
                 case do.ExtendLeases():
                     self._ledger.extended += len(command.lease_ids)
                 case do.SetTimer():
@@ -312,6 +329,10 @@ class Simulation:
         if any(isinstance(event, ev.AllocationComputed | ev.AllocationFailed) for event in events):
             self._timers.pop("grace", None)  # set together with the question, which is answered
         return events
+
+    def _positions(self, job_ids: Iterable[str]) -> IntArray:
+        """Return (n,) positions of jobs in the trace."""
+        return np.array([self._position[job_id] for job_id in job_ids], dtype=np.int64)
 
     def _answer(self, command: do.ComputeAllocation) -> ev.Event:
         begin = time.perf_counter()
@@ -337,58 +358,73 @@ class Simulation:
             allocation=allocation,
         )
 
-    def _grant(self, command: do.GrantLease) -> None:
-        lease = command.lease
-        base, total = self._steps[lease.job_id]
-        fails_s = self._now + self._failures.draw_job_failure_s()
-        self._workers.start(
-            lease,
+    def _grant(self, leases: Leases) -> None:
+        jobs = self._positions(leases.job_ids)
+        fails_s = self._now + self._failures.draw_job_failures_s(len(leases))
+        sharing = self._workers.start(
+            leases,
+            jobs=jobs,
             now=self._now,
-            base=base,
-            total=total,
-            overhead=self._overhead_of(self._engine.jobs.job_of[lease.job_number]),
+            base=self._safe_steps[jobs],
+            total=self._total_steps[jobs],
+            overheads=self._overheads[jobs],
             fails_s=fails_s,
         )
-        if math.isfinite(fails_s):
-            heapq.heappush(self._ends, (fails_s, lease.lease_id, EndReason.FAILED))
-        self._ledger.lease_granted(lease, self._workers.leases_on(lease.workers[0]))
+        for i in np.flatnonzero(np.isfinite(fails_s)).tolist():
+            end = float(fails_s[i]), leases.ids[i], EndReason.FAILED
+            heapq.heappush(self._ends, end)
+        self._ledger.granted(leases, jobs, sharing)
 
-    def _overhead_of(self, job: Job) -> Overhead:
-        """Return what a lease that is granted now costs the job."""
-        return self._overheads.of(job.job_type)
-
-    def _revoke(self, command: do.RevokeLease, events: list[ev.Event]) -> None:
-        execution = self._workers.executions.get(command.lease_id)
-        if execution is None:
-            return  # over already: a second of its workers was lost at the same moment
+    def _revoke(self, command: do.RevokeLeases) -> list[ev.Event]:
+        """Give notice to leases; returns the ends of those that are over at once."""
+        asked = command.lease_ids.tolist()
         if command.reason is RevokeReason.WORKER_LOST:
-            events.append(self._end(command.lease_id, EndReason.LOST))
-            return
+            return self._end(asked, EndReason.LOST)
+        # Some may be over already: a second of their workers was lost at the same moment.
+        lease_ids = [lease_id for lease_id in asked if lease_id in self._workers]
         outbid = command.reason is RevokeReason.OUTBID
-        self._ledger.outbid += outbid
-        reason = EndReason.RELEASED if outbid else EndReason.CANCELLED
-        checkpoint_s = execution.overhead.checkpoint_s
-        end_s = max(command.by_s, self._now + checkpoint_s)
-        end_s = min(end_s, self._now + execution.overhead.notice_s + checkpoint_s)
-        if end_s <= self._now:
-            events.append(self._end(command.lease_id, reason))
-        else:
-            done_s = self._workers.stop_progress(command.lease_id, end_s - checkpoint_s)
-            end_s = end_s if math.isinf(done_s) else max(end_s, done_s)
-            heapq.heappush(self._ends, (end_s, command.lease_id, reason))
+        self._ledger.outbid += outbid * len(lease_ids)
+        why = EndReason.RELEASED if outbid else EndReason.CANCELLED
+        rows = self._workers.rows_of(lease_ids)
+        checkpoint_s = rows["checkpoint_s"]
+        end_s = np.maximum(command.by_s, self._now + checkpoint_s)
+        end_s = np.minimum(end_s, self._now + rows["notice_s"] + checkpoint_s)
+        if (end_s <= self._now).all():
+            return self._end(lease_ids, why)
+        events: list[ev.Event] = []
+        values = zip(lease_ids, end_s.tolist(), checkpoint_s.tolist(), strict=True)
+        for lease_id, leaves_s, writes_s in values:
+            if leaves_s <= self._now:
+                events += self._end([lease_id], why)
+                continue
+            done_s = self._workers.stop_progress(lease_id, leaves_s - writes_s)
+            over_s = leaves_s if math.isinf(done_s) else max(leaves_s, done_s)
+            heapq.heappush(self._ends, (over_s, lease_id, why))
+        return events
 
-    def _end(self, lease_id: int, reason: EndReason) -> ev.LeaseEnded:
-        execution = self._workers.executions[lease_id]
-        lease = execution.lease
-        kept = None
-        if reason in {EndReason.LOST, EndReason.FAILED}:
-            kept = self._workers.saved(lease_id, self._now)
-        done = self._workers.end(lease_id, self._now)
-        done = done if kept is None else kept
-        total = self._steps[lease.job_id][1]
-        self._steps[lease.job_id] = (done, total)
-        self._ledger.lease_ended(lease, self._now, str(reason))
-        return ev.LeaseEnded(lease_id=lease_id, reason=reason, steps_done=done)
+    def _end(self, lease_ids: Iterable[int], reason: EndReason) -> list[ev.Event]:
+        """Let leases end, of those that still run; returns what the engine is told."""
+        lease_ids = [lease_id for lease_id in lease_ids if lease_id in self._workers]
+        if not lease_ids:
+            return []
+        jobs = self._workers.rows_of(lease_ids)["job"]
+        lost = reason in {EndReason.LOST, EndReason.FAILED}
+        done = self._workers.end(lease_ids, self._now, lost=lost)
+        if reason is not EndReason.COMPLETED:
+            done = np.where(np.isnan(self._left[jobs]), done, self._left[jobs])
+        self._safe_steps[jobs] = done
+        self._ledger.over(lease_ids, jobs, self._now, str(reason))
+        told = self._told(jobs, done)
+        if reason is EndReason.RELEASED:
+            return [ev.LeasesReleased(lease_ids=np.array(lease_ids), steps_done=told)]
+        return [
+            ev.LeaseEnded(lease_id=lease_id, reason=reason, steps_done=steps)
+            for lease_id, steps in zip(lease_ids, told.tolist(), strict=True)
+        ]
+
+    def _told(self, jobs: IntArray, steps: FloatArray) -> FloatArray:
+        """Return (n,) what the engine is told of jobs' steps."""
+        return np.minimum(steps, self._most_told[jobs])
 
 
 def _check_jobs(jobs: Sequence[Job], window: tuple[int, int] | None) -> None:

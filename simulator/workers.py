@@ -4,23 +4,25 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
     from scheduler.domain.arrays import FloatArray, IntArray
     from scheduler.domain.cluster import Cluster
     from scheduler.domain.configuration import ConfigurationTable
-    from scheduler.domain.lease import Lease
-    from simulator.overheads import Overhead
+    from scheduler.domain.lease import Leases
 
 _SLOT = np.dtype(
     [
         ("lease", np.int64),  # ascending
+        ("job", np.int64),  # position of its job in the trace
+        ("profile", np.int64),
         ("base", np.float64),  # steps done at since_s
         ("total", np.float64),
         ("rate", np.float64),  # steps/s
@@ -29,17 +31,11 @@ _SLOT = np.dtype(
         ("finish_s", np.float64),  # when the job will be complete; inf if not by stop_s
         ("start_s", np.float64),  # when the lease began; checkpoints are counted from then
         ("saved", np.float64),  # steps in the last periodic checkpoint before since_s
+        ("checkpoint_s", np.float64),  # these three as in ``Overhead``
+        ("notice_s", np.float64),
+        ("complete_s", np.float64),
     ]
 )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Execution:
-    """What is known of a running lease besides its numbers."""
-
-    lease: Lease
-    overhead: Overhead
-    fails_s: float
 
 
 class SimulatedWorkers:
@@ -68,8 +64,8 @@ class SimulatedWorkers:
         self._ids: list[int] = []
         #: slots whose lease has ended; they are passed over only after the ranks are closed.
         self._gone: list[int] = []
-        #: lease id -> execution, for exactly the slots.
-        self.executions: dict[int, Execution] = {}
+        #: lease id -> its workers, for exactly the leases that run.
+        self._workers_of: dict[int, tuple[int, ...]] = {}
         #: worker -> ids of the leases running on it.
         self._on_worker: list[list[int]] = [[] for _ in range(cluster.workers)]
         self._pair_index = {
@@ -78,10 +74,13 @@ class SimulatedWorkers:
                 zip(table.pair_profiles, table.pair_demand.tolist(), strict=True)
             )
         }
-        #: (profile, first worker's type, gang) -> steps/s alone.
+        #: (profile, workers by type) -> steps/s alone.
         self._alone: dict[tuple[int, tuple[int, ...]], float] = {}
+        #: (U, J + 1) the same by configuration, NaN until asked for; the last column, which stands
+        #: for none, stays so.
+        self._alone_in: FloatArray = np.full(np.add(table.throughput.shape, (0, 1)), np.nan)
         #: workers held by type, each once however many share it.
-        self.busy: IntArray = np.zeros(self._types, dtype=np.int64)
+        self._busy = [0] * self._types
 
     def __len__(self) -> int:
         return self._size - len(self._gone)
@@ -98,20 +97,34 @@ class SimulatedWorkers:
             del self._ids[slot]
         self._gone.clear()
 
+    def __contains__(self, lease_id: int) -> bool:
+        return lease_id in self._workers_of
+
+    @property
+    def busy(self) -> IntArray:
+        """(K,) workers held by type, each once however many share it."""
+        return np.array(self._busy, dtype=np.int64)
+
     @property
     def lease_ids(self) -> IntArray:
         """(n,) ids of the running leases, ascending."""
         self._close_ranks()
         return self._slots["lease"][: self._size].copy()
 
+    @property
+    def jobs(self) -> IntArray:
+        """(n,) positions of the jobs of the running leases."""
+        self._close_ranks()
+        return self._slots["job"][: self._size].copy()
+
     def steps_done(self, now: float) -> FloatArray:
         """Return (n,) the steps done by the jobs of the running leases."""
         self._close_ranks()
-        slots = self._slots[: self._size]
-        elapsed = np.minimum(now, slots["stop_s"]) - slots["since_s"]
-        done: FloatArray = slots["base"] + slots["rate"] * np.maximum(elapsed, 0.0)
-        total: FloatArray = slots["total"]
-        return np.where(slots["finish_s"] <= now, total, np.minimum(done, total))
+        return _steps(self._slots[: self._size], now)
+
+    def rows_of(self, lease_ids: Sequence[int]) -> NDArray[np.void]:
+        """Return what is known of leases that run: a copy of their rows, with ``job``, ..."""
+        return self._slots[[self._slot(lease_id) for lease_id in lease_ids]]
 
     @property
     def next_finish_s(self) -> float:
@@ -128,46 +141,68 @@ class SimulatedWorkers:
 
     def start(
         self,
-        lease: Lease,
+        leases: Leases,
         *,
+        jobs: IntArray,
         now: float,
-        base: float,
-        total: float,
-        overhead: Overhead,
-        fails_s: float,
-    ) -> None:
-        """Begin to run a lease's job.
+        base: FloatArray,
+        total: FloatArray,
+        overheads: NDArray[np.void],
+        fails_s: FloatArray,
+    ) -> list[int]:
+        """Begin to run the jobs of n leases.
 
         Args:
-            lease: the lease.
+            leases: the leases.
+            jobs: (n,) positions of their jobs.
             now: when.
-            base: the job's steps done so far.
-            total: its steps in all.
-            overhead: what launch and restore cost.
-            fails_s: when the job will fail by itself; inf for never.
+            base: (n,) the jobs' steps done so far.
+            total: (n,) their steps in all.
+            overheads: (n,) what launch, restore and the rest cost, as ``columns`` makes them.
+            fails_s: (n,) when the jobs will fail by themselves; inf for never.
+
+        Returns:
+            The leases that share workers from now on.
         """
-        if self._size == len(self._slots):
+        n = len(leases)
+        while self._size + n > len(self._slots):
             self._slots = np.concatenate([self._slots, np.zeros_like(self._slots)])
-        restore_s = overhead.restore_s if lease.attempt > 1 else 0.0
-        since_s = now + overhead.launch_s + restore_s
-        alone = not self._on_worker[lease.workers[0]]
-        rate = self._slowed(self._alone_rate(lease.profile, self._demand(lease)), lease)
-        done_s = since_s + (total - base) / rate if rate > 0 else math.inf
-        finish_s = done_s + overhead.complete_s if done_s <= fails_s else math.inf
-        self._slots[self._size] = (
-            *(lease.lease_id, base, total, rate, since_s, fails_s, finish_s),
-            *(now, base),
-        )
-        self._size += 1
-        self._ids.append(lease.lease_id)
-        self.executions[lease.lease_id] = Execution(lease=lease, overhead=overhead, fails_s=fails_s)
-        for worker in lease.workers:
-            if not self._on_worker[worker]:
-                self.busy[self._type_of[worker]] += 1
-            self._on_worker[worker].append(lease.lease_id)
-        if not alone:
-            for lease_id in self._on_worker[lease.workers[0]]:
-                self._set_rate(lease_id, now)
+        rate = self._alone_rates(leases)
+        if not self._uniform:
+            rate = rate * [self._speed[list(workers)].min() for workers in leases.workers]
+        since_s = now + overheads["launch_s"]
+        since_s += np.where(leases.attempt > 1, overheads["restore_s"], 0.0)
+        left_s = np.divide(total - base, rate, out=np.full(n, math.inf), where=rate > 0)
+        done_s = since_s + left_s
+        rows = self._slots[self._size : self._size + n]
+        rows["lease"] = leases.ids
+        rows["job"], rows["profile"] = jobs, leases.profile
+        rows["base"], rows["saved"], rows["total"] = base, base, total
+        rows["rate"], rows["since_s"], rows["stop_s"] = rate, since_s, fails_s
+        rows["finish_s"] = np.where(done_s <= fails_s, done_s + overheads["complete_s"], math.inf)
+        rows["start_s"] = now
+        for name in ("checkpoint_s", "notice_s", "complete_s"):
+            rows[name] = overheads[name]
+        self._size += n
+        self._ids += leases.ids
+        sharing = self._take(leases)
+        for lease_id in sharing:
+            self._set_rate(lease_id, now)
+        return sharing
+
+    def _take(self, leases: Leases) -> list[int]:
+        """Note who holds which workers; returns the leases that share them from now on."""
+        sharing: list[int] = []
+        for lease_id, workers in zip(leases.ids, leases.workers, strict=True):
+            self._workers_of[lease_id] = workers
+            for worker in workers:
+                company = self._on_worker[worker]
+                if not company:
+                    self._busy[self._type_of[worker]] += 1
+                company.append(lease_id)
+            if len(self._on_worker[workers[0]]) > 1:
+                sharing += self._on_worker[workers[0]]
+        return sharing
 
     def stop_progress(self, lease_id: int, at_s: float) -> float:
         """Let a job make no progress after ``at_s`` (it checkpoints).
@@ -181,46 +216,47 @@ class SimulatedWorkers:
         self._predict(slot)
         return float(row["finish_s"])
 
-    def end(self, lease_id: int, now: float) -> float:
-        """Stop running a lease; returns the steps that its job has done."""
-        slot = self._slot(lease_id)
-        done = self._done(slot, now)
-        self._gone.append(slot)
-        lease = self.executions.pop(lease_id).lease
-        for worker in lease.workers:
-            self._on_worker[worker].remove(lease_id)
-            if not self._on_worker[worker]:
-                self.busy[self._type_of[worker]] -= 1
-        for other in self._on_worker[lease.workers[0]]:
-            self._set_rate(other, now)
+    def end(self, lease_ids: Sequence[int], now: float, *, lost: bool = False) -> FloatArray:
+        """Stop running leases, in this order.
+
+        Returns:
+            (n,) the steps that their jobs have done; of those that are lost, the steps in their
+            last periodic checkpoint.
+        """
+        held = [self._workers_of[lease_id] for lease_id in lease_ids]
+        if len(lease_ids) > 1 and any(len(self._on_worker[workers[0]]) > 1 for workers in held):
+            # Whoever is left behind by one is faster before it ends itself.
+            each = [self.end([lease_id], now, lost=lost) for lease_id in lease_ids]
+            return np.concatenate(each)
+        slots = [self._slot(lease_id) for lease_id in lease_ids]
+        if lost:
+            done = np.array([self._saved(slot, now) for slot in slots])
+        else:
+            done = _steps(self._slots[slots], now)
+        self._gone += slots
+        for lease_id, workers in zip(lease_ids, held, strict=True):
+            del self._workers_of[lease_id]
+            for worker in workers:
+                company = self._on_worker[worker]
+                company.remove(lease_id)
+                if not company:
+                    self._busy[self._type_of[worker]] -= 1
+            for other in self._on_worker[workers[0]]:
+                self._set_rate(other, now)
         return done
-
-    def saved(self, lease_id: int, now: float) -> float:
-        """Return the steps in the last periodic checkpoint of a job: what a loss now leaves."""
-        return self._saved(self._slot(lease_id), now)
-
-    def leases_on(self, worker: int) -> list[int]:
-        """Return the ids of the leases that run on a worker."""
-        return list(self._on_worker[worker])
 
     def _slot(self, lease_id: int) -> int:
         return bisect_left(self._ids, lease_id)
 
-    def _slowed(self, rate: float, lease: Lease) -> float:
-        """Return a rate on the lease's workers: a gang is as fast as its slowest."""
-        if self._uniform:
-            return rate
-        return rate * float(self._speed[list(lease.workers)].min())
-
     def _done(self, slot: int, now: float) -> float:
-        _, base, total, rate, since_s, stop_s, finish_s, *_ = self._slots[slot].item()
+        _, _, _, base, total, rate, since_s, stop_s, finish_s, *_ = self._slots[slot].item()
         if finish_s <= now:
             return float(total)
         done = base + rate * max(min(now, stop_s) - since_s, 0.0)
         return float(min(done, total))
 
     def _saved(self, slot: int, now: float) -> float:
-        *_, since_s, stop_s, _, start_s, saved = self._slots[slot].item()
+        *_, since_s, stop_s, _, start_s, saved, _, _, _ = self._slots[slot].item()
         if math.isinf(self._interval_s):
             return float(saved)
         written_s = start_s + (min(now, stop_s) - start_s) // self._interval_s * self._interval_s
@@ -229,11 +265,12 @@ class SimulatedWorkers:
     def _set_rate(self, lease_id: int, now: float) -> None:
         """Work out a lease's throughput anew: its company on the workers has changed."""
         slot = self._slot(lease_id)
-        row = self._slots[slot]
-        lease = self.executions[lease_id].lease
-        others = [other for other in self._on_worker[lease.workers[0]] if other != lease_id]
-        rate = self._rate(lease, self.executions[others[0]].lease if others else None)
-        rate = self._slowed(rate, lease)
+        row, workers = self._slots[slot], self._workers_of[lease_id]
+        others = [other for other in self._on_worker[workers[0]] if other != lease_id]
+        partner = int(self._slots["profile"][self._slot(others[0])]) if others else None
+        rate = self._rate(int(row["profile"]), partner, self._demand(workers))
+        if not self._uniform:  # a gang is as fast as its slowest
+            rate *= float(self._speed[list(workers)].min())
         if rate == row["rate"]:
             self._predict(slot)
             return
@@ -248,26 +285,36 @@ class SimulatedWorkers:
         rate = float(row["rate"])
         left = float(row["total"]) - float(row["base"])
         done_s = float(row["since_s"]) + left / rate if rate > 0 else math.inf
-        complete_s = self.executions[int(row["lease"])].overhead.complete_s
+        complete_s = float(row["complete_s"])
         row["finish_s"] = done_s + complete_s if done_s <= row["stop_s"] else math.inf
 
-    def _rate(self, lease: Lease, partner: Lease | None) -> float:
-        demand = self._demand(lease)
+    def _rate(self, profile: int, partner: int | None, demand: tuple[int, ...]) -> float:
+        """Return steps/s on workers alone, or beside a job of the partner's profile."""
         if partner is None:
-            return self._alone_rate(lease.profile, demand)
-        swap = lease.profile > partner.profile
-        key = (partner.profile, lease.profile) if swap else (lease.profile, partner.profile)
+            return self._alone_rate(profile, demand)
+        swap = profile > partner
+        key = (partner, profile) if swap else (profile, partner)
         index = self._pair_index.get((*key, demand))
         if index is None:
             # The planner offered no such pair: each gets half the time.
-            return 0.5 * self._alone_rate(lease.profile, demand)
+            return 0.5 * self._alone_rate(profile, demand)
         return float(self._table.pair_throughput[index, 1 if swap else 0])
 
-    def _demand(self, lease: Lease) -> tuple[int, ...]:
+    def _demand(self, workers: tuple[int, ...]) -> tuple[int, ...]:
         counts = [0] * self._types
-        for worker in lease.workers:
+        for worker in workers:
             counts[self._type_of[worker]] += 1
         return tuple(counts)
+
+    def _alone_rates(self, leases: Leases) -> FloatArray:
+        """Return (n,) steps/s of leases that have their workers to themselves."""
+        rates: FloatArray = self._alone_in[leases.profile, leases.configuration]
+        for i in np.flatnonzero(np.isnan(rates)).tolist():
+            profile, configuration = int(leases.profile[i]), int(leases.configuration[i])
+            rates[i] = self._alone_rate(profile, self._demand(leases.workers[i]))
+            if configuration >= 0:
+                self._alone_in[profile, configuration] = rates[i]
+        return rates
 
     def _alone_rate(self, profile: int, demand: tuple[int, ...]) -> float:
         key = (profile, demand)
@@ -277,3 +324,11 @@ class SimulatedWorkers:
             rates = self._table.throughput[profile][same]
             rate = self._alone[key] = float(rates.max()) if len(rates) else 0.0
         return rate
+
+
+def _steps(rows: NDArray[np.void], now: float) -> FloatArray:
+    """Return (n,) the steps that the jobs of slots have done."""
+    elapsed = np.minimum(now, rows["stop_s"]) - rows["since_s"]
+    done = rows["base"] + rows["rate"] * np.maximum(elapsed, 0.0)
+    total: FloatArray = rows["total"]
+    return np.where(rows["finish_s"] <= now, total, np.minimum(done, total))

@@ -16,7 +16,7 @@ from scheduler.domain.job import Job
 from scheduler.domain.throughput import ThroughputTable
 from scheduler.engine.settings import EngineSettings
 from simulator.failures import FailureModel
-from simulator.overheads import Overhead, Overheads
+from simulator.overheads import Overhead, Overheads, columns
 from simulator.run import Simulation
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from cluster import LiveCluster, Times
     from watching import Lived
 
-    from scheduler.domain.commands import GrantLease
+    from scheduler.domain.lease import Leases
     from simulator.result import SimulationResult
 
 
@@ -203,16 +203,15 @@ class _Replay(Simulation):
     def __init__(self, *, drawn: Drawn | None, **parts: Any) -> None:
         super().__init__(**parts)
         self._drawn = drawn
-        self._attempt = 1
 
-    def _grant(self, command: GrantLease) -> None:
-        self._attempt = command.lease.attempt
-        super()._grant(command)
-
-    def _overhead_of(self, job: Job) -> Overhead:
-        if self._drawn is None:
-            return super()._overhead_of(job)
-        return self._drawn.overhead(job.scale_factor, self._attempt)
+    def _grant(self, leases: Leases) -> None:
+        if self._drawn is not None:
+            jobs = self._positions(leases.job_ids)
+            scales = [self._jobs[i].scale_factor for i in jobs.tolist()]
+            pairs = zip(scales, leases.attempt.tolist(), strict=True)
+            drawn = [self._drawn.overhead(scale, attempt) for scale, attempt in pairs]
+            self._overheads[jobs] = columns(drawn)
+        super()._grant(leases)
 
 
 def _mean(values: list[float], otherwise: float = 0.0) -> float:

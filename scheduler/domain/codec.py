@@ -33,7 +33,7 @@ from scheduler.domain.configuration import (
     Profile,
 )
 from scheduler.domain.job import Job, JobStatus
-from scheduler.domain.lease import EndReason, Lease, RevokeReason
+from scheduler.domain.lease import EndReason, Lease, Leases, RevokeReason
 from scheduler.domain.problem import Entity, Problem
 from scheduler.domain.reasons import WaitReason
 from scheduler.domain.spec import JobSpec
@@ -47,18 +47,19 @@ VERSION: Final = 1
 #: Every dataclass and enumeration of the domain.
 DOMAIN_TYPES: Final[tuple[type, ...]] = (
     *(Allocation, Cluster, Node, WorkerType, Job, JobStatus, Entity, Problem),
-    *(Lease, EndReason, RevokeReason),
+    *(Lease, Leases, EndReason, RevokeReason),
     *(Configuration, PairConfiguration, Profile, ConfigurationTable, ThroughputTable),
     *(JobSpec, WaitReason, Trouble),
     *(commands.ComputeAllocation, commands.GrantLease, commands.ExtendLeases),
     *(commands.RevokeLease, commands.SetTimer, commands.RecordEvent),
+    *(commands.GrantLeases, commands.RevokeLeases, commands.HandOver),
     *(events.ConfigurationsChanged, events.JobSubmitted, events.JobCancelled, events.JobHeld),
     *(events.JobReleased, events.WeightChanged, events.WorkersLost, events.WorkersReturned),
     *(events.ProgressReported, events.LeaseEnded, events.TimerFired, events.AllocationComputed),
     *(events.DeadlineChanged, events.JobRequeued, events.EntityChanged, events.PolicyChanged),
     *(events.NodesJoined, events.WorkersRetired, events.WorkersDrained, events.WorkersCordoned),
     *(events.AllocationFailed, events.LeasesSkipped, events.RestartsMeasured),
-    *(events.JobDeferred, events.AgentDied),
+    *(events.JobDeferred, events.AgentDied, events.LeasesReleased),
 )
 
 _ARRAY_KINDS: Final = "biuf"

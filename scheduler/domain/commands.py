@@ -7,10 +7,10 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from scheduler.domain.arrays import IntArray
-    from scheduler.domain.lease import Lease, RevokeReason
+    from scheduler.domain.lease import Lease, Leases, RevokeReason
     from scheduler.domain.problem import Problem
 
 
@@ -82,3 +82,86 @@ class RecordEvent:
 Command: TypeAlias = (
     ComputeAllocation | GrantLease | ExtendLeases | RevokeLease | SetTimer | RecordEvent
 )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class GrantLeases:
+    """Start jobs on the workers of their leases, as ``GrantLease`` for each."""
+
+    leases: Leases
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class RevokeLeases:
+    """Give notice to several leases, as ``RevokeLease`` for each.
+
+    Attributes:
+        lease_ids: (n,) ascending.
+        by_s: as in ``RevokeLease``.
+        reason: as in ``RevokeLease``.
+    """
+
+    lease_ids: IntArray
+    by_s: float
+    reason: RevokeReason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class HandOver:
+    """Preempted jobs have given their workers back, and others start on them.
+
+    Attributes:
+        ended: (m,) leases that were revoked and are over.
+        job_ids: m names of their jobs, whose history says that they were preempted.
+        at_s: when.
+        leases: n leases that are granted.
+        waited_for: (n,) position in ``ended`` of the last lease that each of them waited for;
+            ascending.
+    """
+
+    ended: IntArray
+    job_ids: tuple[str, ...]
+    at_s: float
+    leases: Leases
+    waited_for: IntArray
+
+
+#: Many commands in one; what they stand for, ``one_by_one`` says.
+Batch: TypeAlias = GrantLeases | RevokeLeases | HandOver
+
+
+def one_by_one(commands: Iterable[Command | Batch]) -> list[Command]:
+    """Return commands with each batch replaced by the single commands that it stands for."""
+    result: list[Command] = []
+    for command in commands:
+        match command:
+            case GrantLeases():
+                result += [GrantLease(lease=lease) for lease in command.leases]
+            case RevokeLeases():
+                result += [
+                    RevokeLease(lease_id=lease_id, by_s=command.by_s, reason=command.reason)
+                    for lease_id in command.lease_ids.tolist()
+                ]
+            case HandOver():
+                result += _handed_over(command)
+            case _:
+                result.append(command)
+    return result
+
+
+def _handed_over(command: HandOver) -> list[Command]:
+    """Return each preempted job's line of history, and behind it the leases that waited for it."""
+    grants = [GrantLease(lease=lease) for lease in command.leases]
+    last = command.waited_for.searchsorted(range(len(command.ended)), side="right").tolist()
+    result: list[Command] = []
+    begin = 0
+    for lease_id, job_id, end in zip(command.ended.tolist(), command.job_ids, last, strict=True):
+        result.append(preempted(job_id, lease_id, command.at_s))
+        result += grants[begin:end]
+        begin = end
+    return result
+
+
+def preempted(job_id: str, lease_id: int, at_s: float) -> RecordEvent:
+    """Return the line of history of a job whose lease was revoked and is over."""
+    return RecordEvent(kind="job_preempted", subject=job_id, at_s=at_s, data={"lease": lease_id})

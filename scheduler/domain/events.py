@@ -230,6 +230,19 @@ class LeaseEnded:
     ran_s: float | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class LeasesReleased:
+    """Leases are over and their workers are free, as ``LeaseEnded`` for each, released.
+
+    Attributes:
+        lease_ids: (n,) in the order in which they ended, each once.
+        steps_done: (n,) as in ``LeaseEnded``.
+    """
+
+    lease_ids: IntArray
+    steps_done: FloatArray
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentDied:
     """An agent died soon after these jobs had been started there, before they saved anything.
@@ -300,6 +313,7 @@ Event: TypeAlias = (
     | WorkersReturned
     | ProgressReported
     | LeaseEnded
+    | LeasesReleased
     | AgentDied
     | LeasesSkipped
     | TimerFired

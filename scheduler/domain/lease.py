@@ -4,6 +4,14 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from scheduler.domain.arrays import IntArray
 
 
 class EndReason(enum.StrEnum):
@@ -57,3 +65,72 @@ class Lease:
     token: int
     start_s: float
     deadline_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Leases:
+    """Leases that are granted together, n of them, as columns; their ids follow one another.
+
+    Attributes:
+        first_id: id, and token, of the first one.
+        attempt: (n,)
+        job_number: (n,)
+        job_ids: n names of jobs.
+        profile: (n,)
+        configuration: (n,)
+        workers: n groups of worker indices, each ascending.
+        start_s: of all of them.
+        deadline_s: of all of them.
+    """
+
+    first_id: int
+    attempt: IntArray
+    job_number: IntArray
+    job_ids: tuple[str, ...]
+    profile: IntArray
+    configuration: IntArray
+    workers: tuple[tuple[int, ...], ...]
+    start_s: float
+    deadline_s: float
+
+    @classmethod
+    def of(cls, lease: Lease) -> Leases:
+        """Return a single lease as columns."""
+        return cls(
+            first_id=lease.lease_id,
+            attempt=np.array([lease.attempt]),
+            job_number=np.array([lease.job_number]),
+            job_ids=(lease.job_id,),
+            profile=np.array([lease.profile]),
+            configuration=np.array([lease.configuration]),
+            workers=(lease.workers,),
+            start_s=lease.start_s,
+            deadline_s=lease.deadline_s,
+        )
+
+    def __len__(self) -> int:
+        return len(self.workers)
+
+    def __iter__(self) -> Iterator[Lease]:
+        return (self.lease(lease_id) for lease_id in self.ids)
+
+    @property
+    def ids(self) -> range:
+        """The leases' ids."""
+        return range(self.first_id, self.first_id + len(self.workers))
+
+    def lease(self, lease_id: int) -> Lease:
+        """Return one of the leases."""
+        i = lease_id - self.first_id
+        return Lease(
+            lease_id=lease_id,
+            attempt=int(self.attempt[i]),
+            job_number=int(self.job_number[i]),
+            job_id=self.job_ids[i],
+            profile=int(self.profile[i]),
+            configuration=int(self.configuration[i]),
+            workers=self.workers[i],
+            token=lease_id,
+            start_s=self.start_s,
+            deadline_s=self.deadline_s,
+        )

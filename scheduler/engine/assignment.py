@@ -8,7 +8,7 @@ import numpy as np
 
 from scheduler.domain import commands as do
 from scheduler.domain.configuration import ConfigurationTable
-from scheduler.domain.lease import Lease, RevokeReason
+from scheduler.domain.lease import Leases, RevokeReason
 from scheduler.engine.alike import Alike
 from scheduler.engine.avoidance import Avoidance, Bars
 from scheduler.engine.fleet import Fleet
@@ -60,7 +60,7 @@ class Assigner:
 
     def realise(
         self, choice: Choice, eligible: BoolArray, *, start_s: float, end_s: float
-    ) -> list[do.Command]:
+    ) -> list[do.Command | do.Batch]:
         """Extend what goes on, give notice to what ends, reserve workers for what begins.
 
         Args:
@@ -70,7 +70,7 @@ class Assigner:
             end_s: when it ends.
         """
         jobs = self.jobs
-        commands: list[do.Command] = []
+        commands: list[do.Command | do.Batch] = []
         wanted = eligible & ((choice.configuration != NONE) | (choice.pair != NONE))
         stays = (
             wanted
@@ -87,24 +87,23 @@ class Assigner:
         kept = jobs["lease"][stays]
         if len(kept):
             commands.append(do.ExtendLeases(lease_ids=np.sort(kept), deadline_s=end_s))
-        ends = (jobs["lease"] != NONE) & ~stays
-        commands.extend(
-            self.revoke(lease_id, by_s=start_s, reason=RevokeReason.OUTBID)
-            for lease_id in np.sort(jobs["lease"][ends]).tolist()
-            if lease_id not in self.book.stopping
-        )
+        ends = np.sort(jobs["lease"][(jobs["lease"] != NONE) & ~stays])
+        if self.book.stopping:
+            ends = ends[~np.isin(ends, list(self.book.stopping))]
+        if len(ends):
+            commands.append(self.revoke(ends, by_s=start_s, reason=RevokeReason.OUTBID))
         begins = wanted & ~stays
         for row, workers, partner_lease in joins:
-            self._reserve(row, workers, choice, partner_lease)
+            self._reserve([row], [workers], choice, partner_lease)
             begins[row] = False
         if joins or begins.any():
             available = self.fleet.grantable
-            for lease_id in kept.tolist():
-                available[list(self.book.leases[lease_id].workers)] = False
+            workers_of = self.book.workers_of
+            available[[w for lease_id in kept.tolist() for w in workers_of(lease_id)]] = False
             commands += self._start(self._units(choice, begins), choice, available, end_s)
         return commands
 
-    def serve(self, choice: Choice, available: BoolArray, *, end_s: float) -> list[do.Command]:
+    def serve(self, choice: Choice, available: BoolArray, *, end_s: float) -> list[do.GrantLeases]:
         """Start waiting jobs on available workers until ``end_s``; ``available`` is used up."""
         wanted = (choice.configuration != NONE) | (choice.pair != NONE)
         return self._start(self._units(choice, wanted), choice, available, end_s)
@@ -183,18 +182,29 @@ class Assigner:
         choice: Choice,
         available: BoolArray,
         end_s: float,
-    ) -> list[do.Command]:
+    ) -> list[do.GrantLeases]:
         """Place units on available workers and grant their leases as soon as these are free."""
-        demands = [self._demand(rows[0], choice) for rows in units]
         avoided = [self._avoided(rows) for rows in units] if self.avoidance else ()
-        placed = self.placer.place(demands, available, avoided)
-        for rows, workers in zip(units, placed, strict=True):
-            if not workers:
-                continue
-            for row in rows:
-                self._reserve(row, workers, choice, NONE)
+        placed = self.placer.place(self._demands(units, choice), available, avoided)
+        begin = [
+            (row, workers)
+            for rows, workers in zip(units, placed, strict=True)
+            if workers
+            for row in rows
+        ]
+        self._reserve([row for row, _ in begin], [workers for _, workers in begin], choice, NONE)
         ready = [plan for plan in self.book.planned.values() if not plan.blockers]
-        return [self.grant(plan, end_s=end_s) for plan in ready]
+        return [do.GrantLeases(leases=self.grant(ready, end_s=end_s))] if ready else []
+
+    def _demands(self, units: Sequence[tuple[int, ...]], choice: Choice) -> IntArray:
+        """Return (R, K) workers that each unit asks for."""
+        first = np.array([rows[0] for rows in units], dtype=np.int64)
+        profile, pair = self.jobs["profile"][first], choice.pair[first]
+        demands: IntArray = self.table.demand[profile, choice.configuration[first]]
+        shared = np.flatnonzero(pair != NONE)
+        if len(shared):
+            demands[shared] = self.table.pair_demand[self.pairs.index[pair[shared]]]
+        return demands
 
     def _avoided(self, rows: tuple[int, ...]) -> BoolArray | None:
         """Return (W,) the workers that one of the rows' jobs avoids; None for none."""
@@ -231,54 +241,67 @@ class Assigner:
         lease_id = int(self.jobs["lease"][row])
         if lease_id == NONE or lease_id in self.book.stopping:
             return ()
-        return self.book.leases[lease_id].workers
+        return self.book.workers_of(lease_id)
 
     def _reserve(
-        self, row: int, workers: tuple[int, ...], choice: Choice, partner_lease: int
+        self,
+        rows: Sequence[int],
+        workers: Sequence[tuple[int, ...]],
+        choice: Choice,
+        partner_lease: int,
     ) -> None:
-        record = self.jobs.record(row)
-        plan = PlannedLease(
-            number=int(record["number"]),
-            configuration=int(choice.configuration[row]),
-            pair=int(choice.pair[row]),
-            charged=bool(choice.charged[row]),
-            workers=workers,
+        """Plan a lease for each row; ``partner_lease`` need not end for it, NONE for no such."""
+        jobs, at = self.jobs, np.array(rows, dtype=np.int64)
+        columns = (
+            *(jobs["number"], choice.configuration, choice.pair, choice.charged),
+            jobs["lease"],
         )
-        self.book.plan(plan, int(record["lease"]), partner_lease)
+        values = zip(*(column[at].tolist() for column in columns), workers, strict=True)
+        for number, configuration, pair, charged, own_lease, held in values:
+            plan = PlannedLease(
+                number=number,
+                configuration=configuration,
+                pair=pair,
+                charged=charged,
+                workers=held,
+            )
+            self.book.plan(plan, own_lease, partner_lease)
 
-    def grant(self, plan: PlannedLease, *, end_s: float) -> do.GrantLease:
-        """Put a planned lease that nothing blocks in force until ``end_s``."""
-        self.book.forget(plan.number)
-        jobs = self.jobs
-        row = jobs.row_of(plan.number)
-        record = jobs.record(row)
-        record["attempts"] += 1
-        self.next_lease += 1
-        lease = Lease(
-            lease_id=self.next_lease,
-            attempt=int(record["attempts"]),
-            job_number=plan.number,
-            job_id=jobs.job_of[plan.number].job_id,
-            profile=int(record["profile"]),
-            configuration=plan.configuration,
-            workers=plan.workers,
-            token=self.next_lease,
+    def grant(self, plans: Sequence[PlannedLease], *, end_s: float) -> Leases:
+        """Put planned leases that nothing blocks in force until ``end_s``."""
+        jobs, n = self.jobs, len(plans)
+        numbers = np.array([plan.number for plan in plans], dtype=np.int64)
+        self.book.forget(numbers.tolist())
+        rows = jobs.rows_of(numbers)
+        attempt = jobs["attempts"][rows] + 1
+        leases = Leases(
+            first_id=self.next_lease + 1,
+            attempt=attempt,
+            job_number=numbers,
+            job_ids=tuple([jobs.job_of[plan.number].job_id for plan in plans]),
+            profile=jobs["profile"][rows],
+            configuration=np.array([plan.configuration for plan in plans], dtype=np.int64),
+            workers=tuple([plan.workers for plan in plans]),
             start_s=self.now_s,
             deadline_s=end_s,
         )
-        self.book.add(lease)
-        record["status"] = RUNNING
-        record["lease"] = lease.lease_id
-        record["configuration"] = plan.configuration
-        record["pair"] = plan.pair
-        record["charged"] = plan.charged
-        record["workers_held"] = len(plan.workers) / (2.0 if plan.pair != NONE else 1.0)
-        return do.GrantLease(lease=lease)
+        self.next_lease += n
+        self.book.add(leases)
+        pair = np.array([plan.pair for plan in plans], dtype=np.int64)
+        held = np.array([len(plan.workers) for plan in plans])
+        jobs["attempts"][rows] = attempt
+        jobs["status"][rows] = RUNNING
+        jobs["lease"][rows] = leases.ids
+        jobs["configuration"][rows] = leases.configuration
+        jobs["pair"][rows] = pair
+        jobs["charged"][rows] = [plan.charged for plan in plans]
+        jobs["workers_held"][rows] = np.where(pair != NONE, held / 2.0, held)
+        return leases
 
-    def revoke(self, lease_id: int, *, by_s: float, reason: RevokeReason) -> do.RevokeLease:
-        """Give notice to a lease."""
-        self.book.stopping.add(lease_id)
-        return do.RevokeLease(lease_id=lease_id, by_s=by_s, reason=reason)
+    def revoke(self, lease_ids: IntArray, *, by_s: float, reason: RevokeReason) -> do.RevokeLeases:
+        """Give notice to (n,) leases."""
+        self.book.stopping.update(lease_ids.tolist())
+        return do.RevokeLeases(lease_ids=lease_ids, by_s=by_s, reason=reason)
 
     def follow(self, moved: Mapping[int, IntArray]) -> None:
         """Let jobs and planned leases follow their configurations to other columns.
@@ -297,13 +320,13 @@ class Assigner:
                     self.drop_plan(plan.number)
         bonus = (jobs["lease"] != NONE) & (jobs["configuration"] == NONE) & (jobs["pair"] == NONE)
         for row in np.flatnonzero(bonus).tolist():
-            workers = self.book.leases[int(jobs["lease"][row])].workers
+            workers = self.book.workers_of(int(jobs["lease"][row]))
             jobs["configuration"][row] = self._single_on(row, workers)
 
     def drop_plan(self, number: int) -> None:
         """Drop a job's planned lease, if it has one; a partner in it goes on alone."""
         plan = self.book.planned.get(number)
-        self.book.forget(number)
+        self.book.forget((number,))
         if plan is not None and plan.pair != NONE:
             self._part(plan.pair, number)
 
@@ -321,7 +344,7 @@ class Assigner:
         """Let whoever else runs in a pair, or is planned to, do so alone and uncharged."""
         jobs = self.jobs
         for other in np.flatnonzero((jobs["pair"] == entry) & (jobs["number"] != leaver)).tolist():
-            workers = self.book.leases[int(jobs["lease"][other])].workers
+            workers = self.book.workers_of(int(jobs["lease"][other]))
             jobs["pair"][other] = NONE
             jobs["configuration"][other] = self._single_on(other, workers)
             jobs["charged"][other] = 0

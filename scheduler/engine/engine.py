@@ -198,6 +198,20 @@ class Engine:
     def handle(self, *events: ev.Event, now: float) -> list[do.Command]:
         """Take in facts that are true at ``now`` and say what must be done.
 
+        The same as ``handle_columns``, with each batch as single commands.
+
+        Args:
+            events: facts, in the order in which they happened.
+            now: seconds; never earlier than in the call before.
+
+        Raises:
+            InputError: time runs backwards, or an event is malformed; the state is unchanged.
+        """
+        return do.one_by_one(self.handle_columns(*events, now=now))
+
+    def handle_columns(self, *events: ev.Event, now: float) -> list[do.Command | do.Batch]:
+        """Take in facts that are true at ``now`` and say what must be done, in batches.
+
         Args:
             events: facts, in the order in which they happened.
             now: seconds; never earlier than in the call before.

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from scheduler.domain.lease import Lease, Leases
 from scheduler.engine.fleet import Growing
 from scheduler.errors import InvariantError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from scheduler.domain.arrays import BoolArray
-    from scheduler.domain.lease import Lease
     from scheduler.engine.fleet import Fleet
 
 
@@ -39,13 +40,31 @@ class PlannedLease:
     blockers: set[int] = field(default_factory=set)
 
 
+class InForce(Mapping[int, Lease]):
+    """Lease id -> lease, each made when it is asked for."""
+
+    def __init__(self, batch_of: Mapping[int, Leases]) -> None:
+        self._batch_of = batch_of
+
+    def __getitem__(self, lease_id: int) -> Lease:
+        return self._batch_of[lease_id].lease(lease_id)
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._batch_of)
+
+    def __len__(self) -> int:
+        return len(self._batch_of)
+
+
 class LeaseBook:
     """Leases in force and planned, by worker."""
 
     def __init__(self, fleet: Fleet) -> None:
         self._fleet = fleet
+        #: lease id -> the leases that it was granted with.
+        self._batch_of: dict[int, Leases] = {}
         #: lease id -> lease, for exactly the leases in force (revoked ones too until they end).
-        self.leases: dict[int, Lease] = {}
+        self.leases: Mapping[int, Lease] = InForce(self._batch_of)
         #: leases that have been revoked and not ended; a subset of ``leases``.
         self.stopping: set[int] = set()
         #: worker -> ids of the leases on it; two only where they share.
@@ -77,29 +96,49 @@ class LeaseBook:
         result: BoolArray = self._holders.view > 0
         return result
 
-    def add(self, lease: Lease) -> None:
-        """Put a granted lease in force."""
-        self.leases[lease.lease_id] = lease
-        holders = self._holders.view
-        for worker in lease.workers:
-            self.on_worker[worker].append(lease.lease_id)
-            holders[worker] += 1
+    def workers_of(self, lease_id: int) -> tuple[int, ...]:
+        """Return the workers of a lease in force."""
+        batch = self._batch_of[lease_id]
+        return batch.workers[lease_id - batch.first_id]
 
-    def end(self, lease_id: int) -> list[PlannedLease]:
-        """Take a lease out of force; returns the planned leases that nothing blocks any more."""
-        lease = self.leases.pop(lease_id)
-        self.stopping.discard(lease_id)
-        holders = self._holders.view
-        for worker in lease.workers:
-            self.on_worker[worker].remove(lease_id)
-            holders[worker] -= 1
-        ready = []
-        for plan in self._blocked_by.pop(lease_id, ()):
-            if self.planned.get(plan.number) is plan:
-                plan.blockers.discard(lease_id)
-                if not plan.blockers:
-                    ready.append(plan)
-        return ready
+    def start_s_of(self, lease_id: int) -> float:
+        """Return when a lease in force was granted."""
+        return self._batch_of[lease_id].start_s
+
+    def add(self, leases: Leases) -> None:
+        """Put granted leases in force."""
+        batch_of, on_worker, holders = self._batch_of, self.on_worker, self._holders.view
+        for lease_id, workers in zip(leases.ids, leases.workers, strict=True):
+            batch_of[lease_id] = leases
+            for worker in workers:
+                on_worker[worker].append(lease_id)
+                holders[worker] += 1
+
+    def end(self, lease_ids: Iterable[int]) -> tuple[list[PlannedLease], list[int]]:
+        """Take leases out of force.
+
+        Args:
+            lease_ids: in the order in which they ended.
+
+        Returns:
+            The planned leases that nothing blocks any more, and for each of them the position of
+            the last lease that did; ascending.
+        """
+        batch_of, on_worker, holders = self._batch_of, self.on_worker, self._holders.view
+        ready, last = [], []
+        for position, lease_id in enumerate(lease_ids):
+            batch = batch_of.pop(lease_id)
+            self.stopping.discard(lease_id)
+            for worker in batch.workers[lease_id - batch.first_id]:
+                on_worker[worker].remove(lease_id)
+                holders[worker] -= 1
+            for plan in self._blocked_by.pop(lease_id, ()):
+                if self.planned.get(plan.number) is plan:
+                    plan.blockers.discard(lease_id)
+                    if not plan.blockers:
+                        ready.append(plan)
+                        last.append(position)
+        return ready, last
 
     def plan(self, plan: PlannedLease, own_lease: int, partner_lease: int) -> None:
         """Reserve workers; what stands in the way is worked out here.
@@ -109,24 +148,25 @@ class LeaseBook:
             own_lease: the lease that the job still holds, or -1.
             partner_lease: a lease on the same workers that it will share with, or -1.
         """
-        reserved = self._reserved.view
+        reserved, blockers = self._reserved.view, plan.blockers
         for worker in plan.workers:
-            plan.blockers.update(self.on_worker[worker])
+            blockers.update(self.on_worker[worker])
             reserved[worker] += 1
-        plan.blockers.discard(partner_lease)
+        blockers.discard(partner_lease)
         if own_lease >= 0:
-            plan.blockers.add(own_lease)
-        for lease_id in plan.blockers:
+            blockers.add(own_lease)
+        for lease_id in blockers:
             self._blocked_by.setdefault(lease_id, []).append(plan)
         self.planned[plan.number] = plan
 
-    def forget(self, number: int) -> None:
-        """Drop a job's planned lease, if it has one."""
-        plan = self.planned.pop(number, None)
-        if plan is not None:
-            reserved = self._reserved.view
-            for worker in plan.workers:
-                reserved[worker] -= 1
+    def forget(self, numbers: Iterable[int]) -> None:
+        """Drop the planned leases of jobs, of those that have one."""
+        reserved = self._reserved.view
+        for number in numbers:
+            plan = self.planned.pop(number, None)
+            if plan is not None:
+                for worker in plan.workers:
+                    reserved[worker] -= 1
 
     def forget_all(self) -> None:
         """Drop every planned lease."""
@@ -137,7 +177,7 @@ class LeaseBook:
     def restore(self, leases: Iterable[Lease], stopping: Iterable[int]) -> None:
         """Put leases in force that were so before."""
         for lease in leases:
-            self.add(lease)
+            self.add(Leases.of(lease))
         self.stopping.update(stopping)
 
     def restore_plan(self, plan: PlannedLease) -> None:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from scheduler.domain import commands as do
 from scheduler.domain import events as ev
 from scheduler.domain.lease import EndReason, RevokeReason
 from scheduler.engine.jobs import NONE, RUNNING, WAITING
@@ -14,6 +15,7 @@ from scheduler.engine.state import RETRY
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from scheduler.domain.arrays import IntArray
     from scheduler.domain.lease import Lease
     from scheduler.engine.state import State
 
@@ -27,12 +29,9 @@ FAILURE_DOUBLINGS: Final = 64
 
 def _progress(state: State, event: ev.ProgressReported) -> None:
     jobs = state.jobs
-    rows = state.rows_by_lease()
-    own = jobs["lease"][rows]
-    at = np.searchsorted(own, event.lease_ids)
-    at[at == len(own)] = 0
-    known = own[at] == event.lease_ids if len(own) else np.zeros(len(at), dtype=bool)
-    rows = rows[at[known]]
+    rows = state.rows_under(event.lease_ids)
+    known = rows != NONE
+    rows = rows[known]
     done = np.minimum(event.steps_done[known], jobs["total_steps"][rows])
     # A late report of the same lease, or one that is no number, takes nothing back.
     jobs["steps_done"][rows] = np.fmax(jobs["steps_done"][rows], done)
@@ -43,7 +42,7 @@ def _ended(state: State, event: ev.LeaseEnded) -> None:
     if lease is None:
         return  # a repeated report
     revoked = event.lease_id in state.book.stopping
-    ready = state.book.end(event.lease_id)
+    ready, _ = state.book.end((event.lease_id,))
     row = state.jobs.row_of(lease.job_number)
     state.assigner.leave_pair(row)
     record = state.jobs.record(row)
@@ -67,10 +66,62 @@ def _ended(state: State, event: ev.LeaseEnded) -> None:
     assert state.round_end_s is not None
     if state.round_end_s <= state.now_s:
         return  # the next round is due and plans anew
-    for plan in ready:
-        if plan.number in state.book.planned:
-            state.commands.append(state.assigner.grant(plan, end_s=state.round_end_s))
-            state.rows_moved()
+    ready = [plan for plan in ready if plan.number in state.book.planned]
+    if ready:
+        leases = state.assigner.grant(ready, end_s=state.round_end_s)
+        state.commands.append(do.GrantLeases(leases=leases))
+        state.rows_moved()
+
+
+def _released(state: State, event: ev.LeasesReleased) -> None:
+    """Take in releases as columns where all are preemptions in the ordinary course of a round."""
+    rows = state.rows_under(event.lease_ids)
+    lease_ids = event.lease_ids.tolist()
+    if not _ordinary(state, lease_ids, rows):
+        for lease_id, steps_done in zip(lease_ids, event.steps_done.tolist(), strict=True):
+            end = ev.LeaseEnded(lease_id=lease_id, reason=EndReason.RELEASED, steps_done=steps_done)
+            _ended(state, end)
+        return
+    jobs, book = state.jobs, state.book
+    ran_s = state.now_s - np.array([book.start_s_of(lease_id) for lease_id in lease_ids])
+    got_on = rows[(event.steps_done > jobs["steps_safe"][rows]) | (ran_s >= GOT_ON_S)]
+    jobs["losses"][got_on] = 0
+    jobs["deaths"][got_on] = 0
+    done = np.minimum(event.steps_done, jobs["total_steps"][rows])
+    jobs["steps_done"][rows] = done
+    jobs["steps_safe"][rows] = done
+    jobs["status"][rows] = WAITING
+    jobs["lease"][rows] = NONE
+    jobs["configuration"][rows] = NONE
+    jobs["charged"][rows] = 0
+    jobs["workers_held"][rows] = 0.0
+    ready, last = book.end(lease_ids)
+    assert state.round_end_s is not None
+    if state.round_end_s <= state.now_s:
+        ready, last = [], []  # the next round is due and plans anew
+    names = tuple([jobs.job_of[number].job_id for number in jobs["number"][rows].tolist()])
+    state.commands.append(
+        do.HandOver(
+            ended=event.lease_ids,
+            job_ids=names,
+            at_s=state.now_s,
+            leases=state.assigner.grant(ready, end_s=state.round_end_s),
+            waited_for=np.array(last, dtype=np.int64),
+        )
+    )
+    state.rows_moved()
+    state.serve_due = True
+
+
+def _ordinary(state: State, lease_ids: list[int], rows: IntArray) -> bool:
+    """Return whether all are leases of running jobs that were revoked for a round, and no more."""
+    if state.after_end or state.assigner.avoidance or state.fleet.any_cordoned:
+        return False
+    jobs = state.jobs
+    known = bool((rows != NONE).all()) and state.book.stopping.issuperset(lease_ids)
+    return known and bool(
+        (jobs["pair"][rows] == NONE).all() and (jobs["status"][rows] == RUNNING).all()
+    )
 
 
 def _heed_start(state: State, event: ev.LeaseEnded, lease: Lease) -> None:
@@ -105,7 +156,7 @@ def _after(state: State, event: ev.LeaseEnded, lease: Lease, row: int, *, preemp
     elif event.reason is EndReason.LOST:
         _lost(state, row, lease)
     elif preempted and wish is None:
-        state.record("job_preempted", lease.job_id, lease=lease.lease_id)
+        state.commands.append(do.preempted(lease.job_id, lease.lease_id, state.now_s))
 
 
 def _failed(state: State, row: int, lease: Lease) -> None:
@@ -159,4 +210,5 @@ HANDLERS: Final[dict[type, Callable[[State, Any], None]]] = {
     ev.ProgressReported: _progress,
     ev.LeasesSkipped: _skipped,
     ev.LeaseEnded: _ended,
+    ev.LeasesReleased: _released,
 }

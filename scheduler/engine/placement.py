@@ -13,7 +13,7 @@ from scheduler.engine.kernels import place
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from scheduler.domain.arrays import BoolArray
+    from scheduler.domain.arrays import BoolArray, IntArray
     from scheduler.engine.fleet import Fleet
 
 
@@ -67,14 +67,14 @@ class Placer:
 
     def place(
         self,
-        demands: Sequence[tuple[int, ...]],
+        demands: IntArray,
         available: BoolArray,
         avoided: Sequence[BoolArray | None] = (),
     ) -> list[tuple[int, ...]]:
         """Choose workers for each demand: first for those that avoid some, then large gangs first.
 
         Args:
-            demands: (K,) workers by type for each request.
+            demands: (R, K) workers by type for each request.
             available: (W,) workers that may be given; updated in place.
             avoided: for each request (W,) workers that it must not be given, or None.
 
@@ -86,38 +86,30 @@ class Placer:
             return self._place(demands, available)
         result: list[tuple[int, ...]] = [()] * len(demands)
         for r, mask in masks:
-            (result[r],) = self._place([demands[r]], available & ~mask)
+            (result[r],) = self._place(demands[[r]], available & ~mask)
             available[list(result[r])] = False
         choosy = {r for r, _ in masks}
         others = [r for r in range(len(demands)) if r not in choosy]
-        placed = self._place([demands[r] for r in others], available)
+        placed = self._place(demands[others], available)
         for r, workers in zip(others, placed, strict=True):
             result[r] = workers
         return result
 
-    def _place(
-        self, demands: Sequence[tuple[int, ...]], available: BoolArray
-    ) -> list[tuple[int, ...]]:
-        requests = [
-            (sum(demand), k, count, r)
-            for r, demand in enumerate(demands)
-            for k, count in enumerate(demand)
-            if count
-        ]
-        requests.sort(key=lambda request: (-request[0], request[3]))
-        counts = np.array([count for _, _, count, _ in requests], dtype=np.int64)
-        types = np.array([k for _, k, _, _ in requests], dtype=np.int64)
-        given = place(types, counts, available, self._fleet.type_of, self._fleet.node_start)
-        result: list[list[int]] = [[] for _ in demands]
-        at = 0
-        for (_, _, count, r), _ in zip(requests, types, strict=True):
-            result[r].extend(given[at : at + count].tolist())
-            at += count
-        for r, workers in enumerate(result):
-            if -1 in workers:
-                available[[w for w in workers if w >= 0]] = True
-                result[r] = []
-        return [tuple(sorted(workers)) for workers in result]
+    def _place(self, demands: IntArray, available: BoolArray) -> list[tuple[int, ...]]:
+        request, types = np.nonzero(demands)
+        total = demands.sum(axis=1)
+        order = np.lexsort((request, -total[request]))
+        counts = demands[request, types][order]
+        given = place(types[order], counts, available, self._fleet.type_of, self._fleet.node_start)
+        owner = np.repeat(request[order], counts)
+        workers = given[np.lexsort((given, owner))].tolist()
+        ends = np.cumsum(total)
+        bounds = zip((ends - total).tolist(), ends.tolist(), strict=True)
+        result = [tuple(workers[begin:end]) for begin, end in bounds]
+        for r in np.unique(owner[given < 0]).tolist():
+            available[[worker for worker in result[r] if worker >= 0]] = True
+            result[r] = ()
+        return result
 
     def _matches(self, workers: tuple[int, ...], demand: tuple[int, ...]) -> bool:
         type_of = self._fleet.type_of

@@ -63,7 +63,7 @@ class State:
         #: lease id -> "cancel" or "hold": what becomes of the job when the lease has ended.
         self.after_end: dict[int, str] = {}
         #: what the current call answers.
-        self.commands: list[do.Command] = []
+        self.commands: list[do.Command | do.Batch] = []
         #: rows of the running jobs by ascending lease id; None when it must be made anew.
         self._running_rows: IntArray | None = None
 
@@ -100,9 +100,18 @@ class State:
             self._running_rows = rows[np.argsort(leases[rows])]
         return self._running_rows
 
+    def rows_under(self, lease_ids: IntArray) -> IntArray:
+        """Return the rows of the jobs under leases, NONE where one is not in force."""
+        rows = self.rows_by_lease()
+        if not len(rows):
+            return np.full(len(lease_ids), NONE, dtype=np.int64)
+        own = self.jobs["lease"][rows]
+        at = np.minimum(np.searchsorted(own, lease_ids), len(own) - 1)
+        return np.where(own[at] == lease_ids, rows[at], NONE)
+
     def revoke(self, lease_id: int, *, by_s: float, reason: RevokeReason) -> None:
         """Give notice to a lease."""
-        self.commands.append(self.assigner.revoke(lease_id, by_s=by_s, reason=reason))
+        self.commands.append(self.assigner.revoke(np.array([lease_id]), by_s=by_s, reason=reason))
 
     def pinned(self) -> BoolArray:
         """Return (N,) jobs on cordoned workers: they keep what they hold, and compete for nothing.
@@ -125,7 +134,7 @@ class State:
         if not self.fleet.any_cordoned:
             return grantable
         for lease_id in self.jobs["lease"][pinned].tolist():
-            grantable[list(self.book.leases[lease_id].workers)] = False
+            grantable[list(self.book.workers_of(lease_id))] = False
         return grantable
 
     # -- commands -------------------------------------------------------------------------------

@@ -58,8 +58,8 @@ class Checker:
                     raise InputError(
                         f"lease {event.lease_id} ran for {event.ran_s} s; it must be >= 0, or None"
                     )
-            case ev.RestartsMeasured():
-                _check_restarts(event)
+            case ev.LeasesReleased() | ev.RestartsMeasured():
+                _check_columns(event)
             case ev.WeightChanged() | ev.DeadlineChanged() | ev.JobDeferred():
                 _check_job(event)
             case ev.ConfigurationsChanged():
@@ -131,6 +131,29 @@ class Checker:
                     "has moved or is missing in the new configuration table; only append profiles"
                 )
         self._table = new
+
+
+def _check_columns(event: ev.LeasesReleased | ev.RestartsMeasured) -> None:
+    if isinstance(event, ev.LeasesReleased):
+        _check_released(event)
+    else:
+        _check_restarts(event)
+
+
+def _check_released(event: ev.LeasesReleased) -> None:
+    if len(event.lease_ids) != len(event.steps_done):
+        raise InputError(
+            f"{len(event.lease_ids)} leases ended with {len(event.steps_done)} step counts; "
+            "give one for each lease"
+        )
+    if len(set(event.lease_ids.tolist())) != len(event.lease_ids):
+        raise InputError(f"leases {event.lease_ids.tolist()} ended; name each only once")
+    wrong = np.flatnonzero(~((event.steps_done >= 0) & (event.steps_done < math.inf)))
+    if len(wrong):
+        raise InputError(
+            f"lease {event.lease_ids[wrong[0]]} ended with {event.steps_done[wrong[0]]} steps "
+            "done; it must be a number >= 0"
+        )
 
 
 def _check_restarts(event: ev.RestartsMeasured) -> None:

@@ -53,6 +53,7 @@ class ScriptedFailures(FailureProcess):
         self._heap = list(changes)
         heapq.heapify(self._heap)
         self._job_failures_s = list(job_failures_s)
+        self.jobs_fail = True
         self.speed = np.array(speed) if speed else np.ones(workers)
 
     def pop(self):

@@ -28,7 +28,7 @@ from scheduler.domain.configuration import (
     Profile,
 )
 from scheduler.domain.job import Job
-from scheduler.domain.lease import EndReason, Lease
+from scheduler.domain.lease import EndReason, Lease, Leases
 from scheduler.domain.problem import Entity, Problem
 from scheduler.domain.throughput import ThroughputTable
 from scheduler.errors import CodecError
@@ -147,11 +147,29 @@ def problems(draw: st.DrawFn) -> Problem:
     return Problem(now_s=draw(NUMBERS), table=draw(tables()), entities=entities, **arrays)
 
 
+WORKERS = st.lists(COUNTS, max_size=4).map(tuple)
+
+
+def columns(n: int) -> st.SearchStrategy[Leases]:
+    """Return n leases as columns."""
+    return st.builds(
+        Leases,
+        first_id=COUNTS,
+        attempt=array(np.int64, n),
+        job_number=array(np.int64, n),
+        job_ids=st.lists(NAMES, min_size=n, max_size=n).map(tuple),
+        profile=array(np.int64, n),
+        configuration=array(np.int64, n),
+        workers=st.lists(WORKERS, min_size=n, max_size=n).map(tuple),
+        start_s=NUMBERS,
+        deadline_s=NUMBERS,
+    )
+
+
 def of_job(kind: type) -> st.SearchStrategy[Any]:
     return st.builds(kind, job_id=NAMES)
 
 
-WORKERS = st.lists(COUNTS, max_size=4).map(tuple)
 NODES = st.builds(Node, name=NAMES, workers=st.lists(NAMES, max_size=3).map(tuple))
 TYPES = st.builds(WorkerType, name=NAMES, cost_usd_per_hour=st.floats(0, 1e6))
 SCALARS = st.one_of(NUMBERS, st.integers(), st.text(max_size=5))
@@ -204,6 +222,11 @@ VALUES: dict[type, st.SearchStrategy[Any]] = {
         steps_done=NUMBERS,
         ran_s=st.none() | NUMBERS,
     ),
+    ev.LeasesReleased: SIZES.flatmap(
+        lambda n: st.builds(
+            ev.LeasesReleased, lease_ids=array(np.int64, n), steps_done=array(np.float64, n)
+        )
+    ),
     ev.TimerFired: st.builds(ev.TimerFired, timer=NAMES),
     ev.AllocationComputed: st.builds(
         ev.AllocationComputed,
@@ -217,6 +240,20 @@ VALUES: dict[type, st.SearchStrategy[Any]] = {
     do.GrantLease: st.builds(do.GrantLease, lease=LEASES),
     do.ExtendLeases: st.builds(do.ExtendLeases, lease_ids=array(np.int64, 4), deadline_s=NUMBERS),
     do.RevokeLease: st.builds(do.RevokeLease, lease_id=COUNTS, by_s=NUMBERS, reason=NAMES),
+    do.GrantLeases: st.builds(do.GrantLeases, leases=SIZES.flatmap(columns)),
+    do.RevokeLeases: st.builds(
+        do.RevokeLeases, lease_ids=array(np.int64, 4), by_s=NUMBERS, reason=NAMES
+    ),
+    do.HandOver: SIZES.flatmap(
+        lambda n: st.builds(
+            do.HandOver,
+            ended=array(np.int64, n),
+            job_ids=st.lists(NAMES, min_size=n, max_size=n).map(tuple),
+            at_s=NUMBERS,
+            leases=columns(n),
+            waited_for=array(np.int64, n),
+        )
+    ),
     do.SetTimer: st.builds(do.SetTimer, timer=NAMES, at_s=NUMBERS),
     do.RecordEvent: st.builds(
         do.RecordEvent,
@@ -242,7 +279,11 @@ def test_an_event_or_command_survives_being_stored(kind: type) -> None:
 
 
 def test_every_event_and_command_is_tested_above() -> None:
-    assert set(VALUES) == set(get_args(ev.Event)) | set(get_args(do.Command))
+    assert set(VALUES) == {
+        *get_args(ev.Event),
+        *get_args(do.Command),
+        *get_args(do.Batch),
+    }
 
 
 def test_every_dataclass_and_enumeration_of_the_domain_can_be_stored() -> None:

@@ -97,6 +97,7 @@ class EngineMachine(RuleBasedStateMachine):
         time_dependent=st.booleans(),
         empty=st.booleans(),
         strict=st.booleans(),
+        fold_ends=st.booleans(),
     )
     def begin(self, *, lead_s, pairs, empty, strict, **faults):
         cluster = Cluster(worker_types=(), nodes=()) if empty else CLUSTER

@@ -43,7 +43,7 @@ def test_a_gang_lies_on_the_fewest_nodes(nodes, taken, count):
     cluster = make_cluster(*nodes)
     available = np.array([not taken >> w & 1 for w in range(cluster.workers)])
     before = available.copy()
-    (workers,) = Placer(Fleet(cluster)).place([(count, 0)], available)
+    (workers,) = Placer(Fleet(cluster)).place(np.array([[count, 0]]), available)
     best = fewest_nodes(cluster, before, 0, count)
     if best is None:
         assert workers == ()
@@ -60,25 +60,32 @@ def test_a_gang_lies_on_the_fewest_nodes(nodes, taken, count):
 
 def test_a_single_worker_is_taken_where_it_is_tightest():
     cluster = make_cluster("aaaa", "aa", "aaa")
-    assert Placer(Fleet(cluster)).place([(1, 0)], np.ones(9, dtype=bool)) == [(4,)]
+    assert Placer(Fleet(cluster)).place(np.array([(1, 0)]), np.ones(9, dtype=bool)) == [(4,)]
 
 
 def test_the_largest_gangs_choose_first_and_answers_keep_the_order_of_the_demands():
     cluster = make_cluster("aa", "aaaa")
-    placed = Placer(Fleet(cluster)).place([(1, 0), (4, 0), (1, 0)], np.ones(6, dtype=bool))
+    placed = Placer(Fleet(cluster)).place(
+        np.array([(1, 0), (4, 0), (1, 0)]), np.ones(6, dtype=bool)
+    )
     assert placed == [(0,), (2, 3, 4, 5), (1,)]
 
 
 def test_a_gang_over_two_types_gets_workers_of_both_or_none():
     cluster = make_cluster("aab", "ab")
     available = np.ones(5, dtype=bool)
-    assert Placer(Fleet(cluster)).place([(2, 1)], available) == [(0, 1, 2)]
-    assert Placer(Fleet(cluster)).place([(1, 2)], available) == [()]
+    assert Placer(Fleet(cluster)).place(np.array([(2, 1)]), available) == [(0, 1, 2)]
+    assert Placer(Fleet(cluster)).place(np.array([(1, 2)]), available) == [()]
     assert available.tolist() == [False, False, False, True, True]
 
 
 def test_nothing_asked_is_nothing_placed():
-    assert Placer(Fleet(make_cluster("a"))).place([], np.ones(1, dtype=bool)) == []
+    assert (
+        Placer(Fleet(make_cluster("a"))).place(
+            np.empty((0, 2), dtype=np.int64), np.ones(1, dtype=bool)
+        )
+        == []
+    )
 
 
 def fewest_moves(units):
@@ -134,4 +141,4 @@ def test_workers_of_another_type_or_none_are_not_kept(held):
 
 def test_a_gang_takes_the_node_that_it_fills():
     cluster = make_cluster("aaaa", "aa", "aaa")
-    assert Placer(Fleet(cluster)).place([(2, 0)], np.ones(9, dtype=bool)) == [(4, 5)]
+    assert Placer(Fleet(cluster)).place(np.array([(2, 0)]), np.ones(9, dtype=bool)) == [(4, 5)]

@@ -8,7 +8,7 @@ import pytest
 from policies.testing import make_table
 from scheduler.domain import commands as do
 from scheduler.domain import events as ev
-from scheduler.domain.lease import EndReason
+from scheduler.domain.lease import EndReason, Leases
 from scheduler.engine.jobs import NONE
 from scheduler.engine.settings import EngineSettings
 from scheduler.errors import InputError, InvariantError, ParameterError
@@ -121,9 +121,9 @@ def _forgotten_lease(engine):
 
 def _stray_sharing(engine):
     lease = engine.book.leases[2]
-    engine.book.end(2)
+    engine.book.end((2,))
     object.__setattr__(lease, "workers", (0,))
-    engine.book.add(lease)
+    engine.book.add(Leases.of(lease))
 
 
 def _lost_worker(engine):
