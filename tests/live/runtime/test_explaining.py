@@ -4,7 +4,6 @@ import asyncio
 
 import pytest
 
-from leasehold_testing.nodes import Mishap
 from policies.answering import PolicyAnswerer
 from scheduler.control.requests import (
     JobAction,
@@ -17,6 +16,7 @@ from scheduler.domain.reasons import WaitReason
 from scheduler.errors import SolveError
 from scheduler.runtime.explaining import explain_ended
 from scheduler.runtime.solver import InlineSolver
+from simulator.nodes import Mishap
 
 TWO = {"n0": ("v100",), "n1": ("v100",)}
 

@@ -8,11 +8,11 @@ import pytest
 from leasehold.daemon import forecasts
 from leasehold.daemon.forecasts import FRESH_S, SimulatedForecaster, forecast_input
 from leasehold_testing.links import InlineExecutor
-from leasehold_testing.nodes import Mishap
 from scheduler.domain.reasons import WaitReason
 from scheduler.errors import InputError
 from scheduler.protocol.desired import LeaseEnd
 from scheduler.runtime.explaining import explain
+from simulator.nodes import Mishap
 
 
 @pytest.fixture

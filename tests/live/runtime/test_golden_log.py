@@ -6,7 +6,6 @@ anew (LEASEHOLD_GOLDEN=write) and says why.
 
 from pathlib import Path
 
-from leasehold_testing.nodes import Mishap
 from leasehold_testing.transcript import check_golden, fields, transcript
 from scheduler.control.requests import (
     JobAction,
@@ -17,6 +16,7 @@ from scheduler.control.requests import (
 )
 from scheduler.protocol.desired import LeaseEnd
 from scheduler.store.queries import JobQuery
+from simulator.nodes import Mishap
 
 GOLDEN = Path(__file__).parent / "golden" / "service.txt"
 NODES = {"n0": ("v100", "v100"), "n1": ("v100",), "n2": ("k80", "k80")}

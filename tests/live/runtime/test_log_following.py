@@ -4,11 +4,11 @@ import asyncio
 
 import pytest
 
-from leasehold_testing.nodes import Mishap
 from scheduler.control.requests import JobAction
 from scheduler.errors import NotLeadingError
 from scheduler.runtime import log_following
 from scheduler.runtime.output import LogEnd, LogGap, LogWanted
+from simulator.nodes import Mishap
 
 
 @pytest.fixture(autouse=True)

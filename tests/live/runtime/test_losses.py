@@ -2,10 +2,10 @@
 
 import pytest
 
-from leasehold_testing.nodes import Mishap
 from scheduler.control.requests import JobAction
 from scheduler.domain.reasons import WaitReason
 from scheduler.protocol.desired import LeaseEnd
+from simulator.nodes import Mishap
 
 TWO = {"n0": ("v100",), "n1": ("v100",)}
 

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from leasehold_testing.faults import Fault, ShakyStore
-from leasehold_testing.nodes import FakeWorld, Mishap
 from leasehold_testing.stage import Stage, canonical, picture
 from scheduler.control.requests import (
     JobAction,
@@ -33,6 +32,7 @@ from scheduler.runtime.desired_sets import DesiredSets
 from scheduler.runtime.explaining import Glance, explain, reason_of, reasons_of_all
 from scheduler.runtime.settings import RuntimeSettings
 from scheduler.store.queries import HistoryQuery
+from simulator.nodes import Mishap, SimulatedWorld
 
 SETTINGS = RuntimeSettings(
     engine=EngineSettings(
@@ -64,7 +64,7 @@ class Play:
         self.faults = []
         self.checks = 0
         store = ShakyStore(self.fault_of)
-        world = FakeWorld(
+        world = SimulatedWorld(
             now_s=lambda: 0.0,
             rate=lambda _job, kind, workers, _partner: SPEED[kind] * workers,
             checkpoint_every=5.0,

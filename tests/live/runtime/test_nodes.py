@@ -191,8 +191,8 @@ def test_a_broken_worker_ends_its_job_as_lost_and_comes_back_when_repaired(live)
 
 def test_a_job_that_fails_because_its_worker_broke_has_not_failed(live):
     async def story(stage):
-        from leasehold_testing.nodes import Mishap
         from scheduler.protocol.desired import LeaseEnd
+        from simulator.nodes import Mishap
 
         await stage.job(total_steps=30.0, max_failures=0)
         stage.world.mishaps["job"] = [Mishap(steps=3.0, end=LeaseEnd.FAILED)]

@@ -4,7 +4,6 @@ import asyncio
 
 import pytest
 
-from leasehold_testing.nodes import FakeWorld, Mishap
 from leasehold_testing.stage import Stage
 from scheduler.control.requests import (
     JobAction,
@@ -15,6 +14,7 @@ from scheduler.control.requests import (
 from scheduler.domain.spec import JobSpec
 from scheduler.engine.settings import EngineSettings
 from scheduler.runtime.settings import RuntimeSettings
+from simulator.nodes import Mishap, SimulatedWorld
 
 SETTINGS = RuntimeSettings(
     engine=EngineSettings(round_length_s=60.0, plan_lead_s=5.0, refuse_what_cannot_fit=False),
@@ -26,7 +26,7 @@ SETTINGS = RuntimeSettings(
 
 @pytest.fixture
 def stage(tmp_path):
-    world = FakeWorld(now_s=lambda: 0.0, leave_s=0.5, term_s=0.2)
+    world = SimulatedWorld(now_s=lambda: 0.0, leave_s=0.5, term_s=0.2)
     return Stage(tmp_path, SETTINGS, world=world)
 
 

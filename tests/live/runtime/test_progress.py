@@ -4,9 +4,9 @@ import math
 
 import pytest
 
-from leasehold_testing.nodes import Mishap
 from scheduler.control.requests import JobAction, PolicyChoice
 from scheduler.protocol.desired import LeaseEnd
+from simulator.nodes import Mishap
 
 
 def estimate(stage, worker_type, job_type="default/job"):

@@ -2,9 +2,9 @@
 
 import pytest
 
-from leasehold_testing.nodes import Mishap
 from scheduler.control.requests import JobAction, ProjectLimits
 from scheduler.domain.reasons import WaitReason
+from simulator.nodes import Mishap
 
 CRASHING = [Mishap(steps=0.5) for _ in range(9)]
 TWO = {"n0": ("v100", "v100")}

@@ -6,7 +6,6 @@ from dataclasses import replace
 import pytest
 
 from leasehold_testing.links import FakeAgent, ServiceLink
-from leasehold_testing.nodes import FakeNode, FakeWorld
 from leasehold_testing.stage import check_state
 from leasehold_testing.work import work
 from planner.knowledge import LearnedKnowledge
@@ -25,6 +24,7 @@ from scheduler.runtime.settings import RuntimeSettings
 from scheduler.runtime.solver import InlineSolver
 from scheduler.store.memory import MemoryStore
 from scheduler.store.sql import SqlStore
+from simulator.nodes import SimulatedNode, SimulatedWorld
 
 
 def make(store, folder):
@@ -83,8 +83,8 @@ def test_an_exit_code_of_64_bits_is_refused_and_what_came_with_it_is_done(store,
         service = make(store, tmp_path)
         run = asyncio.create_task(service.run())
         await until(lambda: service.health().leading)
-        world = FakeWorld(now_s=WallClock().now_s, rate=lambda *_: 1.0)
-        node = FakeNode("n0", ("v100",), world)
+        world = SimulatedWorld(now_s=WallClock().now_s, rate=lambda *_: 1.0)
+        node = SimulatedNode("n0", ("v100",), world)
         agent = FakeAgent(node, ServiceLink(service, "n0", wait_s=0.1))
         await agent.tell()
         await service.submit([a_job("one")], actor="me")

@@ -10,7 +10,6 @@ import pytest
 
 from leasehold_testing.faults import Fault, ShakyStore
 from leasehold_testing.links import FakeAgent, ServiceLink
-from leasehold_testing.nodes import FakeNode, FakeWorld
 from leasehold_testing.stage import canonical
 from leasehold_testing.work import work
 from planner.knowledge import LearnedKnowledge
@@ -34,6 +33,7 @@ from scheduler.runtime.snapshots import recover
 from scheduler.runtime.solver import InlineSolver
 from scheduler.store.memory import MemoryStore
 from scheduler.store.protocol import Snapshot
+from simulator.nodes import SimulatedNode, SimulatedWorld
 
 PORTS = {"knowledge": LearnedKnowledge, "time_dependent": lambda _: False}
 SETTINGS = RuntimeSettings(tick_s=0.02)
@@ -80,8 +80,8 @@ def test_a_standby_takes_over_and_nodes_and_jobs_go_with_it(tmp_path):
             two.nodes()
 
         clock = WallClock()
-        world = FakeWorld(now_s=clock.now_s, rate=lambda *_: 40.0)
-        node = FakeNode("n0", ("v100",), world)
+        world = SimulatedWorld(now_s=clock.now_s, rate=lambda *_: 40.0)
+        node = SimulatedNode("n0", ("v100",), world)
         link = ServiceLink(one, "n0", wait_s=0.2)
         agent = asyncio.create_task(FakeAgent(node, link).run(report_every_s=0.1, retry_s=0.05))
         await until(lambda: [n.state for n in one.nodes()] == ["ready"])
@@ -200,7 +200,7 @@ def test_a_disk_with_room_for_renewals_alone_is_named_to_all_who_wait(tmp_path, 
         in_turn = submit("large")
         await until(tried.is_set)
         queued = submit("queued")
-        report = FakeNode("n0", ("v100",), FakeWorld(now_s=WallClock().now_s)).report()
+        report = SimulatedNode("n0", ("v100",), SimulatedWorld(now_s=WallClock().now_s)).report()
         told = asyncio.create_task(service.report(report, address="127.0.0.1", version="test"))
         own = []
         await until(lambda: driver._told and driver._patient)

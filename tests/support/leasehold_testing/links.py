@@ -13,9 +13,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from agent.loop import Link
-    from leasehold_testing.nodes import FakeNode
     from scheduler.protocol.desired import Desired, NodeReport
     from scheduler.runtime.contract import Agents
+    from simulator.nodes import SimulatedNode
 
 
 class ServiceLink:
@@ -71,7 +71,7 @@ class FakeAgent:
         link: the way to the scheduler.
     """
 
-    def __init__(self, node: FakeNode, link: Link) -> None:
+    def __init__(self, node: SimulatedNode, link: Link) -> None:
         self.node = node
         self.link = link
 

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from leasehold_testing.clock import ManualClock
 from leasehold_testing.faults import SimulatedCrash
 from leasehold_testing.links import FakeAgent, InlineExecutor, ServiceLink
-from leasehold_testing.nodes import FakeNode, FakeWorld
 from planner.knowledge import LearnedKnowledge
 from policies.answering import PolicyAnswerer
 from scheduler.control.leases import LiveLease
@@ -30,6 +29,7 @@ from scheduler.runtime.service import LiveService
 from scheduler.runtime.snapshots import recover
 from scheduler.runtime.solver import InlineSolver
 from scheduler.store.memory import MemoryStore
+from simulator.nodes import SimulatedNode, SimulatedWorld
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Mapping, Sequence
@@ -76,10 +76,10 @@ class Stage:
         *,
         store: Store | None = None,
         solver: Solver | None = None,
-        world: FakeWorld | None = None,
+        world: SimulatedWorld | None = None,
     ) -> None:
         self.clock = ManualClock()
-        self.world = world or FakeWorld(now_s=self.clock.now_s)
+        self.world = world or SimulatedWorld(now_s=self.clock.now_s)
         self.world.now_s = self.clock.now_s
         self.store: Store = store or MemoryStore()
         self.solver: Solver = solver or InlineSolver(PolicyAnswerer())
@@ -170,15 +170,15 @@ class Stage:
             now_s=self.clock.now_s(),
         )
 
-    def add_node(self, name: str, *worker_types: str, margin_s: float = 1.0) -> FakeNode:
+    def add_node(self, name: str, *worker_types: str, margin_s: float = 1.0) -> SimulatedNode:
         """Put a node on the stage; it joins when it first reports."""
-        node = FakeNode(name, worker_types, self.world, margin_s=margin_s)
+        node = SimulatedNode(name, worker_types, self.world, margin_s=margin_s)
         link = ServiceLink(self._service, name)
         self.links[name] = link
         self.agents[name] = FakeAgent(node, link)
         return node
 
-    def node(self, name: str) -> FakeNode:
+    def node(self, name: str) -> SimulatedNode:
         """Return a node."""
         return self.agents[name].node
 
@@ -443,7 +443,7 @@ def _is_pair(state: ControlState, lease_ids: Sequence[int]) -> bool:
     return len(lease_ids) == 2 and len(workers) == 1
 
 
-def _news(node: FakeNode) -> object:
+def _news(node: SimulatedNode) -> object:
     report = node.report()
     return (
         report.incarnation,

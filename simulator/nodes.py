@@ -1,9 +1,8 @@
-"""Nodes for tests: an agent's decisions over jobs that exist only as numbers.
+"""Simulated nodes: an agent's decisions over jobs that exist only as numbers.
 
 What a node does is decided by ``agent.reconcile``, as on a real one; in the place of processes
-there are base, rate and time. A ``FakeNode`` does no input and output: ``leasehold_testing.links``
-carries its reports, in this process or over HTTP. A thousand of them are cheap, since a node only
-computes when it is asked to.
+there are base, rate and time. A ``SimulatedNode`` does no input and output: others carry reports
+and desired sets. A thousand of them are cheap, since a node computes only when it is asked to.
 """
 
 from __future__ import annotations
@@ -64,7 +63,7 @@ def one_step_per_s(_job: str, _worker_type: str, _workers: int, _partner: str | 
 
 
 @dataclass(slots=True, kw_only=True)
-class FakeWorld:
+class SimulatedWorld:
     """What is true of jobs wherever they run, what nodes share, and what must never happen.
 
     Attributes:
@@ -103,7 +102,7 @@ class FakeWorld:
     running: dict[str, dict[int, set[str]]] = field(default_factory=dict)
     overlaps: list[str] = field(default_factory=list)
 
-    def begin(self, run: FakeRun, node: str) -> None:
+    def begin(self, run: SimulatedRun, node: str) -> None:
         """Note that a job starts on a node."""
         attempts = self.running.setdefault(run.lease.job_id, {})
         if attempts.keys() - {run.lease.lease_id}:
@@ -113,7 +112,7 @@ class FakeWorld:
             )
         attempts.setdefault(run.lease.lease_id, set()).add(node)
 
-    def finish(self, run: FakeRun, node: str) -> None:
+    def finish(self, run: SimulatedRun, node: str) -> None:
         """Note that a job has ended on a node."""
         attempts = self.running[run.lease.job_id]
         attempts[run.lease.lease_id].discard(node)
@@ -128,7 +127,7 @@ class FakeWorld:
 
 
 @dataclass(slots=True, kw_only=True)
-class FakeRun:
+class SimulatedRun:
     """A lease on a node.
 
     Attributes:
@@ -203,7 +202,7 @@ class FakeRun:
         )
 
 
-class FakeNode:
+class SimulatedNode:
     """A node's agent with its jobs.
 
     Args:
@@ -215,7 +214,12 @@ class FakeNode:
     """
 
     def __init__(
-        self, name: str, worker_types: tuple[str, ...], world: FakeWorld, *, margin_s: float = 1.0
+        self,
+        name: str,
+        worker_types: tuple[str, ...],
+        world: SimulatedWorld,
+        *,
+        margin_s: float = 1.0,
     ) -> None:
         self.name = name
         self.worker_types = worker_types
@@ -232,7 +236,7 @@ class FakeNode:
         self.launch: tuple[float | None, float | None, float | None] = (None, None, None)
         self.devices: tuple[str, ...] = ()
         #: lease id -> what there is of it.
-        self.runs: dict[int, FakeRun] = {}
+        self.runs: dict[int, SimulatedRun] = {}
 
     # -- what the transport calls -----------------------------------------------------------------
 
@@ -319,7 +323,7 @@ class FakeNode:
 
     # -- decisions --------------------------------------------------------------------------------
 
-    def _alive(self) -> list[FakeRun]:
+    def _alive(self) -> list[SimulatedRun]:
         return [run for run in self.runs.values() if run.end is None]
 
     def _decide(self) -> bool:
@@ -355,12 +359,12 @@ class FakeNode:
                 self._end(run, self._told(run), message="it was killed")
         return True
 
-    def _new_run(self, lease: DesiredLease, deadline_s: float) -> FakeRun:
+    def _new_run(self, lease: DesiredLease, deadline_s: float) -> SimulatedRun:
         world = self.world
         known = float(lease.steps_done) if world.whole_steps else 0.0
         base = world.saved.get(lease.job_id, known)
         total = world.totals.get(lease.job_id, float(lease.total_steps or math.inf))
-        run = FakeRun(
+        run = SimulatedRun(
             lease=lease,
             total=total,
             first=base,
@@ -383,7 +387,7 @@ class FakeNode:
         self.world.begin(run, self.name)
         self._change_rates(run)
 
-    def _company(self, lease: DesiredLease) -> list[FakeRun]:
+    def _company(self, lease: DesiredLease) -> list[SimulatedRun]:
         own = set(lease.workers)
         return [
             run
@@ -391,7 +395,7 @@ class FakeNode:
             if run.lease.lease_id != lease.lease_id and not own.isdisjoint(run.lease.workers)
         ]
 
-    def _change_rates(self, run: FakeRun) -> None:
+    def _change_rates(self, run: SimulatedRun) -> None:
         """Work out anew the throughput of a job, and of the one that it shares workers with."""
         for one in (run, *self._company(run.lease)):
             if one.end is None:
@@ -426,27 +430,27 @@ class FakeNode:
             ended = True
         return ended
 
-    def _told(self, run: FakeRun) -> LeaseEnd:
+    def _told(self, run: SimulatedRun) -> LeaseEnd:
         """Return how it counts that a job left because it had to."""
         return LeaseEnd.CANCELLED if run.unwanted else LeaseEnd.RELEASED
 
-    def _mishap(self, run: FakeRun) -> Mishap | None:
+    def _mishap(self, run: SimulatedRun) -> Mishap | None:
         for mishap in self.world.mishaps.get(run.lease.job_id, ()):
             if mishap.node == self.name or (not mishap.node and run.lease.rank == 0):
                 return mishap
         return None
 
-    def _mishap_s(self, run: FakeRun) -> float:
+    def _mishap_s(self, run: SimulatedRun) -> float:
         mishap = self._mishap(run)
         return math.inf if mishap is None else run.reaches_s(max(mishap.steps, run.base))
 
-    def _checkpoint(self, run: FakeRun, now_s: float) -> None:
+    def _checkpoint(self, run: SimulatedRun, now_s: float) -> None:
         """Let a job write the checkpoints that have become due."""
         every = self.world.checkpoint_every
         if math.isfinite(every):
             self._save(run, run.steps(now_s) // every * every)
 
-    def _save(self, run: FakeRun, steps: float) -> None:
+    def _save(self, run: SimulatedRun, steps: float) -> None:
         steps = math.floor(steps) if self.world.whole_steps else steps
         run.saved = max(run.saved, steps)
         if run.lease.rank == 0:
@@ -454,7 +458,7 @@ class FakeNode:
             saved[run.lease.job_id] = max(run.saved, saved.get(run.lease.job_id, 0.0))
 
     def _end(
-        self, run: FakeRun, end: LeaseEnd, *, exit_code: int | None = None, message: str = ""
+        self, run: SimulatedRun, end: LeaseEnd, *, exit_code: int | None = None, message: str = ""
     ) -> None:
         run.done = run.steps(self.world.now_s())
         run.end, run.exit_code, run.message = end, exit_code, message
@@ -480,7 +484,7 @@ class FakeNode:
                     steps_live=lease.steps_done,
                 )
 
-    def _lease_report(self, run: FakeRun, now_s: float) -> LeaseReport:
+    def _lease_report(self, run: SimulatedRun, now_s: float) -> LeaseReport:
         state = LeaseState.RUNNING if not run.noticed else LeaseState.STOPPING
         silent = run.lease.job_id in self.world.silent
         live = 0.0 if silent else max(run.steps(now_s), run.saved)
