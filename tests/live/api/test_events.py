@@ -12,6 +12,7 @@ import pytest
 
 import api
 import leasehold.daemon
+import scheduler.control
 import scheduler.engine
 import scheduler.runtime
 from scheduler.control.requests import JobAction, NodeAction
@@ -179,7 +180,8 @@ def test_an_unknown_kind_is_refused_with_those_that_there_are(
 
 def test_every_kind_that_is_written_is_known() -> None:
     written = set()
-    for package in (api, scheduler.engine, scheduler.runtime, leasehold.daemon):
+    packages = (api, scheduler.control, scheduler.engine, scheduler.runtime, leasehold.daemon)
+    for package in packages:
         for file in Path(package.__file__).parent.rglob("*.py"):
             for node in ast.walk(ast.parse(file.read_text())):
                 if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):

@@ -161,7 +161,10 @@ def test_every_action_on_jobs_has_a_method(client, scheduler):
     assert scheduler.service.reason == "over"
     third = client.submit(name="d", command=["x"])
     assert client.change_all(ids=["d", "nothing"], weight=3.0)["changed"] == 1
-    assert client.change_all(selector={"status": ["waiting"]}, deadline_s=None)["changed"] == 1
+    waiting = {"status": ["waiting"]}
+    assert client.change_all(selector=waiting, deadline_s=9e9)["changed"] == 1
+    assert client.change_all(selector=waiting, deadline_s=None)["changed"] == 1
+    assert client.change_all(selector=waiting, deadline_s=None)["changed"] == 0
     assert client.job(third)["weight"] == 3.0
     assert not client.cancel(job_id, reason="over")
 

@@ -59,10 +59,17 @@ class FakeOutput:
         ]
         if wanted.tail_bytes is None:
             return tuple(chunks)
-        cut = ((c, max(len(c.data) - wanted.tail_bytes, 0)) for c in chunks)
-        return tuple(
-            dataclasses.replace(c, offset=c.offset + left, data=c.data[left:]) for c, left in cut
-        )
+        ends: dict[tuple[int, str, str], int] = {}
+        for c in chunks:
+            ends[c.attempt, c.node, c.stream] = c.offset + len(c.data)
+        cut = []
+        for c in chunks:
+            end = ends[c.attempt, c.node, c.stream]
+            begin = end - wanted.tail_bytes
+            left = min(max(begin - c.offset, 0), len(c.data))
+            if left < len(c.data) or c.offset + left == end:
+                cut.append(dataclasses.replace(c, offset=c.offset + left, data=c.data[left:]))
+        return tuple(cut)
 
     def follow_log(self, job_id: str, wanted: LogWanted) -> AsyncIterator[LogChunk | LogEnd]:
         """Yield what is in ``log`` and what comes, until the job has ended."""
@@ -96,12 +103,17 @@ class FakeOutput:
         end: bool | None = None,
     ) -> int:
         """Store output that follows what is stored."""
-        known = {lease.lease_id: lease for lease in self._leases.values()}
-        if lease_id not in known or node not in known[lease_id].nodes:
+        known = {lease.lease_id: (job, lease) for job, lease in self._leases.items()}
+        job_id, lease = known.get(lease_id, ("", None))
+        if lease is None or node not in lease.nodes:
             raise NotFoundError(f"node '{node}' holds no lease {lease_id}")
         stored = self._pieces.get((lease_id, stream), b"")
         if offset == len(stored):
             stored += data
+            chunk = LogChunk(
+                stream=stream, node=node, attempt=lease.attempt, offset=offset, data=data
+            )
+            self.log += [(job_id, chunk)] if data else []
         self._pieces[lease_id, stream] = stored
         if offset + len(data) == len(stored):
             self.marks[lease_id, stream] = end

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from leasehold_testing.output import FakeOutput
-from leasehold_testing.service_values import ACTIVE, live_job, plain_spec, project_view, spec_digest
+from leasehold_testing.service_values import ACTIVE, live_job, plain_spec, spec_digest, wait_reason
 from policies.registry import make_policy
 from scheduler.control.requests import (
     Acted,
@@ -45,6 +45,7 @@ from scheduler.runtime.contract import (
 )
 from scheduler.store.memory import MemoryStore
 from scheduler.store.protocol import Entry
+from scheduler.store.queries import MAX_LIMIT, JobFilter, JobQuery
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -128,11 +129,13 @@ class FakeService(FakeOutput):
             key = self._store.job_of_key(submission.owner, submission.client_id)
         if key is not None and key.digest != digest:
             words = f"client id '{submission.client_id}' stands for another job, '{key.job_id}'"
-            return Submitted(refusal=words, code="conflict")
+            return Submitted(job_id=key.job_id, refusal=words, code="conflict")
         if key is not None:
             return Submitted(job_id=key.job_id)
         if late := missed_deadline(spec.deadline_s, now_s=self.now_s):
             return Submitted(refusal=late, code="invalid")
+        if submission.job_id and self._store.job(submission.job_id) is not None:
+            return Submitted(refusal=f"job id '{submission.job_id}' is taken", code="conflict")
         self._number += 1
         job_id = submission.job_id or f"job-{self._number}"
         keys: tuple[IdempotencyRow, ...] = ()
@@ -243,7 +246,11 @@ class FakeService(FakeOutput):
                 found.append(Acted(job_id=job_id, error=late, code="invalid"))
                 continue
             due_s = None if clear_deadline else deadline_s or row.deadline_s
-            self._replace(row, "job_changed", actor, weight=weight or row.weight, deadline_s=due_s)
+            chosen = weight or row.weight
+            if (chosen, due_s) == (row.weight, row.deadline_s):
+                found.append(Acted(job_id=job_id))
+                continue
+            self._replace(row, "job_changed", actor, weight=chosen, deadline_s=due_s)
             found.append(Acted(job_id=job_id, changed=True))
         return tuple(found)
 
@@ -257,12 +264,12 @@ class FakeService(FakeOutput):
         return found
 
     async def explain(self, row: JobRow, *, forecast: bool = True) -> Explanation:
-        """Say that a waiting job waits for its turn."""
+        """Say that a waiting job waits for its turn, and that a held one is held."""
         waits = row.status is JobStatus.WAITING
         return Explanation(
             job_id=row.job_id,
             status=row.status,
-            reason=WaitReason.TURN if waits else None,
+            reason=wait_reason(row),
             message="others are further behind their share" if waits else "it does not wait",
             position=row.number if waits else None,
             waiting=self._number,
@@ -274,13 +281,19 @@ class FakeService(FakeOutput):
 
     def nodes(self) -> tuple[NodeView, ...]:
         """Return the nodes, with the jobs on them."""
-        on = tuple(sorted(self._leases))
         return tuple(
             dataclasses.replace(
-                node, workers=tuple(dataclasses.replace(w, jobs=on) for w in node.workers)
+                node,
+                workers=tuple(
+                    dataclasses.replace(worker, jobs=self._jobs_on(worker.index))
+                    for worker in node.workers
+                ),
             )
             for _, node in sorted(self._nodes.items())
         )
+
+    def _jobs_on(self, worker: int) -> tuple[str, ...]:
+        return tuple(job for job, lease in sorted(self._leases.items()) if worker in lease.workers)
 
     async def node_action(
         self, name: str, action: NodeAction, *, reason: str, actor: str
@@ -307,14 +320,15 @@ class FakeService(FakeOutput):
     def cluster(self) -> ClusterView:
         """Return the cluster in figures."""
         counts = {"v100": self.workers}
+        busy = len({worker for lease in self._leases.values() for worker in lease.workers})
         return ClusterView(
             round_number=1,
             round_ends_s=self.now_s + 60.0,
             round_length_s=60.0,
             workers=counts,
             in_service=counts,
-            busy={"v100": len(self._leases)},
-            utilisation=len(self._leases) / max(self.workers, 1),
+            busy={"v100": busy},
+            utilisation=busy / max(self.workers, 1),
             jobs={"running": len(self._leases)},
             waiting={},
         )
@@ -353,14 +367,25 @@ class FakeService(FakeOutput):
 
     def projects(self) -> tuple[ProjectView, ...]:
         """Return the projects with limits."""
-        return tuple(project_view(limits) for _, limits in sorted(self._projects.items()))
+        return tuple(self._project(limits) for _, limits in sorted(self._projects.items()))
+
+    def _project(self, limits: ProjectLimits) -> ProjectView:
+        where = JobFilter(projects=(limits.project,), statuses=tuple(ACTIVE))
+        found = self._store.jobs(JobQuery(where=where, limit=MAX_LIMIT)).rows
+        running = [row for row in found if row.job_id in self._leases]
+        return ProjectView(
+            limits=limits,
+            active_jobs=len(found),
+            admitted_workers=sum(row.scale_factor for row in found),
+            running_workers=sum(row.scale_factor for row in running),
+        )
 
     async def set_project(self, limits: ProjectLimits, *, actor: str) -> ProjectView:
         """Set a project's limits."""
         self._may_write()
         self._projects[limits.project] = limits
         self._note("project_changed", "project", limits.project, actor, {})
-        return project_view(limits)
+        return self._project(limits)
 
     def throughputs(self) -> tuple[ThroughputView, ...]:
         """Return what was declared."""

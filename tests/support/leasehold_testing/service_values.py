@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from scheduler.domain.job import JobStatus
 from scheduler.domain.reasons import WaitReason
-from scheduler.runtime.contract import LiveJob, ProjectView
+from scheduler.runtime.contract import LiveJob
 
 if TYPE_CHECKING:
-    from scheduler.control.requests import ProjectLimits
     from scheduler.domain.rows import JobRow
     from scheduler.domain.spec import JobSpec
     from scheduler.runtime.contract import LeaseView
@@ -23,10 +22,9 @@ ACTIVE = frozenset({JobStatus.WAITING, JobStatus.RUNNING, JobStatus.HELD})
 
 def live_job(row: JobRow, lease: LeaseView | None) -> LiveJob:
     """Return what is known of an active job."""
-    waits = row.status is JobStatus.WAITING
     return LiveJob(
         status=row.status,
-        reason=WaitReason.TURN if waits else None,
+        reason=wait_reason(row),
         steps_done=row.steps_done,
         lease_id=None if lease is None else lease.lease_id,
         worker_type="" if lease is None else lease.worker_type,
@@ -38,9 +36,10 @@ def live_job(row: JobRow, lease: LeaseView | None) -> LiveJob:
     )
 
 
-def project_view(limits: ProjectLimits) -> ProjectView:
-    """Return a project that uses nothing."""
-    return ProjectView(limits=limits, active_jobs=0, admitted_workers=0, running_workers=0)
+def wait_reason(row: JobRow) -> WaitReason | None:
+    """Return why a job waits: for its turn, or for its release."""
+    reasons = {JobStatus.WAITING: WaitReason.TURN, JobStatus.HELD: WaitReason.HELD}
+    return reasons.get(row.status)
 
 
 def plain_spec(spec: JobSpec) -> dict[str, Any]:
