@@ -28,13 +28,17 @@ class Alike:
     Attributes:
         group: (U, J) the first configuration of equal value; a configuration's own index where
             there is no other.
+        slot: (U, J) number that configurations of one demand share.
         doubt: (U, J) see ``Configuration``; 0 in the padding.
         shared: (U,) profiles that have two of equal value.
+        any: whether there is such a profile.
     """
 
     group: IntArray
+    slot: IntArray
     doubt: FloatArray
     shared: BoolArray
+    any: bool
 
     @classmethod
     def of(cls, table: ConfigurationTable, cost_usd_per_hour: FloatArray) -> Alike:
@@ -65,7 +69,10 @@ class Alike:
                 group[u, same] = np.flatnonzero(same)[0]
         own = np.arange(group.shape[1])
         group = np.where(group < 0, own, group)
-        return cls(group=group, doubt=doubt, shared=(group != own).any(axis=1))
+        flat = demand.reshape(-1, demand.shape[2])
+        slot = np.unique(flat, axis=0, return_inverse=True)[1].reshape(group.shape)
+        shared = (group != own).any(axis=1)
+        return cls(group=group, slot=slot, doubt=doubt, shared=shared, any=bool(shared.any()))
 
 
 def _candidates(steps: FloatArray) -> list[int]:

@@ -110,6 +110,118 @@ def _make_room(
 
 
 @njit(cache=True)
+def _equal(
+    row: int, wanted: int, profile: IntArray, choice: IntArray, group: IntArray, slot: IntArray
+) -> int:
+    """Return the configuration of a slot that is of equal value to a row's, -1 without one."""
+    u = profile[row]
+    for j in range(group.shape[1]):
+        if group[u, j] == group[u, choice[row]] and slot[u, j] == wanted:
+            return j
+    return -1
+
+
+@njit(cache=True)
+def _movers(
+    rows: IntArray,
+    profile: IntArray,
+    held: IntArray,
+    choice: IntArray,
+    group: IntArray,
+    slot: IntArray,
+    slots: int,
+) -> tuple[IntArray, IntArray]:
+    """List who is to run in one slot and could stay in another, in order of their rows.
+
+    Returns:
+        (S, S + 1) first of each list, who could not stay in the last column, -1 for none; and (R,)
+        the next one after each.
+    """
+    head = np.full((slots, slots + 1), np.int64(-1))
+    after = np.full(len(rows), np.int64(-1))
+    for i in range(len(rows) - 1, -1, -1):
+        row = rows[i]
+        u = profile[row]
+        if choice[row] == held[row]:
+            continue
+        home = slots
+        if held[row] >= 0 and group[u, held[row]] == group[u, choice[row]]:
+            home = slot[u, held[row]]
+        there = slot[u, choice[row]]
+        after[i] = head[there, home]
+        head[there, home] = i
+    return head, after
+
+
+@njit(cache=True)
+def swap_equals(
+    rows: IntArray,
+    profile: IntArray,
+    held: IntArray,
+    choice: IntArray,
+    group: IntArray,
+    slot: IntArray,
+    barred: BoolArray,
+) -> None:
+    """Swap what two jobs are to run, as long as one of them can stay, or both, and neither loses.
+
+    Args:
+        rows: (R,) rows that are to run something else than they hold.
+        profile: (N,) profile of each row.
+        held: (N,) configuration held, -1 for none.
+        choice: (N,) configuration that each row is to run; changed in place.
+        group: (U, J) number that a profile's configurations of equal value share.
+        slot: (U, J) number that all configurations of one demand share.
+        barred: (N, J) what rows cannot have; (0, 0) where nothing is barred.
+    """
+    slots = slot.max() + 1 if slot.size else 0
+    nothing = np.int64(-1)
+    changed = True
+    while changed:
+        changed = False
+        head, after = _movers(rows, profile, held, choice, group, slot, slots)
+        for a in range(slots):
+            for b in range(a):
+                while head[a, b] >= 0 and head[b, a] >= 0:
+                    i, j = head[a, b], head[b, a]
+                    head[a, b], head[b, a] = after[i], after[j]
+                    choice[rows[i]] = held[rows[i]]
+                    choice[rows[j]] = held[rows[j]]
+        moved = np.zeros(len(rows), dtype=np.bool_)
+        for i in range(len(rows)):
+            row = rows[i]
+            u = profile[row]
+            if moved[i] or held[row] < 0 or choice[row] == held[row]:
+                continue
+            if group[u, held[row]] != group[u, choice[row]]:
+                continue
+            given, wanted = slot[u, choice[row]], slot[u, held[row]]
+            for home in range(slots + 1):
+                before = nothing
+                j = head[wanted, home]
+                while j >= 0 and not moved[i]:
+                    gets = nothing
+                    if not moved[j]:
+                        gets = _equal(rows[j], given, profile, choice, group, slot)
+                        if gets >= 0 and barred.shape[0] > 0 and barred[rows[j], gets]:
+                            gets = nothing
+                    if gets >= 0:
+                        choice[rows[j]] = gets
+                        choice[row] = held[row]
+                        moved[i] = moved[j] = changed = True
+                    if moved[j]:  # it runs elsewhere now: out of the list
+                        if before < 0:
+                            head[wanted, home] = after[j]
+                        else:
+                            after[before] = after[j]
+                    else:
+                        before = j
+                    j = after[j]
+                if moved[i]:
+                    break
+
+
+@njit(cache=True)
 def choose_leftover(
     order: IntArray,
     throughput: FloatArray,

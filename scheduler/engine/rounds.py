@@ -156,7 +156,8 @@ def choose_round(
             jobs, table, alike, waiting=waiting, free=draft.free, length_s=length_s, bars=bars
         )
         draft.configuration[leftover >= 0] = leftover[leftover >= 0]
-    exchange(draft.configuration, jobs, table, alike, bars)
+    if alike.any:
+        exchange(draft.configuration, jobs, alike, bars)
     turn_of: IntArray = np.full(len(jobs), NONE, dtype=np.int64)
     if (~eligible | (draft.configuration != NONE) | (draft.pair != NONE)).all():
         turn_of = stay(
@@ -233,19 +234,21 @@ def _singles(
         credit_s = credit_s + x * lead_s
         running = np.flatnonzero((jobs["charged"] != 0) & (held >= 0))
         credit_s[running, held[running]] -= lead_s
-    group = np.tile(np.arange(x.shape[1]), (len(x), 1))
+    # What is held may get ahead by a whole round before it pauses: fewer restarts, same bound.
+    kept = np.zeros(x.shape, dtype=bool)
+    running = np.flatnonzero(held >= 0)
+    kept[running, held[running]] = True
+    promise = np.full(x.shape, NONE, dtype=np.int64)
     shared = np.flatnonzero(alike.shared[profile])
     if len(shared):  # one promise of time in any of them
-        group[shared, : alike.group.shape[1]] = alike.group[profile[shared]]
+        group = np.tile(np.arange(x.shape[1]), (len(shared), 1))
+        group[:, : alike.group.shape[1]] = alike.group[profile[shared]]
         x, credit_s = x.copy(), credit_s.copy()
-        x[shared] = pooled(x[shared], group[shared])
-        credit_s[shared] = pooled(credit_s[shared], group[shared])
+        x[shared] = pooled(x[shared], group)
+        credit_s[shared] = pooled(credit_s[shared], group)
+        kept[shared] = pooled(kept[shared].astype(float), group) > 0.0
+        promise[shared] = shared[:, None] * x.shape[1] + group
     deficit_s = credit_s + x * length_s
-    # What is held may get ahead by a whole round before it pauses: fewer restarts, same bound.
-    running = np.flatnonzero(held >= 0)
-    now = np.full(len(x), NONE, dtype=np.int64)
-    now[running] = group[running, held[running]]
-    kept = group == now[:, None]
     least = np.where(kept, -NEGLIGIBLE, NEGLIGIBLE) * length_s
     entitled = (wanted > NEGLIGIBLE) & (deficit_s > least) & eligible[:, None]
     if bars is not None:
@@ -262,9 +265,7 @@ def _singles(
         always=x[first, configuration] > NEARLY_ALWAYS,
         demand=table.demand[profile[first], configuration],
         elsewhere=kept[first, configuration] & (held[first] != configuration),
-        promise=np.where(
-            alike.shared[profile[first]], first * x.shape[1] + group[first, configuration], NONE
-        ),
+        promise=promise[first, configuration],
     )
 
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from scheduler.domain.configuration import margin
 from scheduler.engine.jobs import NONE
+from scheduler.engine.kernels import swap_equals
 
 if TYPE_CHECKING:
     from scheduler.domain.arrays import BoolArray, FloatArray, IntArray
@@ -46,9 +47,7 @@ def settle(jobs: JobTable, alike: Alike) -> None:
     jobs.credit_s[rows, :width] = np.where(total > 0.0, spread, credit_s)
 
 
-def exchange(
-    choice: IntArray, jobs: JobTable, table: ConfigurationTable, alike: Alike, bars: Bars | None
-) -> None:
+def exchange(choice: IntArray, jobs: JobTable, alike: Alike, bars: Bars | None) -> None:
     """Let jobs exchange what they are to run, where it is worth the same, so that more can stay.
 
     Nobody gets anything of another value, and the workers that are taken are the same.
@@ -56,77 +55,19 @@ def exchange(
     Args:
         choice: (N,) single configuration of each job, NONE without one; changed in place.
         jobs: the job table.
-        table: configurations by profile.
         alike: what is of equal value.
         bars: what jobs that avoid nodes cannot have; None where none does.
     """
-    rows = np.flatnonzero(
-        alike.shared[jobs["profile"]] & (choice != NONE) & (choice != jobs["configuration"])
+    profile, held = jobs.ints("profile"), jobs.ints("configuration")
+    swap_equals(
+        np.flatnonzero(alike.shared[profile] & (choice != NONE) & (choice != held)),
+        profile,
+        held,
+        choice,
+        alike.group,
+        alike.slot,
+        np.zeros((0, 0), dtype=bool) if bars is None else bars.configuration,
     )
-    if len(rows) >= 2:
-        _Exchange(choice, rows.tolist(), jobs=jobs, table=table, alike=alike, bars=bars).run()
-
-
-class _Exchange:
-    """Swaps of what two jobs are to run; each lets one of them stay, or both."""
-
-    def __init__(
-        self,
-        choice: IntArray,
-        rows: list[int],
-        *,
-        jobs: JobTable,
-        table: ConfigurationTable,
-        alike: Alike,
-        bars: Bars | None,
-    ) -> None:
-        self.choice, self.rows, self.bars = choice, rows, bars
-        self.held, self.profile = jobs.ints("configuration"), jobs.ints("profile")
-        self.demand, self.group = table.demand, alike.group
-        #: demand -> rows that are to take it and would not stay, in order.
-        self.movers: dict[bytes, dict[int, None]] = {}
-        for row in rows:
-            self.movers.setdefault(self._demand(row, choice[row]), {})[row] = None
-
-    def run(self) -> None:
-        """Swap until nothing more is won."""
-        while sum(self._keep(row) for row in self.rows if self._could_stay(row)):
-            pass
-
-    def _demand(self, row: int, configuration: int) -> bytes:
-        return bytes(self.demand[self.profile[row], configuration].tobytes())
-
-    def _could_stay(self, row: int) -> bool:
-        here, there, group = self.held[row], self.choice[row], self.group[self.profile[row]]
-        return bool(here not in {NONE, there} and group[here] == group[there])
-
-    def _keep(self, row: int) -> bool:
-        """Let a row stay if another takes what it was to run; true if so."""
-        wanted = self._demand(row, self.held[row])
-        given = self._demand(row, self.choice[row])
-        found = gets = NONE
-        for partner in self.movers.get(wanted, ()):
-            offered = self._equal(partner, given)
-            if offered != NONE and (found == NONE or offered == self.held[partner]):
-                found, gets = partner, offered
-                if offered == self.held[partner]:
-                    break
-        if found == NONE:
-            return False
-        del self.movers[wanted][found], self.movers[given][row]
-        self.choice[row], self.choice[found] = self.held[row], gets
-        if gets != self.held[found]:
-            self.movers[given][found] = None
-        return True
-
-    def _equal(self, row: int, demand: bytes) -> int:
-        """Return what is worth the same to a row and takes that demand, NONE without one."""
-        group = self.group[self.profile[row]]
-        for j in np.flatnonzero(group == group[self.choice[row]]).tolist():
-            barred = self.bars is not None and bool(self.bars.configuration[row, j])
-            if not barred and self._demand(row, j) == demand:
-                return int(j)
-        return NONE
 
 
 def stay(
@@ -167,13 +108,14 @@ def stay(
     here, there, profile = held[rows], choice[rows], jobs.ints("profile")[rows]
     same = alike.group[profile, here] == alike.group[profile, there]
     gain = table.throughput[profile, there] / np.maximum(table.throughput[profile, here], 1e-300)
-    stretch_s = _stretch_s(jobs, table, alike, rows, there, length_s=length_s)
-    worth = gain * (1.0 - np.minimum(jobs["restart_s"][rows] / stretch_s, 1.0))
     doubt = margin(alike.doubt[profile, here], alike.doubt[profile, there])
-    content = same | ((doubt >= 0.0) & (worth <= np.exp(doubt)))
+    lost = _lost(jobs, table, alike, rows, there, length_s=length_s)
+    content = same | ((doubt >= 0.0) & (gain * (1.0 - lost) <= np.exp(doubt)))
+    loses = np.flatnonzero((jobs["attempts"][rows] > 1) & (jobs["steps_safe"][rows] <= 0))
+    if not (len(loses) or content.any()):
+        return turn_of
     more = table.demand[profile, here] - table.demand[profile, there]
-    loses = (jobs["attempts"][rows] > 1) & (jobs["steps_safe"][rows] <= 0)
-    stays = _exchanged(more, np.flatnonzero(loses), gain)
+    stays = _exchanged(more, loses, gain)
     at = np.flatnonzero(content & ~stays)
     at = at[_largest_fit(more[at], np.zeros_like(free))]
     if not more[at].sum(axis=0).any():
@@ -186,7 +128,7 @@ def stay(
     return turn_of
 
 
-def _stretch_s(
+def _lost(
     jobs: JobTable,
     table: ConfigurationTable,
     alike: Alike,
@@ -195,14 +137,21 @@ def _stretch_s(
     *,
     length_s: float,
 ) -> FloatArray:
-    """Return (R,) how long X has each job there at a stretch, or until it would be done here."""
+    """Return (R,) which part of its time there each job would lose by the restart.
+
+    That is how long X has it there at a stretch, or until it would be done where it is.
+    """
+    restart_s = jobs.floats("restart_s")[rows]
+    if not restart_s.any():
+        return restart_s
     profile, held = jobs.ints("profile")[rows], jobs.ints("configuration")[rows]
     group = alike.group[profile]
     share = pooled(jobs.x[rows, : group.shape[1]], group)[np.arange(len(rows)), there]
     left = jobs["total_steps"][rows] - jobs["steps_done"][rows]
     left_s = left / np.maximum(table.throughput[profile, held], 1e-300)
-    stretch_s: FloatArray = np.minimum(length_s / np.maximum(1.0 - share, 1e-9), left_s)
-    return np.maximum(stretch_s, 1e-9)
+    stretch_s = np.minimum(length_s / np.maximum(1.0 - share, 1e-9), left_s)
+    lost: FloatArray = np.minimum(restart_s / np.maximum(stretch_s, 1e-9), 1.0)
+    return lost
 
 
 def _exchanged(more: IntArray, losing: IntArray, gain: FloatArray) -> BoolArray:

@@ -31,6 +31,11 @@ def even(problem):
     return Allocation.singles(np.full_like(problem.throughput, 1.0 / problem.throughput.shape[1]))
 
 
+def three_tenths(problem):
+    """Have each of forty jobs three tenths of its time, as much on each type."""
+    return Allocation.singles(np.full_like(problem.throughput, 0.3 / problem.throughput.shape[1]))
+
+
 def by_turns():
     """Return a policy that has everybody on one type only, and on another one with each answer."""
     asked = [0]
@@ -215,3 +220,24 @@ def test_no_two_jobs_could_exchange_what_they_have_so_that_more_stay(drawn):
             if (theirs == wanted).all():
                 others = table.demand[profile[j], equals(j)]
                 assert not (others == mine).all(axis=1).any()
+
+
+def test_many_jobs_that_are_alike_are_left_where_they_are(start, job):
+    shell = start(
+        ",".join(f"type-{k}:3" for k in range(4)),
+        rates=((1.0,) * 4,),
+        allocate=three_tenths,
+        settings=KEEP,
+    )
+    for i in range(40):
+        shell.submit(job(f"job-{i}"), profile=0)
+    place, began = {}, 0
+    for i in range(1, 30):
+        shell.run(until_s=100.0 * i + 50.0)
+        leases = {x.job_id: x for x in shell.engine.book.leases.values()}
+        for job_id, lease in leases.items():
+            if job_id in place and place[job_id].lease_id != lease.lease_id:
+                began += 1
+        assert len(leases) == 12
+        place = leases
+    assert began == 0
