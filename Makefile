@@ -90,5 +90,5 @@ $(READY): pyproject.toml
 	  || { echo "make: $(PYTHON) is older than Python 3.11; name another one: make PYTHON=python3.12 ..." >&2; exit 2; }
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade 'pip>=25.1'
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable . --group test --group check
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[all]' --group test --group check
 	@touch $(READY)

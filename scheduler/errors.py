@@ -26,6 +26,7 @@
     |- AnswerError           the scheduler failed at a request, or its answer makes no sense
     |- SolveError            no solver returned an answer that passed its checks
     |  `- SupersededError    a newer question took the place of one that waited
+    |- MissingExtraError     a command needs an extra of the distribution that is not installed
     |- ShadowedPackageError  another distribution hides one of our packages
     `- InvariantError        the engine's own state is inconsistent (a bug)
 
@@ -210,6 +211,10 @@ class SolveError(LeaseholdError):
 
 class SupersededError(SolveError):
     """A question was not answered, because a newer one has taken its place."""
+
+
+class MissingExtraError(LeaseholdError):
+    """A command needs an extra of the distribution that is not installed."""
 
 
 class ShadowedPackageError(LeaseholdError):

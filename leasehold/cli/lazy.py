@@ -13,6 +13,11 @@ from typing import Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from leasehold.cli.extras import missing_extra
+
+#: Where the name of the command that runs is kept.
+_COMMAND_KEY = "leasehold.name"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LazyCommand:
@@ -23,11 +28,13 @@ class LazyCommand:
         attribute: a ``typer.Typer`` (mounted as a group), a function (mounted as a command), or a
             command that is ready.
         summary: one line for ``leasehold --help``.
+        extras: of the distribution, which bring what the command needs.
     """
 
     module: str
     attribute: str
     summary: str
+    extras: tuple[str, ...] = ()
 
 
 def lazy_group(commands: dict[str, LazyCommand]) -> type[TyperGroup]:
@@ -47,8 +54,20 @@ def lazy_group(commands: dict[str, LazyCommand]) -> type[TyperGroup]:
         def resolve_command(self, ctx: Any, args: list[str]) -> Any:
             name, command, rest = super().resolve_command(ctx, args)
             if name in commands:
+                ctx.meta[_COMMAND_KEY] = name
                 command = load(name, commands[name])
             return name, command, rest
+
+        def invoke(self, ctx: Any) -> Any:
+            try:
+                return super().invoke(ctx)
+            except ModuleNotFoundError as error:
+                name = ctx.meta.get(_COMMAND_KEY, "")
+                extras = commands[name].extras if name in commands else ()
+                told = missing_extra(error, command=name, extras=extras)
+                if told is None:
+                    raise
+                raise told from None
 
     return LazyGroup
 

@@ -74,7 +74,10 @@ def test_the_image_installs_what_the_project_depends_on():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     command = [sys.executable, str(DOCKER / "requirements.py"), str(ROOT / "pyproject.toml")]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
-    assert done.stdout.splitlines() == project["dependencies"]
+    extras = project["optional-dependencies"]
+    assert extras.pop("all") == [f"leasehold[{','.join(extras)}]"]
+    wanted = {*project["dependencies"], *(one for extra in extras.values() for one in extra)}
+    assert sorted(done.stdout.splitlines()) == sorted(wanted)
 
 
 def test_the_build_sees_every_package_of_the_wheel():

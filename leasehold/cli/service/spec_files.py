@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from leasehold.cli.service.times import parse_deadline, parse_span
+from scheduler.domain.documents import check_expansion
 from scheduler.errors import InputError
 
 if TYPE_CHECKING:
@@ -186,8 +187,6 @@ def _check_depth(events: Iterable[Any]) -> None:
 
 
 def _documents(loader: Any) -> Iterator[Any]:
-    from traces.yaml_file import check_expansion  # noqa: PLC0415 - it comes with numpy
-
     try:
         while loader.check_node():
             node = loader.get_node()

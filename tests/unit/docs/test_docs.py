@@ -70,12 +70,26 @@ def test_options_are_found_in_groups_too():
     assert "--jobs" in _options(load("traces", COMMANDS["traces"]))
 
 
-def test_every_dependency_says_why_it_is_here():
+def test_every_dependency_says_why_it_is_here_and_for_whom():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    groups = project["dependency-groups"]
-    wanted = project["project"]["dependencies"] + groups["test"] + groups["check"]
     page = (ROOT / "docs" / "reference" / "dependencies.md").read_text()
-    for requirement in wanted:
+    wanted: dict[str, list[str]] = {}
+    for requirement in project["project"]["dependencies"]:
+        wanted[re.match(r"[\w.-]+", requirement)[0]] = ["everybody"]
+    extras = project["project"]["optional-dependencies"]
+    for extra in extras:
+        assert f"| `leasehold[{extra}]` |" in page
+        for requirement in extras[extra] if extra != "all" else ():
+            wanted.setdefault(re.match(r"[\w.-]+", requirement)[0], []).append(extra)
+    described = {}
+    for names, whom in re.findall(
+        r"^\| ([a-z0-9, -]+) \| ([a-z, ]+) \| .+ \|$", page, re.MULTILINE
+    ):
+        described |= dict.fromkeys(names.split(", "), whom)
+    described.pop("package")
+    assert described == {name: ", ".join(whom) for name, whom in wanted.items()}
+    groups = project["dependency-groups"]
+    for requirement in groups["test"] + groups["check"]:
         package = re.match(r"[\w.-]+", requirement)[0]
         assert re.search(rf"\b{re.escape(package)}\b", page), package
 

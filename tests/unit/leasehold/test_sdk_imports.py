@@ -7,6 +7,8 @@ import sys
 import tomllib
 from pathlib import Path
 
+import leasehold
+
 ROOT = Path(__file__).parents[3]
 #: These are for programs that have the libraries of their names.
 _WITH_LIBRARIES = {"leasehold.torch", "leasehold.huggingface"}
@@ -23,14 +25,15 @@ def modules_of_jobs() -> list[str]:
 def test_what_jobs_import_loads_the_standard_library_only() -> None:
     modules = modules_of_jobs()
     assert "leasehold.iterator" in modules
+    ours = str(Path(leasehold.__file__).resolve().parents[1])
     code = (
-        f"import sys; sys.path.insert(0, {str(ROOT)!r}); import importlib\n"
+        f"import sys; sys.path.insert(0, {ours!r}); import importlib\n"
         f"for name in {modules!r}: importlib.import_module(name)\n"
         "from leasehold import LeaseIterator, StaleLeaseError\n"
         "roots = {name.partition('.')[0] for name in sys.modules}\n"
         "print(sorted(roots - sys.stdlib_module_names - {'leasehold', '__main__'}))\n"
     )
-    # -S: not even site-packages are there.
+    # -S: nothing is loaded before.
     command = [sys.executable, "-I", "-S", "-c", code]
     ran = subprocess.run(command, capture_output=True, text=True, check=True)
     assert ran.stdout.strip() == "[]"

@@ -1,0 +1,64 @@
+"""What a command lacks where the distribution was installed without the extra that it needs."""
+
+from __future__ import annotations
+
+import re
+from importlib.metadata import PackageNotFoundError, requires
+from typing import TYPE_CHECKING, Final
+
+from leasehold.cli.guard import DISTRIBUTION
+from scheduler.errors import MissingExtraError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+#: Modules whose distribution has another name, or that come with another one.
+_DISTRIBUTIONS: Final = {
+    "aiohttp": "kubernetes",
+    "prometheus_client": "prometheus-client",
+    "pydantic_core": "pydantic",
+    "pynvml": "nvidia-ml-py",
+    "re2": "google-re2",
+    "starlette": "fastapi",
+}
+#: The extra that is made of all others.
+_EVERYTHING: Final = "all"
+_NAME: Final = re.compile(r"[A-Za-z0-9._-]+")
+_EXTRA: Final = re.compile(r"extra == ['\"]([\w-]+)['\"]")
+
+
+def missing_extra(
+    error: ModuleNotFoundError, *, command: str, extras: Sequence[str]
+) -> MissingExtraError | None:
+    """Return what to say of a module that an extra would bring; None if none would.
+
+    Args:
+        error: that the command met.
+        command: its name.
+        extras: that it needs.
+    """
+    module = (error.name or "").partition(".")[0]
+    bringing = extras_by_distribution().get(_DISTRIBUTIONS.get(module, module), ())
+    if not bringing:  # a bug, or a library that a plugin needs
+        return None
+    wanted = list(extras)
+    if not set(bringing) & set(extras):
+        wanted.append(bringing[0])
+    return MissingExtraError(
+        f"`{DISTRIBUTION} {command}` needs more than is installed here (there is no module "
+        f"'{module}'); get it by: pip install '{DISTRIBUTION}[{','.join(wanted)}]'"
+    )
+
+
+def extras_by_distribution() -> Mapping[str, Sequence[str]]:
+    """Return which extras bring a distribution that we depend on."""
+    found: dict[str, list[str]] = {}
+    try:
+        requirements = requires(DISTRIBUTION) or []
+    except PackageNotFoundError:  # a source checkout that was never installed
+        return found
+    for requirement in requirements:
+        name, extra = _NAME.match(requirement), _EXTRA.search(requirement)
+        if name and extra and extra[1] != _EVERYTHING and name[0] != DISTRIBUTION:
+            found.setdefault(name[0].lower(), []).append(extra[1])
+    return found
