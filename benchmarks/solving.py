@@ -147,11 +147,15 @@ def measure_families(sizes: list[int], repeats: int) -> list[dict[str, Any]]:
 def gavel_problem(folder: Path, n: int, workers: int, *, gangs: bool, pairs: bool) -> Problem:
     """Return n jobs of Gavel's 26 types."""
     from planner.oracle import build_table  # noqa: PLC0415 - slow to import, seldom needed
+    from scheduler.domain.cluster import parse_cluster_spec  # noqa: PLC0415 - likewise
+    from scheduler.domain.ways import CatalogueKey  # noqa: PLC0415 - likewise
     from traces.throughputs import read_throughputs  # noqa: PLC0415 - slow to import, seldom needed
 
     known = read_throughputs(folder / "simulation_throughputs.json")
     keys = [k for k in known.isolated if gangs or k[1] == 1]
-    table = build_table(TYPES, known, keys, space_sharing=pairs)
+    cluster = parse_cluster_spec(",".join(f"{name}:1" for name in TYPES))
+    rows = [CatalogueKey(job_type=name, scale_factors=(count,)) for name, count in keys]
+    table = build_table(cluster, known, rows, space_sharing=pairs)
     profile = np.random.default_rng(0).integers(0, len(keys), n)
     return problem_of(table, profile, [workers] * 3)
 

@@ -11,58 +11,89 @@ import math
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from scheduler.domain.configuration import (
-    Configuration,
-    ConfigurationTable,
-    PairConfiguration,
-    Profile,
-    margin,
-)
+from scheduler.domain.configuration import Configuration, margin
+from scheduler.domain.sources import ConfigurationSource, SharedWay
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping, Sequence
 
-    from scheduler.domain.arrays import IntArray
+    from scheduler.domain.cluster import Cluster
+    from scheduler.domain.ways import CatalogueKey
 
 #: Total workers held, locality and plan: among configurations that agree in these, only the worker
 #: type differs.
 _Shape = tuple[int, str, str]
 
 
-def agnostic(table: ConfigurationTable) -> ConfigurationTable:
-    """Return the table with every worker type as fast as the first one on which a job runs.
+class Agnostic(ConfigurationSource):
+    """Another source, with every worker type as fast as the first one on which a job runs.
 
-    Of a profile's configurations that hold equally many workers with the same locality and plan,
-    each gets the throughput of the one on the first worker type. Where that is not its own, as far
-    as is known, the figure says nothing about the worker type, and its doubt is infinite: what
-    looks equal is not taken for equal, and turns on each type stay what makes shares equal.
+    Of a job's configurations that hold equally many workers with the same locality and plan, each
+    gets the throughput of the one on the first worker type. Where that is not its own, as far as is
+    known, the figure says nothing about the worker type, and its doubt is infinite: what looks
+    equal is not taken for equal, and turns on each type stay what makes shares equal.
 
     A pair's members keep the *slowdown* that sharing costs them on the first worker type on which
     the pair runs; where both also run alone there first, that is the pair's own throughput on that
     type.
 
     Args:
-        table: as the planner built it.
-
-    Returns:
-        A table of the same shape, profiles, pairs and demands.
+        aware: the source that knows the difference.
     """
-    profiles = tuple(_flatten(profile) for profile in table.profiles)
-    pairs = _flatten_pairs(table, profiles)
-    return ConfigurationTable.build(table.worker_types, profiles, pairs)
+
+    def __init__(self, aware: ConfigurationSource) -> None:
+        self._aware = aware
+
+    def ways(self, key: CatalogueKey, cluster: Cluster) -> tuple[Configuration, ...]:
+        """Return the ways of the other source, all types alike."""
+        return flattened(self._aware.ways(key, cluster))
+
+    def shared(
+        self,
+        one: CatalogueKey,
+        other: CatalogueKey,
+        cluster: Cluster,
+        exclusive: Collection[str] = (),
+    ) -> tuple[SharedWay, ...]:
+        """Return the pairs of the other source, all types alike."""
+        ways = self._aware.shared(one, other, cluster, exclusive)
+        if not ways:
+            return ()
+        alone = [self._aware.ways(key, cluster) for key in (one, other)]
+        true = [_by_demand(own) for own in alone]
+        shown = [_by_demand(flattened(own)) for own in alone]
+        first = min(ways, key=_first_type)
+        slowdown = [
+            rate / own[first.demand] for rate, own in zip(first.throughput, true, strict=True)
+        ]
+        return tuple(
+            replace(
+                way,
+                throughput=(
+                    slowdown[0] * shown[0][way.demand],
+                    slowdown[1] * shown[1][way.demand],
+                ),
+            )
+            for way in ways
+        )
+
+    def may_share(self, key: CatalogueKey) -> bool:
+        """Return what the other source says."""
+        return self._aware.may_share(key)
+
+    def revision(self, key: CatalogueKey, cluster: Cluster) -> object:
+        """Return what the other source says."""
+        return self._aware.revision(key, cluster)
 
 
-def _flatten(profile: Profile) -> Profile:
+def flattened(configurations: Sequence[Configuration]) -> tuple[Configuration, ...]:
+    """Return a job's configurations as ``Agnostic`` shows them."""
     reference: dict[_Shape, Configuration] = {}
-    for configuration in sorted(profile.configurations, key=_first_type):
+    for configuration in sorted(configurations, key=_first_type):
         if configuration.throughput > 0.0:
             reference.setdefault(_shape(configuration), configuration)
-    return replace(
-        profile,
-        configurations=tuple(
-            _shown(c, reference[_shape(c)]) if c.throughput > 0.0 else c
-            for c in profile.configurations
-        ),
+    return tuple(
+        _shown(c, reference[_shape(c)]) if c.throughput > 0.0 else c for c in configurations
     )
 
 
@@ -73,51 +104,13 @@ def _shown(own: Configuration, first: Configuration) -> Configuration:
     return replace(own, throughput=first.throughput, doubt=own.doubt if known else math.inf)
 
 
-def _first_type(configuration: Configuration) -> int:
-    return next((k for k, count in enumerate(configuration.demand) if count), 0)
+def _first_type(way: Configuration | SharedWay) -> int:
+    return next((k for k, count in enumerate(way.demand) if count), 0)
 
 
 def _shape(configuration: Configuration) -> _Shape:
     return sum(configuration.demand), configuration.locality, configuration.plan
 
 
-def _flatten_pairs(
-    table: ConfigurationTable, flat: tuple[Profile, ...]
-) -> tuple[PairConfiguration, ...]:
-    slowdown: dict[tuple[int, int], tuple[float, float]] = {}
-    alone = [_by_demand(profile) for profile in table.profiles]
-    flat_alone = [_by_demand(profile) for profile in flat]
-    order = _by_first_type(table.pair_demand)
-    members = [(int(u), int(v)) for u, v in table.pair_profiles]
-    demands = [tuple(int(d) for d in row) for row in table.pair_demand]
-    for p in order:
-        u, v = members[p]
-        shared = table.pair_throughput[p]
-        slowdown.setdefault(
-            (u, v),
-            (
-                float(shared[0]) / alone[u][demands[p]],
-                float(shared[1]) / alone[v][demands[p]],
-            ),
-        )
-    return tuple(
-        PairConfiguration(
-            profiles=(u, v),
-            demand=demand,
-            throughput=(
-                slowdown[u, v][0] * flat_alone[u][demand],
-                slowdown[u, v][1] * flat_alone[v][demand],
-            ),
-        )
-        for (u, v), demand in zip(members, demands, strict=True)
-    )
-
-
-def _by_demand(profile: Profile) -> Mapping[tuple[int, ...], float]:
-    return {c.demand: c.throughput for c in reversed(profile.configurations)}
-
-
-def _by_first_type(demand: IntArray) -> list[int]:
-    """Return the pairs' positions, those on earlier worker types first."""
-    first = (demand > 0).argmax(axis=1) if len(demand) else demand.sum(axis=1)
-    return [int(p) for p in first.argsort(kind="stable")]
+def _by_demand(configurations: Sequence[Configuration]) -> Mapping[tuple[int, ...], float]:
+    return {c.demand: c.throughput for c in reversed(configurations)}

@@ -60,6 +60,10 @@ class Estimator:
         self._model: SpeedModel | None = None
         #: rows completed with that model.
         self._completed: dict[ProfileKey, _Row] = {}
+        #: how often anything was learned.
+        self._learned = 0
+        #: (job type, scale factor, worker type) -> when that figure was last learned.
+        self._learned_at: dict[tuple[str, int, str], int] = {}
 
     # -- learning ---------------------------------------------------------------------------------
 
@@ -92,6 +96,7 @@ class Estimator:
             return False
         cell.declared = steps_per_s
         self._forget_model()
+        self._learned_at[job_type, scale_factor, worker_type] = self._learned
         return True
 
     def declare_table(self, table: ThroughputTable) -> None:
@@ -123,11 +128,15 @@ class Estimator:
             )
         if self._cell(job_type, scale_factor, worker_type).take(steps, seconds):
             self._forget_model()
+            self._learned_at[job_type, scale_factor, worker_type] = self._learned
 
     def forget(self, job_type: str) -> None:
         """Drop everything about a job type, declared and measured."""
         for scale_factor in self._scales.pop(job_type, ()):
             del self._rows[job_type, scale_factor]
+        self._learned_at = {
+            cell: at for cell, at in self._learned_at.items() if cell[0] != job_type
+        }
         self._forget_model()
 
     # -- answers ----------------------------------------------------------------------------------
@@ -147,6 +156,16 @@ class Estimator:
             relative_deviation=math.sqrt(variance),
             source=source,
         )
+
+    def revision(self, job_type: str, scale_factor: int, worker_type: str) -> tuple[bool, int]:
+        """Return a value that differs whenever ``estimate`` may.
+
+        A figure of its own changes with itself, an inference with everything that is learned.
+        """
+        cell = self._rows.get((job_type, scale_factor), {}).get(worker_type)
+        if cell is not None and (cell.known or cell.never):
+            return True, self._learned_at.get((job_type, scale_factor, worker_type), 0)
+        return False, self._learned
 
     def known(self) -> Iterator[tuple[str, int, str, Estimate]]:
         """Yield job type, scale factor, worker type and estimate of all figures, sorted."""
@@ -293,6 +312,7 @@ class Estimator:
         return row
 
     def _forget_model(self) -> None:
+        self._learned += 1
         self._model = None
         self._completed.clear()
 

@@ -4,19 +4,29 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from planner.catalogue import Catalogue, ways
+from planner.agnostic import Agnostic
+from planner.catalogue import Catalogue
+from planner.composed import Composed
+from planner.estimates import Estimates
 from planner.estimator import Estimator
 from planner.launches import Launches
+from planner.packing import Pairs
+from planner.tables import TableBuilder
+from scheduler.domain.configuration import ANYWHERE
 from scheduler.domain.knowledge import Part
+from scheduler.domain.profiling import NO_PROFILING
+from scheduler.domain.throughput import ThroughputTable
+from scheduler.domain.ways import Estimate, Source, Way
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
-    from scheduler.domain.configuration import ConfigurationTable
+    from scheduler.domain.cluster import Cluster
+    from scheduler.domain.configuration import Configuration, ConfigurationTable
     from scheduler.domain.profiling import Profiling
+    from scheduler.domain.sources import ConfigurationSource
     from scheduler.domain.spec import JobSpec
-    from scheduler.domain.throughput import ThroughputTable
-    from scheduler.domain.ways import CatalogueKey, Estimate, Way
+    from scheduler.domain.ways import CatalogueKey
 
 
 class LearnedKnowledge:
@@ -25,25 +35,34 @@ class LearnedKnowledge:
     Args:
         throughputs: figures that the operator declares; they replace what was stored.
         stored: part -> what ``dump`` returned.
+        sources: name -> a source of further configurations.
 
     Raises:
         InputError: stored data are damaged, or of a newer release.
     """
 
     def __init__(
-        self, throughputs: ThroughputTable | None = None, stored: Mapping[str, Any] | None = None
+        self,
+        throughputs: ThroughputTable | None = None,
+        stored: Mapping[str, Any] | None = None,
+        *,
+        sources: Sequence[tuple[str, ConfigurationSource]] = (),
     ) -> None:
         parts = stored or {}
-        self._catalogue = Catalogue(throughputs)
+        self._catalogue = Catalogue()
         self._estimator, self._launches = Estimator(), Launches()
         if Part.PROFILES in parts:
-            self._catalogue = Catalogue.restore(parts[Part.PROFILES], throughputs)
+            self._catalogue = Catalogue.restore(parts[Part.PROFILES])
         if Part.THROUGHPUTS in parts:
             self._estimator = Estimator.restore(parts[Part.THROUGHPUTS])
         if Part.LAUNCHES in parts:
             self._launches = Launches.restore(parts[Part.LAUNCHES])
         if throughputs is not None:
             self._estimator.declare_table(throughputs)
+        self._throughputs = throughputs or ThroughputTable(isolated={})
+        self._sources = tuple(sources)
+        #: (agnostic, profiling) -> what builds the tables that show it so.
+        self._builders: dict[tuple[bool, Profiling], TableBuilder] = {}
 
     # -- profiles ---------------------------------------------------------------------------------
 
@@ -60,28 +79,33 @@ class LearnedKnowledge:
         """Return what the jobs of a profile have in common."""
         return self._catalogue.key(profile)
 
-    def ways(self, key: CatalogueKey, worker_types: tuple[str, ...]) -> tuple[Way, ...]:
+    def ways(self, key: CatalogueKey, cluster: Cluster) -> tuple[Way, ...]:
         """Return the ways in which a job could run alone."""
-        return ways(key, worker_types, self._estimator)
+        estimates = Estimates(self._estimator)
+        return tuple(
+            _way(way, key, cluster, estimates)
+            for way in self._source(estimates).ways(key, cluster)
+            if way.throughput > 0.0
+        )
 
     # -- tables -----------------------------------------------------------------------------------
 
     def table(
         self,
-        worker_types: tuple[str, ...],
+        cluster: Cluster,
         *,
         space_sharing: bool = False,
         exclusive: Collection[str] = (),
     ) -> ConfigurationTable:
         """Lay out all profiles with the best estimates."""
-        return self._catalogue.table(
-            worker_types, self._estimator, space_sharing=space_sharing, exclusive=exclusive
+        return self._builder(agnostic=False, profiling=NO_PROFILING).table(
+            cluster, self._catalogue.keys, space_sharing=space_sharing, exclusive=exclusive
         )
 
     def renewed(
         self,
         old: ConfigurationTable,
-        worker_types: tuple[str, ...],
+        cluster: Cluster,
         *,
         agnostic: bool,
         space_sharing: bool,
@@ -90,16 +114,26 @@ class LearnedKnowledge:
         tolerance: float,
     ) -> ConfigurationTable | None:
         """Return what policies are to be told if it says something else than the old table."""
-        return self._catalogue.renewed(
+        return self._builder(agnostic=agnostic, profiling=profiling).renewed(
             old,
-            worker_types,
-            self._estimator,
-            agnostic=agnostic,
+            cluster,
+            self._catalogue.keys,
             space_sharing=space_sharing,
             exclusive=exclusive,
-            profiling=profiling,
             tolerance=tolerance,
         )
+
+    def _builder(self, *, agnostic: bool, profiling: Profiling) -> TableBuilder:
+        if (agnostic, profiling) not in self._builders:
+            source = self._source(Estimates(self._estimator, profiling))
+            source = Pairs(source, self._throughputs)
+            self._builders[agnostic, profiling] = TableBuilder(
+                Agnostic(source) if agnostic else source
+            )
+        return self._builders[agnostic, profiling]
+
+    def _source(self, estimates: Estimates) -> ConfigurationSource:
+        return Composed(estimates, self._sources) if self._sources else estimates
 
     # -- learning ---------------------------------------------------------------------------------
 
@@ -141,3 +175,21 @@ class LearnedKnowledge:
             Part.LAUNCHES: self._launches.dump,
         }
         return dump[part]()
+
+
+def _way(way: Configuration, key: CatalogueKey, cluster: Cluster, estimates: Estimates) -> Way:
+    """Return a way with where its figure comes from: the estimates, or another source's word."""
+    k, count = next((k, count) for k, count in enumerate(way.demand) if count)
+    found = estimates.estimate(key, count, cluster.type_names[k])
+    plain = way.locality == ANYWHERE and not way.plan
+    if not plain or (found.steps_per_s, found.relative_deviation) != (way.throughput, way.doubt):
+        found = Estimate(
+            steps_per_s=way.throughput, relative_deviation=way.doubt, source=Source.DECLARED
+        )
+    return Way(
+        worker_type=cluster.type_names[k],
+        count=count,
+        estimate=found,
+        locality=way.locality,
+        plan=way.plan,
+    )

@@ -4,63 +4,85 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from planner.packing import pair_configurations
-from scheduler.domain.configuration import Configuration, ConfigurationTable, Profile
-from scheduler.errors import InputError
+from planner.packing import pays
+from planner.tables import TableBuilder, unit_demand
+from scheduler.domain.configuration import Configuration
+from scheduler.domain.sources import ConfigurationSource, SharedWay
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
-    from scheduler.domain.throughput import ProfileKey, ThroughputTable
+    from scheduler.domain.cluster import Cluster
+    from scheduler.domain.configuration import ConfigurationTable
+    from scheduler.domain.throughput import ThroughputTable
+    from scheduler.domain.ways import CatalogueKey
+
+
+class Oracle(ConfigurationSource):
+    """Throughputs that are known for certain.
+
+    A job has one configuration for each worker type on which it runs, in the cluster's order, and
+    each of its worker counts. One that the throughputs do not know has none; admission then refuses
+    it.
+
+    Args:
+        throughputs: steps/s alone and in pairs.
+    """
+
+    def __init__(self, throughputs: ThroughputTable) -> None:
+        self._throughputs = throughputs
+
+    def ways(self, key: CatalogueKey, cluster: Cluster) -> tuple[Configuration, ...]:
+        """Return the ways in which a job runs alone."""
+        size = len(cluster.type_names)
+        return tuple(
+            Configuration(demand=unit_demand(k, size, count), throughput=steps_per_s)
+            for k, name in enumerate(cluster.type_names)
+            if key.allows(name)
+            for count in key.scale_factors
+            for steps_per_s in [self._throughputs.steps_per_s(key.job_type, count, name)]
+            if steps_per_s > 0.0
+        )
+
+    def shared(
+        self,
+        one: CatalogueKey,
+        other: CatalogueKey,
+        cluster: Cluster,
+        exclusive: Collection[str] = (),
+    ) -> tuple[SharedWay, ...]:
+        """Return where two jobs of equal worker counts make more progress together."""
+        count = one.scale_factors[0]
+        first, second = (one.job_type, count), (other.job_type, count)
+        rates = self._throughputs.shared.get((first, second))
+        if not rates:
+            return ()
+        alone = self._throughputs.steps_per_s
+        size = len(cluster.type_names)
+        return tuple(
+            SharedWay(demand=unit_demand(k, size, count), throughput=rates[name])
+            for k, name in enumerate(cluster.type_names)
+            if name in rates and name not in exclusive and one.allows(name) and other.allows(name)
+            if pays(rates[name], (alone(*first, name), alone(*second, name)))
+        )
+
+    def may_share(self, key: CatalogueKey) -> bool:
+        """Return True: what shares with nobody is found in the table."""
+        del key
+        return True
+
+    def revision(self, key: CatalogueKey, cluster: Cluster) -> object:
+        """Return the worker types; the figures do not change."""
+        del key
+        return cluster.type_names
 
 
 def build_table(
-    worker_types: tuple[str, ...],
+    cluster: Cluster,
     throughputs: ThroughputTable,
-    keys: Sequence[ProfileKey],
+    keys: Sequence[CatalogueKey],
     *,
     space_sharing: bool = False,
 ) -> ConfigurationTable:
-    """Lay out every way in which jobs of the given profiles can run.
-
-    A profile has one configuration per worker type on which it runs, in the order of
-    ``worker_types``. A profile that the throughputs do not know, or that runs on none of the
-    worker types, has none; admission then refuses its jobs.
-
-    Args:
-        worker_types: the K names, in the cluster's order.
-        throughputs: steps/s alone and in pairs.
-        keys: profile keys in the order wanted; profile ``u`` of the table is ``keys[u]``.
-        space_sharing: add the pairs of jobs that may share workers (``planner.packing``).
-
-    Returns:
-        The table; its profiles keep the order of ``keys``.
-
-    Raises:
-        InputError: a key is listed twice.
-    """
-    if len(set(keys)) < len(keys):
-        twice = next(k for k in keys if list(keys).count(k) > 1)
-        raise InputError(f"profile key {twice!r} is listed twice; list every key once")
-    profiles = tuple(_profile(worker_types, throughputs, key) for key in keys)
-    pairs = pair_configurations(worker_types, throughputs, keys) if space_sharing else ()
-    return ConfigurationTable.build(worker_types, profiles, pairs)
-
-
-def _profile(
-    worker_types: tuple[str, ...], throughputs: ThroughputTable, key: ProfileKey
-) -> Profile:
-    job_type, scale_factor = key
-    row = throughputs.isolated.get(key, {})
-    size = len(worker_types)
-    configurations = tuple(
-        Configuration(demand=unit_demand(k, size, scale_factor), throughput=row[name])
-        for k, name in enumerate(worker_types)
-        if row.get(name, 0.0) > 0.0
-    )
-    return Profile(job_type=job_type, scale_factor=scale_factor, configurations=configurations)
-
-
-def unit_demand(k: int, size: int, count: int) -> tuple[int, ...]:
-    """Return the (K,) demand of ``count`` workers of type ``k`` and none of the others."""
-    return (0,) * k + (count,) + (0,) * (size - k - 1)
+    """Lay out every way in which jobs can run by known throughputs, see ``TableBuilder.table``."""
+    return TableBuilder(Oracle(throughputs)).table(cluster, keys, space_sharing=space_sharing)

@@ -1,71 +1,107 @@
-"""Space sharing: pairs of jobs on the same workers.
+"""Space sharing: two jobs on the same workers.
 
 Source: Narayanan et al., "Heterogeneity-Aware Cluster Scheduling Policies for Deep Learning
 Workloads" (OSDI 2020), section 3.1: a policy may allot time to pairs of jobs as it does to jobs.
+
+Two jobs pair on a worker type where they hold equally many workers, both make progress, and sharing
+beats taking turns: the sum of their throughputs, each divided by its throughput alone there,
+exceeds 1. To drop the others loses nothing: any time given to such a pair can be split between its
+members alone so that neither is slower.
 """
 
 from __future__ import annotations
 
-from itertools import combinations_with_replacement
 from typing import TYPE_CHECKING
 
-from scheduler.domain.configuration import PairConfiguration
+from planner.tables import unit_demand
+from scheduler.domain.sources import ConfigurationSource, SharedWay
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Collection
 
+    from scheduler.domain.cluster import Cluster
+    from scheduler.domain.configuration import Configuration
     from scheduler.domain.throughput import ProfileKey, ThroughputTable
+    from scheduler.domain.ways import CatalogueKey
 
 
-def pair_configurations(
-    worker_types: tuple[str, ...], throughputs: ThroughputTable, keys: Sequence[ProfileKey]
-) -> tuple[PairConfiguration, ...]:
-    """Return the pairs that are worth considering, ordered by members and worker type.
-
-    Two profiles pair on a worker type where they have the same scale factor (so that they hold
-    the same workers), both make progress, and sharing beats taking turns: the sum of the
-    members' throughputs, each divided by its throughput alone on that worker type, exceeds 1.
-    To drop the others loses nothing: any time given to such a pair can be split between its
-    members alone so that neither is slower.
+class Pairs(ConfigurationSource):
+    """What another source knows of jobs alone, and what is known of the cost of sharing.
 
     Args:
-        worker_types: the K names, in the cluster's order.
-        throughputs: steps/s alone and in pairs.
-        keys: profile keys; the pairs name profiles by position here.
-
-    Returns:
-        The pairs; the member of the smaller index comes first. A profile may pair with itself.
+        alone: how fast jobs are alone.
+        throughputs: of jobs that share workers; of jobs alone only what sharing costs them is
+            taken from it.
     """
-    by_scale: dict[int, list[int]] = {}
-    for u, (_, scale_factor) in enumerate(keys):
-        by_scale.setdefault(scale_factor, []).append(u)
-    return tuple(
-        pair
-        for members in by_scale.values()
-        for u, v in combinations_with_replacement(members, 2)
-        for pair in _pairs_of(worker_types, throughputs, keys, u, v)
-    )
 
+    def __init__(self, alone: ConfigurationSource, throughputs: ThroughputTable) -> None:
+        self._alone = alone
+        self._throughputs = throughputs
+        self._known = frozenset(key for pair in throughputs.shared for key in pair)
+        #: key -> revision, speeds.
+        self._speeds_of: dict[CatalogueKey, tuple[object, dict[str, float]]] = {}
 
-def _pairs_of(
-    worker_types: tuple[str, ...],
-    throughputs: ThroughputTable,
-    keys: Sequence[ProfileKey],
-    u: int,
-    v: int,
-) -> Iterator[PairConfiguration]:
-    first, second = keys[u], keys[v]
-    shared = throughputs.shared.get((first, second))
-    if not shared:
-        return
-    alone_first = throughputs.isolated.get(first, {})
-    alone_second = throughputs.isolated.get(second, {})
-    for k, name in enumerate(worker_types):
-        together = shared.get(name, (0.0, 0.0))
-        alone = alone_first.get(name, 0.0), alone_second.get(name, 0.0)
-        if pays(together, alone):
-            demand = tuple(first[1] if i == k else 0 for i in range(len(worker_types)))
-            yield PairConfiguration(profiles=(u, v), demand=demand, throughput=together)
+    def ways(self, key: CatalogueKey, cluster: Cluster) -> tuple[Configuration, ...]:
+        """Return the ways in which a job could run alone."""
+        return self._alone.ways(key, cluster)
+
+    def shared(
+        self,
+        one: CatalogueKey,
+        other: CatalogueKey,
+        cluster: Cluster,
+        exclusive: Collection[str] = (),
+    ) -> tuple[SharedWay, ...]:
+        """Return where sharing pays: known costs, applied to how fast the jobs are alone."""
+        count = one.scale_factors[0]
+        costs = self._costs((one.job_type, count), (other.job_type, count))
+        if not costs:
+            return self._alone.shared(one, other, cluster, exclusive)
+        first, second = self._speeds(one, cluster), self._speeds(other, cluster)
+        found = []
+        for k, name in enumerate(cluster.type_names):
+            if name in costs and name in first and name in second and name not in exclusive:
+                alone = first[name], second[name]
+                together = costs[name][0] * alone[0], costs[name][1] * alone[1]
+                if pays(together, alone):
+                    demand = unit_demand(k, len(cluster.type_names), count)
+                    found.append(SharedWay(demand=demand, throughput=together))
+        return tuple(found)
+
+    def may_share(self, key: CatalogueKey) -> bool:
+        """Return whether there are figures of a job with another one."""
+        return (key.job_type, key.scale_factors[0]) in self._known or self._alone.may_share(key)
+
+    def revision(self, key: CatalogueKey, cluster: Cluster) -> object:
+        """Return that of the source of jobs alone; costs do not change."""
+        return self._alone.revision(key, cluster)
+
+    def _speeds(self, key: CatalogueKey, cluster: Cluster) -> dict[str, float]:
+        """Return worker type -> steps/s of a job with one worker count, the first figure of each.
+
+        Each is asked for with every possible partner.
+        """
+        revision = self.revision(key, cluster)
+        known = self._speeds_of.get(key)
+        if known is None or known[0] != revision:
+            found: dict[str, float] = {}
+            for way in self.ways(key, cluster):
+                k = next(k for k, count in enumerate(way.demand) if count)
+                found.setdefault(cluster.type_names[k], way.throughput)
+            known = self._speeds_of[key] = revision, found
+        return known[1]
+
+    def _costs(self, first: ProfileKey, second: ProfileKey) -> dict[str, tuple[float, float]]:
+        """Return worker type -> throughput of each of two while they share, over that alone."""
+        alone = self._throughputs.steps_per_s
+        return {
+            worker_type: (
+                rates[0] / alone(*first, worker_type),
+                rates[1] / alone(*second, worker_type),
+            )
+            for worker_type, rates in self._throughputs.shared.get((first, second), {}).items()
+            if min(alone(*first, worker_type), alone(*second, worker_type)) > 0.0
+        }
 
 
 def pays(together: tuple[float, float], alone: tuple[float, float]) -> bool:

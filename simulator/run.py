@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from planner.agnostic import agnostic
-from planner.oracle import build_table
+from planner.agnostic import Agnostic
+from planner.oracle import Oracle
+from planner.tables import TableBuilder
 from policies.registry import make_policy
 from scheduler.domain import commands as do
 from scheduler.domain import events as ev
 from scheduler.domain.lease import EndReason, RevokeReason
+from scheduler.domain.ways import CatalogueKey
 from scheduler.engine.engine import Engine
 from scheduler.engine.settings import EngineSettings
 from scheduler.errors import InputError, LeaseholdError, ParameterError, SolveError
@@ -88,15 +90,22 @@ def simulate(
             f"{', '.join(throughputs.worker_types)}"
         )
     throughputs = extend_scale_factors(throughputs, {job.scale_factor for job in trace.jobs})
-    keys = sorted({(job.job_type, job.scale_factor) for job in trace.jobs})
-    table = build_table(cluster.type_names, throughputs, keys, space_sharing=request.space_sharing)
+    keys = sorted(
+        {CatalogueKey.of_job(job) for job in trace.jobs},
+        key=lambda key: (key.job_type, key.scale_factors),
+    )
     position = {key: u for u, key in enumerate(keys)}
+    oracle = Oracle(throughputs)
+    table, believed = (
+        TableBuilder(source).table(cluster, keys, space_sharing=request.space_sharing)
+        for source in (oracle, Agnostic(oracle) if request.agnostic else oracle)
+    )
     simulation = Simulation(
         cluster=cluster,
         jobs=trace.jobs,
-        profiles=[position[job.job_type, job.scale_factor] for job in trace.jobs],
+        profiles=[position[CatalogueKey.of_job(job)] for job in trace.jobs],
         table=table,
-        believed=agnostic(table) if request.agnostic else table,
+        believed=believed,
         policy=make_policy(request.policy, request.params),
         settings=EngineSettings(
             round_length_s=request.round_length_s,

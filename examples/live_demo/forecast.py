@@ -14,6 +14,7 @@ from policies.registry import make_policy
 from scheduler.domain.cluster import Cluster, Node, WorkerType
 from scheduler.domain.job import Job
 from scheduler.domain.throughput import ThroughputTable
+from scheduler.domain.ways import CatalogueKey
 from scheduler.engine.settings import EngineSettings
 from simulator.failures import FailureModel
 from simulator.overheads import Overhead, Overheads, columns
@@ -150,15 +151,15 @@ def simulate(
         )
         for job in ordered
     ]
-    keys = list(dict.fromkeys((job.job_type, job.scale_factor) for job in jobs))
+    keys = list(dict.fromkeys(CatalogueKey.of_job(job) for job in jobs))
     paces = {
         (j.work.job_type.name, j.work.job_type.scale_factor): j.work.job_type.paces for j in lived
     }
     return _Replay(
         cluster=cluster,
         jobs=jobs,
-        profiles=[keys.index((job.job_type, job.scale_factor)) for job in jobs],
-        table=build_table(cluster.type_names, ThroughputTable(isolated=paces), keys),
+        profiles=[keys.index(CatalogueKey.of_job(job)) for job in jobs],
+        table=build_table(cluster, ThroughputTable(isolated=paces), keys),
         policy=make_policy(policy, {}),
         settings=EngineSettings(round_length_s=times.round_length_s, plan_lead_s=times.plan_lead_s),
         overheads=overheads,

@@ -142,7 +142,7 @@ def forecast_input(view: View, now_s: float) -> ForecastInput:
     engine, choice = view.engine, view.policy.choice
     cordoned = engine.cordoned & ~engine.held
     table = view.knowledge.table(
-        engine.cluster.type_names,
+        engine.cluster,
         space_sharing=choice.space_sharing,
         exclusive=view.nodes.exclusive,
     )
@@ -251,7 +251,6 @@ class _Sources:
         """Return them for the jobs of a profile, of which there may be thousands."""
         if profile not in self._known:
             view = self._view
-            names = view.engine.cluster.type_names
-            found = view.knowledge.ways(view.knowledge.key(profile), names)
+            found = view.knowledge.ways(view.knowledge.key(profile), view.engine.cluster)
             self._known[profile] = {way.estimate.source for way in found}
         return self._known[profile]

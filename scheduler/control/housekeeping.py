@@ -299,7 +299,7 @@ def renew_table(state: ControlState, draft: Draft) -> None:
         return
     table = state.knowledge.renewed(
         engine.table,
-        engine.cluster.type_names,
+        engine.cluster,
         agnostic=choice.agnostic,
         space_sharing=choice.space_sharing,
         exclusive=state.nodes.exclusive,

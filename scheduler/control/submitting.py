@@ -237,7 +237,7 @@ def _fit(
     names = state.engine.cluster.type_names
     known, serving, idle = room
     options = []
-    for way in state.knowledge.ways(CatalogueKey.of(spec), names):
+    for way in state.knowledge.ways(CatalogueKey.of(spec), state.engine.cluster):
         steps_per_s, source = way.estimate.steps_per_s, way.estimate.source
         mine = declared.get(way.worker_type) if way.count == spec.scale_factor else None
         if mine is not None and source is not Source.MEASURED:
@@ -321,7 +321,8 @@ def _counts(state: ControlState | View) -> tuple[IntArray, IntArray, IntArray]:
 
 def out_of_reach(state: ControlState | View, spec: JobSpec) -> dict[str, dict[str, int]]:
     """Return why -> node -> workers that a job could run on and that cannot be granted."""
-    able = {way.worker_type for way in state.knowledge.ways(CatalogueKey.of(spec), _types(state))}
+    ways = state.knowledge.ways(CatalogueKey.of(spec), state.engine.cluster)
+    able = {way.worker_type for way in ways}
     found: dict[str, dict[str, int]] = {}
     for name, node in sorted(state.nodes.by_name.items()):
         for local, worker_type in enumerate(node.types):

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 #: is; by more than this it goes and sees, however doubtful they are, since that is what ends doubt.
 MOST_DOUBT = 0.1
 
+#: Localities: wherever there are workers, or on one node.
+ANYWHERE, CONSOLIDATED = "any", "consolidated"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Configuration:
@@ -34,14 +37,15 @@ class Configuration:
         throughput: steps/s of the whole job.
         doubt: standard deviation of the throughput's logarithm; 0 where it is known, infinite where
             the figure is another worker type's and says nothing about this one.
-        locality: "any", or "consolidated" where it must not span nodes.
-        plan: what the launch needs to know (a parallel or memory plan), or empty.
+        locality: ``ANYWHERE``, or ``CONSOLIDATED`` where it must not span nodes.
+        plan: what the launch needs to know (a parallel or memory plan), or empty. The job is told
+            it as it stands here.
     """
 
     demand: tuple[int, ...]
     throughput: float
     doubt: float = 0.0
-    locality: str = "any"
+    locality: str = ANYWHERE
     plan: str = ""
 
 
@@ -211,6 +215,11 @@ def _check(
             _check_figures(what, configuration.demand, (configuration.throughput,), worker_types)
             if not configuration.doubt >= 0.0:
                 raise InputError(f"{what}: doubt is {configuration.doubt}; it must be >= 0")
+            if configuration.locality not in (ANYWHERE, CONSOLIDATED):
+                raise InputError(
+                    f"{what}: locality is {configuration.locality!r}; give '{ANYWHERE}' or "
+                    f"'{CONSOLIDATED}'"
+                )
     for pair in pairs:
         first, second = pair.profiles
         if not 0 <= first <= second < len(profiles):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping
 
+    from scheduler.domain.cluster import Cluster
     from scheduler.domain.configuration import ConfigurationTable
     from scheduler.domain.profiling import Profiling
     from scheduler.domain.spec import JobSpec
@@ -30,7 +31,7 @@ class Knowledge(Protocol):
     """Profiles of jobs, their throughputs, and what it takes to start them.
 
     Deterministic: no clock, no randomness; the order of calls decides. A profile keeps its index
-    for ever, and so does a configuration within it.
+    for ever; a configuration within it keeps its own unless further sources know more ways.
     """
 
     # -- profiles ---------------------------------------------------------------------------------
@@ -48,7 +49,7 @@ class Knowledge(Protocol):
         """Return what the jobs of a profile have in common."""
         ...
 
-    def ways(self, key: CatalogueKey, worker_types: tuple[str, ...]) -> tuple[Way, ...]:
+    def ways(self, key: CatalogueKey, cluster: Cluster) -> tuple[Way, ...]:
         """Return the ways in which a job could run alone, in the order of its configurations.
 
         Ways in which it is known not to run are left out.
@@ -59,7 +60,7 @@ class Knowledge(Protocol):
 
     def table(
         self,
-        worker_types: tuple[str, ...],
+        cluster: Cluster,
         *,
         space_sharing: bool = False,
         exclusive: Collection[str] = (),
@@ -67,7 +68,7 @@ class Knowledge(Protocol):
         """Lay out all profiles with the best estimates.
 
         Args:
-            worker_types: the K names, in the cluster's order.
+            cluster: the K worker types, and the nodes.
             space_sharing: add the pairs of profiles that may share workers and gain by it.
             exclusive: worker types on which two jobs cannot share a worker: no pairs there.
         """
@@ -76,7 +77,7 @@ class Knowledge(Protocol):
     def renewed(
         self,
         old: ConfigurationTable,
-        worker_types: tuple[str, ...],
+        cluster: Cluster,
         *,
         agnostic: bool,
         space_sharing: bool,
@@ -88,7 +89,7 @@ class Knowledge(Protocol):
 
         Args:
             old: the table in force.
-            worker_types: as in ``table``.
+            cluster: as in ``table``.
             agnostic: show every worker type as fast as the first one.
             space_sharing: as in ``table``.
             exclusive: as in ``table``.

@@ -6,7 +6,10 @@ import enum
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from scheduler.domain.configuration import ANYWHERE
+
 if TYPE_CHECKING:
+    from scheduler.domain.job import Job
     from scheduler.domain.spec import JobSpec
 
 
@@ -69,6 +72,11 @@ class CatalogueKey:
             timed=spec.total_steps is None and not spec.throughputs,
         )
 
+    @classmethod
+    def of_job(cls, job: Job) -> CatalogueKey:
+        """Return the key of a job of a trace, which may run anywhere and share."""
+        return cls(job_type=job.job_type, scale_factors=(job.scale_factor,))
+
     def allows(self, worker_type: str) -> bool:
         """Return whether its jobs may run on a worker type."""
         return not self.worker_types or worker_type in self.worker_types
@@ -82,11 +90,15 @@ class Way:
         worker_type: hardware class.
         count: workers held.
         estimate: how fast it would be.
+        locality: see ``Configuration``.
+        plan: likewise.
     """
 
     worker_type: str
     count: int
     estimate: Estimate
+    locality: str = ANYWHERE
+    plan: str = ""
 
 
 def declarations(spec: JobSpec) -> tuple[tuple[str, int, str, float], ...]:

@@ -1,18 +1,19 @@
 """Runs that are small enough to be worked out by hand."""
 
 import heapq
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
 import pytest
 
 from leasehold_testing.answers import equal_shares
-from planner.agnostic import agnostic
+from planner.agnostic import flattened
 from policies.base import Policy
 from policies.testing import make_table
 from scheduler.domain.allocation import Allocation
 from scheduler.domain.cluster import parse_cluster_spec
+from scheduler.domain.configuration import ConfigurationTable
 from scheduler.domain.job import Job
 from scheduler.engine.settings import EngineSettings
 from simulator.failures import FailureModel, FailureProcess
@@ -64,6 +65,12 @@ class ScriptedFailures(FailureProcess):
         return self._job_failures_s.pop(0) if self._job_failures_s else float("inf")
 
 
+def seen_as_alike(table):
+    assert not table.has_pairs
+    profiles = (replace(p, configurations=flattened(p.configurations)) for p in table.profiles)
+    return ConfigurationTable.build(table.worker_types, tuple(profiles))
+
+
 @pytest.fixture
 def simulation():
     """Return a function that composes a run; rounds of 100 s, no bonus for what is held."""
@@ -110,7 +117,7 @@ def simulation():
             jobs=jobs,
             profiles=rows,
             table=table,
-            believed=agnostic(table) if hidden else None,
+            believed=seen_as_alike(table) if hidden else None,
             policy=policy or EqualShares(),
             settings=EngineSettings(**settings),
             overheads=Overheads(default=overhead or Overhead()),

@@ -9,6 +9,7 @@ from planner.oracle import build_table
 from policies.registry import make_policy
 from policies.testing import make_table
 from scheduler.domain.cluster import parse_cluster_spec
+from scheduler.domain.ways import CatalogueKey
 from scheduler.engine.settings import EngineSettings
 from scheduler.errors import UnknownPolicyError
 from simulator.failures import FailureModel
@@ -240,12 +241,12 @@ def simulated(policy, jobs=40):
     throughputs = read_throughputs("bundled")
     trace = generate("gavel", jobs=jobs, throughputs=throughputs, rate_per_hour=jobs / 3.0, seed=3)
     cluster = parse_cluster_spec("v100:6,a100:4")
-    keys = sorted({(j.job_type, j.scale_factor) for j in trace.jobs})
+    keys = list(dict.fromkeys(CatalogueKey.of_job(j) for j in trace.jobs))
     return Simulation(
         cluster=cluster,
         jobs=trace.jobs,
-        profiles=[keys.index((j.job_type, j.scale_factor)) for j in trace.jobs],
-        table=build_table(cluster.type_names, throughputs, keys),
+        profiles=[keys.index(CatalogueKey.of_job(j)) for j in trace.jobs],
+        table=build_table(cluster, throughputs, keys),
         policy=make_policy(policy, {}),
         settings=EngineSettings(),
         overheads=Overheads(),

@@ -11,6 +11,7 @@ import pytest
 from leasehold_testing.transcript import check_golden, transcript
 from planner.oracle import build_table
 from policies.registry import make_policy
+from scheduler.domain.ways import CatalogueKey
 from scheduler.engine.settings import EngineSettings
 from simulator.failures import FailureModel
 from simulator.overheads import Overheads
@@ -34,16 +35,15 @@ def test_a_replay_is_as_the_golden_file_shows(name):
     throughputs = read_throughputs("bundled")
     trace = read_trace("bundled:small", throughputs=throughputs, seed=0, limit=24)
     throughputs = extend_scale_factors(throughputs, {job.scale_factor for job in trace.jobs})
-    keys = sorted({(job.job_type, job.scale_factor) for job in trace.jobs})
+    kinds = sorted({(job.job_type, job.scale_factor) for job in trace.jobs})
+    keys = [CatalogueKey(job_type=name, scale_factors=(count,)) for name, count in kinds]
     options = {"space_sharing": False, "failures": FailureModel()} | CASES[name]
     cluster = read_cluster("bundled:cluster")
     simulation = Simulation(
         cluster=cluster,
         jobs=trace.jobs,
-        profiles=[keys.index((job.job_type, job.scale_factor)) for job in trace.jobs],
-        table=build_table(
-            cluster.type_names, throughputs, keys, space_sharing=options["space_sharing"]
-        ),
+        profiles=[kinds.index((job.job_type, job.scale_factor)) for job in trace.jobs],
+        table=build_table(cluster, throughputs, keys, space_sharing=options["space_sharing"]),
         policy=make_policy(name.partition("-")[0], {}),
         settings=EngineSettings(),
         overheads=Overheads(),

@@ -12,6 +12,8 @@ from planner.oracle import build_table
 from policies.families import FinishTime, MaxMin, WeightedSum, solve_family
 from policies.solving.classes import ClassProblem
 from policies.testing import make_problem
+from scheduler.domain.cluster import parse_cluster_spec
+from scheduler.domain.ways import CatalogueKey
 from traces.throughputs import read_throughputs
 
 pytestmark = pytest.mark.data
@@ -27,7 +29,11 @@ def classes_of(golden, throughputs):
     jobs = golden["jobs"]
     keys = sorted({(j["job_type"], j["scale_factor"]) for j in jobs})
     problem = make_problem(
-        build_table(types, throughputs, keys),
+        build_table(
+            parse_cluster_spec(",".join(f"{name}:1" for name in types)),
+            throughputs,
+            [CatalogueKey(job_type=name, scale_factors=(count,)) for name, count in keys],
+        ),
         capacity=[golden["cluster"][t] for t in types],
         profile=[keys.index((j["job_type"], j["scale_factor"])) for j in jobs],
         remaining_steps=[float(j["total_steps"]) for j in jobs],

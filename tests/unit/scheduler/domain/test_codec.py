@@ -22,6 +22,8 @@ from scheduler.domain.allocation import Allocation
 from scheduler.domain.cluster import Cluster, Node, WorkerType, parse_cluster_spec
 from scheduler.domain.codec import DOMAIN_TYPES, VERSION, Codec, decode, encode
 from scheduler.domain.configuration import (
+    ANYWHERE,
+    CONSOLIDATED,
     Configuration,
     ConfigurationTable,
     PairConfiguration,
@@ -38,7 +40,7 @@ NUMBERS = st.floats()
 COUNTS = st.integers(0, 2**62)
 SIZES = st.integers(0, 5)
 #: Modules whose values the engine is never told.
-NOT_IN_THE_JOURNAL = {"answers", "knowledge", "profiling", "rows", "ways"}
+NOT_IN_THE_JOURNAL = {"answers", "knowledge", "profiling", "rows", "sources", "ways"}
 
 
 def same(a: Any, b: Any) -> bool:
@@ -71,7 +73,11 @@ def tables(draw: st.DrawFn) -> ConfigurationTable:
     demand = st.tuples(st.integers(0, 8), st.integers(0, 8))
     speed = st.floats(0, 1e9)
     configuration = st.builds(
-        Configuration, demand=demand, throughput=speed, locality=NAMES, plan=st.text(max_size=4)
+        Configuration,
+        demand=demand,
+        throughput=speed,
+        locality=st.sampled_from([ANYWHERE, CONSOLIDATED]),
+        plan=st.text(max_size=4),
     )
     profile = st.builds(
         Profile,

@@ -1,0 +1,68 @@
+"""Estimates as a source of configurations."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from planner.tables import unit_demand
+from scheduler.domain.configuration import Configuration
+from scheduler.domain.profiling import NO_PROFILING
+from scheduler.domain.sources import ConfigurationSource
+from scheduler.domain.ways import Estimate, Source
+
+if TYPE_CHECKING:
+    from planner.estimator import Estimator
+    from scheduler.domain.cluster import Cluster
+    from scheduler.domain.profiling import Profiling
+    from scheduler.domain.ways import CatalogueKey
+
+#: The throughput of a job whose steps are its seconds.
+_SECONDS: Final = Estimate(steps_per_s=1.0, relative_deviation=0.0, source=Source.DECLARED)
+
+
+class Estimates(ConfigurationSource):
+    """The best figures that there are.
+
+    A job has a configuration for each worker type that it allows, in the cluster's order, and for
+    each of its worker counts; one in which it is known not to run has no throughput.
+
+    Args:
+        estimator: how fast jobs are.
+        profiling: what is added to mere inferences. Leave it out where times are predicted.
+    """
+
+    def __init__(self, estimator: Estimator, profiling: Profiling = NO_PROFILING) -> None:
+        self._estimator = estimator
+        self._profiling = profiling
+
+    def ways(self, key: CatalogueKey, cluster: Cluster) -> tuple[Configuration, ...]:
+        """Return the ways in which a job could run alone."""
+        size = len(cluster.type_names)
+        return tuple(
+            Configuration(
+                demand=unit_demand(k, size, count),
+                throughput=estimate.steps_per_s * self._profiling.factor(estimate),
+                doubt=estimate.relative_deviation,
+            )
+            for k, worker_type in enumerate(cluster.type_names)
+            if key.allows(worker_type)
+            for count in key.scale_factors
+            for estimate in [self.estimate(key, count, worker_type)]
+        )
+
+    def estimate(self, key: CatalogueKey, count: int, worker_type: str) -> Estimate:
+        """Return what is known of a job on ``count`` workers of a type."""
+        if key.timed:
+            return _SECONDS
+        return self._estimator.estimate(key.job_type, count, worker_type)
+
+    def revision(self, key: CatalogueKey, cluster: Cluster) -> object:
+        """Return the worker types, and when the figure of each way was last news."""
+        if key.timed:
+            return cluster.type_names
+        return cluster.type_names, [
+            self._estimator.revision(key.job_type, count, worker_type)
+            for worker_type in cluster.type_names
+            if key.allows(worker_type)
+            for count in key.scale_factors
+        ]
