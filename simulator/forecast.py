@@ -242,7 +242,7 @@ class Replay(Simulation):
         self._safe_steps[:] = [job.steps_before for job in self._jobs]
         for i, job in enumerate(state.jobs):
             if job.safe_steps is not None:
-                self._left[i] = job.safe_steps / job.speed
+                self._most_left[i] = job.safe_steps / job.speed
         # Who goes on for ever is never taken for complete, as in the live service.
         endless = [i for i, job in enumerate(state.jobs) if job.unknown]
         self._most_told[endless] = ALMOST_DONE * self._total_steps[endless]

@@ -194,6 +194,7 @@ class Simulation:
         self._workers = SimulatedWorkers(
             cluster,
             table,
+            self._overheads,
             self._failures.speed,
             checkpoint_interval_s=failures.checkpoint_interval_s,
         )
@@ -213,8 +214,8 @@ class Simulation:
         #: (N,) steps of each job that are done and safe, and steps in all.
         self._safe_steps: FloatArray = np.zeros(len(self._jobs))
         self._total_steps = np.array([job.total_steps for job in self._jobs])
-        #: (N,) steps that are left of each job when it is preempted; NaN where all are.
-        self._left: FloatArray = np.full(len(self._jobs), np.nan)
+        #: (N,) steps that are left of each job at most when it has to stop.
+        self._most_left: FloatArray = np.full(len(self._jobs), np.inf)
         #: (N,) steps of each job that the engine hears of at most.
         self._most_told: FloatArray = np.full(len(self._jobs), np.inf)
         #: everything that happened, for tests of parity; filled only on request.
@@ -376,12 +377,12 @@ class Simulation:
             now=self._now,
             base=self._safe_steps[jobs],
             total=self._total_steps[jobs],
-            overheads=self._overheads[jobs],
             fails_s=fails_s,
         )
-        for i in np.flatnonzero(np.isfinite(fails_s)).tolist():
-            end = float(fails_s[i]), leases.ids[i], EndReason.FAILED
-            heapq.heappush(self._ends, end)
+        if self._failures.jobs_fail:
+            for lease_id, at_s in zip(leases.ids, fails_s.tolist(), strict=True):
+                if math.isfinite(at_s):
+                    heapq.heappush(self._ends, (at_s, lease_id, EndReason.FAILED))
         self._ledger.granted(leases, jobs, sharing)
 
     def _revoke(self, command: do.RevokeLeases) -> list[ev.Event]:
@@ -390,14 +391,15 @@ class Simulation:
         if command.reason is RevokeReason.WORKER_LOST:
             return self._end(asked, EndReason.LOST)
         # Some may be over already: a second of their workers was lost at the same moment.
-        lease_ids = [lease_id for lease_id in asked if lease_id in self._workers]
+        lease_ids = self._workers.running(asked)
         outbid = command.reason is RevokeReason.OUTBID
         self._ledger.outbid += outbid * len(lease_ids)
         why = EndReason.RELEASED if outbid else EndReason.CANCELLED
-        rows = self._workers.rows_of(lease_ids)
-        checkpoint_s = rows["checkpoint_s"]
+        jobs = self._workers.jobs_of(lease_ids)
+        checkpoint_s = self._overheads["checkpoint_s"][jobs]
+        notice_s = self._overheads["notice_s"][jobs]
         end_s = np.maximum(command.by_s, self._now + checkpoint_s)
-        end_s = np.minimum(end_s, self._now + rows["notice_s"] + checkpoint_s)
+        end_s = np.minimum(end_s, self._now + notice_s + checkpoint_s)
         if (end_s <= self._now).all():
             return self._end(lease_ids, why)
         events: list[ev.Event] = []
@@ -413,14 +415,14 @@ class Simulation:
 
     def _end(self, lease_ids: Iterable[int], reason: EndReason) -> list[ev.Event]:
         """Let leases end, of those that still run; returns what the engine is told."""
-        lease_ids = [lease_id for lease_id in lease_ids if lease_id in self._workers]
+        lease_ids = self._workers.running(lease_ids)
         if not lease_ids:
             return []
-        jobs = self._workers.rows_of(lease_ids)["job"]
+        jobs = self._workers.jobs_of(lease_ids)
         lost = reason in {EndReason.LOST, EndReason.FAILED}
         done = self._workers.end(lease_ids, self._now, lost=lost)
         if reason is not EndReason.COMPLETED:
-            done = np.where(np.isnan(self._left[jobs]), done, self._left[jobs])
+            done = np.minimum(done, self._most_left[jobs])
         self._safe_steps[jobs] = done
         self._ledger.over(lease_ids, jobs, self._now, str(reason))
         told = self._told(jobs, done)

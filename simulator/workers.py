@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from numpy.typing import NDArray
 
@@ -31,9 +31,6 @@ _SLOT = np.dtype(
         ("finish_s", np.float64),  # when the job will be complete; inf if not by stop_s
         ("start_s", np.float64),  # when the lease began; checkpoints are counted from then
         ("saved", np.float64),  # steps in the last periodic checkpoint before since_s
-        ("checkpoint_s", np.float64),  # these three as in ``Overhead``
-        ("notice_s", np.float64),
-        ("complete_s", np.float64),
     ]
 )
 
@@ -48,10 +45,22 @@ class SimulatedWorkers:
         self,
         cluster: Cluster,
         table: ConfigurationTable,
+        overheads: NDArray[np.void],
         speed: FloatArray | None = None,
         *,
         checkpoint_interval_s: float = math.inf,
     ) -> None:
+        """Prepare workers that are idle.
+
+        Args:
+            cluster: the workers.
+            table: the true throughputs.
+            overheads: (N,) what leases cost each job of the trace, as ``columns`` makes them; the
+                owner may change them.
+            speed: (W,) relative to a healthy worker; all healthy by default.
+            checkpoint_interval_s: how often running jobs checkpoint.
+        """
+        self._overheads = overheads
         self._interval_s = checkpoint_interval_s
         self._type_of: list[int] = cluster.worker_type_of.tolist()
         self._types = len(cluster.worker_types)
@@ -92,13 +101,11 @@ class SimulatedWorkers:
         kept = np.ones(self._size, dtype=bool)
         kept[self._gone] = False
         self._size -= len(self._gone)
-        self._slots[: self._size] = self._slots[: len(kept)][kept]
+        words = self._slots.view(np.int64).reshape(len(self._slots), -1)  # rows move at once
+        words[: self._size] = words.take(kept.nonzero()[0], axis=0)
         for slot in sorted(self._gone, reverse=True):
             del self._ids[slot]
         self._gone.clear()
-
-    def __contains__(self, lease_id: int) -> bool:
-        return lease_id in self._workers_of
 
     @property
     def busy(self) -> IntArray:
@@ -120,11 +127,16 @@ class SimulatedWorkers:
     def steps_done(self, now: float) -> FloatArray:
         """Return (n,) the steps done by the jobs of the running leases."""
         self._close_ranks()
-        return _steps(self._slots[: self._size], now)
+        return self._steps(slice(self._size), now)
 
-    def rows_of(self, lease_ids: Sequence[int]) -> NDArray[np.void]:
-        """Return what is known of leases that run: a copy of their rows, with ``job``, ..."""
-        return self._slots[[self._slot(lease_id) for lease_id in lease_ids]]
+    def running(self, lease_ids: Iterable[int]) -> list[int]:
+        """Return those of some leases that run."""
+        return [lease_id for lease_id in lease_ids if lease_id in self._workers_of]
+
+    def jobs_of(self, lease_ids: Iterable[int]) -> IntArray:
+        """Return (n,) positions of the jobs of leases that run."""
+        result: IntArray = self._slots["job"][[self._slot(lease_id) for lease_id in lease_ids]]
+        return result
 
     @property
     def next_finish_s(self) -> float:
@@ -147,7 +159,6 @@ class SimulatedWorkers:
         now: float,
         base: FloatArray,
         total: FloatArray,
-        overheads: NDArray[np.void],
         fails_s: FloatArray,
     ) -> list[int]:
         """Begin to run the jobs of n leases.
@@ -158,7 +169,6 @@ class SimulatedWorkers:
             now: when.
             base: (n,) the jobs' steps done so far.
             total: (n,) their steps in all.
-            overheads: (n,) what launch, restore and the rest cost, as ``columns`` makes them.
             fails_s: (n,) when the jobs will fail by themselves; inf for never.
 
         Returns:
@@ -170,19 +180,18 @@ class SimulatedWorkers:
         rate = self._alone_rates(leases)
         if not self._uniform:
             rate = rate * [self._speed[list(workers)].min() for workers in leases.workers]
-        since_s = now + overheads["launch_s"]
-        since_s += np.where(leases.attempt > 1, overheads["restore_s"], 0.0)
+        cost = self._overheads
+        since_s = now + cost["launch_s"][jobs] + cost["restore_s"][jobs] * (leases.attempt > 1)
         left_s = np.divide(total - base, rate, out=np.full(n, math.inf), where=rate > 0)
         done_s = since_s + left_s
+        finish_s = done_s + cost["complete_s"][jobs]
+        finish_s[done_s > fails_s] = math.inf
         rows = self._slots[self._size : self._size + n]
-        rows["lease"] = leases.ids
+        rows["lease"] = np.arange(leases.first_id, leases.first_id + n)
         rows["job"], rows["profile"] = jobs, leases.profile
         rows["base"], rows["saved"], rows["total"] = base, base, total
         rows["rate"], rows["since_s"], rows["stop_s"] = rate, since_s, fails_s
-        rows["finish_s"] = np.where(done_s <= fails_s, done_s + overheads["complete_s"], math.inf)
-        rows["start_s"] = now
-        for name in ("checkpoint_s", "notice_s", "complete_s"):
-            rows[name] = overheads[name]
+        rows["finish_s"], rows["start_s"] = finish_s, now
         self._size += n
         self._ids += leases.ids
         sharing = self._take(leases)
@@ -232,7 +241,7 @@ class SimulatedWorkers:
         if lost:
             done = np.array([self._saved(slot, now) for slot in slots])
         else:
-            done = _steps(self._slots[slots], now)
+            done = self._steps(slots, now)
         self._gone += slots
         for lease_id, workers in zip(lease_ids, held, strict=True):
             del self._workers_of[lease_id]
@@ -256,11 +265,18 @@ class SimulatedWorkers:
         return float(min(done, total))
 
     def _saved(self, slot: int, now: float) -> float:
-        *_, since_s, stop_s, _, start_s, saved, _, _, _ = self._slots[slot].item()
+        *_, since_s, stop_s, _, start_s, saved = self._slots[slot].item()
         if math.isinf(self._interval_s):
             return float(saved)
         written_s = start_s + (min(now, stop_s) - start_s) // self._interval_s * self._interval_s
         return self._done(slot, written_s) if written_s > since_s else float(saved)
+
+    def _steps(self, slots: slice | list[int], now: float) -> FloatArray:
+        """Return (n,) the steps that the jobs of slots have done."""
+        names = ("base", "total", "rate", "since_s", "stop_s", "finish_s")
+        base, total, rate, since_s, stop_s, finish_s = (self._slots[name][slots] for name in names)
+        done = base + rate * np.maximum(np.minimum(now, stop_s) - since_s, 0.0)
+        return np.where(finish_s <= now, total, np.minimum(done, total))
 
     def _set_rate(self, lease_id: int, now: float) -> None:
         """Work out a lease's throughput anew: its company on the workers has changed."""
@@ -285,7 +301,7 @@ class SimulatedWorkers:
         rate = float(row["rate"])
         left = float(row["total"]) - float(row["base"])
         done_s = float(row["since_s"]) + left / rate if rate > 0 else math.inf
-        complete_s = float(row["complete_s"])
+        complete_s = float(self._overheads["complete_s"][row["job"]])
         row["finish_s"] = done_s + complete_s if done_s <= row["stop_s"] else math.inf
 
     def _rate(self, profile: int, partner: int | None, demand: tuple[int, ...]) -> float:
@@ -324,11 +340,3 @@ class SimulatedWorkers:
             rates = self._table.throughput[profile][same]
             rate = self._alone[key] = float(rates.max()) if len(rates) else 0.0
         return rate
-
-
-def _steps(rows: NDArray[np.void], now: float) -> FloatArray:
-    """Return (n,) the steps that the jobs of slots have done."""
-    elapsed = np.minimum(now, rows["stop_s"]) - rows["since_s"]
-    done = rows["base"] + rows["rate"] * np.maximum(elapsed, 0.0)
-    total: FloatArray = rows["total"]
-    return np.where(rows["finish_s"] <= now, total, np.minimum(done, total))

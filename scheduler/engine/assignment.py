@@ -97,9 +97,7 @@ class Assigner:
             self._reserve([row], [workers], choice, partner_lease)
             begins[row] = False
         if joins or begins.any():
-            available = self.fleet.grantable
-            workers_of = self.book.workers_of
-            available[[w for lease_id in kept.tolist() for w in workers_of(lease_id)]] = False
+            available = self.fleet.grantable & ~self.book.stays()
             commands += self._start(self._units(choice, begins), choice, available, end_s)
         return commands
 
@@ -252,12 +250,13 @@ class Assigner:
     ) -> None:
         """Plan a lease for each row; ``partner_lease`` need not end for it, NONE for no such."""
         jobs, at = self.jobs, np.array(rows, dtype=np.int64)
-        columns = (
-            *(jobs["number"], choice.configuration, choice.pair, choice.charged),
-            jobs["lease"],
+        values = zip(
+            *(jobs[name][at].tolist() for name in ("number", "lease")),
+            *(a[at].tolist() for a in (choice.configuration, choice.pair, choice.charged)),
+            workers,
+            strict=True,
         )
-        values = zip(*(column[at].tolist() for column in columns), workers, strict=True)
-        for number, configuration, pair, charged, own_lease, held in values:
+        for number, own_lease, configuration, pair, charged, held in values:
             plan = PlannedLease(
                 number=number,
                 configuration=configuration,
@@ -288,14 +287,14 @@ class Assigner:
         self.next_lease += n
         self.book.add(leases)
         pair = np.array([plan.pair for plan in plans], dtype=np.int64)
-        held = np.array([len(plan.workers) for plan in plans])
+        held = np.array([len(plan.workers) for plan in plans], dtype=np.int64)
         jobs["attempts"][rows] = attempt
         jobs["status"][rows] = RUNNING
-        jobs["lease"][rows] = leases.ids
+        jobs["lease"][rows] = np.arange(leases.first_id, leases.first_id + n)
         jobs["configuration"][rows] = leases.configuration
         jobs["pair"][rows] = pair
         jobs["charged"][rows] = [plan.charged for plan in plans]
-        jobs["workers_held"][rows] = np.where(pair != NONE, held / 2.0, held)
+        jobs["workers_held"][rows] = held / (1.0 + (pair != NONE))
         return leases
 
     def revoke(self, lease_ids: IntArray, *, by_s: float, reason: RevokeReason) -> do.RevokeLeases:

@@ -341,10 +341,12 @@ class Engine:
         state.jobs.credit_s[stays, choice.turn_of[stays]] -= length_s
         state.jobs.credit_s[stays, choice.configuration[stays]] += length_s
         self._keep(choice, pinned)
+        newest = state.assigner.next_lease
         state.commands += state.assigner.realise(
             choice, eligible, start_s=start_s, end_s=state.round_end_s
         )
-        state.rows_moved()
+        if state.assigner.next_lease > newest:
+            state.rows_moved()
         state.set_timer(PLAN, state.round_end_s - state.settings.plan_lead_s)
         state.serve_due |= bars is not None  # what was left by who could not be placed
 

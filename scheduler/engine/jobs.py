@@ -67,6 +67,8 @@ class JobTable:
         self._x: FloatArray = np.zeros((16, width))
         self._credit_s: FloatArray = np.zeros((16, width))
         self._size = 0
+        #: views of columns that were asked for since the table last grew or shrank.
+        self._views: dict[str, NDArray[Any]] = {}
         #: the column ``number`` as a list, since bisect beats numpy on single look-ups.
         self._numbers: list[int] = []
         #: job id -> number, for exactly the jobs that have a row.
@@ -84,6 +86,7 @@ class JobTable:
             _rows=self._rows[: self._size].copy(),
             _x=self.x.copy(),
             _credit_s=self.credit_s.copy(),
+            _views={},
             _numbers=self._numbers.copy(),
             number_of=self.number_of.copy(),
             job_of=self.job_of.copy(),
@@ -92,7 +95,9 @@ class JobTable:
 
     def __getitem__(self, column: str) -> NDArray[Any]:
         """Return the view of a column, of length N."""
-        view: NDArray[Any] = self._rows[column][: self._size]
+        view = self._views.get(column)
+        if view is None:
+            view = self._views[column] = self._rows[column][: self._size]
         return view
 
     def record(self, row: int) -> Any:
@@ -101,11 +106,11 @@ class JobTable:
 
     def floats(self, column: str) -> FloatArray:
         """Return a copy of a column of floats."""
-        return np.array(self._rows[column][: self._size], dtype=np.float64)
+        return np.array(self[column], dtype=np.float64)
 
     def ints(self, column: str) -> IntArray:
         """Return a copy of a column of integers."""
-        return np.array(self._rows[column][: self._size], dtype=np.int64)
+        return np.array(self[column], dtype=np.int64)
 
     @property
     def x(self) -> FloatArray:
@@ -152,6 +157,7 @@ class JobTable:
             self._credit_s = np.concatenate([self._credit_s, np.zeros_like(self._credit_s)])
         i = self._size
         self._size += 1
+        self._views.clear()
         deadline_s = np.inf if job.deadline_s is None else job.deadline_s
         self._rows[i] = (
             *(number, profile, job.scale_factor, entity, WAITING, NONE, NONE, NONE, 0),
@@ -173,6 +179,7 @@ class JobTable:
         for array in (self._rows, self._x, self._credit_s):
             array[row:last] = array[row + 1 : self._size]
         self._size = last
+        self._views.clear()
         job = self.job_of.pop(number)
         del self.number_of[job.job_id]
         return job
@@ -213,6 +220,7 @@ class JobTable:
         """
         assert _ROW.names is not None
         self._size = len(x)
+        self._views.clear()
         self._rows = np.zeros(max(16, self._size), dtype=_ROW)
         for name in _ROW.names:
             self[name][:] = columns.get(name, 0)

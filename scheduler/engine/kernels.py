@@ -264,63 +264,75 @@ def choose_leftover(
 
 @njit(cache=True)
 def place(
-    worker_type: IntArray,
-    count: IntArray,
-    available: BoolArray,
-    type_of: IntArray,
-    node_start: IntArray,
+    demands: IntArray, available: BoolArray, type_of: IntArray, node_start: IntArray
 ) -> IntArray:
     """Choose concrete workers: gangs on the fewest nodes, single workers where it is tightest.
 
+    Larger requests choose first. One for which there are not enough workers is given none, and
+    what it might have had is left over.
+
     Args:
-        worker_type: (R,) type that each request asks for; serve larger requests first.
-        count: (R,) workers that it asks for.
+        demands: (R, K) workers by type that each request asks for.
         available: (W,) workers that may be given; updated in place.
         type_of: (W,) type of each worker.
         node_start: (V + 1,) first worker of each node; a node's workers are consecutive.
 
     Returns:
-        (sum of counts,) worker indices, request after request; -1 where workers ran out.
+        (sum of demands,) worker indices, request after request, each in ascending order; -1 for
+        all workers of a request for which there were not enough.
     """
-    nodes = len(node_start) - 1
-    types = 0
-    for w in range(len(type_of)):
-        types = max(types, type_of[w] + 1)
-    free = np.zeros((nodes, types), dtype=np.int64)
-    for v in range(nodes):
+    free = np.zeros((len(node_start) - 1, demands.shape[1]), dtype=np.int64)
+    for v in range(len(free)):
         for w in range(node_start[v], node_start[v + 1]):
-            if available[w]:
+            if available[w] and type_of[w] < free.shape[1]:
                 free[v, type_of[w]] += 1
-    result = np.full(count.sum(), -1, dtype=np.int64)
-    at = 0
-    for r in range(len(count)):
-        k = worker_type[r]
-        missing = count[r]
-        while missing > 0:
-            # The node with the fewest free workers that holds all that is missing, or else the one
-            # that holds most.
-            best = -1
-            for v in range(nodes):
-                here = free[v, k]
-                if here == 0:
-                    continue
+    total = demands.sum(axis=1)
+    end = np.cumsum(total)
+    result = np.full(total.sum(), -1, dtype=np.int64)
+    for r in np.argsort(-total, kind="mergesort"):
+        at = end[r] - total[r]
+        for k in range(demands.shape[1]):
+            missing = demands[r, k]
+            while missing > 0:
+                best = _tightest(free, k, missing)
                 if best < 0:
-                    best = v
-                    continue
-                there = free[best, k]
-                if here >= missing:
-                    if there < missing or here < there:
-                        best = v
-                elif there < missing and here > there:
-                    best = v
-            if best < 0:
-                at += missing
-                break
-            for w in range(node_start[best], node_start[best + 1]):
-                if missing > 0 and available[w] and type_of[w] == k:
-                    available[w] = False
-                    free[best, k] -= 1
-                    result[at] = w
-                    at += 1
-                    missing -= 1
+                    at += missing
+                    break
+                for w in range(node_start[best], node_start[best + 1]):
+                    if missing > 0 and available[w] and type_of[w] == k:
+                        available[w] = False
+                        free[best, k] -= 1
+                        result[at] = w
+                        at += 1
+                        missing -= 1
+    for r in range(len(total)):
+        given = result[end[r] - total[r] : end[r]]
+        given.sort()
+        if total[r] and given[0] < 0:
+            for w in given:
+                if w >= 0:
+                    available[w] = True
+            given[:] = -1
     return result
+
+
+@njit(cache=True)
+def _tightest(free: IntArray, k: int, missing: int) -> int:
+    """Return the node on which to place ``missing`` workers of type ``k``, -1 for none.
+
+    The one with the fewest free workers that holds all of them, or else the one that holds most.
+    """
+    best = -1
+    for v in range(len(free)):
+        here = free[v, k]
+        if here == 0:
+            continue
+        there = free[best, k]
+        if best < 0:
+            best = v
+        elif here >= missing:
+            if there < missing or here < there:
+                best = v
+        elif there < missing and here > there:
+            best = v
+    return best

@@ -96,6 +96,13 @@ class LeaseBook:
         result: BoolArray = self._holders.view > 0
         return result
 
+    def stays(self) -> BoolArray:
+        """Return (W,) workers under leases that are not stopping."""
+        stop = [worker for lease_id in self.stopping for worker in self.workers_of(lease_id)]
+        stopping = np.bincount(np.array(stop, dtype=np.int64), minlength=len(self.on_worker))
+        result: BoolArray = self._holders.view > stopping
+        return result
+
     def workers_of(self, lease_id: int) -> tuple[int, ...]:
         """Return the workers of a lease in force."""
         batch = self._batch_of[lease_id]

@@ -83,10 +83,10 @@ def _released(state: State, event: ev.LeasesReleased) -> None:
             _ended(state, end)
         return
     jobs, book = state.jobs, state.book
-    ran_s = state.now_s - np.array([book.start_s_of(lease_id) for lease_id in lease_ids])
-    got_on = rows[(event.steps_done > jobs["steps_safe"][rows]) | (ran_s >= GOT_ON_S)]
-    jobs["losses"][got_on] = 0
-    jobs["deaths"][got_on] = 0
+    for i in (jobs["losses"][rows] + jobs["deaths"][rows]).nonzero()[0].tolist():
+        ran_s = state.now_s - book.start_s_of(lease_ids[i])
+        if event.steps_done[i] > jobs["steps_safe"][rows[i]] or ran_s >= GOT_ON_S:
+            jobs["losses"][rows[i]] = jobs["deaths"][rows[i]] = 0
     done = np.minimum(event.steps_done, jobs["total_steps"][rows])
     jobs["steps_done"][rows] = done
     jobs["steps_safe"][rows] = done
@@ -117,11 +117,11 @@ def _ordinary(state: State, lease_ids: list[int], rows: IntArray) -> bool:
     """Return whether all are leases of running jobs that were revoked for a round, and no more."""
     if state.after_end or state.assigner.avoidance or state.fleet.any_cordoned:
         return False
+    if NONE in rows.tolist() or not state.book.stopping.issuperset(lease_ids):
+        return False
     jobs = state.jobs
-    known = bool((rows != NONE).all()) and state.book.stopping.issuperset(lease_ids)
-    return known and bool(
-        (jobs["pair"][rows] == NONE).all() and (jobs["status"][rows] == RUNNING).all()
-    )
+    pairs, statuses = set(jobs["pair"][rows].tolist()), set(jobs["status"][rows].tolist())
+    return pairs <= {NONE} and statuses <= {RUNNING}
 
 
 def _heed_start(state: State, event: ev.LeaseEnded, lease: Lease) -> None:

@@ -96,19 +96,14 @@ class Placer:
         return result
 
     def _place(self, demands: IntArray, available: BoolArray) -> list[tuple[int, ...]]:
-        request, types = np.nonzero(demands)
-        total = demands.sum(axis=1)
-        order = np.lexsort((request, -total[request]))
-        counts = demands[request, types][order]
-        given = place(types[order], counts, available, self._fleet.type_of, self._fleet.node_start)
-        owner = np.repeat(request[order], counts)
-        workers = given[np.lexsort((given, owner))].tolist()
-        ends = np.cumsum(total)
-        bounds = zip((ends - total).tolist(), ends.tolist(), strict=True)
-        result = [tuple(workers[begin:end]) for begin, end in bounds]
-        for r in np.unique(owner[given < 0]).tolist():
-            available[[worker for worker in result[r] if worker >= 0]] = True
-            result[r] = ()
+        fleet = self._fleet
+        workers = place(demands, available, fleet.type_of, fleet.node_start).tolist()
+        result: list[tuple[int, ...]] = []
+        begin = 0
+        for end in demands.sum(axis=1).cumsum().tolist():
+            given = workers[begin:end]
+            result.append(() if -1 in given else tuple(given))
+            begin = end
         return result
 
     def _matches(self, workers: tuple[int, ...], demand: tuple[int, ...]) -> bool:
