@@ -76,6 +76,7 @@ def tables(draw: st.DrawFn) -> ConfigurationTable:
         Configuration,
         demand=demand,
         throughput=speed,
+        doubt=st.floats(0.0, math.inf),
         locality=st.sampled_from([ANYWHERE, CONSOLIDATED]),
         plan=st.text(max_size=4),
     )
