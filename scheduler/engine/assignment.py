@@ -320,7 +320,7 @@ class Assigner:
         bonus = (jobs["lease"] != NONE) & (jobs["configuration"] == NONE) & (jobs["pair"] == NONE)
         for row in np.flatnonzero(bonus).tolist():
             workers = self.book.workers_of(int(jobs["lease"][row]))
-            jobs["configuration"][row] = self._single_on(row, workers)
+            jobs["configuration"][row] = self.single_on(row, workers)
 
     def drop_plan(self, number: int) -> None:
         """Drop a job's planned lease, if it has one; a partner in it goes on alone."""
@@ -345,16 +345,16 @@ class Assigner:
         for other in np.flatnonzero((jobs["pair"] == entry) & (jobs["number"] != leaver)).tolist():
             workers = self.book.workers_of(int(jobs["lease"][other]))
             jobs["pair"][other] = NONE
-            jobs["configuration"][other] = self._single_on(other, workers)
+            jobs["configuration"][other] = self.single_on(other, workers)
             jobs["charged"][other] = 0
             jobs["workers_held"][other] = len(workers)
         for plan in self.book.planned.values():
             if plan.pair == entry and plan.number != leaver:
                 plan.pair = NONE
-                plan.configuration = self._single_on(jobs.row_of(plan.number), plan.workers)
+                plan.configuration = self.single_on(jobs.row_of(plan.number), plan.workers)
                 plan.charged = False
 
-    def _single_on(self, row: int, workers: tuple[int, ...]) -> int:
+    def single_on(self, row: int, workers: tuple[int, ...]) -> int:
         """Return the job's single configuration on exactly these workers, NONE if it has none."""
         types = self.fleet.type_of[list(workers)]
         demand = np.bincount(types, minlength=len(self.table.worker_types))

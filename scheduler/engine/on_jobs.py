@@ -34,16 +34,22 @@ def _submitted(state: State, event: ev.JobSubmitted) -> None:
     except AdmissionError as error:
         state.record("job_refused", job.job_id, reason=str(error))
         return
-    entity = state.entity_of.get(job.entity)
-    if entity is None:
-        entity = state.entity_of[job.entity] = len(state.entities)
-        state.entities.append(Entity(name=job.entity))
+    entity = entity_of(state, job.entity)
     jobs.widen(state.table.throughput.shape[1])
     jobs.add(job, number=state.next_number, profile=event.profile, entity=entity)
     state.next_number += 1
     state.rows_moved()
     state.changed = state.serve_due = True
     state.record("job_admitted", job.job_id)
+
+
+def entity_of(state: State, name: str) -> int:
+    """Return the position of an entity, which is appended where nobody has named it before."""
+    entity = state.entity_of.get(name)
+    if entity is None:
+        entity = state.entity_of[name] = len(state.entities)
+        state.entities.append(Entity(name=name))
+    return entity
 
 
 def _cancelled(state: State, event: ev.JobCancelled) -> None:

@@ -167,9 +167,14 @@ def _failed(state: State, row: int, lease: Lease) -> None:
     if failures > jobs.job_of[lease.job_number].max_failures:
         state.remove_job(row, "job_failed", failures=failures)
         return
-    wait_s = state.settings.retry_backoff_s * 2.0 ** min(failures - 1, FAILURE_DOUBLINGS)
+    wait_s = failure_wait_s(state, failures)
     _back_off(state, row, lease, wait_s)
     state.record("job_retried", lease.job_id, failures=failures, wait_s=wait_s)
+
+
+def failure_wait_s(state: State, failures: int) -> float:
+    """Return how long a job waits after that many failures of its own; 1 at least."""
+    return state.settings.retry_backoff_s * 2.0 ** min(failures - 1, FAILURE_DOUBLINGS)
 
 
 def _lost(state: State, row: int, lease: Lease) -> None:

@@ -12,6 +12,7 @@ from scheduler.control.facts import AllocationAnswered, LeaseUntold, NodesHeard,
 from scheduler.domain import commands as do
 from scheduler.domain import events as ev
 from scheduler.domain.lease import RevokeReason
+from scheduler.engine import version
 from scheduler.errors import (
     LeaseholdError,
     NotLeadingError,
@@ -331,6 +332,7 @@ class Driver:
             now_s=decision.now_s,
             events=decision.events,
             projections=decision.rows,
+            decider=version.DECIDER,
         )
 
     async def _commit(self, entry: Entry) -> Head:

@@ -51,7 +51,7 @@ from scheduler.runtime.log_following import Output
 from scheduler.runtime.logbook import LogBook
 from scheduler.runtime.retention import Retention
 from scheduler.runtime.signals import News, NodeSignals, first_of
-from scheduler.runtime.snapshots import recover
+from scheduler.runtime.snapshots import by_decider, recover
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -249,6 +249,14 @@ class LiveService:
             suspects=suspects,
         )
         driver.event_id = (await asyncio.to_thread(self._store.head)).event_id
+        own, others = by_decider(recovered)
+        if others:  # what follows is decided from here
+            _log.warning(
+                "another release left %d journal entries; they are not replayed, and leases and "
+                "jobs are taken over as they are on record",
+                len(others),
+            )
+            await driver.write_snapshot()
         driver.resume()
         if self._after_restore:
             self._after_restore = False
@@ -258,7 +266,7 @@ class LiveService:
             len(state.jobs),
             len(state.leases.by_id),
             len(state.nodes.by_name),
-            len(recovered.entries),
+            len(own),
         )
         return driver
 

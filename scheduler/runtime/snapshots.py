@@ -19,6 +19,9 @@ from scheduler.control.state import ControlState, PolicyInForce
 from scheduler.domain.cluster import Cluster
 from scheduler.domain.codec import decode, encode
 from scheduler.domain.knowledge import Part
+from scheduler.domain.lease import RevokeReason
+from scheduler.engine import version
+from scheduler.engine.adoption import adopt
 from scheduler.engine.engine import Engine
 from scheduler.engine.snapshot import decode_state, encode_state, restore
 from scheduler.errors import CodecError
@@ -26,13 +29,13 @@ from scheduler.store.protocol import Snapshot
 from scheduler.store.queries import MAX_LIMIT, HistoryQuery, JobFilter, JobOrder, JobQuery
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from scheduler.domain.knowledge import MakeKnowledge
     from scheduler.domain.lease import Lease
     from scheduler.domain.rows import JobRow
     from scheduler.runtime.settings import RuntimeSettings
-    from scheduler.store.protocol import Recovered, Store
+    from scheduler.store.protocol import JournalEntry, Recovered, Store
 
 
 def store_snapshot(store: Store, taken: Taken, sequence: int, token: int) -> None:
@@ -61,6 +64,9 @@ def recover(
     now_s: float,
 ) -> ControlState:
     """Make the leader's state from the store: the last snapshot, then every entry behind it.
+
+    From the first entry on that another version has decided on, nothing is replayed; what is on
+    record counts, see ``scheduler.engine.adoption``.
 
     Args:
         store: where jobs and settings are.
@@ -102,10 +108,13 @@ def recover(
         state.engine = restore(engine_state, settings.engine)
     state.nodes.follow(state.engine.cluster, now_s=now_s)
     _restore_leases(state, shell)
-    for entry in recovered.entries:
+    own, others = by_decider(recovered)
+    for entry in own:
         commands = state.engine.handle(*entry.events, now=entry.now_s)
         state.nodes.follow(state.engine.cluster, now_s=now_s)
         follow_leases(state, entry.events, commands, entry.now_s)
+    if others:
+        _adopt(state, store, others, now_s=now_s)
     _restore_orders(state, stored, now_s)
     _restore_launches(state, store)
     _park(state)
@@ -115,15 +124,40 @@ def recover(
     return state
 
 
+def by_decider(recovered: Recovered) -> tuple[Sequence[JournalEntry], Sequence[JournalEntry]]:
+    """Return the entries that are to be replayed, and those from the first foreign one on."""
+    entries = recovered.entries
+    foreign = (i for i, entry in enumerate(entries) if entry.decider != version.DECIDER)
+    first = next(foreign, len(entries))
+    return entries[:first], entries[first:]
+
+
+def _adopt(
+    state: ControlState, store: Store, tail: Sequence[JournalEntry], *, now_s: float
+) -> None:
+    """Take over what another version has decided, as rows tell it."""
+    records, leases = state.jobs.by_id, state.leases.by_id
+    state.engine, commands = adopt(
+        state.engine,
+        [(entry.now_s, entry.events) for entry in tail],
+        revoked={i: RevokeReason(live.revoked) for i, live in leases.items() if live.revoked},
+        jobs={job_id: record.to_row() for job_id, record in records.items()},
+        attempts={i: store.attempts(i) for i, record in records.items() if record.attempts},
+    )
+    state.nodes.follow(state.engine.cluster, now_s=now_s)
+    state.leases = Leases()
+    follow_leases(state, (), commands, state.engine.now_s)
+
+
 def _read(snapshot: Snapshot) -> Any:
     try:
         message = orjson.loads(zlib.decompress(snapshot.state))
-        version = message["shell"]["version"]
+        found = message["shell"]["version"]
     except (zlib.error, orjson.JSONDecodeError, KeyError, TypeError) as error:
         raise CodecError(f"the stored snapshot is damaged: {error}; restore a backup") from error
-    if version > VERSION:
+    if found > VERSION:
         raise CodecError(
-            f"the stored snapshot has version {version}; this release reads 1 to {VERSION}; "
+            f"the stored snapshot has version {found}; this release reads 1 to {VERSION}; "
             "run the release that wrote it, or a newer one"
         )
     return message

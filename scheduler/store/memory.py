@@ -81,7 +81,12 @@ class MemoryStore:
             self._check(entry.projections)
             self._apply(entry.projections)
             self._journal.append(
-                JournalEntry(sequence=entry.sequence, now_s=entry.now_s, events=entry.events)
+                JournalEntry(
+                    sequence=entry.sequence,
+                    now_s=entry.now_s,
+                    events=entry.events,
+                    decider=entry.decider,
+                )
             )
             self._head = dataclasses.replace(self._head, sequence=entry.sequence)
             return self._append(entry.projections.history)

@@ -41,12 +41,14 @@ class Entry:
         now_s: the engine's time, seconds since the Unix epoch.
         events: the engine's inputs.
         projections: rows that change with them.
+        decider: version of the rules by which it was decided on what follows from them.
     """
 
     sequence: int
     now_s: float
     events: tuple[Event, ...]
     projections: Projections
+    decider: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -56,6 +58,7 @@ class JournalEntry:
     sequence: int
     now_s: float
     events: tuple[Event, ...]
+    decider: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -83,7 +83,12 @@ class SqlJournal:
         return Recovered(
             snapshot=snapshot,
             entries=tuple(
-                JournalEntry(sequence=e.sequence, now_s=e.now_s, events=events_from_json(e.events))
+                JournalEntry(
+                    sequence=e.sequence,
+                    now_s=e.now_s,
+                    events=events_from_json(e.events),
+                    decider=e.decider,
+                )
                 for e in entries
             ),
             next_sequence=head.sequence + 1,
@@ -104,7 +109,7 @@ class SqlJournal:
             check_leader(token, _leadership(head))
             check_next(entry.sequence, head.sequence)
             record = {"sequence": entry.sequence, "now_s": entry.now_s, "events": events}
-            connection.execute(insert(tables.JOURNAL), record)
+            connection.execute(insert(tables.JOURNAL), record | {"decider": entry.decider})
             _apply(connection, entry.projections)
             event_id = _append(connection, entry.projections.history, head.event_id)
             _set_head(connection, sequence=entry.sequence, event_id=event_id)

@@ -67,7 +67,15 @@ HEAD = Table(
     _double("leader_expires_s", nullable=True),
 )
 
-JOURNAL = Table("journal", METADATA, _key("sequence"), _double("now_s"), _text("events"))
+JOURNAL = Table(
+    "journal",
+    METADATA,
+    _key("sequence"),
+    _double("now_s"),
+    _text("events"),
+    # The default is for a leader of the release before, which goes on while others are upgraded.
+    Column("decider", NUMBER, nullable=False, server_default="0"),
+)
 
 SNAPSHOT = Table(
     "snapshot",

@@ -1,9 +1,10 @@
 """A day in the life of a service, decision by decision, as it was when the file was written.
 
 A change of structure leaves ``golden/service.txt`` as it is. One that decides otherwise writes it
-anew (LEASEHOLD_GOLDEN=write) and says why.
+anew (LEASEHOLD_GOLDEN=write), says why, and raises the version of the rules.
 """
 
+import hashlib
 from pathlib import Path
 
 from leasehold_testing.transcript import check_golden, fields, transcript
@@ -14,6 +15,7 @@ from scheduler.control.requests import (
     ProjectLimits,
     Submission,
 )
+from scheduler.engine.version import DECIDER
 from scheduler.protocol.desired import LeaseEnd
 from scheduler.store.queries import JobQuery
 from simulator.nodes import Mishap
@@ -74,3 +76,13 @@ def test_a_day_is_as_the_golden_file_shows(live):
         check_golden(GOLDEN, [*transcript(stage.log), "", *history(stage)])
 
     live(story, nodes=NODES)
+
+
+#: Version of the rules -> digest of the day that was lived under them. Add to it, change nothing.
+DAYS = {1: "977908bc2c6e320cfc42701787d36966caae989b3c55d7b779325584d7f8c521"}
+
+
+def test_other_decisions_have_another_version() -> None:
+    digest = hashlib.sha256(GOLDEN.read_bytes()).hexdigest()
+    assert DAYS.get(DECIDER) == digest, "raise scheduler.engine.version.DECIDER, and add to DAYS"
+    assert max(DAYS) == DECIDER

@@ -23,6 +23,7 @@ from scheduler.control.requests import (
 )
 from scheduler.domain.job import JobStatus
 from scheduler.domain.spec import JobSpec
+from scheduler.engine import version
 from scheduler.engine.settings import EngineSettings
 from scheduler.errors import ConflictError
 from scheduler.protocol.desired import LeaseEnd, desired_from_dict
@@ -50,6 +51,8 @@ SETTINGS = RuntimeSettings(
 NODES = {"n0": ("v100", "v100"), "n1": ("v100", "k80"), "n2": ("k80", "k80")}
 SPEED = {"v100": 3.0, "k80": 1.0}
 POLICIES = ("least_remaining_work", "max_min_fairness", "fifo")
+
+VERSION = version.DECIDER
 
 nodes = st.sampled_from(sorted(NODES))
 
@@ -118,7 +121,7 @@ class Play:
             checkpoint_dir="/checkpoints",
             project="p",
             max_failures=1000,
-            notice_s=1.0,
+            notice_s=0.5,
             grace_s=1.0,
         )
         self.stage.world.totals[job_id] = float(steps)
@@ -206,6 +209,26 @@ class Play:
             self.do(self.stage.start())
             self.do(self.stage.settle())
 
+    def upgrade(self):
+        """Kill the service, and begin anew with a release that may decide otherwise."""
+        if self.stage.running:
+            self.do(self.stage.crash())
+        version.DECIDER += 1
+        store = self.stage.store
+        held = {a.lease_id: (a.job_id, a.token, a.workers) for a in store.open_attempts()}
+        until = {a.lease_id: a.deadline_s for a in store.open_attempts()}
+        steps = {job_id: store.job(job_id).steps_done for job_id in self.jobs}
+        self.do(self.stage.start())
+        state = self.stage.state
+        leases = [live.lease for live in state.leases.by_id.values()]
+        assert {i.lease_id: (i.job_id, i.token, i.workers) for i in leases} == held
+        for lease_id, live in state.leases.by_id.items():
+            assert live.promised_s == until[lease_id]
+            assert live.deadline_s <= until[lease_id]
+        assert state.engine.newest_lease >= max(held, default=0)
+        assert {job_id: store.job(job_id).steps_done for job_id in self.jobs} == steps
+        self.do(self.stage.settle())
+
     # -- what must hold ---------------------------------------------------------------------------
 
     def check(self):
@@ -265,6 +288,7 @@ class Play:
         assert len(store.history(query)) == 1
 
     def end(self):
+        version.DECIDER = VERSION
         try:
             self.heal()
         finally:
@@ -342,6 +366,10 @@ class Live(RuleBasedStateMachine):
     def kill_the_service(self):
         self.play.kill_the_service()
 
+    @rule()
+    def upgrade(self):
+        self.play.upgrade()
+
     @invariant()
     def nothing_is_counted_twice(self):
         if hasattr(self, "play"):
@@ -356,12 +384,12 @@ TestLive = Live.TestCase
 TestLive.settings = settings(max_examples=12, stateful_step_count=20)
 
 
-def play_at_random(seed, length=120):
-    """Go through a long history drawn from a seed."""
+def play_at_random(seed, length=120, upgrades=0):
+    """Go through a long history drawn from a seed; ``upgrades`` of about 35 steps are such."""
     draw = random.Random(seed)
     play = Play()
     for _ in range(length):
-        kind = draw.choices(range(13), [8, 12, 5, 2, 1, 2, 2, 2, 1, 4, 2, 2, 2])[0]
+        kind = draw.choices(range(14), [8, 12, 5, 2, 1, 2, 2, 2, 1, 4, 2, 2, 2, upgrades])[0]
         name = draw.choice(sorted(NODES))
         job = draw.choice(sorted(play.jobs)) if play.jobs else None
         if kind == 0:
@@ -390,10 +418,18 @@ def play_at_random(seed, length=120):
             play.kill_the_service()
         elif kind == 12:
             play.limit(draw.choice([None, 1, 2, 3]))
+        elif kind == 13:
+            play.upgrade()
         play.check()
     play.end()
+    assert any(play.stage.store.attempts(job_id) for job_id in play.jobs), "nothing ran"
 
 
 @pytest.mark.parametrize("seed", range(4))
 def test_a_long_history_of_faults_loses_and_doubles_nothing(seed):
     play_at_random(seed)
+
+
+@pytest.mark.parametrize("seed", range(4, 10))
+def test_nor_does_one_with_upgrades(seed):
+    play_at_random(seed, upgrades=6)

@@ -68,6 +68,13 @@ def test_entries_come_back_in_order_with_their_events(store: Store) -> None:
     assert store.load().next_sequence == 3
 
 
+def test_entries_keep_the_version_of_their_rules(store: Store) -> None:
+    token = lead(store)
+    store.commit(entry(1), token=token)
+    store.commit(dataclasses.replace(entry(2), decider=7), token=token)
+    assert [stored.decider for stored in store.load().entries] == [0, 7]
+
+
 @pytest.mark.parametrize("sequence", [0, 1, 3, 7])
 def test_only_the_next_entry_is_taken(store: Store, sequence: int) -> None:
     token = lead(store)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
@@ -13,10 +13,14 @@ from leasehold_testing.answers import equal_shares
 from scheduler.domain import commands as do
 from scheduler.domain import events as ev
 from scheduler.domain.codec import encode
+from scheduler.domain.job import JobStatus
 from scheduler.domain.lease import EndReason, RevokeReason
+from scheduler.domain.rows import AttemptRow, JobRow
+from scheduler.engine.adoption import adopt
 from scheduler.engine.engine import Engine
 from scheduler.engine.settings import EngineSettings
 from scheduler.engine.snapshot import decode_state, dump, encode_state, restore
+from scheduler.engine.state import RETRY
 from scheduler.errors import InvariantError
 
 if TYPE_CHECKING:
@@ -117,6 +121,11 @@ class VirtualShell:
         self._totals: dict[str, float] = {}
         self._queue: list[tuple[float, int, _Due]] = []
         self._sequence = 0
+        #: the last snapshot, and (time, what the engine was told) of each call since.
+        self._snapshot = dump(self.engine)
+        self._tail: list[tuple[float, list[ev.Event]]] = []
+        #: lease id -> what is on record of it.
+        self._attempts: dict[int, AttemptRow] = {}
         self.tell(ev.ConfigurationsChanged(table=table))
 
     # -- what tests do ------------------------------------------------------------------------
@@ -148,6 +157,73 @@ class VirtualShell:
         self.twin = self.engine
         self.engine = restore(stored, self.engine.settings)
         self.engine.check_invariants()
+        self._snapshot, self._tail = dump(self.engine), []
+
+    def upgrade(self) -> None:
+        """Go on with an engine that takes over what this one has decided, as it is on record."""
+        jobs, settings = self._job_rows(), self.engine.settings
+        attempts: dict[str, list[AttemptRow]] = {job_id: [] for job_id in jobs}
+        for lease_id, row in self._attempts.items():
+            if row.job_id in attempts:
+                run = self.executions.get(lease_id)
+                deadline_s = row.deadline_s if run is None else run.deadline_s
+                attempts[row.job_id].append(replace(row, deadline_s=deadline_s))
+        self.engine, commands = adopt(
+            restore(self._snapshot, settings),
+            self._tail,
+            revoked={},
+            jobs=jobs,
+            attempts=attempts,
+        )
+        self.engine.check_invariants()
+        self.twin = None
+        held = {c.lease.lease_id: c.lease for c in commands if isinstance(c, do.GrantLease)}
+        before = {lease_id: run.lease for lease_id, run in self.executions.items()}
+        if {i: _right(lease) for i, lease in held.items()} != {
+            i: _right(lease) for i, lease in before.items()
+        }:
+            raise InvariantError(f"{before} are in force, and {held} are taken over")
+        for lease_id, run in self.executions.items():
+            run.lease, run.stopping = (
+                held[lease_id],
+                False,
+            )  # who has had notice leaves all the same
+        self.questions.clear()
+        answers = (ev.AllocationComputed, ev.AllocationFailed)
+        self._queue = [due for due in self._queue if not isinstance(due[2], answers)]
+        heapq.heapify(self._queue)
+        self.timers.clear()
+        self._snapshot, self._tail = dump(self.engine), []
+        events = [event for command in commands for event in self._told_again(command)]
+        self._deliver([*self._progress(), *events, ev.TimerFired(timer=RETRY)])
+
+    def _told_again(self, command: do.Command) -> list[ev.Event]:
+        return [] if isinstance(command, do.GrantLease) else self._perform(command)
+
+    def _job_rows(self) -> dict[str, JobRow]:
+        jobs, rows = self.engine.jobs, {}
+        cancelled = {i for i, wish in self.engine.state.after_end.items() if wish == "cancel"}
+        for job_id, number in jobs.number_of.items():
+            job, record = jobs.job_of[number], jobs.record(jobs.row_of(number))
+            status = [JobStatus.WAITING, JobStatus.RUNNING, JobStatus.HELD][record["status"]]
+            rows[job_id] = JobRow(
+                job_id=job_id,
+                number=number + 1,
+                name=job_id,
+                project="",
+                owner="",
+                job_type=job.job_type,
+                status=JobStatus.RUNNING if record["lease"] in cancelled else status,
+                weight=float(record["weight"]),
+                total_steps=job.total_steps,
+                steps_done=float(record["steps_safe"]),
+                attempts=int(record["attempts"]),
+                failures=int(record["failures"]),
+                submitted_s=job.arrival_s,
+                deadline_s=None if record["deadline_s"] == math.inf else record["deadline_s"],
+                updated_s=self.now,
+            )
+        return rows
 
     def end(self, lease_id: int, reason: EndReason) -> None:
         """Let a running lease end now, for a reason of its own."""
@@ -239,13 +315,31 @@ class VirtualShell:
                 self._notice(event)
                 self.log.append((self.now, event))
             told = folded(events) if self.fold_ends else events
+            self._tail.append((self.now, told))
             commands = self.engine.handle(*told, now=self.now)
+            self._keep(events, commands)
             self.engine.check_invariants()
             self._compare(events, commands)
             events = []
             for command in commands:
                 self.log.append((self.now, command))
                 events += self._perform(command)
+
+    def _keep(self, events: list[ev.Event], commands: list[do.Command]) -> None:
+        """Keep on record what leases there are."""
+        for event in events:
+            if isinstance(event, ev.LeaseEnded):
+                row = self._attempts[event.lease_id]
+                self._attempts[event.lease_id] = replace(
+                    row, ended_s=self.now, end_reason=event.reason
+                )
+        for command in commands:
+            if isinstance(command, do.GrantLease):
+                names = ("lease_id", "job_id", "attempt", "token", "workers", "start_s")
+                values = {name: getattr(command.lease, name) for name in names}
+                self._attempts[command.lease.lease_id] = AttemptRow(
+                    **values, nodes=(), deadline_s=command.lease.deadline_s
+                )
 
     def _compare(self, events: list[ev.Event], commands: list[do.Command]) -> None:
         if self.twin is None:
@@ -388,6 +482,11 @@ class VirtualShell:
                 member = 0 if lease.profile == profiles[0] else 1
                 return float(table.pair_throughput[rows, member].max(initial=0.0))
         return alone
+
+
+def _right(lease: Lease) -> tuple[object, ...]:
+    """Return what a worker knows of a lease."""
+    return lease.job_id, lease.attempt, lease.token, lease.workers, lease.start_s
 
 
 def folded(events: Iterable[ev.Event]) -> list[ev.Event]:

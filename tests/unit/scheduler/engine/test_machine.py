@@ -262,6 +262,10 @@ class EngineMachine(RuleBasedStateMachine):
     def restart(self):
         self.shell.restart()
 
+    @rule()
+    def upgrade(self):
+        self.shell.upgrade()
+
     @rule(
         number=st.integers(0, 99),
         reason=st.sampled_from(
@@ -460,6 +464,7 @@ class LongHistory(EngineMachine):
             (1, lambda: self.drain_workers(numbers=some(), wait_s=of(-10.0, 0.0, 20.0, 1000.0))),
             (1, lambda: self.cordon_workers(numbers=some())),
             (3, lambda: self.return_workers(numbers=some() | some())),
+            (2, self.upgrade),
             (3, lambda: self.answer_in_any_order(number=number(), fails=of(True, False, False))),
         ]  # fmt: skip
         moves = [move for weight, move in moves for _ in range(weight)]

@@ -1,0 +1,17 @@
+"""Entries of the journal carry the version of the rules by which they were decided on."""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0002"
+down_revision = "0001"
+
+NUMBER = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
+
+
+def upgrade() -> None:
+    """Add the column; 0 stands for all releases before it."""
+    decider = sa.Column("decider", NUMBER, nullable=False, server_default="0")
+    op.add_column("journal", decider)
