@@ -215,7 +215,7 @@ async def measure(plane: Any, names: list[str], pods: int, folder: Path) -> dict
 
 def serve_nodes(plane: Any, names: list[str], ready: Any, over: Any) -> None:
     """Be the kubelets of all nodes, in a process of its own."""
-    nodes = [fake_nodes.SimulatedNode(name=name, address="127.0.20.1", gpus=GPUS) for name in names]
+    nodes = [fake_nodes.FakeNode(name=name, address="127.0.20.1", gpus=GPUS) for name in names]
     kubelets = fake_kubelets.FakeKubelets(plane, nodes, {"idle": pod_scripts.idle})
     kubelets.start()
     ready.set()

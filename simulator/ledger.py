@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from scheduler.domain.job import JobStatus
+from simulator.request import IDEAL
 from simulator.result import (
     AllocationSeries,
     JobOutcome,
@@ -235,13 +236,20 @@ class Ledger:
         wall_s: float,
         cpu_s: float,
         settings: Mapping[str, str],
+        profile: str = IDEAL,
         warnings: tuple[str, ...] = (),
     ) -> SimulationResult:
         """Make the result of a run that ended at ``now``."""
         for lease_id in list(self._open):
             self._close(lease_id, now, "open")
         summary = self._summary(
-            now, label=label, rounds=rounds, seed=seed, wall_s=wall_s, cpu_s=cpu_s
+            now,
+            label=label,
+            profile=profile,
+            rounds=rounds,
+            seed=seed,
+            wall_s=wall_s,
+            cpu_s=cpu_s,
         )
         return SimulationResult(
             summary=summary,
@@ -287,7 +295,15 @@ class Ledger:
         )
 
     def _summary(
-        self, now: float, *, label: str, rounds: int, seed: int, wall_s: float, cpu_s: float
+        self,
+        now: float,
+        *,
+        label: str,
+        profile: str,
+        rounds: int,
+        seed: int,
+        wall_s: float,
+        cpu_s: float,
     ) -> Summary:
         entries = [entry for entry in self._entries if self._measured(entry.position)]
         done = [entry for entry in entries if entry.end_s is not None]
@@ -320,6 +336,7 @@ class Ledger:
             wall_s=wall_s,
             cpu_s=cpu_s,
             seed=seed,
+            profile=profile,
         )
 
     def _series(self) -> Series:

@@ -34,6 +34,7 @@ from scheduler.protocol.desired import (
     NodeReport,
     WorkerReport,
 )
+from simulator.overheads import Overhead
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -62,6 +63,14 @@ def one_step_per_s(_job: str, _worker_type: str, _workers: int, _partner: str | 
     return 1.0
 
 
+_NO_OVERHEAD = Overhead()
+
+
+def no_overhead(_job: str) -> Overhead:
+    """Return the overhead in a world in which launching and saving take no time."""
+    return _NO_OVERHEAD
+
+
 @dataclass(slots=True, kw_only=True)
 class SimulatedWorld:
     """What is true of jobs wherever they run, what nodes share, and what must never happen.
@@ -76,6 +85,10 @@ class SimulatedWorld:
         leave_s: from a notice to the end of a job that heeds it; infinite for programs that only
             know SIGTERM.
         term_s: from SIGTERM to the end.
+        overhead: job id -> what launching, saving and restoring cost it.
+        speed: lease id -> speed of its slowest worker, relative to a healthy one.
+        fails_after_s: -> seconds after which a job that starts fails by itself.
+        checkpoint_interval_s: seconds after which a job checkpoints unasked.
         whole_steps: whether reports round steps down, as real ones do.
         pairs: whether two jobs may share workers.
         mishaps: job id -> what is still to happen to it.
@@ -93,6 +106,10 @@ class SimulatedWorld:
     checkpoint_every: float = math.inf
     leave_s: float = 0.0
     term_s: float = 0.0
+    overhead: Callable[[str], Overhead] = no_overhead
+    speed: Callable[[int], float] = lambda _lease_id: 1.0
+    fails_after_s: Callable[[], float] = lambda: math.inf
+    checkpoint_interval_s: float = math.inf
     whole_steps: bool = True
     pairs: bool = False
     mishaps: dict[str, list[Mishap]] = field(default_factory=dict)
@@ -148,6 +165,9 @@ class SimulatedRun:
         message: as reported.
         delivered: whether the scheduler knows the end.
         done: steps in the end.
+        start_s: when it began.
+        complete_s: from its last step until it counts as complete.
+        fails_s: when it fails by itself.
     """
 
     lease: DesiredLease
@@ -167,11 +187,14 @@ class SimulatedRun:
     message: str = ""
     delivered: bool = False
     done: float = 0.0
+    start_s: float = 0.0
+    complete_s: float = 0.0
+    fails_s: float = math.inf
 
     @property
     def finish_s(self) -> float:
-        """When the last step will be done."""
-        return self.reaches_s(self.total)
+        """When it will be complete."""
+        return self.reaches_s(self.total) + self.complete_s
 
     def reaches_s(self, steps: float) -> float:
         """Return when so many steps will be done."""
@@ -181,7 +204,7 @@ class SimulatedRun:
         """Return the steps that are done."""
         if self.end is not None:
             return self.done
-        if self.finish_s <= now_s:
+        if self.reaches_s(self.total) <= now_s:
             return self.total
         return min(self.base + self.rate * max(now_s - self.since_s, 0.0), self.total)
 
@@ -260,7 +283,10 @@ class SimulatedNode:
     @property
     def next_s(self) -> float:
         """When there will be something to do without news; may be in the past."""
-        own = [min(run.finish_s, run.leaves_s, self._mishap_s(run)) for run in self._alive()]
+        own = [
+            min(run.finish_s, run.leaves_s, run.fails_s, self._mishap_s(run))
+            for run in self._alive()
+        ]
         held = [run.held() for run in self.runs.values()]
         return min([*own, wake_at(self.view, held, margin_s=self.margin_s)], default=math.inf)
 
@@ -294,7 +320,19 @@ class SimulatedNode:
                 run.delivered = True
         self.act()
 
-    # -- what tests do to it ----------------------------------------------------------------------
+    # -- what happens to it ---------------------------------------------------------------------
+
+    def break_worker(self, local: int, problem: str) -> None:
+        """Lose a worker: what runs on it dies, and keeps what it has checkpointed."""
+        self.problems[local] = problem
+        for run in self._alive():
+            if local in run.lease.workers:
+                self._checkpoint(run, self.world.now_s())
+                self._end(run, LeaseEnd.LOST, message=problem)
+
+    def mend_worker(self, local: int) -> None:
+        """Have a lost worker back."""
+        self.problems.pop(local, None)
 
     def restart_agent(self, *, crashed: bool = False) -> None:
         """Begin a new incarnation that adopts the jobs, and knows nothing of what is wanted."""
@@ -346,7 +384,8 @@ class SimulatedNode:
             case Notice():
                 run = self.runs[action.lease_id]
                 run.noticed = action.on
-                leaves_s = self.world.now_s() + self.world.leave_s
+                saving_s = self.world.overhead(run.lease.job_id).checkpoint_s
+                leaves_s = self.world.now_s() + self.world.leave_s + saving_s
                 run.leaves_s = leaves_s if action.on else math.inf
             case Terminate():
                 run = self.runs[action.lease_id]
@@ -364,14 +403,19 @@ class SimulatedNode:
         known = float(lease.steps_done) if world.whole_steps else 0.0
         base = world.saved.get(lease.job_id, known)
         total = world.totals.get(lease.job_id, float(lease.total_steps or math.inf))
+        overhead, now_s = world.overhead(lease.job_id), world.now_s()
+        restore_s = overhead.restore_s if lease.attempt > 1 else 0.0
         run = SimulatedRun(
             lease=lease,
             total=total,
             first=base,
             base=base,
-            since_s=world.now_s(),
+            since_s=now_s + overhead.launch_s + restore_s,
             saved=base,
             deadline_s=deadline_s,
+            start_s=now_s,
+            complete_s=overhead.complete_s,
+            fails_s=now_s + world.fails_after_s() if lease.rank == 0 else math.inf,
         )
         self.runs[lease.lease_id] = run
         return run
@@ -402,6 +446,7 @@ class SimulatedNode:
                 partner = next((other.lease.job_id for other in self._company(one.lease)), None)
                 kind = self.worker_types[one.lease.workers[0]]
                 rate = self.world.rate(one.lease.job_id, kind, one.lease.world_size, partner)
+                rate *= self.world.speed(one.lease.lease_id)
                 if rate != one.rate:
                     now_s = self.world.now_s()
                     one.base = one.steps(now_s)
@@ -418,6 +463,9 @@ class SimulatedNode:
                 self.world.mishaps[run.lease.job_id].remove(mishap)
                 self._checkpoint(run, now_s)
                 self._end(run, mishap.end, exit_code=1, message="a mishap")
+            elif run.fails_s <= now_s:
+                self._checkpoint(run, now_s)
+                self._end(run, LeaseEnd.FAILED, exit_code=1, message="it failed by itself")
             elif run.finish_s <= now_s:
                 self._save(run, run.total)
                 self._end(run, LeaseEnd.COMPLETED, exit_code=0)
@@ -449,6 +497,11 @@ class SimulatedNode:
         every = self.world.checkpoint_every
         if math.isfinite(every):
             self._save(run, run.steps(now_s) // every * every)
+        interval_s = self.world.checkpoint_interval_s
+        if math.isfinite(interval_s):
+            written_s = run.start_s + (now_s - run.start_s) // interval_s * interval_s
+            if written_s > run.since_s:
+                self._save(run, run.steps(written_s))
 
     def _save(self, run: SimulatedRun, steps: float) -> None:
         steps = math.floor(steps) if self.world.whole_steps else steps

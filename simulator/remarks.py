@@ -29,6 +29,10 @@ class Remarks:
             text = str(event.data.get("text", ""))
             self._warned[text] = self._warned.get(text, 0) + 1
 
+    def refused(self, reason: str) -> None:
+        """Take in that a job was refused when it was submitted."""
+        self._refused.append(reason)
+
     def sentences(self, policy: str, solves: int) -> tuple[str, ...]:
         """Return a sentence each, the gravest first."""
         found = []

@@ -12,6 +12,14 @@ from scheduler.errors import ParameterError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from scheduler.control.requests import ProjectLimits
+    from scheduler.control.settings import ControlSettings
+
+
+#: The profile of a run of the engine alone: throughputs are known, and nothing is learned; rounds
+#: are planned where they begin; no job waits for quotas or other jobs.
+IDEAL = "ideal"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulationRequest:
@@ -38,6 +46,11 @@ class SimulationRequest:
         limit: read only so many jobs of the trace.
         record: keep leases and series for reports; costs memory on long traces.
         carry_credit: off only to compare with rounds that forget at each new allocation.
+        settings: of a service that is replayed as it is, its policy among them; None: the engine
+            alone, with an oracle and without overheads (``IDEAL``).
+        profile: what the result calls that.
+        declared: path of the throughputs that the service is told at the start; None for none.
+        projects: limits that the service is told at the start.
     """
 
     trace: str
@@ -59,6 +72,10 @@ class SimulationRequest:
     limit: int | None = None
     record: bool = False
     carry_credit: bool = True
+    settings: ControlSettings | None = None
+    profile: str = IDEAL
+    declared: str | None = None
+    projects: tuple[ProjectLimits, ...] = ()
 
     def __post_init__(self) -> None:
         """Refuse what no run can be made of."""

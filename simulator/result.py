@@ -10,6 +10,8 @@ import math
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, ClassVar
 
+from simulator.request import IDEAL
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -149,6 +151,7 @@ class Summary:
         wall_s: elapsed seconds of the whole run.
         cpu_s: its CPU seconds.
         seed: of every random draw.
+        profile: ``ideal``, or the configuration of the service that was replayed.
     """
 
     #: The figures that differ from run to run on equal inputs.
@@ -177,6 +180,7 @@ class Summary:
     wall_s: float
     cpu_s: float
     seed: int
+    profile: str = IDEAL
 
     def to_dict(self, *, timings: bool = True) -> dict[str, str | int | float | None]:
         """Return the figures in their fixed order, ready for JSON: NaN and infinity are None.

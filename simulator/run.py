@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 import math
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import groupby
 from typing import TYPE_CHECKING
 
@@ -26,6 +26,7 @@ from simulator.failures import FailureProcess, read_failures
 from simulator.ledger import Ledger
 from simulator.overheads import columns, read_overheads
 from simulator.remarks import Remarks
+from simulator.replay import Progress, Replay
 from simulator.workers import SimulatedWorkers
 from traces.cluster import read_cluster
 from traces.reader import read_trace
@@ -36,32 +37,20 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from policies.base import Policy
+    from scheduler.control.settings import ControlSettings
     from scheduler.domain.arrays import FloatArray, IntArray
     from scheduler.domain.cluster import Cluster
     from scheduler.domain.configuration import ConfigurationTable
     from scheduler.domain.job import Job
     from scheduler.domain.lease import Leases
+    from scheduler.domain.throughput import ThroughputTable
     from simulator.failures import FailureModel
     from simulator.overheads import Overheads
     from simulator.request import SimulationRequest
     from simulator.result import SimulationResult
+    from traces.trace import Trace
 
 _REPORT_EVERY = 256  # steps of the loop between two reports of progress
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Progress:
-    """How far a run is.
-
-    Attributes:
-        now_s: simulated seconds.
-        jobs_done: jobs of the window that have ended.
-        jobs: jobs of the window.
-    """
-
-    now_s: float
-    jobs_done: int
-    jobs: int
 
 
 def simulate(
@@ -90,6 +79,17 @@ def simulate(
             f"{', '.join(throughputs.worker_types)}"
         )
     throughputs = extend_scale_factors(throughputs, {job.scale_factor for job in trace.jobs})
+    if request.settings is not None:
+        _check_jobs(trace.jobs, request.window)
+        replay = _replay(
+            request, request.settings, cluster=cluster, trace=trace, throughputs=throughputs
+        )
+        return replay.run(progress)
+    if trace.conditions:
+        raise InputError(
+            f"{request.trace} has projects, dependencies or limits, which only the service heeds; "
+            "replay it with --config FILE"
+        )
     keys = sorted(
         {CatalogueKey.of_job(job) for job in trace.jobs},
         key=lambda key: (key.job_type, key.scale_factors),
@@ -124,10 +124,39 @@ def simulate(
     return simulation.run()
 
 
+def _replay(
+    request: SimulationRequest,
+    settings: ControlSettings,
+    *,
+    cluster: Cluster,
+    trace: Trace,
+    throughputs: ThroughputTable,
+) -> Replay:
+    """Compose a replay of the service as it is configured."""
+    choice = settings.policy
+    return Replay(
+        cluster=cluster,
+        trace=trace,
+        throughputs=throughputs,
+        policy=make_policy(choice.name, choice.parameters),
+        settings=settings,
+        overheads=read_overheads(request.overheads),
+        failures=read_failures(request.failures),
+        declared=None if request.declared is None else read_throughputs(request.declared),
+        projects=request.projects,
+        seed=request.seed,
+        window=request.window,
+        record=request.record,
+        label=request.label,
+        profile=request.profile,
+        inputs=_inputs(request),
+    )
+
+
 def _inputs(request: SimulationRequest) -> dict[str, str]:
     """Name the inputs that the summary does not show, as text for reports."""
     names = ("trace", "throughputs", "round_length_s", "workers_per_node", "overheads", "failures")
-    values = ((name, getattr(request, name)) for name in (*names, "limit"))
+    values = ((name, getattr(request, name)) for name in (*names, "limit", "profile"))
     return {name: str(value) for name, value in values if value is not None}
 
 

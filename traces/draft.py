@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from traces.trace import Conditions
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Draft:
@@ -28,6 +30,7 @@ class Draft:
         max_failures: failures of its own that are retried.
         restart_s: seconds of work that a change of workers costs.
         labels: carried along.
+        conditions: under what conditions it may run; None: under none.
     """
 
     line: int
@@ -44,6 +47,7 @@ class Draft:
     max_failures: int = 3
     restart_s: float = 0.0
     labels: Mapping[str, str] = field(default_factory=dict)
+    conditions: Conditions | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import os
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,12 +13,14 @@ from scheduler.errors import TraceError
 from traces.draft import Draft, Drafts
 from traces.files import Line, atomic_writer
 from traces.header_csv import HeaderCsv, meant
+from traces.trace import Conditions
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from scheduler.domain.job import Job
     from traces.trace import Trace
+
 
 #: Every field of the native formats. ``total_steps`` and ``duration_s`` exclude each other.
 FIELDS = (
@@ -33,9 +36,16 @@ FIELDS = (
     "max_failures",
     "restart_s",
     "labels",
+    "project",
+    "depends_on",
+    "array_index",
+    "max_run_time_s",
+    "retry_oom",
 )
-_WRITTEN = tuple(field for field in FIELDS if field != "duration_s")
-_TEXT = ("job_id", "job_type", "entity")
+#: What only the service heeds; written where a trace has any of it.
+_CONDITIONS = tuple(field.name for field in fields(Conditions))
+_WRITTEN = tuple(name for name in FIELDS if name not in {"duration_s", *_CONDITIONS})
+_TEXT = ("job_id", "job_type", "entity", "project")
 
 
 def parse_native_csv(text: str, *, path: str) -> Drafts:
@@ -48,8 +58,8 @@ def parse_native_csv(text: str, *, path: str) -> Drafts:
     size = "duration_s" if "duration_s" in table.header else "total_steps"
     table.require(("arrival_s", size), optional=FIELDS)
     jobs = []
-    for number, fields in table.rows:
-        values = zip(table.header, fields, strict=True)
+    for number, texts in table.rows:
+        values = zip(table.header, texts, strict=True)
         row = {name: value for name, value in values if value != ""}
         jobs.append(_draft(row, Line(path, number)))
     return Drafts(jobs=jobs, notes=table.comments)
@@ -79,7 +89,8 @@ def _strings(content: str, line: Line) -> dict[str, str]:
     if not isinstance(row, dict):
         line.fail("the line must be a JSON object", value=content[:80])
     texts = {}
-    for name, value in row.items():
+    for name, given in row.items():
+        value = _plain(name, given)
         if name not in FIELDS:
             hint = meant(name, FIELDS)
             line.fail(
@@ -92,6 +103,15 @@ def _strings(content: str, line: Line) -> dict[str, str]:
         if value is not None and value != "":
             texts[name] = json.dumps(value) if name == "labels" else str(value)
     return texts
+
+
+def _plain(name: str, value: object) -> object:
+    """Return a list of ids, or a yes or no, as it would stand in the CSV; the rest as it is."""
+    if name == "depends_on" and isinstance(value, list) and all(isinstance(v, str) for v in value):
+        return " ".join(value)
+    if name == "retry_oom" and isinstance(value, bool):
+        return str(value).lower()
+    return value
 
 
 def _draft(row: Mapping[str, str], line: Line) -> Draft:
@@ -118,6 +138,23 @@ def _draft(row: Mapping[str, str], line: Line) -> Draft:
         max_failures=line.integer_in(row.get("max_failures", "3"), "max_failures"),
         restart_s=line.number_in(row.get("restart_s", "0"), "restart_s"),
         labels=_labels(row.get("labels", ""), line),
+        conditions=_conditions(row, line),
+    )
+
+
+def _conditions(row: Mapping[str, str], line: Line) -> Conditions | None:
+    if not any(name in row for name in _CONDITIONS):
+        return None
+    index = row.get("array_index")
+    retry = row.get("retry_oom", "true").lower()
+    if retry not in {"true", "false"}:
+        line.fail("it must be true or false", field="retry_oom", value=row["retry_oom"])
+    return Conditions(
+        project=row.get("project", ""),
+        depends_on=tuple(row.get("depends_on", "").split()),
+        array_index=None if index is None else line.integer_in(index, "array_index"),
+        max_run_time_s=_optional(row, "max_run_time_s", line, above=0.0),
+        retry_oom=retry == "true",
     )
 
 
@@ -159,16 +196,28 @@ def write_trace(trace: Trace, path: str | os.PathLike[str]) -> None:
     with atomic_writer(path) as stream:
         if suffix == ".jsonl":
             for job in trace.jobs:
-                stream.write(json.dumps(_fields(job), ensure_ascii=False) + "\n")
+                asked = _asked(trace.conditions.get(job.job_id)) if trace.conditions else {}
+                stream.write(json.dumps(_fields(job) | asked, ensure_ascii=False) + "\n")
             return
         for note in trace.notes:
             stream.writelines(f"# {line}\n" for line in note.splitlines())
         writer = csv.writer(stream, lineterminator="\n")
-        writer.writerow(_WRITTEN)
+        writer.writerow((*_WRITTEN, *(_CONDITIONS if trace.conditions else ())))
         for job in trace.jobs:
             row = _fields(job)
+            row |= _asked(trace.conditions.get(job.job_id)) if trace.conditions else {}
             row["labels"] = json.dumps(row["labels"], ensure_ascii=False) if job.labels else ""
             writer.writerow("" if value is None else value for value in row.values())
+
+
+def _asked(conditions: Conditions | None) -> dict[str, Any]:
+    """Return a job's conditions as they stand in a file."""
+    asked = conditions or Conditions()
+    row = {name: getattr(asked, name) for name in _CONDITIONS}
+    return row | {
+        "depends_on": " ".join(asked.depends_on),
+        "retry_oom": str(asked.retry_oom).lower(),
+    }
 
 
 def _fields(job: Job) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from scheduler.errors import InputError, TraceError
 from traces.bundle import resolve
 from traces.complete import complete
-from traces.files import read_text
+from traces.files import Line, read_text
 from traces.gavel_trace import parse_gavel, parse_shockwave, tabbed_format
 from traces.microsoft import ITP_COLUMNS, PHILLY_COLUMNS, parse_itp, parse_philly
 from traces.native import FIELDS, parse_native_csv, parse_native_jsonl
@@ -15,8 +15,11 @@ from traces.trace import Trace
 
 if TYPE_CHECKING:
     import os
+    from collections.abc import Mapping, Sequence
 
+    from scheduler.domain.job import Job
     from scheduler.domain.throughput import ThroughputTable
+    from traces.trace import Conditions
 
 _PARSERS = {
     "gavel": parse_gavel,
@@ -75,8 +78,44 @@ def read_trace(
         seed=seed,
         reference=reference_worker_type,
     )
+    conditions = {
+        job.job_id: draft.conditions
+        for job, draft in zip(jobs, drafts.jobs, strict=True)
+        if draft.conditions is not None
+    }
+    lines = {job.job_id: draft.line for job, draft in zip(jobs, drafts.jobs, strict=True)}
     jobs.sort(key=lambda job: job.arrival_s)
-    return Trace(jobs=tuple(jobs[:limit]), source=name, format=told, notes=tuple(notes))
+    _check_dependencies(jobs, conditions, lines, path=name)
+    kept = jobs[:limit]
+    return Trace(
+        jobs=tuple(kept),
+        source=name,
+        format=told,
+        notes=tuple(notes),
+        conditions={j.job_id: conditions[j.job_id] for j in kept if j.job_id in conditions},
+    )
+
+
+def _check_dependencies(
+    jobs: Sequence[Job],
+    conditions: Mapping[str, Conditions],
+    lines: Mapping[str, int],
+    *,
+    path: str,
+) -> None:
+    """Refuse dependencies on what is not there when a job comes, as the service does."""
+    seen: set[str] = set()
+    for job in jobs:
+        asked = conditions.get(job.job_id)
+        for other in () if asked is None else asked.depends_on:
+            if other not in seen:
+                problem = (
+                    "no job of that id comes before this one"
+                    if other in lines
+                    else "no job of the trace has that id"
+                )
+                Line(path, lines[job.job_id]).fail(problem, field="depends_on", value=other)
+        seen.add(job.job_id)
 
 
 def detect_format(text: str, *, path: str) -> str:

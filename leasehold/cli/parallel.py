@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from multiprocessing.context import SpawnProcess
 
+    from simulator.replay import Progress
     from simulator.request import SimulationRequest
     from simulator.result import SimulationResult
-    from simulator.run import Progress
 
 #: Every run is one thread's work; libraries that start a thread per core would only get in each
 #: other's way.

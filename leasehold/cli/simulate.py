@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path  # noqa: TC003  typer reads it at run time
-from typing import TYPE_CHECKING, Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -23,7 +23,17 @@ def simulate(
     *,
     throughputs: options.Throughputs,
     cluster: options.ClusterSpec,
-    policy: Annotated[str, typer.Option("--policy", help="Name: see `leasehold policies list`.")],
+    policy: Annotated[
+        str | None, typer.Option("--policy", help="Name: see `leasehold policies list`.")
+    ] = None,
+    config: Annotated[
+        str | None,
+        typer.Option("--config", help="Replay the service as this file configures it."),
+    ] = None,
+    projects: Annotated[
+        str | None,
+        typer.Option("--projects", help="YAML file with limits of projects; with --config."),
+    ] = None,
     param: Annotated[
         list[str] | None, typer.Option("--param", help="KEY=VALUE of the policy; repeatable.")
     ] = None,
@@ -35,7 +45,9 @@ def simulate(
         bool, typer.Option("--space-sharing", help="Let two jobs share workers.")
     ] = False,
     window: options.Window = None,
-    round_length: options.RoundLength = 360.0,
+    round_length: Annotated[
+        float | None, typer.Option("--round-length", help="Seconds of a round; 360 by default.")
+    ] = None,
     workers_per_node: options.WorkersPerNode = 4,
     overheads: options.OverheadFile = "none",
     failures: options.FailureFile = None,
@@ -57,17 +69,33 @@ def simulate(
 
     if chrome_trace and out is None:
         raise ParameterError("--chrome-trace writes a file under --out; give --out DIR too")
+    if config is None:
+        if policy is None:
+            raise ParameterError("--policy is missing; name one, or give --config FILE")
+        if projects is not None:
+            raise ParameterError("--projects needs --config: only the service heeds quotas")
+        composed: dict[str, Any] = {
+            "policy": policy,
+            "params": parse_params(param or []),
+            "agnostic": agnostic,
+            "space_sharing": space_sharing,
+            "round_length_s": 360.0 if round_length is None else round_length,
+        }
+    else:
+        given = {
+            "--policy": policy,
+            "--param": param,
+            "--agnostic": agnostic,
+            "--space-sharing": space_sharing,
+            "--round-length": round_length,
+        }
+        composed = _service(config, projects, [flag for flag, value in given.items() if value])
     request = SimulationRequest(
         trace=trace,
         trace_format=trace_format,
         throughputs=throughputs,
         cluster=cluster,
-        policy=policy,
-        params=parse_params(param or []),
-        agnostic=agnostic,
-        space_sharing=space_sharing,
         window=parse_window(window) if window else None,
-        round_length_s=round_length,
         workers_per_node=workers_per_node,
         overheads=overheads,
         failures=failures,
@@ -75,6 +103,7 @@ def simulate(
         reference_worker_type=reference,
         limit=limit,
         record=out is not None,
+        **composed,
     )
     with progress_bar(request.label) as report:
         result = run(request, report)
@@ -92,12 +121,39 @@ def simulate(
         typer.echo(f"Report: {out / 'report.html'}")
 
 
+def _service(config: str, projects: str | None, given: list[str]) -> dict[str, Any]:
+    """Return what a request says of a service that is replayed as it is configured."""
+    from leasehold.config.decisions import control_settings  # noqa: PLC0415  keeps --help quick
+    from leasehold.config.load import load_config  # noqa: PLC0415
+    from scheduler.errors import ParameterError  # noqa: PLC0415
+    from simulator.projects import read_projects  # noqa: PLC0415
+
+    if given:
+        raise ParameterError(f"{given[0]} and --config: the configuration says it; set it there")
+    loaded = load_config(path=config, environment={}).config
+    settings = control_settings(loaded)
+    policy = settings.policy
+    return {
+        "policy": policy.name,
+        "params": policy.parameters,
+        "agnostic": policy.agnostic,
+        "space_sharing": policy.space_sharing,
+        "round_length_s": settings.engine.round_length_s,
+        "plan_lead_s": settings.engine.plan_lead_s,
+        "settings": settings,
+        "profile": Path(config).name,
+        "declared": loaded.throughputs.path,
+        "projects": () if projects is None else read_projects(projects),
+    }
+
+
 def _table(summary: Summary) -> Table:
-    table = Table(show_header=False, title=f"{summary.policy} on {summary.cluster}")
+    title = f"{summary.policy} on {summary.cluster} (profile {summary.profile})"
+    table = Table(show_header=False, title=title)
     table.add_column(style="bold")
     table.add_column(justify="right")
     for name, value in summary.to_dict().items():
-        if name in {"policy", "cluster"}:
+        if name in {"policy", "cluster", "profile"}:
             continue
         table.add_row(*_row(name, value))
     return table

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from api.app import create_app
+from leasehold.config.decisions import policy_choice
 from leasehold.config.sources import mask
 from leasehold.daemon.connections import more_descriptors
 from leasehold.daemon.first_token import ensure_admin_token, ensure_given_token
@@ -19,7 +20,7 @@ from leasehold.daemon.forecasts import SimulatedForecaster
 from leasehold.daemon.garbage import rare_collections
 from leasehold.daemon.http_server import HttpServer, bind, url_of
 from leasehold.daemon.memory import share_arenas
-from leasehold.daemon.settings import api_settings, policy_choice, runtime_settings
+from leasehold.daemon.settings import api_settings, runtime_settings
 from leasehold.daemon.state_dir import StateDir
 from leasehold.daemon.threads import quick_switches
 from leasehold.daemon.token_review import TokenReviewer

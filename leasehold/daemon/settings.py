@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from api.settings import ApiSettings, RateLimit
+from leasehold.config.decisions import control_settings
 from leasehold.config.plausibility import words
-from scheduler.control.requests import PolicyChoice
-from scheduler.engine.settings import EngineSettings
 from scheduler.runtime.settings import RuntimeSettings
 
 if TYPE_CHECKING:
@@ -40,44 +40,12 @@ def _hosts(server: ServerSection) -> frozenset[str]:
     return frozenset(name.lower().strip("[]") for name in names if name)
 
 
-def policy_choice(config: ServerConfig) -> PolicyChoice:
-    """Return the policy of the first start."""
-    policy = config.policy
-    return PolicyChoice(
-        name=policy.name,
-        parameters=policy.parameters,
-        agnostic=policy.agnostic,
-        space_sharing=policy.space_sharing,
-    )
-
-
 def runtime_settings(config: ServerConfig) -> RuntimeSettings:
-    """Return the settings of the driver and of the engine within."""
-    engine = config.engine
+    """Return the settings of the driver and of what decides."""
+    decisions = control_settings(config)
     return RuntimeSettings(
-        engine=EngineSettings(
-            round_length_s=engine.round_length_s,
-            plan_lead_s=engine.plan_lead_s or 0.0,
-            refresh_rounds=engine.refresh_rounds,
-            keep_bonus=engine.keep_bonus,
-            solve_grace_s=engine.solve_grace_s,
-            retry_backoff_s=engine.retry_backoff_s,
-            avoid_node_s=engine.avoid_node_s,
-            hold_after_deaths=engine.hold_after_deaths,
-            refuse_what_cannot_fit=False,
-        ),
-        policy=policy_choice(config),
-        notice_s=config.leases.notice_s,
-        grace_s=config.leases.grace_s,
-        margin_s=config.leases.margin_s,
-        node_timeout_s=config.leases.node_timeout_s,
-        start_timeout_s=config.leases.start_timeout_s,
+        **{field.name: getattr(decisions, field.name) for field in fields(decisions)},
         snapshot_entries=config.store.snapshot_entries,
-        tick_s=engine.tick_s,
-        learn=config.throughputs.learn,
-        measure_least_s=config.throughputs.least_s,
-        relearn_tolerance=config.throughputs.tolerance,
-        prepull_images=config.kubernetes.prepull_images,
         finished_days=config.retention.finished_days,
         history_days=config.retention.history_days,
         log_bytes=config.retention.log_bytes,

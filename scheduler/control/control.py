@@ -24,8 +24,11 @@ from scheduler.control.facts import (
     ProjectSet,
     ThroughputsDeclared,
 )
-from scheduler.control.housekeeping import after_step, keep_house
+from scheduler.control.housekeeping import after_step, keep_house, limit_s
 from scheduler.control.job_actions import act, change
+from scheduler.control.jobs import JobBook
+from scheduler.control.leases import Leases
+from scheduler.control.nodes import NodeBook
 from scheduler.control.operator_orders import (
     ask_policy,
     declare_throughputs,
@@ -37,11 +40,14 @@ from scheduler.control.operator_orders import (
 from scheduler.control.progress import flush_progress
 from scheduler.control.reports import meet, take_report
 from scheduler.control.snapshot import take_snapshot
+from scheduler.control.state import ControlState, PolicyInForce
 from scheduler.control.submitting import submit
 from scheduler.control.view import View
 from scheduler.domain import commands as do
 from scheduler.domain import events as ev
+from scheduler.domain.cluster import Cluster
 from scheduler.domain.rows import LeaseExtension, Projections
+from scheduler.engine.engine import Engine
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -49,9 +55,10 @@ if TYPE_CHECKING:
     from scheduler.control.facts import Fact
     from scheduler.control.jobs import JobRecord
     from scheduler.control.requests import PolicyChoice
+    from scheduler.control.settings import ControlSettings
     from scheduler.control.snapshot import Taken
-    from scheduler.control.state import ControlState
     from scheduler.domain.commands import ComputeAllocation
+    from scheduler.domain.knowledge import Knowledge
 
 _NOTHING = Projections()
 
@@ -102,6 +109,39 @@ class Control:
     def __init__(self, state: ControlState) -> None:
         self.state = state
         self.view = View.of(state)
+
+    @classmethod
+    def new(
+        cls,
+        settings: ControlSettings,
+        *,
+        knowledge: Knowledge,
+        time_dependent: bool | None = False,
+        now_s: float = 0.0,
+        term: int = 1,
+    ) -> Control:
+        """Return the control of a service that begins without jobs and nodes.
+
+        Args:
+            settings: of decisions.
+            knowledge: in what ways jobs can run.
+            time_dependent: whether the answers of the settings' policy change as time passes.
+            now_s: the time.
+            term: the leader's fencing token.
+        """
+        return cls(
+            ControlState(
+                engine=Engine(Cluster(worker_types=(), nodes=()), settings.engine),
+                leases=Leases(),
+                jobs=JobBook(),
+                nodes=NodeBook(),
+                knowledge=knowledge,
+                policy=PolicyInForce(choice=settings.policy, since_s=now_s),
+                time_dependent=time_dependent,
+                settings=settings,
+                term=term,
+            )
+        )
 
     def handle(self, *facts: Fact, now_s: float) -> Decision:
         """Take facts in that are true at ``now_s``, and say what follows."""
@@ -236,8 +276,8 @@ class Control:
 
     @property
     def next_due_s(self) -> float:
-        """When the next timer is due; infinity without any."""
-        return min(self.state.leases.timers.values(), default=math.inf)
+        """When the next timer or time limit is due; infinity without any."""
+        return min(min(self.state.leases.timers.values(), default=math.inf), limit_s(self.state))
 
 
 def _answer(state: ControlState, draft: Draft, fact: AllocationAnswered) -> None:

@@ -23,7 +23,7 @@ from scheduler.engine.on_leases import GOT_ON_S
 from scheduler.protocol.desired import LeaseEnd
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from scheduler.control.draft import Draft
     from scheduler.control.jobs import JobRecord
@@ -215,15 +215,40 @@ def _look_for_images(state: ControlState) -> None:
             state.leases.changed.add(name)
 
 
+def limit_s(state: ControlState) -> float:
+    """Return when the first running job has used up its time, or is looked at for that."""
+    now_s = state.engine.now_s
+    soonest_s = min(
+        (
+            now_s + max(most_s - _held_s(state, live, now_s), 0.0)
+            for live, most_s in _limited(state)
+        ),
+        default=math.inf,
+    )
+    return max(soonest_s, state.next_look_s)
+
+
+def _limited(state: ControlState) -> Iterator[tuple[LiveLease, float]]:
+    """Yield the leases of jobs that may hold workers for so long in all."""
+    for job_id in sorted(state.jobs.limited):
+        record = state.jobs.by_id[job_id]
+        lease_id = state.leases.of_job.get(job_id)
+        if lease_id is not None and not record.time_limit:
+            assert record.spec.max_run_time_s is not None
+            yield state.leases.by_id[lease_id], record.spec.max_run_time_s
+
+
+def _held_s(state: ControlState, live: LiveLease, now_s: float) -> float:
+    """Return how long a running job has held workers in all."""
+    worker_s = state.engine.attained_worker_s_of(live.lease.job_id)
+    return worker_s / max(len(live.lease.workers), 1) + now_s - state.engine.now_s
+
+
 def _enforce_time_limits(state: ControlState, draft: Draft) -> None:
-    for live in state.leases.by_id.values():
-        record = state.jobs.by_id.get(live.lease.job_id)
-        if record is None or record.spec.max_run_time_s is None or record.time_limit:
-            continue
-        worker_s = state.engine.attained_worker_s_of(record.job_id)
-        since_s = draft.now_s - state.engine.now_s
-        held_s = worker_s / max(len(live.lease.workers), 1) + since_s
-        if held_s >= record.spec.max_run_time_s:
+    for live, most_s in list(_limited(state)):
+        held_s = _held_s(state, live, draft.now_s)
+        if held_s >= most_s * (1.0 - 1e-12):
+            record = state.jobs.by_id[live.lease.job_id]
             record.time_limit = True
             record.ending = (JobStatus.FAILED, "time_limit")
             state.jobs.changed.add(record.job_id)

@@ -147,6 +147,8 @@ class JobBook:
         self.touched: dict[str, JobRecord] = {}
         #: ids of jobs that have changed since this was last emptied, in their rows or beside them.
         self.changed: set[str] = set()
+        #: ids of jobs that may hold workers for a limited time only.
+        self.limited: set[str] = set()
         #: whether a parked job may have become fit to run.
         self.recheck = False
         #: jobs that the engine does not know yet, by number.
@@ -173,6 +175,8 @@ class JobBook:
         """Take a job in, parked or admitted as the record says."""
         self.by_id[record.job_id] = record
         self.changed.add(record.job_id)
+        if record.spec.max_run_time_s is not None:
+            self.limited.add(record.job_id)
         if record.new:
             self.touched[record.job_id] = record
         project = record.project
@@ -212,6 +216,7 @@ class JobBook:
         """Drop a job that has ended."""
         record = self.by_id.pop(job_id)
         self.changed.add(job_id)
+        self.limited.discard(job_id)
         self.active[record.project] -= 1
         self.recheck = bool(self._parked or self._gave_back)
         if record.parked is not None:

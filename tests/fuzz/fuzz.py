@@ -180,9 +180,12 @@ class Fuzzer:
         line = self.messages.encoded(self.messages.line(self.draw.choice(secrets)))
         writer.write(line.replace(b"\n", b" ") + b"\n")
         async with asyncio.timeout(ANSWER_S):
-            answer = await reader.readline()
+            try:
+                answer = await reader.readline()
+            except ConnectionResetError:
+                answer = b""
         if not answer:
-            raise AssertionError(f"the agent hung up at {line[:4096]!r}")
+            raise AssertionError(f"the agent hung up at {line[:4096]!r}, message {number}")
         self.tally.count("line", read=b'"notice"' in answer)
 
 

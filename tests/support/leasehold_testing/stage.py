@@ -153,10 +153,15 @@ class Stage:
         return self.service.driver
 
     @property
+    def control(self) -> Control:
+        """What decides in it."""
+        assert self._control is not None
+        return self._control
+
+    @property
     def state(self) -> ControlState:
         """Its state."""
-        assert self._control is not None
-        return self._control.state
+        return self.control.state
 
     def recovered(self) -> ControlState:
         """Return what a service would begin with if this one died now."""

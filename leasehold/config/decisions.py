@@ -1,0 +1,52 @@
+"""From the configuration to the settings of what decides, in the daemon and in a replay of it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from scheduler.control.requests import PolicyChoice
+from scheduler.control.settings import ControlSettings
+from scheduler.engine.settings import EngineSettings
+
+if TYPE_CHECKING:
+    from leasehold.config.settings import ServerConfig
+
+
+def policy_choice(config: ServerConfig) -> PolicyChoice:
+    """Return the policy of the first start."""
+    policy = config.policy
+    return PolicyChoice(
+        name=policy.name,
+        parameters=policy.parameters,
+        agnostic=policy.agnostic,
+        space_sharing=policy.space_sharing,
+    )
+
+
+def control_settings(config: ServerConfig) -> ControlSettings:
+    """Return the settings of control, and of the engine within."""
+    engine = config.engine
+    return ControlSettings(
+        engine=EngineSettings(
+            round_length_s=engine.round_length_s,
+            plan_lead_s=engine.plan_lead_s or 0.0,
+            refresh_rounds=engine.refresh_rounds,
+            keep_bonus=engine.keep_bonus,
+            solve_grace_s=engine.solve_grace_s,
+            retry_backoff_s=engine.retry_backoff_s,
+            avoid_node_s=engine.avoid_node_s,
+            hold_after_deaths=engine.hold_after_deaths,
+            refuse_what_cannot_fit=False,
+        ),
+        policy=policy_choice(config),
+        notice_s=config.leases.notice_s,
+        grace_s=config.leases.grace_s,
+        margin_s=config.leases.margin_s,
+        node_timeout_s=config.leases.node_timeout_s,
+        start_timeout_s=config.leases.start_timeout_s,
+        tick_s=engine.tick_s,
+        learn=config.throughputs.learn,
+        measure_least_s=config.throughputs.least_s,
+        relearn_tolerance=config.throughputs.tolerance,
+        prepull_images=config.kubernetes.prepull_images,
+    )

@@ -1,0 +1,474 @@
+"""A replay of the service: all that it decides, over a trace, in virtual time.
+
+The same control as in the daemon, and nodes that decide as agents do. Only the clock, the jobs'
+progress and the network are simulated: the clock jumps from one moment to the next, jobs advance at
+the throughputs that are taken for the truth, and messages arrive at once.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from planner.knowledge import LearnedKnowledge
+from planner.oracle import Oracle
+from planner.tables import TableBuilder
+from scheduler.control.control import Control
+from scheduler.control.facts import (
+    AllocationAnswered,
+    JobsSubmitted,
+    NodeReported,
+    NodesHeard,
+    ProjectSet,
+    ThroughputsDeclared,
+)
+from scheduler.control.requests import Submission
+from scheduler.domain import commands as do
+from scheduler.domain import events as ev
+from scheduler.domain.answers import Solved, check_answer
+from scheduler.domain.lease import Leases, RevokeReason
+from scheduler.domain.spec import DEFAULT_PROJECT, JobSpec
+from scheduler.domain.ways import CatalogueKey
+from scheduler.errors import LeaseholdError, SolveError
+from scheduler.protocol.desired import MARGIN_S, LeaseState
+from scheduler.runtime.desired_sets import DesiredSets
+from simulator.failures import FailureProcess
+from simulator.ledger import Ledger
+from simulator.nodes import SimulatedNode, SimulatedWorld
+from simulator.remarks import Remarks
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from policies.base import Policy
+    from scheduler.control.control import Decision
+    from scheduler.control.facts import Fact
+    from scheduler.control.requests import ProjectLimits
+    from scheduler.control.settings import ControlSettings
+    from scheduler.domain.cluster import Cluster
+    from scheduler.domain.job import Job
+    from scheduler.domain.lease import Lease
+    from scheduler.domain.rows import JobRow
+    from scheduler.domain.throughput import ThroughputTable
+    from simulator.failures import FailureModel
+    from simulator.overheads import Overhead, Overheads
+    from simulator.result import SimulationResult
+    from traces.trace import Trace
+
+#: Who submits the jobs of a trace, and sets what a file says.
+_ACTOR = "replay"
+#: Moments between two reports of progress.
+_REPORT_EVERY = 256
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """How far a run is.
+
+    Attributes:
+        now_s: simulated seconds.
+        jobs_done: jobs of the window that have ended.
+        jobs: jobs of the window.
+    """
+
+    now_s: float
+    jobs_done: int
+    jobs: int
+
+
+class Replay:
+    """The service's control, a clock that jumps, and nodes that exist only as numbers."""
+
+    def __init__(
+        self,
+        *,
+        cluster: Cluster,
+        trace: Trace,
+        throughputs: ThroughputTable,
+        policy: Policy,
+        settings: ControlSettings,
+        overheads: Overheads,
+        failures: FailureModel,
+        declared: ThroughputTable | None = None,
+        projects: Sequence[ProjectLimits] = (),
+        seed: int = 0,
+        window: tuple[int, int] | None = None,
+        record: bool = False,
+        label: str = "",
+        profile: str = "",
+        inputs: Mapping[str, str] | None = None,
+    ) -> None:
+        """Compose a replay.
+
+        Args:
+            cluster: the nodes.
+            trace: the jobs, and under what conditions they may run.
+            throughputs: the true ones; jobs' types and scale factors are all in it.
+            policy: who allocates; the one that the settings name.
+            settings: of the service.
+            overheads: what launching, saving and restoring cost.
+            failures: how workers and jobs fail.
+            declared: throughputs that an operator declares at the start.
+            projects: limits that an operator sets at the start.
+            seed: of the failures.
+            window: positions of the jobs to measure; the replay ends when they have ended.
+            record: keep leases and series.
+            label: how the result names the policy.
+            profile: how it names the settings.
+            inputs: what a report says of the inputs.
+        """
+        self._cluster, self._jobs, self._settings = cluster, trace.jobs, settings
+        self._trace, self._policy, self._declared = trace, policy, declared
+        self._projects, self._overheads = projects, overheads
+        self._truth = throughputs
+        self._failures = FailureProcess(failures, cluster.workers, np.random.default_rng(seed))
+        self._label, self._seed = label or policy.name, seed
+        self._inputs, self._profile = dict(inputs or {}), profile
+        keys = list(dict.fromkeys(CatalogueKey.of_job(job) for job in trace.jobs))
+        self._ledger = Ledger(
+            cluster,
+            TableBuilder(Oracle(throughputs)).table(cluster, keys),
+            trace.jobs,
+            [keys.index(CatalogueKey.of_job(job)) for job in trace.jobs],
+            window=window,
+            record=record,
+        )
+        self._remarks = Remarks()
+        self._now = 0.0
+        self._by_id = {job.job_id: job for job in trace.jobs}
+        self._position = {job.job_id: i for i, job in enumerate(trace.jobs)}
+        self._costs = {job.job_id: overheads.of(job.job_type) for job in trace.jobs}
+        self._world = SimulatedWorld(
+            now_s=lambda: self._now,
+            rate=self._rate,
+            totals={job.job_id: job.total_steps for job in trace.jobs},
+            overhead=self._overhead,
+            speed=self._speed,
+            fails_after_s=self._failures.draw_job_failure_s,
+            checkpoint_interval_s=failures.checkpoint_interval_s,
+            whole_steps=False,
+            pairs=True,
+        )
+        # What has been told counts at that moment, so a job may stay until its lease is over.
+        margin_s = MARGIN_S if settings.engine.plan_lead_s > 0 else -1.0
+        self._nodes = {
+            node.name: SimulatedNode(node.name, node.workers, self._world, margin_s=margin_s)
+            for node in cluster.nodes
+        }
+        self._place = [
+            (node.name, local) for node in cluster.nodes for local in range(len(node.workers))
+        ]
+        #: node -> when it has something to do without news.
+        self._wakes = dict.fromkeys(self._nodes, math.inf)
+        self._sets = DesiredSets(lambda *_: None)
+        #: lease id -> lease, of those in force.
+        self._leases: dict[int, Lease] = {}
+        #: worker -> leases on it. Nodes join in the cluster's order, so workers have its numbers.
+        self._on_worker: dict[int, list[int]] = {}
+        #: job id -> its row, as a store would keep it.
+        self._rows: dict[str, JobRow] = {}
+        self._next_job = 0
+        #: every decision, in order, for tests of parity; filled only on request.
+        self.log: list[Decision] | None = None
+        self.control = Control.new(
+            settings,
+            knowledge=LearnedKnowledge(settings.throughputs, {}),
+            time_dependent=policy.time_dependent,
+        )
+
+    def run(self, progress: Callable[[Progress], None] | None = None) -> SimulationResult:
+        """Replay until every measured job has ended.
+
+        Args:
+            progress: told now and then how far the replay is.
+        """
+        wall, cpu = time.perf_counter(), time.process_time()
+        self._settle(self._opening(), dict.fromkeys(self._nodes))
+        steps = 0
+        while self._ledger.to_go:
+            self._step()
+            steps += 1
+            if progress and steps % _REPORT_EVERY == 0:
+                progress(self._progress())
+        if progress:
+            progress(self._progress())
+        return self._ledger.result(
+            self._now,
+            label=self._label,
+            rounds=self.control.view.engine.round_number,
+            seed=self._seed,
+            wall_s=time.perf_counter() - wall,
+            cpu_s=time.process_time() - cpu,
+            settings=self._inputs,
+            profile=self._profile,
+            warnings=self._remarks.sentences(self._policy.name, len(self._ledger.solve_s)),
+        )
+
+    def _progress(self) -> Progress:
+        total = self._ledger.measured
+        return Progress(now_s=self._now, jobs_done=total - self._ledger.to_go, jobs=total)
+
+    # -- what is told ---------------------------------------------------------------------------
+
+    def _opening(self) -> list[Fact]:
+        """Return what an operator says before the first job comes."""
+        facts: list[Fact] = [ProjectSet(limits=limits, actor=_ACTOR) for limits in self._projects]
+        if self._declared is not None:
+            figures = tuple(
+                (job_type, scale_factor, worker_type, steps_per_s)
+                for (job_type, scale_factor), row in self._declared.isolated.items()
+                for worker_type, steps_per_s in row.items()
+                if steps_per_s > 0
+            )
+            facts.append(ThroughputsDeclared(figures=figures, actor=_ACTOR))
+        return facts
+
+    def _arrivals(self) -> list[Fact]:
+        """Return the jobs that come now, in one submission."""
+        items = []
+        while (
+            self._next_job < len(self._jobs) and self._jobs[self._next_job].arrival_s <= self._now
+        ):
+            job = self._jobs[self._next_job]
+            items.append(Submission(spec=self._spec(job), owner=_ACTOR, job_id=job.job_id))
+            self._next_job += 1
+        if not items:
+            return []
+        ids = tuple(item.job_id for item in items)
+        named = (other for item in items for other in item.spec.depends_on)
+        rows = {other: self._rows[other] for other in named if other in self._rows}
+        return [
+            JobsSubmitted(
+                submissions=tuple(items), job_ids=ids, digests=ids, rows=rows, actor=_ACTOR
+            )
+        ]
+
+    def _spec(self, job: Job) -> JobSpec:
+        asked = self._trace.conditions.get(job.job_id)
+        row = self._truth.isolated.get((job.job_type, job.scale_factor), {})
+        able = tuple(sorted(name for name, steps_per_s in row.items() if steps_per_s > 0.0))
+        return JobSpec(
+            name=job.job_id,
+            command=("replay",),
+            job_type=job.job_type,
+            total_steps=job.total_steps,
+            scale_factors=(job.scale_factor,),
+            # Its user knows where it cannot run at all, and how fast it is nowhere.
+            worker_types=() if set(self._cluster.type_names) <= set(able) else able,
+            weight=job.weight,
+            deadline_s=job.deadline_s,
+            entity=job.entity,
+            max_failures=job.max_failures,
+            restart_s=job.restart_s,
+            labels=job.labels,
+            checkpoint_dir=f"/{job.job_id}",  # jobs of a trace save their state when they leave
+            project=DEFAULT_PROJECT if asked is None or not asked.project else asked.project,
+            depends_on=() if asked is None else asked.depends_on,
+            array_index=None if asked is None else asked.array_index,
+            max_run_time_s=None if asked is None else asked.max_run_time_s,
+            retry_oom=True if asked is None else asked.retry_oom,
+        )
+
+    # -- time -----------------------------------------------------------------------------------
+
+    def _step(self) -> None:
+        """Jump to the next moment at which something happens, and have it happen."""
+        moment = self._next_moment()
+        engine = self.control.view.engine
+        busy = engine.count(engine.held) if len(engine.held) else np.zeros(0, dtype=np.int64)
+        by_type = self._by_type(busy)
+        self._ledger.pass_time(moment - self._now, by_type)
+        self._now = moment
+        facts = self._arrivals()
+        stirred = self._fail()
+        for name, at_s in self._wakes.items():
+            if at_s <= moment:
+                self._nodes[name].act()
+                stirred[name] = None
+        # Agents tell every few seconds how far their jobs are; here, when it can matter.
+        stirred |= {name: None for name, node in self._nodes.items() if node.runs}
+        self._settle(facts, stirred)
+        self._ledger.sample(moment, by_type.tolist(), len(self._leases))
+
+    def _by_type(self, counts: np.ndarray) -> np.ndarray:
+        """Return (K,) counts in the order of the cluster's types; the engine has its own."""
+        names = self.control.view.engine.cluster.type_names
+        by_name = dict(zip(names, counts.tolist(), strict=False))
+        return np.array([by_name.get(name, 0) for name in self._cluster.type_names], dtype=np.int64)
+
+    def _next_moment(self) -> float:
+        arrival_s = (
+            self._jobs[self._next_job].arrival_s if self._next_job < len(self._jobs) else math.inf
+        )
+        moment = min(
+            arrival_s,
+            min(self._wakes.values(), default=math.inf),
+            self.control.next_due_s,
+            self._failures.next_s,
+        )
+        if math.isinf(moment):
+            waiting = list(self.control.view.jobs.by_id)
+            raise LeaseholdError(
+                f"nothing more can happen at {self._now:.0f} s, but {len(waiting)} jobs have not "
+                f"ended ({', '.join(waiting[:5])}): no quota, dependency or worker will ever "
+                "allow them to run; give the cluster, the projects or the trace what they need"
+            )
+        return max(moment, self._now)
+
+    def _fail(self) -> dict[str, None]:
+        """Break and mend workers whose time has come; return their nodes."""
+        stirred: dict[str, None] = {}
+        while self._failures.next_s <= self._now:
+            worker, lost = self._failures.pop()
+            name, local = self._place[worker]
+            if lost:
+                self._nodes[name].break_worker(local, "the worker is lost")
+            else:
+                self._nodes[name].mend_worker(local)
+            stirred[name] = None
+        return stirred
+
+    def _settle(self, facts: list[Fact], stirred: dict[str, None]) -> None:
+        """Have everything happen that follows without time passing."""
+        if self._nodes:
+            facts.append(NodesHeard(heard_s=dict.fromkeys(self._nodes, self._now)))
+        while True:
+            reports = [self._report_of(name) for name in stirred]
+            facts += reports
+            decision = self.control.handle(*facts, now_s=self._now)
+            self.control.publish(decision)
+            self._note(decision)
+            for fact in reports:
+                self._nodes[fact.report.node].delivered(fact.report)
+            facts, stirred = [], self._tell(decision.told)
+            for fact in reports:
+                self._wakes[fact.report.node] = self._nodes[fact.report.node].next_s
+            if decision.question is not None:
+                facts.append(self._answer(decision.question))
+            if not facts and not stirred and self.control.next_due_s > self._now:
+                return
+
+    def _report_of(self, name: str) -> NodeReported:
+        return NodeReported(report=self._nodes[name].report(), address="", version="replay")
+
+    def _tell(self, names: Sequence[str]) -> dict[str, None]:
+        """Give nodes their desired sets; return those that have something to say of it."""
+        stirred: dict[str, None] = {}
+        for name in names:
+            node = self._nodes.get(name)
+            if node is None:
+                continue
+            before = _held(node)
+            desired = self._sets.of(self.control.view, name, now_s=self._now, held_s=0.0)
+            node.accept(desired, sent_s=self._now)
+            node.act()
+            self._wakes[name] = node.next_s
+            if _held(node) != before:
+                stirred[name] = None
+        return stirred
+
+    # -- what is noted --------------------------------------------------------------------------
+
+    def _note(self, decision: Decision) -> None:
+        if self.log is not None:
+            self.log.append(decision)
+        for answered in decision.answers:
+            if answered.error is not None:
+                raise answered.error  # an operator's figures or limits that cannot be used
+            if isinstance(answered.fact, JobsSubmitted):
+                self._note_refused(answered.fact, answered.result)
+        for event in decision.events:
+            if isinstance(event, ev.LeaseEnded) and event.lease_id in self._leases:
+                self._note_end(event)
+        self._note_commands(decision.commands)
+        self._rows.update((row.job_id, row) for row in decision.rows.jobs)
+        for state in decision.rows.states:
+            self._rows[state.job_id] = replace(self._rows[state.job_id], status=state.status)
+        for row in decision.rows.history:
+            if row.subject_kind == "job":
+                self._ledger.note(row.kind, row.subject, row.at_s)
+
+    def _note_commands(self, commands: Sequence[do.Command]) -> None:
+        ledger = self._ledger
+        for command in commands:
+            match command:
+                case do.GrantLease(lease=lease):
+                    self._note_grant(lease)
+                case do.ExtendLeases():
+                    ledger.extended += len(command.lease_ids)
+                case do.RevokeLease(reason=RevokeReason.OUTBID):
+                    ledger.outbid += 1
+                case do.RecordEvent():
+                    self._remarks.take(command)
+
+    def _note_grant(self, lease: Lease) -> None:
+        self._leases[lease.lease_id] = lease
+        for worker in lease.workers:
+            self._on_worker.setdefault(worker, []).append(lease.lease_id)
+        there = self._on_worker[lease.workers[0]]
+        position = np.array([self._position[lease.job_id]])
+        self._ledger.granted(Leases.of(lease), position, there if len(there) > 1 else ())
+
+    def _note_end(self, event: ev.LeaseEnded) -> None:
+        lease = self._leases.pop(event.lease_id)
+        for worker in lease.workers:
+            self._on_worker[worker].remove(event.lease_id)
+        position = np.array([self._position[lease.job_id]])
+        self._ledger.over([event.lease_id], position, self._now, str(event.reason))
+
+    def _note_refused(self, fact: JobsSubmitted, results: object) -> None:
+        assert isinstance(results, tuple)
+        for item, result in zip(fact.submissions, results, strict=True):
+            if not result.created:
+                self._ledger.note("job_refused", item.job_id, self._now)
+                self._remarks.refused(result.refusal)
+
+    def _answer(self, question: do.ComputeAllocation) -> AllocationAnswered:
+        begin, failure, solved = time.perf_counter(), "", None
+        try:
+            allocation = self._policy.allocate(question.problem)
+            check_answer(question.problem, allocation)
+        except SolveError as error:
+            failure = str(error)
+        except Exception as error:  # a plugin may raise anything; the user must hear whose it was
+            raise LeaseholdError(
+                f"policy '{self._policy.name}' failed at {self._now:.0f} s with "
+                f"{type(error).__name__}: {error}; this is a fault of the policy"
+            ) from error
+        else:
+            took_s = time.perf_counter() - begin
+            solved = Solved(allocation=allocation, solve_s=took_s)
+            self._ledger.answered(self._now, question.problem, allocation)
+        self._ledger.solve_s.append(time.perf_counter() - begin)
+        choice = self.control.view.policy.choice
+        return AllocationAnswered(policy=choice, question=question, answer=solved, failure=failure)
+
+    # -- what is true of jobs -------------------------------------------------------------------
+
+    def _rate(self, job_id: str, worker_type: str, workers: int, partner: str | None) -> float:
+        key = self._by_id[job_id].job_type, workers
+        alone = self._truth.isolated.get(key, {}).get(worker_type, 0.0)
+        if partner is None:
+            return alone
+        other = self._by_id[partner].job_type, workers
+        shared = self._truth.shared.get((key, other), {}).get(worker_type)
+        return 0.5 * alone if shared is None else shared[0]
+
+    def _overhead(self, job_id: str) -> Overhead:
+        return self._costs[job_id]
+
+    def _speed(self, lease_id: int) -> float:
+        lease = self._leases.get(lease_id)
+        return 1.0 if lease is None else float(self._failures.speed[list(lease.workers)].min())
+
+
+def _held(node: SimulatedNode) -> list[tuple[int, object, bool]]:
+    """Return what a node would tell of its leases, as far as it makes news."""
+    waiting = [(want, LeaseState.STARTING, False) for want in node.view.wanted]
+    return [(i, run.end, run.noticed) for i, run in node.runs.items()] + [
+        one for one in waiting if one[0] not in node.runs
+    ]

@@ -1,0 +1,194 @@
+"""A replay of the service: quotas, dependencies, limits and lost workers, by virtual time."""
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from leasehold.cli.main import app
+from policies.registry import make_policy
+from scheduler.control.requests import ProjectLimits
+from scheduler.control.settings import ControlSettings
+from scheduler.domain.job import Job, JobStatus
+from scheduler.domain.throughput import ThroughputTable
+from scheduler.engine.settings import EngineSettings
+from scheduler.errors import InputError, LeaseholdError
+from simulator.failures import FailureModel
+from simulator.overheads import Overhead, Overheads
+from simulator.projects import read_projects
+from simulator.replay import Replay
+from traces.cluster import read_cluster
+from traces.trace import Conditions, Trace
+
+TRUTH = ThroughputTable(isolated={("a", 1): {"v100": 2.0}, ("a", 2): {"v100": 4.0}})
+
+
+def replay(*jobs, conditions=None, workers=2, **given):
+    settings = ControlSettings(
+        engine=EngineSettings(round_length_s=60.0, plan_lead_s=13.0, refuse_what_cannot_fit=False)
+    )
+    options = {"overheads": Overheads(), "failures": FailureModel()} | given
+    return Replay(
+        cluster=read_cluster(f"v100:{workers}", workers_per_node=1),
+        trace=Trace(jobs=jobs, conditions=conditions or {}),
+        throughputs=TRUTH,
+        policy=make_policy("max_min_fairness", {}),
+        settings=settings,
+        record=True,
+        **options,
+    )
+
+
+def job(name, steps=200.0, arrival_s=0.0, **fields):
+    return Job(job_id=name, job_type="a", total_steps=steps, arrival_s=arrival_s, **fields)
+
+
+def outcomes(result):
+    return {one.job_id: (one.status, one.start_s, one.end_s) for one in result.jobs}
+
+
+def test_a_lone_job_runs_at_the_true_throughput():
+    result = replay(job("one", steps=200.0)).run()
+    assert outcomes(result) == {"one": ("completed", 0.0, 100.0)}
+    assert result.summary.utilisation == pytest.approx(0.5)
+    assert result.summary.jobs_completed == 1
+
+
+def test_a_quota_lets_one_job_at_a_time_run_though_workers_are_idle():
+    limits = (ProjectLimits(project="p", max_workers=1),)
+    conditions = {name: Conditions(project="p") for name in ("one", "two")}
+    result = replay(job("one"), job("two"), conditions=conditions, projects=limits).run()
+    (first, second) = sorted(one.end_s for one in result.jobs)
+    assert (first, second) == (100.0, 200.0)
+
+
+def test_a_job_waits_for_the_one_that_it_depends_on():
+    conditions = {"two": Conditions(depends_on=("one",))}
+    result = replay(job("one"), job("two"), conditions=conditions).run()
+    assert outcomes(result)["two"] == ("completed", 100.0, 200.0)
+
+
+def test_a_job_over_its_limit_fails_and_takes_its_dependents_with_it():
+    conditions = {
+        "one": Conditions(max_run_time_s=30.0),
+        "two": Conditions(depends_on=("one",)),
+    }
+    made = replay(job("one"), job("two"), conditions=conditions)
+    made.log = []
+    result = made.run()
+    assert outcomes(result)["one"][0] == "failed"
+    told = {row.kind: row for one in made.log for row in one.rows.history}
+    assert told["time_limit"].at_s == pytest.approx(30.0, abs=1.0)
+    ended = {record.job_id: record for one in made.log for record in one.ended}
+    assert ended["one"].reason == "time_limit"
+    states = {row.job_id: row for one in made.log for row in one.rows.states}
+    assert (states["two"].status, states["two"].reason) == (
+        JobStatus.CANCELLED,
+        "dependency_failed",
+    )
+
+
+def test_a_project_over_its_jobs_has_the_next_one_refused_and_says_so():
+    limits = (ProjectLimits(project="p", max_jobs=1),)
+    conditions = {name: Conditions(project="p") for name in ("one", "two")}
+    result = replay(job("one"), job("two"), conditions=conditions, projects=limits).run()
+    assert outcomes(result)["two"][0] == "refused"
+    assert "may have 1" in result.warnings[0]
+
+
+def test_throughputs_are_learned_and_launches_take_their_time():
+    costs = Overheads(default=Overhead(launch_s=10.0))
+    made = replay(job("one", steps=2000.0), overheads=costs)
+    result = made.run()
+    assert outcomes(result)["one"][2] == pytest.approx(1010.0)
+    (known,) = [e for *_, e in made.control.view.knowledge.known() if e.samples]
+    assert known.measured == pytest.approx(2.0, rel=0.05)
+
+
+def test_a_worker_that_is_lost_sends_its_job_elsewhere_and_back_to_its_checkpoint():
+    failures = FailureModel(mtbf_s=300.0, repair_s=50.0, checkpoint_interval_s=20.0)
+    made = replay(job("one", steps=2000.0), failures=failures, seed=3)
+    result = made.run()
+    (only,) = result.jobs
+    assert only.status == "completed"
+    assert only.attempts > 1
+    assert only.end_s > 1000.0
+
+
+def test_a_replay_says_which_jobs_can_never_run():
+    conditions = {"one": Conditions(project="p")}
+    limits = (ProjectLimits(project="p", max_workers=1),)
+    made = replay(job("one", scale_factor=1), conditions=conditions, projects=limits, workers=1)
+    made._nodes.clear()
+    made._wakes.clear()
+    with pytest.raises(LeaseholdError, match=r"1 jobs have not ended \(one\)"):
+        made.run()
+
+
+def test_equal_replays_are_equal():
+    def run():
+        made = replay(*(job(f"j{i}", 150.0 + i, 20.0 * i) for i in range(12)))
+        result = made.run()
+        return outcomes(result), result.summary.to_dict(timings=False), result.leases
+
+    assert run() == run()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("- a", "mapping of project names"),
+        ("p: 3", "project 'p': it is 3"),
+        ("p: {gpus: 3}", "unknown key 'gpus'"),
+        ("p: {max_workers: 1.5}", "'max_workers' is 1.5"),
+        ("p: {weight: 0}", "'weight' is 0"),
+        ("p: {inner_policy: best}", "'inner_policy' is 'best'"),
+        ("p: {max_jobs: true}", "'max_jobs' is True"),
+    ],
+)
+def test_limits_that_cannot_be_are_refused_by_name(tmp_path, text, message):
+    path = tmp_path / "projects.yaml"
+    path.write_text(text)
+    with pytest.raises(InputError, match=message):
+        read_projects(str(path))
+
+
+TRACE = """job_id,job_type,total_steps,arrival_s,project,depends_on
+one,"ResNet-50 (batch size 64)",20000,0,p,
+two,"ResNet-50 (batch size 64)",20000,0,p,one
+"""
+
+
+def simulated(tmp_path, *flags):
+    (tmp_path / "trace.csv").write_text(TRACE)
+    (tmp_path / "leasehold.toml").write_text("[engine]\nround_length_s = 120\n")
+    (tmp_path / "projects.yaml").write_text("p: {max_workers: 4}\n")
+    trace, cluster = str(tmp_path / "trace.csv"), ["--cluster", "v100:2"]
+    return CliRunner().invoke(
+        app, ["simulate", trace, "--throughputs", "bundled", *cluster, *flags]
+    )
+
+
+def test_the_command_replays_a_configuration(tmp_path):
+    config = ["--config", str(tmp_path / "leasehold.toml")]
+    limits = ["--projects", str(tmp_path / "projects.yaml")]
+    found = json.loads(simulated(tmp_path, *config, *limits, "--json").stdout)
+    assert found["profile"] == "leasehold.toml"
+    assert found["jobs_completed"] == 2
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--policy", "fifo"], "replay it with --config"),
+        ([], "--policy is missing"),
+        (["--policy", "fifo", "--projects", "p.yaml"], "--projects needs --config"),
+        (["--config", "CONFIG", "--policy", "fifo"], "--policy and --config"),
+        (["--config", "CONFIG", "--round-length", "60"], "--round-length and --config"),
+    ],
+)
+def test_flags_that_contradict_each_other_are_named(tmp_path, flags, message):
+    flags = [str(tmp_path / "leasehold.toml") if flag == "CONFIG" else flag for flag in flags]
+    ended = simulated(tmp_path, *flags)
+    assert ended.exit_code != 0
+    assert message in str(ended.exception)
