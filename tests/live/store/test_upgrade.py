@@ -23,14 +23,14 @@ from leasehold_testing.stored import entry, job_row
 from planner.knowledge import LearnedKnowledge
 from scheduler.domain.job import JobStatus
 from scheduler.runtime.snapshots import recover
+from scheduler.store.databases import writing
 from scheduler.store.queries import HistoryQuery, JobFilter, JobQuery
 from scheduler.store.schema import REVISIONS, upgrade_schema
+from scheduler.store.sql import SqlStore
 from scheduler.store.tables import METADATA
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from scheduler.store.sql import SqlStore
 
 DUMPS = sorted(Path(__file__).with_name("releases").glob("schema_*.sql"))
 
@@ -143,3 +143,15 @@ def test_an_older_database_can_be_written_to(old: SqlStore) -> None:
     number = old.load().next_sequence
     old.commit(entry(number, jobs=(job_row(100),)), token=leader.token)
     assert old.job("job-100") is not None
+
+
+def test_a_leader_of_the_release_before_goes_on_writing_after_the_upgrade(url: str) -> None:
+    """A standby of this release brings the schema up to date while the old one still leads."""
+    store = SqlStore.open(url)
+    with writing(store._engine) as connection:
+        known = "sequence, now_s, events"
+        connection.exec_driver_sql(f"INSERT INTO journal ({known}) VALUES (1, 5.0, '[]')")
+        connection.exec_driver_sql("UPDATE head SET sequence = 1")
+    (found,) = store.load().entries
+    assert (found.sequence, found.decider) == (1, 0)
+    store.close()
