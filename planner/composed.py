@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from scheduler.domain.configuration import ConfigurationTable, Profile
 from scheduler.domain.sources import ConfigurationSource
@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from scheduler.domain.configuration import Configuration
     from scheduler.domain.sources import SharedWay
     from scheduler.domain.ways import CatalogueKey
+
+
+#: Characters of a plan: it goes into the environment of every process.
+LONGEST_PLAN: Final = 4096
 
 
 class SourceWarning(UserWarning):
@@ -85,6 +89,11 @@ def _asked(
         )
         ConfigurationTable.build(cluster.type_names, (profile,))
         for way in ways:
+            if len(way.plan) > LONGEST_PLAN or "\0" in way.plan:
+                raise InputError(  # noqa: TRY301  as below
+                    f"plan is {way.plan[:40]!r}; give at most {LONGEST_PLAN} characters, none of "
+                    "them zero"
+                )
             if sum(count > 0 for count in way.demand) != 1:
                 raise InputError(  # noqa: TRY301  said as a fault of what was returned
                     f"demand is {way.demand}; a way holds workers of exactly one type"

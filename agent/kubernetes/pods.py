@@ -325,6 +325,7 @@ def _environment(
         "LEASEHOLD_TOTAL_STEPS": lease.total_steps,
         "LEASEHOLD_CHECKPOINT_DIR": lease.checkpoint_dir,
         "LEASEHOLD_GRACE_S": lease.grace_s,
+        "LEASEHOLD_PLAN": lease.plan or None,
         "LEASEHOLD_WORKER_TYPE": ",".join(dict.fromkeys(w.worker_type for w in place.workers)),
     }
     devices = _visible_devices(place)

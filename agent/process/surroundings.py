@@ -53,6 +53,7 @@ def process_environment(
         "LEASEHOLD_TOTAL_STEPS": lease.total_steps,
         "LEASEHOLD_CHECKPOINT_DIR": lease.checkpoint_dir,
         "LEASEHOLD_GRACE_S": lease.grace_s,
+        "LEASEHOLD_PLAN": lease.plan or None,
         "LEASEHOLD_ENDPOINT": socket,
         "LEASEHOLD_SECRET": secret,
         "LEASEHOLD_NOTICE_FILE": folder / "notice.json",

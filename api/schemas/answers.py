@@ -113,6 +113,8 @@ class FitConfigurationOut(BaseModel):
     source: str
     workers_in_service: int
     workers_idle: int
+    locality: str = Field("any", description="`consolidated` where it must lie on one node")
+    plan: str = Field("", description="by which it is launched, as a source of configurations says")
 
 
 class FitOut(BaseModel):

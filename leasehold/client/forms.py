@@ -408,7 +408,12 @@ class FieldProblem(TypedDict):
 
 
 class FitConfiguration(TypedDict):
-    """One way in which a job could run."""
+    """One way in which a job could run.
+
+    Attributes:
+        locality: `consolidated` where it must lie on one node
+        plan: by which it is launched, as a source of configurations says
+    """
 
     worker_type: str
     count: int
@@ -416,6 +421,8 @@ class FitConfiguration(TypedDict):
     source: str
     workers_in_service: int
     workers_idle: int
+    locality: str
+    plan: str
 
 
 class FitItem(TypedDict):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from scheduler.control.leases import LiveLease, members_of
 from scheduler.domain import commands as do
 from scheduler.domain import events as ev
+from scheduler.domain.configuration import ANYWHERE
 from scheduler.domain.job import JobStatus
 from scheduler.domain.lease import RevokeReason
 from scheduler.domain.reasons import WaitReason
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from scheduler.control.leases import MemberEnd
     from scheduler.control.state import ControlState
     from scheduler.control.view import View
+    from scheduler.domain.lease import Lease
     from scheduler.domain.spec import JobSpec
 
 #: Notice and grace of a job whose specification is not known any more.
@@ -103,8 +105,11 @@ def _live_lease(state: ControlState, command: do.GrantLease) -> LiveLease:
     lease = command.lease
     record = state.jobs.by_id.get(lease.job_id)
     steps = 0.0 if record is None else record.steps_done
+    plan, learned = _manner(state, lease)
     return LiveLease(
         lease=lease,
+        plan=plan,
+        learned=learned,
         worker_type=state.nodes.type_of(lease.workers),
         members=members_of(lease, state.nodes.place),
         deadline_s=lease.deadline_s,
@@ -112,6 +117,18 @@ def _live_lease(state: ControlState, command: do.GrantLease) -> LiveLease:
         steps_done=steps,
         steps_live=steps,
     )
+
+
+def _manner(state: ControlState, lease: Lease) -> tuple[str, bool]:
+    """Return the plan of a lease that is granted, and whether its throughput is learned from."""
+    table = state.engine.table
+    if lease.configuration < 0 or lease.profile >= len(table.profiles):
+        return "", True
+    ways = table.profiles[lease.profile].configurations
+    if lease.configuration >= len(ways):
+        return "", True
+    way = ways[lease.configuration]
+    return way.plan, not way.plan and way.locality == ANYWHERE
 
 
 def follow_jobs(

@@ -90,6 +90,9 @@ class LiveLease:
         running_s: when its processes were first seen running; None before.
         suspected: whether an agent may have died of it.
         mark: (time, steps) from which the throughput is measured; None before the first report.
+        plan: by which its configuration is launched; empty for none.
+        learned: whether its throughput is learned from: not where its configuration says how it is
+            to be placed or launched, since that figure is another one.
         told: (time, steps) of the first and of the newest report of progress under this lease; None
             before the first.
     """
@@ -107,6 +110,8 @@ class LiveLease:
     running_s: float | None = None
     suspected: bool = False
     mark: tuple[float, float] | None = None
+    plan: str = ""
+    learned: bool = True
     told: tuple[tuple[float, float], tuple[float, float]] | None = None
 
     @property

@@ -147,7 +147,7 @@ def _rate(state: ControlState | View, live: LiveLease) -> float:
 def _measure(state: ControlState, live: LiveLease, now_s: float) -> None:
     """Learn the throughput from a stretch of running alone."""
     timed = state.knowledge.key(state.jobs.by_id[live.lease.job_id].profile).timed
-    if timed or _shares(state, live) or not live.worker_type:
+    if timed or _shares(state, live) or not live.worker_type or not live.learned:
         live.mark = None
         return
     if live.mark is None:

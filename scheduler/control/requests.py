@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from scheduler.domain.configuration import ANYWHERE
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -75,8 +77,9 @@ class Fit:
         fits: whether some configuration fits the cluster as it is.
         reason: why not, or why not yet; None where it could start now.
         message: in words.
-        configurations: worker type, count, steps/s, where the figure comes from, and how many
-            workers are in service (cordoned ones left out) and idle; fastest first.
+        configurations: worker type, count, steps/s, where the figure comes from, how many workers
+            are in service (cordoned ones left out) and idle, of one node where it must not span
+            nodes, and its locality and plan; fastest first.
     """
 
     fits: bool
@@ -95,6 +98,8 @@ class FitConfiguration:
     source: str
     workers_in_service: int
     workers_idle: int
+    locality: str = ANYWHERE
+    plan: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -36,7 +36,10 @@ class Taken:
 def take_snapshot(state: ControlState) -> Taken:
     """Copy what a snapshot needs; quick, so that turns need not wait."""
     leases = [
-        [lease_id, live.deadline_s, live.revoked, live.base_steps, live.promised_s]
+        [
+            *(lease_id, live.deadline_s, live.revoked, live.base_steps, live.promised_s),
+            *(live.plan, live.learned),
+        ]
         for lease_id, live in state.leases.by_id.items()
     ]
     shell = {

@@ -5,6 +5,8 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeAlias
 
+import numpy as np
+
 from scheduler.control.consequences import stop_times
 from scheduler.control.housekeeping import tell_submitted
 from scheduler.control.jobs import JobRecord
@@ -15,6 +17,7 @@ from scheduler.control.requests import (
     Submitted,
 )
 from scheduler.control.specs import missed_deadline
+from scheduler.domain.configuration import ANYWHERE, CONSOLIDATED
 from scheduler.domain.job import JobStatus
 from scheduler.domain.placeholders import filled
 from scheduler.domain.reasons import WaitReason
@@ -235,31 +238,57 @@ def _fit(
     declared: Mapping[str, float] = MappingProxyType({}),
 ) -> Fit:
     names = state.engine.cluster.type_names
-    known, serving, idle = room
-    options = []
+    near: Room | None = None
+    options, fitting = [], []
     for way in state.knowledge.ways(CatalogueKey.of(spec), state.engine.cluster):
         steps_per_s, source = way.estimate.steps_per_s, way.estimate.source
-        mine = declared.get(way.worker_type) if way.count == spec.scale_factor else None
+        plain = way.locality == ANYWHERE and not way.plan
+        own = plain and way.count == spec.scale_factor
+        mine = declared.get(way.worker_type) if own else None
         if mine is not None and source is not Source.MEASURED:
             steps_per_s, source = mine, Source.DECLARED
-        if steps_per_s > 0.0:
-            options.append(
-                FitConfiguration(
-                    worker_type=way.worker_type,
-                    count=way.count,
-                    steps_per_s=steps_per_s,
-                    source=source.value,
-                    workers_in_service=serving[way.worker_type],
-                    workers_idle=idle[way.worker_type],
-                )
-            )
+        if steps_per_s <= 0.0:
+            continue
+        there = room
+        if way.locality == CONSOLIDATED:
+            there = near = near or _room_on_a_node(state)
+        option = FitConfiguration(
+            worker_type=way.worker_type,
+            count=way.count,
+            steps_per_s=steps_per_s,
+            source=source.value,
+            workers_in_service=there[1][way.worker_type],
+            workers_idle=there[2][way.worker_type],
+            locality=way.locality,
+            plan=way.plan,
+        )
+        options.append(option)
+        if way.count <= there[0][way.worker_type]:
+            fitting.append(option)
     options.sort(key=lambda option: (-option.steps_per_s, option.worker_type, option.count))
-    fitting = [o for o in options if o.count <= known[o.worker_type]]
-    reason, message = _judge(spec, options, fitting, names, known)
+    reason, message = _judge(spec, options, fitting, names, room[0])
     if reason is WaitReason.WORKERS_OUT:
         out = out_of_reach(state, spec)
         message = f"{message}: {_whereabouts(out)}{_what_broke(state, out.get('broken', {}))}"
     return Fit(fits=bool(fitting), reason=reason, message=message, configurations=tuple(options))
+
+
+def _room_on_a_node(state: ControlState | View) -> Room:
+    """Return how many workers there are at most on one node."""
+    engine = state.engine
+    cluster = engine.cluster
+    masks = ~engine.retired, engine.in_service & ~engine.cordoned, engine.idle
+    size = len(cluster.type_names)
+    cells = cluster.node_of * size + cluster.worker_type_of
+    counts = (
+        np.bincount(cells[mask], minlength=len(cluster.nodes) * size).reshape(-1, size)
+        for mask in masks
+    )
+    known, serving, idle = (
+        dict(zip(cluster.type_names, most.max(axis=0, initial=0).tolist(), strict=True))
+        for most in counts
+    )
+    return known, serving, idle
 
 
 def _judge(
@@ -293,6 +322,12 @@ def _misfit(
         return WaitReason.NO_WORKERS, "the cluster has no workers yet; start an agent on a node"
     if options:
         least = min(option.count for option in options)
+        if all(option.locality == CONSOLIDATED for option in options):
+            message = (
+                f"the job needs at least {least} workers of one type on one node, more than any "
+                f"node has ({room}); lower its scale factor or add larger nodes"
+            )
+            return WaitReason.TOO_LARGE, message
         message = (
             f"the job needs at least {least} workers of one type, more than the cluster has "
             f"({room}); lower its scale factor or add workers"

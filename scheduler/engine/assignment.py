@@ -14,8 +14,9 @@ from scheduler.engine.avoidance import Avoidance, Bars
 from scheduler.engine.fleet import Fleet
 from scheduler.engine.jobs import NONE, RUNNING, JobTable
 from scheduler.engine.leases import LeaseBook, PlannedLease
+from scheduler.engine.manners import Manners
 from scheduler.engine.pairs import PairTable
-from scheduler.engine.placement import Placer, Unit
+from scheduler.engine.placement import Placer, Unit, largest_first
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -49,6 +50,8 @@ class Assigner:
         self.next_lease = 0
         #: what ``alike`` found last, and the table that it looked at.
         self._alike: tuple[ConfigurationTable, Alike] | None = None
+        #: likewise of ``manners``.
+        self._manners: tuple[ConfigurationTable, Manners] | None = None
 
     @property
     def alike(self) -> Alike:
@@ -57,6 +60,13 @@ class Assigner:
             prices = self.fleet.cost_usd_per_hour[: self.table.demand.shape[2]]
             self._alike = self.table, Alike.of(self.table, prices)
         return self._alike[1]
+
+    @property
+    def manners(self) -> Manners:
+        """Return what must lie on one node or follows a plan."""
+        if self._manners is None or self._manners[0] is not self.table:
+            self._manners = self.table, Manners.of(self.table)
+        return self._manners[1]
 
     def realise(
         self, choice: Choice, eligible: BoolArray, *, start_s: float, end_s: float
@@ -83,6 +93,9 @@ class Assigner:
         joins: list[Joiner] = []
         if len(self.pairs):
             joins = self._keep_workers(choice, wanted, stays)
+        if self.manners.any_consolidated:
+            joining = [row for row, _, _ in joins]
+            self._make_room(choice, wanted & ~stays, stays, joining)
         jobs["charged"][stays] = choice.charged[stays]
         kept = jobs["lease"][stays]
         if len(kept):
@@ -127,8 +140,11 @@ class Assigner:
         taken = {self._workers_of(row) for row in np.flatnonzero(stays).tolist()}
         asked = []
         for rows in units:
-            held = (self._workers_of(row) for row in rows)
-            free = tuple(workers if workers not in taken else () for workers in held)
+            held = [self._workers_of(row) for row in rows]
+            free = tuple(
+                workers if workers not in taken and self._suits(row, workers, choice) else ()
+                for row, workers in zip(rows, held, strict=True)
+            )
             asked.append(Unit(rows=rows, demand=self._demand(rows[0], choice), held=free))
         for rows, workers in zip(units, self.placer.keep(asked), strict=True):
             if not workers or not grantable[list(workers)].all():
@@ -183,7 +199,9 @@ class Assigner:
     ) -> list[do.GrantLeases]:
         """Place units on available workers and grant their leases as soon as these are free."""
         avoided = [self._avoided(rows) for rows in units] if self.avoidance else ()
-        placed = self.placer.place(self._demands(units, choice), available, avoided)
+        placed = self.placer.place(
+            self._demands(units, choice), available, avoided, self._together(units, choice)
+        )
         begin = [
             (row, workers)
             for rows, workers in zip(units, placed, strict=True)
@@ -204,19 +222,107 @@ class Assigner:
             demands[shared] = self.table.pair_demand[self.pairs.index[pair[shared]]]
         return demands
 
+    def _together(self, units: Sequence[tuple[int, ...]], choice: Choice) -> BoolArray | None:
+        """Return (R,) units that must lie on one node; None where none must."""
+        if not self.manners.any_consolidated:
+            return None
+        first = np.array([rows[0] for rows in units], dtype=np.int64)
+        configuration = choice.configuration[first]
+        consolidated = self.manners.consolidated[self.jobs["profile"][first], configuration]
+        result: BoolArray = consolidated & (configuration != NONE)
+        return result
+
+    def _suits(self, row: int, workers: tuple[int, ...], choice: Choice) -> bool:
+        """Return whether a job can go on where it is, launched as it was, as it is to run next."""
+        manners, profile = self.manners, int(self.jobs["profile"][row])
+        held, wanted = int(self.jobs["configuration"][row]), int(choice.configuration[row])
+        if wanted != NONE and manners.consolidated[profile, wanted] and not self._are_near(workers):
+            return False
+        ways = self.table.profiles[profile].configurations
+        plans = ["" if j == NONE else ways[j].plan for j in (held, wanted)]
+        return plans[0] == plans[1]
+
+    def _are_near(self, workers: tuple[int, ...]) -> bool:
+        return len(set(self.fleet.node_of[list(workers)].tolist())) <= 1
+
+    def _make_room(
+        self, choice: Choice, begins: BoolArray, stays: BoolArray, joining: Sequence[int]
+    ) -> None:
+        """Let jobs move away from a node for those that are due on one and find none otherwise.
+
+        Of all nodes the one is cleared from which the fewest workers move. Jobs that share, or that
+        must lie on one node themselves, are not moved. Who moves is taken out of ``stays``.
+        """
+        jobs, fleet = self.jobs, self.fleet
+        due = begins & choice.charged & (choice.configuration != NONE)
+        due[list(joining)] = False
+        due &= self.manners.consolidated[jobs["profile"], choice.configuration]
+        rows = np.flatnonzero(due)
+        if not len(rows):
+            return
+        demands = self.table.demand[jobs["profile"][rows], choice.configuration[rows]]
+        free, grantable = fleet.grantable, fleet.grantable
+        holder = np.full(len(free), NONE, dtype=np.int64)
+        for row in np.flatnonzero(stays).tolist():
+            workers = list(self._workers_of(row))
+            free[workers] = False
+            alone = choice.configuration[row] != NONE and jobs["pair"][row] == NONE
+            near = self.manners.consolidated[jobs["profile"][row], choice.configuration[row]]
+            if alone and not near and grantable[workers].all():
+                holder[workers] = row
+        for r in largest_first(demands, np.ones(len(rows), dtype=bool)):
+            if not self.placer.on_one_node(demands[r], free):
+                for row in self._least_moved(demands[r], free, holder):
+                    stays[row] = False
+                    workers = list(self._workers_of(row))
+                    holder[workers], free[workers] = NONE, True
+            free[list(self.placer.on_one_node(demands[r], free))] = False
+
+    def _least_moved(self, demand: IntArray, free: BoolArray, holder: IntArray) -> list[int]:
+        """Return the rows of jobs whose going makes room for a demand on one node; none if none do.
+
+        Args:
+            demand: (K,) workers by type.
+            free: (W,) workers that nobody holds.
+            holder: (W,) row of the job that may be moved from each worker; NONE where none may.
+        """
+        fleet, held = self.fleet, self.jobs["workers_held"]
+        lacking = demand - fleet.count_on_nodes(free)
+        enough = demand <= fleet.count_on_nodes(free | (holder != NONE))
+        best: list[int] = []
+        least = np.inf
+        for v in np.flatnonzero(enough.all(axis=1)).tolist():
+            here = slice(*fleet.node_start[v : v + 2].tolist())
+            left, moved = np.maximum(lacking[v], 0), []
+            rows, counts = np.unique(holder[here][holder[here] != NONE], return_counts=True)
+            # Who holds most here, and least elsewhere, goes first.
+            for row in rows[np.lexsort((held[rows] - counts, -counts))].tolist():
+                gives = np.bincount(fleet.type_of[here][holder[here] == row], minlength=len(left))
+                if (np.minimum(gives, left) > 0).any():
+                    left = np.maximum(left - gives, 0)
+                    moved.append(row)
+            cost = held[moved].sum()
+            if not left.any() and cost < least:
+                best, least = moved, cost
+        return best
+
     def _avoided(self, rows: tuple[int, ...]) -> BoolArray | None:
         """Return (W,) the workers that one of the rows' jobs avoids; None for none."""
         numbers = [int(self.jobs["number"][row]) for row in rows]
         return self.avoidance.mask(numbers, self.now_s)
 
     def bars(self, available: BoolArray) -> Bars | None:
-        """Return what jobs that avoid nodes cannot have of some workers; None where none does.
+        """Return what jobs cannot have of some workers; None where that is nothing.
+
+        For those that avoid nodes too few may be left, and for those that must lie on one node no
+        node may have as many.
 
         Args:
             available: (W,) workers that may be given, or are held by jobs that may stay.
         """
         numbers = self.avoidance.active(self.now_s) if self.avoidance else []
-        if not numbers:
+        manners = self.manners
+        if not numbers and not manners.any_consolidated:
             return None
         jobs, demand = self.jobs, self.table.demand
         barred = np.zeros((len(jobs), demand.shape[1]), dtype=bool)
@@ -232,6 +338,12 @@ class Assigner:
             held = int(jobs["configuration"][row])
             if held != NONE:
                 barred[row, held] = False  # where it is, it was started
+        if manners.any_consolidated:
+            profile, running = jobs["profile"], np.flatnonzero(jobs["configuration"] != NONE)
+            most = self.fleet.count_on_nodes(available).max(axis=0, initial=0)[: demand.shape[2]]
+            scattered = manners.consolidated[profile] & (demand[profile] > most).any(axis=2)
+            scattered[running, jobs["configuration"][running]] = False
+            barred |= scattered
         return Bars(configuration=barred, row=avoiding)
 
     def _workers_of(self, row: int) -> tuple[int, ...]:
@@ -360,5 +472,9 @@ class Assigner:
         demand = np.bincount(types, minlength=len(self.table.worker_types))
         profile = int(self.jobs["profile"][row])
         same = (self.table.demand[profile] == demand).all(axis=1)
+        # Jobs of a pair are launched without a plan, and go on so.
+        same &= ~self.manners.planned[profile]
+        if not self._are_near(workers):
+            same &= ~self.manners.consolidated[profile]
         fits = np.flatnonzero(same & (self.table.throughput[profile] > 0))
         return int(fits[0]) if len(fits) else NONE

@@ -20,10 +20,11 @@ LONGEST: Final = 16.0
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Bars:
-    """What jobs that avoid nodes cannot have now.
+    """What jobs cannot have now, since they avoid nodes or must lie on one.
 
     Attributes:
-        configuration: (N, J) single configurations for which too few other workers are left.
+        configuration: (N, J) single configurations for which too few workers are left, or no node
+            has enough.
         row: (N,) jobs that avoid a node.
     """
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from scheduler.domain.configuration import ANYWHERE
 from scheduler.engine.jobs import NONE
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ def moves(old: ConfigurationTable, new: ConfigurationTable) -> dict[int, IntArra
     """Follow the configurations of each profile to a new table.
 
     A configuration is known again by its demand, and among several of one demand by its locality
-    and plan as far as they are still there.
+    and plan as far as they are still there. What may span nodes becomes nothing that may not.
 
     Args:
         old: the table so far; its profiles are the first ones of the new table.
@@ -52,6 +53,8 @@ def _matched(old: tuple[Configuration, ...], new: tuple[Configuration, ...]) -> 
 
 
 def _same(one: Configuration, other: Configuration, *, exact: bool) -> bool:
-    return one.demand == other.demand and (
-        not exact or (one.locality, one.plan) == (other.locality, other.plan)
-    )
+    if one.demand != other.demand:
+        return False
+    if exact:
+        return (one.locality, one.plan) == (other.locality, other.plan)
+    return other.locality in (one.locality, ANYWHERE)

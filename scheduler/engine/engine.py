@@ -275,7 +275,7 @@ class Engine:
         if state.plan_due:
             state.plan_due = False
             self._plan_round()
-        if state.serve_due:
+        while state.serve_due:
             state.serve_due = False
             self._serve()
 
@@ -387,8 +387,13 @@ class Engine:
             keep_bonus_s=0.0,
             bars=state.assigner.bars(available),
         )
-        state.commands += state.assigner.serve(choice, available, end_s=state.round_end_s)
+        granted = state.assigner.serve(choice, available, end_s=state.round_end_s)
+        state.commands += granted
         state.rows_moved()
+        if granted and state.assigner.manners.any_consolidated:
+            # What was chosen and found no node leaves its workers to others.
+            chosen = (choice.configuration != NONE) | (choice.pair != NONE)
+            state.serve_due = bool((chosen & (jobs["lease"] == NONE)).any())
 
     def check_invariants(self) -> None:
         """Raise InvariantError if the state contradicts itself. For tests, after every step."""
@@ -399,6 +404,7 @@ class Engine:
         held = {int(lease) for lease in jobs["lease"] if lease != NONE}
         if held != set(book.leases):
             raise InvariantError(f"jobs hold leases {held}, in force are {set(book.leases)}")
+        self._check_near()
         for lease_id in book.leases.keys() - book.stopping:
             lease = book.leases[lease_id]
             if not fleet.in_service[list(lease.workers)].all():
@@ -417,3 +423,12 @@ class Engine:
                     raise InvariantError(f"leases {workers} share a worker but are no pair")
         if self.state.round_end_s is None and book.leases:
             raise InvariantError("leases are in force, but no round runs")
+
+    def _check_near(self) -> None:
+        jobs, near = self.jobs, self.state.assigner.manners.consolidated
+        alone = (jobs["lease"] != NONE) & (jobs["configuration"] != NONE)
+        for row in np.flatnonzero(alone).tolist():
+            if near[jobs["profile"][row], jobs["configuration"][row]]:
+                workers = self.book.workers_of(int(jobs["lease"][row]))
+                if len(set(self.fleet.node_of[list(workers)].tolist())) > 1:
+                    raise InvariantError(f"lease {jobs['lease'][row]} must not span nodes")

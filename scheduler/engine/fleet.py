@@ -106,6 +106,13 @@ class Fleet:
         counts: IntArray = np.bincount(self.type_of[workers], minlength=len(self.worker_types))
         return counts
 
+    def count_on_nodes(self, workers: BoolArray) -> IntArray:
+        """Return (V, K) how many of the marked workers of each type are on each node."""
+        size = len(self.worker_types)
+        cells = self.node_of[workers] * size + self.type_of[workers]
+        counts: IntArray = np.bincount(cells, minlength=len(self.nodes) * size)
+        return counts.reshape(len(self.nodes), size)
+
     def workers_of(self, node: str) -> range:
         """Return the numbers of a node's workers; none if there is no such node."""
         position = self.position_of.get(node)

@@ -17,6 +17,14 @@ if TYPE_CHECKING:
     from scheduler.engine.fleet import Fleet
 
 
+def largest_first(demands: IntArray, marked: BoolArray) -> list[int]:
+    """Return the positions of the marked ones of (R, K) demands, the largest first."""
+    positions = np.flatnonzero(marked)
+    order = np.argsort(-demands[positions].sum(axis=1), kind="stable")
+    largest: list[int] = positions[order].tolist()
+    return largest
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unit:
     """One job, or two that share, with the workers that it asks for.
@@ -70,30 +78,58 @@ class Placer:
         demands: IntArray,
         available: BoolArray,
         avoided: Sequence[BoolArray | None] = (),
+        together: BoolArray | None = None,
     ) -> list[tuple[int, ...]]:
-        """Choose workers for each demand: first for those that avoid some, then large gangs first.
+        """Choose workers for each demand, for large gangs first.
+
+        Those that must lie on one node come before all others, then those that avoid some workers.
 
         Args:
             demands: (R, K) workers by type for each request.
             available: (W,) workers that may be given; updated in place.
             avoided: for each request (W,) workers that it must not be given, or None.
+            together: (R,) requests that get workers of one node or none; None where none must.
 
         Returns:
             Worker indices, ascending, for each demand; empty where there were not enough.
         """
-        masks = [(r, mask) for r, mask in enumerate(avoided) if mask is not None]
-        if not masks:
+        masks = {r: mask for r, mask in enumerate(avoided) if mask is not None}
+        gangs = [] if together is None else largest_first(demands, together)
+        if not masks and not gangs:
             return self._place(demands, available)
         result: list[tuple[int, ...]] = [()] * len(demands)
-        for r, mask in masks:
-            (result[r],) = self._place(demands[[r]], available & ~mask)
+        for r in gangs:
+            free = available & ~masks[r] if r in masks else available
+            result[r] = self.on_one_node(demands[r], free)
             available[list(result[r])] = False
-        choosy = {r for r, _ in masks}
+        for r in (r for r in masks if r not in set(gangs)):
+            (result[r],) = self._place(demands[[r]], available & ~masks[r])
+            available[list(result[r])] = False
+        choosy = {*gangs, *masks}
         others = [r for r in range(len(demands)) if r not in choosy]
         placed = self._place(demands[others], available)
         for r, workers in zip(others, placed, strict=True):
             result[r] = workers
         return result
+
+    def on_one_node(self, demand: IntArray, available: BoolArray) -> tuple[int, ...]:
+        """Return workers of the fullest node that has enough of them, ascending; empty if none has.
+
+        Args:
+            demand: (K,) workers by type.
+            available: (W,) workers that may be given; left as they are.
+        """
+        free = self._fleet.count_on_nodes(available)
+        rooms = np.flatnonzero((free >= demand).all(axis=1))
+        if not len(rooms):
+            return ()
+        room = rooms[np.argmin(free[rooms][:, demand > 0].sum(axis=1))]
+        first, behind = self._fleet.node_start[room : room + 2].tolist()
+        found: list[int] = []
+        for k in np.flatnonzero(demand).tolist():
+            usable = available[first:behind] & (self._fleet.type_of[first:behind] == k)
+            found += (first + np.flatnonzero(usable)[: demand[k]]).tolist()
+        return tuple(sorted(found))
 
     def _place(self, demands: IntArray, available: BoolArray) -> list[tuple[int, ...]]:
         fleet = self._fleet

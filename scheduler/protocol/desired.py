@@ -93,6 +93,7 @@ class DesiredLease:
             ``agent.kubernetes.pods``.
         project: whose quota it falls under; empty where the scheduler does not tell.
         owner: who submitted it, likewise.
+        plan: by which it is to be launched, as its configuration says; empty for none.
     """
 
     lease_id: int
@@ -125,6 +126,7 @@ class DesiredLease:
     kubernetes: Mapping[str, object] = field(default_factory=lambda: MappingProxyType({}))
     project: str = ""
     owner: str = ""
+    plan: str = ""
 
     def __post_init__(self) -> None:
         """Refuse what could not be launched."""
@@ -425,6 +427,8 @@ def _lease_to_dict(lease: DesiredLease) -> dict[str, object]:
     plain: dict[str, object] = {name: getattr(lease, name) for name in names}
     for name in ("command", "workers", "local_ranks", "gang"):
         plain[name] = list(getattr(lease, name))
+    if not lease.plan:
+        del plain["plan"]
     return plain | {"env": dict(lease.env), "kubernetes": dict(lease.kubernetes)}
 
 
@@ -460,6 +464,7 @@ def _lease(item: Reader) -> DesiredLease:
         kubernetes=MappingProxyType(item.json("kubernetes")),
         project=item.maybe("project", longest=bounds.LONGEST_NAME),
         owner=item.maybe("owner", longest=bounds.LONGEST_NAME),
+        plan=item.maybe("plan", longest=bounds.LONGEST_PATH),
     )
 
 

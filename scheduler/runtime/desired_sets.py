@@ -158,4 +158,5 @@ def _desired(view: View, live: LiveLease, member: Member, now_s: float) -> Desir
         kubernetes=spec.kubernetes,
         project=spec.project,
         owner=record.owner,
+        plan=live.plan,
     )

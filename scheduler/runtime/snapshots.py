@@ -202,7 +202,7 @@ def active_rows(store: Store) -> Iterator[JobRow]:
 
 def _restore_leases(state: ControlState, shell: Mapping[str, Any]) -> None:
     engine = state.engine
-    for lease_id, deadline_s, revoked, base_steps, *promised_s in shell["leases"]:
+    for lease_id, deadline_s, revoked, base_steps, *later in shell["leases"]:
         lease: Lease = engine.book.leases[lease_id]
         live = LiveLease(
             lease=lease,
@@ -210,7 +210,9 @@ def _restore_leases(state: ControlState, shell: Mapping[str, Any]) -> None:
             members=members_of(lease, state.nodes.place),
             deadline_s=deadline_s,
             # Earlier releases wrote none, and the lease's first deadline is what is known then.
-            promised_s=max(promised_s, default=lease.deadline_s),
+            promised_s=later[0] if later else lease.deadline_s,
+            plan=later[1] if len(later) > 1 else "",
+            learned=later[2] if len(later) > 2 else True,
             revoked=revoked,
             base_steps=base_steps,
             steps_done=base_steps,

@@ -363,7 +363,7 @@ def _show_fit(name: str, fit: dict[str, Any]) -> None:
     print_shown(f"{name} {verdict}: {fit['message']}")
     if fit["configurations"]:
         headings = (
-            "worker type", ">workers", ">steps/s", "source", ">in service", ">idle",
+            "worker type", ">workers", ">steps/s", "source", ">in service", ">idle", "",
         )  # fmt: skip
         rows = [
             (
@@ -373,10 +373,12 @@ def _show_fit(name: str, fit: dict[str, Any]) -> None:
                 c["source"],
                 c["workers_in_service"],
                 c["workers_idle"],
+                " ".join(c[name] for name in ("locality", "plan") if c.get(name, "any") != "any"),
             )
             for c in fit["configurations"]
         ]
-        print_shown(table(headings, rows))
+        shown = slice(None if any(row[-1] for row in rows) else -1)
+        print_shown(table(headings[shown], [row[shown] for row in rows]))
 
 
 _app = typer.Typer(add_completion=False)

@@ -32,7 +32,7 @@ def run(main):
 
 def test_a_job_runs_to_its_end_and_is_told_who_it_is(node):
     names = "CUDA_VISIBLE_DEVICES RANK WORLD_SIZE LOCAL_RANK MASTER_ADDR MASTER_PORT MINE"
-    names += " LEASEHOLD_JOB_ID LEASEHOLD_FENCING_TOKEN LEASEHOLD_TOTAL_STEPS HIDDEN"
+    names += " LEASEHOLD_JOB_ID LEASEHOLD_FENCING_TOKEN LEASEHOLD_TOTAL_STEPS LEASEHOLD_PLAN HIDDEN"
     program = f"import os, sys\nfor n in {names.split()}: print(n, os.environ.get(n))"
     program += "\nprint(os.getcwd(), os.getsid(0) == os.getpid(), file=sys.stderr)"
 
@@ -48,6 +48,7 @@ def test_a_job_runs_to_its_end_and_is_told_who_it_is(node):
             master_port=1234,
             env={"MINE": "yes", "RANK": "9"},
             total_steps=5,
+            plan="tensor=2",
         )
         node.want(lease)
         async with node.agent():
@@ -67,6 +68,7 @@ def test_a_job_runs_to_its_end_and_is_told_who_it_is(node):
                 "LEASEHOLD_JOB_ID": "job-7",
                 "LEASEHOLD_FENCING_TOKEN": "7",
                 "LEASEHOLD_TOTAL_STEPS": "5",
+                "LEASEHOLD_PLAN": "tensor=2",
                 "HIDDEN": "None",
             }
             assert node.log(7, f"stderr.{rank}") == f"{node.folder} True\n"

@@ -318,6 +318,14 @@ def test_words_about_pods_that_cannot_be_used_are_refused_by_name_and_value(
         build_pod(make_lease(kubernetes=words), place, secret="s", settings=PodSettings())
 
 
+def test_a_pod_is_told_the_plan_of_its_lease_and_nothing_where_there_is_none(make_lease):
+    for plan, told in (("tensor=2", ["tensor=2"]), ("", [])):
+        place = PodPlace(node="n1", hostname="n1", workers=(V100,))
+        pod = build_pod(make_lease(plan=plan), place, secret="s", settings=PodSettings())
+        environment = pod["spec"]["containers"][0]["env"]
+        assert [v["value"] for v in environment if v["name"] == "LEASEHOLD_PLAN"] == told
+
+
 def test_a_pod_says_whose_it_is(make_lease):
     place = PodPlace(node="n1", hostname="n1", workers=(V100,))
     lease = make_lease(project="vision", owner="ada@example.org")

@@ -1,5 +1,7 @@
 """Control alone: facts in, decisions out; no clock, no store, no event loop."""
 
+from dataclasses import replace
+
 import pytest
 
 from planner.knowledge import LearnedKnowledge
@@ -24,12 +26,17 @@ from scheduler.control.requests import (
     Submission,
 )
 from scheduler.control.settings import ControlSettings
+from scheduler.control.snapshot import take_snapshot
 from scheduler.control.state import ControlState, PolicyInForce
+from scheduler.control.submitting import fit_of
 from scheduler.domain import commands as do
 from scheduler.domain.answers import Solved
 from scheduler.domain.cluster import Cluster
 from scheduler.domain.codec import encode
+from scheduler.domain.configuration import CONSOLIDATED, Configuration
 from scheduler.domain.job import JobStatus
+from scheduler.domain.reasons import WaitReason
+from scheduler.domain.sources import ConfigurationSource
 from scheduler.domain.spec import JobSpec
 from scheduler.engine.engine import Engine
 from scheduler.errors import NotFoundError
@@ -39,19 +46,22 @@ from scheduler.protocol.desired import (
     LeaseState,
     NodeReport,
     WorkerReport,
+    desired_from_dict,
+    to_dict,
 )
+from scheduler.runtime.desired_sets import DesiredSets
 
 POLICY = PolicyChoice(name="max_min_fairness")
 
 
-def new_control(**settings):
+def new_control(sources=(), **settings):
     settings = ControlSettings(policy=POLICY, **settings)
     state = ControlState(
         engine=Engine(Cluster(worker_types=(), nodes=()), settings.engine),
         leases=Leases(),
         jobs=JobBook(),
         nodes=NodeBook(),
-        knowledge=LearnedKnowledge(None, {}),
+        knowledge=LearnedKnowledge(None, {}, sources=sources),
         policy=PolicyInForce(choice=POLICY, since_s=0.0),
         time_dependent=False,
         settings=settings,
@@ -103,11 +113,71 @@ class Shell:
         return [c for decision in self.log for c in decision.commands if isinstance(c, kind)]
 
 
-def begin(**settings):
+def begin(*, types=("v100",), **settings):
     shell = Shell(new_control(**settings))
-    shell.tell(report(1), now_s=1.0)
-    shell.tell(report(2), now_s=2.0)
+    shell.tell(report(1, types=types), now_s=1.0)
+    shell.tell(report(2, types=types), now_s=2.0)
     return shell
+
+
+class OnTwo(ConfigurationSource):
+    """Two workers of one node are three times as fast, split in halves."""
+
+    def ways(self, key, cluster):
+        demand = tuple(2 if name == "v100" else 0 for name in cluster.type_names)
+        way = {"locality": CONSOLIDATED, "plan": "halves"}
+        plain = Configuration(demand=demand, throughput=0.0)  # not in any other way
+        return (plain, Configuration(demand=demand, throughput=3.0, doubt=0.1, **way))
+
+
+def told(shell, node="n0"):
+    sets = DesiredSets(lambda *_: None)
+    return sets.of(shell.control.view, node, now_s=4.0, held_s=0.0)
+
+
+def test_the_plan_of_a_configuration_is_in_the_lease_that_agents_are_told():
+    shell = begin(types=("v100", "v100"), sources=[("on two", OnTwo())])
+    shell.tell(submission("a", scale_factors=(2,), throughputs={}), now_s=3.0)
+    (lease,) = told(shell).leases
+    assert (lease.plan, lease.workers) == ("halves", (0, 1))
+    assert desired_from_dict(to_dict(told(shell))).leases[0].plan == "halves"
+    (live,) = shell.control.state.leases.by_id.values()
+    assert not live.learned
+    kept = take_snapshot(shell.control.state).shell["leases"]
+    assert kept[0][-2:] == ["halves", False]
+    # What it reports says nothing of two workers without the plan.
+    for sequence, now_s in enumerate((10.0, 80.0, 150.0), start=3):
+        running = LeaseReport(
+            lease_id=live.lease.lease_id,
+            token=live.lease.token,
+            state=LeaseState.RUNNING,
+            steps_live=int(now_s),
+        )
+        shell.tell(report(sequence, running, types=("v100", "v100"), revision=9), now_s=now_s)
+    assert list(shell.control.state.knowledge.known()) == []
+
+
+def test_a_lease_without_a_plan_is_learned_from_and_told_as_before():
+    shell = begin()
+    shell.tell(submission("a"), now_s=3.0)
+    (live,) = shell.control.state.leases.by_id.values()
+    assert (live.plan, live.learned) == ("", True)
+    plain = to_dict(told(shell))
+    assert "plan" not in plain["leases"][0]  # as the release before tells it
+    assert desired_from_dict(plain) == told(shell)
+
+
+def test_a_job_that_no_node_is_large_enough_for_is_told_so():
+    shell = begin(sources=[("on two", OnTwo())])
+    shell.tell(report(3, types=("v100",)), now_s=2.5)
+    second = replace(report(1).report, node="n1")
+    shell.tell(replace(report(1), report=second), now_s=2.6)
+    spec = submission("a", scale_factors=(2,), throughputs={}).submissions[0].spec
+    fit = fit_of(shell.control.view, spec)
+    assert (fit.fits, fit.reason) == (False, WaitReason.TOO_LARGE)
+    assert "at least 2 workers of one type on one node" in fit.message
+    (option,) = fit.configurations
+    assert (option.locality, option.plan, option.workers_in_service) == (CONSOLIDATED, "halves", 1)
 
 
 def test_a_job_goes_from_its_submission_to_its_end_by_facts_alone():

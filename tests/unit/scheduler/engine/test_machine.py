@@ -14,6 +14,7 @@ from scheduler.domain import commands as do
 from scheduler.domain import events as ev
 from scheduler.domain.cluster import Cluster, Node, WorkerType, parse_cluster_spec
 from scheduler.domain.configuration import (
+    CONSOLIDATED,
     Configuration,
     ConfigurationTable,
     PairConfiguration,
@@ -45,6 +46,8 @@ SHARED = {
     (2, 2, 0): (2.0, 2.0),
     (0, 0, 2): (2.0, 1.0),
 }
+#: (profile, worker type) of what must lie on one node.
+CONSOLIDATED_WAYS = {(4, 0), (2, 1)}
 MOST_JOBS, MOST_WORKERS = 14, 40
 VARIANTS = [0, 0, 1, 2, 3]
 SEEDS = 20
@@ -63,7 +66,13 @@ def table_of(types, variant=0):
     profiles = []
     for u, (rates, gang) in enumerate(zip(RATES, GANGS, strict=True)):
         ways = [
-            Configuration(demand=demand(k, gang), throughput=rate, doubt=doubt)
+            Configuration(
+                demand=demand(k, gang),
+                throughput=rate,
+                doubt=doubt,
+                locality=CONSOLIDATED if (u, k) in CONSOLIDATED_WAYS else "any",
+                plan="halves" if (u, k) in CONSOLIDATED_WAYS and variant else "",
+            )
             for k, rate in enumerate(rates[:types])
             if rate > 0
         ]
@@ -358,12 +367,15 @@ class EngineMachine(RuleBasedStateMachine):
             return
         jobs, book, table = self.engine.jobs, self.engine.book, self.engine.table
         free = self.engine.fleet.count(book.idle())
+        most = self.engine.fleet.count_on_nodes(book.idle()).max(axis=0, initial=0)
         for row in np.flatnonzero(jobs["status"] == WAITING):
             may_run = jobs["retry_at_s"][row] + self.shell.timer_delay_s <= self.shell.now
             if not may_run or int(jobs["number"][row]) in book.planned:
                 continue
             profile = jobs["profile"][row]
             fits = (table.throughput[profile] > 0) & (table.demand[profile] <= free).all(axis=1)
+            near = self.engine.state.assigner.manners.consolidated[profile]
+            fits &= ~near | (table.demand[profile] <= most).all(axis=1)
             assert not fits.any(), f"row {row} waits while {free} workers are idle"
 
     @invariant()
