@@ -210,6 +210,9 @@ class ThroughputsSection:
     tolerance: float = setting(
         0.05, "Relative change of a throughput below which the policy is not told.", gt=0
     )
+    sources: tuple[str, ...] = setting(
+        (), "Plugins that know further ways to run jobs, by the names of their entry points."
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

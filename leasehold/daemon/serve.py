@@ -8,6 +8,7 @@ import logging
 import os
 import time
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +26,7 @@ from leasehold.daemon.state_dir import StateDir
 from leasehold.daemon.threads import quick_switches
 from leasehold.daemon.token_review import TokenReviewer
 from planner.knowledge import LearnedKnowledge
+from planner.registry import make_sources
 from policies.answering import PolicyAnswerer
 from scheduler.errors import NotLeadingError, SolveError, StoreUnavailableError
 from scheduler.runtime.clock import WallClock
@@ -114,6 +116,7 @@ async def serve(
         token_made = not config.server.no_auth and await asyncio.to_thread(
             ensure, store, token_file, now_s=clock.now_s()
         )
+        sources = make_sources(config.throughputs.sources)
         forecaster = SimulatedForecaster(clock)
         stack.callback(forecaster.close)
         solver, warm = await stack.enter_async_context(_warm_solver(config))
@@ -121,7 +124,7 @@ async def serve(
             store=store,
             clock=clock,
             solver=solver,
-            knowledge=LearnedKnowledge,
+            knowledge=partial(LearnedKnowledge, sources=sources),
             solver_is_warm=warm.is_set,
             settings=runtime_settings(config),
             metrics=metrics,

@@ -1,0 +1,64 @@
+"""Find sources of configurations by name: plugins of the group ``leasehold.sources``."""
+
+from __future__ import annotations
+
+from importlib.metadata import entry_points
+from typing import TYPE_CHECKING, Final
+
+from scheduler.domain.sources import ConfigurationSource
+from scheduler.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from importlib.metadata import EntryPoint
+
+GROUP: Final = "leasehold.sources"
+
+
+def source_names() -> tuple[str, ...]:
+    """Return every name that can be used, sorted. Plugins are not imported."""
+    return tuple(sorted({plugin.name for plugin in entry_points(group=GROUP)}))
+
+
+def make_sources(names: Iterable[str]) -> tuple[tuple[str, ConfigurationSource], ...]:
+    """Make the sources of some names, in their order.
+
+    Each entry point names what is called without arguments and returns a source.
+
+    Raises:
+        InputError: a name is unknown, given twice or that of two plugins, or its plugin cannot be
+            used; an operator who asks for a source wants to know that it is missing.
+    """
+    made: dict[str, ConfigurationSource] = {}
+    for name in names:
+        if name in made:
+            raise InputError(f"source '{name}' is named twice; name each once")
+        made[name] = _make(name)
+    return tuple(made.items())
+
+
+def _make(name: str) -> ConfigurationSource:
+    plugins = {p.value: p for p in entry_points(group=GROUP) if p.name == name}
+    if not plugins:
+        known = ", ".join(source_names()) or "none; install the package of one"
+        raise InputError(f"no source of configurations is named '{name}'; there are: {known}")
+    if len(plugins) > 1:
+        raise InputError(
+            f"source '{name}' is that of two plugins ({', '.join(sorted(plugins))}); uninstall one"
+        )
+    (plugin,) = plugins.values()
+    try:
+        source = plugin.load()()
+    except Exception as error:  # whatever a plugin raises, its user must hear whose it was
+        raise InputError(f"{_called(plugin)} failed: {type(error).__name__}: {error}") from error
+    if not isinstance(source, ConfigurationSource):
+        raise InputError(
+            f"{_called(plugin)} gives a {type(source).__name__}; it must be a "
+            "scheduler.domain.sources.ConfigurationSource"
+        )
+    return source
+
+
+def _called(plugin: EntryPoint) -> str:
+    origin = plugin.dist.name if plugin.dist is not None else "an unnamed distribution"
+    return f"source '{plugin.name}' ({plugin.value} of {origin})"
