@@ -123,6 +123,9 @@ class VirtualShell:
         self._sequence = 0
         #: the last snapshot, and (time, what the engine was told) of each call since.
         self._snapshot = dump(self.engine)
+        #: why leases were last revoked, and those that were at the snapshot.
+        self._why: dict[int, RevokeReason] = {}
+        self._revoked: dict[int, RevokeReason] = {}
         self._tail: list[tuple[float, list[ev.Event]]] = []
         #: lease id -> what is on record of it.
         self._attempts: dict[int, AttemptRow] = {}
@@ -157,7 +160,11 @@ class VirtualShell:
         self.twin = self.engine
         self.engine = restore(stored, self.engine.settings)
         self.engine.check_invariants()
+        self._take_snapshot()
+
+    def _take_snapshot(self) -> None:
         self._snapshot, self._tail = dump(self.engine), []
+        self._revoked = {i: self._why[i] for i in sorted(self.engine.book.stopping)}
 
     def upgrade(self) -> None:
         """Go on with an engine that takes over what this one has decided, as it is on record."""
@@ -171,12 +178,14 @@ class VirtualShell:
         self.engine, commands = adopt(
             restore(self._snapshot, settings),
             self._tail,
-            revoked={},
+            revoked=self._revoked,
             jobs=jobs,
             attempts=attempts,
         )
         self.engine.check_invariants()
         self.twin = None
+        if not self._revoked.keys() & self.executions.keys() <= self.engine.book.stopping:
+            raise InvariantError(f"of the leases {self._revoked} some are no longer revoked")
         held = {c.lease.lease_id: c.lease for c in commands if isinstance(c, do.GrantLease)}
         before = {lease_id: run.lease for lease_id, run in self.executions.items()}
         if {i: _right(lease) for i, lease in held.items()} != {
@@ -193,7 +202,8 @@ class VirtualShell:
         self._queue = [due for due in self._queue if not isinstance(due[2], answers)]
         heapq.heapify(self._queue)
         self.timers.clear()
-        self._snapshot, self._tail = dump(self.engine), []
+        self._why |= {c.lease_id: c.reason for c in commands if isinstance(c, do.RevokeLease)}
+        self._take_snapshot()
         events = [event for command in commands for event in self._told_again(command)]
         self._deliver([*self._progress(), *events, ev.TimerFired(timer=RETRY)])
 
@@ -334,6 +344,8 @@ class VirtualShell:
                     row, ended_s=self.now, end_reason=event.reason
                 )
         for command in commands:
+            if isinstance(command, do.RevokeLease):
+                self._why[command.lease_id] = command.reason
             if isinstance(command, do.GrantLease):
                 names = ("lease_id", "job_id", "attempt", "token", "workers", "start_s")
                 values = {name: getattr(command.lease, name) for name in names}
