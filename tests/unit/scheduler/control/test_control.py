@@ -15,9 +15,6 @@ from scheduler.control.facts import (
     NodeReported,
     ProjectSet,
 )
-from scheduler.control.jobs import JobBook
-from scheduler.control.leases import Leases
-from scheduler.control.nodes import NodeBook
 from scheduler.control.requests import (
     JobAction,
     NodeAction,
@@ -27,18 +24,15 @@ from scheduler.control.requests import (
 )
 from scheduler.control.settings import ControlSettings
 from scheduler.control.snapshot import take_snapshot
-from scheduler.control.state import ControlState, PolicyInForce
 from scheduler.control.submitting import fit_of
 from scheduler.domain import commands as do
 from scheduler.domain.answers import Solved
-from scheduler.domain.cluster import Cluster
 from scheduler.domain.codec import encode
 from scheduler.domain.configuration import CONSOLIDATED, Configuration
 from scheduler.domain.job import JobStatus
 from scheduler.domain.reasons import WaitReason
 from scheduler.domain.sources import ConfigurationSource
 from scheduler.domain.spec import JobSpec
-from scheduler.engine.engine import Engine
 from scheduler.errors import NotFoundError
 from scheduler.protocol.desired import (
     LeaseEnd,
@@ -56,18 +50,7 @@ POLICY = PolicyChoice(name="max_min_fairness")
 
 def new_control(sources=(), **settings):
     settings = ControlSettings(policy=POLICY, **settings)
-    state = ControlState(
-        engine=Engine(Cluster(worker_types=(), nodes=()), settings.engine),
-        leases=Leases(),
-        jobs=JobBook(),
-        nodes=NodeBook(),
-        knowledge=LearnedKnowledge(None, {}, sources=sources),
-        policy=PolicyInForce(choice=POLICY, since_s=0.0),
-        time_dependent=False,
-        settings=settings,
-        term=1,
-    )
-    return Control(state)
+    return Control.new(settings, knowledge=LearnedKnowledge(None, {}, sources=sources))
 
 
 def report(sequence, *leases, types=("v100",), revision=0):
@@ -273,3 +256,26 @@ def test_where_nothing_follows_nothing_is_stored():
     decision = control.handle(now_s=2.5)
     assert not decision.is_stored
     assert decision.events == ()
+
+
+def test_facts_that_one_control_has_taken_in_give_the_same_decisions_in_another():
+    shell = begin()
+    facts = []
+    handle = shell.control.handle
+
+    def recording(*told, now_s):
+        facts.append((told, now_s))
+        return handle(*told, now_s=now_s)
+
+    shell.control.handle = recording
+    shell.tell(submission("a", "b"), now_s=3.0)
+    for moment in range(10, 100, 10):
+        shell.tell(report(moment), now_s=float(moment))
+    other = begin().control
+    for (told, now_s), first in zip(facts, shell.log[-len(facts) :], strict=True):
+        second = other.handle(*told, now_s=now_s)
+        other.publish(second)
+        assert [encode(event) for event in second.events] == [
+            encode(event) for event in first.events
+        ]
+        assert (second.rows, second.told) == (first.rows, first.told)

@@ -1,0 +1,174 @@
+"""What a daemon with real processes has decided, the same facts make another control decide."""
+
+import asyncio
+import dataclasses
+import shutil
+import tempfile
+from pathlib import Path
+
+import httpx
+
+from agent.http_link import HttpLink, LinkSettings
+from agent.inventory import declared
+from agent.loop import Agent, AgentSettings
+from api.app import create_app
+from api.settings import ApiSettings
+from planner.knowledge import LearnedKnowledge
+from policies.answering import PolicyAnswerer
+from scheduler.control.control import Control
+from scheduler.control.requests import JobAction, ProjectLimits, Submission
+from scheduler.domain.codec import encode
+from scheduler.domain.job import JobStatus
+from scheduler.domain.spec import JobSpec
+from scheduler.engine.settings import EngineSettings
+from scheduler.runtime import service as service_module
+from scheduler.runtime.clock import WallClock
+from scheduler.runtime.metrics import Metrics
+from scheduler.runtime.service import LiveService
+from scheduler.runtime.settings import RuntimeSettings
+from scheduler.runtime.solver import InlineSolver
+from scheduler.store.memory import MemoryStore
+from scheduler.store.queries import JobQuery
+
+SETTINGS = RuntimeSettings(
+    engine=EngineSettings(
+        round_length_s=4.0, plan_lead_s=2.5, retry_backoff_s=0.2, refuse_what_cannot_fit=False
+    ),
+    notice_s=0.2,
+    grace_s=0.3,
+    measure_least_s=0.2,
+)
+
+
+class Recorder(Control):
+    """Keeps the facts of each decision, and the decision."""
+
+    def __init__(self, state):
+        super().__init__(state)
+        self.term = state.term
+        self.log = []
+        self._facts = []
+
+    def draft(self, now_s):
+        self._facts = []
+        self._now_s = now_s
+        return super().draft(now_s)
+
+    def take(self, draft, fact):
+        self._facts.append(fact)
+        super().take(draft, fact)
+
+    def decide(self, draft):
+        decision = super().decide(draft)
+        self.log.append((tuple(self._facts), self._now_s, decision))
+        return decision
+
+
+def told(decision):
+    return (
+        decision.now_s,
+        [encode(event) for event in decision.events],
+        [encode(command) for command in decision.commands],
+        decision.rows,
+        decision.told,
+    )
+
+
+async def work(service):
+    """Have some jobs run, fail, wait for one another, and be cancelled."""
+    specs = {
+        "quick": {"command": ("true",)},
+        "failing": {"command": ("sh", "-c", "exit 3"), "max_failures": 1},
+        "long": {"command": ("sleep", "60")},
+        "limited": {"command": ("sleep", "60"), "max_run_time_s": 1.0},
+        "after": {"command": ("true",), "depends_on": ("quick",)},
+        "narrow": {"command": ("sleep", "0.3"), "project": "p"},
+        "narrower": {"command": ("sleep", "0.3"), "project": "p"},
+    }
+    await service.set_project(ProjectLimits(project="p", max_workers=1), actor="op")
+    items = [
+        Submission(spec=JobSpec(name=name, duration_s=1.0, **spec), owner="me", job_id=name)
+        for name, spec in specs.items()
+    ]
+    assert all(result.created for result in await service.submit(items, actor="me"))
+
+    async def only(*names):
+        await until(lambda: set(service.live(list(specs))) == set(names))
+
+    await only("long")
+    await service.act(["long"], JobAction.CANCEL, actor="me")
+    await only()
+
+
+async def until(holds):
+    async with asyncio.timeout(60):
+        while not holds():  # noqa: ASYNC110 - it has no event
+            await asyncio.sleep(0.02)
+
+
+async def run(folder, monkeypatch):
+    made = []
+    monkeypatch.setattr(
+        service_module, "Control", lambda state: made.append(Recorder(state)) or made[-1]
+    )
+    store = MemoryStore()
+    service = LiveService(
+        store=store,
+        clock=WallClock(),
+        solver=InlineSolver(PolicyAnswerer()),
+        knowledge=LearnedKnowledge,
+        settings=SETTINGS,
+        metrics=Metrics(),
+        state_dir=folder,
+        holder="recorded",
+        ttl_s=600.0,
+    )
+    app = create_app(service, ApiSettings(max_wait_s=0.2, auth=False, hosts=frozenset({"a"})))
+    leading = asyncio.create_task(service.run())
+    await until(lambda: service.health().leading)
+    link = HttpLink(
+        servers=("http://a",),
+        node="n0",
+        token=lambda: "",
+        settings=LinkSettings(wait_s=1.0),
+        transport=httpx.ASGITransport(app),
+    )
+    agent = Agent(
+        node="n0",
+        link=link,
+        inventory=declared("v100:2"),
+        state_dir=folder / "agent",
+        settings=AgentSettings(margin_s=0.2, report_every_s=0.5, report_least_s=0.05),
+    )
+    serving = asyncio.create_task(agent.run())
+    try:
+        await work(service)
+    finally:
+        await agent.stop_jobs(most_s=20.0)
+        for task in (serving, leading):
+            task.cancel()
+        await asyncio.gather(serving, leading, return_exceptions=True)
+        await link.close()
+    return made[0], {row.job_id: row for row in store.jobs(JobQuery(limit=50)).rows}
+
+
+def test_recorded_facts_of_real_processes_give_the_same_decisions_again(monkeypatch):
+    folder = Path(tempfile.mkdtemp(prefix="lh-"))  # short, for a socket has to fit
+    try:
+        recorded, rows = asyncio.run(run(folder, monkeypatch))
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    ends = {job_id: (row.status, row.reason) for job_id, row in rows.items()}
+    assert ends["quick"][0] is ends["after"][0] is ends["narrower"][0] is JobStatus.COMPLETED
+    assert ends["failing"][0] is JobStatus.FAILED
+    assert ends["limited"] == (JobStatus.FAILED, "time_limit")
+    assert ends["long"][0] is JobStatus.CANCELLED
+
+    other = Control.new(
+        SETTINGS, knowledge=LearnedKnowledge(None, {}), now_s=0.0, term=recorded.term
+    )
+    assert len(recorded.log) > 20
+    for facts, now_s, first in recorded.log:
+        second = other.handle(*facts, now_s=now_s)
+        other.publish(second)
+        assert told(second) == told(dataclasses.replace(first))
