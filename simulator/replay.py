@@ -256,7 +256,7 @@ class Replay:
             command=("replay",),
             job_type=job.job_type,
             total_steps=job.total_steps,
-            scale_factors=(job.scale_factor,),
+            scale_factors=job.counts,
             # Its user knows where it cannot run at all, and how fast it is nowhere.
             worker_types=() if set(self._cluster.type_names) <= set(able) else able,
             weight=job.weight,

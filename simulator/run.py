@@ -78,7 +78,7 @@ def simulate(
             f"worker type '{unknown[0]}' of the cluster is not in the throughput table; it knows "
             f"{', '.join(throughputs.worker_types)}"
         )
-    throughputs = extend_scale_factors(throughputs, {job.scale_factor for job in trace.jobs})
+    throughputs = extend_scale_factors(throughputs, trace.scale_factors)
     if request.settings is not None:
         _check_jobs(trace.jobs, request.window)
         replay = _replay(

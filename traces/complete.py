@@ -49,7 +49,8 @@ def complete(
         return _jobs(drafts, [d.job_type for d in drafts.jobs], None, path), notes
     _check_types(drafts, throughputs, path)
     on = reference_worker_type(throughputs, reference)
-    table = extend_scale_factors(throughputs, {d.scale_factor for d in drafts.jobs})
+    counts = {n for d in drafts.jobs for n in (d.scale_factor, *d.scale_factors)}
+    table = extend_scale_factors(throughputs, counts)
     types = [d.job_type for d in drafts.jobs]
     if not all(types):
         types = _drawn(drafts, table, on, path, seed)
@@ -58,7 +59,7 @@ def complete(
         notes.append(f"steps = duration x steps/s on {on}")
     if len(table.isolated) > len(throughputs.isolated):
         known = {n for _, n in throughputs.isolated}
-        unknown = sorted({d.scale_factor for d in drafts.jobs} - known)
+        unknown = sorted(counts - known)
         if unknown:
             shown = ", ".join(map(str, unknown))
             notes.append(f"throughputs at scale factors {shown} are extrapolated")
@@ -160,6 +161,7 @@ def _job(draft: Draft, job_id: str, job_type: str, arrival_s: float, speed: floa
         job_type=job_type,
         total_steps=_steps(draft, speed),
         scale_factor=draft.scale_factor,
+        scale_factors=draft.scale_factors,
         arrival_s=arrival_s,
         weight=draft.weight,
         deadline_s=_deadline(draft, arrival_s, speed),

@@ -29,6 +29,7 @@ class Draft:
         entity: team or user.
         max_failures: failures of its own that are retried.
         restart_s: seconds of work that a change of workers costs.
+        scale_factors: worker counts at which it can run, ascending; empty for one alone.
         labels: carried along.
         conditions: under what conditions it may run; None: under none.
     """
@@ -46,6 +47,7 @@ class Draft:
     entity: str = ""
     max_failures: int = 3
     restart_s: float = 0.0
+    scale_factors: tuple[int, ...] = ()
     labels: Mapping[str, str] = field(default_factory=dict)
     conditions: Conditions | None = None
 

@@ -106,9 +106,12 @@ def _strings(content: str, line: Line) -> dict[str, str]:
 
 
 def _plain(name: str, value: object) -> object:
-    """Return a list of ids, or a yes or no, as it would stand in the CSV; the rest as it is."""
+    """Return a list of ids or counts, or a yes or no, as it would stand in the CSV."""
     if name == "depends_on" and isinstance(value, list) and all(isinstance(v, str) for v in value):
         return " ".join(value)
+    if name == "scale_factor" and isinstance(value, list) and value:
+        whole = all(isinstance(v, int) and not isinstance(v, bool) for v in value)
+        return " ".join(map(str, value)) if whole else value
     if name == "retry_oom" and isinstance(value, bool):
         return str(value).lower()
     return value
@@ -124,13 +127,15 @@ def _draft(row: Mapping[str, str], line: Line) -> Draft:
         )
     if "arrival_s" not in row:
         line.fail("the field is missing; give seconds since the start", field="arrival_s")
+    counts = _counts(row.get("scale_factor", "1"), line)
     return Draft(
         line=line.number,
         job_id=row.get("job_id", ""),
         job_type=row.get("job_type", ""),
         total_steps=_optional(row, "total_steps", line, above=0.0),
         duration_s=_optional(row, "duration_s", line, above=0.0),
-        scale_factor=line.integer_in(row.get("scale_factor", "1"), "scale_factor", at_least=1),
+        scale_factor=counts[0],
+        scale_factors=counts if len(counts) > 1 else (),
         arrival_s=line.number_in(row["arrival_s"], "arrival_s"),
         weight=line.number_in(row.get("weight", "1"), "weight", above=0.0),
         deadline_s=_optional(row, "deadline_s", line),
@@ -156,6 +161,12 @@ def _conditions(row: Mapping[str, str], line: Line) -> Conditions | None:
         max_run_time_s=_optional(row, "max_run_time_s", line, above=0.0),
         retry_oom=retry == "true",
     )
+
+
+def _counts(text: str, line: Line) -> tuple[int, ...]:
+    """Return worker counts, ascending: one, or several with spaces or commas between them."""
+    parts = text.replace(",", " ").split() or [text]
+    return tuple(sorted({line.integer_in(part, "scale_factor", at_least=1) for part in parts}))
 
 
 def _optional(
@@ -223,4 +234,6 @@ def _asked(conditions: Conditions | None) -> dict[str, Any]:
 def _fields(job: Job) -> dict[str, Any]:
     row = {name: getattr(job, name) for name in _WRITTEN}
     row["labels"] = dict(job.labels)
+    if job.scale_factors:
+        row["scale_factor"] = " ".join(map(str, job.scale_factors))
     return row

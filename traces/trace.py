@@ -53,7 +53,7 @@ class Trace:
     @property
     def scale_factors(self) -> tuple[int, ...]:
         """The scale factors in use, ascending."""
-        return tuple(sorted({job.scale_factor for job in self.jobs}))
+        return tuple(sorted({count for job in self.jobs for count in job.counts}))
 
     @property
     def span_s(self) -> float:

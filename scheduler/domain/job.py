@@ -50,6 +50,8 @@ class Job:
         labels: free key-value pairs, carried along.
         attempts_before: attempts of an earlier life under the same name; its own are counted on.
         steps_before: steps that were done, and are safe, in that life.
+        scale_factors: worker counts at which it can run, ascending from ``scale_factor``; empty for
+            that one alone. Only replays read it: the service has them in the specification.
     """
 
     job_id: str
@@ -65,6 +67,12 @@ class Job:
     labels: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     attempts_before: int = 0
     steps_before: float = 0.0
+    scale_factors: tuple[int, ...] = ()
+
+    @property
+    def counts(self) -> tuple[int, ...]:
+        """Worker counts at which it can run, ascending; at least one."""
+        return self.scale_factors or (self.scale_factor,)
 
     def __post_init__(self) -> None:
         """Refuse values that no job can have, naming field and value."""
@@ -75,6 +83,13 @@ class Job:
             "scale_factor",
             self.scale_factor,
             f"must be >= 1 and at most {LARGEST_GANG}",
+        )
+        ascending = tuple(sorted(set(self.counts))) == self.counts
+        _require(
+            ascending and self.counts[0] == self.scale_factor and self.counts[-1] <= LARGEST_GANG,
+            "scale_factors",
+            self.scale_factors,
+            f"must ascend from scale_factor, {self.scale_factor}, to at most {LARGEST_GANG}",
         )
         _require(
             math.isfinite(self.arrival_s) and self.arrival_s >= 0,

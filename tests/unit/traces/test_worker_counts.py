@@ -1,0 +1,89 @@
+"""Jobs of a trace that can run at several worker counts."""
+
+import pytest
+
+from planner.oracle import build_table
+from scheduler.domain.cluster import parse_cluster_spec
+from scheduler.domain.job import Job
+from scheduler.domain.throughput import ThroughputTable
+from scheduler.domain.ways import CatalogueKey
+from scheduler.errors import InputError, TraceError
+from simulator.request import SimulationRequest
+from simulator.run import simulate
+from traces.native import write_trace
+from traces.reader import read_trace
+
+HEAD = "job_id,job_type,total_steps,scale_factor,arrival_s\n"
+
+
+@pytest.fixture
+def write(tmp_path):
+    def write(text, name="trace.csv"):
+        (tmp_path / name).write_text(text)
+        return tmp_path / name
+
+    return write
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("t.csv", HEAD + 'a,x,9,4 1 2,0\nb,x,9,"2,8",1\nc,x,9,3,2\n'),
+        (
+            "t.jsonl",
+            (
+                '{"job_id":"a","job_type":"x","total_steps":9,"scale_factor":[4,1,2],"arrival_s":0}\n'
+                '{"job_id":"b","job_type":"x","total_steps":9,"scale_factor":"2 8","arrival_s":1}\n'
+                '{"job_id":"c","job_type":"x","total_steps":9,"scale_factor":3,"arrival_s":2}\n'
+            ),
+        ),
+    ],
+)
+def test_worker_counts_are_read_and_written(write, tmp_path, name, text):
+    trace = read_trace(write(text, name))
+    assert [job.counts for job in trace.jobs] == [(1, 2, 4), (2, 8), (3,)]
+    assert [job.scale_factor for job in trace.jobs] == [1, 2, 3]
+    assert trace.scale_factors == (1, 2, 3, 4, 8)
+    for again in ("again.csv", "again.jsonl"):
+        write_trace(trace, tmp_path / again)
+        assert read_trace(tmp_path / again).jobs == trace.jobs
+
+
+@pytest.mark.parametrize("count", ["0 2", "1 two", "1.5", ","])
+def test_what_is_no_count_is_refused(write, count):
+    with pytest.raises(TraceError, match="scale_factor"):
+        read_trace(write(HEAD + f'a,x,9,"{count}",0\n'))
+
+
+@pytest.mark.parametrize("counts", [(2, 1), (1, 1), (2, 4), (1, 10**7)])
+def test_a_job_has_its_counts_in_order_from_its_scale_factor(counts):
+    with pytest.raises(InputError, match="scale_factors"):
+        Job(job_id="a", job_type="x", total_steps=1.0, scale_factor=1, scale_factors=counts)
+
+
+def test_a_job_has_a_configuration_for_each_type_and_count():
+    rates = {("x", 1): {"v100": 2.0, "k80": 1.0}, ("x", 2): {"v100": 3.0}}
+    job = Job(job_id="a", job_type="x", total_steps=1.0, scale_factors=(1, 2))
+    cluster = parse_cluster_spec("v100:2,k80:2")
+    table = build_table(cluster, ThroughputTable(isolated=rates), [CatalogueKey.of_job(job)])
+    assert table.throughput.tolist() == [[2.0, 3.0, 1.0]]
+    assert table.demand[0].tolist() == [[1, 0], [2, 0], [0, 1]]
+
+
+def test_a_replay_runs_a_job_at_the_count_that_its_policy_chooses(write):
+    table = write(
+        "job_type,scale_factor,worker_type,steps_per_s\nx,1,v100,1\nx,4,v100,3\n", "r.csv"
+    )
+    done = {}
+    for counts in ("1", "1 4"):
+        result = simulate(
+            SimulationRequest(
+                trace=str(write(HEAD + f"a,x,3600,{counts},0\n")),
+                throughputs=str(table),
+                cluster="v100:4",
+                policy="max_throughput",
+            )
+        )
+        done[counts] = result.summary.makespan_s
+    assert done["1"] == pytest.approx(3600.0, rel=0.01)
+    assert done["1 4"] == pytest.approx(1200.0, rel=0.01)
