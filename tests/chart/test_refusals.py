@@ -114,7 +114,8 @@ def test_the_schema_takes_the_settings_that_the_program_takes():
     }
     known = {key: info for key, info in describe(ServerConfig).items() if key not in THE_CHARTS}
     assert set(taken) == set(known) | {key for key, one in taken.items() if one.get("deprecated")}
-    words = {int: "integer", float: "number", bool: "boolean", str: "string", Mapping: "object"}
+    words = {int: "integer", float: "number", bool: "boolean", str: "string"}
+    words |= {Mapping: "object", tuple: "array"}
     for key, info in known.items():
         if info.choices:
             assert taken[key]["enum"] == list(info.choices)

@@ -13,6 +13,8 @@ from chart_rendering import CHART, configuration, render
 from agent.kubernetes.pods import GUARD_WINDOW_S
 from leasehold.cli.lazy import load
 from leasehold.cli.main import COMMANDS
+from leasehold.config.agent_settings import AgentConfig
+from leasehold.config.fields import describe
 from leasehold.config.load import load_config
 
 POSTGRESQL = {"database__type": "postgresql", "database__postgresql__existingSecret": "db"}
@@ -385,7 +387,8 @@ def test_the_program_knows_every_option_that_the_chart_gives_it(everything, mini
             assert given <= known
             if name == "agent":
                 names = {n for n in environment(container) if n.startswith("LEASEHOLD_")}
-                assert names <= variables
+                settings = describe(AgentConfig).values()
+                assert names <= variables.union(*(setting.variables for setting in settings))
 
 
 def test_agents_enrol_by_the_tokens_of_their_pods(minimal):
