@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from scheduler.domain.job import Job
     from scheduler.domain.lease import Lease
     from scheduler.domain.rows import JobRow
+    from scheduler.domain.sources import ConfigurationSource
     from scheduler.domain.throughput import ThroughputTable
     from simulator.failures import FailureModel
     from simulator.overheads import Overhead, Overheads
@@ -95,6 +96,7 @@ class Replay:
         failures: FailureModel,
         declared: ThroughputTable | None = None,
         projects: Sequence[ProjectLimits] = (),
+        sources: Sequence[tuple[str, ConfigurationSource]] = (),
         seed: int = 0,
         window: tuple[int, int] | None = None,
         record: bool = False,
@@ -114,6 +116,7 @@ class Replay:
             failures: how workers and jobs fail.
             declared: throughputs that an operator declares at the start.
             projects: limits that an operator sets at the start.
+            sources: name and source of each plugin; what one says of a plan is taken for the truth.
             seed: of the failures.
             window: positions of the jobs to measure; the replay ends when they have ended.
             record: keep leases and series.
@@ -176,7 +179,7 @@ class Replay:
         self.log: list[Decision] | None = None
         self.control = Control.new(
             settings,
-            knowledge=LearnedKnowledge(settings.throughputs, {}),
+            knowledge=LearnedKnowledge(settings.throughputs, {}, sources=sources),
             time_dependent=policy.time_dependent,
         )
 
@@ -450,6 +453,10 @@ class Replay:
     # -- what is true of jobs -------------------------------------------------------------------
 
     def _rate(self, job_id: str, worker_type: str, workers: int, partner: str | None) -> float:
+        view = self.control.view
+        live = view.leases.by_id.get(view.leases.of_job.get(job_id, -1))
+        if live is not None and live.plan:
+            return float(view.engine.table.throughput[live.lease.profile, live.lease.configuration])
         key = self._by_id[job_id].job_type, workers
         alone = self._truth.isolated.get(key, {}).get(worker_type, 0.0)
         if partner is None:

@@ -51,6 +51,7 @@ class SimulationRequest:
         profile: what the result calls that.
         declared: path of the throughputs that the service is told at the start; None for none.
         projects: limits that the service is told at the start.
+        sources: plugins that know further ways to run jobs, by the names of their entry points.
     """
 
     trace: str
@@ -76,6 +77,7 @@ class SimulationRequest:
     profile: str = IDEAL
     declared: str | None = None
     projects: tuple[ProjectLimits, ...] = ()
+    sources: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         """Refuse what no run can be made of."""

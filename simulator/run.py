@@ -13,6 +13,7 @@ import numpy as np
 
 from planner.agnostic import Agnostic
 from planner.oracle import Oracle
+from planner.registry import make_sources
 from planner.tables import TableBuilder
 from policies.registry import make_policy
 from scheduler.domain import commands as do
@@ -144,6 +145,7 @@ def _replay(
         failures=read_failures(request.failures),
         declared=None if request.declared is None else read_throughputs(request.declared),
         projects=request.projects,
+        sources=make_sources(request.sources),
         seed=request.seed,
         window=request.window,
         record=request.record,

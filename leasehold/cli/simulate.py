@@ -143,6 +143,7 @@ def _service(config: str, projects: str | None, given: list[str]) -> dict[str, A
         "settings": settings,
         "profile": Path(config).name,
         "declared": loaded.throughputs.path,
+        "sources": loaded.throughputs.sources,
         "projects": () if projects is None else read_projects(projects),
     }
 

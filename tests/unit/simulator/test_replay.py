@@ -9,7 +9,9 @@ from leasehold.cli.main import app
 from policies.registry import make_policy
 from scheduler.control.requests import ProjectLimits
 from scheduler.control.settings import ControlSettings
+from scheduler.domain.configuration import Configuration
 from scheduler.domain.job import Job, JobStatus
+from scheduler.domain.sources import ConfigurationSource
 from scheduler.domain.throughput import ThroughputTable
 from scheduler.engine.settings import EngineSettings
 from scheduler.errors import InputError, LeaseholdError
@@ -192,3 +194,18 @@ def test_flags_that_contradict_each_other_are_named(tmp_path, flags, message):
     ended = simulated(tmp_path, *flags)
     assert ended.exit_code != 0
     assert message in str(ended.exception)
+
+
+class Halves(ConfigurationSource):
+    """Two workers of one node run a job split in halves, three times as fast."""
+
+    def ways(self, key, cluster):
+        demand = tuple(key.scale_factors[0] for _ in cluster.type_names)
+        return (Configuration(demand=demand, throughput=12.0, doubt=0.0, plan="halves"),)
+
+
+def test_a_replay_runs_jobs_by_the_plans_of_a_plugin():
+    plain = replay(job("one", steps=1200.0, scale_factor=2)).run()
+    planned = replay(job("one", steps=1200.0, scale_factor=2), sources=[("halves", Halves())]).run()
+    assert outcomes(plain)["one"][2] == pytest.approx(300.0)
+    assert outcomes(planned)["one"][2] == pytest.approx(100.0)
