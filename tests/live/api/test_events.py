@@ -13,6 +13,7 @@ import pytest
 import api
 import leasehold.daemon
 import scheduler.control
+import scheduler.domain
 import scheduler.engine
 import scheduler.runtime
 from scheduler.control.requests import JobAction, NodeAction
@@ -181,10 +182,16 @@ def test_an_unknown_kind_is_refused_with_those_that_there_are(
 def test_every_kind_that_is_written_is_known() -> None:
     written = set()
     packages = (api, scheduler.control, scheduler.engine, scheduler.runtime, leasehold.daemon)
+    packages += (scheduler.domain,)
     for package in packages:
         for file in Path(package.__file__).parent.rglob("*.py"):
             for node in ast.walk(ast.parse(file.read_text())):
-                if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
+                if not isinstance(node, ast.Call):
+                    continue
+                if isinstance(node.func, ast.Name) and node.func.id == "RecordEvent":
+                    kinds = (word.value for word in node.keywords if word.arg == "kind")
+                    written |= {str(k.value) for k in kinds if isinstance(k, ast.Constant)}
+                if not isinstance(node.func, ast.Attribute):
                     continue
                 at = {"note": 0, "record": 0, "remove_job": 1}.get(node.func.attr, 9)
                 if len(node.args) > at and isinstance(node.args[at], ast.Constant):
