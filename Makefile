@@ -36,7 +36,7 @@ test: $(READY)  ## Run the unit tests with branch coverage and check its floors
 test-live: $(READY)  ## Run the tests with real processes and databases, with their coverage floors
 	$(BIN)/coverage erase
 	$(BIN)/pytest -n auto --dist loadscope -m "not slow" $(LIVE) --cov --cov-branch --cov-report= $(ARGS)
-	@if [ -z "$(ARGS)" ]; then .ci/coverage-floors $(BIN)/coverage 90 scheduler/protocol scheduler/store scheduler/runtime leasehold/client leasehold/daemon leasehold/cli/service api agent; fi
+	@if [ -z "$(ARGS)" ]; then .ci/coverage-floors $(BIN)/coverage 90 scheduler/control scheduler/protocol scheduler/store scheduler/runtime leasehold/client leasehold/daemon leasehold/cli/service api agent; fi
 
 test-torch:  ## Train with PyTorch and Hugging Face under an agent, in an environment of its own (4 GB)
 	.ci/test-torch
