@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -21,6 +21,7 @@ from scheduler.control.control import Control
 from scheduler.control.facts import (
     AllocationAnswered,
     JobsSubmitted,
+    LeaseUntold,
     NodeReported,
     NodesHeard,
     ProjectSet,
@@ -39,6 +40,7 @@ from scheduler.runtime.desired_sets import DesiredSets
 from simulator.failures import FailureProcess
 from simulator.ledger import Ledger
 from simulator.nodes import SimulatedNode, SimulatedWorld
+from simulator.progress import Progress
 from simulator.remarks import Remarks
 
 if TYPE_CHECKING:
@@ -47,8 +49,10 @@ if TYPE_CHECKING:
     from policies.base import Policy
     from scheduler.control.control import Decision
     from scheduler.control.facts import Fact
+    from scheduler.control.leases import LiveLease
     from scheduler.control.requests import ProjectLimits
     from scheduler.control.settings import ControlSettings
+    from scheduler.domain.arrays import IntArray
     from scheduler.domain.cluster import Cluster
     from scheduler.domain.job import Job
     from scheduler.domain.lease import Lease
@@ -64,21 +68,6 @@ if TYPE_CHECKING:
 _ACTOR = "replay"
 #: Moments between two reports of progress.
 _REPORT_EVERY = 256
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Progress:
-    """How far a run is.
-
-    Attributes:
-        now_s: simulated seconds.
-        jobs_done: jobs of the window that have ended.
-        jobs: jobs of the window.
-    """
-
-    now_s: float
-    jobs_done: int
-    jobs: int
 
 
 class Replay:
@@ -167,7 +156,9 @@ class Replay:
         ]
         #: node -> when it has something to do without news.
         self._wakes = dict.fromkeys(self._nodes, math.inf)
-        self._sets = DesiredSets(lambda *_: None)
+        self._sets = DesiredSets(self._note_untold)
+        #: what nodes could not be told of, and control has not heard of yet.
+        self._untold: list[LeaseUntold] = []
         #: lease id -> lease, of those in force.
         self._leases: dict[int, Lease] = {}
         #: worker -> leases on it. Nodes join in the cluster's order, so workers have its numbers.
@@ -281,10 +272,7 @@ class Replay:
     def _step(self) -> None:
         """Jump to the next moment at which something happens, and have it happen."""
         moment = self._next_moment()
-        engine = self.control.view.engine
-        busy = engine.count(engine.held) if len(engine.held) else np.zeros(0, dtype=np.int64)
-        by_type = self._by_type(busy)
-        self._ledger.pass_time(moment - self._now, by_type)
+        self._ledger.pass_time(moment - self._now, self._busy())
         self._now = moment
         facts = self._arrivals()
         stirred = self._fail()
@@ -295,13 +283,15 @@ class Replay:
         # Agents tell every few seconds how far their jobs are; here, when it can matter.
         stirred |= {name: None for name, node in self._nodes.items() if node.runs}
         self._settle(facts, stirred)
-        self._ledger.sample(moment, by_type.tolist(), len(self._leases))
+        self._ledger.sample(moment, self._busy().tolist(), len(self._leases))
 
-    def _by_type(self, counts: np.ndarray) -> np.ndarray:
-        """Return (K,) counts in the order of the cluster's types; the engine has its own."""
-        names = self.control.view.engine.cluster.type_names
-        by_name = dict(zip(names, counts.tolist(), strict=False))
-        return np.array([by_name.get(name, 0) for name in self._cluster.type_names], dtype=np.int64)
+    def _busy(self) -> IntArray:
+        """Return (K,) workers under leases, by the cluster's types; the engine orders its own."""
+        engine = self.control.view.engine
+        counts = dict(
+            zip(engine.cluster.type_names, engine.count(engine.held).tolist(), strict=True)
+        )
+        return np.array([counts.get(name, 0) for name in self._cluster.type_names], dtype=np.int64)
 
     def _next_moment(self) -> float:
         arrival_s = (
@@ -348,6 +338,7 @@ class Replay:
             for fact in reports:
                 self._nodes[fact.report.node].delivered(fact.report)
             facts, stirred = [], self._tell(decision.told)
+            facts, self._untold = [*facts, *self._untold], []
             for fact in reports:
                 self._wakes[fact.report.node] = self._nodes[fact.report.node].next_s
             if decision.question is not None:
@@ -373,6 +364,9 @@ class Replay:
             if _held(node) != before:
                 stirred[name] = None
         return stirred
+
+    def _note_untold(self, lease_id: int, node: str, message: str) -> None:
+        self._untold.append(LeaseUntold(lease_id=lease_id, node=node, message=message))
 
     # -- what is noted --------------------------------------------------------------------------
 
@@ -453,10 +447,10 @@ class Replay:
     # -- what is true of jobs -------------------------------------------------------------------
 
     def _rate(self, job_id: str, worker_type: str, workers: int, partner: str | None) -> float:
-        view = self.control.view
-        live = view.leases.by_id.get(view.leases.of_job.get(job_id, -1))
+        leases = self.control.view.leases
+        live = leases.by_id.get(leases.of_job.get(job_id, -1))
         if live is not None and live.plan:
-            return float(view.engine.table.throughput[live.lease.profile, live.lease.configuration])
+            return self._planned_rate(live)
         key = self._by_id[job_id].job_type, workers
         alone = self._truth.isolated.get(key, {}).get(worker_type, 0.0)
         if partner is None:
@@ -464,6 +458,17 @@ class Replay:
         other = self._by_id[partner].job_type, workers
         shared = self._truth.shared.get((key, other), {}).get(worker_type)
         return 0.5 * alone if shared is None else shared[0]
+
+    def _planned_rate(self, live: LiveLease) -> float:
+        """Return steps/s under a plan: what its source says, whatever policies are shown of it."""
+        view, lease = self.control.view, live.lease
+        key = view.knowledge.key(lease.profile)
+        return next(
+            way.estimate.steps_per_s
+            for way in view.knowledge.ways(key, view.engine.cluster)
+            if (way.worker_type, way.count, way.plan)
+            == (live.worker_type, len(lease.workers), live.plan)
+        )
 
     def _overhead(self, job_id: str) -> Overhead:
         return self._costs[job_id]

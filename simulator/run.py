@@ -26,8 +26,9 @@ from scheduler.errors import InputError, LeaseholdError, ParameterError, SolveEr
 from simulator.failures import FailureProcess, read_failures
 from simulator.ledger import Ledger
 from simulator.overheads import columns, read_overheads
+from simulator.progress import Progress
 from simulator.remarks import Remarks
-from simulator.replay import Progress, Replay
+from simulator.replay import Replay
 from simulator.workers import SimulatedWorkers
 from traces.cluster import read_cluster
 from traces.reader import read_trace

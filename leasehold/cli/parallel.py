@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from multiprocessing.context import SpawnProcess
 
-    from simulator.replay import Progress
+    from simulator.progress import Progress
     from simulator.request import SimulationRequest
     from simulator.result import SimulationResult
 

@@ -12,7 +12,7 @@ from rich.progress import Progress as Bar
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from simulator.replay import Progress
+    from simulator.progress import Progress
 
 
 def simulated_time(seconds: float) -> str:

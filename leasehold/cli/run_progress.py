@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from rich.progress import TaskID
 
     from leasehold.cli.parallel import Listener, RunOutcome
-    from simulator.replay import Progress
+    from simulator.progress import Progress
 
 
 @contextmanager

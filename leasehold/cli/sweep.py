@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from leasehold.cli.parallel import RunOutcome
-    from simulator.replay import Progress
+    from simulator.progress import Progress
     from simulator.sweep import Cell, CellResult, CellStore, Point
 
 

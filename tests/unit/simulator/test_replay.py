@@ -7,7 +7,7 @@ from typer.testing import CliRunner
 
 from leasehold.cli.main import app
 from policies.registry import make_policy
-from scheduler.control.requests import ProjectLimits
+from scheduler.control.requests import PolicyChoice, ProjectLimits
 from scheduler.control.settings import ControlSettings
 from scheduler.domain.configuration import Configuration
 from scheduler.domain.job import Job, JobStatus
@@ -25,19 +25,23 @@ from traces.trace import Conditions, Trace
 TRUTH = ThroughputTable(isolated={("a", 1): {"v100": 2.0}, ("a", 2): {"v100": 4.0}})
 
 
-def replay(*jobs, conditions=None, workers=2, **given):
+def replay(*jobs, conditions=None, workers=2, agnostic=False, **given):
     settings = ControlSettings(
-        engine=EngineSettings(round_length_s=60.0, plan_lead_s=13.0, refuse_what_cannot_fit=False)
+        engine=EngineSettings(round_length_s=60.0, plan_lead_s=13.0, refuse_what_cannot_fit=False),
+        policy=PolicyChoice(name="max_min_fairness", agnostic=agnostic),
     )
-    options = {"overheads": Overheads(), "failures": FailureModel()} | given
+    options = {
+        "cluster": read_cluster(f"v100:{workers}", workers_per_node=1),
+        "throughputs": TRUTH,
+        "overheads": Overheads(),
+        "failures": FailureModel(),
+    }
     return Replay(
-        cluster=read_cluster(f"v100:{workers}", workers_per_node=1),
         trace=Trace(jobs=jobs, conditions=conditions or {}),
-        throughputs=TRUTH,
         policy=make_policy("max_min_fairness", {}),
         settings=settings,
         record=True,
-        **options,
+        **(options | given),
     )
 
 
@@ -209,3 +213,41 @@ def test_a_replay_runs_jobs_by_the_plans_of_a_plugin():
     planned = replay(job("one", steps=1200.0, scale_factor=2), sources=[("halves", Halves())]).run()
     assert outcomes(plain)["one"][2] == pytest.approx(300.0)
     assert outcomes(planned)["one"][2] == pytest.approx(100.0)
+
+
+class ByType(ConfigurationSource):
+    """In halves a job is slow on the k80 and fast on the v100."""
+
+    def ways(self, key, cluster):
+        rates = {"k80": 3.0, "v100": 12.0}
+        sizes = len(cluster.type_names)
+        return tuple(
+            Configuration(
+                demand=tuple(2 * (i == k) for i in range(sizes)),
+                throughput=rates[name],
+                doubt=0.0,
+                plan="halves",
+            )
+            for k, name in enumerate(cluster.type_names)
+        )
+
+
+def test_planned_jobs_run_as_fast_as_they_are_whatever_an_agnostic_policy_is_shown():
+    made = replay(
+        job("one", steps=2400.0, scale_factor=2),
+        cluster=read_cluster("k80:2,v100:2", workers_per_node=2),
+        throughputs=ThroughputTable(isolated={("a", 2): {"k80": 0.1, "v100": 0.1}}),
+        sources=[("by type", ByType())],
+        agnostic=True,
+    )
+    rates, result = {"k80": 3.0, "v100": 12.0}, made.run()
+    assert {lease.worker_type for lease in result.leases} == rates.keys()
+    done = [rates[lease.worker_type] * (lease.end_s - lease.start_s) for lease in result.leases]
+    assert sum(done) == pytest.approx(2400.0)
+
+
+def test_the_series_of_a_replay_show_the_cluster_after_what_happened():
+    result = replay(job("one", steps=200.0, arrival_s=10.0)).run()
+    busy = dict(zip(result.series.time_s.tolist(), result.series.busy[:, 0].tolist(), strict=True))
+    assert busy[10.0] == 1
+    assert busy[110.0] == 0
