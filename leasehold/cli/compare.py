@@ -16,13 +16,13 @@ from leasehold.cli import (
     options,
 )
 from leasehold.cli.multi_options import process_count
-from leasehold.cli.policy_items import parse_policies
 from scheduler.errors import InputError, ParameterError
+from simulator.policy_items import parse_policies
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from leasehold.cli.parallel import RunOutcome
+    from simulator.parallel import RunOutcome
     from simulator.request import SimulationRequest
     from simulator.result import SimulationResult
 
@@ -113,8 +113,8 @@ def run_requests(requests: Sequence[SimulationRequest], processes: int) -> list[
     Raises:
         InputError: all of them failed because of the same input.
     """
-    from leasehold.cli.parallel import first_bad_input, run_all  # noqa: PLC0415 - keeps the start quick
-    from leasehold.cli.run_progress import show_progress  # noqa: PLC0415 - keeps the start quick
+    from simulator.parallel import first_bad_input, run_all  # noqa: PLC0415 - keeps the start quick
+    from simulator.run_progress import show_progress  # noqa: PLC0415 - keeps the start quick
 
     with show_progress([request.label for request in requests]) as listener:
         outcomes = run_all(requests, processes=processes, listener=listener)
@@ -170,7 +170,7 @@ def _print(
         typer.echo(json.dumps(shown, indent=2))
         return
     if results:
-        from leasehold.cli.tables import print_summaries  # noqa: PLC0415 - keeps the start quick
+        from simulator.summaries import print_summaries  # noqa: PLC0415 - keeps the start quick
 
         print_summaries([result.summary for result in results])
     for label, error in failed.items():

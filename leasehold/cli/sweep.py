@@ -18,13 +18,13 @@ from leasehold.cli import (
 )
 from leasehold.cli.compare import check_policies
 from leasehold.cli.multi_options import process_count
-from leasehold.cli.policy_items import parse_policies
 from scheduler.errors import InputError, ParameterError
+from simulator.policy_items import parse_policies
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from leasehold.cli.parallel import RunOutcome
+    from simulator.parallel import RunOutcome
     from simulator.progress import Progress
     from simulator.sweep import Cell, CellResult, CellStore, Point
 
@@ -187,7 +187,7 @@ class _Storing:
 
     def ended(self, index: int, outcome: RunOutcome) -> None:
         """Store the cell and say how it went."""
-        from leasehold.cli.run_progress import end_note  # noqa: PLC0415 - keeps the start quick
+        from simulator.run_progress import end_note  # noqa: PLC0415 - keeps the start quick
 
         self._ended += 1
         if outcome.result is not None:
@@ -200,7 +200,7 @@ def _run(
     cells: Sequence[Cell], store: CellStore, processes: int | None
 ) -> tuple[list[CellResult], dict[str, str]]:
     """Run what is missing; return the finished cells in order, and why others failed."""
-    from leasehold.cli.parallel import first_bad_input, run_all  # noqa: PLC0415 - keeps the start quick
+    from simulator.parallel import first_bad_input, run_all  # noqa: PLC0415 - keeps the start quick
 
     missing = [cell for cell in cells if store.find(cell) is None]
     kept = len(cells) - len(missing)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress as Bars
     from rich.progress import TaskID
 
-    from leasehold.cli.parallel import Listener, RunOutcome
+    from simulator.parallel import Listener, RunOutcome
     from simulator.progress import Progress
 
 

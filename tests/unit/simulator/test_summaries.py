@@ -8,8 +8,8 @@ from dataclasses import fields, replace
 
 import pytest
 
-from leasehold.cli.tables import print_summaries
 from simulator.result import Summary
+from simulator.summaries import print_summaries
 
 NUMBERS = {f.name: 2 for f in fields(Summary)}
 FIFO = Summary(**{**NUMBERS, "policy": "fifo", "cluster": "t4:1", "window": "all", "seed": 0})

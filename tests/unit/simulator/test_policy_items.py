@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leasehold.cli.policy_items import PolicyItem, parse_policies
 from scheduler.errors import ParameterError
+from simulator.policy_items import PolicyItem, parse_policies
 
 
 def test_names_are_parted_by_commas():
