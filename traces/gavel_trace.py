@@ -6,9 +6,11 @@ NSDI 2023) are Gavel's with the batch size mode and the duration added.
 
 from __future__ import annotations
 
-from scheduler.errors import TraceError
+from typing import Final
+
 from traces.draft import Draft, Drafts
 from traces.files import Line
+from traces.formats import TraceFormat
 
 _GAVEL = (
     "job_type",
@@ -98,16 +100,19 @@ def _slo(text: str, line: Line) -> float | None:
     return value
 
 
-def tabbed_format(line: str, *, path: str) -> str:
-    """Tell the format of a tab-separated trace by the number of columns of its first line."""
-    columns = line.count("\t") + 1
-    for name, layouts in LAYOUTS.items():
-        if columns in {len(layout) for layout in layouts}:
-            return name
-    raise TraceError(
-        f"the line has {columns} columns separated by tabs; a Gavel trace has 10 (or 7), a "
-        "Shockwave trace 12",
-        path=path,
-        line=1,
-        value=line[:80],
-    )
+def _has_columns(line: str, name: str) -> bool:
+    # A line of JSON may hold tabs, too.
+    tabs = line.count("\t") if line.lstrip()[:1] != "{" else 0
+    return tabs > 0 and tabs + 1 in {len(layout) for layout in LAYOUTS[name]}
+
+
+GAVEL: Final = TraceFormat(
+    parse=parse_gavel,
+    starts=lambda line: _has_columns(line, "gavel"),
+    shape="10 columns separated by tabs, or 7",
+)
+SHOCKWAVE: Final = TraceFormat(
+    parse=parse_shockwave,
+    starts=lambda line: _has_columns(line, "shockwave"),
+    shape="12 columns separated by tabs",
+)

@@ -78,6 +78,11 @@ class HeaderCsv:
         return {column: i for i, column in enumerate(self.header)}
 
 
+def columns_of(header: str) -> frozenset[str]:
+    """Return the names of the columns of a header's line."""
+    return frozenset(field.strip() for field in header.split(","))
+
+
 def _split(lines: list[str], path: str, skipped: int) -> Iterator[tuple[int, list[str]]]:
     reader = csv.reader((f"{line}\n" for line in lines), strict=True)
     while True:

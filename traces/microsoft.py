@@ -7,10 +7,12 @@ Philly: Jeon et al., "Analysis of Large-Scale Multi-Tenant GPU Clusters for DNN 
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from typing import Final
 
 from traces.draft import Draft, Drafts
 from traces.files import Line
-from traces.header_csv import HeaderCsv
+from traces.formats import TraceFormat
+from traces.header_csv import HeaderCsv, columns_of
 
 PHILLY_COLUMNS = ("timestamp", "duration", "num_gpus")
 ITP_COLUMNS = ("job_id", "submission_time", "duration", "num_gpu")
@@ -70,3 +72,15 @@ def _timestamp(text: str, line: Line) -> float:
         problem = "this is not a date and time; give one such as 2017-10-09 07:01:55"
         line.fail(problem, field="timestamp", value=text)
     return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+
+
+PHILLY: Final = TraceFormat(
+    parse=parse_philly,
+    starts=lambda line: columns_of(line).issuperset(PHILLY_COLUMNS),
+    shape=f"a CSV with the columns {', '.join(PHILLY_COLUMNS)}",
+)
+ITP: Final = TraceFormat(
+    parse=parse_itp,
+    starts=lambda line: columns_of(line).issuperset(ITP_COLUMNS),
+    shape=f"a CSV with the columns {', '.join(ITP_COLUMNS)}",
+)

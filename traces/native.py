@@ -7,12 +7,13 @@ import json
 import os
 from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from scheduler.errors import TraceError
 from traces.draft import Draft, Drafts
 from traces.files import Line, atomic_writer
-from traces.header_csv import HeaderCsv, meant
+from traces.formats import TraceFormat
+from traces.header_csv import HeaderCsv, columns_of, meant
 from traces.trace import Conditions
 
 if TYPE_CHECKING:
@@ -237,3 +238,15 @@ def _fields(job: Job) -> dict[str, Any]:
     if job.scale_factors:
         row["scale_factor"] = " ".join(map(str, job.scale_factors))
     return row
+
+
+NATIVE_CSV: Final = TraceFormat(
+    parse=parse_native_csv,
+    starts=lambda line: columns_of(line).issubset(FIELDS),
+    shape="a CSV with the header of docs/reference/traces.md",
+)
+NATIVE_JSONL: Final = TraceFormat(
+    parse=parse_native_jsonl,
+    starts=lambda line: line.lstrip().startswith("{"),
+    shape="a JSON object per line",
+)

@@ -8,9 +8,9 @@ from scheduler.errors import InputError, TraceError
 from traces.bundle import resolve
 from traces.complete import complete
 from traces.files import Line, read_text
-from traces.gavel_trace import parse_gavel, parse_shockwave, tabbed_format
-from traces.microsoft import ITP_COLUMNS, PHILLY_COLUMNS, parse_itp, parse_philly
-from traces.native import FIELDS, parse_native_csv, parse_native_jsonl
+from traces.formats import BUILT_IN, plugin_formats, trace_format
+from traces.header_csv import columns_of
+from traces.native import FIELDS
 from traces.trace import Trace
 
 if TYPE_CHECKING:
@@ -21,17 +21,9 @@ if TYPE_CHECKING:
     from scheduler.domain.throughput import ThroughputTable
     from traces.trace import Conditions
 
-_PARSERS = {
-    "gavel": parse_gavel,
-    "shockwave": parse_shockwave,
-    "philly": parse_philly,
-    "msr-itp": parse_itp,
-    "csv": parse_native_csv,
-    "jsonl": parse_native_jsonl,
-}
-
-#: Names of the formats that can be read; ``csv`` and ``jsonl`` are the native ones.
-FORMATS = tuple(_PARSERS)
+#: Names of the formats that come with the package; ``csv`` and ``jsonl`` are the native ones. With
+#: those of plugins: ``traces.formats.format_names``.
+FORMATS = tuple(BUILT_IN)
 
 
 def read_trace(
@@ -47,7 +39,7 @@ def read_trace(
 
     Args:
         path: the file; ``bundled`` stands for the small trace of the package.
-        format: one of ``FORMATS``, or ``auto`` to tell it by the first line.
+        format: a name such as those in ``FORMATS``, or ``auto`` to tell it by the first line.
         throughputs: checks job types; needed for workloads without job types or steps, and for
             deadlines that are multiples of a duration.
         seed: of the draw of job types, where the workload has none.
@@ -64,13 +56,12 @@ def read_trace(
         InputError: an argument cannot be used.
     """
     name = resolve(path, usual="small")
-    if format != "auto" and format not in _PARSERS:
-        raise InputError(f"unknown trace format '{format}'; known are {', '.join(FORMATS)}")
+    given = None if format == "auto" else trace_format(format)
     if limit is not None and limit < 1:
         raise InputError(f"limit is {limit}; it must be >= 1")
     text = read_text(name)
     told = detect_format(text, path=name) if format == "auto" else format
-    drafts = _PARSERS[told](text, path=name)
+    drafts = (given or trace_format(told)).parse(text, path=name)
     jobs, notes = complete(
         drafts,
         path=name,
@@ -127,20 +118,27 @@ def detect_format(text: str, *, path: str) -> str:
     lines = text.split("\n")
     content = ((i, s) for i, s in enumerate(lines, 1) if s.strip() and s[0] != "#")
     number, line = next(content, (1, lines[0]))
-    if line.lstrip().startswith("{"):
-        return "jsonl"
-    if "\t" in line:
-        return tabbed_format(line, path=path)
-    header = {field.strip() for field in line.split(",")}
-    for told, columns in (("philly", PHILLY_COLUMNS), ("msr-itp", ITP_COLUMNS)):
-        if header.issuperset(columns):
-            return told
-    if header & set(FIELDS):
-        return "csv"
+    ours = {name: trace_format(name) for name in BUILT_IN}
+    for name, known in ours.items():
+        if known.starts(line):
+            return name
+    plugins = plugin_formats()
+    for name, known in plugins.items():
+        try:
+            if known.starts(line):
+                return name
+        except Exception as error:  # whatever a plugin raises, its user must hear whose it was
+            raise InputError(
+                f"trace format '{name}' failed to tell whether {path} is of it: "
+                f"{type(error).__name__}: {error}; name the format by --format"
+            ) from error
+    if columns_of(line) & set(FIELDS):
+        return "csv"  # whose reader says what is wrong with it
+    known_ones = (f"{name} ({known.shape})" for name, known in (ours | plugins).items())
+    tabs = line.count("\t")
     raise TraceError(
-        "this is the start of no known trace format; known are a CSV with the header of the native "
-        "format (docs/reference/traces.md), of Philly or of MSR-ITP, JSON lines, and Gavel's and "
-        "Shockwave's tab-separated lines",
+        (f"the line has {tabs + 1} columns separated by tabs; " if tabs else "")
+        + f"this is the start of no known trace format; known are {', '.join(known_ones)}",
         path=path,
         line=number,
         value=line[:80],

@@ -38,7 +38,7 @@ class Trace:
     Attributes:
         jobs: sorted by arrival; jobs that arrive together keep the order of the file.
         source: the file, or the generator's name.
-        format: one of ``traces.FORMATS``, or ``generated``.
+        format: as in ``traces.formats.format_names``, or ``generated``.
         notes: what a reader of results should know: how job types were drawn, which worker type
             durations refer to, where the figures come from.
         conditions: job id -> under what conditions it may run; jobs that have none are left out.
