@@ -222,6 +222,96 @@ def swap_equals(
 
 
 @njit(cache=True)
+def _sum(more: IntArray, which: BoolArray, less: IntArray) -> IntArray:
+    """Return the (K,) sums of the rows of a mask, less ``less``."""
+    total = -less
+    for i in range(len(which)):
+        if which[i]:
+            for k in range(len(total)):
+                total[k] += more[i, k]
+    return total
+
+
+@njit(cache=True)
+def _exchanged(more: IntArray, loses: BoolArray, gain: FloatArray) -> BoolArray:
+    """Return who must stay so that jobs that would lose all their work need not move.
+
+    Those jobs, each with the ones that came for its workers, the least gain first; without those
+    that leave or take workers that nobody else exchanges.
+    """
+    stays = np.zeros(len(more), dtype=np.bool_)
+    nothing = np.zeros(more.shape[1], dtype=np.int64)
+    for row in range(len(more)):
+        if not loses[row]:
+            continue
+        tried = stays.copy()
+        tried[row] = True
+        while True:
+            lacking = _sum(more, tried, nothing)
+            if not lacking.any():
+                stays = tried
+                break
+            k = np.argmax(lacking)
+            coming = -1
+            for i in range(len(more)):
+                if not tried[i] and more[i, k] < 0 and (coming < 0 or gain[i] < gain[coming]):
+                    coming = i
+            if coming < 0:
+                break
+            tried[coming] = True
+    return stays
+
+
+@njit(cache=True)
+def _drop_excess(fits: BoolArray, more: IntArray, free: IntArray) -> None:
+    """Keep the changes of a mask that can be made at once: drop the last that ask too much."""
+    while True:
+        lacking = _sum(more, fits, free)
+        k = np.argmax(lacking)
+        if lacking[k] <= 0:
+            break
+        for i in range(len(fits) - 1, -1, -1):
+            if fits[i] and more[i, k] > 0 and lacking[k] > 0:
+                fits[i] = False
+                lacking[k] -= more[i, k]
+
+
+@njit(cache=True)
+def choose_staying(
+    more: IntArray,
+    content: BoolArray,
+    wanted: BoolArray,
+    loses: BoolArray,
+    gain: FloatArray,
+    free: IntArray,
+) -> BoolArray:
+    """Choose which of the jobs that are about to move stay where they are.
+
+    Args:
+        more: (R, K) workers that each asks for beyond those it gives up, if it stays.
+        content: (R,) whose move gains nothing that is certain.
+        wanted: (R,) who may stay although other workers become idle by it.
+        loses: (R,) who keeps nothing when it is preempted, and has begun anew before.
+        gain: (R,) factor by which each would be faster where its turn is.
+        free: (K,) workers that are left over; changed in place.
+
+    Returns:
+        (R,) who stays.
+    """
+    nothing = np.zeros(len(free), dtype=np.int64)
+    stays: BoolArray = _exchanged(more, loses, gain)
+    same_workers = content & ~stays
+    _drop_excess(same_workers, more, nothing)
+    if not _sum(more, same_workers, nothing).any():
+        stays |= same_workers
+    others = content & wanted & ~stays
+    _drop_excess(others, more, free)
+    stays |= others
+    free -= _sum(more, stays, nothing)
+    return stays
+
+
+@njit(cache=True)
 def choose_leftover(
     order: IntArray,
     throughput: FloatArray,

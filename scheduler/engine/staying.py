@@ -13,10 +13,10 @@ import numpy as np
 
 from scheduler.domain.configuration import margin
 from scheduler.engine.jobs import NONE
-from scheduler.engine.kernels import swap_equals
+from scheduler.engine.kernels import choose_staying, swap_equals
 
 if TYPE_CHECKING:
-    from scheduler.domain.arrays import BoolArray, FloatArray, IntArray
+    from scheduler.domain.arrays import FloatArray, IntArray
     from scheduler.domain.configuration import ConfigurationTable
     from scheduler.engine.alike import Alike
     from scheduler.engine.avoidance import Bars
@@ -111,18 +111,12 @@ def stay(
     doubt = margin(alike.doubt[profile, here], alike.doubt[profile, there])
     lost = _lost(jobs, table, alike, rows, there, length_s=length_s)
     content = same | ((doubt >= 0.0) & (gain * (1.0 - lost) <= np.exp(doubt)))
-    loses = np.flatnonzero((jobs["attempts"][rows] > 1) & (jobs["steps_safe"][rows] <= 0))
-    if not (len(loses) or content.any()):
+    loses = (jobs["attempts"][rows] > 1) & (jobs["steps_safe"][rows] <= 0)
+    if not (loses.any() or content.any()):
         return turn_of
     more = table.demand[profile, here] - table.demand[profile, there]
-    stays = _exchanged(more, loses, gain)
-    at = np.flatnonzero(content & ~stays)
-    at = at[_largest_fit(more[at], np.zeros_like(free))]
-    if not more[at].sum(axis=0).any():
-        stays[at] = True
-    at = np.flatnonzero(content & ~stays & (same | (jobs.x[rows, here] > negligible)))
-    stays[at[_largest_fit(more[at], free)]] = True
-    free -= more[stays].sum(axis=0)
+    wanted = same | (jobs.x[rows, here] > negligible)
+    stays = choose_staying(more, content, wanted, loses, gain, free)
     choice[rows[stays]] = here[stays]
     turn_of[rows[stays]] = there[stays]
     return turn_of
@@ -152,48 +146,3 @@ def _lost(
     stretch_s = np.minimum(length_s / np.maximum(1.0 - share, 1e-9), left_s)
     lost: FloatArray = np.minimum(restart_s / np.maximum(stretch_s, 1e-9), 1.0)
     return lost
-
-
-def _exchanged(more: IntArray, losing: IntArray, gain: FloatArray) -> BoolArray:
-    """Return who must stay so that jobs that would lose all their work need not move.
-
-    Args:
-        more: (R, K) workers that each asks for beyond those it gives up, if it stays.
-        losing: rows of jobs that keep nothing when they are preempted.
-        gain: (R,) factor by which each would be faster where its turn is.
-
-    Returns:
-        (R,) those jobs, each with the ones that came for its workers, the least gain first; without
-        those that leave or take workers that nobody else exchanges.
-    """
-    stays = np.zeros(len(more), dtype=bool)
-    for row in losing.tolist():
-        tried = stays.copy()
-        tried[row] = True
-        while (lacking := more[tried].sum(axis=0)).any():
-            coming = np.flatnonzero(~tried & (more[:, int(np.argmax(lacking))] < 0))
-            if not len(coming):
-                break
-            tried[coming[np.argmin(gain[coming])]] = True
-        else:
-            stays = tried
-    return stays
-
-
-def _largest_fit(more: IntArray, free: IntArray) -> BoolArray:
-    """Return which changes can be made at once: all, less the last of those that ask too much.
-
-    Args:
-        more: (R, K) workers that each asks for beyond those it gives up.
-        free: (K,) workers to give.
-    """
-    fits = np.ones(len(more), dtype=bool)
-    while len(more):
-        lacking = more[fits].sum(axis=0) - free
-        k = int(np.argmax(lacking))
-        if lacking[k] <= 0:
-            break
-        asking = np.flatnonzero(fits & (more[:, k] > 0))[::-1]
-        enough = np.searchsorted(np.cumsum(more[asking, k]), lacking[k]) + 1
-        fits[asking[:enough]] = False
-    return fits
