@@ -1,4 +1,4 @@
-"""What the engine's commands change in the shell: leases, timers, jobs, and the rows to write."""
+"""What commands of the engine change: leases, timers, jobs, and the rows to write."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ from scheduler.control.facts import (
     ProjectSet,
     ThroughputsDeclared,
 )
-from scheduler.control.housekeeping import after_step, keep_house, limit_s
+from scheduler.control.housekeeping import after_step, keep_house, next_limit_s
 from scheduler.control.job_actions import act, change
 from scheduler.control.jobs import JobBook
 from scheduler.control.leases import Leases
@@ -176,7 +176,7 @@ class Control:
         return Decision(
             now_s=draft.now_s,
             answers=tuple(draft.answers),
-            told=self._publish_nodes(),
+            told=self._number_desired_sets(),
             warnings=draft.warnings,
         )
 
@@ -210,7 +210,7 @@ class Control:
             is_stored=True,
             answers=tuple(draft.answers),
             question=questions[-1] if questions else None,
-            told=self._publish_nodes(),
+            told=self._number_desired_sets(),
             commands=commands,
             ended=ended,
             launches=draft.launches,
@@ -240,7 +240,7 @@ class Control:
             history=tuple(draft.history),
         )
 
-    def _publish_nodes(self) -> tuple[str, ...]:
+    def _number_desired_sets(self) -> tuple[str, ...]:
         """Number the desired sets that are new, and note since when leases are in them."""
         state = self.state
         told = tuple(state.leases.changed)
@@ -277,7 +277,8 @@ class Control:
     @property
     def next_due_s(self) -> float:
         """When the next timer or time limit is due; infinity without any."""
-        return min(min(self.state.leases.timers.values(), default=math.inf), limit_s(self.state))
+        timer_s = min(self.state.leases.timers.values(), default=math.inf)
+        return min(timer_s, next_limit_s(self.state))
 
 
 def _answer(state: ControlState, draft: Draft, fact: AllocationAnswered) -> None:

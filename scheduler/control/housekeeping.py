@@ -215,7 +215,7 @@ def _look_for_images(state: ControlState) -> None:
             state.leases.changed.add(name)
 
 
-def limit_s(state: ControlState) -> float:
+def next_limit_s(state: ControlState) -> float:
     """Return when the first running job has used up its time, or is looked at for that."""
     now_s = state.engine.now_s
     soonest_s = min(

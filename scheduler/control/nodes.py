@@ -1,4 +1,4 @@
-"""Nodes as the shell knows them."""
+"""The nodes as control knows them: what each reported, and when."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ def take_report(state: ControlState, draft: Draft, fact: NodeReported) -> None:
         note_death(state, draft, node)
     meet(state, draft, fact)
     if types != node.types:
-        if not joins:  # two such reports in a turn: the next one tells again
+        if not joins:  # two such reports in one decision: the next one tells again
             state.nodes.note_change(node.name, draft.now_s)
             _replace(state, draft, node, types)
         draft.met.append(fact)

@@ -24,12 +24,12 @@ class Taken:
 
     Attributes:
         engine: the engine's part.
-        shell: deadlines, revocations and timers; plain values.
+        control: deadlines, revocations and timers; plain values.
         question: what the engine has asked and nobody has answered, or None.
     """
 
     engine: EngineState
-    shell: Mapping[str, Any]
+    control: Mapping[str, Any]
     question: ComputeAllocation | None
 
 
@@ -42,10 +42,10 @@ def take_snapshot(state: ControlState) -> Taken:
         ]
         for lease_id, live in state.leases.by_id.items()
     ]
-    shell = {
+    control = {
         "version": VERSION,
         "timers": dict(state.leases.timers),
         "leases": leases,
         "newest_number": state.policy.newest_number,
     }
-    return Taken(engine=dump(state.engine), shell=shell, question=state.leases.question)
+    return Taken(engine=dump(state.engine), control=control, question=state.leases.question)

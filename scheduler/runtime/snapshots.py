@@ -45,7 +45,7 @@ def store_snapshot(store: Store, taken: Taken, sequence: int, token: int) -> Non
         StoreError: the store refused it.
     """
     message = {
-        "shell": taken.shell,
+        "shell": taken.control,
         "question": None if taken.question is None else encode(taken.question),
         "engine": base64.b64encode(encode_state(taken.engine)).decode("ascii"),
     }
