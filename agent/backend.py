@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
+    from contextlib import AbstractAsyncContextManager
     from pathlib import Path
 
+    from agent.endpoint import Endpoint
     from agent.reconcile import Action, Held
     from scheduler.protocol.desired import DesiredImage, LeaseReport, LeaseState
 
@@ -99,3 +105,68 @@ class Backend(Protocol):
     def remarks(self) -> tuple[str, ...]:
         """Return what a person should know of the node although its workers can be used."""
         ...
+
+
+#: From the job-facing endpoint and what to call on news to what runs the jobs.
+MakeBackend: TypeAlias = "Callable[[Endpoint, Callable[[], None]], Backend]"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeSetup:
+    """What a backend is told of its node.
+
+    Attributes:
+        node: the node's name.
+        state_dir: the agent's private folder, kept over restarts.
+        workers: declared workers such as ``v100:4``; empty: the backend finds out.
+        worker_names: worker type by the product's name.
+        margin_s: from SIGKILL to a lease's deadline.
+        start_most_s: how long processes of a lease may take to be there.
+    """
+
+    node: str
+    state_dir: Path
+    workers: tuple[str, ...] = ()
+    worker_names: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    margin_s: float
+    start_most_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeJobs:
+    """A backend that is ready for its node.
+
+    Attributes:
+        inventory: the node's workers.
+        make_backend: makes what runs the jobs; called once, by the loop.
+        listen: (host, port) where jobs reach the agent besides its socket; None: nowhere.
+        says: with what the node serves, for a line of the log.
+    """
+
+    inventory: Workers
+    make_backend: MakeBackend
+    listen: tuple[str, int] | None = None
+    says: str
+
+
+class NodeBackend(ABC):
+    """A way to run the jobs of a node, as the configuration names one.
+
+    Attributes:
+        node: the node's name as the backend knows it; empty: it does not.
+        address: likewise where other nodes reach this one.
+        health_most_s: longest time between two looks at the workers.
+    """
+
+    node: str = ""
+    address: str = ""
+    health_most_s: float = math.inf
+
+    @abstractmethod
+    def open(self, setup: NodeSetup) -> AbstractAsyncContextManager[NodeJobs]:
+        """Make ready, before the agent knows the scheduler; undone when the agent has ended.
+
+        Raises:
+            InputError: a setting cannot be used.
+            ClusterError: there are no workers here.
+        """

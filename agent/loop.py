@@ -9,15 +9,13 @@ import os
 import random
 import time
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Protocol
 
 from agent.clock import lease_clock_s
 from agent.disk import AGAIN_BYTES, PROBE_BYTES, disk_problem
 from agent.endpoint import Endpoint
 from agent.folders import private_folder
-from agent.inventory import Inventory
 from agent.log_upload import LogUploader, UploadSettings
-from agent.process.backend import ProcessBackend
 from agent.process.lease_files import LeaseFolder
 from agent.reconcile import (
     Notice,
@@ -46,13 +44,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
-    from agent.backend import Backend, Workers
-    from agent.process.control_groups import ControlGroups
+    from agent.backend import MakeBackend, Workers
     from agent.reconcile import Action, Held
     from scheduler.protocol.desired import Desired
 
-#: Makes what runs the jobs; see ``Agent``.
-MakeBackend: TypeAlias = "Callable[[Endpoint, Callable[[], None]], Backend]"
 #: Between two looks at a lease whose processes are being started.
 STARTING_TICK_S = 0.05
 #: How long an agent that leaves with its jobs stays for what is left of their output.
@@ -116,7 +111,7 @@ class AgentSettings:
         retry_least_s: first wait after the scheduler could not be reached; doubles.
         retry_most_s: longest such wait.
         retry_refused_s: longest wait after the scheduler has refused the agent's token.
-        start_most_s: how long local processes of a lease may take to be there.
+        start_most_s: how long processes of a lease may take to be there.
         disk_every_s: between two attempts to write in the state folder.
     """
 
@@ -142,11 +137,9 @@ class Agent:
         link: the way to the scheduler.
         inventory: the node's workers.
         state_dir: private folder, kept over restarts.
+        make_backend: from the job-facing endpoint and what to call on news to what runs the jobs.
         settings: times of the loop.
         upload: how output is sent.
-        groups: where control groups can be made for local processes; by default nowhere.
-        make_backend: from the job-facing endpoint and what to call on news to what runs the jobs;
-            by default they are local processes, and ``inventory`` has to be an ``Inventory``.
         listen: (host, port) where jobs reach the endpoint besides its socket; None: nowhere.
     """
 
@@ -157,10 +150,9 @@ class Agent:
         link: Link,
         inventory: Workers,
         state_dir: Path,
+        make_backend: MakeBackend,
         settings: AgentSettings | None = None,
         upload: UploadSettings | None = None,
-        groups: ControlGroups | None = None,
-        make_backend: MakeBackend | None = None,
         listen: tuple[str, int] | None = None,
     ) -> None:
         private_folder(state_dir, marker="lock")
@@ -173,21 +165,7 @@ class Agent:
         self._ended = asyncio.Event()  # a lease, and the scheduler does not know yet
         self._memory = LeaseFolder(state_dir)
         self._endpoint = Endpoint(state_dir / "jobs.sock", listen=listen)
-        self._backend: Backend
-        if make_backend is not None:
-            self._backend = make_backend(self._endpoint, self._news.set)
-        else:
-            assert isinstance(inventory, Inventory)
-            self._backend = ProcessBackend(
-                state_dir=state_dir,
-                inventory=inventory,
-                endpoint=self._endpoint,
-                on_change=self._news.set,
-                margin_s=self._settings.margin_s,
-                groups=groups,
-                start_most_s=self._settings.start_most_s,
-                node=node,
-            )
+        self._backend = make_backend(self._endpoint, self._news.set)
         self._view = View()
         self._incarnation = time.time()
         self._sequence = 0

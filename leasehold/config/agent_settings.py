@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, ClassVar
 
+from leasehold.config.backends import unknown_backend
 from leasehold.config.fields import setting
 
 _NONE: Mapping[str, str] = MappingProxyType({})
@@ -128,9 +129,10 @@ class AgentConfig:
     )
     backend: str = setting(
         "process",
-        "Whether jobs are local processes, or pods of this node.",
-        choices=("process", "kubernetes"),
+        "What runs the jobs: process (local processes), kubernetes (pods of this node), or the "
+        "name of a plugin.",
     )
+    backend_options: Mapping[str, str] = setting(_NONE, "What the backend of a plugin is told.")
     stop_jobs: bool = setting(False, "Have the jobs leave with the agent; else they go on.")
     times: AgentTimesSection = field(default_factory=AgentTimesSection)
     start_timeout: StartTimeoutSection = field(default_factory=StartTimeoutSection)
@@ -157,6 +159,8 @@ def check_agent(config: AgentConfig, origins: Mapping[str, Any]) -> list[str]:
     problems = []
     if not config.servers:
         problems.append(f"{origins['servers']}: servers: is empty; name the scheduler's address")
+    if problem := unknown_backend(config.backend):
+        problems.append(f"{origins['backend']}: backend: {problem}")
     for text in config.kubernetes.tolerations:
         try:
             read_toleration(text)

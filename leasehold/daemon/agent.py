@@ -18,25 +18,20 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from agent.client_settings import ClientSettings
+from agent.backend import NodeSetup
 from agent.folders import private_folder
 from agent.http_link import HttpLink, LinkSettings, enrol, server_address
-from agent.inventory import declared, discover
-from agent.kubernetes.pod_ends import StartBounds
-from agent.kubernetes.pods import PodSettings
 from agent.log_upload import UploadSettings
 from agent.loop import Agent, AgentSettings
-from agent.process.control_groups import find_groups
+from agent.process.node import ProcessJobs
 from scheduler.errors import InputError
 from scheduler.protocol.desired import NODE_NAME
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Mapping
+    from collections.abc import Coroutine, Mapping
     from typing import Any
 
-    from agent.backend import Backend
-    from agent.endpoint import Endpoint
-    from agent.inventory import Inventory
+    from agent.backend import NodeBackend, NodeJobs
 
 _log = logging.getLogger("leasehold.agent")
 #: A part of a host name; machines have names with underscores, too.
@@ -70,7 +65,7 @@ class AgentOptions:
         ca_file: certificates that the scheduler's is checked against.
         address: where rank 0 of a gang on this node is reachable; empty: the local address of the
             route to the scheduler.
-        kubernetes: run jobs as pods of this node; None: as local processes.
+        backend: what runs the jobs; local processes unless told otherwise.
         stop_jobs: whether the jobs leave when the agent does; otherwise they go on and the next
             agent finds them.
         settings: times of the loop.
@@ -89,36 +84,11 @@ class AgentOptions:
     enrolment_file: Path | None = None
     ca_file: Path | None = None
     address: str = ""
-    kubernetes: KubernetesOptions | None = None
+    backend: NodeBackend = field(default_factory=ProcessJobs)
     stop_jobs: bool = False
     settings: AgentSettings = field(default_factory=AgentSettings)
     link: LinkSettings = field(default_factory=LinkSettings)
     upload: UploadSettings = field(default_factory=UploadSettings)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KubernetesOptions:
-    """What an agent that runs jobs as pods can be told.
-
-    Attributes:
-        pods: of the pods.
-        kubeconfig: how to reach the cluster; None: as the account of the agent's own pod.
-        context: which context of that file.
-        listen: address on which pods reach the agent.
-        sharing: worker type -> how jobs share it.
-        bounds: how long the steps of a pod's launch may take.
-        force_after_s: how long a pod may survive its deletion; see ``KubernetesBackend``.
-        client: times of the client.
-    """
-
-    pods: PodSettings = field(default_factory=PodSettings)
-    kubeconfig: Path | None = None
-    context: str = ""
-    listen: str = "0.0.0.0"  # noqa: S104 - pods come from their own network
-    sharing: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
-    bounds: StartBounds = field(default_factory=StartBounds)
-    force_after_s: float = 300.0
-    client: ClientSettings = field(default_factory=ClientSettings)
 
 
 async def run_agent(options: AgentOptions, *, stop: asyncio.Event | None = None) -> None:
@@ -136,106 +106,48 @@ async def run_agent(options: AgentOptions, *, stop: asyncio.Event | None = None)
     node = node_name(options.node)
     state_dir = (options.state_dir or default_state_dir()).absolute()
     private_folder(state_dir, marker="lock")
-    inventory = find_workers(options) if options.kubernetes is None else None
-    await _unless(stop, _enrol_if_needed(options, node, state_dir))
-    if stop.is_set():
-        return
+    setup = NodeSetup(
+        node=node,
+        state_dir=state_dir,
+        workers=options.workers,
+        worker_names=options.worker_names,
+        margin_s=options.settings.margin_s,
+        start_most_s=options.settings.start_most_s,
+    )
+    async with options.backend.open(setup) as jobs:
+        await _unless(stop, _enrol_if_needed(options, node, state_dir))
+        if not stop.is_set():
+            await _join(options, setup, jobs, stop=stop)
+
+
+async def _join(
+    options: AgentOptions, setup: NodeSetup, jobs: NodeJobs, *, stop: asyncio.Event
+) -> None:
+    """Serve the scheduler until the agent is stopped."""
     link = HttpLink(
         servers=options.servers,
-        node=node,
-        token=lambda: read_token(options, state_dir),
+        node=setup.node,
+        token=lambda: read_token(options, setup.state_dir),
         address=options.address or local_address(options.servers[0]),
         version=_version(),
         ca_file=options.ca_file,
         settings=options.link,
     )
     try:
-        if options.kubernetes is None:
-            assert inventory is not None
-            agent = _process_agent(options, node, state_dir, link, inventory)
-            types = ", ".join(worker.worker_type for worker in inventory.workers)
-            line = f"node {node} serves {link.server} with workers: {types}"
-            await _serve(agent, stop, line, stop_jobs=options.stop_jobs)
-        else:
-            await _serve_pods(options, options.kubernetes, node, state_dir, link, stop=stop)
-    finally:
-        await link.close()
-
-
-def _process_agent(
-    options: AgentOptions, node: str, state_dir: Path, link: HttpLink, inventory: Inventory
-) -> Agent:
-    """Return an agent that runs jobs as local processes."""
-    groups = find_groups(state_dir)
-    if groups.problem:
-        _log.warning("%s", groups.problem)
-    return Agent(
-        node=node,
-        link=link,
-        inventory=inventory,
-        state_dir=state_dir,
-        settings=options.settings,
-        upload=options.upload,
-        groups=groups,
-    )
-
-
-async def _serve_pods(
-    options: AgentOptions,
-    wanted: KubernetesOptions,
-    node: str,
-    state_dir: Path,
-    link: HttpLink,
-    *,
-    stop: asyncio.Event,
-) -> None:
-    """Run an agent that runs jobs as pods of this node."""
-    # Here, since Kubernetes' client takes half a second to import.
-    from agent.kubernetes.backend import KubernetesBackend  # noqa: PLC0415
-    from agent.kubernetes.client import connect  # noqa: PLC0415
-    from agent.kubernetes.node_workers import NodeInventory  # noqa: PLC0415
-
-    plain = declared(",".join(options.workers)).workers if options.workers else ()
-    inventory = NodeInventory(
-        instance=wanted.pods.instance,
-        tolerations=wanted.pods.tolerations,
-        names=options.worker_names,
-        sharing=wanted.sharing,
-        plain=tuple(worker.worker_type for worker in plain),
-    )
-    client = await connect(
-        kubeconfig=wanted.kubeconfig, context=wanted.context, settings=wanted.client
-    )
-
-    def make_backend(endpoint: Endpoint, on_change: Callable[[], None]) -> Backend:
-        return KubernetesBackend(
-            node=node,
-            client=client,
-            inventory=inventory,
-            endpoint=endpoint,
-            on_change=on_change,
-            state_dir=state_dir,
-            settings=wanted.pods,
-            bounds=wanted.bounds,
-            force_after_s=wanted.force_after_s,
-        )
-
-    port = wanted.pods.endpoint_port
-    try:
         agent = Agent(
-            node=node,
+            node=setup.node,
             link=link,
-            inventory=inventory,
-            state_dir=state_dir,
+            inventory=jobs.inventory,
+            state_dir=setup.state_dir,
+            make_backend=jobs.make_backend,
             settings=options.settings,
             upload=options.upload,
-            make_backend=make_backend,
-            listen=(wanted.listen, port) if port else None,
+            listen=jobs.listen,
         )
-        line = f"node {node} serves {link.server} with pods in {wanted.pods.namespace}"
+        line = f"node {setup.node} serves {link.server} with {jobs.says}"
         await _serve(agent, stop, line, stop_jobs=options.stop_jobs)
     finally:
-        await client.close()
+        await link.close()
 
 
 async def _serve(agent: Agent, stop: asyncio.Event, line: str, *, stop_jobs: bool) -> None:
@@ -254,17 +166,6 @@ async def _serve(agent: Agent, stop: asyncio.Event, line: str, *, stop_jobs: boo
         running.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await running
-
-
-def find_workers(options: AgentOptions) -> Inventory:
-    """Return the declared workers, else those that NVML finds.
-
-    Raises:
-        ClusterError: a declaration is malformed, or NVML finds none.
-    """
-    if options.workers:
-        return declared(",".join(options.workers))
-    return discover(names=options.worker_names)
 
 
 def read_token(options: AgentOptions, state_dir: Path) -> str:

@@ -9,12 +9,12 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from agent.folders import private_folder
+from agent.process.node import find_workers
 from api.auth import hash_secret, new_secret
 from api.roles import Role
 from leasehold.daemon.agent import (
     TOKEN_FILE,
     AgentOptions,
-    find_workers,
     node_name,
     read_secret,
     run_agent,
@@ -73,7 +73,7 @@ async def run_up(
         workers=options.workers,
         stop_jobs=not options.keep_jobs,
     )
-    find_workers(agent)  # complains before anything is started
+    find_workers(agent.workers, agent.worker_names)  # complains before anything is started
     stop_daemon = asyncio.Event()
     serving: asyncio.Future[Running] = asyncio.get_running_loop().create_future()
 

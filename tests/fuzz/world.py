@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any
 import httpx
 
 from agent.http_link import HttpLink, LinkSettings
-from agent.inventory import declared
-from agent.loop import Agent, AgentSettings
+from agent.loop import AgentSettings
 from api.app import create_app, stop_waiting
 from api.auth import hash_secret, new_secret
 from api.settings import ApiSettings
+from leasehold_testing.local_agent import local_agent
 from leasehold_testing.stage import check_state
 from leasehold_testing.work import work
 from planner.knowledge import LearnedKnowledge
@@ -112,10 +112,10 @@ class World:
             transport=httpx.ASGITransport(self.app),
         )
         self._link = link
-        agent = Agent(
+        agent = local_agent(
             node=REAL,
             link=link,
-            inventory=declared("v100:2"),
+            workers="v100:2",
             state_dir=self.folder / "agent",
             settings=AgentSettings(margin_s=0.2, report_every_s=0.5, report_least_s=0.05),
         )

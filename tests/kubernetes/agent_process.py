@@ -15,10 +15,11 @@ from pathlib import Path
 
 from agent.client_settings import ClientSettings
 from agent.http_link import LinkSettings
+from agent.kubernetes.node import PodJobs
 from agent.kubernetes.pod_ends import StartBounds
 from agent.kubernetes.pods import PodSettings
 from agent.loop import AgentSettings
-from leasehold.daemon.agent import AgentOptions, KubernetesOptions, run_agent
+from leasehold.daemon.agent import AgentOptions, run_agent
 
 
 async def main(given: dict[str, str]) -> None:
@@ -31,7 +32,7 @@ async def main(given: dict[str, str]) -> None:
         state_dir=Path(given["state_dir"]),
         enrolment_file=Path(given["identity"]),
         address=given["address"],
-        kubernetes=KubernetesOptions(
+        backend=PodJobs(
             pods=PodSettings(
                 namespace=given["namespace"],
                 instance=given["instance"],

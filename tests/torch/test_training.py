@@ -18,9 +18,9 @@ from pathlib import Path
 
 import pytest
 
-from agent.inventory import declared
-from agent.loop import Agent, AgentSettings
+from agent.loop import AgentSettings
 from leasehold_testing.file_link import FileLink
+from leasehold_testing.local_agent import local_agent
 from scheduler.protocol.desired import Desired, DesiredLease, LeaseEnd, LeaseState
 
 JOBS = Path(__file__).resolve().parents[2] / "examples" / "jobs"
@@ -94,10 +94,10 @@ class Node:
 
     @contextlib.asynccontextmanager
     async def serving(self):
-        agent = Agent(
+        agent = local_agent(
             node="n1",
             link=self.link,
-            inventory=declared("v100:1"),
+            workers="v100:1",
             state_dir=self.folder / "state",
             settings=QUICK,
         )

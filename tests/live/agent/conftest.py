@@ -16,11 +16,11 @@ from pathlib import Path
 import pytest
 
 from agent.clock import lease_clock_s
-from agent.inventory import declared
-from agent.loop import Agent, AgentSettings
+from agent.loop import AgentSettings
 from agent.process.remnants import find_remnants
 from leasehold_testing import ON_PATH
 from leasehold_testing.file_link import FileLink
+from leasehold_testing.local_agent import local_agent
 from scheduler.protocol.desired import Desired, DesiredLease, LeaseState, report_from_dict
 
 QUICK = AgentSettings(margin_s=0.2, report_every_s=0.2, report_least_s=0.01, tick_s=0.1)
@@ -28,13 +28,13 @@ QUICK = AgentSettings(margin_s=0.2, report_every_s=0.2, report_least_s=0.01, tic
 AGENT_PROGRAM = """
 import asyncio, sys
 from pathlib import Path
-from agent.inventory import declared
-from agent.loop import Agent, AgentSettings
+from agent.loop import AgentSettings
 from leasehold_testing.file_link import FileLink
+from leasehold_testing.local_agent import local_agent
 settings = AgentSettings(margin_s=0.2, report_every_s=0.2, report_least_s=0.01, tick_s=0.1)
 folder = Path(sys.argv[1])
 async def main():
-    agent = Agent(node="n1", link=FileLink(folder=folder), inventory=declared("v100:4"),
+    agent = local_agent(node="n1", link=FileLink(folder=folder), workers="v100:4",
                   state_dir=folder / "state", settings=settings)
     await agent.run()
 asyncio.run(main())
@@ -105,10 +105,10 @@ class Node:
     @contextlib.asynccontextmanager
     async def agent(self, *, groups=None, **settings):
         """An agent in this process."""
-        agent = Agent(
+        agent = local_agent(
             node="n1",
             link=FileLink(folder=self.folder),
-            inventory=declared("v100:4"),
+            workers="v100:4",
             state_dir=self.state_dir,
             settings=replace(QUICK, **settings),
             groups=groups,

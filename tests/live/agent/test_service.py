@@ -19,11 +19,11 @@ from agent.http_link import LinkSettings
 from agent.log_upload import UploadSettings
 from agent.loop import AgentSettings
 from agent.process.lease_files import LeaseFolder
+from agent.process.node import find_workers
 from leasehold.daemon.agent import (
     AgentOptions,
     check_address,
     default_state_dir,
-    find_workers,
     local_address,
     read_secret,
     run_agent,
@@ -376,10 +376,10 @@ def test_of_several_errors_a_person_sees_one(monkeypatch, tmp_path):
 
 
 def test_workers_are_declared_or_asked_of_nvml():
-    two = find_workers(AgentOptions(workers=("v100:1", "k80:1")))
+    two = find_workers(("v100:1", "k80:1"), {})
     assert [w.worker_type for w in two.workers] == ["v100", "k80"]
     with pytest.raises(ClusterError, match="v100"):
-        find_workers(AgentOptions(workers=("v100",)))
+        find_workers(("v100",), {})
 
 
 def test_the_address_is_that_of_the_way_to_the_scheduler():

@@ -9,10 +9,10 @@ from pathlib import Path
 import httpx
 
 from agent.http_link import HttpLink, LinkSettings
-from agent.inventory import declared
-from agent.loop import Agent, AgentSettings
+from agent.loop import AgentSettings
 from api.app import create_app
 from api.settings import ApiSettings
+from leasehold_testing.local_agent import local_agent
 from planner.knowledge import LearnedKnowledge
 from policies.answering import PolicyAnswerer
 from scheduler.control.control import Control
@@ -133,10 +133,10 @@ async def run(folder, monkeypatch):
         settings=LinkSettings(wait_s=1.0),
         transport=httpx.ASGITransport(app),
     )
-    agent = Agent(
+    agent = local_agent(
         node="n0",
         link=link,
-        inventory=declared("v100:2"),
+        workers="v100:2",
         state_dir=folder / "agent",
         settings=AgentSettings(margin_s=0.2, report_every_s=0.5, report_least_s=0.05),
     )

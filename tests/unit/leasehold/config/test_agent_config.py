@@ -55,8 +55,8 @@ def test_without_settings_an_agent_runs_as_its_parts_do_by_default(home):
     pods = options_of(load_agent_config(
         environment=home, flags={"backend": ("--backend", "kubernetes")}
     ).config, {"NODE_NAME": "n7", "HOST_IP": "10.0.0.7"})  # fmt: skip
-    assert pods.kubernetes.pods == PodSettings()
-    assert pods.kubernetes.bounds == StartBounds()
+    assert pods.backend.pods == PodSettings()
+    assert pods.backend.bounds == StartBounds()
     assert (pods.node, pods.address, pods.settings.health_every_s) == ("n7", "10.0.0.7", 5.0)
 
 
@@ -142,7 +142,7 @@ def test_everything_that_is_wrong_is_said_at_once_with_its_place(write, home):
         (f"{path}: kubernetes.jobs_port", "70000 is not allowed; give a whole number"),
         (f"{path}: kubernetes.tolerations", "'gpu' is none; give KEY[=VALUE]:EFFECT"),
         (f"{path}: kubernetes.sharing", "give kubernetes.sharing.NAME"),
-        ("LEASEHOLD_AGENT__BACKEND", "'slurm' is not allowed; give process or kubernetes"),
+        ("LEASEHOLD_AGENT__BACKEND", "no backend is named 'slurm'; there are: kubernetes, process"),
         ("--log-level", "'loud' is not allowed; give debug or info or warning or error"),
     ]
     assert len(found) == len(expected)
@@ -179,7 +179,7 @@ def test_all_settings_reach_the_agent(home, write):
         report_every_s=1, progress_every_s=2, health_every_s=3, start_most_s=9
     )
     assert told.link == LinkSettings(wait_s=4)
-    wanted = told.kubernetes
+    wanted = told.backend
     assert (wanted.kubeconfig, wanted.context, dict(wanted.sharing)) == (
         Path("/k"), "x", {"a100": "mps"},
     )  # fmt: skip

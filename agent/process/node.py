@@ -1,0 +1,83 @@
+"""Jobs of a node as local processes."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from agent.backend import NodeBackend, NodeJobs
+from agent.inventory import declared, discover
+from agent.process.backend import ProcessBackend
+from agent.process.control_groups import find_groups
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+
+    from agent.backend import Backend, MakeBackend, NodeSetup
+    from agent.endpoint import Endpoint
+    from agent.inventory import Inventory
+    from agent.process.control_groups import ControlGroups
+
+_log = logging.getLogger("leasehold.agent")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProcessJobs(NodeBackend):
+    """Runs jobs as processes of this machine, on the workers that are declared or that NVML has."""
+
+    @contextlib.asynccontextmanager
+    async def open(self, setup: NodeSetup) -> AsyncIterator[NodeJobs]:
+        """Find the workers, and where control groups can be made."""
+        inventory = find_workers(setup.workers, setup.worker_names)
+        groups = find_groups(setup.state_dir)
+        if groups.problem:
+            _log.warning("%s", groups.problem)
+        types = ", ".join(worker.worker_type for worker in inventory.workers)
+        yield NodeJobs(
+            inventory=inventory,
+            make_backend=process_backend(setup, inventory, groups=groups),
+            says=f"workers: {types}",
+        )
+
+
+def process_backend(
+    setup: NodeSetup, inventory: Inventory, *, groups: ControlGroups | None = None
+) -> MakeBackend:
+    """Return what makes the backend of local processes.
+
+    Args:
+        setup: of the node.
+        inventory: its workers.
+        groups: where control groups can be made; None: nowhere.
+    """
+
+    def make_backend(endpoint: Endpoint, on_change: Callable[[], None]) -> Backend:
+        return ProcessBackend(
+            state_dir=setup.state_dir,
+            inventory=inventory,
+            endpoint=endpoint,
+            on_change=on_change,
+            margin_s=setup.margin_s,
+            groups=groups,
+            start_most_s=setup.start_most_s,
+            node=setup.node,
+        )
+
+    return make_backend
+
+
+def find_workers(workers: Sequence[str], names: Mapping[str, str]) -> Inventory:
+    """Return the declared workers, else those that NVML finds.
+
+    Args:
+        workers: declarations such as ``v100:4``.
+        names: worker type by NVML's product name.
+
+    Raises:
+        ClusterError: a declaration is malformed, or NVML finds none.
+    """
+    if workers:
+        return declared(",".join(workers))
+    return discover(names=names)

@@ -1,0 +1,104 @@
+"""Find what runs an agent's jobs by name: ours, and plugins of the group ``leasehold.backends``."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from dataclasses import dataclass
+from importlib.metadata import entry_points
+from typing import TYPE_CHECKING, Any, Final
+
+from agent.backend import NodeBackend
+from scheduler.errors import InputError, MissingExtraError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from importlib.metadata import EntryPoint
+
+    from leasehold.config.agent_settings import AgentConfig
+
+GROUP: Final = "leasehold.backends"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BuiltIn:
+    """A backend of ours.
+
+    Attributes:
+        made_by: module:function, from the agent's configuration and the environment to the backend.
+        module: that it cannot do without, beside what every agent has; empty: none.
+        extras: of the distribution, which bring it.
+    """
+
+    made_by: str
+    module: str = ""
+    extras: tuple[str, ...] = ()
+
+
+BUILT_IN: Final[dict[str, BuiltIn]] = {
+    "kubernetes": BuiltIn(
+        made_by="leasehold.daemon.backends:pods",
+        module="kubernetes",
+        extras=("agent", "kubernetes"),
+    ),
+    "process": BuiltIn(made_by="leasehold.daemon.backends:processes"),
+}
+
+
+def backend_names() -> tuple[str, ...]:
+    """Return every name that can be used, sorted. Plugins are not imported."""
+    return tuple(sorted({*BUILT_IN, *(plugin.name for plugin in entry_points(group=GROUP))}))
+
+
+def unknown_backend(name: str) -> str:
+    """Say that a name is none; empty if it is one."""
+    names = backend_names()
+    return "" if name in names else f"no backend is named '{name}'; there are: {', '.join(names)}"
+
+
+def make_backend(config: AgentConfig, environment: Mapping[str, str]) -> NodeBackend:
+    """Make the backend that a configuration names.
+
+    Raises:
+        InputError: there is none of that name, or it is a plugin's and cannot be used.
+        MissingExtraError: what it needs is not installed.
+    """
+    if problem := unknown_backend(config.backend):
+        raise InputError(problem)
+    known = BUILT_IN.get(config.backend)
+    if known is None:
+        return _of_plugin(config, environment)
+    if known.module and importlib.util.find_spec(known.module) is None:
+        raise MissingExtraError(
+            f"backend '{config.backend}' needs more than is installed here (there is no module "
+            f"'{known.module}'); get it by: pip install 'leasehold[{','.join(known.extras)}]'"
+        )
+    module, _, name = known.made_by.partition(":")
+    made: NodeBackend = getattr(importlib.import_module(module), name)(config, environment)
+    return made
+
+
+def _of_plugin(config: AgentConfig, environment: Mapping[str, str]) -> NodeBackend:
+    plugins = {p.value: p for p in entry_points(group=GROUP) if p.name == config.backend}
+    if len(plugins) > 1:
+        raise InputError(
+            f"backend '{config.backend}' is that of two plugins ({', '.join(sorted(plugins))}); "
+            "uninstall one"
+        )
+    (plugin,) = plugins.values()
+    try:
+        make: Callable[[AgentConfig, Mapping[str, str]], Any] = plugin.load()
+        made = make(config, environment)
+    except Exception as error:  # whatever a plugin raises, its user must hear whose it was
+        raise InputError(f"{_called(plugin)} failed: {type(error).__name__}: {error}") from error
+    if not isinstance(made, NodeBackend):
+        raise InputError(
+            f"{_called(plugin)} gives a {type(made).__name__}; it must be an "
+            "agent.backend.NodeBackend"
+        )
+    return made
+
+
+def _called(plugin: EntryPoint) -> str:
+    origin = plugin.dist.name if plugin.dist is not None else "an unnamed distribution"
+    return f"backend '{plugin.name}' ({plugin.value} of {origin})"

@@ -1,0 +1,57 @@
+"""The built-in backends of an agent, made of its configuration."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from agent.process.node import ProcessJobs
+from leasehold.config.agent_settings import read_toleration
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from agent.kubernetes.node import PodJobs
+    from leasehold.config.agent_settings import AgentConfig
+
+
+def processes(_config: AgentConfig, _environment: Mapping[str, str]) -> ProcessJobs:
+    """Return the backend that runs jobs as local processes."""
+    return ProcessJobs()
+
+
+def pods(config: AgentConfig, environment: Mapping[str, str]) -> PodJobs:
+    """Return the backend that runs jobs as pods of this node.
+
+    Args:
+        config: of the agent.
+        environment: of its own pod, with its node's name and address.
+    """
+    from agent.kubernetes.node import PodJobs  # noqa: PLC0415 - where jobs are local processes
+    from agent.kubernetes.pod_ends import StartBounds  # noqa: PLC0415 - likewise
+    from agent.kubernetes.pods import PodSettings  # noqa: PLC0415 - likewise
+
+    told, times = config.kubernetes, config.start_timeout
+    return PodJobs(
+        node=environment.get("NODE_NAME", ""),
+        address=environment.get("HOST_IP", ""),
+        pods=PodSettings(
+            namespace=told.namespace,
+            instance=told.instance,
+            default_image=told.default_image,
+            endpoint_port=told.jobs_port,
+            endpoint_host=told.jobs_host,
+            guard_image=told.guard_image,
+            tolerations=(*PodSettings().tolerations, *map(read_toleration, told.tolerations)),
+            runtime_class=told.runtime_class,
+        ),
+        kubeconfig=None if told.kubeconfig is None else Path(told.kubeconfig).expanduser(),
+        context=told.context,
+        sharing=told.sharing,
+        bounds=StartBounds(
+            bind_s=times.bind_s,
+            prepare_s=times.prepare_s,
+            image_s=times.image_s,
+            trouble_s=times.trouble_s,
+        ),
+    )

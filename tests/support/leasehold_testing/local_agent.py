@@ -1,0 +1,44 @@
+"""An agent that runs jobs as local processes on declared workers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from agent.backend import NodeSetup
+from agent.inventory import declared
+from agent.loop import Agent, AgentSettings
+from agent.process.node import process_backend
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from agent.loop import Link
+    from agent.process.control_groups import ControlGroups
+
+
+def local_agent(
+    *,
+    node: str,
+    link: Link,
+    workers: str,
+    state_dir: Path,
+    settings: AgentSettings | None = None,
+    groups: ControlGroups | None = None,
+) -> Agent:
+    """Return an agent of declared workers, such as ``v100:4``."""
+    settings = settings or AgentSettings()
+    inventory = declared(workers)
+    setup = NodeSetup(
+        node=node,
+        state_dir=state_dir,
+        margin_s=settings.margin_s,
+        start_most_s=settings.start_most_s,
+    )
+    return Agent(
+        node=node,
+        link=link,
+        inventory=inventory,
+        state_dir=state_dir,
+        make_backend=process_backend(setup, inventory, groups=groups),
+        settings=settings,
+    )
