@@ -1,4 +1,7 @@
-"""What training scripts import, of the standard library only, and the client, which uses httpx."""
+"""What training scripts import, of the standard library only; the client; the service's settings.
+
+The client uses httpx. ``read_service`` is for replays and needs the extra ``simulator``.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from leasehold.checkpoints import ForeignCheckpointsError, StaleLeaseError
     from leasehold.client import AsyncClient, Client, ClientError
+    from leasehold.config.replays import read_service
     from leasehold.iterator import LEFT_EARLY, LeaseIterator
     from leasehold.naming import AmbiguousNameError
 
@@ -19,6 +23,7 @@ __all__ = [
     "ForeignCheckpointsError",
     "LeaseIterator",
     "StaleLeaseError",
+    "read_service",
 ]
 __version__ = "0.1.0"
 _HOMES = {
@@ -28,6 +33,7 @@ _HOMES = {
     "AsyncClient": "client",
     "Client": "client",
     "ClientError": "client",
+    "read_service": "config.replays",
 }
 
 

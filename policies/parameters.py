@@ -113,6 +113,22 @@ def parse(policy: type[Any], given: Mapping[str, str]) -> dict[str, object]:
     return values
 
 
+def as_text(policy: Any) -> dict[str, str]:
+    """Return the parameters that differ from their defaults, as texts that ``parse`` reads."""
+    given = ((f, getattr(policy, f.name)) for f in dataclasses.fields(policy) if f.init)
+    return {f.name: _text(value) for f, value in given if value != _default(f)}
+
+
+def _text(value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, tuple):
+        return ",".join(map(_text, value))
+    if isinstance(value, Mapping):
+        return ",".join(f"{key}:{_text(item)}" for key, item in value.items())
+    return "none" if value is None else str(value)
+
+
 def check_ranges(policy: Any) -> None:
     """Refuse a policy whose fields lie outside their declared ranges.
 

@@ -1,24 +1,31 @@
 """Several simulations at once, a process each.
 
 A process per run and not a pool: a run that is killed (out of memory, say) then takes no other
-with it, and its memory is returned before the next one starts.
+with it, and its memory is returned before the next one starts. And plain processes, not those of
+``multiprocessing``, which run the caller's script again: a script needs no
+``if __name__ == "__main__"``, and a policy that is written in a notebook or a script is sent whole.
 """
 
 from __future__ import annotations
 
+import dataclasses
+import io
+import json
 import multiprocessing
 import os
 import signal
+import subprocess
+import sys
 import traceback
+from collections import ChainMap
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol
 
-from scheduler.errors import InputError, LeaseholdError
+from scheduler.errors import InputError, LeaseholdError, ParameterError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from multiprocessing.context import SpawnProcess
 
     from simulator.progress import Progress
     from simulator.request import SimulationRequest
@@ -26,7 +33,21 @@ if TYPE_CHECKING:
 
 #: Every run is one thread's work; libraries that start a thread per core would only get in each
 #: other's way.
-_ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
+_ONE_THREAD: Final = (
+    "OMP_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "NUMBA_NUM_THREADS",
+)
+#: What a process runs; it imports from where we do.
+_PROGRAM: Final = """
+import json, sys
+from multiprocessing.connection import Connection
+connection = Connection(int(sys.argv[1]))
+sys.path[:] = json.loads(connection.recv_bytes())
+from simulator.parallel import run_one
+run_one(connection)
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -59,6 +80,12 @@ class Listener(Protocol):
         """Take note of its end."""
 
 
+def process_count(wanted: int | None, runs: int) -> int:
+    """Return how many processes to start for that many runs: as many as there are cores."""
+    cores = len(os.sched_getaffinity(0))
+    return max(1, min(wanted or cores, runs))
+
+
 def run_all(
     requests: Sequence[SimulationRequest], *, processes: int, listener: Listener
 ) -> list[RunOutcome]:
@@ -66,20 +93,25 @@ def run_all(
 
     Returns:
         One outcome per request, in their order.
+
+    Raises:
+        ParameterError: a policy cannot be sent to a process.
     """
+    messages = [_packed(request) for request in requests]
     outcomes: dict[int, RunOutcome] = {}
-    running: dict[Connection, tuple[int, SpawnProcess]] = {}
-    waiting = list(enumerate(requests))[::-1]
+    running: dict[Connection, tuple[int, subprocess.Popen[bytes]]] = {}
+    waiting = list(range(len(requests)))[::-1]
     try:
         while waiting or running:
             while waiting and len(running) < processes:
-                index, request = waiting.pop()
-                running.update([_start(index, request)])
+                index = waiting.pop()
+                connection, process = _start(messages[index])
+                running[connection] = index, process
                 listener.started(index)
-            for connection in wait(list(running)):
-                assert isinstance(connection, Connection)
-                index, process = running[connection]
-                message = _receive(connection, process)
+            for ready in wait(list(running)):
+                assert isinstance(ready, Connection)
+                index, process = running[ready]
+                message = _receive(ready, process)
                 if not isinstance(message, tuple):
                     listener.progressed(index, message)
                     continue
@@ -89,46 +121,76 @@ def run_all(
                     error=message[1],
                     bad_input=message[2],
                 )
-                del running[connection]
-                process.join()
+                del running[ready]
+                ready.close()
+                process.wait()
                 listener.ended(index, outcomes[index])
     finally:
-        for _, process in running.values():
-            process.terminate()
+        for connection, (_, process) in running.items():
+            connection.close()
+            process.kill()
+            process.wait()
     return [outcomes[i] for i in range(len(requests))]
 
 
 _End = tuple["SimulationResult | None", str, bool]
 
 
-def _start(index: int, request: SimulationRequest) -> tuple[Connection, tuple[int, SpawnProcess]]:
-    context = multiprocessing.get_context("spawn")
-    ours, theirs = context.Pipe(duplex=False)
-    process = context.Process(target=_run, args=(request, theirs), daemon=True)
-    process.start()
-    theirs.close()
-    return ours, (index, process)
+def _packed(request: SimulationRequest) -> bytes:
+    """Return the request for a process; what the caller's own program defines goes along whole."""
+    import cloudpickle  # noqa: PLC0415 - only where processes are started
+
+    class Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # it ships no types
+        # Without this, a field without a default has one once it has arrived: the mark is copied.
+        dispatch_table: ClassVar[ChainMap[Any, Any]] = ChainMap(
+            {type(dataclasses.MISSING): lambda _: "MISSING"}, cloudpickle.Pickler.dispatch_table
+        )
+
+    file = io.BytesIO()
+    try:
+        Pickler(file).dump(request)
+    except Exception as error:
+        raise ParameterError(
+            f"policy '{request.label}' cannot be sent to a process of its own "
+            f"({type(error).__name__}: {error}); keep what cannot be pickled out of it"
+        ) from error
+    return file.getvalue()
 
 
-def _receive(connection: Connection, process: SpawnProcess) -> Progress | _End:
+def _start(message: bytes) -> tuple[Connection, subprocess.Popen[bytes]]:
+    ours, theirs = multiprocessing.Pipe()
+    with theirs:
+        process = subprocess.Popen(  # noqa: S603  our own program
+            [sys.executable, "-c", _PROGRAM, str(theirs.fileno())],
+            pass_fds=[theirs.fileno()],
+            stdin=subprocess.DEVNULL,
+            env={**dict.fromkeys(_ONE_THREAD, "1"), **os.environ},
+        )
+    try:
+        ours.send_bytes(json.dumps(sys.path).encode())
+        ours.send_bytes(message)
+    except OSError:  # it died at once; reading from it tells how
+        pass
+    return ours, process
+
+
+def _receive(connection: Connection, process: subprocess.Popen[bytes]) -> Progress | _End:
     try:
         message: Progress | _End = connection.recv()
-    except EOFError:
-        process.join()
-        code = process.exitcode or 0
+    except (EOFError, OSError):
+        code = process.wait()
         cause = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
         return None, f"the process ended without a result ({cause}; out of memory?)", False
     return message
 
 
-def _run(request: SimulationRequest, connection: Connection) -> None:
-    """Simulate in a process of its own and send what comes of it."""
+def run_one(connection: Connection) -> None:
+    """Simulate what the other end asks for, and send what comes of it; the process' whole life."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent hears it and ends us
-    for name in _ONE_THREAD:
-        os.environ.setdefault(name, "1")
     end: _End
     try:
-        from simulator.run import simulate  # noqa: PLC0415  after the threads are settled
+        request: SimulationRequest = connection.recv()
+        from simulator.run import simulate  # noqa: PLC0415 - what fails here is told, too
 
         end = simulate(request, connection.send), "", False
     except LeaseholdError as error:
@@ -138,6 +200,20 @@ def _run(request: SimulationRequest, connection: Connection) -> None:
         end = None, f"{type(error).__name__}: {error}", False
     connection.send(end)
     connection.close()
+
+
+def check_policies(requests: Sequence[SimulationRequest]) -> None:
+    """Refuse policies that are unknown, malformed or listed twice, before anything runs.
+
+    Raises:
+        InputError: one is; names it.
+    """
+    labels = [request.label for request in requests]
+    for label in labels:
+        if labels.count(label) > 1:
+            raise ParameterError(f"policy '{label}' is listed twice; name it once")
+    for request in requests:
+        request.make_policy()
 
 
 def first_bad_input(outcomes: Sequence[RunOutcome]) -> str:

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from scheduler.errors import ParameterError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from typing import Self
 
+    from policies.base import Policy
     from scheduler.control.requests import ProjectLimits
     from scheduler.control.settings import ControlSettings
+    from scheduler.domain.cluster import Cluster
+    from scheduler.domain.throughput import ThroughputTable
+    from traces.trace import Trace
 
 
 #: The profile of a run of the engine alone: throughputs are known, and nothing is learned; rounds
@@ -22,16 +27,35 @@ IDEAL = "ideal"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Service:
+    """A service whose replay decides all that it decides.
+
+    Attributes:
+        settings: of what decides, its policy among them.
+        profile: what a result calls it, such as the name of its file.
+        declared: path of the throughputs that it is told at the start; None for none.
+        sources: plugins that know further ways to run jobs, by the names of their entry points.
+        projects: limits that it is told at the start.
+    """
+
+    settings: ControlSettings
+    profile: str
+    declared: str | None = None
+    sources: tuple[str, ...] = ()
+    projects: tuple[ProjectLimits, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SimulationRequest:
     """One run of the simulator.
 
     Attributes:
-        trace: path of the trace.
-        trace_format: its format, ``"auto"`` to tell by content.
-        throughputs: path of the throughput table.
-        cluster: a spec such as ``v100:36,p100:36``, or the path of a cluster file.
-        policy: name of the policy.
-        params: its parameters, as text.
+        trace: path of the trace, or a trace.
+        trace_format: the file's format, ``"auto"`` to tell by content.
+        throughputs: path of the throughput table, or a table.
+        cluster: a spec such as ``v100:36,p100:36``, the path of a cluster file, or a cluster.
+        policy: name of the policy, or a policy.
+        params: the parameters of a policy that is named, as text.
         agnostic: hide from policy and engine that worker types differ.
         space_sharing: let pairs of jobs share workers.
         window: measure jobs from the first to before the second position in order of arrival and
@@ -46,18 +70,14 @@ class SimulationRequest:
         limit: read only so many jobs of the trace.
         record: keep leases and series for reports; costs memory on long traces.
         carry_credit: off only to compare with rounds that forget at each new allocation.
-        settings: of a service that is replayed as it is, its policy among them; None: the engine
-            alone, with an oracle and without overheads (``IDEAL``).
-        profile: what the result calls that.
-        declared: path of the throughputs that the service is told at the start; None for none.
-        projects: limits that the service is told at the start.
-        sources: plugins that know further ways to run jobs, by the names of their entry points.
+        service: is replayed as it is configured, policy, options and round length too; None: the
+            engine alone, with an oracle and without overheads (``IDEAL``).
     """
 
-    trace: str
-    throughputs: str
-    cluster: str
-    policy: str
+    trace: str | Trace
+    throughputs: str | ThroughputTable
+    cluster: str | Cluster
+    policy: str | Policy
     params: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     trace_format: str = "auto"
     agnostic: bool = False
@@ -73,11 +93,7 @@ class SimulationRequest:
     limit: int | None = None
     record: bool = False
     carry_credit: bool = True
-    settings: ControlSettings | None = None
-    profile: str = IDEAL
-    declared: str | None = None
-    projects: tuple[ProjectLimits, ...] = ()
-    sources: tuple[str, ...] = ()
+    service: Service | None = None
 
     def __post_init__(self) -> None:
         """Refuse what no run can be made of."""
@@ -89,14 +105,57 @@ class SimulationRequest:
             raise ParameterError(
                 f"window is {self.window[0]}:{self.window[1]}; it must be A:B with 0 <= A < B"
             )
+        if self.params and not isinstance(self.policy, str):
+            raise ParameterError(
+                f"policy '{self.policy.name}' is given with parameters beside it; "
+                "it has its own: set them where it is made"
+            )
         # A mapping proxy cannot cross a process border; a plain dict can.
         object.__setattr__(self, "params", dict(self.params))
+
+    @classmethod
+    def of_service(cls, service: Service, **inputs: Any) -> Self:
+        """Return a request to replay a service.
+
+        Args:
+            service: decides by its own policy and settings.
+            inputs: further fields: the trace, the cluster, ...
+        """
+        policy, engine = service.settings.policy, service.settings.engine
+        return cls(
+            policy=policy.name,
+            params=policy.parameters,
+            agnostic=policy.agnostic,
+            space_sharing=policy.space_sharing,
+            round_length_s=engine.round_length_s,
+            plan_lead_s=engine.plan_lead_s,
+            service=service,
+            **inputs,
+        )
+
+    def make_policy(self) -> Policy:
+        """Return a new policy for one run: none knows what another one has seen.
+
+        Raises:
+            UnknownPolicyError: there is none of that name.
+            ParameterError: a parameter has a wrong name, type or range.
+        """
+        if not isinstance(self.policy, str):
+            return replace(self.policy)
+        from policies.registry import make_policy  # noqa: PLC0415 - a request alone needs no policy
+
+        return make_policy(self.policy, self.params)
 
     @property
     def label(self) -> str:
         """The policy as a user would write it, with its options."""
-        params = ",".join(f"{key}={value}" for key, value in self.params.items())
-        name = f"{self.policy}:{params}" if params else self.policy
+        name, given = self.policy, self.params
+        if not isinstance(name, str):
+            from policies.parameters import as_text  # noqa: PLC0415 - likewise
+
+            name, given = name.name, as_text(name)
+        params = ",".join(f"{key}={value}" for key, value in given.items())
+        name = f"{name}:{params}" if params else name
         for flag, suffix in ((self.agnostic, "+agnostic"), (self.space_sharing, "+packed")):
             name += suffix if flag else ""
         return name

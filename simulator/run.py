@@ -15,7 +15,6 @@ from planner.agnostic import Agnostic
 from planner.oracle import Oracle
 from planner.registry import make_sources
 from planner.tables import TableBuilder
-from policies.registry import make_policy
 from scheduler.domain import commands as do
 from scheduler.domain import events as ev
 from scheduler.domain.lease import EndReason, RevokeReason
@@ -29,6 +28,7 @@ from simulator.overheads import columns, read_overheads
 from simulator.progress import Progress
 from simulator.remarks import Remarks
 from simulator.replay import Replay
+from simulator.request import IDEAL
 from simulator.workers import SimulatedWorkers
 from traces.cluster import read_cluster
 from traces.reader import read_trace
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from policies.base import Policy
-    from scheduler.control.settings import ControlSettings
     from scheduler.domain.arrays import FloatArray, IntArray
     from scheduler.domain.cluster import Cluster
     from scheduler.domain.configuration import ConfigurationTable
@@ -48,7 +47,7 @@ if TYPE_CHECKING:
     from scheduler.domain.throughput import ThroughputTable
     from simulator.failures import FailureModel
     from simulator.overheads import Overheads
-    from simulator.request import SimulationRequest
+    from simulator.request import Service, SimulationRequest
     from simulator.result import SimulationResult
     from traces.trace import Trace
 
@@ -64,16 +63,7 @@ def simulate(
         InputError: an input is malformed or missing.
         LeaseholdError: the run cannot go on.
     """
-    throughputs = read_throughputs(request.throughputs)
-    cluster = read_cluster(request.cluster, workers_per_node=request.workers_per_node)
-    trace = read_trace(
-        request.trace,
-        format=request.trace_format,
-        throughputs=throughputs,
-        seed=request.seed,
-        reference_worker_type=request.reference_worker_type,
-        limit=request.limit,
-    )
+    throughputs, cluster, trace = _read(request)
     unknown = sorted(set(cluster.type_names) - set(throughputs.worker_types))
     if unknown:
         raise InputError(
@@ -81,16 +71,16 @@ def simulate(
             f"{', '.join(throughputs.worker_types)}"
         )
     throughputs = extend_scale_factors(throughputs, trace.scale_factors)
-    if request.settings is not None:
+    if request.service is not None:
         _check_jobs(trace.jobs, request.window)
         replay = _replay(
-            request, request.settings, cluster=cluster, trace=trace, throughputs=throughputs
+            request, request.service, cluster=cluster, trace=trace, throughputs=throughputs
         )
         return replay.run(progress)
     if trace.conditions:
         raise InputError(
-            f"{request.trace} has projects, dependencies or limits, which only the service heeds; "
-            "replay it with --config FILE"
+            f"{_name(request.trace)} has projects, dependencies or limits, which only the service "
+            "heeds; replay it with `leasehold simulate --config FILE`"
         )
     keys = sorted(
         {CatalogueKey.of_job(job) for job in trace.jobs},
@@ -108,7 +98,7 @@ def simulate(
         profiles=[position[CatalogueKey.of_job(job)] for job in trace.jobs],
         table=table,
         believed=believed,
-        policy=make_policy(request.policy, request.params),
+        policy=request.make_policy(),
         settings=EngineSettings(
             round_length_s=request.round_length_s,
             plan_lead_s=request.plan_lead_s,
@@ -126,41 +116,69 @@ def simulate(
     return simulation.run()
 
 
+def _read(request: SimulationRequest) -> tuple[ThroughputTable, Cluster, Trace]:
+    """Return the inputs; those that are given as values are there already."""
+    throughputs, cluster, trace = request.throughputs, request.cluster, request.trace
+    if isinstance(throughputs, str):
+        throughputs = read_throughputs(throughputs)
+    if isinstance(cluster, str):
+        cluster = read_cluster(cluster, workers_per_node=request.workers_per_node)
+    if isinstance(trace, str):
+        trace = read_trace(
+            trace,
+            format=request.trace_format,
+            throughputs=throughputs,
+            seed=request.seed,
+            reference_worker_type=request.reference_worker_type,
+            limit=request.limit,
+        )
+    return throughputs, cluster, trace
+
+
 def _replay(
     request: SimulationRequest,
-    settings: ControlSettings,
+    service: Service,
     *,
     cluster: Cluster,
     trace: Trace,
     throughputs: ThroughputTable,
 ) -> Replay:
     """Compose a replay of the service as it is configured."""
-    choice = settings.policy
     return Replay(
         cluster=cluster,
         trace=trace,
         throughputs=throughputs,
-        policy=make_policy(choice.name, choice.parameters),
-        settings=settings,
+        policy=request.make_policy(),
+        settings=service.settings,
         overheads=read_overheads(request.overheads),
         failures=read_failures(request.failures),
-        declared=None if request.declared is None else read_throughputs(request.declared),
-        projects=request.projects,
-        sources=make_sources(request.sources),
+        declared=None if service.declared is None else read_throughputs(service.declared),
+        projects=service.projects,
+        sources=make_sources(service.sources),
         seed=request.seed,
         window=request.window,
         record=request.record,
         label=request.label,
-        profile=request.profile,
+        profile=service.profile,
         inputs=_inputs(request),
     )
 
 
 def _inputs(request: SimulationRequest) -> dict[str, str]:
     """Name the inputs that the summary does not show, as text for reports."""
-    names = ("trace", "throughputs", "round_length_s", "workers_per_node", "overheads", "failures")
-    values = ((name, getattr(request, name)) for name in (*names, "limit", "profile"))
-    return {name: str(value) for name, value in values if value is not None}
+    names = ("round_length_s", "workers_per_node", "overheads", "failures", "limit")
+    values = {
+        "trace": _name(request.trace),
+        "throughputs": _name(request.throughputs),
+        **{name: getattr(request, name) for name in names},
+        "profile": IDEAL if request.service is None else request.service.profile,
+    }
+    return {name: str(value) for name, value in values.items() if value is not None}
+
+
+def _name(given: str | Trace | ThroughputTable) -> str:
+    """Name an input by its file, or by what a value says of where it comes from."""
+    return given if isinstance(given, str) else given.source or "given as a value"
 
 
 class Simulation:

@@ -1,10 +1,12 @@
-"""How runs go, on stderr: a line each that moves in a terminal, a line at each end in a log."""
+"""How runs go: a bar each in a terminal or a notebook, or a line at each end in a log."""
 
 from __future__ import annotations
 
+import html
 import sys
+import time
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -16,14 +18,30 @@ if TYPE_CHECKING:
     from simulator.progress import Progress
 
 
+#: A notebook is sent no more than this: its pages keep what they were sent.
+_REDRAWN_EVERY_S: Final = 0.25
+
+
 @contextmanager
-def show_progress(labels: Sequence[str]) -> Iterator[Listener]:
-    """Give a listener that shows how the runs of those names go."""
+def show_progress(labels: Sequence[str], *, log: bool = True) -> Iterator[Listener]:
+    """Give a listener that shows how the runs of those names go.
+
+    Args:
+        labels: names of the runs.
+        log: write a line at each end where there is neither a terminal nor a notebook.
+    """
+    if (display := _notebook()) is not None:
+        shown = _Notebook(labels, display)
+        try:
+            yield shown
+        finally:
+            shown.clear()
+        return
     from rich.console import Console  # noqa: PLC0415  not on the way to --help
 
     console = Console(stderr=True)
     if not console.is_terminal:
-        yield _Lines(labels)
+        yield _Lines(labels) if log else Silent()
         return
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn  # noqa: PLC0415 - keeps the start quick
     from rich.progress import Progress as Bars  # noqa: PLC0415 - keeps the start quick
@@ -36,6 +54,76 @@ def show_progress(labels: Sequence[str]) -> Iterator[Listener]:
     )
     with Bars(*columns, console=console) as bars:
         yield _Bars(labels, bars)
+
+
+def _notebook() -> Any:
+    """Return what shows something in the notebook that we run in, or None."""
+    ipython = sys.modules.get("IPython")
+    shell = ipython.get_ipython() if ipython is not None else None
+    if not hasattr(shell, "kernel"):
+        return None
+    from IPython.display import display  # noqa: PLC0415 - it is there
+
+    return display
+
+
+class Silent:
+    """Shows nothing."""
+
+    def started(self, index: int) -> None:
+        """Say nothing."""
+
+    def progressed(self, index: int, progress: Progress) -> None:
+        """Say nothing."""
+
+    def ended(self, index: int, outcome: RunOutcome) -> None:
+        """Say nothing."""
+
+
+class _Notebook:
+    """For notebooks: a bar each, which go when all runs have ended."""
+
+    def __init__(self, labels: Sequence[str], display: Any) -> None:
+        self._labels = labels
+        #: What is written beside each bar, and how full it is, 0 to 1.
+        self._notes = ["waiting"] * len(labels)
+        self._shares = [0.0] * len(labels)
+        self._drawn_at = time.monotonic()
+        self._handle = display(self._page(), raw=True, display_id=True)
+
+    def started(self, index: int) -> None:
+        """Say that it reads."""
+        self._set(index, 0.0, "reading")
+
+    def progressed(self, index: int, progress: Progress) -> None:
+        """Move the bar to the jobs done."""
+        note = f"{progress.jobs_done:,} of {progress.jobs:,} jobs, {progress.now_s / 3600:,.1f} h"
+        self._set(index, progress.jobs_done / max(1, progress.jobs), note)
+
+    def ended(self, index: int, outcome: RunOutcome) -> None:
+        """Say how it ended."""
+        self._set(index, float(outcome.result is not None), end_note(outcome))
+
+    def clear(self) -> None:
+        """Leave nothing behind."""
+        self._handle.update({"text/html": "", "text/plain": ""}, raw=True)
+
+    def _set(self, index: int, share: float, note: str) -> None:
+        self._shares[index], self._notes[index] = share, note
+        now = time.monotonic()
+        if now - self._drawn_at >= _REDRAWN_EVERY_S:
+            self._drawn_at = now
+            self._handle.update(self._page(), raw=True)
+
+    def _page(self) -> dict[str, str]:
+        rows = [
+            f"<tr><td>{html.escape(label)}</td><td><progress value='{share:.3f}'></progress></td>"
+            f"<td>{html.escape(note)}</td></tr>"
+            for label, share, note in zip(self._labels, self._shares, self._notes, strict=True)
+        ]
+        ended = sum(share == 1.0 for share in self._shares)
+        text = f"{ended} of {len(self._labels)} runs have ended"
+        return {"text/html": f"<table>{''.join(rows)}</table>", "text/plain": text}
 
 
 class _Lines:

@@ -1,7 +1,8 @@
-"""Tables for the terminal."""
+"""Tables of summaries, for the terminal and for notebooks."""
 
 from __future__ import annotations
 
+import html
 from typing import IO, TYPE_CHECKING
 
 from simulator.columns import COLUMNS, TIMING_COLUMNS
@@ -33,19 +34,22 @@ _KEYS = (
 _UNBOUNDED = 240
 
 
-def print_summaries(summaries: Sequence[Summary], *, file: IO[str] | None = None) -> None:
+def print_summaries(
+    summaries: Sequence[Summary], *, file: IO[str] | None = None, timings: bool = True
+) -> None:
     """Print a table with a row per run; the best figures are bold and starred.
 
     Args:
         summaries: of the runs, in the order of the rows.
         file: where to; stdout by default.
+        timings: whether to show the figures that differ from run to run.
     """
     from rich.console import Console  # noqa: PLC0415  only when something is shown
 
-    console = Console(file=file)
+    console = Console(file=file, force_jupyter=False)  # it would print beside the file
     if not console.is_terminal:
-        console = Console(file=file, width=_UNBOUNDED)
-    columns = _shown(summaries)
+        console = Console(file=file, width=_UNBOUNDED, force_jupyter=False)
+    columns = _shown(summaries, timings=timings)
     table = _table(summaries, columns)
     # Measured with room to spare, because a measure is never wider than the console.
     roomy = console.options.update(max_width=_UNBOUNDED)
@@ -55,6 +59,28 @@ def print_summaries(summaries: Sequence[Summary], *, file: IO[str] | None = None
     console.print(table)
     if any(column.best(summaries) for column in columns):
         console.print("* best of its column", highlight=False)
+
+
+def summaries_html(summaries: Sequence[Summary]) -> str:
+    """Return that table without timings as HTML, for notebooks; the best figures are bold."""
+    columns = _shown(summaries, timings=False)
+    best = [column.best(summaries) for column in columns]
+    units = [f" ({column.unit})" if column.unit else "" for column in columns]
+    head = "".join(
+        f'<th title="{html.escape(column.meaning)}">{column.title}{unit}</th>'
+        for column, unit in zip(columns, units, strict=True)
+    )
+    rows = []
+    for i, summary in enumerate(summaries):
+        cells = "".join(
+            f"<td><b>{column.text(summary)}</b></td>"
+            if i in winners
+            else f"<td>{column.text(summary)}</td>"
+            for column, winners in zip(columns, best, strict=True)
+        )
+        rows.append(f'<tr><th scope="row">{html.escape(summary.policy)}</th>{cells}</tr>')
+    body = "".join(rows)
+    return f"<table><thead><tr><th>policy</th>{head}</tr></thead><tbody>{body}</tbody></table>"
 
 
 def _table(summaries: Sequence[Summary], columns: Sequence[Column]) -> Table:
@@ -77,15 +103,15 @@ def _table(summaries: Sequence[Summary], columns: Sequence[Column]) -> Table:
     return table
 
 
-def _shown(summaries: Sequence[Summary]) -> list[Column]:
+def _shown(summaries: Sequence[Summary], *, timings: bool) -> list[Column]:
     """Leave out what no run has anything to say about."""
-    every = {column.key: column for column in (*COLUMNS, *TIMING_COLUMNS)}
+    every = {column.key: column for column in (*COLUMNS, *(TIMING_COLUMNS if timings else ()))}
     idle = {
         key
         for key in ("cost_usd", "slo_violations")
         if all(not getattr(summary, key) for summary in summaries)
     }
-    return [every[key] for key in _KEYS if key not in idle]
+    return [every[key] for key in _KEYS if key in every and key not in idle]
 
 
 def _heading(column: Column) -> str:

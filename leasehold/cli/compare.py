@@ -15,8 +15,8 @@ from leasehold.cli import (
     multi_options,
     options,
 )
-from leasehold.cli.multi_options import process_count
-from scheduler.errors import InputError, ParameterError
+from scheduler.errors import InputError
+from simulator.parallel import check_policies, process_count
 from simulator.policy_items import parse_policies
 
 if TYPE_CHECKING:
@@ -89,22 +89,6 @@ def compare(
     _print(results, failed, out, json_output=json_output)
     if failed:
         raise typer.Exit(exit_codes.FAILED)
-
-
-def check_policies(requests: Sequence[SimulationRequest]) -> None:
-    """Refuse policies that are unknown, malformed or listed twice, before anything runs.
-
-    Raises:
-        InputError: one is; names it.
-    """
-    from policies.registry import make_policy  # noqa: PLC0415 - keeps the start quick
-
-    labels = [request.label for request in requests]
-    for label in labels:
-        if labels.count(label) > 1:
-            raise ParameterError(f"policy '{label}' is listed twice; name it once")
-    for request in requests:
-        make_policy(request.policy, request.params)
 
 
 def run_requests(requests: Sequence[SimulationRequest], processes: int) -> list[RunOutcome]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import Annotated, TypeAlias
 
 import typer
@@ -32,9 +31,3 @@ Processes: TypeAlias = Annotated[
         help="Simulations at the same time; as many as there are cores by default.",
     ),
 ]
-
-
-def process_count(wanted: int | None, runs: int) -> int:
-    """Return how many processes to start for that many runs."""
-    cores = len(os.sched_getaffinity(0))
-    return max(1, min(wanted or cores, runs))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
+from pathlib import Path  # noqa: TC003  typer reads the annotations at run time
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -13,6 +13,7 @@ from rich.table import Table
 from leasehold.cli import options  # noqa: TC001  typer reads the annotations at run time
 from leasehold.cli.options import parse_params
 from leasehold.cli.progress import progress_bar, simulated_time
+from scheduler.errors import ParameterError
 
 if TYPE_CHECKING:
     from simulator.result import Summary
@@ -63,24 +64,39 @@ def simulate(
     json_output: options.Json = False,
 ) -> None:
     """Replay a trace under one policy and print what it costs and yields."""
-    from scheduler.errors import ParameterError  # noqa: PLC0415  keeps --help quick
+    from leasehold.config.replays import read_service  # noqa: PLC0415 - keeps the start quick
     from simulator.request import SimulationRequest, parse_window  # noqa: PLC0415 - keeps the start quick
     from simulator.run import simulate as run  # noqa: PLC0415 - keeps the start quick
 
     if chrome_trace and out is None:
         raise ParameterError("--chrome-trace writes a file under --out; give --out DIR too")
+    inputs: dict[str, Any] = {
+        "trace": trace,
+        "trace_format": trace_format,
+        "throughputs": throughputs,
+        "cluster": cluster,
+        "window": parse_window(window) if window else None,
+        "workers_per_node": workers_per_node,
+        "overheads": overheads,
+        "failures": failures,
+        "seed": seed,
+        "reference_worker_type": reference,
+        "limit": limit,
+        "record": out is not None,
+    }
     if config is None:
         if policy is None:
             raise ParameterError("--policy is missing; name one, or give --config FILE")
         if projects is not None:
             raise ParameterError("--projects needs --config: only the service heeds quotas")
-        composed: dict[str, Any] = {
-            "policy": policy,
-            "params": parse_params(param or []),
-            "agnostic": agnostic,
-            "space_sharing": space_sharing,
-            "round_length_s": 360.0 if round_length is None else round_length,
-        }
+        request = SimulationRequest(
+            policy=policy,
+            params=parse_params(param or []),
+            agnostic=agnostic,
+            space_sharing=space_sharing,
+            round_length_s=360.0 if round_length is None else round_length,
+            **inputs,
+        )
     else:
         given = {
             "--policy": policy,
@@ -89,22 +105,8 @@ def simulate(
             "--space-sharing": space_sharing,
             "--round-length": round_length,
         }
-        composed = _service(config, projects, [flag for flag, value in given.items() if value])
-    request = SimulationRequest(
-        trace=trace,
-        trace_format=trace_format,
-        throughputs=throughputs,
-        cluster=cluster,
-        window=parse_window(window) if window else None,
-        workers_per_node=workers_per_node,
-        overheads=overheads,
-        failures=failures,
-        seed=seed,
-        reference_worker_type=reference,
-        limit=limit,
-        record=out is not None,
-        **composed,
-    )
+        _refuse_beside_config([flag for flag, value in given.items() if value])
+        request = SimulationRequest.of_service(read_service(config, projects=projects), **inputs)
     with progress_bar(request.label) as report:
         result = run(request, report)
     if out is not None:
@@ -121,31 +123,9 @@ def simulate(
         typer.echo(f"Report: {out / 'report.html'}")
 
 
-def _service(config: str, projects: str | None, given: list[str]) -> dict[str, Any]:
-    """Return what a request says of a service that is replayed as it is configured."""
-    from leasehold.config.decisions import control_settings  # noqa: PLC0415  keeps --help quick
-    from leasehold.config.load import load_config  # noqa: PLC0415
-    from scheduler.errors import ParameterError  # noqa: PLC0415
-    from simulator.projects import read_projects  # noqa: PLC0415
-
+def _refuse_beside_config(given: list[str]) -> None:
     if given:
         raise ParameterError(f"{given[0]} and --config: the configuration says it; set it there")
-    loaded = load_config(path=config, environment={}).config
-    settings = control_settings(loaded)
-    policy = settings.policy
-    return {
-        "policy": policy.name,
-        "params": policy.parameters,
-        "agnostic": policy.agnostic,
-        "space_sharing": policy.space_sharing,
-        "round_length_s": settings.engine.round_length_s,
-        "plan_lead_s": settings.engine.plan_lead_s,
-        "settings": settings,
-        "profile": Path(config).name,
-        "declared": loaded.throughputs.path,
-        "sources": loaded.throughputs.sources,
-        "projects": () if projects is None else read_projects(projects),
-    }
 
 
 def _table(summary: Summary) -> Table:

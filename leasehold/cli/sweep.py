@@ -16,9 +16,8 @@ from leasehold.cli import (
     multi_options,
     options,
 )
-from leasehold.cli.compare import check_policies
-from leasehold.cli.multi_options import process_count
 from scheduler.errors import InputError, ParameterError
+from simulator.parallel import check_policies, process_count
 from simulator.policy_items import parse_policies
 
 if TYPE_CHECKING:
@@ -167,8 +166,8 @@ def _generate(
             seed=cell.seed,
             reference_worker_type=reference,
         )
-        Path(name).parent.mkdir(exist_ok=True)
-        write_trace(trace, name)
+        Path(str(name)).parent.mkdir(exist_ok=True)
+        write_trace(trace, str(name))
 
 
 class _Storing:

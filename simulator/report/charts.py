@@ -64,6 +64,16 @@ class TimeUnit:
         )
 
 
+def time_units(results: Sequence[SimulationResult]) -> tuple[TimeUnit, TimeUnit]:
+    """Return the unit of time axes, and that of job completion times.
+
+    Completion times are never in days: the table says hours, and a logarithmic axis has room.
+    """
+    longest_jct_s = max((job.jct_s or 0.0 for r in results for job in r.jobs), default=0.0)
+    unit = TimeUnit.for_span(max(r.summary.makespan_s for r in results))
+    return unit, TimeUnit.for_span(min(longest_jct_s, 86400.0))
+
+
 def policy_line(index: int) -> dict[str, Any]:
     """Return the line style of the policy at that position; the same in every figure."""
     return {

@@ -94,10 +94,7 @@ def _script_json(data: object) -> str:
 
 
 def _figures(results: Sequence[SimulationResult]) -> dict[str, Any]:
-    longest_jct_s = max((job.jct_s or 0.0 for r in results for job in r.jobs), default=0.0)
-    unit = charts.TimeUnit.for_span(max(r.summary.makespan_s for r in results))
-    # Never days: the table says hours, and a logarithmic axis has room for both.
-    jct_unit = charts.TimeUnit.for_span(min(longest_jct_s, 86400.0))
+    unit, jct_unit = charts.time_units(results)
     return {
         "figures": {
             "jct": charts.jct_distribution(results, jct_unit),

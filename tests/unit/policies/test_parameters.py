@@ -10,7 +10,7 @@ from typing import ClassVar
 import pytest
 
 from policies.base import Policy
-from policies.parameters import describe, parameter
+from policies.parameters import as_text, describe, parameter
 from policies.registry import make_policy
 from scheduler.errors import ParameterError
 
@@ -133,3 +133,17 @@ def test_an_annotation_that_exists_for_type_checkers_only_is_named() -> None:
 
     with pytest.raises(ParameterError, match=r"policy 'hidden'.*'Nowhere'.*import it outside"):
         describe(Hidden)
+
+
+@pytest.mark.parametrize(
+    ("policy", "texts"),
+    [
+        (Every(), {}),
+        (Every(rate=2.5, flag=True, word="b"), {"rate": "2.5", "flag": "true", "word": "b"}),
+        (Every(steps=(1.0, 3.5), names=("x", "y")), {"steps": "1.0,3.5", "names": "x,y"}),
+        (Every(shares={"a": 0.5}, limit=2.0), {"limit": "2.0", "shares": "a:0.5"}),
+    ],
+)
+def test_what_differs_from_the_defaults_is_written_as_it_is_read(policy, texts) -> None:
+    assert as_text(policy) == texts
+    assert Every.from_text(as_text(policy)) == policy

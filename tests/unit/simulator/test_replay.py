@@ -186,7 +186,7 @@ def test_the_command_replays_a_configuration(tmp_path):
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (["--policy", "fifo"], "replay it with --config"),
+        (["--policy", "fifo"], "replay it with `leasehold simulate --config FILE`"),
         ([], "--policy is missing"),
         (["--policy", "fifo", "--projects", "p.yaml"], "--projects needs --config"),
         (["--config", "CONFIG", "--policy", "fifo"], "--policy and --config"),
