@@ -13,7 +13,7 @@ from node import Node
 from plane import Plane
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
 #: What the nodes' labels and resources say of their workers.
@@ -30,13 +30,13 @@ class Cluster:
 
     Args:
         folder: of everything that it writes.
-        images: archive of the images.
+        images: archives of the images.
 
     Attributes:
         shared: folder that pods of both nodes can mount, as from a file server.
     """
 
-    def __init__(self, folder: Path, images: Path) -> None:
+    def __init__(self, folder: Path, images: Sequence[Path]) -> None:
         self.folder, self._images = folder, images
         self.nodes = {
             name: Node(name=name, number=number, folder=folder / name)
@@ -52,7 +52,7 @@ class Cluster:
         for node in self.nodes.values():
             others = {n.address: n.pods for n in self.nodes.values() if n is not node}
             node.prepare(others)
-        loads = [_thread(node.start_containers, self._images) for node in self.nodes.values()]
+        loads = [_thread(node.start_containers, *self._images) for node in self.nodes.values()]
         self.plane.start()
         for load in loads:
             load()

@@ -12,7 +12,7 @@ import pytest
 HERE = Path(__file__).parent
 sys.path.append(str(HERE))  # for the modules of this folder
 sys.path.append(str(HERE.parent / "kubernetes"))  # and for those of the smaller suite
-#: Set by .ci/test-cluster: the folder of everything that is written, and the images' archive.
+#: Set by .ci/test-cluster: the folder of everything that is written, and the archives of images.
 FOLDER, IMAGES = "LEASEHOLD_CLUSTER", "LEASEHOLD_CLUSTER_IMAGES"
 
 
@@ -23,7 +23,7 @@ def cluster():
         pytest.skip("it needs namespaces of its own: make test-cluster")
     from cluster import Cluster
 
-    made = Cluster(Path(os.environ[FOLDER]), Path(os.environ[IMAGES]))
+    made = Cluster(Path(os.environ[FOLDER]), [Path(p) for p in os.environ[IMAGES].split(":")])
     began_s = time.monotonic()
     try:
         made.start()

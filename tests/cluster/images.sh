@@ -1,10 +1,12 @@
 #!/usr/bin/env bash
-# Build the images of the cluster's tests, once, and print where their archive is:
+# Build the images of the cluster's tests, once, and print where their archives are, a line each:
 #
 #   tests/cluster/images.sh     ->  /home/me/.cache/leasehold-tools/images/3f0c....tar
+#                                   /home/me/.cache/leasehold-tools/images/release-9d5e9d5-....tar
 #
 # leasehold.test/scheduler:1 and agent:1 come from docker/Dockerfile, train:1 from train/Dockerfile, pause:1
-# keeps a pod's network. No image can be pulled here, so their base is made by debootstrap. Wheels come from
+# keeps a pod's network. The second archive has scheduler:9d5e9d5 and agent:9d5e9d5, from the release before
+# as the git history has it; without a history there is none. No image can be pulled here, so their base is made by debootstrap. Wheels come from
 # pip's index, before anything is built: the builds have no network. Needs root, and what .ci/test-cluster
 # installs.
 set -euo pipefail
@@ -49,51 +51,82 @@ if [[ ! -d $wheels ]]; then
     mv "$wheels.new" "$wheels"
 fi
 
+release=9d5e9d5  # as in test_upgrade_of_a_release.py
+# Layers are kept, up to 8 GB, so that a change of the program does not install everything anew.
+export BUILDAH_ISOLATION=chroot STORAGE_DRIVER=${STORAGE_DRIVER:-overlay}
+store=(nice -n 10 buildah --root "$cache/storage" --runroot "$cache/storage.run")
+build() { "${store[@]}" bud --quiet --layers --network=none --pull-never "$@" > /dev/null; }
+
+prepare() {  # CONTEXT: put the wheels into a folder with sources, and build the base
+    cp "$wheels"/*.whl "$1/docker/wheels/"
+    find "$1" -exec touch -h -d @0 {} +  # a layer is found again by its content
+    mkdir "$1/base"
+    ln "$base" "$1/base/base.tar" 2> /dev/null || cp "$base" "$1/base/base.tar"
+    printf 'FROM scratch\nADD base.tar /\n' > "$1/base/Dockerfile"
+    build -t localhost/base:1 "$1/base"
+}
+
+program() {  # CONTEXT TAG: build the images of the agent and the scheduler
+    for target in agent scheduler; do
+        build --build-arg BASE=localhost/base:1 --build-arg PIP_OPTIONS=--no-index --target "$target" \
+            -f "$1/docker/Dockerfile" -t "leasehold.test/$target:$2" "$1"
+    done
+}
+
+pack() {  # FILE TAG NAME...: put images into one archive, in which they share layers
+    local file=$1 tag=$2 name
+    shift 2
+    mkdir "$context/archive"
+    for name; do
+        "${store[@]}" push --quiet --format oci --compression-format zstd --compression-level 1 "leasehold.test/$name:$tag" "oci:$context/archive:$name" >&2
+    done
+    "$python" - "$context/archive/index.json" "$tag" << 'END'
+import json, pathlib, sys
+
+path, tag = pathlib.Path(sys.argv[1]), sys.argv[2]
+index = json.loads(path.read_text())
+for image in index["manifests"]:
+    names = image["annotations"]
+    names["io.containerd.image.name"] = f"leasehold.test/{names['org.opencontainers.image.ref.name']}:{tag}"
+path.write_text(json.dumps(index))
+END
+    tar --create --file "$file.new" -C "$context/archive" .
+    mv "$file.new" "$file"
+}
+
 sources() { git ls-files -z --cached --others --exclude-standard -- pyproject.toml README.md LICENSE .dockerignore docker leasehold scheduler policies planner simulator traces agent api; }
 key=$({ sources | xargs -0 sha256sum; cat "$here"/train/* "$here/images.sh"; stat -c %s%Y "$base"; echo "$wheels_key"; } | sha256sum | cut -c 1-16)
 made=$cache/$key.tar
 if [[ ! -e $made ]]; then
     echo "images.sh: building the images; the first time takes minutes" >&2
-    # Layers are kept, up to 8 GB, so that a change of the program does not install everything anew.
     (($(du -sxm "$cache/storage" 2> /dev/null | cut -f 1 || true) + 0 < 8000)) || rm -rf "$cache/storage"
     context=$(mktemp -d)
     trap 'rm -rf "$context"' EXIT
     sources | xargs -0 cp --parents --target-directory="$context"
-    cp "$wheels"/*.whl "$context/docker/wheels/"
-    find "$context" -exec touch -h -d @0 {} +  # a layer is found again by its content
-    export BUILDAH_ISOLATION=chroot STORAGE_DRIVER=${STORAGE_DRIVER:-overlay}
-    store=(nice -n 10 buildah --root "$cache/storage" --runroot "$cache/storage.run")
-    build() { "${store[@]}" bud --quiet --layers --network=none --pull-never "$@" > /dev/null; }
-
-    mkdir "$context/base" "$context/pause"
-    ln "$base" "$context/base/base.tar" 2> /dev/null || cp "$base" "$context/base/base.tar"
-    printf 'FROM scratch\nADD base.tar /\n' > "$context/base/Dockerfile"
-    build -t localhost/base:1 "$context/base"
+    prepare "$context"
+    mkdir "$context/pause"
     cp "$(command -v busybox)" "$context/pause/busybox"
     printf 'FROM scratch\nCOPY busybox /busybox\nUSER 65534:65534\nCMD ["/busybox", "sleep", "1000000000"]\n' > "$context/pause/Dockerfile"
     build -t leasehold.test/pause:1 "$context/pause"
-    for target in agent scheduler; do
-        build --build-arg BASE=localhost/base:1 --build-arg PIP_OPTIONS=--no-index --target "$target" \
-            -f "$context/docker/Dockerfile" -t "leasehold.test/$target:1" "$context"
-    done
+    program "$context" 1
     build --build-arg BASE=leasehold.test/agent:1 -t leasehold.test/train:1 "$here/train"
-    # One archive, in which the images share layers.
-    mkdir "$context/archive"
-    for name in pause agent scheduler train; do
-        "${store[@]}" push --quiet --format oci --compression-format zstd --compression-level 1 "leasehold.test/$name:1" "oci:$context/archive:$name" >&2
-    done
-    "$python" - "$context/archive/index.json" << 'END'
-import json, pathlib, sys
+    pack "$made" 1 pause agent scheduler train
+    find "$cache" -maxdepth 1 -name '????????????????.tar' ! -path "$made" -delete  # older ones
+    rm -rf "$context"
+fi
+echo "$made"
 
-path = pathlib.Path(sys.argv[1])
-index = json.loads(path.read_text())
-for image in index["manifests"]:
-    names = image["annotations"]
-    names["io.containerd.image.name"] = f"leasehold.test/{names['org.opencontainers.image.ref.name']}:1"
-path.write_text(json.dumps(index))
-END
-    tar --create --file "$made.new" -C "$context/archive" .
-    rm -f "$cache"/????????????????.tar  # older ones
-    mv "$made.new" "$made"
+git cat-file -e "$release^{commit}" 2> /dev/null || exit 0
+key=$({ stat -c %s%Y "$base"; echo "$wheels_key"; cat "$here/images.sh"; } | sha256sum | cut -c 1-8)
+made=$cache/release-$release-$key.tar
+if [[ ! -e $made ]]; then
+    echo "images.sh: building the images of release $release" >&2
+    context=$(mktemp -d)
+    trap 'rm -rf "$context"' EXIT
+    git archive "$release" | tar --extract -C "$context"
+    prepare "$context"
+    program "$context" "$release"
+    pack "$made" "$release" agent scheduler
+    find "$cache" -maxdepth 1 -name 'release-*.tar' ! -path "$made" -delete
 fi
 echo "$made"

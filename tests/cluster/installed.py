@@ -26,36 +26,39 @@ class Installed:
 
     Args:
         cluster: where.
+        namespace: of the release; that of its jobs is called after it.
 
     Attributes:
         checkpoints: what jobs see as /checkpoints.
     """
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: Cluster, namespace: str = NAMESPACE) -> None:
         self._cluster = cluster
-        self.checkpoints = cluster.shared / CLAIM
-        self._state = cluster.shared / "state"
+        self._namespace, self.jobs = namespace, f"{namespace}-jobs"
+        self._prefix = "" if namespace == NAMESPACE else f"{namespace}-"
+        self.checkpoints = cluster.shared / f"{self._prefix}{CLAIM}"
+        self._state = cluster.shared / f"{self._prefix}state"
         self._client: httpx.Client | None = None
 
-    def install(self) -> None:
+    def install(self, chart: Path = CHART, *more: str) -> None:
         """Install the chart and wait until every part of it says that it is ready."""
         # Nobody provides volumes here: what a file server would offer lies on the machine.
         for folder in (self.checkpoints, self._state):
             folder.mkdir()
             folder.chmod(0o777)  # a host's folder does not become the pod's own
         self._cluster.apply(
-            _volume("state", self._state, "ReadWriteOnce", NAMESPACE, "leasehold-state"),
-            _volume(CLAIM, self.checkpoints, "ReadWriteMany", JOBS, CLAIM),
+            _volume(self._state, "ReadWriteOnce", self._namespace, "leasehold-state"),
+            _volume(self.checkpoints, "ReadWriteMany", self.jobs, CLAIM),
         )
-        self.helm("install", "--create-namespace")
+        self.helm("install", "--create-namespace", *more, chart=chart)
         claim = {
             "apiVersion": "v1",
             "kind": "PersistentVolumeClaim",
-            "metadata": {"name": CLAIM, "namespace": JOBS},
+            "metadata": {"name": CLAIM, "namespace": self.jobs},
             "spec": {
                 "accessModes": ["ReadWriteMany"],
                 "storageClassName": "",
-                "volumeName": CLAIM,
+                "volumeName": self.checkpoints.name,
                 "resources": {"requests": {"storage": "1Gi"}},
             },
         }
@@ -63,16 +66,16 @@ class Installed:
         self.connect()
         self.await_workers()
 
-    def helm(self, what: str, *more: str) -> str:
+    def helm(self, what: str, *more: str, chart: Path = CHART) -> str:
         """Install or upgrade with the tests' values."""
         return self._cluster.helm(
-            what, RELEASE, CHART, "--namespace", NAMESPACE, "--values", VALUES,
-            "--wait", "--timeout", "3m", *more,
+            what, RELEASE, chart, "--namespace", self._namespace, "--values", VALUES,
+            "--set", f"jobs.namespace={self.jobs}", "--wait", "--timeout", "3m", *more,
         )  # fmt: skip
 
     def connect(self) -> None:
         """Take the administrator's token from its Secret."""
-        path = f"/api/v1/namespaces/{NAMESPACE}/secrets/leasehold-admin"
+        path = f"/api/v1/namespaces/{self._namespace}/secrets/leasehold-admin"
         secret = self._cluster.api(lambda api: api.get(path))
         token = base64.b64decode(secret["data"]["token"]).decode()
         self._client = httpx.Client(
@@ -153,7 +156,7 @@ class Installed:
 
     def pods_of(self, job: str) -> list[dict[str, Any]]:
         """Return the pods of a job."""
-        pods = self._cluster.pods(JOBS)
+        pods = self._cluster.pods(self.jobs)
         return [pod for pod in pods if pod["metadata"]["labels"].get("leasehold.dev/job") == job]
 
     def deadline_s(self, job: str) -> float:
@@ -178,11 +181,11 @@ class Installed:
             self._client.close()
 
 
-def _volume(name: str, folder: Path, mode: str, namespace: str, claim: str) -> dict[str, Any]:
+def _volume(folder: Path, mode: str, namespace: str, claim: str) -> dict[str, Any]:
     return {
         "apiVersion": "v1",
         "kind": "PersistentVolume",
-        "metadata": {"name": name},
+        "metadata": {"name": folder.name},
         "spec": {
             "capacity": {"storage": "20Gi"},
             "accessModes": [mode],

@@ -113,12 +113,13 @@ class Node:
         """Run a command on the node."""
         return run(*self.programs.inside, *command)
 
-    def start_containers(self, images: Path) -> None:
-        """Start containerd and give it the images of an archive."""
+    def start_containers(self, *images: Path) -> None:
+        """Start containerd and give it the images of archives."""
         self.programs.start("containerd", "containerd", f"--config={self.folder}/containerd.toml")
         ctr = ("ctr", "--namespace=k8s.io")
         eventually("containerd answers", lambda: self.run(*ctr, "version"), limit_s=30)
-        self.run(*ctr, "images", "import", images)
+        for archive in images:
+            self.run(*ctr, "images", "import", archive)
 
     def start_kubelet(self, kubeconfig: Path) -> None:
         """Start the kubelet; the pods of one before it go on."""

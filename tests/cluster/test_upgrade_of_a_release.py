@@ -1,0 +1,91 @@
+"""The first release on the cluster, upgraded to this one by the chart, under running jobs."""
+
+from __future__ import annotations
+
+import io
+import os
+import subprocess
+import tarfile
+from pathlib import Path
+
+import pytest
+from installed import Installed
+from journals import check
+from machine import eventually
+
+ROOT = Path(__file__).resolve().parents[2]
+RELEASE = "9d5e9d5"  # as in images.sh
+NAMESPACE = "before"
+V100, K80 = {"v100": 10.0}, {"k80": 10.0}
+
+
+@pytest.fixture(scope="module")
+def before(cluster, tmp_path_factory):
+    """The first release, in a namespace of its own; whatever was installed before is gone."""
+    if f"release-{RELEASE}" not in os.environ["LEASEHOLD_CLUSTER_IMAGES"]:
+        pytest.skip("no git history here to make the first release from")
+    folder = tmp_path_factory.mktemp("release")
+    git = ["git", "-C", str(ROOT), "archive", RELEASE, "helm"]
+    files = subprocess.run(git, check=True, capture_output=True).stdout
+    with tarfile.open(fileobj=io.BytesIO(files)) as archive:
+        archive.extractall(folder, filter="data")
+    chart = Installed(cluster, NAMESPACE)
+    tags = ",".join(f"{part}.image.tag={RELEASE}" for part in ("scheduler", "agent"))
+    try:
+        chart.install(folder / "helm" / "leasehold", "--set", tags)
+        yield chart
+    finally:
+        chart.close()
+
+
+def test_a_release_is_upgraded_under_jobs_that_its_agents_have_started(cluster, before):
+    steps = 600
+    jobs = {
+        "old-1": before.submit("old-1", steps=steps, types=V100),
+        "old-2": before.submit("old-2", steps=steps, types=K80),
+    }
+    for name in jobs:
+        before.await_steps(name, 10)
+    assert images(cluster.pods(NAMESPACE)) == {f"agent:{RELEASE}", f"scheduler:{RELEASE}"}
+    pods = {p["metadata"]["uid"]: p for p in cluster.pods(before.jobs)}
+    assert len(pods) == 2
+    assert f"agent:{RELEASE}" in images(pods.values())
+
+    before.helm("upgrade")
+
+    eventually(
+        "the old parts are gone",
+        lambda: images(cluster.pods(NAMESPACE)) == {"agent:1", "scheduler:1"},
+        limit_s=60,
+    )
+    before.await_workers()
+    assert pods.keys() <= {p["metadata"]["uid"] for p in cluster.pods(before.jobs)}, "they go on"
+    assert all(before.steps_in(name) < steps for name in jobs), "they have not ended yet"
+    for name, job in jobs.items():
+        before.await_status(job, "completed", limit_s=180)
+        attempts = check(before.checkpoints / name, steps=steps)
+        assert len(attempts) == 1, "it was stopped by the upgrade"
+        found = before.get(f"/v1/jobs/{job}")
+        assert (found["failures"], found["steps_done"]) == (0, steps)
+        assert f"done: {steps} steps" in before.log(job)
+
+
+def test_jobs_are_run_after_the_upgrade(cluster, before):
+    job = before.submit("new", steps=100, types=V100 | K80)
+    before.await_status(job, "completed", limit_s=120)
+    check(before.checkpoints / "new", steps=100)
+    for pod in cluster.pods(NAMESPACE):
+        said = cluster.kubectl("logs", pod["metadata"]["name"], "-n", NAMESPACE)
+        assert "Traceback" not in said
+        assert " ERROR " not in said
+
+
+def images(pods):
+    """Return the program's images in some pods, as NAME:TAG."""
+    used = {
+        container["image"].rpartition("/")[2]
+        for pod in pods
+        for kind in ("containers", "initContainers")
+        for container in pod["spec"].get(kind, ())
+    }
+    return {image for image in used if image.startswith(("agent:", "scheduler:"))}
