@@ -56,7 +56,7 @@ class EngineView:
     retired: BoolArray
     idle: BoolArray
     held: BoolArray
-    planned: frozenset[int]
+    planned: tuple[int, ...]
     barred: BoolArray
     avoided: Mapping[int, list[tuple[str, int, float]]]
     type_of: IntArray
@@ -79,7 +79,7 @@ class EngineView:
             retired=engine.retired.copy(),
             idle=engine.idle,
             held=engine.held,
-            planned=frozenset(engine.book.planned),
+            planned=tuple(engine.book.planned),
             barred=engine.kept_away(),
             avoided={
                 number: avoidance.of(number, now_s)

@@ -90,7 +90,7 @@ class Glance:
             + (retry_at_s == np.inf) * _DEFERRED
             + (numbers > newest) * _UNANSWERED
             + shared * _SHARED
-            + np.isin(numbers, list(engine.planned)) * _PLANNED
+            + np.isin(numbers, engine.planned) * _PLANNED
             + (jobs["x_only"] != 0) * _X_ONLY
         )
         bits: list[int] = found.tolist()
@@ -223,7 +223,7 @@ def queue(view: View) -> list[str]:
     waiting: BoolArray = (jobs["status"] == WAITING) & jobs.runnable(view.engine.now_s)
     behind = jobs.credit_s.max(axis=1)
     rows = np.flatnonzero(waiting)
-    planned = np.isin(jobs["number"][rows], list(view.engine.planned))
+    planned = np.isin(jobs["number"][rows], view.engine.planned)
     order = np.lexsort((jobs["number"][rows], -behind[rows], ~planned))
     numbers = jobs.ints("number")[rows][order]
     return [jobs.job_of[number].job_id for number in numbers.tolist()]
