@@ -2,44 +2,27 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from api.schemas.jobs import KubernetesIn
 from scheduler.control.requests import Submission
-from scheduler.domain.spec import DEFAULT_PROJECT, JobSpec
+from scheduler.domain.fields import Word
+from scheduler.domain.spec import DEFAULT_PROJECT, JOB_FIELDS, JobSpec
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from api.roles import Principal
     from api.schemas.jobs import JobIn
+    from scheduler.domain.fields import Asked
     from scheduler.domain.rows import AttemptRow, HistoryRow, JobRow
     from scheduler.runtime.contract import LiveJob
     from scheduler.store.rows import TokenRow
 
 #: How the elements of an array learn who they are.
 ARRAY_INDEX, ARRAY_COUNT = "LEASEHOLD_ARRAY_INDEX", "LEASEHOLD_ARRAY_COUNT"
-#: Fields that are the same in ``JobIn`` and in ``JobSpec``.
-_SAME = (
-    "name",
-    "total_steps",
-    "weight",
-    "max_run_time_s",
-    "max_failures",
-    "retry_oom",
-    "checkpoint_dir",
-    "notice_s",
-    "grace_s",
-    "restart_s",
-    "progress_regex",
-    "progress_file",
-    "memory_bytes",
-    "cpus",
-    "space_sharing",
-)
-#: Fields that are None in ``JobIn`` and empty in ``JobSpec`` where they are left out.
-_OR_EMPTY = ("working_dir", "image", "job_type", "entity")
 #: Fields of ``JobRow`` in answers; the live ones are put over them.
 _ROW = (
     "job_id",
@@ -93,25 +76,24 @@ def to_spec(job: JobIn, *, project: str, now_s: float) -> JobSpec:
         project: whose job it is.
         now_s: from when ``deadline_in_s`` counts.
     """
-    due_s = job.deadline_s if job.deadline_in_s is None else now_s + job.deadline_in_s
-    same: dict[str, Any] = {name: getattr(job, name) for name in _SAME}
-    same.update({name: getattr(job, name) or "" for name in _OR_EMPTY})
-    return JobSpec(
-        project=project,
-        command=tuple(job.command),
-        env=MappingProxyType(dict(job.env)),
-        scale_factors=tuple(sorted(job.scale_factor)),
-        worker_types=tuple(job.worker_types),
-        throughputs=MappingProxyType(dict(job.throughputs)),
-        labels=MappingProxyType(dict(job.labels)),
-        kubernetes=MappingProxyType(
-            {} if job.kubernetes is None else job.kubernetes.model_dump(exclude_defaults=True)
-        ),
-        depends_on=tuple(job.depends_on),
-        duration_s=job.duration_s,
-        deadline_s=due_s,
-        **same,
-    )
+    values = {known.attribute: _value(known, getattr(job, known.name)) for known in JOB_FIELDS}
+    values["project"] = project
+    if job.deadline_in_s is not None:
+        values["deadline_s"] = now_s + job.deadline_in_s
+    return JobSpec(**values)
+
+
+def _value(known: Asked, given: Any) -> Any:
+    """Return a field of a request as a specification has it."""
+    if isinstance(given, KubernetesIn):
+        given = given.model_dump(exclude_defaults=True)
+    if given is None:  # what is left out and has no default of its own in a request
+        return known.default
+    if known.kind is Word.WORKER_COUNTS:
+        given = sorted(given)
+    if isinstance(given, list):
+        return tuple(given)
+    return MappingProxyType(dict(given)) if isinstance(given, dict) else given
 
 
 def submissions(
@@ -122,17 +104,16 @@ def submissions(
     if job.array is None:
         yield Submission(spec=spec, client_id=client_id, owner=owner, held=job.held)
         return
-    parts = {f: getattr(spec, f) for f in JobSpec.__dataclass_fields__}
     for index in range(job.array.count):
         env = dict(spec.env) | {ARRAY_INDEX: str(index), ARRAY_COUNT: str(job.array.count)}
-        own = {
+        own: dict[str, Any] = {
             "name": f"{spec.name}[{index}]",
             "env": MappingProxyType(env),
             "array_index": index,
             "job_type": spec.type_key,
         }
         yield Submission(
-            spec=JobSpec(**(parts | own)),
+            spec=replace(spec, **own),
             client_id=f"{client_id}[{index}]" if client_id else "",
             owner=owner,
             held=job.held,

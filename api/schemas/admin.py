@@ -6,7 +6,6 @@ from pydantic import Field, model_validator
 
 from api.roles import Role
 from api.schemas.fields import (
-    LONGEST_S,
     Flag,
     Form,
     JobType,
@@ -19,6 +18,7 @@ from api.schemas.fields import (
     Workers,
     WorkerType,
 )
+from scheduler.domain.fields import LONGEST_S
 
 #: Longest life of an enrolment: 30 days.
 LONGEST_ENROLMENT_S = 30 * 86400.0

@@ -1,6 +1,8 @@
 """Kinds of fields with their limits; every text refuses control characters."""
 
 import functools
+import json
+import shlex
 from typing import Annotated, Any
 
 from pydantic import (
@@ -14,6 +16,7 @@ from pydantic import (
 )
 
 from scheduler.domain.expressions import LONGEST, progress_expression
+from scheduler.domain.fields import LATEST_S, LONGEST_S, Number, Word
 from scheduler.domain.job import LARGEST_GANG
 from scheduler.errors import InputError
 
@@ -24,8 +27,8 @@ PRINTABLE_LINES = r"^[^\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]*$"
 NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
 #: Job ids may be those of array elements, as in ``name[3]``.
 JOB_ID = r"^[A-Za-z0-9][A-Za-z0-9._\[\]-]*$"
-#: Longest time that can be given, some 30 years, and the latest date, in the year 5138.
-LONGEST_S, LATEST_S = 1e9, 1e11
+#: As much of a command in one text is split to show what it should look like.
+_SHOWN_COMMAND = 200
 
 
 class Form(BaseModel):
@@ -97,15 +100,12 @@ Image = Annotated[str, _text(500, r"^[A-Za-z0-9][A-Za-z0-9._:/@-]*$")]
 
 Flag = Annotated[bool, Field(strict=True)]
 Workers = Annotated[int, Field(strict=True, ge=1, le=LARGEST_GANG)]
-Positive = Annotated[float, Field(strict=True, gt=0, le=1e15)]
 Rate = Annotated[float, Field(strict=True, gt=0, le=1e12)]
 Weight = Annotated[float, Field(strict=True, ge=1e-6, le=1e6)]
-Seconds = Annotated[float, Field(strict=True, ge=0, le=LONGEST_S)]
 SomeSeconds = Annotated[float, Field(strict=True, gt=0, le=LONGEST_S)]
 Moment = Annotated[float, Field(strict=True, gt=0, le=LATEST_S)]
 #: In a query everything is text.
 QueryMoment = Annotated[float, Field(ge=0, le=LATEST_S, allow_inf_nan=False)]
-ShortSeconds = Annotated[float, Field(strict=True, ge=0, le=3600)]
 _COUNT = {"type": "integer", "minimum": 1, "maximum": LARGEST_GANG}
 _COUNTS = {"type": "array", "items": _COUNT, "minItems": 1, "maxItems": 64, "uniqueItems": True}
 WorkerCounts = Annotated[
@@ -115,3 +115,54 @@ WorkerCounts = Annotated[
     AfterValidator(_distinct),
     WithJsonSchema({"anyOf": [_COUNT, _COUNTS]}),
 ]
+Labels = Annotated[dict[LabelKey, LabelValue], Field(max_length=64)]
+
+
+def _no_shell_line(value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
+    try:
+        words = shlex.split(value[:_SHOWN_COMMAND])
+    except ValueError:  # a quote without its end
+        words = []
+    shown = json.dumps(words or ["python", "train.py"], ensure_ascii=False)
+    raise ValueError(f"give a list of the program and its arguments, such as {shown}")
+
+
+Command = Annotated[
+    list[Argument], Field(min_length=1, max_length=1000), BeforeValidator(_no_shell_line)
+]
+
+#: What a field of a job that is no number may be.
+_WORDS: dict[Word, Any] = {
+    Word.NAME: Name,
+    Word.PROJECT: ProjectName,
+    Word.SUBJECT: Subject,
+    Word.JOB_TYPE: JobType,
+    Word.IMAGE: Image,
+    Word.LINE: Line,
+    Word.PATH: AbsolutePath,
+    Word.ANY_PATH: AnyPath,
+    Word.EXPRESSION: Regex,
+    Word.FLAG: Flag,
+    Word.COMMAND: Command,
+    Word.VARIABLES: Annotated[dict[Variable, Argument], Field(max_length=200)],
+    Word.LABELS: Labels,
+    Word.JOB_IDS: Annotated[list[JobId], Field(max_length=100)],
+    Word.WORKER_COUNTS: WorkerCounts,
+    Word.WORKER_TYPES: Annotated[list[WorkerType], Field(max_length=64)],
+    Word.RATES: Annotated[dict[WorkerType, Rate], Field(max_length=64)],
+    Word.MOMENT: Moment,
+}
+
+
+def type_of(kind: Word | Number) -> Any:
+    """Return the type of a field of requests, with its limits.
+
+    Raises:
+        KeyError: it has a form of its own.
+    """
+    if isinstance(kind, Number):
+        limits: Any = kind.bounds
+        return Annotated[int if kind.whole else float, Field(strict=True, **limits)]
+    return _WORDS[kind]

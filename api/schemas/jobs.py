@@ -1,51 +1,35 @@
 """Jobs as they are submitted, selected and changed."""
 
-import json
-import shlex
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, Field, create_model, model_validator
 
 from api.schemas.fields import (
     AbsolutePath,
-    AnyPath,
-    Argument,
     ClientId,
     Flag,
     Form,
-    Image,
     JobId,
     JobType,
-    LabelKey,
-    LabelValue,
+    Labels,
     Moment,
-    Name,
-    Positive,
     ProjectName,
-    Rate,
     Reason,
-    Regex,
-    Seconds,
-    ShortSeconds,
     SomeSeconds,
     Subject,
-    Variable,
     Weight,
-    WorkerCounts,
-    WorkerType,
+    type_of,
 )
 from scheduler.control.requests import JobAction
+from scheduler.domain.fields import Asked, Word
 from scheduler.domain.job import JobStatus
+from scheduler.domain.spec import JOB_FIELDS
 
 #: Largest array, and most jobs that one request may name.
 MOST_JOBS = 1000
-#: As much of a command in one text is split to show what it should look like.
-_SHOWN_COMMAND = 200
 #: Longest command, in characters of all arguments: what Linux takes, with room for variables.
 LONGEST_COMMAND = 1_000_000
-
-Labels = Annotated[dict[LabelKey, LabelValue], Field(max_length=64)]
 
 
 class ArrayIn(Form):
@@ -106,95 +90,15 @@ def given_twice(job: Mapping[str, Any]) -> str:
     return "; ".join(f"give {a} or {b}, not both" for a, b in twice)
 
 
-def _no_shell_line(value: Any) -> Any:
-    if not isinstance(value, str):
-        return value
-    try:
-        words = shlex.split(value[:_SHOWN_COMMAND])
-    except ValueError:  # a quote without its end
-        words = []
-    shown = json.dumps(words or ["python", "train.py"], ensure_ascii=False)
-    raise ValueError(f"give a list of the program and its arguments, such as {shown}")
-
-
 def _array(value: Any) -> Any:
     return {"count": value} if isinstance(value, int) and not isinstance(value, bool) else value
 
 
-class JobIn(Form):
-    """A job to submit.
+class JobForm(Form):
+    """What the fields of a job say together; they are added below."""
 
-    Give ``total_steps`` where the job counts steps, or ``duration_s`` where it does not.
-    """
-
-    name: Name = Field(description="what you call it")
-    project: ProjectName | None = Field(
-        None, description="whose quota it falls under; 'default', or the token's project"
-    )
-    command: Annotated[
-        list[Argument], Field(min_length=1, max_length=1000), BeforeValidator(_no_shell_line)
-    ] = Field(description="program and arguments, as a list; no shell sees it")
-    env: Annotated[dict[Variable, Argument], Field(max_length=200)] = Field(
-        {}, description="environment variables"
-    )
-    working_dir: AbsolutePath | None = Field(None, description="absolute path on the node")
-    image: Image | None = Field(None, description="container image")
-    scale_factor: WorkerCounts = Field([1], description="workers at once, or a list of counts")
-    worker_types: Annotated[list[WorkerType], Field(max_length=64)] = Field(
-        [], description="types that it may run on; none for any"
-    )
-    total_steps: Positive | None = Field(None, description="steps until it is complete")
-    duration_s: SomeSeconds | None = Field(
-        None, description="estimate of its run time in seconds, where it counts no steps"
-    )
-    job_type: JobType | None = Field(None, description="key into the throughput table")
-    throughputs: Annotated[dict[WorkerType, Rate], Field(max_length=64)] = Field(
-        {}, description="worker type -> steps/s at its scale factor, where known"
-    )
-    weight: Weight = Field(1.0, description="importance: 2 is due twice the share")
-    deadline_s: Moment | None = Field(None, description="due time, seconds since the Unix epoch")
-    deadline_in_s: SomeSeconds | None = Field(None, description="due so many seconds from now")
-    max_run_time_s: SomeSeconds | None = Field(
-        None, description="seconds for which it may hold workers in all"
-    )
-    max_failures: Annotated[int, Field(strict=True, ge=0, le=1000)] = Field(
-        3, description="failures of its own that are retried"
-    )
-    retry_oom: Flag = Field(True, description="whether running out of memory is retried")
-    checkpoint_dir: AbsolutePath | None = Field(None, description="where it keeps its state")
-    labels: Labels = Field({}, description="free key-value pairs")
-    entity: Subject | None = Field(None, description="whom its share is accounted to")
-    depends_on: Annotated[list[JobId], Field(max_length=100)] = Field(
-        [], description="ids of jobs that have to complete first"
-    )
-    array: Annotated[ArrayIn | None, BeforeValidator(_array)] = Field(
-        None, description="submit so many copies"
-    )
-    notice_s: ShortSeconds | None = Field(
-        None, description="seconds of notice before SIGTERM; the operator's where left out"
-    )
-    grace_s: ShortSeconds | None = Field(
-        None, description="seconds from SIGTERM to SIGKILL; the operator's where left out"
-    )
-    restart_s: Seconds = Field(0.0, description="seconds of work that a change of workers costs")
-    progress_regex: Regex | None = Field(
-        None, description="searched in its output; group 'steps' (or 1) counts its steps"
-    )
-    progress_file: AnyPath | None = Field(
-        None, description="file whose last number counts its checkpointed steps"
-    )
-    memory_bytes: Annotated[int, Field(strict=True, ge=2**20, le=2**50)] | None = Field(
-        None, description="limit of host memory in bytes"
-    )
-    cpus: Annotated[float, Field(strict=True, gt=0, le=4096)] | None = Field(
-        None, description="limit of processor cores"
-    )
-    space_sharing: Flag = Field(True, description="whether it may share workers")
-    kubernetes: KubernetesIn | None = Field(None, description="what it says about its pods")
-    client_id: ClientId | None = Field(
-        None, description="your own id, by which a repeated submission is recognised"
-    )
-    held: Flag = Field(False, description="whether it is held until you release it")
+    if TYPE_CHECKING:
+        command: list[str]
 
     @model_validator(mode="after")
     def _agree(self) -> Self:
@@ -205,6 +109,80 @@ class JobIn(Form):
         if sum(map(len, self.command)) > LONGEST_COMMAND:
             raise ValueError(f"command is longer than {LONGEST_COMMAND} characters")
         return self
+
+
+#: Fields of a request that are none of a specification -> type and field; behind the one named.
+_BESIDE: Mapping[str, Mapping[str, tuple[Any, Any]]] = {
+    "deadline_s": {
+        "deadline_in_s": (
+            SomeSeconds | None,
+            Field(None, description="due so many seconds from now"),
+        )
+    },
+    "depends_on": {
+        "array": (
+            Annotated[ArrayIn | None, BeforeValidator(_array)],
+            Field(None, description="submit so many copies"),
+        )
+    },
+    "kubernetes": {
+        "client_id": (
+            ClientId | None,
+            Field(None, description="your own id, by which a repeated submission is recognised"),
+        ),
+        "held": (Flag, Field(False, description="whether it is held until you release it")),
+    },
+}
+
+
+def _declared() -> dict[str, tuple[Any, Any]]:
+    """Return the fields of a request: type and field by name."""
+    made: dict[str, tuple[Any, Any]] = {}
+    for known in JOB_FIELDS:
+        made[known.name] = _field_of(known)
+        made |= _BESIDE.get(known.name, {})
+    return made
+
+
+def _field_of(known: Asked) -> tuple[Any, Any]:
+    kind = KubernetesIn if known.kind is Word.PODS else type_of(known.kind)
+    if known.needed:
+        return kind, Field(description=known.help)
+    default = known.default
+    # A text that nobody gave is empty in a specification, and a null in a request.
+    unsaid = default is None or default == ""
+    if known.by_caller or known.kind is Word.PODS or unsaid:
+        return kind | None, Field(None, description=known.help)
+    if isinstance(default, tuple):
+        default = list(default)
+    elif isinstance(default, Mapping):
+        default = dict(default)
+    return kind, Field(default, description=known.help)
+
+
+if TYPE_CHECKING:
+
+    class JobIn(JobForm):
+        """What code names of a job; the others are read by the names in ``JOB_FIELDS``."""
+
+        project: str | None
+        depends_on: list[str]
+        deadline_in_s: float | None
+        array: ArrayIn | None
+        client_id: str | None
+        held: bool
+
+else:
+    JobIn = create_model(
+        "JobIn",
+        __base__=JobForm,
+        __module__=__name__,
+        __doc__="""A job to submit.
+
+    Give ``total_steps`` where the job counts steps, or ``duration_s`` where it does not.
+    """,
+        **_declared(),
+    )
 
 
 class BatchIn(Form):

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import MISSING, fields
 from datetime import UTC, datetime
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from scheduler.domain.job import Job
 from scheduler.domain.spec import JobSpec
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
 #: Run time that a job is taken to have where it names neither steps nor a duration.
 UNKNOWN_DURATION_S = 3600.0
-_SEQUENCES = frozenset({"command", "scale_factors", "worker_types", "depends_on"})
-_MAPPINGS = frozenset({"env", "throughputs", "labels", "kubernetes"})
 
 
 def spec_to_json(spec: JobSpec) -> dict[str, Any]:
@@ -28,9 +24,9 @@ def spec_to_json(spec: JobSpec) -> dict[str, Any]:
         default = field.default_factory() if field.default_factory is not MISSING else field.default
         if value == default:
             continue
-        if field.name in _SEQUENCES:
+        if isinstance(value, tuple):
             value = list(value)
-        elif field.name in _MAPPINGS:
+        elif isinstance(value, Mapping):
             value = dict(value)
         data[field.name] = value
     return data
@@ -39,15 +35,13 @@ def spec_to_json(spec: JobSpec) -> dict[str, Any]:
 def spec_from_json(data: Mapping[str, Any]) -> JobSpec:
     """Return the specification of stored values; fields of a newer release are ignored."""
     known = {field.name for field in fields(JobSpec)}
-    values: dict[str, Any] = {}
-    for name, value in data.items():
-        if name in _SEQUENCES:
-            values[name] = tuple(value)
-        elif name in _MAPPINGS:
-            values[name] = MappingProxyType(dict(value))
-        elif name in known:
-            values[name] = value
-    return JobSpec(**values)
+    return JobSpec(**{name: _frozen(value) for name, value in data.items() if name in known})
+
+
+def _frozen(value: Any) -> Any:
+    if isinstance(value, list):
+        return tuple(value)
+    return MappingProxyType(dict(value)) if isinstance(value, dict) else value
 
 
 def steps_of(spec: JobSpec) -> float:

@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from scheduler.domain.fields import (
+    SECONDS,
+    SHORT_SECONDS,
+    SOME_SECONDS,
+    Number,
+    Option,
+    Word,
+    Written,
+    asked,
+    asked_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from scheduler.domain.fields import Asked
 
 #: The project of jobs that name none.
 DEFAULT_PROJECT = "default"
@@ -17,73 +30,265 @@ DEFAULT_PROJECT = "default"
 class JobSpec:
     """A job as submitted, every value checked by whoever read it.
 
-    Attributes:
-        name: what the user calls it.
-        project: whose quota and permissions it falls under.
-        command: program and arguments; never given to a shell.
-        env: its own environment variables.
-        working_dir: absolute path; empty for a folder of its own on the node.
-        image: container image; empty where it runs as a local process.
-        scale_factors: worker counts that it can run at, ascending; the first one counts as its
-            scale factor.
-        worker_types: types that it may run on; empty for any.
-        total_steps: steps until it is complete, or None.
-        duration_s: an estimate of its run time where it counts no steps, or None.
-        job_type: key into the throughput table; empty: ``project/name``.
-        throughputs: worker type -> steps/s of the whole job at its scale factor, as far as known.
-        weight: its importance.
-        deadline_s: by when it should be complete, seconds since the Unix epoch, or None.
-        max_run_time_s: how long it may hold workers in all, or None.
-        max_failures: failures of its own that are retried.
-        retry_oom: whether running out of memory is retried like another failure.
-        checkpoint_dir: where it keeps its state, or None.
-        labels: free key-value pairs.
-        entity: whom its share is accounted to; empty: the project.
-        depends_on: ids of jobs that have to complete before it may run.
-        array_index: its position in the array that it is a part of, or None.
-        notice_s: how long before SIGTERM it is told; None for as long as the operator has set.
-        grace_s: from SIGTERM to SIGKILL; None for as long as the operator has set.
-        restart_s: seconds of work that a change of workers costs it.
-        progress_regex: searched in its output; group ``steps`` (or 1) is the count of steps.
-        progress_file: a file whose last number is the count of checkpointed steps.
-        memory_bytes: limit of host memory, or None.
-        cpus: limit of processor cores, or None.
-        space_sharing: whether it may share workers with another job.
-        kubernetes: what it says about its pods, as plain JSON values; empty: nothing. The fields
-            are those of ``agent.kubernetes.pod_options.PodOptions``.
+    What is declared by ``asked`` is what people give: the REST interface, job files, the options of
+    ``leasehold submit``, the stored rows and the reference pages follow. A new field needs nothing
+    else but whoever heeds it; `make written` then writes the client's types and the pages.
+
+    Sequences are tuples here, mappings read-only, and a text that nobody gave is empty.
     """
 
-    name: str
-    project: str = DEFAULT_PROJECT
-    command: tuple[str, ...]
-    env: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
-    working_dir: str = ""
-    image: str = ""
-    scale_factors: tuple[int, ...] = (1,)
-    worker_types: tuple[str, ...] = ()
-    total_steps: float | None = None
-    duration_s: float | None = None
-    job_type: str = ""
-    throughputs: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
-    weight: float = 1.0
-    deadline_s: float | None = None
-    max_run_time_s: float | None = None
-    max_failures: int = 3
-    retry_oom: bool = True
-    checkpoint_dir: str | None = None
-    labels: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
-    entity: str = ""
-    depends_on: tuple[str, ...] = ()
+    name: str = asked(
+        Word.NAME,
+        "what you call it",
+        option=Option(
+            help="Its name; the program's by default.",
+            short="-n",
+            page="what you call it",
+            default="the program's name",
+        ),
+    )
+    project: str = asked(
+        Word.PROJECT,
+        "whose quota it falls under; 'default', or the token's project",
+        default=DEFAULT_PROJECT,
+        by_caller=True,
+        option=Option(
+            help="Its project.",
+            short="-p",
+            page="whose quota it falls under",
+            default="`default`, or the token's only one",
+        ),
+    )
+    command: tuple[str, ...] = asked(
+        Word.COMMAND, "program and arguments, as a list; no shell sees it"
+    )
+    env: Mapping[str, str] = asked(
+        Word.VARIABLES,
+        "environment variables",
+        default={},
+        option=Option(
+            help="Variable, or one of yours. Repeatable.",
+            short="-e",
+            metavar="K[=V]",
+            page="variable; `--env K` takes yours along; repeatable",
+        ),
+    )
+    working_dir: str = asked(
+        Word.PATH,
+        "absolute path on the node",
+        default="",
+        option=Option(
+            help="Where it is started.",
+            short="-C",
+            metavar="DIR",
+            page="where it is started; relative to here",
+            default="a folder of its own",
+        ),
+    )
+    #: Empty where it runs as a local process.
+    image: str = asked(
+        Word.IMAGE, "container image", default="", option=Option(help="Container image.")
+    )
+    #: Ascending; the first one counts as its scale factor.
+    scale_factors: tuple[int, ...] = asked(
+        Word.WORKER_COUNTS,
+        "workers at once, or a list of counts",
+        default=(1,),
+        name="scale_factor",
+        option=Option(
+            help="Worker counts that it can run at.",
+            flag="--workers",
+            short="-w",
+            metavar="N[,M...]",
+            default="1",
+        ),
+    )
+    worker_types: tuple[str, ...] = asked(
+        Word.WORKER_TYPES,
+        "types that it may run on; none for any",
+        default=(),
+        option=Option(
+            help="Worker types that it may run on.",
+            flag="--type",
+            short="-t",
+            metavar="A[,B...]",
+            page="worker types that it may run on; repeatable",
+            default="any",
+        ),
+    )
+    total_steps: float | None = asked(
+        Number(gt=0, le=1e15),
+        "steps until it is complete",
+        default=None,
+        option=Option(help="Steps until it is complete.", flag="--steps"),
+    )
+    duration_s: float | None = asked(
+        SOME_SECONDS,
+        "estimate of its run time in seconds, where it counts no steps",
+        default=None,
+        option=Option(
+            help="Estimate of its run time.",
+            metavar="SPAN",
+            page="estimate of its run time, where it counts no steps",
+            default="policies take it for 1 h, forecasts for unknown",
+        ),
+    )
+    #: Empty: ``project/name``.
+    job_type: str = asked(
+        Word.JOB_TYPE,
+        "key into the throughput table",
+        default="",
+        option=Option(help="Key into the throughput table.", default="project/name"),
+    )
+    throughputs: Mapping[str, float] = asked(
+        Word.RATES,
+        "worker type -> steps/s at its scale factor, where known",
+        default={},
+        option=Option(
+            help="Steps/s on a worker type. Repeatable.",
+            flag="--throughput",
+            metavar="TYPE=X",
+            page="steps/s on a worker type, where known; repeatable",
+            default="learned",
+        ),
+    )
+    weight: float = asked(
+        Number(ge=1e-6, le=1e6),
+        "importance: 2 is due twice the share",
+        default=1.0,
+        option=Option(help="Its importance.", page="2 is due twice the share", default="1"),
+    )
+    deadline_s: float | None = asked(
+        Word.MOMENT,
+        "due time, seconds since the Unix epoch",
+        default=None,
+        option=Option(
+            help="By when: 2h from now, or an ISO 8601 time.",
+            metavar="WHEN",
+            page="by when it should be complete",
+        ),
+    )
+    max_run_time_s: float | None = asked(
+        SOME_SECONDS,
+        "seconds for which it may hold workers in all",
+        default=None,
+        option=Option(help="How long it may hold workers in all.", metavar="SPAN"),
+    )
+    max_failures: int = asked(
+        Number(whole=True, ge=0, le=1000),
+        "failures of its own that are retried",
+        default=3,
+        option=Option(help="Failures of its own that are retried.", flag="--retries", default="3"),
+    )
+    retry_oom: bool = asked(
+        Word.FLAG,
+        "whether running out of memory is retried",
+        default=True,
+        option=Option(help="Running out of memory is final."),
+    )
+    checkpoint_dir: str | None = asked(
+        Word.PATH,
+        "where it keeps its state",
+        default=None,
+        option=Option(
+            help="Where it keeps its state.",
+            metavar="DIR",
+            page="where it keeps its state; relative to here; `{job_id}`, `{name}` and `{index}` "
+            "are filled in, as in the command and the variables",
+        ),
+    )
+    labels: Mapping[str, str] = asked(
+        Word.LABELS,
+        "free key-value pairs",
+        default={},
+        option=Option(
+            help="Label. Repeatable.",
+            flag="--label",
+            short="-l",
+            metavar="K=V",
+            page="label; repeatable",
+        ),
+    )
+    #: Empty: the project.
+    entity: str = asked(
+        Word.SUBJECT,
+        "whom its share is accounted to",
+        default="",
+        option=Option(help="Whom its share is accounted to.", default="the project"),
+    )
+    depends_on: tuple[str, ...] = asked(
+        Word.JOB_IDS,
+        "ids of jobs that have to complete first",
+        default=(),
+        option=Option(
+            help="Runs when that job has completed. Repeatable.",
+            flag="--after",
+            metavar="JOB",
+            page="runs when that job has completed; repeatable",
+        ),
+    )
+    #: Its position in the array that it is a part of, or None; nobody gives it.
     array_index: int | None = None
-    notice_s: float | None = None
-    grace_s: float | None = None
-    restart_s: float = 0.0
-    progress_regex: str | None = None
-    progress_file: str | None = None
-    memory_bytes: int | None = None
-    cpus: float | None = None
-    space_sharing: bool = True
-    kubernetes: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+    notice_s: float | None = asked(
+        SHORT_SECONDS,
+        "seconds of notice before SIGTERM; the operator's where left out",
+        default=None,
+        usual="`leases.notice_s`",
+        option=Option(help="From the notice to SIGTERM.", metavar="SPAN", default="5 s"),
+    )
+    grace_s: float | None = asked(
+        SHORT_SECONDS,
+        "seconds from SIGTERM to SIGKILL; the operator's where left out",
+        default=None,
+        page="; with the notice less than `engine.plan_lead_s`",
+        usual="`leases.grace_s`",
+        option=Option(help="From SIGTERM to SIGKILL.", metavar="SPAN", default="5 s"),
+    )
+    restart_s: float = asked(
+        SECONDS,
+        "seconds of work that a change of workers costs",
+        default=0.0,
+        page="; 0: as long as launches of its job type took, once three were timed",
+        option=Option(help="Work that a change of workers costs it.", metavar="SPAN", default="0"),
+    )
+    progress_regex: str | None = asked(
+        Word.EXPRESSION,
+        "searched in its output; group 'steps' (or 1) counts its steps",
+        default=None,
+        option=Option(help="Finds the count of steps in its output.", metavar="RE"),
+    )
+    progress_file: str | None = asked(
+        Word.ANY_PATH,
+        "file whose last number counts its checkpointed steps",
+        default=None,
+        option=Option(help="Its last number is the steps done.", metavar="FILE"),
+    )
+    memory_bytes: int | None = asked(
+        Number(whole=True, ge=2**20, le=2**50, written=Written.SIZE),
+        "limit of host memory in bytes",
+        default=None,
+        option=Option(help="Limit of host memory, as in 8GiB.", metavar="SIZE"),
+    )
+    cpus: float | None = asked(
+        Number(gt=0, le=4096),
+        "limit of processor cores",
+        default=None,
+        option=Option(help="Limit of processor cores."),
+    )
+    space_sharing: bool = asked(
+        Word.FLAG,
+        "whether it may share workers",
+        default=True,
+        option=Option(help="Never shares workers with another job."),
+    )
+    #: Plain JSON values; the fields are those of ``agent.kubernetes.pod_options.PodOptions``.
+    kubernetes: Mapping[str, Any] = asked(
+        Word.PODS,
+        "what it says about its pods",
+        default={},
+        page=": `requests`, `volumes`, `tolerations`, `service_account`, `image_pull_secrets`, "
+        "`image_pull_policy`, `runtime_class`, `shm_bytes`, `launch`, `force_delete`, `template`",
+    )
 
     @property
     def scale_factor(self) -> int:
@@ -99,3 +304,7 @@ class JobSpec:
     def account(self) -> str:
         """The entity that its share is accounted to."""
         return self.entity or self.project
+
+
+#: What people give of a job, in the order in which they are shown it.
+JOB_FIELDS: Final[tuple[Asked, ...]] = asked_of(JobSpec)

@@ -11,29 +11,22 @@ from typing import TYPE_CHECKING, Any, Final
 
 from leasehold.cli.service.times import parse_deadline, parse_span
 from scheduler.domain.documents import check_expansion
+from scheduler.domain.fields import Number, Word, Written
+from scheduler.domain.spec import JOB_FIELDS
 from scheduler.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
+    from scheduler.domain.fields import Asked
+
 #: Levels of a document at which it is not even read.
 _MOST_LEVELS: Final = 1000
 #: Levels of lists and mappings in a job; the scheduler takes as many.
 _DEEPEST: Final = 60
-#: Fields that a file may write as a span of time -> the field that the scheduler knows.
-_SPANS: Final = {
-    "duration": "duration_s",
-    "max_run_time": "max_run_time_s",
-    "notice": "notice_s",
-    "grace": "grace_s",
-    "restart": "restart_s",
-}
-#: Field that the scheduler knows -> how a file may write it instead.
-SHORT_NAMES: Final = {field: (short,) for short, field in _SPANS.items()} | {
-    "deadline_s": ("deadline",),
-    "deadline_in_s": ("deadline",),
-    "memory_bytes": ("memory",),
-}
+#: Field that the scheduler knows -> how a file may write it instead, as people do.
+SHORT_NAMES: Final = {known.name: (known.short_name,) for known in JOB_FIELDS if known.short_name}
+SHORT_NAMES["deadline_in_s"] = SHORT_NAMES["deadline_s"]
 _SIZES: Final = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 
 
@@ -134,15 +127,18 @@ def parse_size(text: str, *, name: str) -> int:
     return int(size)
 
 
-def _span_reader(field: str) -> Callable[[str, str], dict[str, Any]]:
-    return lambda text, name: {field: parse_span(text, name=name)}
+def _reader(known: Asked) -> Callable[[str, str], dict[str, Any]]:
+    """Return what reads a field as people write it, told what they call it."""
+    if known.kind is Word.MOMENT:
+        return lambda text, name: dict(parse_deadline(text, name=name))
+    if isinstance(known.kind, Number) and known.kind.written is Written.SIZE:
+        return lambda text, name: {known.name: parse_size(text, name=name)}
+    return lambda text, name: {known.name: parse_span(text, name=name)}
 
 
 #: What a file may write -> what reads it into the fields that the scheduler knows.
 _READERS: Final[Mapping[str, Callable[[str, str], dict[str, Any]]]] = {
-    **{short: _span_reader(field) for short, field in _SPANS.items()},
-    "deadline": lambda text, name: dict(parse_deadline(text, name=name)),
-    "memory": lambda text, name: {"memory_bytes": parse_size(text, name=name)},
+    known.short_name: _reader(known) for known in JOB_FIELDS if known.short_name
 }
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import re
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -14,126 +14,41 @@ from leasehold.cli.service.completion import complete_job, complete_project
 from leasehold.cli.service.pairs import parse_figures, parse_pairs, split_list
 from leasehold.cli.service.spec_files import parse_size
 from leasehold.cli.service.times import parse_deadline, parse_span
+from scheduler.domain.fields import Number, Word, Written
+from scheduler.domain.spec import JOB_FIELDS
 from scheduler.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-Name: TypeAlias = Annotated[
-    str | None, typer.Option("--name", "-n", help="Its name; the program's by default.")
-]
-Project: TypeAlias = Annotated[
-    str | None,
-    typer.Option("--project", "-p", help="Its project.", autocompletion=complete_project),
-]
-Workers: TypeAlias = Annotated[
-    str | None,
-    typer.Option("--workers", "-w", metavar="N[,M...]", help="Worker counts that it can run at."),
-]
-Types: TypeAlias = Annotated[
-    list[str] | None,
-    typer.Option("--type", "-t", metavar="A[,B...]", help="Worker types that it may run on."),
-]
-Steps: TypeAlias = Annotated[
-    float | None, typer.Option("--steps", help="Steps until it is complete.")
-]
-Duration: TypeAlias = Annotated[
-    str | None, typer.Option("--duration", metavar="SPAN", help="Estimate of its run time.")
-]
-JobType: TypeAlias = Annotated[
-    str | None, typer.Option("--job-type", help="Key into the throughput table.")
-]
-Throughput: TypeAlias = Annotated[
-    list[str] | None,
-    typer.Option("--throughput", metavar="TYPE=X", help="Steps/s on a worker type. Repeatable."),
-]
-Weight: TypeAlias = Annotated[float | None, typer.Option("--weight", help="Its importance.")]
-Deadline: TypeAlias = Annotated[
-    str | None,
-    typer.Option("--deadline", metavar="WHEN", help="By when: 2h from now, or an ISO 8601 time."),
-]
-MaxRunTime: TypeAlias = Annotated[
-    str | None,
-    typer.Option("--max-run-time", metavar="SPAN", help="How long it may hold workers in all."),
-]
-Retries: TypeAlias = Annotated[
-    int | None, typer.Option("--retries", min=0, help="Failures of its own that are retried.")
-]
-NoRetryOom: TypeAlias = Annotated[
-    bool, typer.Option("--no-retry-oom", help="Running out of memory is final.")
-]
-CheckpointDir: TypeAlias = Annotated[
-    str | None, typer.Option("--checkpoint-dir", metavar="DIR", help="Where it keeps its state.")
-]
-Env: TypeAlias = Annotated[
-    list[str] | None,
-    typer.Option("--env", "-e", metavar="K[=V]", help="Variable, or one of yours. Repeatable."),
-]
-Label: TypeAlias = Annotated[
-    list[str] | None, typer.Option("--label", "-l", metavar="K=V", help="Label. Repeatable.")
-]
-Entity: TypeAlias = Annotated[
-    str | None, typer.Option("--entity", help="Whom its share is accounted to.")
-]
-After: TypeAlias = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--after",
-        metavar="JOB",
-        help="Runs when that job has completed. Repeatable.",
-        autocompletion=complete_job,
-    ),
-]
-WorkingDir: TypeAlias = Annotated[
-    str | None, typer.Option("--working-dir", "-C", metavar="DIR", help="Where it is started.")
-]
-Image: TypeAlias = Annotated[str | None, typer.Option("--image", help="Container image.")]
-Notice: TypeAlias = Annotated[
-    str | None, typer.Option("--notice", metavar="SPAN", help="From the notice to SIGTERM.")
-]
-Grace: TypeAlias = Annotated[
-    str | None, typer.Option("--grace", metavar="SPAN", help="From SIGTERM to SIGKILL.")
-]
-Restart: TypeAlias = Annotated[
-    str | None,
-    typer.Option("--restart", metavar="SPAN", help="Work that a change of workers costs it."),
-]
-ProgressRegex: TypeAlias = Annotated[
-    str | None,
-    typer.Option("--progress-regex", metavar="RE", help="Finds the count of steps in its output."),
-]
-ProgressFile: TypeAlias = Annotated[
-    str | None,
-    typer.Option("--progress-file", metavar="FILE", help="Its last number is the steps done."),
-]
-Memory: TypeAlias = Annotated[
-    str | None, typer.Option("--memory", metavar="SIZE", help="Limit of host memory, as in 8GiB.")
-]
-Cpus: TypeAlias = Annotated[float | None, typer.Option("--cpus", help="Limit of processor cores.")]
-NoSharing: TypeAlias = Annotated[
-    bool, typer.Option("--no-space-sharing", help="Never shares workers with another job.")
-]
+    from scheduler.domain.fields import Asked
 
-#: Options that go into a job as they are -> field.
-_AS_THEY_ARE: Final = {
-    "name": "name",
-    "project": "project",
-    "steps": "total_steps",
-    "job_type": "job_type",
-    "weight": "weight",
-    "retries": "max_failures",
-    "entity": "entity",
-    "image": "image",
-    "progress_regex": "progress_regex",
-    "progress_file": "progress_file",
-    "cpus": "cpus",
-    "hold": "held",
-    "array": "array",
-}
-_SPANS: Final = ("duration", "max_run_time", "notice", "grace", "restart")
-#: Options that switch something off -> field.
-_OFF: Final = {"no_retry_oom": "retry_oom", "no_space_sharing": "space_sharing"}
-_PATHS: Final = ("working_dir", "checkpoint_dir")
+
+#: Fields of the request that come from options of ``submit`` and are none of a specification.
+_BESIDE: Final = {"hold": "held", "array": "array"}
+
+
+def with_job_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command an option for each field of a job, in place of its ``**of_jobs``."""
+    signature = inspect.signature(command)
+    parameters = {name: p for name, p in signature.parameters.items() if name != "of_jobs"}
+    positional = [p for p in parameters.values() if p.kind is not p.KEYWORD_ONLY]
+    named = [p for p in parameters.values() if p.kind is p.KEYWORD_ONLY]
+    options = [
+        inspect.Parameter(
+            _parameter(known),
+            inspect.Parameter.KEYWORD_ONLY,
+            default=False if known.kind is Word.FLAG else None,
+            annotation=Annotated[_type(known), _option(known)],
+        )
+        for known in OPTIONAL
+    ]
+    command.__signature__ = signature.replace(  # type: ignore[attr-defined]
+        parameters=[*positional, *options, *named]
+    )
+    command.__annotations__.pop("of_jobs")
+    command.__annotations__ |= {option.name: option.annotation for option in options}
+    return command
 
 
 def job_of_options(
@@ -151,21 +66,53 @@ def job_of_options(
     """
     given = {k: v for k, v in options.items() if v is not None and v is not False and v != []}
     job: dict[str, Any] = {"command": command, "name": _name(command)} if command else {}
-    job |= {field: given[key] for key, field in _AS_THEY_ARE.items() if key in given}
-    job |= {field: False for key, field in _OFF.items() if key in given}
-    for key in given.keys() & set(_SPANS):
-        job[f"{key}_s"] = parse_span(given[key], name=f"--{key.replace('_', '-')}")
-    for key in given.keys() & set(_PATHS):
-        # The node sees the same path where the folder is shared; `~` and `.` mean ours.
-        job[key] = os.path.abspath(Path(given[key]).expanduser())  # noqa: PTH100 - drops `..` too
-    for key in given.keys() & _READERS.keys():
-        field, reader = _READERS[key]
-        job[field] = reader(given[key])
-    if "env" in given:
-        job["env"] = _environment(given["env"], env)
-    if "deadline" in given:
-        job |= parse_deadline(given["deadline"], name="--deadline")
+    job |= {field: given[key] for key, field in _BESIDE.items() if key in given}
+    for known in OPTIONAL:
+        if (key := _parameter(known)) in given:
+            job |= _read(known, given[key], env)
     return job
+
+
+def _parameter(known: Asked) -> str:
+    return known.flag.removeprefix("--").replace("-", "_")
+
+
+def _type(known: Asked) -> Any:
+    """Return the type that the command line is read as."""
+    kind = known.kind
+    if kind is Word.FLAG:
+        return bool
+    if isinstance(kind, Number) and kind.written is Written.PLAIN:
+        return (int if kind.whole else float) | None
+    return (list[str] if kind in _REPEATED else str) | None
+
+
+def _option(known: Asked) -> Any:
+    option, kind = known.option, known.kind
+    assert option is not None
+    whole = isinstance(kind, Number) and kind.whole and kind.written is Written.PLAIN
+    return typer.Option(
+        known.flag,
+        *filter(None, [option.short]),
+        help=option.help,
+        metavar=option.metavar or None,
+        min=int(kind.ge) if whole and isinstance(kind, Number) and kind.ge is not None else None,
+        autocompletion=_COMPLETED.get(kind) if isinstance(kind, Word) else None,
+    )
+
+
+def _read(known: Asked, value: Any, env: dict[str, str]) -> dict[str, Any]:
+    """Return the fields of the request that an option stands for."""
+    name, kind = known.name, known.kind
+    if isinstance(kind, Number):
+        return {name: _NUMBERS[kind.written](value, known.flag)}
+    if kind is Word.FLAG:
+        return {name: not known.default}
+    if kind is Word.MOMENT:
+        return dict(parse_deadline(value, name=known.flag))
+    if kind is Word.VARIABLES:
+        return {name: _environment(value, known.flag, env)}
+    return {name: _READERS[kind](value, known.flag) if kind in _READERS else value}
 
 
 def _name(command: list[str]) -> str:
@@ -184,30 +131,50 @@ def _program(command: list[str]) -> str:
     return first
 
 
-def _counts(text: str) -> list[int]:
+def _counts(text: str, flag: str) -> list[int]:
     try:
         return sorted({int(part) for part in text.split(",")})
     except ValueError:
-        raise InputError(f"--workers is '{text}'; give counts such as 4 or 1,2,4") from None
+        raise InputError(f"{flag} is '{text}'; give counts such as 4 or 1,2,4") from None
 
 
-def _environment(items: list[str], env: dict[str, str]) -> dict[str, str]:
+def _folder(text: str, _flag: str) -> str:
+    # The node sees the same path where the folder is shared; `~` and `.` mean ours.
+    return os.path.abspath(Path(text).expanduser())  # noqa: PTH100 - drops `..` too
+
+
+def _environment(items: list[str], flag: str, env: dict[str, str]) -> dict[str, str]:
     full = []
     for item in items:
         if "=" not in item and item not in env:
             raise InputError(
-                f"--env is '{item}', which is not in your environment; give {item}=..."
+                f"{flag} is '{item}', which is not in your environment; give {item}=..."
             )
         full.append(item if "=" in item else f"{item}={env[item]}")
-    return parse_pairs(full, option="--env")
+    return parse_pairs(full, option=flag)
 
 
-#: Options whose text is read -> field, and what reads it.
-_READERS: Final[Mapping[str, tuple[str, Callable[[Any], object]]]] = {
-    "workers": ("scale_factor", _counts),
-    "type": ("worker_types", partial(split_list, option="--type")),
-    "after": ("depends_on", partial(split_list, option="--after")),
-    "throughput": ("throughputs", partial(parse_figures, option="--throughput")),
-    "label": ("labels", partial(parse_pairs, option="--label")),
-    "memory": ("memory_bytes", partial(parse_size, name="--memory")),
+#: What is given by options, in the order of the specification.
+OPTIONAL: Final = tuple(known for known in JOB_FIELDS if known.option is not None)
+#: What may be given several times.
+_REPEATED: Final = frozenset(
+    {Word.VARIABLES, Word.LABELS, Word.JOB_IDS, Word.WORKER_TYPES, Word.RATES}
+)
+_COMPLETED: Final[Mapping[Word, Callable[..., Any]]] = {
+    Word.PROJECT: complete_project,
+    Word.JOB_IDS: complete_job,
+}
+#: What reads a value, told the option.
+_READERS: Final[Mapping[Word, Callable[[Any, str], object]]] = {
+    Word.PATH: _folder,
+    Word.WORKER_COUNTS: _counts,
+    Word.WORKER_TYPES: lambda items, flag: split_list(items, option=flag),
+    Word.JOB_IDS: lambda items, flag: split_list(items, option=flag),
+    Word.RATES: lambda items, flag: parse_figures(items, option=flag),
+    Word.LABELS: lambda items, flag: parse_pairs(items, option=flag),
+}
+_NUMBERS: Final[Mapping[Written, Callable[[Any, str], object]]] = {
+    Written.PLAIN: lambda number, _flag: number,
+    Written.SPAN: lambda text, flag: parse_span(text, name=flag),
+    Written.SIZE: lambda text, flag: parse_size(text, name=flag),
 }

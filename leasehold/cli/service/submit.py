@@ -29,18 +29,6 @@ if TYPE_CHECKING:
 _BATCH: Final = 500
 #: Where the words behind ``--`` are kept while the options are parsed.
 _COMMAND_KEY: Final = "leasehold.command"
-#: Parameters of ``submit`` that say nothing about a job.
-_NOT_OF_JOBS: Final = {
-    "files",
-    "context",
-    "client_id",
-    "dry_run",
-    "wait",
-    "watch",
-    "as_json",
-    "output",
-}
-
 Files = Annotated[
     list[str] | None,
     typer.Argument(
@@ -63,43 +51,16 @@ class _SubmitCommand(TyperCommand):
 
 
 @remote
+@given.with_job_options
 def submit(
     service: ServiceClient,
     context: typer.Context,
     files: Files = None,
     *,
-    name: given.Name = None,
-    project: given.Project = None,
-    workers: given.Workers = None,
-    type: given.Types = None,  # noqa: A002 - it is the option's name
-    steps: given.Steps = None,
-    duration: given.Duration = None,
-    job_type: given.JobType = None,
-    throughput: given.Throughput = None,
-    weight: given.Weight = None,
-    deadline: given.Deadline = None,
-    max_run_time: given.MaxRunTime = None,
-    retries: given.Retries = None,
-    no_retry_oom: given.NoRetryOom = False,
-    checkpoint_dir: given.CheckpointDir = None,
-    env: given.Env = None,
-    label: given.Label = None,
-    entity: given.Entity = None,
-    after: given.After = None,
     array: Annotated[
         int | None, typer.Option("--array", min=1, metavar="N", help="Submit N copies.")
     ] = None,
     hold: Annotated[bool, typer.Option("--hold", help="Hold it until it is released.")] = False,
-    working_dir: given.WorkingDir = None,
-    image: given.Image = None,
-    notice: given.Notice = None,
-    grace: given.Grace = None,
-    restart: given.Restart = None,
-    progress_regex: given.ProgressRegex = None,
-    progress_file: given.ProgressFile = None,
-    memory: given.Memory = None,
-    cpus: given.Cpus = None,
-    no_space_sharing: given.NoSharing = False,
     client_id: Annotated[
         str | None, typer.Option("--client-id", help="Submitting again under it changes nothing.")
     ] = None,
@@ -117,9 +78,10 @@ def submit(
         bool, typer.Option("--watch", help="Show what happens to them until all have ended.")
     ] = False,
     as_json: Json = False,
+    **of_jobs: Any,
 ) -> None:
     """Submit jobs. Options apply to every job of a file."""
-    values = {k: v for k, v in locals().items() if k != "service" and k not in _NOT_OF_JOBS}
+    values = of_jobs | {"array": array, "hold": hold}
     command = context.meta.get(_COMMAND_KEY)
     jobs, wordings = _jobs(service, files or [], command, values)
     if len(jobs) == 1:

@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from leasehold.cli.service.spec_files import SHORT_NAMES
+from scheduler.domain.spec import JOB_FIELDS
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -15,20 +16,11 @@ if TYPE_CHECKING:
 #: Path of a field in a request, as in ``scale_factor.0`` -> what the user calls it.
 Wording: TypeAlias = Callable[[str], str]
 
-#: Field -> option, where the option is not the field's name with dashes.
+#: Field -> option, or what else it is called on the command line.
 _OPTIONS: Final[Mapping[str, str]] = MappingProxyType(
-    {
-        "scale_factor": "--workers",
-        "worker_types": "--type",
+    {known.name: known.flag for known in JOB_FIELDS if known.flag}
+    | {
         "worker_type": "--type",
-        "total_steps": "--steps",
-        "max_failures": "--retries",
-        "retry_oom": "--no-retry-oom",
-        "space_sharing": "--no-space-sharing",
-        "depends_on": "--after",
-        "labels": "--label",
-        "throughputs": "--throughput",
-        "memory_bytes": "--memory",
         "held": "--hold",
         "deadline_in_s": "--deadline",
         "subject_kind": "--subject",
@@ -43,13 +35,12 @@ _OPTIONS: Final[Mapping[str, str]] = MappingProxyType(
         "command": "the command",
     }
 )
+#: Fields whose option is their name with dashes, and that are none of a job.
 _PLAIN: Final = frozenset(
     {
-        "actor", "array", "attempt", "checkpoint_dir", "client_id", "cpus", "deadline_s",
-        "duration_s", "entity", "env", "grace_s", "image", "inner_policy", "job_type", "kind",
-        "label", "limit", "max_jobs", "max_run_time_s", "max_workers", "name", "notice_s", "owner",
-        "progress_file", "progress_regex", "project", "reason", "restart_s", "role", "selector",
-        "since_s", "sort", "status", "stream", "ttl_s", "weight", "working_dir",
+        "actor", "array", "attempt", "client_id", "inner_policy", "kind", "label", "limit",
+        "max_jobs", "max_workers", "owner", "reason", "role", "selector", "since_s", "sort",
+        "status", "stream", "ttl_s",
     }
 )  # fmt: skip
 #: Options whose values have names of their own, as in ``--env NAME=VALUE``.
