@@ -5,20 +5,39 @@ from __future__ import annotations
 import heapq
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from scheduler.errors import InputError
+from scheduler.protocol.desired import LeaseEnd
+from simulator.nodes import Mishap
 from traces.yaml_file import read_yaml
 
 if TYPE_CHECKING:
+    from collections.abc import Container, Mapping
+
     from scheduler.domain.arrays import FloatArray
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Outage:
+    """A node that dies with all that runs on it, and comes back empty.
+
+    Attributes:
+        node: its name.
+        lost_s: when nothing is heard of it any more.
+        back_s: when it is there again, later than that; inf for never.
+    """
+
+    node: str
+    lost_s: float
+    back_s: float = math.inf
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FailureModel:
-    """How workers fail.
+    """How workers, nodes and jobs fail.
 
     Attributes:
         mtbf_s: mean time between failures of one worker (exponential); inf for never.
@@ -27,6 +46,8 @@ class FailureModel:
         straggler_speed: speed of a slow worker relative to a healthy one, above 0, up to 1.
         job_mtbf_s: mean running time between failures of a job itself; inf for never.
         checkpoint_interval_s: how often running jobs checkpoint; a loss costs what came since.
+        outages: nodes that are lost at known times; only in replays of the service.
+        mishaps: (job id, what happens to it), once each; only in replays of the service.
     """
 
     mtbf_s: float = math.inf
@@ -35,6 +56,41 @@ class FailureModel:
     straggler_speed: float = 0.5
     job_mtbf_s: float = math.inf
     checkpoint_interval_s: float = 600.0
+    outages: tuple[Outage, ...] = ()
+    mishaps: tuple[tuple[str, Mishap], ...] = ()
+
+    def mishaps_of_jobs(self) -> dict[str, list[Mishap]]:
+        """Return job id -> what happens to it, the first to come first."""
+        found: dict[str, list[Mishap]] = {}
+        for job_id, mishap in sorted(self.mishaps, key=lambda pair: pair[1].steps):
+            found.setdefault(job_id, []).append(mishap)
+        return found
+
+    def check_names(self, *, nodes: Container[str], jobs: Container[str]) -> None:
+        """Make sure that all nodes and jobs are there that are named.
+
+        Raises:
+            InputError: one is not.
+        """
+        for outage in self.outages:
+            if outage.node not in nodes:
+                raise InputError(f"outages: there is no node '{outage.node}' in the cluster")
+        for job_id, _ in self.mishaps:
+            if job_id not in jobs:
+                raise InputError(f"mishaps: there is no job '{job_id}' in the trace")
+
+
+_LIMITS = {
+    "mtbf_s": (0.0, math.inf),
+    "repair_s": (0.0, math.inf),
+    "straggler_share": (-1e-300, 1.0),
+    "straggler_speed": (0.0, 1.0),
+    "job_mtbf_s": (0.0, math.inf),
+    "checkpoint_interval_s": (0.0, math.inf),
+}
+_LISTS = ("outages", "mishaps")
+#: How a job may end by a mishap -> what its node says.
+_ENDS = {"failed": LeaseEnd.FAILED, "out_of_memory": LeaseEnd.OOM}
 
 
 def read_failures(path: str | None) -> FailureModel:
@@ -49,29 +105,66 @@ def read_failures(path: str | None) -> FailureModel:
         document = read_yaml(path)
     except InputError as exc:
         raise InputError(f"failure file '{path}' cannot be read: {exc}") from exc
-    limits = {
-        "mtbf_s": (0.0, math.inf),
-        "repair_s": (0.0, math.inf),
-        "straggler_share": (-1e-300, 1.0),
-        "straggler_speed": (0.0, 1.0),
-        "job_mtbf_s": (0.0, math.inf),
-        "checkpoint_interval_s": (0.0, math.inf),
-    }
+    try:
+        return _model(document)
+    except InputError as error:
+        raise InputError(f"failure file '{path}': {error}") from error
+
+
+def _model(document: Any) -> FailureModel:
+    known = ", ".join((*_LIMITS, *_LISTS))
     if not isinstance(document, dict):
-        raise InputError(f"failure file '{path}': give a mapping with {', '.join(limits)}")
-    for key, value in document.items():
-        if key not in limits:
-            raise InputError(
-                f"failure file '{path}': unknown key '{key}'; known are {', '.join(limits)}"
-            )
-        low, high = limits[key]
-        number = isinstance(value, int | float) and not isinstance(value, bool)
-        if not (number and low < value <= high):
-            raise InputError(
-                f"failure file '{path}': '{key}' is {value!r}; it must be above {max(low, 0.0):g} "
-                f"and at most {high:g}"
-            )
-    return FailureModel(**{key: float(value) for key, value in document.items()})
+        raise InputError(f"give a mapping with {known}")
+    for key in document:
+        if key not in _LIMITS and key not in _LISTS:
+            raise InputError(f"unknown key '{key}'; known are {known}")
+    return FailureModel(
+        **{key: _number(document, key, *_LIMITS[key]) for key in _LIMITS if key in document},
+        outages=tuple(_outage(one) for one in _entries(document, "outages")),
+        mishaps=tuple(_mishap(one) for one in _entries(document, "mishaps")),
+    )
+
+
+def _number(fields: Mapping[str, Any], key: str, low: float = 0.0, high: float = math.inf) -> float:
+    value = fields[key]
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not (number and low < value <= high):
+        raise InputError(
+            f"'{key}' is {value!r}; it must be above {max(low, 0.0):g} and at most {high:g}"
+        )
+    return float(value)
+
+
+def _entries(document: Mapping[str, Any], key: str) -> list[Any]:
+    value = document.get(key, [])
+    if not isinstance(value, list):
+        raise InputError(f"'{key}' is {value!r}; it must be a list")
+    return value
+
+
+def _fields(entry: Any, what: str, required: tuple[str, ...], more: tuple[str, ...] = ()) -> Any:
+    """Return the fields of an entry, with texts where names are meant."""
+    keys = set(entry) if isinstance(entry, dict) else set()
+    if not (set(required) <= keys <= {*required, *more}):
+        wanted = ", ".join((*required, *(f"{key} (may be left out)" for key in more)))
+        raise InputError(f"an entry of '{what}' is {entry!r}; give {wanted}")
+    return entry
+
+
+def _outage(entry: Any) -> Outage:
+    fields = _fields(entry, "outages", ("node", "lost_s"), ("back_s",))
+    lost_s = _number(fields, "lost_s", -1e-300)
+    back_s = _number(fields, "back_s", lost_s) if "back_s" in fields else math.inf
+    return Outage(node=str(fields["node"]), lost_s=lost_s, back_s=back_s)
+
+
+def _mishap(entry: Any) -> tuple[str, Mishap]:
+    fields = _fields(entry, "mishaps", ("job", "steps", "end"))
+    end = fields["end"]
+    if not isinstance(end, str) or end not in _ENDS:
+        raise InputError(f"'end' of a mishap is {end!r}; it must be {' or '.join(_ENDS)}")
+    steps = _number(fields, "steps", -1e-300)
+    return str(fields["job"]), Mishap(steps=steps, end=_ENDS[end])
 
 
 class FailureProcess:

@@ -116,7 +116,9 @@ class Ledger:
         entry = self._by_id.get(subject)
         if entry is None:
             return
-        if kind == "job_admitted":
+        if kind == "requeue_requested" and entry.status in _ENDS.values():
+            self._reopen(entry)
+        elif kind == "job_admitted":
             entry.arrived = True
             entry.share_at_arrival = self._share[entry.job.scale_factor]
             self._active += 1
@@ -133,6 +135,12 @@ class Ledger:
         if status is JobStatus.COMPLETED:
             entry.end_s = at_s
             entry.rho = self._isolated_steps(entry) / entry.job.total_steps
+
+    def _reopen(self, entry: _Entry) -> None:
+        """Take a job up again that has ended."""
+        entry.status, entry.end_s, entry.rho, entry.arrived = JobStatus.WAITING, None, None, False
+        self.ended -= 1
+        self.to_go += 1 if self._measured(entry.position) else 0
 
     def _isolated_steps(self, entry: _Entry) -> float:
         """Steps that a 1/n share of every worker type would have done in the job's JCT.

@@ -343,6 +343,7 @@ class SimulatedNode:
     def reboot(self) -> None:
         """Lose every process; the records of the leases are still on the disk."""
         for run in self._alive():
+            self._checkpoint(run, self.world.now_s())
             self._end(run, LeaseEnd.LOST, message="the processes vanished")
         self.restart_agent(crashed=True)
 

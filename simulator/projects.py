@@ -28,17 +28,25 @@ def read_projects(path: str) -> tuple[ProjectLimits, ...]:
         raise InputError(f"projects file '{path}' cannot be read: {error}") from error
     if not isinstance(document, dict):
         raise InputError(f"projects file '{path}': give a mapping of project names to limits")
-    return tuple(_limits(path, str(name), given) for name, given in document.items())
+    try:
+        return tuple(limits_of(str(name), given) for name, given in document.items())
+    except InputError as error:
+        raise InputError(f"projects file '{path}', {error}") from error
 
 
-def _limits(path: str, name: str, given: Any) -> ProjectLimits:
+def limits_of(name: str, given: Any) -> ProjectLimits:
+    """Return the limits of a project from a mapping by the names of ``ProjectLimits``.
+
+    Raises:
+        InputError: a key is unknown, or a value out of range.
+    """
     if not isinstance(given, dict):
-        _fail(path, name, f"it is {given!r}; give a mapping with {', '.join(_KNOWN)}")
+        _fail(name, f"it is {given!r}; give a mapping with {', '.join(_KNOWN)}")
     for key, value in given.items():
         if key not in _KNOWN:
-            _fail(path, name, f"unknown key '{key}'; known are {', '.join(_KNOWN)}")
+            _fail(name, f"unknown key '{key}'; known are {', '.join(_KNOWN)}")
         if not _fits(key, value):
-            _fail(path, name, f"'{key}' is {value!r}; {_WANTED[key]}")
+            _fail(name, f"'{key}' is {value!r}; {_WANTED[key]}")
     return ProjectLimits(project=name, **given)
 
 
@@ -60,5 +68,5 @@ def _fits(key: str, value: object) -> bool:
     return isinstance(value, int) and value >= 0
 
 
-def _fail(path: str, name: str, problem: str) -> NoReturn:
-    raise InputError(f"projects file '{path}', project '{name}': {problem}")
+def _fail(name: str, problem: str) -> NoReturn:
+    raise InputError(f"project '{name}': {problem}")

@@ -5,6 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from scheduler.control.requests import Acted
     from scheduler.domain.commands import RecordEvent
 
 #: Different warnings of a policy that are shown; the rest is counted.
@@ -17,6 +20,7 @@ class Remarks:
     def __init__(self) -> None:
         self._failed: list[str] = []
         self._refused: list[str] = []
+        self._vain: list[str] = []
         self._warned: dict[str, int] = {}
 
     def take(self, event: RecordEvent) -> None:
@@ -33,6 +37,10 @@ class Remarks:
         """Take in that a job was refused when it was submitted."""
         self._refused.append(reason)
 
+    def acted(self, at_s: float, results: Sequence[Acted]) -> None:
+        """Take in what became of an order that concerns jobs."""
+        self._vain += [f"at {at_s:g} s, {one.error}" for one in results if one.error]
+
     def sentences(self, policy: str, solves: int) -> tuple[str, ...]:
         """Return a sentence each, the gravest first."""
         found = []
@@ -44,6 +52,9 @@ class Remarks:
         if self._refused:
             more = f" (and {len(self._refused) - 1} more)" if len(self._refused) > 1 else ""
             found.append(f"a job was refused{more}: {self._refused[0]}")
+        if self._vain:
+            more = f" (and {len(self._vain) - 1} more)" if len(self._vain) > 1 else ""
+            found.append(f"an order could not be carried out{more}: {self._vain[0]}")
         shown = list(self._warned.items())[:_SHOWN]
         found += [f"policy '{policy}' warned {count} times: {text}" for text, count in shown]
         if len(self._warned) > _SHOWN:

@@ -17,13 +17,13 @@ import numpy as np
 from planner.knowledge import LearnedKnowledge
 from planner.oracle import Oracle
 from planner.tables import TableBuilder
+from policies.registry import make_policy
 from scheduler.control.control import Control
 from scheduler.control.facts import (
     AllocationAnswered,
+    JobActionAsked,
+    JobChangeAsked,
     JobsSubmitted,
-    LeaseUntold,
-    NodeReported,
-    NodesHeard,
     ProjectSet,
     ThroughputsDeclared,
 )
@@ -35,22 +35,24 @@ from scheduler.domain.lease import Leases, RevokeReason
 from scheduler.domain.spec import DEFAULT_PROJECT, JobSpec
 from scheduler.domain.ways import CatalogueKey
 from scheduler.errors import LeaseholdError, SolveError
-from scheduler.protocol.desired import MARGIN_S, LeaseState
-from scheduler.runtime.desired_sets import DesiredSets
+from scheduler.protocol.desired import MARGIN_S
+from simulator.agenda import Agenda
 from simulator.failures import FailureProcess
 from simulator.ledger import Ledger
 from simulator.nodes import SimulatedNode, SimulatedWorld
 from simulator.progress import Progress
 from simulator.remarks import Remarks
+from simulator.shell import Shell
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from policies.base import Policy
     from scheduler.control.control import Decision
+    from scheduler.control.draft import Answered
     from scheduler.control.facts import Fact
     from scheduler.control.leases import LiveLease
-    from scheduler.control.requests import ProjectLimits
+    from scheduler.control.requests import PolicyChoice, ProjectLimits
     from scheduler.control.settings import ControlSettings
     from scheduler.domain.arrays import IntArray
     from scheduler.domain.cluster import Cluster
@@ -85,6 +87,7 @@ class Replay:
         failures: FailureModel,
         declared: ThroughputTable | None = None,
         projects: Sequence[ProjectLimits] = (),
+        orders: Sequence[tuple[float, Fact]] = (),
         sources: Sequence[tuple[str, ConfigurationSource]] = (),
         seed: int = 0,
         window: tuple[int, int] | None = None,
@@ -99,12 +102,14 @@ class Replay:
             cluster: the nodes.
             trace: the jobs, and under what conditions they may run.
             throughputs: the true ones; jobs' types and scale factors are all in it.
-            policy: who allocates; the one that the settings name.
+            policy: who allocates until somebody orders otherwise; the one that the settings name.
             settings: of the service.
             overheads: what launching, saving and restoring cost.
-            failures: how workers and jobs fail.
+            failures: how workers, nodes and jobs fail.
             declared: throughputs that an operator declares at the start.
             projects: limits that an operator sets at the start.
+            orders: (time in seconds, fact): what people order later. Jobs and nodes that they name
+                are in the trace and the cluster. Rows of jobs that have ended are filled in.
             sources: name and source of each plugin; what one says of a plan is taken for the truth.
             seed: of the failures.
             window: positions of the jobs to measure; the replay ends when they have ended.
@@ -115,6 +120,11 @@ class Replay:
         """
         self._cluster, self._jobs, self._settings = cluster, trace.jobs, settings
         self._trace, self._policy, self._declared = trace, policy, declared
+        self._orders = Agenda(orders)
+        self._outages = Agenda(
+            [(one.lost_s, (one.node, True)) for one in failures.outages]
+            + [(one.back_s, (one.node, False)) for one in failures.outages]
+        )
         self._projects, self._overheads = projects, overheads
         self._truth = throughputs
         self._failures = FailureProcess(failures, cluster.workers, np.random.default_rng(seed))
@@ -130,12 +140,11 @@ class Replay:
             record=record,
         )
         self._remarks = Remarks()
-        self._now = 0.0
         self._by_id = {job.job_id: job for job in trace.jobs}
         self._position = {job.job_id: i for i, job in enumerate(trace.jobs)}
         self._costs = {job.job_id: overheads.of(job.job_type) for job in trace.jobs}
         self._world = SimulatedWorld(
-            now_s=lambda: self._now,
+            now_s=lambda: self._shell.now_s,
             rate=self._rate,
             totals={job.job_id: job.total_steps for job in trace.jobs},
             overhead=self._overhead,
@@ -144,21 +153,13 @@ class Replay:
             checkpoint_interval_s=failures.checkpoint_interval_s,
             whole_steps=False,
             pairs=True,
+            mishaps=failures.mishaps_of_jobs(),
         )
         # What has been told counts at that moment, so a job may stay until its lease is over.
         margin_s = MARGIN_S if settings.engine.plan_lead_s > 0 else -1.0
-        self._nodes = {
-            node.name: SimulatedNode(node.name, node.workers, self._world, margin_s=margin_s)
-            for node in cluster.nodes
-        }
         self._place = [
             (node.name, local) for node in cluster.nodes for local in range(len(node.workers))
         ]
-        #: node -> when it has something to do without news.
-        self._wakes = dict.fromkeys(self._nodes, math.inf)
-        self._sets = DesiredSets(self._note_untold)
-        #: what nodes could not be told of, and control has not heard of yet.
-        self._untold: list[LeaseUntold] = []
         #: lease id -> lease, of those in force.
         self._leases: dict[int, Lease] = {}
         #: worker -> leases on it. Nodes join in the cluster's order, so workers have its numbers.
@@ -168,11 +169,16 @@ class Replay:
         self._next_job = 0
         #: every decision, in order, for tests of parity; filled only on request.
         self.log: list[Decision] | None = None
+        #: (name, parameters) -> policy, of those that were in force; some remember their answers.
+        self._policies = {_key(settings.policy): policy}
         self.control = Control.new(
             settings,
             knowledge=LearnedKnowledge(settings.throughputs, {}, sources=sources),
             time_dependent=policy.time_dependent,
         )
+        self._shell = Shell(self.control, answer=self._answer, heed=self._note)
+        for node in cluster.nodes:
+            self._shell.add(SimulatedNode(node.name, node.workers, self._world, margin_s=margin_s))
 
     def run(self, progress: Callable[[Progress], None] | None = None) -> SimulationResult:
         """Replay until every measured job has ended.
@@ -181,7 +187,7 @@ class Replay:
             progress: told now and then how far the replay is.
         """
         wall, cpu = time.perf_counter(), time.process_time()
-        self._settle(self._opening(), dict.fromkeys(self._nodes))
+        self._shell.happen(self._opening(), self._shell.nodes)
         steps = 0
         while self._ledger.to_go:
             self._step()
@@ -205,6 +211,10 @@ class Replay:
     def _progress(self) -> Progress:
         total = self._ledger.measured
         return Progress(now_s=self._now, jobs_done=total - self._ledger.to_go, jobs=total)
+
+    @property
+    def _now(self) -> float:
+        return self._shell.now_s
 
     # -- what is told ---------------------------------------------------------------------------
 
@@ -273,16 +283,9 @@ class Replay:
         """Jump to the next moment at which something happens, and have it happen."""
         moment = self._next_moment()
         self._ledger.pass_time(moment - self._now, self._busy())
-        self._now = moment
-        facts = self._arrivals()
-        stirred = self._fail()
-        for name, at_s in self._wakes.items():
-            if at_s <= moment:
-                self._nodes[name].act()
-                stirred[name] = None
-        # Agents tell every few seconds how far their jobs are; here, when it can matter.
-        stirred |= {name: None for name, node in self._nodes.items() if node.runs}
-        self._settle(facts, stirred)
+        self._shell.now_s = moment
+        facts = [*self._arrivals(), *self._ordered()]
+        self._shell.happen(facts, [*self._fail(), *self._lose_nodes()])
         self._ledger.sample(moment, self._busy().tolist(), len(self._leases))
 
     def _busy(self) -> IntArray:
@@ -299,9 +302,10 @@ class Replay:
         )
         moment = min(
             arrival_s,
-            min(self._wakes.values(), default=math.inf),
-            self.control.next_due_s,
+            self._shell.next_s,
             self._failures.next_s,
+            self._outages.next_s,
+            self._orders.next_s,
         )
         if math.isinf(moment):
             waiting = list(self.control.view.jobs.by_id)
@@ -319,54 +323,31 @@ class Replay:
             worker, lost = self._failures.pop()
             name, local = self._place[worker]
             if lost:
-                self._nodes[name].break_worker(local, "the worker is lost")
+                self._shell.nodes[name].break_worker(local, "the worker is lost")
             else:
-                self._nodes[name].mend_worker(local)
+                self._shell.nodes[name].mend_worker(local)
             stirred[name] = None
         return stirred
 
-    def _settle(self, facts: list[Fact], stirred: dict[str, None]) -> None:
-        """Have everything happen that follows without time passing."""
-        if self._nodes:
-            facts.append(NodesHeard(heard_s=dict.fromkeys(self._nodes, self._now)))
-        while True:
-            reports = [self._report_of(name) for name in stirred]
-            facts += reports
-            decision = self.control.handle(*facts, now_s=self._now)
-            self.control.publish(decision)
-            self._note(decision)
-            for fact in reports:
-                self._nodes[fact.report.node].delivered(fact.report)
-            facts, stirred = [], self._tell(decision.told)
-            facts, self._untold = [*facts, *self._untold], []
-            for fact in reports:
-                self._wakes[fact.report.node] = self._nodes[fact.report.node].next_s
-            if decision.question is not None:
-                facts.append(self._answer(decision.question))
-            if not facts and not stirred and self.control.next_due_s > self._now:
-                return
+    def _lose_nodes(self) -> list[str]:
+        """Lose nodes whose outages begin, and have those back whose outages are over."""
+        found = self._outages.take(self._now)
+        for name, lost in found:
+            if lost:
+                self._shell.lose(name)
+            else:
+                self._shell.bring_back(name)
+        return [name for name, _ in found]
 
-    def _report_of(self, name: str) -> NodeReported:
-        return NodeReported(report=self._nodes[name].report(), address="", version="replay")
+    def _ordered(self) -> list[Fact]:
+        """Return what people order now."""
+        return [self._with_rows(fact) for fact in self._orders.take(self._now)]
 
-    def _tell(self, names: Sequence[str]) -> dict[str, None]:
-        """Give nodes their desired sets; return those that have something to say of it."""
-        stirred: dict[str, None] = {}
-        for name in names:
-            node = self._nodes.get(name)
-            if node is None:
-                continue
-            before = _held(node)
-            desired = self._sets.of(self.control.view, name, now_s=self._now, held_s=0.0)
-            node.accept(desired, sent_s=self._now)
-            node.act()
-            self._wakes[name] = node.next_s
-            if _held(node) != before:
-                stirred[name] = None
-        return stirred
-
-    def _note_untold(self, lease_id: int, node: str, message: str) -> None:
-        self._untold.append(LeaseUntold(lease_id=lease_id, node=node, message=message))
+    def _with_rows(self, fact: Fact) -> Fact:
+        """Return an order with what is stored of the jobs that it is about."""
+        if not isinstance(fact, JobActionAsked | JobChangeAsked):
+            return fact
+        return replace(fact, rows={i: self._rows[i] for i in fact.job_ids if i in self._rows})
 
     # -- what is noted --------------------------------------------------------------------------
 
@@ -374,10 +355,7 @@ class Replay:
         if self.log is not None:
             self.log.append(decision)
         for answered in decision.answers:
-            if answered.error is not None:
-                raise answered.error  # an operator's figures or limits that cannot be used
-            if isinstance(answered.fact, JobsSubmitted):
-                self._note_refused(answered.fact, answered.result)
+            self._note_answer(answered, decision.now_s)
         for event in decision.events:
             if isinstance(event, ev.LeaseEnded) and event.lease_id in self._leases:
                 self._note_end(event)
@@ -388,6 +366,16 @@ class Replay:
         for row in decision.rows.history:
             if row.subject_kind == "job":
                 self._ledger.note(row.kind, row.subject, row.at_s)
+
+    def _note_answer(self, answered: Answered, now_s: float) -> None:
+        fact = answered.fact
+        if answered.error is not None:
+            raise answered.error  # an operator's figures or limits that cannot be used
+        if isinstance(fact, JobsSubmitted):
+            self._note_refused(fact, answered.result)
+        elif isinstance(fact, JobActionAsked | JobChangeAsked):
+            assert isinstance(answered.result, tuple)
+            self._remarks.acted(now_s, answered.result)
 
     def _note_commands(self, commands: Sequence[do.Command]) -> None:
         ledger = self._ledger
@@ -424,16 +412,23 @@ class Replay:
                 self._ledger.note("job_refused", item.job_id, self._now)
                 self._remarks.refused(result.refusal)
 
+    def _policy_of(self, choice: PolicyChoice) -> Policy:
+        if (key := _key(choice)) not in self._policies:
+            self._policies[key] = make_policy(choice.name, choice.parameters)
+        return self._policies[key]
+
     def _answer(self, question: do.ComputeAllocation) -> AllocationAnswered:
         begin, failure, solved = time.perf_counter(), "", None
+        choice = self.control.view.policy.choice
+        policy = self._policy_of(choice)
         try:
-            allocation = self._policy.allocate(question.problem)
+            allocation = policy.allocate(question.problem)
             check_answer(question.problem, allocation)
         except SolveError as error:
             failure = str(error)
         except Exception as error:  # a plugin may raise anything; the user must hear whose it was
             raise LeaseholdError(
-                f"policy '{self._policy.name}' failed at {self._now:.0f} s with "
+                f"policy '{policy.name}' failed at {self._now:.0f} s with "
                 f"{type(error).__name__}: {error}; this is a fault of the policy"
             ) from error
         else:
@@ -441,7 +436,6 @@ class Replay:
             solved = Solved(allocation=allocation, solve_s=took_s)
             self._ledger.answered(self._now, question.problem, allocation)
         self._ledger.solve_s.append(time.perf_counter() - begin)
-        choice = self.control.view.policy.choice
         return AllocationAnswered(policy=choice, question=question, answer=solved, failure=failure)
 
     # -- what is true of jobs -------------------------------------------------------------------
@@ -478,9 +472,5 @@ class Replay:
         return 1.0 if lease is None else float(self._failures.speed[list(lease.workers)].min())
 
 
-def _held(node: SimulatedNode) -> list[tuple[int, object, bool]]:
-    """Return what a node would tell of its leases, as far as it makes news."""
-    waiting = [(want, LeaseState.STARTING, False) for want in node.view.wanted]
-    return [(i, run.end, run.noticed) for i, run in node.runs.items()] + [
-        one for one in waiting if one[0] not in node.runs
-    ]
+def _key(choice: PolicyChoice) -> tuple[str, frozenset[tuple[str, str]]]:
+    return choice.name, frozenset(choice.parameters.items())

@@ -36,6 +36,7 @@ class Service:
         declared: path of the throughputs that it is told at the start; None for none.
         sources: plugins that know further ways to run jobs, by the names of their entry points.
         projects: limits that it is told at the start.
+        orders: path of what people order at later times; None for none.
     """
 
     settings: ControlSettings
@@ -43,6 +44,7 @@ class Service:
     declared: str | None = None
     sources: tuple[str, ...] = ()
     projects: tuple[ProjectLimits, ...] = ()
+    orders: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,6 +24,7 @@ from scheduler.engine.settings import EngineSettings
 from scheduler.errors import InputError, LeaseholdError, ParameterError, SolveError
 from simulator.failures import FailureProcess, read_failures
 from simulator.ledger import Ledger
+from simulator.orders import read_orders
 from simulator.overheads import columns, read_overheads
 from simulator.progress import Progress
 from simulator.remarks import Remarks
@@ -77,6 +78,12 @@ def simulate(
             request, request.service, cluster=cluster, trace=trace, throughputs=throughputs
         )
         return replay.run(progress)
+    failures = read_failures(request.failures)
+    if failures.outages or failures.mishaps:
+        raise InputError(
+            f"{request.failures} has outages or mishaps, which only replays of the service know; "
+            "give --config FILE"
+        )
     if trace.conditions:
         raise InputError(
             f"{_name(request.trace)} has projects, dependencies or limits, which only the service "
@@ -105,7 +112,7 @@ def simulate(
             carry_credit=request.carry_credit,
         ),
         overheads=read_overheads(request.overheads),
-        failures=read_failures(request.failures),
+        failures=failures,
         seed=request.seed,
         window=request.window,
         record=request.record,
@@ -144,6 +151,11 @@ def _replay(
     throughputs: ThroughputTable,
 ) -> Replay:
     """Compose a replay of the service as it is configured."""
+    jobs, nodes = {job.job_id for job in trace.jobs}, {node.name for node in cluster.nodes}
+    failures = read_failures(request.failures)
+    failures.check_names(nodes=nodes, jobs=jobs)
+    named = service.orders
+    orders = () if named is None else read_orders(named, jobs=jobs, nodes=nodes)
     return Replay(
         cluster=cluster,
         trace=trace,
@@ -151,9 +163,10 @@ def _replay(
         policy=request.make_policy(),
         settings=service.settings,
         overheads=read_overheads(request.overheads),
-        failures=read_failures(request.failures),
+        failures=failures,
         declared=None if service.declared is None else read_throughputs(service.declared),
         projects=service.projects,
+        orders=orders,
         sources=make_sources(service.sources),
         seed=request.seed,
         window=request.window,
@@ -171,6 +184,7 @@ def _inputs(request: SimulationRequest) -> dict[str, str]:
         "trace": _name(request.trace),
         "throughputs": _name(request.throughputs),
         **{name: getattr(request, name) for name in names},
+        "orders": None if request.service is None else request.service.orders,
         "profile": IDEAL if request.service is None else request.service.profile,
     }
     return {name: str(value) for name, value in values.items() if value is not None}

@@ -35,6 +35,10 @@ def simulate(
         str | None,
         typer.Option("--projects", help="YAML file with limits of projects; with --config."),
     ] = None,
+    orders: Annotated[
+        str | None,
+        typer.Option("--orders", help="YAML file with what people order when; with --config."),
+    ] = None,
     param: Annotated[
         list[str] | None, typer.Option("--param", help="KEY=VALUE of the policy; repeatable.")
     ] = None,
@@ -89,6 +93,8 @@ def simulate(
             raise ParameterError("--policy is missing; name one, or give --config FILE")
         if projects is not None:
             raise ParameterError("--projects needs --config: only the service heeds quotas")
+        if orders is not None:
+            raise ParameterError("--orders needs --config: only the service takes orders")
         request = SimulationRequest(
             policy=policy,
             params=parse_params(param or []),
@@ -106,7 +112,8 @@ def simulate(
             "--round-length": round_length,
         }
         _refuse_beside_config([flag for flag, value in given.items() if value])
-        request = SimulationRequest.of_service(read_service(config, projects=projects), **inputs)
+        service = read_service(config, projects=projects, orders=orders)
+        request = SimulationRequest.of_service(service, **inputs)
     with progress_bar(request.label) as report:
         result = run(request, report)
     if out is not None:

@@ -15,7 +15,10 @@ if TYPE_CHECKING:
 
 
 def read_service(
-    path: str | os.PathLike[str], *, projects: str | os.PathLike[str] | None = None
+    path: str | os.PathLike[str],
+    *,
+    projects: str | os.PathLike[str] | None = None,
+    orders: str | os.PathLike[str] | None = None,
 ) -> Service:
     """Read what a service decides by, as ``leasehold simulate --config`` does.
 
@@ -24,6 +27,7 @@ def read_service(
     Args:
         path: the daemon's configuration, ``leasehold.toml``.
         projects: a YAML file with limits of projects; None for none.
+        orders: a YAML file with what people order at which times; None for none.
 
     Returns:
         What ``simulator.api.simulate`` takes as ``service``.
@@ -39,4 +43,5 @@ def read_service(
         declared=loaded.throughputs.path,
         sources=loaded.throughputs.sources,
         projects=() if projects is None else read_projects(str(projects)),
+        orders=None if orders is None else str(orders),
     )

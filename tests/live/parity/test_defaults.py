@@ -2,13 +2,15 @@
 
 On one side ``LiveService`` with the defaults of ``leasehold serve``, a store, a journal, and nodes
 that follow the agents' protocol under a clock that a test moves; on the other ``Replay`` with the
-defaults of ``leasehold simulate --config``. Quotas, a dependency, an array, a limit, a policy whose
-answers age and what is learned of throughputs are part of it. Times and steps are the same numbers.
+defaults of ``leasehold simulate --config``. Quotas, a dependency, an array, a limit, jobs out of
+memory, a node that is lost and comes back, a policy that an operator switches and what is learned
+of throughputs are part of it. Times and steps are the same numbers.
 """
 
 import asyncio
 import math
 import random
+from collections import Counter
 
 import pytest
 
@@ -17,11 +19,17 @@ from leasehold.config.load import load_config
 from leasehold.daemon.settings import runtime_settings
 from leasehold_testing.stage import Stage
 from policies.registry import make_policy
-from scheduler.control.requests import ProjectLimits, Submission
+from scheduler.control.consequences import FINAL
+from scheduler.control.facts import PolicySet
+from scheduler.control.requests import PolicyChoice, ProjectLimits, Submission
 from scheduler.domain.codec import encode
 from scheduler.domain.commands import GrantLease, RecordEvent, RevokeLease
-from simulator.failures import FailureModel
-from simulator.nodes import SimulatedWorld
+from scheduler.domain.lease import RevokeReason
+from scheduler.protocol.desired import LeaseEnd
+from scheduler.store.queries import MAX_LIMIT, HistoryQuery
+from simulator.agenda import Agenda
+from simulator.failures import FailureModel, Outage
+from simulator.nodes import Mishap, SimulatedWorld
 from simulator.overheads import Overhead, Overheads
 from simulator.replay import Replay
 from traces.cluster import read_cluster
@@ -34,9 +42,14 @@ PROJECTS = (
     ProjectLimits(project="small", max_workers=3),
     ProjectLimits(project="few", max_jobs=2),
 )
+#: An operator puts a policy in force whose answers age.
+SWITCH_S, CHOICE = 2000.5, PolicyChoice(name="finish_time_fairness")
+OUTAGES = (Outage(node="v100-0", lost_s=1300.5, back_s=1700.25),)
+#: Position of a job -> steps at which it is out of memory, and whether that is retried.
+OUT_OF_MEMORY = {2: (3000.0, True), 8: (1000.0, False)}
 HEADER = (
     "job_id,job_type,total_steps,scale_factor,arrival_s,weight,project,depends_on,array_index,"
-    "max_run_time_s\n"
+    "max_run_time_s,retry_oom\n"
 )
 
 
@@ -49,9 +62,10 @@ def write_trace(path):
         after = trace.jobs[i - 4].job_id if i % 7 == 6 else ""
         index = str(i % 5) if 10 <= i < 15 else ""
         limit = "900" if i % 11 == 5 else ""
+        retried = "" if OUT_OF_MEMORY.get(i, (0.0, True))[1] else "false"
         lines.append(
             f'{job.job_id},"{job.job_type}",{job.total_steps / PACE},{job.scale_factor},'
-            f"{job.arrival_s / PACE},{job.weight},{project},{after},{index},{limit}\n"
+            f"{job.arrival_s / PACE},{job.weight},{project},{after},{index},{limit},{retried}\n"
         )
     path.write_text(HEADER + "".join(lines))
     return path
@@ -68,6 +82,7 @@ class Both:
         self.trace = read_trace(write_trace(folder / "trace.csv"), throughputs=throughputs)
         self.cluster = read_cluster("t4:4,v100:4,a100:2", workers_per_node=4)
         choice = control_settings(self.config).policy
+        dependent = make_policy(CHOICE.name, CHOICE.parameters).time_dependent
         self.replay = Replay(
             cluster=self.cluster,
             trace=self.trace,
@@ -77,10 +92,20 @@ class Both:
             policy=make_policy(choice.name, choice.parameters),
             settings=control_settings(self.config),
             overheads=Overheads(default=Overhead(launch_s=2.0, checkpoint_s=1.0)),
-            failures=FailureModel(),
+            failures=self.failures(),
             projects=PROJECTS,
+            orders=[
+                (SWITCH_S, PolicySet(choice=CHOICE, time_dependent=dependent, actor="operator"))
+            ],
         )
         self.replay.log = []
+
+    def failures(self):
+        mishaps = [
+            (self.trace.jobs[i].job_id, Mishap(steps=steps, end=LeaseEnd.OOM))
+            for i, (steps, _) in OUT_OF_MEMORY.items()
+        ]
+        return FailureModel(outages=OUTAGES, mishaps=tuple(mishaps))
 
     def replayed(self):
         self.replay.run()
@@ -94,32 +119,69 @@ class Both:
             overhead=self.replay._overhead,
             whole_steps=False,
             pairs=True,
+            checkpoint_interval_s=self.failures().checkpoint_interval_s,
+            mishaps=self.failures().mishaps_of_jobs(),
         )
-        stage = Stage(self.folder, runtime_settings(self.config), world=world)
+        stage = self.stage = Stage(self.folder, runtime_settings(self.config), world=world)
         await stage.start()
         for limits in PROJECTS:
             await stage.do(stage.service.set_project(limits, actor="replay"))
         for node in self.cluster.nodes:
             stage.add_node(node.name, *node.workers, margin_s=self.margin_s)
         await stage.settle()
-        left = list(self.trace.jobs)
-        while left or len(stage.state.jobs):
-            limit_s = stage.control.next_due_s
-            at_s = min(stage.next_s, limit_s, left[0].arrival_s if left else math.inf)
-            due = [job for job in left if job.arrival_s <= at_s]
-            del left[: len(due)]
+        arrivals = Agenda((job.arrival_s, job) for job in self.trace.jobs)
+        switches = Agenda([(SWITCH_S, CHOICE)])
+        outages = Agenda(
+            [(one.lost_s, (one.node, True)) for one in OUTAGES]
+            + [(one.back_s, (one.node, False)) for one in OUTAGES]
+        )
+        while not math.isinf(arrivals.next_s) or len(stage.state.jobs):
+            known_s = min(arrivals.next_s, switches.next_s, outages.next_s)
+            at_s = min(stage.next_s, stage.control.next_due_s, self.looks_s(), known_s)
+            for name, lost in outages.take(at_s):
+                stage.clock.advance(at_s)
+                if lost:
+                    await stage.agents[name].ask()  # it was there until now
+                    stage.node(name).reboot()
+                stage.links[name].cut = lost
             items = [
                 Submission(spec=self.replay._spec(job), owner="replay", job_id=job.job_id)
-                for job in due
+                for job in arrivals.take(at_s)
             ]
-            await stage.advance(at_s, items)
+            orders = [
+                stage.service.set_policy(choice, actor="operator") for choice in switches.take(at_s)
+            ]
+            await stage.advance(at_s, items, orders=orders)
             if disturb is not None:
                 await disturb(stage)
         return stage.log
 
+    def live_history(self):
+        rows = self.stage.store.history(HistoryQuery(limit=MAX_LIMIT))
+        assert len(rows) < MAX_LIMIT
+        return [story(row) for row in rows]
+
+    def replayed_history(self):
+        return [story(row) for decision in self.replay.log for row in decision.rows.history]
+
+    @property
+    def silent(self):
+        """Whether a node is away, and the service has still to find out all that this ends."""
+        state = self.stage.state
+        away = [state.nodes.by_name[name] for name, link in self.stage.links.items() if link.cut]
+        return any(not node.lost or state.leases.on_node.get(node.name) for node in away)
+
+    def looks_s(self):
+        """Return when the daemon looks at its nodes again; it does so every second."""
+        return self.stage.clock.now_s() + self.config.engine.tick_s if self.silent else math.inf
+
     @property
     def margin_s(self):
-        return next(iter(self.replay._nodes.values())).margin_s
+        return next(iter(self.replay._shell.nodes.values())).margin_s
+
+
+def story(row):
+    return row.kind, row.subject_kind, row.subject, row.at_s, dict(row.data)
 
 
 def first_difference(live, replayed):
@@ -134,10 +196,26 @@ def test_the_daemons_defaults_and_a_replays_decide_the_same(tmp_path):
     live = asyncio.run(both.live())
     replayed = both.replayed()
     assert first_difference(live, replayed) is None
+    assert both.live_history() == both.replayed_history()
     kinds = {command.kind for command in live if isinstance(command, RecordEvent)}
     assert {"job_completed", "job_cancelled", "job_preempted"} <= kinds
     assert sum(isinstance(command, GrantLease) for command in live) > 40
-    assert any(isinstance(command, RevokeLease) for command in live)
+    why = {command.reason for command in live if isinstance(command, RevokeLease)}
+    assert {RevokeReason.OUTBID, RevokeReason.WORKER_LOST} <= why
+
+
+def test_what_goes_wrong_and_what_is_ordered_is_part_of_it(tmp_path):
+    both = Both(tmp_path)
+    asyncio.run(both.live())
+    both.replayed()
+    replayed = [row for decision in both.replay.log for row in decision.rows.history]
+    told = Counter(row.kind for row in replayed)
+    assert told["node_lost"] == told["node_returned"] == told["policy_changed"] == 1
+    found = [row for row in replayed if row.data.get("trouble") == "out_of_memory"]
+    assert {row.subject for row in found} == {both.trace.jobs[i].job_id for i in OUT_OF_MEMORY}
+    ends = {row.subject: row.kind for row in replayed if row.kind in FINAL}
+    assert [ends[both.trace.jobs[i].job_id] for i in (2, 8)] == ["job_completed", "job_failed"]
+    assert both.stage.state.policy.choice == CHOICE
 
 
 @pytest.mark.parametrize("seed", [1, 2])
@@ -149,7 +227,8 @@ def test_a_daemon_that_is_killed_at_random_decides_as_the_replay(tmp_path, seed)
 
     async def disturb(stage):
         nonlocal kills
-        if draw.random() < 0.3:
+        # A start gives every node its time to report, so a lost one would be found out later.
+        if draw.random() < 0.3 and not both.silent:
             kills += 1
             if draw.random() < 0.3:
                 await stage.driver.write_snapshot()

@@ -16,7 +16,7 @@ from leasehold_testing.local_agent import local_agent
 from planner.knowledge import LearnedKnowledge
 from policies.answering import PolicyAnswerer
 from scheduler.control.control import Control
-from scheduler.control.requests import JobAction, ProjectLimits, Submission
+from scheduler.control.requests import JobAction, PolicyChoice, ProjectLimits, Submission
 from scheduler.domain.codec import encode
 from scheduler.domain.job import JobStatus
 from scheduler.domain.spec import JobSpec
@@ -38,6 +38,10 @@ SETTINGS = RuntimeSettings(
     grace_s=0.3,
     measure_least_s=0.2,
 )
+
+
+#: What a program says that a GPU has no memory left for.
+OUT_OF_MEMORY = "echo 'torch.cuda.OutOfMemoryError: CUDA out of memory.' >&2; exit 1"
 
 
 class Recorder(Control):
@@ -75,10 +79,12 @@ def told(decision):
 
 
 async def work(service):
-    """Have some jobs run, fail, wait for one another, and be cancelled."""
+    """Have some jobs run, fail, wait for one another, and be cancelled under two policies."""
     specs = {
         "quick": {"command": ("true",)},
         "failing": {"command": ("sh", "-c", "exit 3"), "max_failures": 1},
+        "hungry": {"command": ("sh", "-c", OUT_OF_MEMORY), "max_failures": 2},
+        "starved": {"command": ("sh", "-c", OUT_OF_MEMORY), "retry_oom": False},
         "long": {"command": ("sleep", "60")},
         "limited": {"command": ("sleep", "60"), "max_run_time_s": 1.0},
         "after": {"command": ("true",), "depends_on": ("quick",)},
@@ -96,6 +102,7 @@ async def work(service):
         await until(lambda: set(service.live(list(specs))) == set(names))
 
     await only("long")
+    await service.set_policy(PolicyChoice(name="fifo"), actor="op")
     await service.act(["long"], JobAction.CANCEL, actor="me")
     await only()
 
@@ -161,6 +168,10 @@ def test_recorded_facts_of_real_processes_give_the_same_decisions_again(monkeypa
     ends = {job_id: (row.status, row.reason) for job_id, row in rows.items()}
     assert ends["quick"][0] is ends["after"][0] is ends["narrower"][0] is JobStatus.COMPLETED
     assert ends["failing"][0] is JobStatus.FAILED
+    assert ends["hungry"][0] is JobStatus.FAILED
+    assert rows["hungry"].failures == 2
+    assert ends["starved"] == (JobStatus.FAILED, "out_of_memory")
+    assert rows["starved"].attempts == 1
     assert ends["limited"] == (JobStatus.FAILED, "time_limit")
     assert ends["long"][0] is JobStatus.CANCELLED
 
@@ -168,6 +179,7 @@ def test_recorded_facts_of_real_processes_give_the_same_decisions_again(monkeypa
         SETTINGS, knowledge=LearnedKnowledge(None, {}), now_s=0.0, term=recorded.term
     )
     assert len(recorded.log) > 20
+    assert recorded.view.policy.choice.name == "fifo"
     for facts, now_s, first in recorded.log:
         second = other.handle(*facts, now_s=now_s)
         other.publish(second)

@@ -210,9 +210,17 @@ class Stage:
         """Submit jobs, and let everything happen that follows."""
         return await self.do(self.service.submit(submissions, actor="test"))
 
-    async def advance(self, to_s: float, submissions: Sequence[Submission] = ()) -> None:
+    async def advance(
+        self,
+        to_s: float,
+        submissions: Sequence[Submission] = (),
+        *,
+        orders: Sequence[Coroutine[object, object, object]] = (),
+    ) -> None:
         """Move the clock, and let everything happen that is due then, all of it at once."""
         self.clock.advance(max(to_s, self.clock.now_s()))
+        for order in orders:
+            self._spawn(order)
         if submissions:
             self._spawn(self.service.submit(submissions, actor="test"))
         for agent in self.agents.values():

@@ -125,8 +125,8 @@ def test_a_replay_says_which_jobs_can_never_run():
     conditions = {"one": Conditions(project="p")}
     limits = (ProjectLimits(project="p", max_workers=1),)
     made = replay(job("one", scale_factor=1), conditions=conditions, projects=limits, workers=1)
-    made._nodes.clear()
-    made._wakes.clear()
+    made._shell.nodes.clear()
+    made._shell._wakes.clear()
     with pytest.raises(LeaseholdError, match=r"1 jobs have not ended \(one\)"):
         made.run()
 

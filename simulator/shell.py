@@ -1,0 +1,159 @@
+"""A shell for control in virtual time: a clock that jumps, and nodes that exist only as numbers.
+
+What the daemon does with agents and a network, this does at once: reports arrive when they are
+made, desired sets when they are decided, and all that follows happens before the clock moves on.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from scheduler.control.facts import LeaseUntold, NodeReported, NodesHeard
+from scheduler.protocol.desired import LeaseState
+from scheduler.runtime.desired_sets import DesiredSets
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from scheduler.control.control import Control, Decision
+    from scheduler.control.facts import AllocationAnswered, Fact
+    from scheduler.domain.commands import ComputeAllocation
+    from simulator.nodes import SimulatedNode
+
+
+class Shell:
+    """Tells control what happens, and carries out what it decides.
+
+    Args:
+        control: decides; nobody else tells it facts.
+        answer: asks the policy.
+        heed: told every decision, once it is published.
+        now_s: where the clock begins.
+
+    Attributes:
+        control: decides.
+        now_s: the time; whoever owns the shell moves it, forwards only.
+        nodes: by name.
+        away: names of nodes that nothing is heard of.
+    """
+
+    def __init__(
+        self,
+        control: Control,
+        *,
+        answer: Callable[[ComputeAllocation], AllocationAnswered],
+        heed: Callable[[Decision], None],
+        now_s: float = 0.0,
+    ) -> None:
+        self.control = control
+        self.now_s = now_s
+        self.nodes: dict[str, SimulatedNode] = {}
+        self.away: set[str] = set()
+        self._just_lost: set[str] = set()
+        self._answer, self._heed = answer, heed
+        #: node -> when it has something to do without news.
+        self._wakes: dict[str, float] = {}
+        self._sets = DesiredSets(self._note_untold)
+        #: what nodes could not be told of, and control has not heard of yet.
+        self._untold: list[LeaseUntold] = []
+
+    def add(self, node: SimulatedNode) -> None:
+        """Put a node there; control hears of it when it is first among ``stirred``."""
+        self.nodes[node.name] = node
+        self._wakes[node.name] = math.inf
+
+    @property
+    def next_s(self) -> float:
+        """When something happens next that nobody from outside brings about; inf if never."""
+        moment = min(min(self._wakes.values(), default=math.inf), self.control.next_due_s)
+        if any(self._is_missed(name) for name in self.away):
+            moment = min(moment, self.now_s + self.control.view.settings.tick_s)
+        return moment
+
+    def _is_missed(self, name: str) -> bool:
+        """Tell whether control has still to find out that a node is away, and what that ends."""
+        view = self.control.view
+        node = view.nodes.by_name.get(name)
+        return node is not None and (not node.lost or bool(view.leases.on_node.get(name)))
+
+    def lose(self, name: str) -> None:
+        """Let a node die with all that runs on it; control finds out by its silence."""
+        self.nodes[name].reboot()
+        self.away.add(name)
+        self._just_lost.add(name)
+        self._wakes[name] = math.inf
+
+    def bring_back(self, name: str) -> None:
+        """Let a node that died be there again; it has to be among ``stirred`` then."""
+        self.away.discard(name)
+
+    def happen(self, facts: Iterable[Fact], stirred: Iterable[str]) -> None:
+        """Have everything happen that follows from the present moment, without time passing.
+
+        Args:
+            facts: what people say now.
+            stirred: nodes that have something to report, beside those whose time has come and
+                those on which something runs.
+        """
+        names = dict.fromkeys(stirred)
+        for name, at_s in self._wakes.items():
+            if at_s <= self.now_s:
+                self.nodes[name].act()
+                names[name] = None
+        # Agents tell every few seconds how far their jobs are; here, when it can matter.
+        names |= {name: None for name, node in self.nodes.items() if node.runs}
+        self._settle(list(facts), names)
+
+    def _settle(self, facts: list[Fact], stirred: dict[str, None]) -> None:
+        # Agents ask again and again, so who is lost now was there until now.
+        heard = [name for name in self.nodes if name not in self.away or name in self._just_lost]
+        self._just_lost.clear()
+        if heard:
+            facts.append(NodesHeard(heard_s=dict.fromkeys(heard, self.now_s)))
+        while True:
+            reports = [self._report_of(name) for name in stirred if name not in self.away]
+            facts += reports
+            decision = self.control.handle(*facts, now_s=self.now_s)
+            self.control.publish(decision)
+            self._heed(decision)
+            for fact in reports:
+                self.nodes[fact.report.node].delivered(fact.report)
+            facts, stirred = [], self._tell(decision.told)
+            facts, self._untold = [*facts, *self._untold], []
+            for fact in reports:
+                self._wakes[fact.report.node] = self.nodes[fact.report.node].next_s
+            if decision.question is not None:
+                facts.append(self._answer(decision.question))
+            if not facts and not stirred and self.control.next_due_s > self.now_s:
+                return
+
+    def _report_of(self, name: str) -> NodeReported:
+        return NodeReported(report=self.nodes[name].report(), address="", version="replay")
+
+    def _tell(self, names: Sequence[str]) -> dict[str, None]:
+        """Give nodes their desired sets; return those that have something to say of it."""
+        stirred: dict[str, None] = {}
+        for name in names:
+            node = self.nodes.get(name)
+            if node is None or name in self.away:
+                continue
+            before = _held(node)
+            desired = self._sets.of(self.control.view, name, now_s=self.now_s, held_s=0.0)
+            node.accept(desired, sent_s=self.now_s)
+            node.act()
+            self._wakes[name] = node.next_s
+            if _held(node) != before:
+                stirred[name] = None
+        return stirred
+
+    def _note_untold(self, lease_id: int, node: str, message: str) -> None:
+        self._untold.append(LeaseUntold(lease_id=lease_id, node=node, message=message))
+
+
+def _held(node: SimulatedNode) -> list[tuple[int, object, bool]]:
+    """Return what a node would tell of its leases, as far as it makes news."""
+    waiting = [(want, LeaseState.STARTING, False) for want in node.view.wanted]
+    return [(i, run.end, run.noticed) for i, run in node.runs.items()] + [
+        one for one in waiting if one[0] not in node.runs
+    ]
