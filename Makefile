@@ -17,7 +17,7 @@ CLUSTER := tests/chart tests/kubernetes tests/cluster
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-live test-torch test-chaos test-fuzz test-chart test-kubernetes test-cluster test-explore slow check format client-forms bench setup clean
+.PHONY: help demo test test-live test-torch test-chaos test-fuzz test-chart test-kubernetes test-cluster test-explore slow check format client-forms notebook bench setup clean
 
 help:  ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' Makefile
@@ -76,6 +76,9 @@ client-forms: $(READY)  ## Write the client's types from the OpenAPI document
 	PYTHONPATH=tests/support $(BIN)/python -m leasehold_testing.client_forms > $(VENV)/forms.py
 	$(BIN)/ruff format -q $(VENV)/forms.py --config pyproject.toml --no-cache
 	mv $(VENV)/forms.py leasehold/client/forms.py
+
+notebook: $(READY)  ## Run the example notebook and write its outputs into it
+	PYTHONPATH=tests/support $(BIN)/python -m leasehold_testing.notebook examples/notebook/study_policies.ipynb
 
 bench: $(READY)  ## Run the benchmarks of benchmarks/README.md
 	@set -e; for script in $(BENCH); do echo "== $$script"; $(BIN)/python "$$script" $(ARGS); done

@@ -68,7 +68,6 @@ def simulate(
     json_output: options.Json = False,
 ) -> None:
     """Replay a trace under one policy and print what it costs and yields."""
-    from leasehold.config.replays import read_service  # noqa: PLC0415 - keeps the start quick
     from simulator.request import SimulationRequest, parse_window  # noqa: PLC0415 - keeps the start quick
     from simulator.run import simulate as run  # noqa: PLC0415 - keeps the start quick
 
@@ -112,6 +111,8 @@ def simulate(
             "--round-length": round_length,
         }
         _refuse_beside_config([flag for flag, value in given.items() if value])
+        from leasehold.config.replays import read_service  # noqa: PLC0415 - keeps the start quick
+
         service = read_service(config, projects=projects, orders=orders)
         request = SimulationRequest.of_service(service, **inputs)
     with progress_bar(request.label) as report:
