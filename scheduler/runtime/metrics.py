@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from prometheus_client import (
@@ -34,6 +35,23 @@ _LAUNCH_S = (0.5, 1, 2, 4, 8, 15, 30, 60, 120, 300, 600, 1800)
 _LONG_S = (60, 300, 900, 1800, 3600, 7200, 14400, 28800, 86400, 172800, 604800, 2592000)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figure:
+    """What is said of a metric.
+
+    Attributes:
+        name: as a scraper reads it.
+        kind: gauge, counter, histogram or info.
+        labels: their names.
+        page: what the guide to monitoring says of it.
+    """
+
+    name: str
+    kind: str
+    labels: tuple[str, ...]
+    page: str
+
+
 class Metrics:
     """Figures of one daemon, in a registry of their own.
 
@@ -58,7 +76,8 @@ class Metrics:
             ProcessCollector(registry=self.registry)
             PlatformCollector(registry=self.registry)
             GCCollector(registry=self.registry)
-        Info("leasehold", "The running program.", registry=self.registry).info({"version": version})
+        self._figures: list[Figure] = []
+        self._info("The running program.", {"version": version})
         self._make_queue()
         self._make_leases()
         self._make_durations()
@@ -68,16 +87,27 @@ class Metrics:
 
     def _make_queue(self) -> None:
         self._jobs = self._gauge("jobs", "Active jobs by status.", "status")
-        self._waiting = self._gauge("jobs_waiting", "Waiting jobs by reason.", "reason")
+        self._waiting = self._gauge(
+            "jobs_waiting",
+            "Waiting jobs by reason.",
+            "reason",
+            page="waiting jobs by [reason](../explanation/live-service.md#why-a-job-waits)",
+        )
         self._workers = self._gauge(
             "workers",
             "Workers by type; known to the scheduler, in service, under a lease.",
             "worker_type",
             "state",
+            page="workers `known`, `in_service`, `busy`",
         )
         self._agents = self._gauge("agents_connected", "Agents that have reported recently.")
         self._submitted = self._counter("jobs_submitted", "Jobs taken in.")
-        self._ended = self._counter("jobs_ended", "Jobs that have ended, by status.", "status")
+        self._ended = self._counter(
+            "jobs_ended",
+            "Jobs that have ended, by status.",
+            "status",
+            page="`completed`, `cancelled`, `failed`, `refused`",
+        )
         for status in _ACTIVE:
             self._jobs.labels(status.value)
         for status in _ENDED:
@@ -95,6 +125,8 @@ class Metrics:
             "deviation_rounds",
             "How far jobs are from the time that X promises them, in rounds: mean and largest.",
             "statistic",
+            page="how far jobs are from the time that the policy promises them, in rounds: `mean` "
+            "and `max`",
         )
         self._round_number = self._gauge("round_number", "Number of the current round.")
 
@@ -105,7 +137,10 @@ class Metrics:
             _QUICK_S,
         )
         self._commit = self._histogram(
-            "commit_seconds", "Wall-clock seconds of a journal commit.", _QUICK_S
+            "commit_seconds",
+            "Wall-clock seconds of a journal commit.",
+            _QUICK_S,
+            page="a commit of the journal, waits for the database included",
         )
         self._solve = self._histogram(
             "solve_seconds", "Wall-clock seconds of a policy's answer.", _QUICK_S
@@ -118,6 +153,8 @@ class Metrics:
             "Seconds of a launch by phase: the image alone; until the start; until it was ready.",
             _LAUNCH_S,
             "phase",
+            page="launches of pods as nodes time them: `image`, the pull for the most part; "
+            "`start`, from its being placed to its start; `ready`, until it was ready",
         )
         for phase in ("image", "start", "ready"):
             self._launch.labels(phase)
@@ -127,7 +164,11 @@ class Metrics:
 
     def _make_health(self) -> None:
         self._leading = self._gauge("leading", "1 while this process schedules.")
-        self._stalls = self._counter("event_loop_stalls", "Times the event loop stood still.")
+        self._stalls = self._counter(
+            "event_loop_stalls",
+            "Times the event loop stood still.",
+            page="times that the process stood still for over 0.25 s; the log says where",
+        )
         self._longest_stall = self._gauge(
             "event_loop_longest_stall_seconds", "Longest time the event loop stood still."
         )
@@ -224,15 +265,33 @@ class Metrics:
         """Return everything in Prometheus' text format."""
         return generate_latest(self.registry)
 
+    def described(self) -> tuple[Figure, ...]:
+        """Return what is said of each of our metrics, in the order of the guide."""
+        return tuple(self._figures)
+
     # -- making ----------------------------------------------------------------------------------
 
-    def _gauge(self, name: str, text: str, *labels: str) -> Gauge:
+    def _info(self, text: str, values: dict[str, str]) -> None:
+        self._describe("info", "info", text, tuple(values), "")
+        Info("leasehold", text, registry=self.registry).info(values)
+
+    def _gauge(self, name: str, text: str, *labels: str, page: str = "") -> Gauge:
+        self._describe("gauge", name, text, labels, page)
         return Gauge(f"leasehold_{name}", text, labels, registry=self.registry)
 
-    def _counter(self, name: str, text: str, *labels: str) -> Counter:
+    def _counter(self, name: str, text: str, *labels: str, page: str = "") -> Counter:
+        self._describe("counter", f"{name}_total", text, labels, page)
         return Counter(f"leasehold_{name}", text, labels, registry=self.registry)
 
     def _histogram(
-        self, name: str, text: str, buckets: tuple[float, ...], *labels: str
+        self, name: str, text: str, buckets: tuple[float, ...], *labels: str, page: str = ""
     ) -> Histogram:
+        self._describe("histogram", name, text, labels, page)
         return Histogram(f"leasehold_{name}", text, labels, buckets=buckets, registry=self.registry)
+
+    def _describe(
+        self, kind: str, name: str, text: str, labels: tuple[str, ...], page: str
+    ) -> None:
+        """Note a metric for the guide, which says what its help says unless it is told more."""
+        said = page or text[0].lower() + text[1:].rstrip(".")
+        self._figures.append(Figure(name=f"leasehold_{name}", kind=kind, labels=labels, page=said))
