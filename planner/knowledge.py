@@ -63,6 +63,9 @@ class LearnedKnowledge:
         self._sources = tuple(sources)
         #: (agnostic, profiling) -> what builds the tables that show it so.
         self._builders: dict[tuple[bool, Profiling], TableBuilder] = {}
+        self._estimates = Estimates(self._estimator)
+        #: key -> revision of the sources, and the ways that they know then.
+        self._ways: dict[CatalogueKey, tuple[object, tuple[Way, ...]]] = {}
 
     # -- profiles ---------------------------------------------------------------------------------
 
@@ -81,12 +84,19 @@ class LearnedKnowledge:
 
     def ways(self, key: CatalogueKey, cluster: Cluster) -> tuple[Way, ...]:
         """Return the ways in which a job could run alone."""
-        estimates = Estimates(self._estimator)
-        return tuple(
-            _way(way, key, cluster, estimates)
-            for way in self._source(estimates).ways(key, cluster)
+        source = self._source(self._estimates)
+        # The ways that are shown name worker types, of which a source need not ask.
+        revision = source.revision(key, cluster), cluster.type_names
+        known = self._ways.get(key)
+        if known is not None and known[0] == revision:
+            return known[1]
+        ways = tuple(
+            _way(way, key, cluster, self._estimates)
+            for way in source.ways(key, cluster)
             if way.throughput > 0.0
         )
+        self._ways[key] = revision, ways
+        return ways
 
     # -- tables -----------------------------------------------------------------------------------
 

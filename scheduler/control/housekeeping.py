@@ -139,8 +139,12 @@ def _give_up_starts(state: ControlState, draft: Draft) -> None:
 
     An agent ends what it cannot start; this is for an agent that hangs, or cannot end it.
     """
-    most_s = state.settings.start_timeout_s
-    for live in state.leases.by_id.values():
+    most_s, starting = state.settings.start_timeout_s, state.leases.starting
+    for lease_id in list(starting):
+        live = state.leases.by_id[lease_id]
+        if all(member.ran or member.end is not None for member in live.members):
+            del starting[lease_id]
+            continue
         if live.revoked or live.lease.lease_id in draft.ends:
             continue
         late = [m.node for m in live.members if _is_late(state, live, m, draft.now_s - most_s)]

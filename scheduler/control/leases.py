@@ -182,6 +182,7 @@ class Leases:
         on_node: node -> ids of the leases that have members there.
         timers: the engine's timers.
         question: what the engine has asked and nobody has answered; None if it wants no answer.
+        starting: ids of the leases, in order of their grants, that may not run everywhere yet.
         earliest_s: no promised deadline is earlier than this; may be too early.
         changed: nodes whose desired sets have changed since this was last emptied.
         touched: ids of leases that have changed since this was last emptied.
@@ -193,6 +194,7 @@ class Leases:
     on_node: dict[str, set[int]] = field(default_factory=dict)
     timers: dict[str, float] = field(default_factory=dict)
     question: do.ComputeAllocation | None = None
+    starting: dict[int, None] = field(default_factory=dict)
     earliest_s: float = math.inf
     changed: set[str] = field(default_factory=set)
     touched: set[int] = field(default_factory=set)
@@ -203,6 +205,7 @@ class Leases:
         lease_id = live.lease.lease_id
         self.by_id[lease_id] = live
         self.touched.add(lease_id)
+        self.starting[lease_id] = None
         self.of_job[live.lease.job_id] = lease_id
         live.promised_s = max(live.promised_s, live.deadline_s)
         self.earliest_s = min(self.earliest_s, live.promised_s)
@@ -262,6 +265,7 @@ class Leases:
         if live is None:
             return None
         self.touched.add(lease_id)
+        self.starting.pop(lease_id, None)
         if self.of_job.get(live.lease.job_id) == lease_id:
             del self.of_job[live.lease.job_id]
         for member in live.members:
