@@ -10,14 +10,14 @@ DEMO_OUT ?= out/demo
 # What `make bench` runs: make bench BENCH=benchmarks/gavel.py ARGS="--only sat_single"
 BENCH ?= $(wildcard benchmarks/*.py)
 # Suites with real processes and databases, apart from the unit tests.
-LIVE := tests/live tests/chaos tests/fuzz tests/torch
+LIVE := tests/live tests/chaos tests/world tests/fuzz tests/torch
 # Suites that need tools built with Go: helm, for the second one an API server, for the third a whole cluster.
 CLUSTER := tests/chart tests/kubernetes tests/cluster
 # More options for pytest or a benchmark: make test ARGS="-k guard -x"
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-live test-torch test-chaos test-fuzz test-chart test-kubernetes test-cluster test-explore slow check format written client-forms notebook bench setup clean
+.PHONY: help demo test test-live test-torch test-chaos test-world test-fuzz test-chart test-kubernetes test-cluster test-explore slow check format written client-forms notebook bench setup clean
 
 help:  ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' Makefile
@@ -55,6 +55,9 @@ test-cluster: $(READY)  ## Install the chart on a real cluster of two nodes on t
 
 test-chaos: $(READY)  ## Kill, cut and restart everything while 30 jobs run; ARGS="--jobs 200 --agents 8" for the full soak
 	$(BIN)/python tests/chaos/soak.py $(ARGS)
+
+test-world: $(READY)  ## Run whole clusters under virtual time, each from a seed; ARGS="--seeds 1-50" or "--seconds 120"
+	$(BIN)/python tests/world/run.py $(ARGS)
 
 test-explore: $(READY)  ## Let hypothesis try new examples; ROUNDS=10 for more, a failure says how to repeat it
 	.ci/test-explore $(ARGS)

@@ -108,12 +108,14 @@ class LogUploader:
         logs_dir: a folder per lease, named by its id.
         running: returns the leases that may still write.
         settings: times and sizes.
+        chance: spreads what many agents would do at the same moment; guards nothing.
     """
 
     link: Link
     logs_dir: Path
     running: Callable[[], Collection[int]]
     settings: UploadSettings = field(default_factory=UploadSettings)
+    chance: random.Random = field(default_factory=random.Random)
     _outboxes: dict[int, list[Outbox]] = field(default_factory=dict, init=False)
     _seen: set[str] | None = field(default=None, init=False)
 
@@ -139,7 +141,7 @@ class LogUploader:
     def _pause_s(self, failures: int) -> float:
         settings = self.settings
         most_s: float = settings.retry_least_s * 2 ** min(failures - 1, 16)
-        return min(most_s, settings.retry_most_s) * random.uniform(0.5, 1.0)  # noqa: S311 - spreads load, guards nothing
+        return min(most_s, settings.retry_most_s) * self.chance.uniform(0.5, 1.0)
 
     def _look_around(self) -> None:
         """Take up new leases, and at first what an earlier agent had not sent to the end."""

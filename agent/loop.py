@@ -5,18 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import os
-import random
-import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
-from agent.clock import lease_clock_s
-from agent.disk import AGAIN_BYTES, PROBE_BYTES, disk_problem
-from agent.endpoint import Endpoint
+from agent.disk import AGAIN_BYTES, PROBE_BYTES
 from agent.folders import private_folder
 from agent.log_upload import LogUploader, UploadSettings
-from agent.process.lease_files import LeaseFolder
+from agent.machine import Machine
 from agent.reconcile import (
     Notice,
     Refuse,
@@ -141,6 +136,7 @@ class Agent:
         settings: times of the loop.
         upload: how output is sent.
         listen: (host, port) where jobs reach the endpoint besides its socket; None: nowhere.
+        machine: what it runs on; by default the real one.
     """
 
     def __init__(
@@ -154,8 +150,11 @@ class Agent:
         settings: AgentSettings | None = None,
         upload: UploadSettings | None = None,
         listen: tuple[str, int] | None = None,
+        machine: Machine | None = None,
     ) -> None:
         private_folder(state_dir, marker="lock")
+        self._machine = machine = machine or Machine()
+        self._now_s = machine.lease_clock_s
         self._node = node
         self._link = link
         self._inventory = inventory
@@ -163,11 +162,11 @@ class Agent:
         self._news = asyncio.Event()
         self._to_report = asyncio.Event()
         self._ended = asyncio.Event()  # a lease, and the scheduler does not know yet
-        self._memory = LeaseFolder(state_dir)
-        self._endpoint = Endpoint(state_dir / "jobs.sock", listen=listen)
+        self._memory = machine.memory(state_dir)
+        self._endpoint = machine.endpoint(state_dir / "jobs.sock", listen=listen)
         self._backend = make_backend(self._endpoint, self._news.set)
         self._view = View()
-        self._incarnation = time.time()
+        self._incarnation = machine.wall_s()
         self._sequence = 0
         self._problems: dict[int, str] = {}
         self._told_problems: dict[int, str] = {}
@@ -180,6 +179,7 @@ class Agent:
             logs_dir=self._backend.logs_dir,
             running=self._backend.running,
             settings=upload or UploadSettings(),
+            chance=machine.chance,
         )
 
     async def run(self, *, on_open: Callable[[], None] = lambda: None) -> None:
@@ -216,12 +216,12 @@ class Agent:
             raise
         finally:
             await self._endpoint.close()
-            os.close(lock)
+            self._machine.close_lock(lock)
 
     async def _ask(self) -> None:
         failures, accepted = 0, False
         while True:
-            sent_s = lease_clock_s()
+            sent_s = self._now_s()
             try:
                 desired = await self._link.desired(after=self._newest())
             except (OSError, InputError) as error:
@@ -256,7 +256,7 @@ class Agent:
 
     def _decide(self, held: Sequence[Held]) -> list[Action]:
         margin_s = self._settings.margin_s
-        actions = decide(self._view, held, now_s=lease_clock_s(), margin_s=margin_s)
+        actions = decide(self._view, held, now_s=self._now_s(), margin_s=margin_s)
         if not self._stopping:
             return self._as_disk_allows(actions)
         told = {a.lease_id for a in actions if isinstance(a, Terminate)}
@@ -270,7 +270,7 @@ class Agent:
     def _as_disk_allows(self, actions: Sequence[Action]) -> list[Action]:
         """Begin no lease that could not be written down."""
         if not self._disk and any(isinstance(action, Start) for action in actions):
-            self._note_disk(disk_problem(self._memory.path))
+            self._note_disk(self._machine.disk_problem(self._memory.path))
         if not self._disk:
             return list(actions)
         return [
@@ -284,7 +284,7 @@ class Agent:
         wake_s = wake_at(self._view, self._backend.held(), margin_s=settings.margin_s)
         starting = LeaseState.STARTING in states.values()
         most_s = min(STARTING_TICK_S, settings.tick_s) if starting else settings.tick_s
-        return min(max(wake_s - lease_clock_s(), 0.02), most_s)
+        return min(max(wake_s - self._now_s(), 0.02), most_s)
 
     async def _tell(self) -> None:
         settings, failures, accepted = self._settings, 0, False
@@ -295,7 +295,7 @@ class Agent:
             self._ended.clear()
             report = self._report()
             quiet = last is not None and report.leases == last.leases
-            recent = lease_clock_s() - last_s < settings.report_every_s
+            recent = self._now_s() - last_s < settings.report_every_s
             if quiet and recent and not self._to_report.is_set():
                 continue
             self._to_report.clear()
@@ -309,7 +309,7 @@ class Agent:
                 await self._wait_after(failures, error)
                 continue
             failures, accepted = 0, True
-            last, last_s = report, lease_clock_s()
+            last, last_s = report, self._now_s()
             ended = {r.lease_id for r in report.leases if r.state is LeaseState.ENDED}
             self._backend.mark_delivered(ended)
             if ended:
@@ -324,14 +324,14 @@ class Agent:
         """
         self._stopping = True
         self._news.set()
-        end_s = lease_clock_s() + most_s
-        while lease_clock_s() < end_s:
+        end_s = self._now_s() + most_s
+        while self._now_s() < end_s:
             if all(lease.ended and lease.delivered for lease in self._backend.held()):
                 break
             await asyncio.sleep(0.05)
         # Nobody else sends the rest of their output, unless another agent follows on this node.
-        end_s = min(end_s, lease_clock_s() + LAST_OUTPUT_S)
-        while self._uploader.pending() and lease_clock_s() < end_s:  # noqa: ASYNC110 - files have no events
+        end_s = min(end_s, self._now_s() + LAST_OUTPUT_S)
+        while self._uploader.pending() and self._now_s() < end_s:  # noqa: ASYNC110 - files have no events
             await asyncio.sleep(0.05)
 
     async def _check(self) -> None:
@@ -351,7 +351,9 @@ class Agent:
         while True:
             size = AGAIN_BYTES if self._disk else PROBE_BYTES
             folder = self._memory.path
-            problem = await asyncio.to_thread(disk_problem, folder, size=size, flush=True)
+            problem = await asyncio.to_thread(
+                self._machine.disk_problem, folder, size=size, flush=True
+            )
             self._note_disk(problem)
             await asyncio.sleep(self._settings.disk_every_s)
 
@@ -395,7 +397,7 @@ class Agent:
         most_s = min(settings.retry_least_s * 2 ** min(failures - 1, 16), settings.retry_most_s)
         if isinstance(error, PermissionError):
             most_s = settings.retry_refused_s
-        wait_s = most_s * random.uniform(0.5, 1.0)  # noqa: S311 - spreads load, guards nothing
+        wait_s = most_s * self._machine.chance.uniform(0.5, 1.0)
         _log.log(
             _level(failures, error),
             "no good answer from the scheduler (%s); asking again in %.1f s",

@@ -243,7 +243,7 @@ class Control:
     def _number_desired_sets(self) -> tuple[str, ...]:
         """Number the desired sets that are new, and note since when leases are in them."""
         state = self.state
-        told = tuple(state.leases.changed)
+        told = tuple(sorted(state.leases.changed))  # the same in every run, not by the hash
         state.leases.changed.clear()
         for name in told:
             node = state.nodes.by_name.get(name)

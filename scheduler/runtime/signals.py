@@ -20,8 +20,8 @@ class News:
 
     def __init__(self) -> None:
         self._told = False
-        #: who waits; ``first_of`` puts them in and takes them out.
-        self.waiting: set[asyncio.Future[None]] = set()
+        #: who waits, in the order in which they came; ``first_of`` puts them in and takes them out.
+        self.waiting: dict[asyncio.Future[None], None] = {}
 
     def is_set(self) -> bool:
         """Return whether it has been told."""
@@ -47,14 +47,14 @@ async def first_of(*news: News, within_s: float | None = None) -> None:
     waiter: asyncio.Future[None] = loop.create_future()
     timer = None if within_s is None else loop.call_later(within_s, _end, waiter)
     for one in news:
-        one.waiting.add(waiter)
+        one.waiting[waiter] = None
     try:
         await waiter
     finally:
         if timer is not None:
             timer.cancel()
         for one in news:
-            one.waiting.discard(waiter)
+            one.waiting.pop(waiter, None)
 
 
 def _end(waiter: asyncio.Future[None]) -> None:

@@ -1,0 +1,264 @@
+"""What goes wrong in a world, and how it is put right."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from scheduler.control.requests import JobAction, NodeAction, PolicyChoice, ProjectLimits
+from scheduler.domain.job import JobStatus
+from seeded.scenario import POLICIES, STORM_S
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from seeded.nodes import SimulatedNode
+    from seeded.scenario import Fault
+    from seeded.virtual_time import Process
+    from seeded.world import World
+
+#: What may happen to a commit.
+SPOILT = ("lost before", "lost after", "death before", "death after")
+
+
+class Faults:
+    """Inflicts faults on a world, and mends them.
+
+    Args:
+        world: the world.
+
+    Attributes:
+        last_s: when something was last hurt or mended.
+        cancelled: jobs that somebody wanted to be cancelled.
+    """
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self.last_s = 0.0
+        self.cancelled: set[str] = set()
+        self.requeued: set[str] = set()
+
+    async def inflict(self, faults: Sequence[Fault]) -> None:
+        """Let all of them happen, each at its time."""
+        tasks = [asyncio.ensure_future(self._at(fault)) for fault in faults]
+        if tasks:
+            await asyncio.gather(*tasks)
+
+    async def _at(self, fault: Fault) -> None:
+        await asyncio.sleep(fault.at_s)
+        self._world.record("fault", fault.kind, fault.target, fault.for_s)
+        self.last_s = self._world.loop.now_s
+        await getattr(self, f"_{fault.kind}")(fault)
+        self.last_s = self._world.loop.now_s
+
+    @property
+    def _storms(self) -> bool:
+        return self._world.loop.now_s < STORM_S
+
+    def _host(self, fault: Fault) -> str:
+        return self._world.hosts[fault.target % len(self._world.hosts)]
+
+    def _node(self, fault: Fault) -> SimulatedNode:
+        return self._world.nodes[fault.target % len(self._world.nodes)]
+
+    def _job(self, fault: Fault) -> str | None:
+        names = sorted(self._world.oracle.accepted)
+        return names[fault.target % len(names)] if names else None
+
+    # -- schedulers and their database ------------------------------------------------------------
+
+    async def _kill_scheduler(self, fault: Fault) -> None:
+        host = self._host(fault)
+        self._world.schedulers[host].kill()
+        await self._restart_scheduler(host, fault.for_s)
+
+    async def _kill_scheduler_soon(self, fault: Fault) -> None:
+        """Kill it between any two of its steps."""
+        host = self._host(fault)
+        process = self._world.schedulers[host]
+        process.dies_in = fault.how * fault.how // 1000
+        while self._storms and process.alive and process is self._world.schedulers[host]:
+            await asyncio.sleep(0.2)
+        await self._restart_scheduler(host, fault.for_s)
+
+    async def _restart_scheduler(self, host: str, after_s: float) -> None:
+        await asyncio.sleep(after_s)
+        if not self._world.schedulers[host].alive:
+            self._world.start_scheduler(host)
+
+    async def _freeze_scheduler(self, fault: Fault) -> None:
+        await self._freeze(self._world.schedulers[self._host(fault)], fault.for_s)
+
+    async def _freeze(self, process: Process, for_s: float) -> None:
+        process.freeze()
+        await asyncio.sleep(for_s)
+        process.thaw()
+
+    async def _lose_database(self, fault: Fault) -> None:
+        hosts = self._world.hosts if fault.how % 2 else [self._host(fault)]
+        self._world.database.away.update(hosts)
+        await asyncio.sleep(fault.for_s)
+        self._world.database.away.difference_update(hosts)
+
+    async def _spoil_commits(self, fault: Fault) -> None:
+        host = self._host(fault)
+        what = SPOILT[fault.how % len(SPOILT)]
+        planned = self._world.database.planned.setdefault(host, [])
+        planned += [what] * (1 + fault.how // 300)
+        while self._storms and planned:
+            await self._restart_scheduler(host, 0.3)
+        await self._restart_scheduler(host, 0.3)
+
+    # -- agents and nodes -------------------------------------------------------------------------
+
+    async def _kill_agent(self, fault: Fault) -> None:
+        node = self._node(fault)
+        _agent(node).kill()
+        await self._restart_agent(node, fault.for_s)
+
+    async def _kill_agent_soon(self, fault: Fault) -> None:
+        node = self._node(fault)
+        process = _agent(node)
+        process.dies_in = fault.how // 3
+        while self._storms and process.alive and process is node.agent:
+            await asyncio.sleep(0.2)
+        await self._restart_agent(node, fault.for_s)
+
+    async def _restart_agent(self, node: SimulatedNode, after_s: float) -> None:
+        await asyncio.sleep(after_s)
+        if not _agent(node).alive:
+            self._world.start_agent(node)
+
+    async def _freeze_agent(self, fault: Fault) -> None:
+        await self._freeze(_agent(self._node(fault)), fault.for_s)
+
+    async def _crash_node(self, fault: Fault) -> None:
+        node = self._node(fault)
+        node.crash()
+        await self._restart_agent(node, fault.for_s)
+
+    async def _wipe_node(self, fault: Fault) -> None:
+        node = self._node(fault)
+        node.wipe()
+        await self._restart_agent(node, fault.for_s)
+
+    async def _cut_node(self, fault: Fault) -> None:
+        node = self._node(fault)
+        hosts = self._world.hosts if fault.how % 2 else [self._world.hosts[0]]
+        cuts = {frozenset((node.name, host)) for host in hosts}
+        self._world.network.cut |= cuts
+        await asyncio.sleep(fault.for_s)
+        self._world.network.cut -= cuts
+
+    async def _break_worker(self, fault: Fault) -> None:
+        node = self._node(fault)
+        local = fault.how % len(node.workers)
+        node.break_worker(local)
+        await asyncio.sleep(fault.for_s)
+        node.broken.pop(local, None)
+
+    async def _fill_disk(self, fault: Fault) -> None:
+        node = self._node(fault)
+        node.full = True
+        await asyncio.sleep(fault.for_s)
+        node.full = False
+
+    async def _jump_clock(self, fault: Fault) -> None:
+        """Set a scheduler's wall clock, as somebody might by hand."""
+        machine = self._world.machines[self._host(fault)]
+        machine.offset_s += -0.3 if fault.how % 2 else 0.3
+
+    # -- people -----------------------------------------------------------------------------------
+
+    async def _act(self, job_id: str, action: JobAction) -> Any:
+        return await self._world.ask(lambda s: s.act([job_id], action, actor="user"))
+
+    async def _cancel(self, fault: Fault) -> None:
+        job_id = self._job(fault)
+        if job_id is not None:
+            self.cancelled.add(job_id)
+            self._world.oracle.cancelled(job_id, await self._act(job_id, JobAction.CANCEL))
+
+    async def _hold(self, fault: Fault) -> None:
+        job_id = self._job(fault)
+        if job_id is not None:
+            await self._act(job_id, JobAction.HOLD)
+            await asyncio.sleep(fault.for_s)
+            await self._act(job_id, JobAction.RELEASE)
+
+    async def _requeue(self, fault: Fault) -> None:
+        job_id = self._job(fault)
+        if job_id is None:
+            return
+        row = self._world.database.store.job(job_id)
+        if row is not None and row.finished_s is None:  # it would rightly complete twice
+            self.requeued.add(job_id)
+            await self._act(job_id, JobAction.REQUEUE)
+
+    async def _order_node(self, fault: Fault, action: NodeAction) -> None:
+        name = self._node(fault).name
+        order = {"reason": "", "actor": "user"}
+        await self._world.ask(lambda s: s.node_action(name, action, **order))
+        await asyncio.sleep(fault.for_s)
+        await self._world.ask(lambda s: s.node_action(name, NodeAction.UNCORDON, **order))
+
+    async def _drain_node(self, fault: Fault) -> None:
+        await self._order_node(fault, NodeAction.DRAIN)
+
+    async def _cordon_node(self, fault: Fault) -> None:
+        await self._order_node(fault, NodeAction.CORDON)
+
+    async def _set_policy(self, fault: Fault) -> None:
+        choice = PolicyChoice(name=POLICIES[fault.how % len(POLICIES)])
+        await self._world.ask(lambda s: s.set_policy(choice, actor="user"))
+
+    async def _limit_project(self, fault: Fault) -> None:
+        for most in (1 + fault.how % 3, None):
+            limits = ProjectLimits(project="p", max_workers=most)
+            await self._world.ask(lambda s, limits=limits: s.set_project(limits, actor="user"))
+            await asyncio.sleep(fault.for_s)
+
+    async def _repeat_report(self, fault: Fault) -> None:
+        """Deliver a report a second time, long after the first."""
+        report = self._world.oracle.last_report.get(self._node(fault).name)
+        if report is not None:
+            await asyncio.sleep(fault.for_s)
+            report = replace(report)
+            await self._world.ask(lambda s: s.report(report, address="", version=""))
+
+    # -- the end ----------------------------------------------------------------------------------
+
+    async def mend(self) -> None:
+        """Put everything right."""
+        world = self._world
+        world.network.lose = world.network.late = world.network.repeat = 0.0
+        world.network.cut.clear()
+        world.database.away.clear()
+        world.database.planned.clear()
+        for host in world.hosts:
+            world.schedulers[host].thaw()
+            world.schedulers[host].dies_in = None
+            if not world.schedulers[host].alive:
+                world.start_scheduler(host)
+        for node in world.nodes:
+            node.full = False
+            node.broken.clear()
+            _agent(node).thaw()
+            _agent(node).dies_in = None
+            if not _agent(node).alive:
+                world.start_agent(node)
+        self.last_s = world.loop.now_s
+
+    async def release(self) -> None:
+        """Release every job that is held."""
+        for job_id in sorted(self._world.oracle.accepted):
+            row = self._world.database.store.job(job_id)
+            if row is None or row.status is JobStatus.HELD:
+                await self._act(job_id, JobAction.RELEASE)
+        self.last_s = self._world.loop.now_s
+
+
+def _agent(node: SimulatedNode) -> Process:
+    assert node.agent is not None
+    return node.agent

@@ -1,0 +1,333 @@
+"""What must be true of a world: as it runs, and of what is left of it in the end.
+
+Jobs are judged by the checks of the soak test, from what their own processes wrote down. The rest
+compares what the database holds, what nodes were told and what really runs on them.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import defaultdict
+from typing import TYPE_CHECKING, Any
+
+from evidence import Story, check_history, check_job, check_tokens, check_workers, runs_of
+
+from leasehold_testing.stage import canonical, check_state, check_view
+from planner.knowledge import LearnedKnowledge
+from scheduler.domain.job import JobStatus
+from scheduler.domain.lease import EndReason
+from scheduler.protocol.desired import LeaseState
+from scheduler.runtime.snapshots import recover
+from scheduler.store.queries import HistoryQuery
+from seeded.machines import EPOCH_S
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from scheduler.domain.rows import AttemptRow
+    from scheduler.protocol.desired import NodeReport
+    from scheduler.runtime.driver import Driver
+    from scheduler.store.protocol import Entry
+    from seeded.jobs import JobProcess
+    from seeded.scenario import Order
+    from seeded.world import WatchedService, World
+
+#: Turns after which what a restart would begin with is compared with what is.
+RECOVER_EVERY = 40
+ENDED = (JobStatus.COMPLETED, JobStatus.CANCELLED, JobStatus.FAILED, JobStatus.REFUSED)
+#: How ends on record may come about: with nothing left of the job on any node.
+CLEAN = (EndReason.COMPLETED, EndReason.RELEASED, EndReason.FAILED, EndReason.CANCELLED)
+
+
+class _Log(list[Any]):
+    """Takes the commands of a driver into the record."""
+
+    def __init__(self, world: World, host: str) -> None:
+        super().__init__()
+        self._world, self._host = world, host
+
+    def extend(self, commands: Any) -> None:
+        """Take commands in."""
+        for command in commands:
+            self._world.record("effect", self._host, repr(command))
+
+
+class Oracle:
+    """Looks at a world.
+
+    Args:
+        world: the world.
+
+    Attributes:
+        accepted: jobs whose submission was answered.
+        last_report: node -> a report that a scheduler has taken in.
+    """
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self.accepted: set[str] = set()
+        self.last_report: dict[str, NodeReport] = {}
+        self._cancelled: set[str] = set()
+        #: lease id -> its processes.
+        self._processes: dict[int, list[JobProcess]] = defaultdict(list)
+        self._turns = 0
+        #: lease id -> the latest deadline on record.
+        self._promised: dict[int, float] = {}
+        self._status: dict[str, JobStatus] = {}
+        #: lease id -> journal entry with its end.
+        self._over_since: dict[int, int] = {}
+
+    # -- as it runs -------------------------------------------------------------------------------
+
+    def began(self, process: JobProcess) -> None:
+        """Look at a process that begins."""
+        self._processes[process.lease_id].append(process)
+        row = self._world.database.store.attempt(process.lease_id)
+        if row is None:
+            self._world.blame(f"lease {process.lease_id} runs and is on no record")
+
+    def submitted(self, order: Order, answer: Any) -> None:
+        """Look at the answer to a submission."""
+        if not isinstance(answer, tuple) or answer[0].job_id != order.name:
+            self._world.blame(f"{order.name} was not taken in: {answer!r}")
+            return
+        self.accepted.add(order.name)
+        if self._world.database.store.job(order.name) is None:
+            self._world.blame(f"{order.name} was taken in and is not stored")
+
+    def cancelled(self, job_id: str, answer: Any) -> None:
+        """Look at the answer to a cancellation."""
+        if isinstance(answer, tuple) and answer[0].changed:
+            self._cancelled.add(job_id)
+
+    def reported(self, report: NodeReport) -> None:
+        """Look at a report that was taken in: ends are durable now."""
+        self.last_report[report.node] = report
+        for lease in report.leases:
+            row = self._world.database.store.attempt(lease.lease_id)
+            if lease.state is not LeaseState.ENDED or row is None or row.ended_s is not None:
+                continue
+            alone = row.nodes == (report.node,) and row.token == lease.token
+            if alone and not self._left_over(report):
+                self._world.blame(f"{report.node} has told that {row} ended, for nothing")
+
+    def _leading(self) -> list[Driver]:
+        drivers = (service._driver for service in self._world.services.values())
+        return [driver for driver in drivers if driver is not None]
+
+    def _left_over(self, report: NodeReport) -> bool:
+        """Tell whether a newer report of the node was taken in before."""
+        told = (report.incarnation, report.sequence)
+        nodes = (driver.view.nodes.by_name.get(report.node) for driver in self._leading())
+        return any(node is not None and (node.incarnation, node.sequence) != told for node in nodes)
+
+    def told(self, node: str, desired: dict[str, Any]) -> None:
+        """Look at a desired set as it is sent."""
+        store = self._world.database.store
+        current = store.leader()
+        stale = current is None or current.token != desired["term"]
+        for lease in desired["leases"]:
+            row = store.attempt(lease["lease_id"])
+            if row is None:
+                self._world.blame(f"{node} is told of lease {lease['lease_id']}, on no record")
+                continue
+            same = (row.job_id, row.token, row.attempt) == (
+                lease["job_id"],
+                lease["token"],
+                lease["attempt"],
+            )
+            if not same:
+                self._world.blame(f"{node} is told {lease}, on record is {row}")
+            known = max((d._next_sequence for d in self._leading()), default=0)
+            if self._over_since.get(row.lease_id, known) < known and not stale:
+                self._world.blame(f"{node} is told of {row}, which is over")
+            now_s = EPOCH_S + self._world.loop.now_s
+            until_s = now_s + lease["remaining_s"]
+            slack_s = 0.35 + 2 * self._world.scenario.skew_s + self._world.clock_slack_s
+            if until_s > self._promised[row.lease_id] + slack_s:
+                self._world.blame(
+                    f"{node} is told that lease {row.lease_id} holds until {until_s}, on record "
+                    f"is {self._promised[row.lease_id]}"
+                )
+
+    def committed(self, entry: Entry) -> None:
+        """Look at what has just been committed."""
+        store = self._world.database.store
+        for row in entry.projections.attempts:
+            unwanted = self._cancelled - self._world.faults.requeued
+            if row.lease_id not in self._promised and row.job_id in unwanted:
+                self._world.blame(f"{row} is granted after the job was cancelled")
+            self._promised[row.lease_id] = max(
+                self._promised.get(row.lease_id, 0.0), row.deadline_s
+            )
+            if row.ended_s is not None:
+                self._over_since.setdefault(row.lease_id, entry.sequence)
+                self._check_end(row)
+        for extension in entry.projections.extensions:
+            for lease_id in extension.lease_ids:
+                self._promised[lease_id] = max(
+                    self._promised.get(lease_id, 0.0), extension.deadline_s
+                )
+        held: dict[int, AttemptRow] = {}
+        jobs: dict[str, AttemptRow] = {}
+        for row in store.open_attempts():
+            for worker in row.workers:
+                if worker in held:
+                    self._world.blame(f"worker {worker} is granted twice: {held[worker]}, {row}")
+                held[worker] = row
+            if row.job_id in jobs:
+                self._world.blame(f"a job has two leases: {jobs[row.job_id]}, {row}")
+            jobs[row.job_id] = row
+        for state in (*entry.projections.states, *entry.projections.jobs):
+            before = self._status.get(state.job_id)
+            over = before in ENDED and state.job_id not in self._world.faults.requeued
+            if over and state.status is not before:
+                self._world.blame(f"{state.job_id} was {before} and is {state.status}")
+            self._status[state.job_id] = state.status
+
+    def _check_end(self, row: AttemptRow) -> None:
+        """Nothing may be left of a lease whose end is on record: its workers are given away."""
+        for process in self._processes[row.lease_id]:
+            if process.code is None:
+                self._world.blame(f"process {process.rank} of {row} lives on after its end")
+
+    def turned(self, service: WatchedService, driver: Driver) -> None:
+        """Look at a scheduler between two turns."""
+        host = service._keeper.holder
+        if driver.log is None:
+            driver.log = _Log(self._world, host)
+        self._turns += 1
+        try:
+            check_state(driver.control.state)
+            check_view(driver.control)
+            if self._turns % RECOVER_EVERY == 0:
+                self._check_recovery(service, driver)
+        except Exception as error:  # noqa: BLE001 - whatever it is, it must not be
+            self._world.blame(f"{host}: {type(error).__name__}: {error}")
+
+    def _check_recovery(self, service: WatchedService, driver: Driver) -> None:
+        """A scheduler that died now would begin with what this one holds."""
+        store, state = self._world.database.store, driver.control.state
+        leader = store.leader()
+        if leader is None or leader.token != state.term:
+            return
+        if store.head().sequence + 1 != driver._next_sequence:
+            return
+        recovered = recover(
+            store,
+            store.load(),
+            self._world.settings,
+            knowledge=LearnedKnowledge,
+            time_dependent=service._time_dependent,
+            term=state.term,
+            now_s=service._clock.now_s(),
+        )
+        found, expected = canonical(recovered), canonical(state)
+        for name, value in expected.items():
+            if found[name] != value:
+                self._world.blame(f"a restart would begin with other {name}")
+
+    # -- in the end -------------------------------------------------------------------------------
+
+    def all_ended(self) -> bool:
+        """Tell whether every job has come to its end, and nothing is left of it."""
+        store = self._world.database.store
+        rows = [store.job(order.name) for order in self._world.scenario.orders]
+        return all(row is not None and row.status in ENDED for row in rows) and not (
+            store.open_attempts()
+        )
+
+    def judge(self) -> None:
+        """Look at everything that is left."""
+        for problem in self._verdict():
+            self._world.blame(problem)
+
+    def _verdict(self) -> Iterator[str]:
+        world, store = self._world, self._world.database.store
+        stories = []
+        for order in world.scenario.orders:
+            row = store.job(order.name)
+            if row is None:
+                yield f"{order.name} is lost"
+                continue
+            model = world.models[order.name]
+            story = Story(
+                job=order.name,
+                total=model.steps,
+                runs=runs_of(order.name, model.lines),
+                ledger=model.ledger,
+            )
+            stories.append(story)
+            yield from self._check_row(order, row)
+            if row.status is JobStatus.COMPLETED:
+                if order.name not in world.faults.requeued:
+                    yield from self._check_job(story)
+                yield from self._check_history(order.name)
+            yield from self._check_attempts(order.name)
+        yield from check_workers(stories)
+        yield from check_tokens(stories)
+        alive = [p for processes in self._processes.values() for p in processes if p.code is None]
+        for process in alive:
+            yield f"a process of lease {process.lease_id} lives on"
+        for open_row in store.open_attempts():
+            yield f"{open_row} is open in the end"
+        for node in world.nodes:
+            if node.disk.leases:
+                yield f"{node.name} still holds {sorted(node.disk.leases)}"
+
+    def _check_job(self, story: Story) -> Iterator[str]:
+        wiped = any(fault.kind == "wipe_node" for fault in self._world.scenario.faults)
+        for problem in check_job(story):
+            # A node that has lost its disk is told of the lease again, and knows no better.
+            if not (wiped and problem.endswith("was started twice")):
+                yield problem
+
+    def _check_row(self, order: Order, row: Any) -> Iterator[str]:
+        faults = self._world.faults
+        model = self._world.models[order.name]
+        if row.status not in ENDED:
+            yield f"{order.name} has not come to its end: {row}"
+        elif row.status is JobStatus.COMPLETED:
+            if order.model["counted"] and row.steps_done != model.steps:
+                yield f"{order.name} has completed with {row.steps_done} of {model.steps} steps"
+        elif row.status is JobStatus.CANCELLED:
+            if order.name not in faults.cancelled and not self._waited_for_nothing(order):
+                yield f"{order.name} is cancelled, and nobody asked for it"
+        elif row.status is JobStatus.FAILED and not self._may_fail(order, row):
+            yield f"{order.name} has failed without a reason: {row}"
+
+    def _waited_for_nothing(self, order: Order) -> bool:
+        rows = [self._world.database.store.job(name) for name in order.after]
+        return any(row is not None and row.status is not JobStatus.COMPLETED for row in rows)
+
+    def _may_fail(self, order: Order, row: Any) -> bool:
+        if order.limit_s is not None or self._waited_for_nothing(order):
+            return True
+        failed = {
+            process.lease_id
+            for processes in self._processes.values()
+            for process in processes
+            if process.job == order.name and process.code not in {0, 75, None}
+        }
+        return len(failed) > order.max_failures
+
+    def _check_attempts(self, job_id: str) -> Iterator[str]:
+        rows = self._world.database.store.attempts(job_id)
+        if [row.attempt for row in rows] != list(range(1, len(rows) + 1)):
+            yield f"{job_id}: its attempts are {[row.attempt for row in rows]}"
+        steps = [row.steps_done for row in rows if row.ended_s is not None]
+        if steps != sorted(steps):
+            yield f"{job_id}: its steps shrink: {steps}"
+        for one, other in itertools.pairwise(rows):
+            if one.ended_s is None or other.start_s < one.ended_s:
+                yield f"{job_id}: {other} begins before the end of {one}"
+
+    def _check_history(self, job_id: str) -> Iterator[str]:
+        store = self._world.database.store
+        lines = store.history(HistoryQuery(subject=job_id, limit=1000))
+        events = [{"kind": line.kind, "data": line.data} for line in lines]
+        attempts = [
+            {"attempt": row.attempt, "ended_s": row.ended_s} for row in store.attempts(job_id)
+        ]
+        if job_id not in self._world.faults.requeued:
+            yield from check_history(job_id, attempts, events)

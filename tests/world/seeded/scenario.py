@@ -1,0 +1,225 @@
+"""What happens in a world, drawn from its seed."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+from typing import Any
+
+from seeded.jobs import Mishap
+
+#: Worker types and their speeds.
+SPEEDS = {"v100": 2.0, "p100": 1.4, "k80": 1.0}
+POLICIES = ("max_min_fairness", "least_remaining_work", "fifo", "finish_time_fairness")
+#: Until when jobs are submitted and faults happen; then everything is mended.
+STORM_S = 60.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """A job to submit; see ``jobs.Model`` for what it is like.
+
+    Attributes:
+        at_s: when.
+        name: its id, and its client's id.
+        gang: workers at once.
+        types: on which it may run; empty for any.
+        max_failures: of its own, that are retried.
+        held: whether it is held from the start.
+        after: names of jobs that have to complete before.
+        again: whether it is submitted a second time.
+        limit_s: how long it may hold workers in all; None for ever.
+        model: further fields of its model.
+    """
+
+    at_s: float
+    name: str
+    gang: int
+    types: tuple[str, ...]
+    max_failures: int
+    held: bool
+    after: tuple[str, ...]
+    again: bool
+    limit_s: float | None
+    model: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    """Something that goes wrong, or that somebody asks for.
+
+    Attributes:
+        at_s: when.
+        kind: the name of a method of ``faults.Faults``.
+        target: the index of who is hit.
+        for_s: how long.
+        how: a number for the kind to make use of.
+    """
+
+    at_s: float
+    kind: str
+    target: int
+    for_s: float
+    how: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scenario:
+    """A world.
+
+    Attributes:
+        schedulers: how many processes may lead.
+        nodes: worker types of each node.
+        orders: jobs, by time.
+        faults: by time.
+        policy: at the beginning.
+        round_s: the scheduling quantum.
+        lose: part of the messages that are lost.
+        late: part of them that take seconds.
+        repeat: part of the requests that arrive twice.
+        slow_s: mean time of a call of the database.
+        solve_s: mean time of an answer of the policy.
+        drift: of clocks at most, seconds per second.
+        skew_s: between wall clocks at most.
+        slices: whether each turn pauses after each fact.
+    """
+
+    schedulers: int
+    nodes: tuple[tuple[str, ...], ...]
+    orders: tuple[Order, ...]
+    faults: tuple[Fault, ...]
+    policy: str
+    round_s: float
+    lose: float
+    late: float
+    repeat: float
+    slow_s: float
+    solve_s: float
+    drift: float
+    skew_s: float
+    slices: bool
+    extra: dict[str, Any] = field(default_factory=dict)
+
+
+#: Kinds of faults, and how often each is drawn.
+KINDS = {
+    "kill_scheduler": 4,
+    "kill_scheduler_soon": 6,
+    "freeze_scheduler": 2,
+    "lose_database": 3,
+    "spoil_commits": 6,
+    "kill_agent": 4,
+    "kill_agent_soon": 3,
+    "freeze_agent": 2,
+    "crash_node": 2,
+    "wipe_node": 1,
+    "cut_node": 5,
+    "break_worker": 2,
+    "fill_disk": 1,
+    "cancel": 1,
+    "hold": 1,
+    "requeue": 1,
+    "drain_node": 1,
+    "cordon_node": 1,
+    "set_policy": 1,
+    "limit_project": 1,
+    "jump_clock": 1,
+    "repeat_report": 3,
+}
+
+
+def draw(seed: int) -> Scenario:
+    """Draw a world."""
+    chance = random.Random(f"{seed}/scenario")
+    calm = chance.random() < 0.1
+    schedulers = chance.choice([1, 1, 2])
+    kinds = chance.sample(sorted(SPEEDS), chance.choice([1, 2, 2]))
+    nodes = tuple(
+        tuple([chance.choice(kinds)] * chance.choice([1, 1, 2, 3]))
+        for _ in range(chance.choice([1, 2, 2, 3, 3, 4]))
+    )
+    orders = _orders(chance, nodes)
+    count = 0 if calm else chance.choice([1, 3, 6, 10, 16, 24])
+    # A few kinds at a time: what comes often meets what comes rarely.
+    mixed = chance.sample(sorted(KINDS), chance.randint(2, len(KINDS)))
+    drawn = chance.choices(mixed, [KINDS[kind] for kind in mixed], k=count)
+    faults = sorted(
+        (
+            Fault(
+                at_s=chance.uniform(2.0, STORM_S),
+                kind=kind,
+                target=chance.randrange(1000),
+                for_s=chance.choice([chance.uniform(0.05, 2.0), chance.uniform(1.0, 15.0)]),
+                how=chance.randrange(1000),
+            )
+            for kind in drawn
+        ),
+        key=lambda fault: fault.at_s,
+    )
+    shaky = not calm and chance.random() < 0.6
+    return Scenario(
+        schedulers=schedulers,
+        nodes=nodes,
+        orders=orders,
+        faults=tuple(faults),
+        policy=chance.choice(POLICIES),
+        round_s=chance.choice([4.0, 5.0, 8.0]),
+        lose=chance.choice([0.01, 0.05]) if shaky else 0.0,
+        late=chance.choice([0.0, 0.02, 0.1]) if shaky else 0.0,
+        repeat=chance.choice([0.0, 0.05, 0.3]) if shaky else 0.0,
+        slow_s=chance.choice([0.001, 0.01, 0.1]),
+        solve_s=chance.choice([0.005, 0.05, 0.5]),
+        drift=chance.choice([0.0, 1e-4, 5e-4]),
+        skew_s=chance.choice([0.0, 0.05, 0.2]),
+        slices=chance.random() < 0.3,
+    )
+
+
+def _orders(chance: random.Random, nodes: tuple[tuple[str, ...], ...]) -> tuple[Order, ...]:
+    kinds = sorted({kind for types in nodes for kind in types})
+    room = {kind: sum(types.count(kind) for types in nodes) for kind in kinds}
+    widest = max(room.values())
+    crowd_s = chance.uniform(0.0, 20.0)
+    orders: list[Order] = []
+    for number in range(chance.choice([1, 3, 4, 6, 8, 10])):
+        gang = chance.choice([1, 1, 1, 2, 3])
+        gang = min(gang, widest)
+        fitting = [kind for kind in kinds if room[kind] >= gang]
+        types = (chance.choice(fitting),) if chance.random() < 0.2 else ()
+        steps = chance.randint(5, 40)
+        mishaps = [
+            Mishap(
+                step=chance.randint(0, steps - 1),
+                kind=chance.choice(["fail", "fail", "oom", "hang"]),
+                for_s=chance.uniform(1.0, 15.0),
+            )
+            for _ in range(chance.choice([0, 0, 0, 1, 2]))
+        ]
+        slow = chance.random() < 0.15
+        orders.append(
+            Order(
+                at_s=crowd_s if chance.random() < 0.5 else chance.uniform(0.0, 40.0),
+                name=f"j{number}",
+                gang=gang,
+                types=types,
+                max_failures=chance.choice([0, 1, 50, 50, 50]),
+                held=chance.random() < 0.05,
+                after=(f"j{chance.randrange(number)}",)
+                if number and chance.random() < 0.15
+                else (),
+                again=chance.random() < 0.2,
+                limit_s=chance.uniform(5.0, 40.0) if chance.random() < 0.08 else None,
+                model={
+                    "steps": steps,
+                    "step_s": chance.choice([0.2, 0.4, 1.0]),
+                    "long_every": 7 if slow else 0,
+                    "long_s": 2.5 if slow else 0.0,
+                    "save_s": chance.choice([0.01, 0.1, 0.4]),
+                    "save_every": chance.choice([1, 4, 10]),
+                    "heeds": chance.choice(["notice", "notice", "notice", "sigterm", "nothing"]),
+                    "counted": chance.random() < 0.8,
+                    "mishaps": sorted(mishaps, key=lambda mishap: mishap.step),
+                },
+            )
+        )
+    return tuple(sorted(orders, key=lambda order: order.at_s))

@@ -1,0 +1,431 @@
+"""A world: schedulers, agents, jobs, network and database under one clock, all from a seed."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import itertools
+import logging
+import random
+import shutil
+import tempfile
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from agent.http_link import HttpLink, LinkSettings
+from agent.log_upload import UploadSettings
+from agent.loop import Agent, AgentSettings
+from agent.machine import Machine as AgentMachine
+from planner.knowledge import LearnedKnowledge
+from policies.answering import PolicyAnswerer
+from scheduler.control.requests import PolicyChoice, Submission
+from scheduler.domain.profiling import Profiling
+from scheduler.domain.spec import JobSpec
+from scheduler.engine.settings import EngineSettings
+from scheduler.errors import (
+    NotLeadingError,
+    OutcomeUnknownError,
+    SolveError,
+    StoreUnavailableError,
+)
+from scheduler.runtime import driver as driver_module
+from scheduler.runtime.clock import WallClock
+from scheduler.runtime.metrics import Metrics
+from scheduler.runtime.service import LiveService
+from scheduler.runtime.settings import RuntimeSettings
+from scheduler.runtime.solver import InlineSolver
+from seeded.faults import Faults
+from seeded.front import Front
+from seeded.jobs import Model
+from seeded.machines import Database, Machine, Network, Transport
+from seeded.nodes import DiskMemory, NoEndpoint, SimulatedBackend, SimulatedNode
+from seeded.oracle import Oracle
+from seeded.scenario import SPEEDS, STORM_S, draw
+from seeded.virtual_time import Process, StalledError, VirtualLoop
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+
+    from scheduler.domain.answers import Solved
+    from scheduler.domain.problem import Problem
+    from scheduler.runtime.driver import Driver, Told
+    from seeded.scenario import Order, Scenario
+
+#: From SIGKILL to a lease's deadline on nodes, and from there until the scheduler gives it away.
+MARGIN_S = 1.0
+#: Within what all work is to be done once everything is mended, on top of itself.
+DRAIN_S = 150.0
+#: What agents wait for, as short as the rounds are.
+AGENT = AgentSettings(
+    margin_s=MARGIN_S,
+    report_every_s=3.0,
+    progress_every_s=1.5,
+    retry_most_s=2.0,
+    health_every_s=3.0,
+    disk_every_s=5.0,
+)
+LINK = LinkSettings(wait_s=4.0, slack_s=2.0, connect_s=1.0, reply_s=3.0)
+_SLICE_S = driver_module.FACTS_SLICE_S
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What became of a world.
+
+    Attributes:
+        seed: its own.
+        digest: of everything that happened.
+        problems: what must not be.
+        counts: of what happened, by name.
+        until_s: its virtual time at the end.
+    """
+
+    seed: int
+    digest: str
+    problems: tuple[str, ...]
+    counts: dict[str, int] = field(default_factory=dict)
+    until_s: float = 0.0
+
+
+class WorldSolver(InlineSolver):
+    """Answers after a while; a newer question takes the place of one that waits.
+
+    Args:
+        chance: how long it takes, and whether it fails.
+        mean_s: how long it takes.
+    """
+
+    def __init__(self, chance: random.Random, mean_s: float) -> None:
+        super().__init__(PolicyAnswerer())
+        self._chance, self._mean_s = chance, mean_s
+        self.fails = 0.0
+
+    async def solve(self, policy: PolicyChoice, problem: Problem) -> Solved:
+        """Answer a problem."""
+        took_s = self._chance.expovariate(1.0 / self._mean_s)
+        await asyncio.sleep(took_s)
+        if self._chance.random() < self.fails:
+            raise SolveError(f"policy '{policy.name}' did not answer in time")
+        return replace(await super().solve(policy, problem), solve_s=took_s)
+
+
+class WatchedService(LiveService):
+    """The service, each of whose turns is looked at."""
+
+    watch: Callable[[WatchedService, Driver], None]
+
+    async def begin(self, token: int, suspects: Sequence[Told] = ()) -> Driver:
+        """Begin to lead; see ``LiveService``."""
+        driver = await super().begin(token, suspects)
+        turn = driver.turn
+
+        async def watched() -> None:
+            await turn()
+            self.watch(self, driver)
+
+        driver.turn = watched  # type: ignore[method-assign]
+        self.watch(self, driver)
+        return driver
+
+
+class World:
+    """A world.
+
+    Args:
+        seed: decides everything.
+        trace: whether to print what happens.
+    """
+
+    def __init__(self, seed: int, *, scenario: Scenario | None = None, trace: bool = False) -> None:
+        self.seed = seed
+        self.scenario = scenario or draw(seed)
+        self.trace = trace
+        self._digest = hashlib.sha256()
+        self.counts: dict[str, int] = {}
+        self.problems: list[str] = []
+        self.folder = Path(tempfile.mkdtemp(prefix="leasehold-world-"))
+        slow = self.chance("slow")
+        mean_s = self.scenario.slow_s
+        self.loop = VirtualLoop(lambda: slow.expovariate(2.0 / mean_s))
+        self.processes: list[Process] = []
+        self.network = Network(
+            self.loop,
+            self.chance("network"),
+            lose=self.scenario.lose,
+            late=self.scenario.late,
+            repeat=self.scenario.repeat,
+            record=self.record,
+        )
+        self.oracle = Oracle(self)
+        self.database = Database(self.record, self.oracle.committed)
+        self.models: dict[str, Model] = {}
+        self.orders: dict[str, Order] = {}
+        self.settings = self._settings()
+        self.hosts = [f"s{number}" for number in range(self.scenario.schedulers)]
+        self.machines = {host: self._machine(host) for host in self.hosts}
+        self.schedulers: dict[str, Process] = {}
+        self.services: dict[str, WatchedService] = {}
+        pids = itertools.count(1)
+        self.nodes = [
+            SimulatedNode(
+                self.loop,
+                self._machine(f"n{number}"),
+                self.chance(f"n{number}"),
+                types,
+                speeds=SPEEDS,
+                models=self.models,
+                margin_s=MARGIN_S,
+                record=self.record,
+                began=self.oracle.began,
+                next_pid=lambda: next(pids),
+            )
+            for number, types in enumerate(self.scenario.nodes)
+        ]
+        self.faults = Faults(self)
+        self.mended = False
+        #: by how much the leaders' clocks may be wrong besides: somebody has set them.
+        self.clock_slack_s = 0.3 * sum(f.kind == "jump_clock" for f in self.scenario.faults)
+
+    def chance(self, name: str) -> random.Random:
+        """Return what decides about one part of the world."""
+        return random.Random(f"{self.seed}/{name}")
+
+    def _machine(self, name: str) -> Machine:
+        chance, scenario = self.chance(f"clock of {name}"), self.scenario
+        return Machine(
+            self.loop,
+            name,
+            rate=1.0 + chance.uniform(-scenario.drift, scenario.drift),
+            offset_s=chance.uniform(-scenario.skew_s, scenario.skew_s),
+            booted_s=chance.uniform(100.0, 1e6),
+        )
+
+    def _settings(self) -> RuntimeSettings:
+        return RuntimeSettings(
+            engine=EngineSettings(
+                round_length_s=self.scenario.round_s,
+                plan_lead_s=3.0,
+                retry_backoff_s=1.0,
+                solve_grace_s=0.3,
+                avoid_node_s=5.0,
+                hold_after_deaths=0,
+                refuse_what_cannot_fit=False,
+            ),
+            policy=PolicyChoice(name=self.scenario.policy),
+            notice_s=0.5,
+            grace_s=0.5,
+            margin_s=MARGIN_S,
+            node_timeout_s=8.0,
+            start_timeout_s=30.0,
+            tick_s=0.5,
+            measure_least_s=2.0,
+            profiling=Profiling(),
+            snapshot_entries=15,
+            refuse_unfit=False,
+        )
+
+    def record(self, kind: str, *what: object) -> None:
+        """Take something that happened into the record."""
+        self.counts[kind] = self.counts.get(kind, 0) + 1
+        line = f"{self.loop.now_s!r} {kind} {what!r}"
+        self._digest.update(line.encode())
+        if self.trace:
+            print(line[:600])
+
+    def blame(self, problem: str) -> None:
+        """Note what must not be."""
+        text = f"at {self.loop.now_s:.3f} s: {problem}"
+        if text not in self.problems:
+            self.problems.append(text)
+            self.record("problem", problem)
+
+    # -- life -------------------------------------------------------------------------------------
+
+    def run(self) -> Outcome:
+        """Let the world happen."""
+        driver_module.FACTS_SLICE_S = -1.0 if self.scenario.slices else _SLICE_S
+        try:
+            self.loop.run_until_complete(self._live())
+        except StalledError as error:
+            self.blame(str(error))
+        finally:
+            driver_module.FACTS_SLICE_S = _SLICE_S
+            self.problems += self.loop.failures
+            until_s = self.loop.now_s
+            self.loop.dispose(self.processes)
+            shutil.rmtree(self.folder, ignore_errors=True)
+        return Outcome(
+            seed=self.seed,
+            digest=self._digest.hexdigest(),
+            problems=tuple(self.problems),
+            counts=dict(sorted(self.counts.items())),
+            until_s=until_s,
+        )
+
+    async def _live(self) -> None:
+        for host in self.hosts:
+            self.start_scheduler(host)
+        for node in self.nodes:
+            self.start_agent(node)
+        users = [asyncio.ensure_future(self._submit(order)) for order in self.scenario.orders]
+        storm = asyncio.ensure_future(self.faults.inflict(self.scenario.faults))
+        await asyncio.sleep(STORM_S)
+        await self.faults.mend()
+        await asyncio.gather(storm, *users)
+        await self.faults.release()
+        self.mended = True
+        work_s = sum(
+            2.0 * order.model["steps"] * (order.model["step_s"] + order.model["save_s"])
+            + order.model["steps"] // 7 * order.model["long_s"]
+            for order in self.scenario.orders
+        )
+        until_s = self.loop.now_s + DRAIN_S + work_s
+        while self.loop.now_s < until_s and not self.oracle.all_ended() and not self.problems:
+            await asyncio.sleep(0.5)
+        await asyncio.sleep(5.0)
+        if not self.problems:
+            self.oracle.judge()
+
+    # -- schedulers -------------------------------------------------------------------------------
+
+    def start_scheduler(self, host: str) -> None:
+        """Start a scheduler on its machine."""
+        process = self._process(host)
+        self.schedulers[host] = process
+        process.spawn(self._schedule(host, process))
+
+    def _process(self, name: str) -> Process:
+        process = Process(self.loop, name)
+        self.processes.append(process)
+        return process
+
+    async def _schedule(self, host: str, process: Process) -> None:
+        machine = self.machines[host]
+        solver = WorldSolver(self.chance(f"solver {len(self.processes)}"), self.scenario.solve_s)
+        solver.fails = 0.0 if self.mended else self.scenario.lose
+        service = WatchedService(
+            store=self.database.line(host),  # type: ignore[arg-type]
+            clock=WallClock(wall=machine.wall_s, steady=machine.steady_s),
+            solver=solver,
+            knowledge=LearnedKnowledge,
+            settings=self.settings,
+            metrics=Metrics(process=False, clock=self.loop.time),
+            state_dir=self.folder / host,
+            holder=host,
+            address=f"http://{host}:8642",
+            ttl_s=3.0,
+        )
+        service.watch = self.oracle.turned
+        self.services[host] = service
+        self.network.servers[host] = (
+            process,
+            Front(service, told=self.oracle.told, reported=self.oracle.reported),
+        )
+        await self._until_it_ends(process, service.run())
+
+    async def _until_it_ends(self, process: Process, work: Awaitable[object]) -> None:
+        try:
+            await work
+        except Exception as error:
+            if not process.alive:
+                return  # the world is over
+            self.blame(f"{process.name} ended by itself: {error!r}")
+            logging.getLogger("world").debug("it ended", exc_info=error)
+        process.kill()
+
+    # -- agents -----------------------------------------------------------------------------------
+
+    def start_agent(self, node: SimulatedNode) -> None:
+        """Start the agent of a node."""
+        process = self._process(node.name)
+        node.agent = process
+        process.spawn(self._work(node, process))
+
+    async def _work(self, node: SimulatedNode, process: Process) -> None:
+        folder = self.folder / node.name
+        (folder / "logs").mkdir(parents=True, exist_ok=True, mode=0o700)
+        memory = DiskMemory(node, folder)
+        link = HttpLink(
+            servers=[f"http://{host}:8642" for host in self.hosts],
+            node=node.name,
+            address=f"10.0.0.{1 + int(node.name[1:])}",
+            version="1",
+            settings=LINK,
+            transport=Transport(self.network, node.name),
+        )
+        agent = Agent(
+            node=node.name,
+            link=link,
+            inventory=node,
+            state_dir=folder,
+            settings=AGENT,
+            upload=UploadSettings(every_s=60.0),
+            make_backend=lambda endpoint, on_change: SimulatedBackend(
+                node, endpoint, on_change, folder / "logs"
+            ),
+            machine=AgentMachine(
+                lease_clock_s=node.machine.steady_s,
+                wall_s=node.machine.wall_s,
+                chance=self.chance(f"agent {len(self.processes)}"),
+                memory=lambda _path: memory,
+                close_lock=memory.close_lock,
+                endpoint=NoEndpoint,
+                disk_problem=lambda *_args, **_named: "the disk is full" if node.full else "",
+            ),
+        )
+        await self._until_it_ends(process, agent.run())
+
+    # -- users ------------------------------------------------------------------------------------
+
+    async def ask(self, what: Callable[[LiveService], Awaitable[Any]]) -> Any:
+        """Ask one scheduler after the other until one answers; returns the answer or the error."""
+        for host in itertools.cycle(self.hosts):
+            try:
+                async with asyncio.timeout(6.0):
+                    answer = await self.network.ask("user", host, what)
+            except (TimeoutError, ConnectionResetError):
+                answer = NotLeadingError()
+            if not isinstance(
+                answer, NotLeadingError | StoreUnavailableError | OutcomeUnknownError
+            ):
+                return answer
+            await asyncio.sleep(0.3)
+        raise AssertionError
+
+    async def _submit(self, order: Order) -> None:
+        await asyncio.sleep(order.at_s)
+        while not self.oracle.accepted.issuperset(order.after):
+            await asyncio.sleep(0.5)
+        model = Model(name=order.name, **order.model)
+        model.mishaps = list(model.mishaps)
+        self.models[order.name] = model
+        self.orders[order.name] = order
+        submission = Submission(
+            spec=self._spec(order), client_id=order.name, owner="user", job_id=order.name,
+            held=order.held,
+        )  # fmt: skip
+        for _ in range(1 + order.again):
+            answer = await self.ask(lambda s: s.submit([submission], actor="user"))
+            self.oracle.submitted(order, answer)
+
+    def _spec(self, order: Order) -> JobSpec:
+        step_s = order.model["step_s"]
+        counted = order.model["counted"]
+        return JobSpec(
+            name=order.name,
+            project="p",
+            command=("train",),
+            scale_factors=(order.gang,),
+            worker_types=order.types,
+            total_steps=float(order.model["steps"]) if counted else None,
+            duration_s=None if counted else order.model["steps"] * step_s,
+            job_type=f"type-{order.gang}-{step_s}",
+            throughputs={name: round(speed / step_s, 3) for name, speed in SPEEDS.items()},
+            checkpoint_dir="/checkpoints",
+            notice_s=0.5,
+            grace_s=0.5,
+            max_failures=order.max_failures,
+            max_run_time_s=order.limit_s,
+            depends_on=order.after,
+        )
