@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from api.context import in_thread
 from api.problems import not_found
 from scheduler.domain.job import JobStatus
-from scheduler.store.queries import MAX_LIMIT, JobFilter, JobQuery
+from scheduler.store.filters import FILTERS, JobFilter
+from scheduler.store.queries import MAX_LIMIT, JobQuery
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from api.context import Context
     from api.roles import Principal
@@ -66,6 +67,15 @@ async def own_active_ids(context: Context, principal: Principal) -> frozenset[st
     return frozenset(ids)
 
 
+def values_of(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return filters by the attributes of ``JobFilter``, from those of a request by name."""
+    return {
+        one.attribute: tuple(given[one.name]) if one.most else given[one.name] or ""
+        for one in FILTERS
+        if one.name in given
+    }
+
+
 async def selected_ids(
     context: Context, principal: Principal, selector: SelectorIn
 ) -> tuple[list[str], bool]:
@@ -77,13 +87,9 @@ async def selected_ids(
     projects = visible_projects(principal, selector.project)
     if projects is None:
         return [], False
-    where = JobFilter(
-        statuses=tuple(selector.status) or ACTIVE,
-        projects=projects,
-        job_types=tuple(selector.job_type),
-        owner=selector.owner or "",
-        labels=selector.labels,
-    )
+    given = values_of({one.name: getattr(selector, one.name) for one in FILTERS if one.selects})
+    given |= {"projects": projects, "labels": selector.labels}
+    where = JobFilter(**{"statuses": ACTIVE} | {k: v for k, v in given.items() if v})
     return await in_thread(_page_ids, context.store, where, context.settings.max_selected)
 
 

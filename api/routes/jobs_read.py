@@ -18,15 +18,15 @@ from api.schemas.answers import (
     JobPageOut,
     JobWithSpec,
 )
-from api.schemas.fields import JobId, JobType, ProjectName, Subject
+from api.schemas.fields import JobId
+from api.schemas.filters import with_filters
 from api.schemas.jobs import SortKey
-from api.selection import visible_job, visible_projects
-from scheduler.domain.job import JobStatus
+from api.selection import values_of, visible_job, visible_projects
+from scheduler.store.filters import JobFilter
 from scheduler.store.protocol import Store
 from scheduler.store.queries import (
     MAX_LIMIT,
     HistoryQuery,
-    JobFilter,
     JobOrder,
     JobPage,
     JobQuery,
@@ -44,14 +44,11 @@ Limit = Annotated[int, Query(ge=1, le=MAX_LIMIT, description="most items of one 
     operation_id="list_jobs",
     responses={200: {"model": JobPageOut}},
 )
+@with_filters
 async def list_jobs(
     *,
     context: Ctx,
     principal: Viewer,
-    status: Annotated[list[JobStatus], Query(max_length=16, description="any of these")] = [],  # noqa: B006
-    project: Annotated[list[ProjectName], Query(max_length=100, description="any of these")] = [],  # noqa: B006
-    job_type: Annotated[list[JobType], Query(max_length=100, description="any of these")] = [],  # noqa: B006
-    owner: Annotated[Subject | None, Query(description="who submitted it")] = None,
     label: Annotated[
         list[str], Query(max_length=64, description="key=value; every one of these")
     ] = [],  # noqa: B006
@@ -63,23 +60,18 @@ async def list_jobs(
     cursor: Annotated[
         str | None, Query(max_length=2000, description="next_cursor of the page before")
     ] = None,
+    **filters: Any,
 ) -> Answer:
     """Return a page of jobs, newest first unless sorted otherwise.
 
     `finished` lists only jobs that have ended, `deadline` only jobs with a deadline.
     """
     labels = _labels(label)
-    projects = visible_projects(principal, project)
+    projects = visible_projects(principal, filters["project"])
     if projects is None:
         return Answer({"jobs": [], "next_cursor": None})
-    where = JobFilter(
-        statuses=tuple(status),
-        projects=projects,
-        job_types=tuple(job_type),
-        owner=owner or "",
-        labels=labels,
-        called=called or "",
-    )
+    given = values_of(filters) | {"projects": projects}
+    where = JobFilter(**given, labels=labels, called=called or "")
     query = JobQuery(
         where=where,
         order=JobOrder(sort.removeprefix("-")),

@@ -11,19 +11,16 @@ from api.schemas.fields import (
     Flag,
     Form,
     JobId,
-    JobType,
     Labels,
     Moment,
-    ProjectName,
     Reason,
     SomeSeconds,
-    Subject,
     Weight,
     type_of,
 )
+from api.schemas.filters import selecting
 from scheduler.control.requests import JobAction
 from scheduler.domain.fields import Asked, Word
-from scheduler.domain.job import JobStatus
 from scheduler.domain.spec import JOB_FIELDS
 
 #: Largest array, and most jobs that one request may name.
@@ -197,26 +194,33 @@ class LooseBatch(Form):
     jobs: Annotated[list[Any], Field(min_length=1, max_length=MOST_JOBS)]
 
 
-class SelectorIn(Form):
-    """Which jobs are meant: those that pass every field that is given; at least one is."""
-
-    status: Annotated[list[JobStatus], Field(max_length=16)] = Field(
-        [], description="any of these; none: jobs that have not ended"
-    )
-    project: Annotated[list[ProjectName], Field(max_length=100)] = Field(
-        [], description="any of these"
-    )
-    job_type: Annotated[list[JobType], Field(max_length=100)] = Field(
-        [], description="any of these"
-    )
-    owner: Subject | None = Field(None, description="exactly this")
-    labels: Labels = Field({}, description="every one of these")
+class SelectorForm(Form):
+    """What the fields of a selector say together; they are added below."""
 
     @model_validator(mode="after")
     def _says_something(self) -> Self:
-        if not (self.status or self.project or self.job_type or self.owner or self.labels):
+        if not any(value for _, value in self):
             raise ValueError("is empty and would mean every job; give at least one field")
         return self
+
+
+if TYPE_CHECKING:
+
+    class SelectorIn(SelectorForm):
+        """What code names of a selector; the others are read by the names in ``FILTERS``."""
+
+        project: list[str]
+        labels: Mapping[str, str]
+
+else:
+    SelectorIn = create_model(
+        "SelectorIn",
+        __base__=SelectorForm,
+        __module__=__name__,
+        __doc__="Which jobs are meant: those that pass every field that is given; at least one is.",
+        **selecting(),
+        labels=(Labels, Field({}, description="every one of these")),
+    )
 
 
 class Chosen(Form):

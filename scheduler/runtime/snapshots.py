@@ -25,8 +25,9 @@ from scheduler.engine.adoption import adopt
 from scheduler.engine.engine import Engine
 from scheduler.engine.snapshot import decode_state, encode_state, restore
 from scheduler.errors import CodecError
+from scheduler.store.filters import JobFilter
 from scheduler.store.protocol import Snapshot
-from scheduler.store.queries import MAX_LIMIT, HistoryQuery, JobFilter, JobOrder, JobQuery
+from scheduler.store.queries import MAX_LIMIT, HistoryQuery, JobOrder, JobQuery
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -17,6 +17,7 @@ from scheduler.store.checks import (
     check_storable,
     next_token,
 )
+from scheduler.store.filters import FILTERS
 from scheduler.store.forms import to_columns, to_values
 from scheduler.store.protocol import Entry, Head, JournalEntry, Recovered, Snapshot
 from scheduler.store.queries import SORT_KEYS, JobPage, make_cursor, read_cursor
@@ -27,7 +28,8 @@ if TYPE_CHECKING:
 
     from scheduler.domain.job import JobStatus
     from scheduler.domain.rows import AttemptRow, IdempotencyRow, JobRow, Projections, SettingRow
-    from scheduler.store.queries import HistoryQuery, JobFilter, JobQuery
+    from scheduler.store.filters import JobFilter
+    from scheduler.store.queries import HistoryQuery, JobQuery
     from scheduler.store.rows import EnrolmentRow, TokenRow
 
 
@@ -371,13 +373,14 @@ class MemoryStore:
 
 def _passes(row: JobRow, where: JobFilter) -> bool:
     return (
-        (not where.statuses or row.status in where.statuses)
-        and (not where.projects or row.project in where.projects)
-        and (not where.job_types or row.job_type in where.job_types)
-        and where.owner in ("", row.owner)
+        all(_agrees(getattr(row, one.name), getattr(where, one.attribute)) for one in FILTERS)
         and all(row.labels.get(key) == value for key, value in where.labels.items())
         and (row.job_id.startswith(where.called) or row.name == where.called or not where.called)
     )
+
+
+def _agrees(value: str, wanted: str | tuple[str, ...]) -> bool:
+    return not wanted or (value in wanted if isinstance(wanted, tuple) else value == wanted)
 
 
 def _is_asked(row: HistoryRow, query: HistoryQuery) -> bool:

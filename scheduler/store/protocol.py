@@ -28,7 +28,8 @@ if TYPE_CHECKING:
         Projections,
         SettingRow,
     )
-    from scheduler.store.queries import HistoryQuery, JobFilter, JobPage, JobQuery
+    from scheduler.store.filters import JobFilter
+    from scheduler.store.queries import HistoryQuery, JobPage, JobQuery
     from scheduler.store.rows import EnrolmentRow, Leadership, TokenRow
 
 

@@ -11,11 +11,11 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from scheduler.errors import InputError
+from scheduler.store.filters import JobFilter
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from scheduler.domain.job import JobStatus
     from scheduler.domain.rows import JobRow
 
 #: Most rows of one page.
@@ -44,27 +44,6 @@ SORT_KEYS: Mapping[JobOrder, str] = MappingProxyType(
         JobOrder.DEADLINE: "deadline_s",
     }
 )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobFilter:
-    """Which jobs are meant. An empty field lets all pass; the fields must all hold.
-
-    Attributes:
-        statuses: any of these.
-        projects: any of these.
-        job_types: any of these.
-        owner: exactly this.
-        labels: every one of these.
-        called: the name of the job, or the beginning of its id.
-    """
-
-    statuses: tuple[JobStatus, ...] = ()
-    projects: tuple[str, ...] = ()
-    job_types: tuple[str, ...] = ()
-    owner: str = ""
-    labels: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
-    called: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,16 +9,9 @@ import typer
 
 from leasehold.cli.service.live_view import show_live
 from leasehold.cli.service.output import percent, print_json, print_shown, remark, table
-from leasehold.cli.service.pairs import parse_pairs, split_list
+from leasehold.cli.service.pairs import parse_pairs
 from leasehold.cli.service.remote import Json, remote
-from leasehold.cli.service.selection import (
-    JobTypes,
-    Labels,
-    Owner,
-    Projects,
-    Statuses,
-    check_owner,
-)
+from leasehold.cli.service.selection import Labels, asked, with_filters
 from leasehold.cli.service.times import ago, span
 
 if TYPE_CHECKING:
@@ -39,13 +32,10 @@ _HEADINGS: Final = (
 
 
 @remote
+@with_filters
 def jobs(
     service: ServiceClient,
     *,
-    status: Statuses = None,
-    project: Projects = None,
-    job_type: JobTypes = None,
-    owner: Owner = None,
     label: Labels = None,
     sort: Annotated[
         str,
@@ -57,31 +47,26 @@ def jobs(
     every: Annotated[bool, typer.Option("--all", help="Every job, however many.")] = False,
     watch: Annotated[bool, typer.Option("--watch", help="Show it anew as it changes.")] = False,
     as_json: Json = False,
+    **filters: Any,
 ) -> None:
     """List jobs, newest first."""
-    if owner is not None:
-        check_owner(owner, option="--owner")
-    filters: Any = {
-        "status": split_list(status or [], option="--status"),
-        "project": split_list(project or [], option="--project"),
-        "job_type": split_list(job_type or [], option="--job-type"),
-        "owner": owner,
+    query: Any = asked(filters) | {
         "label": [f"{k}={v}" for k, v in parse_pairs(label or [], option="--label").items()],
         "sort": sort,
     }
     if watch:
         show_live(
             service,
-            read=lambda: _page(service, filters, limit)[0],
+            read=lambda: _page(service, query, limit)[0],
             draw=lambda rows: jobs_table(rows, now_s=time.time()),
             as_json=as_json,
         )
         return
     rows, more = list["Job"](), False
     if every:
-        rows = list(service.jobs(**filters))
+        rows = list(service.jobs(**query))
     else:
-        rows, more = _page(service, filters, limit)
+        rows, more = _page(service, query, limit)
     if as_json:
         print_json({"jobs": rows, "more": more})
         return

@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, TypeAlias
+import inspect
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
 
 import typer
 
 from leasehold.cli.service.completion import complete_job, complete_project
 from leasehold.cli.service.pairs import parse_pairs, split_list
+from scheduler.domain.fields import Word
 from scheduler.errors import InputError
+from scheduler.store.filters import FILTERS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from scheduler.store.filters import Filter
+
+#: Filters that say to which jobs something is done, by name.
+_SELECTING: Final = {one.name: one for one in FILTERS if one.selects}
 
 JobIds: TypeAlias = Annotated[
     list[str] | None,
@@ -33,34 +44,66 @@ Selector: TypeAlias = Annotated[
         "--selector",
         "-s",
         metavar="FIELD=VALUE",
-        help="Instead of ids: status=, project=, job_type=, owner=, label.KEY=. Repeatable; all "
-        "must hold.",
+        help=f"Instead of ids: {', '.join(f'{name}=' for name in _SELECTING)}, label.KEY=. "
+        "Repeatable; all must hold.",
     ),
 ]
-Statuses: TypeAlias = Annotated[
-    list[str] | None,
-    typer.Option("--status", metavar="A[,B...]", help="Only jobs in one of these."),
-]
-Projects: TypeAlias = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--project",
-        "-p",
-        metavar="A[,B...]",
-        help="Only jobs of these.",
-        autocompletion=complete_project,
-    ),
-]
-JobTypes: TypeAlias = Annotated[
-    list[str] | None, typer.Option("--job-type", metavar="A[,B...]", help="Only these types.")
-]
-Owner: TypeAlias = Annotated[str | None, typer.Option("--owner", help="Only this one's jobs.")]
 Labels: TypeAlias = Annotated[
     list[str] | None,
     typer.Option("--label", "-l", metavar="K=V", help="Only jobs with this label. Repeatable."),
 ]
 
-_LISTS = ("status", "project", "job_type")
+_COMPLETED: Final = {Word.PROJECT: complete_project}
+
+
+def with_filters(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command an option for each filter of jobs, in place of its ``**filters``."""
+    signature = inspect.signature(command)
+    own = [one for one in signature.parameters.values() if one.kind is not one.VAR_KEYWORD]
+    positional = [one for one in own if one.kind is not one.KEYWORD_ONLY]
+    options = [
+        inspect.Parameter(
+            one.name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=None,
+            annotation=Annotated[(list[str] if one.most else str) | None, _option(one)],
+        )
+        for one in FILTERS
+    ]
+    named = [one for one in own if one.kind is one.KEYWORD_ONLY]
+    command.__signature__ = signature.replace(  # type: ignore[attr-defined]
+        parameters=[*positional, *options, *named]
+    )
+    command.__annotations__.pop("filters")
+    command.__annotations__ |= {option.name: option.annotation for option in options}
+    return command
+
+
+def _option(known: Filter) -> Any:
+    return typer.Option(
+        known.flag,
+        *filter(None, [known.option.short]),
+        help=known.option.help,
+        metavar=known.option.metavar or None,
+        autocompletion=_COMPLETED.get(known.kind) if isinstance(known.kind, Word) else None,
+    )
+
+
+def asked(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the filters of a request from what the options of ``with_filters`` say.
+
+    Raises:
+        InputError: one of them is empty.
+    """
+    made: dict[str, Any] = {}
+    for one in FILTERS:
+        value = given[one.name]
+        if one.most:
+            value = split_list(value or [], option=one.flag)
+        elif value is not None:
+            _check_named(one, value, option=one.flag)
+        made[one.name] = value
+    return made
 
 
 def chosen(ids: list[str] | None, selector: list[str] | None) -> dict[str, Any]:
@@ -76,27 +119,28 @@ def chosen(ids: list[str] | None, selector: list[str] | None) -> dict[str, Any]:
     return {"selector": _parse_selector(selector or [])}
 
 
-def check_owner(name: str, *, option: str) -> None:
-    """Refuse an owner without a name: an empty filter would let every job through.
+def _check_named(known: Filter, text: str, *, option: str) -> None:
+    """Refuse a filter without a value: an empty one would let every job through.
 
     Raises:
         InputError: it is empty.
     """
-    if not name.strip():
-        raise InputError(f"{option} is '{name}'; give the owner's name, or leave it out")
+    if not text.strip():
+        raise InputError(f"{option} is '{text}'; give the {known.name}'s name, or leave it out")
 
 
 def _parse_selector(items: list[str]) -> dict[str, Any]:
     made: dict[str, Any] = {}
     for key, value in parse_pairs(items, option="--selector").items():
-        if key in _LISTS:
+        known = _SELECTING.get(key)
+        if known is not None and known.most:
             made[key] = split_list([value], option=f"--selector {key}")
-        elif key == "owner":
-            check_owner(value, option="--selector owner")
+        elif known is not None:
+            _check_named(known, value, option=f"--selector {key}")
             made[key] = value
         elif key.startswith("label.") and key != "label.":
             made.setdefault("labels", {})[key.removeprefix("label.")] = value
         else:
-            fields = ", ".join((*_LISTS, "owner", "label.KEY"))
+            fields = ", ".join((*_SELECTING, "label.KEY"))
             raise InputError(f"--selector '{key}' is unknown; there are {fields}")
     return made

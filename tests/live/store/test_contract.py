@@ -29,8 +29,9 @@ from scheduler.errors import (
     StaleLeaderError,
     StoreError,
 )
+from scheduler.store.filters import JobFilter
 from scheduler.store.protocol import Entry, Snapshot, Store
-from scheduler.store.queries import HistoryQuery, JobFilter, JobOrder, JobQuery
+from scheduler.store.queries import HistoryQuery, JobOrder, JobQuery
 from scheduler.store.rows import EnrolmentRow, TokenRow
 
 

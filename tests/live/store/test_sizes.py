@@ -10,7 +10,8 @@ from sqlalchemy import event
 
 from leasehold_testing.stored import entry, job_row, lead
 from scheduler.domain.job import JobStatus
-from scheduler.store.queries import JobFilter, JobOrder, JobQuery
+from scheduler.store.filters import JobFilter
+from scheduler.store.queries import JobOrder, JobQuery
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

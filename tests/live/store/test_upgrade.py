@@ -24,7 +24,8 @@ from planner.knowledge import LearnedKnowledge
 from scheduler.domain.job import JobStatus
 from scheduler.runtime.snapshots import recover
 from scheduler.store.databases import writing
-from scheduler.store.queries import HistoryQuery, JobFilter, JobQuery
+from scheduler.store.filters import JobFilter
+from scheduler.store.queries import HistoryQuery, JobQuery
 from scheduler.store.schema import REVISIONS, upgrade_schema
 from scheduler.store.sql import SqlStore
 from scheduler.store.tables import METADATA

@@ -43,9 +43,10 @@ from scheduler.runtime.contract import (
     ThroughputView,
     WorkerView,
 )
+from scheduler.store.filters import JobFilter
 from scheduler.store.memory import MemoryStore
 from scheduler.store.protocol import Entry
-from scheduler.store.queries import MAX_LIMIT, JobFilter, JobQuery
+from scheduler.store.queries import MAX_LIMIT, JobQuery
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -15,11 +15,12 @@ from scheduler.domain.fields import Number, Word, Written
 from scheduler.domain.spec import JOB_FIELDS
 from scheduler.runtime.history_kinds import EventKind, SubjectKind
 from scheduler.runtime.metrics import Metrics
+from scheduler.store.filters import FILTERS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from scheduler.domain.fields import Asked
+    from scheduler.domain.fields import Asked, Option
 
 DOCS: Final = Path(__file__).resolve().parents[3] / "docs"
 #: Longest line of a paragraph that is written.
@@ -59,9 +60,12 @@ def job_options() -> str:
         if option is not None:
             named = " ".join(filter(None, [field.flag, option.metavar or _value(field)]))
             short = f", `{option.short}`" if option.short else ""
-            words = option.page or option.help[0].lower() + option.help[1:].rstrip(".")
-            lines.append(f"| `{named}`{short} | {words} | {option.default} |")
+            lines.append(f"| `{named}`{short} | {_sentence(option)} | {option.default} |")
     return "\n".join(lines)
+
+
+def _sentence(option: Option) -> str:
+    return option.page or option.help[0].lower() + option.help[1:].rstrip(".")
 
 
 def _value(field: Asked) -> str:
@@ -70,6 +74,26 @@ def _value(field: Asked) -> str:
     if isinstance(field.kind, Number) and field.kind.written is Written.PLAIN:
         return "N" if field.kind.whole else "X"
     return "NAME"
+
+
+def job_filters() -> str:
+    """Return by what ``GET /v1/jobs`` tells jobs apart, column by column."""
+    lines = ["| filter of `GET /v1/jobs` | passes | in a selector |", "|---|---|---|"]
+    for known in FILTERS:
+        often = ", any number of times" if known.most else ""
+        lines.append(f"| `{known.name}`{often} | {known.help} | {known.selects or 'no'} |")
+    return "\n".join(lines)
+
+
+def filter_options() -> str:
+    """Return the options of ``leasehold jobs`` that say which jobs are listed."""
+    lines = ["| option | meaning |", "|---|---|"]
+    for known in FILTERS:
+        option = known.option
+        short = f", `{option.short}`" if option.short else ""
+        lines.append(f"| `{known.flag} {option.metavar or 'NAME'}`{short} | {_sentence(option)} |")
+    named = ", ".join(f"`{known.name}=`" for known in FILTERS if known.selects)
+    return "\n".join([*lines, "", f"A selector has {named} and `label.KEY=`."])
 
 
 def event_kinds() -> str:
@@ -99,8 +123,12 @@ def metrics() -> str:
 
 #: Page -> name of a table -> what writes it.
 TABLES: Final[Mapping[str, Mapping[str, Callable[[], str]]]] = {
-    "reference/rest-api.md": {"job fields": job_fields, "kinds of events": event_kinds},
-    "reference/cli.md": {"job options": job_options},
+    "reference/rest-api.md": {
+        "job fields": job_fields,
+        "filters of jobs": job_filters,
+        "kinds of events": event_kinds,
+    },
+    "reference/cli.md": {"job options": job_options, "filters of jobs": filter_options},
     "how-to/monitor.md": {"metrics": metrics},
 }
 

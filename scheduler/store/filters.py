@@ -1,0 +1,108 @@
+"""By what jobs are told apart: each filter once, for stores, requests and the command line.
+
+Without a database and without numpy: the command line reads it, too.
+"""
+
+from __future__ import annotations
+
+import enum  # noqa: TC003  the dataclass names it
+from dataclasses import dataclass, field, fields
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final
+
+from scheduler.domain.fields import Option, Word
+from scheduler.domain.job import JobStatus
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Filter:
+    """A filter that compares one column of a job.
+
+    Attributes:
+        attribute: of ``JobFilter``.
+        name: in requests, and the column of ``JobRow``.
+        kind: what a value may be.
+        most: values that may be given, any of which passes; 0: one value, which has to be the same.
+        help: a few words about it in a list of jobs.
+        selects: likewise where it says to which jobs something is done; empty: it cannot.
+        option: of ``leasehold jobs``.
+    """
+
+    attribute: str
+    name: str
+    kind: Word | type[enum.StrEnum]
+    most: int
+    help: str
+    selects: str
+    option: Option
+
+    @property
+    def flag(self) -> str:
+        """Its option."""
+        return self.option.flag or f"--{self.name.replace('_', '-')}"
+
+
+def _any_of(
+    name: str,
+    kind: Word | type[enum.StrEnum],
+    option: Option,
+    *,
+    most: int = 100,
+    selects: str = "any of these",
+) -> Any:
+    """Declare a filter that passes any of some values; also of those to whom something is done."""
+    told = {"name": name, "kind": kind, "most": most, "help": "any of these", "option": option}
+    return field(default=(), metadata=told | {"selects": selects})
+
+
+def _exactly(name: str, kind: Word, help: str, option: Option) -> Any:  # noqa: A002 - likewise
+    """Declare a filter that passes one value; also of those to whom something is done."""
+    told = {"name": name, "kind": kind, "most": 0, "help": help, "option": option}
+    return field(default="", metadata=told | {"selects": "exactly this"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobFilter:
+    """Which jobs are meant. An empty field lets all pass; the fields must all hold.
+
+    What is declared by ``_any_of`` and ``_exactly`` compares a column of ``JobRow``: the stores,
+    the REST interface (lists and selectors), ``leasehold jobs`` and the reference pages follow.
+
+    Attributes:
+        labels: every one of these.
+        called: the name of the job, or the beginning of its id.
+    """
+
+    statuses: tuple[JobStatus, ...] = _any_of(
+        "status",
+        JobStatus,
+        Option(
+            help="Only jobs in one of these.",
+            metavar="A[,B...]",
+            page="only jobs that are " + ", ".join(f"`{status}`" for status in JobStatus),
+        ),
+        most=16,
+        selects="any of these; none: jobs that have not ended",
+    )
+    projects: tuple[str, ...] = _any_of(
+        "project",
+        Word.PROJECT,
+        Option(help="Only jobs of these.", short="-p", metavar="A[,B...]"),
+    )
+    job_types: tuple[str, ...] = _any_of(
+        "job_type", Word.JOB_TYPE, Option(help="Only these types.", metavar="A[,B...]")
+    )
+    owner: str = _exactly(
+        "owner", Word.SUBJECT, "who submitted it", Option(help="Only this one's jobs.")
+    )
+    labels: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    called: str = ""
+
+
+#: The filters that compare a column, in the order in which people are shown them.
+FILTERS: Final[tuple[Filter, ...]] = tuple(
+    Filter(attribute=one.name, **one.metadata) for one in fields(JobFilter) if one.metadata
+)
