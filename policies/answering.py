@@ -140,7 +140,7 @@ def small_problem() -> Problem:
 
 def _follow_parent() -> None:
     """End with the daemon, even if it was killed in the middle of a solve."""
-    from multiprocessing import parent_process  # noqa: PLC0415
+    from multiprocessing import parent_process  # noqa: PLC0415 - policies need no processes
 
     parent = parent_process()
     if parent is not None:

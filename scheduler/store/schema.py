@@ -69,8 +69,8 @@ def _revision(connection: Connection) -> str | None:
 
 def _upgrade(connection: Connection) -> None:
     # Imported here: a database that is up to date needs no alembic, and it is slow to import.
-    from alembic import command  # noqa: PLC0415
-    from alembic.config import Config  # noqa: PLC0415
+    from alembic import command  # noqa: PLC0415 - see above
+    from alembic.config import Config  # noqa: PLC0415 - see above
 
     config = Config()
     folder = Path(__file__).with_name("migrations")
