@@ -1,0 +1,84 @@
+"""What every call of the client goes through."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Self
+
+from leasehold.client.errors import NoSchedulerError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from leasehold.client.exchange import Exchange
+
+
+class Calls:
+    """Requests to one scheduler, and their answers."""
+
+    _exchange: Exchange
+
+    @classmethod
+    def over(cls, exchange: Exchange) -> Self:
+        """Make a client of an exchange that is there already."""
+        made = cls.__new__(cls)
+        made._exchange = exchange  # noqa: SLF001 - it is ours
+        return made
+
+    @property
+    def server(self) -> str:
+        """The scheduler's address."""
+        return self._exchange.connection.server
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Let go of the connections; the next call makes new ones."""
+        await self._exchange.close()
+
+    async def call(
+        self,
+        method: str,
+        path: str,
+        body: object = None,
+        *,
+        params: Mapping[str, Any] | None = None,
+        key: str | None = None,
+        repeatable: bool = True,
+    ) -> Any:
+        """Make a request beneath ``/v1`` and return what its answer holds; None for an empty one.
+
+        Args:
+            method: of HTTP.
+            path: as in ``/nodes``.
+            body: sent as JSON.
+            params: of the query; those that are None or empty are left out.
+            key: by which a repeated write is recognised; a new one unless given.
+            repeatable: whether doing it twice is doing it once; else it is tried again only where
+                it surely was not done.
+
+        Raises:
+            ClientError: it was refused, or nobody answered.
+            UnsendableError: the body has no JSON; a ValueError.
+        """
+        response = await self._exchange.ask(
+            method, f"/v1{path}", body, params=params, key=key, repeatable=repeatable
+        )
+        return self._read(response)
+
+    def _read(self, response: Any) -> Any:
+        if not response.content:
+            return None
+        try:
+            return response.json()
+        except ValueError:
+            raise NoSchedulerError(
+                f"{response.url} answered with something that is no JSON; is that a scheduler?",
+                status=response.status_code,
+            ) from None
+
+    async def _once(self, path: str, body: object) -> Any:
+        return await self.call("POST", path, body, repeatable=False)

@@ -1,0 +1,191 @@
+"""The methods of the client about the cluster, its settings and the scheduler itself."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Unpack, cast
+from urllib.parse import quote
+
+from leasehold.client.calls import Calls
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from leasehold.client import forms
+
+
+class ClusterCalls(Calls):
+    """Nodes, leases, policy, projects, throughputs, tokens."""
+
+    # -- the cluster ------------------------------------------------------------------------------
+
+    async def cluster(self) -> forms.Cluster:
+        """Return the cluster in figures."""
+        found: forms.Cluster = await self.call("GET", "/cluster")
+        return found
+
+    async def leases(self) -> list[forms.Lease]:
+        """Return the leases in force."""
+        found: forms.Leases = await self.call("GET", "/leases")
+        return found["leases"]
+
+    async def allocation(self) -> forms.Allocation:
+        """Return the allocation in force: which fractions of time jobs should get, and got."""
+        found: forms.Allocation = await self.call("GET", "/allocation")
+        return found
+
+    async def nodes(self) -> list[forms.Node]:
+        """Return the nodes with their workers."""
+        found: forms.Nodes = await self.call("GET", "/nodes")
+        return found["nodes"]
+
+    async def node(self, name: str) -> forms.Node:
+        """Return a node."""
+        found: forms.Node = await self.call("GET", _node_path(name))
+        return found
+
+    async def node_attempts(
+        self, name: str, **query: Unpack[forms.ListNodeAttemptsQuery]
+    ) -> forms.NodeAttempts:
+        """Return a page of the leases that had workers of a node, newest first."""
+        found: forms.NodeAttempts = await self.call(
+            "GET", _node_path(name, "/attempts"), params=query
+        )
+        return found
+
+    async def cordon(self, name: str, *, reason: str = "") -> forms.Node:
+        """Let nothing new start on a node; what runs there goes on."""
+        return await self._act_on_node(name, "cordon", reason)
+
+    async def drain(self, name: str, *, reason: str = "") -> forms.Node:
+        """Let nothing new start on a node, and let what runs there leave with notice."""
+        return await self._act_on_node(name, "drain", reason)
+
+    async def uncordon(self, name: str, *, reason: str = "") -> forms.Node:
+        """Put a node back into service."""
+        return await self._act_on_node(name, "uncordon", reason)
+
+    async def forget_node(self, name: str) -> None:
+        """Drop a node that is lost or drained."""
+        await self.call("DELETE", _node_path(name))
+
+    # -- settings ---------------------------------------------------------------------------------
+
+    async def policy(self) -> forms.Policy:
+        """Return the policy in force."""
+        found: forms.Policy = await self.call("GET", "/policy")
+        return found
+
+    async def policies(self) -> list[forms.PolicySummary]:
+        """Return the policies that the scheduler knows."""
+        found: forms.Policies = await self.call("GET", "/policies")
+        return found["policies"]
+
+    async def policy_details(self, name: str) -> forms.PolicyDetails:
+        """Return a policy with its program."""
+        found: forms.PolicyDetails = await self.call("GET", f"/policies/{quote(name, safe='')}")
+        return found
+
+    async def set_policy(
+        self,
+        /,
+        name: str,
+        parameters: Mapping[str, Any] | None = None,
+        *,
+        agnostic: bool = False,
+        space_sharing: bool = False,
+        **further: Any,
+    ) -> forms.Policy:
+        """Put a policy in force, without a restart.
+
+        Args:
+            name: of the policy.
+            parameters: of the policy, by name.
+            agnostic: whether differences of worker types are hidden from it.
+            space_sharing: whether two jobs may share workers.
+            further: parameters, too, as keywords.
+        """
+        body = {"name": name, "parameters": {**(parameters or {}), **further}}
+        flags = {"agnostic": agnostic, "space_sharing": space_sharing}
+        found: forms.Policy = await self.call("PUT", "/policy", body | flags)
+        return found
+
+    async def projects(self) -> list[forms.Project]:
+        """Return the projects with what they may have."""
+        found: forms.Projects = await self.call("GET", "/projects")
+        return found["projects"]
+
+    async def set_project(self, name: str, **limits: Unpack[forms.ProjectIn]) -> forms.Project:
+        """Set ``weight``, ``inner_policy``, ``max_workers``, ``max_jobs``; those left out go."""
+        path = f"/projects/{quote(name, safe='')}"
+        found: forms.Project = await self.call("PUT", path, limits)
+        return found
+
+    async def throughputs(
+        self, **filters: Unpack[forms.ListThroughputsQuery]
+    ) -> list[forms.Throughput]:
+        """Return the throughputs that are known: declared, measured and estimated."""
+        found: forms.Throughputs = await self.call("GET", "/throughputs", params=filters)
+        return found["throughputs"]
+
+    async def declare_throughputs(self, figures: Sequence[forms.ThroughputIn]) -> forms.Changed:
+        """Declare steps/s: each figure has ``job_type``, ``worker_type`` and ``steps_per_s``."""
+        body = {"throughputs": [dict(figure) for figure in figures]}
+        found: forms.Changed = await self.call("PUT", "/throughputs", body)
+        return found
+
+    async def whoami(self) -> forms.WhoAmI:
+        """Return whose token this is, and what it may do."""
+        found: forms.WhoAmI = await self.call("GET", "/whoami")
+        return found
+
+    async def tokens(self) -> list[forms.Token]:
+        """Return the tokens, without their secrets."""
+        found: forms.Tokens = await self.call("GET", "/tokens")
+        return found["tokens"]
+
+    async def create_token(
+        self, *, subject: str, role: forms.Role, **fields: Unpack[forms.TokenOptions]
+    ) -> forms.NewToken:
+        """Make a token; the answer is the only place where its secret stands."""
+        body = {"subject": subject, "role": role, **fields}
+        made: forms.NewToken = await self._once("/tokens", body)
+        return made
+
+    async def revoke_token(self, token_id: str) -> None:
+        """Revoke a token."""
+        await self.call("DELETE", f"/tokens/{quote(token_id, safe='')}")
+
+    async def enrol(self, **fields: Unpack[forms.EnrolmentIn]) -> forms.Enrolment:
+        """Make a one-time secret by which an agent gets its token."""
+        made: forms.Enrolment = await self._once("/enrolments", fields)
+        return made
+
+    # -- the scheduler itself ---------------------------------------------------------------------
+
+    async def version(self) -> forms.Version:
+        """Return the versions of the scheduler and of its interface."""
+        found: forms.Version = await self.call("GET", "/version")
+        return found
+
+    async def alive(self) -> forms.Alive:
+        """Ask whether the process answers; needs no token."""
+        return cast("forms.Alive", self._read(await self._exchange.ask("GET", "/healthz")))
+
+    async def ready(self) -> forms.Ready:
+        """Return whether requests can be served; needs no token."""
+        response = await self._exchange.ask("GET", "/readyz", good={503})
+        return cast("forms.Ready", self._read(response))
+
+    async def metrics(self) -> str:
+        """Return the figures in Prometheus' text format."""
+        return (await self._exchange.ask("GET", "/metrics")).text
+
+    async def _act_on_node(self, name: str, action: forms.NodeAction, reason: str) -> forms.Node:
+        found: forms.Node = await self.call(
+            "POST", _node_path(name, f"/{action}"), {"reason": reason}
+        )
+        return found
+
+
+def _node_path(name: str, rest: str = "") -> str:
+    return f"/nodes/{quote(name, safe='')}{rest}"
