@@ -89,3 +89,15 @@ def rendered_file(path):
 def configuration(rendered):
     """The scheduler's configuration file, as the chart renders it."""
     return rendered.one("ConfigMap", "-config")["data"]["leasehold.toml"]
+
+
+def environment(container):
+    return {one["name"]: one for one in container["env"]}
+
+
+def mounts(container):
+    return {one["name"]: one["mountPath"] for one in container["volumeMounts"]}
+
+
+def volumes(pod):
+    return {one["name"]: one for one in pod["volumes"]}

@@ -1,0 +1,150 @@
+"""The values of the chart about agents: each does what it says."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+
+from chart_rendering import CHART, configuration, environment, mounts, render, volumes
+
+from leasehold.cli.lazy import load
+from leasehold.cli.main import COMMANDS
+from leasehold.config.agent_settings import AgentConfig
+from leasehold.config.fields import describe
+
+POSTGRESQL = {"database__type": "postgresql", "database__postgresql__existingSecret": "db"}
+
+
+def test_each_group_of_nodes_has_agents_and_a_group_wins_over_the_rest(everything):
+    gpu, amd = everything.one("DaemonSet", "-agent-gpu"), everything.one("DaemonSet", "-agent-amd")
+    assert gpu["spec"]["selector"] != amd["spec"]["selector"]
+    pods = [item["spec"]["template"]["spec"] for item in (gpu, amd)]
+    assert [next(iter(pod["nodeSelector"])) for pod in pods] == [
+        "nvidia.com/gpu.present",
+        "amd.com/gpu.present",
+    ]
+    assert [pod["tolerations"][0].get("key") for pod in pods] == [None, "amd.com/gpu"]
+    args = [pod["containers"][0]["args"] for pod in pods]
+    assert "--log-level=warning" in args[0]
+    assert "--log-level=debug" in args[1]
+    assert "--worker-name=AMD-Instinct-MI300X=mi300x" in args[1]
+    assert "--worker-name=NVIDIA-A100-SXM4-80GB=a100-80g" in args[1]
+    assert "limits" not in pods[1]["containers"][0]["resources"], "replaced as a whole"
+
+
+def test_a_group_can_be_taken_out():
+    assert "DaemonSet" not in render(agent__groups__gpu=None).kinds
+
+
+def test_an_agent_knows_its_node_its_scheduler_and_where_jobs_run(minimal):
+    container = minimal.container("DaemonSet")
+    assert "--node=$(NODE_NAME)" in container["args"]
+    assert "--backend=kubernetes" in container["args"]
+    given = environment(container)
+    assert given["NODE_NAME"]["valueFrom"]["fieldRef"]["fieldPath"] == "spec.nodeName"
+    assert given["LEASEHOLD_JOB_NAMESPACE"]["value"] == "leasehold-jobs"
+    tolerated = minimal.pod("DaemonSet")["tolerations"]
+    assert {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"} in tolerated
+
+
+def test_pods_of_jobs_reach_the_agent_of_their_own_node(everything):
+    service = everything.one("Service", "-agent")["spec"]
+    assert service["internalTrafficPolicy"] == "Local"
+    for item in everything.all("DaemonSet"):
+        assert service["selector"].items() <= item["spec"]["template"]["metadata"]["labels"].items()
+        ports = item["spec"]["template"]["spec"]["containers"][0]["ports"]
+        assert ports == [{"name": "jobs", "containerPort": 9643, "protocol": "TCP"}]
+    assert service["ports"][0]["port"] == 9643
+
+
+def test_an_agent_is_told_how_jobs_run_on_its_nodes(everything, minimal):
+    gpu, amd = (everything.container("DaemonSet", name) for name in ("-gpu", "-amd"))
+    assert {
+        "--worker-sharing=t4=time-slicing",
+        "--default-image=registry.example/train:1",
+        "--runtime-class=nvidia-cdi",
+        "--jobs-port=9643",
+    } <= set(gpu["args"])
+    assert "--worker-sharing=mi300x=visible" in amd["args"]
+    assert "--toleration=amd.com/gpu:NoSchedule" in amd["args"]
+    assert not any("--toleration" in one for one in gpu["args"]), "it has no key"
+    assert environment(gpu)["LEASEHOLD_GUARD_IMAGE"]["value"] == "registry.example/guard:1"
+    assert "LEASEHOLD_GUARD_IMAGE" not in environment(amd)
+    plain = minimal.container("DaemonSet")
+    assert environment(plain)["LEASEHOLD_GUARD_IMAGE"]["value"] == plain["image"]
+    assert environment(plain)["LEASEHOLD_JOBS_HOST"]["value"] == "lh-leasehold-agent.gpus.svc"
+    assert environment(plain)["LEASEHOLD_INSTANCE"]["value"] == "gpus.lh-leasehold"
+    taint = [{"key": "pool", "value": "a", "effect": "NoExecute"}]
+    other = render(agent__tolerations=taint).container("DaemonSet")
+    assert "--toleration=pool=a:NoExecute" in other["args"]
+
+
+def test_the_program_knows_every_option_that_the_chart_gives_it(everything, minimal):
+    for name, rendered in (
+        ("agent", [everything.container("DaemonSet", "-gpu"), minimal.container("DaemonSet")]),
+        ("serve", [everything.container(), minimal.container()]),
+    ):
+        command = load(name, COMMANDS[name])
+        known = {option for parameter in command.params for option in parameter.opts}
+        variables = {parameter.envvar for parameter in command.params} - {None}
+        for container in rendered:
+            given = {one.partition("=")[0] for one in container["args"] if one.startswith("--")}
+            assert given <= known
+            if name == "agent":
+                names = {n for n in environment(container) if n.startswith("LEASEHOLD_")}
+                settings = describe(AgentConfig).values()
+                assert names <= variables.union(*(setting.variables for setting in settings))
+
+
+def test_agents_enrol_by_the_tokens_of_their_pods(minimal):
+    pod, container = minimal.pod("DaemonSet"), minimal.container("DaemonSet")
+    (source,) = volumes(pod)["identity"]["projected"]["sources"]
+    parsed = tomllib.loads(configuration(minimal))["kubernetes"]
+    assert source["serviceAccountToken"]["audience"] == parsed["audience"]
+    assert parsed["agent_account"] == f"gpus/{pod['serviceAccountName']}"
+    assert "--enrol-file=/var/run/secrets/leasehold/token" in container["args"]
+    assert mounts(container)["identity"] == "/var/run/secrets/leasehold"
+    assert minimal.pod()["automountServiceAccountToken"], "the scheduler asks for reviews"
+
+
+def test_agents_of_a_scheduler_elsewhere_have_tokens_by_node():
+    rendered = render(CHART / "ci" / "agents-only-values.yaml")
+    assert not rendered.kinds & {"Deployment", "ConfigMap", "Secret", "Ingress", "Pod"}
+    container = rendered.container("DaemonSet")
+    assert "--token-file=/etc/leasehold/tokens/$(NODE_NAME)" in container["args"]
+    assert "--server=https://leasehold.example:8642" in container["args"]
+    assert volumes(rendered.pod("DaemonSet"))["ca"]["secret"]["secretName"] == "scheduler-ca"
+    assert not any("tokenreviews" in json.dumps(role) for role in rendered.all("ClusterRole"))
+
+
+def test_without_tokens_nobody_enrols():
+    rendered = render(agent__enrolment__mode="none")
+    args = rendered.container("DaemonSet")["args"]
+    assert not any("enrol" in one or "token" in one for one in args)
+    assert "kubernetes" not in tomllib.loads(configuration(rendered))
+    assert rendered.pod()["automountServiceAccountToken"] is False
+
+
+def test_a_scheduler_without_agents_has_no_rights_and_no_namespace_of_jobs():
+    rendered = render(agent__enabled=False)
+    gone = {"DaemonSet", "Role", "ClusterRole", "Namespace", "NetworkPolicy"}
+    assert not rendered.kinds & gone
+    assert rendered.pod()["automountServiceAccountToken"] is False
+
+
+def test_what_is_given_for_the_agents_pods_reaches_them(everything):
+    pod = everything.pod("DaemonSet", "-gpu")
+    container = pod["containers"][0]
+    assert container["args"][-1] == "--report-every=5"
+    assert environment(container)["NO_PROXY"]["value"] == ".svc"
+    assert container["envFrom"][0]["secretRef"]["name"] == "agent-env"
+    assert mounts(container)["scratch"] == "/scratch"
+    assert volumes(pod)["ca"]["secret"]["items"] == [{"key": "bundle.pem", "path": "ca.crt"}]
+    assert pod["priorityClassName"] == "agents"
+    assert pod["securityContext"]["runAsUser"] == 1600
+    assert pod["affinity"]["nodeAffinity"]
+    assert container["imagePullPolicy"] == "Never"
+    update = everything.one("DaemonSet", "-gpu")["spec"]["updateStrategy"]
+    assert update["rollingUpdate"] == {"maxUnavailable": 2}
+    on_delete = render(agent__updateStrategy__type="OnDelete").one("DaemonSet")
+    assert on_delete["spec"]["updateStrategy"] == {"type": "OnDelete"}
