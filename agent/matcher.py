@@ -188,7 +188,7 @@ class Search:
             self.saved = max(self.saved, self._whole(found["saved"]))
 
     def _whole(self, found: bytes | None) -> int:
-        """Return the number that a group has found; 0 where it is none, or absurd."""
+        """Return the number that a group has found; 0 where it is not a number, or absurd."""
         text = (found or b"").decode(errors="replace")
         if not text.isdecimal():
             return 0

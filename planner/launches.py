@@ -46,7 +46,7 @@ class Launches:
         """Note a launch, from its placing to the moment in which it was ready.
 
         Raises:
-            InputError: the time is none.
+            InputError: the time is negative or not finite.
         """
         if not 0.0 <= seconds < math.inf:
             raise InputError(

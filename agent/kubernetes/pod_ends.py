@@ -109,7 +109,7 @@ class StartBounds:
     trouble_s: float = 120.0
 
     def __post_init__(self) -> None:
-        """Refuse times that are none."""
+        """Refuse times that are not positive."""
         for name in ("bind_s", "prepare_s", "image_s", "trouble_s"):
             value = getattr(self, name)
             if not (math.isfinite(value) and value > 0):

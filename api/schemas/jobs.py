@@ -108,7 +108,7 @@ class JobForm(Form):
         return self
 
 
-#: Fields of a request that are none of a specification -> type and field; behind the one named.
+#: Fields of a request that are not part of a specification -> type and field; behind the one named.
 _BESIDE: Mapping[str, Mapping[str, tuple[Any, Any]]] = {
     "deadline_s": {
         "deadline_in_s": (

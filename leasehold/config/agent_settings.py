@@ -89,7 +89,7 @@ class AgentLogSection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentConfig:
-    """All settings of an agent. Secrets are none of them: they stand in files or variables."""
+    """All settings of an agent. Secrets are not among them: they stand in files or variables."""
 
     PREFIX: ClassVar[str] = "LEASEHOLD_AGENT__"
     NAMED_BY: ClassVar[str] = "LEASEHOLD_AGENT_CONFIG"
@@ -144,7 +144,7 @@ def read_toleration(text: str) -> Mapping[str, str]:
     """Return a toleration of ``KEY[=VALUE]:EFFECT`` in Kubernetes' words.
 
     Raises:
-        ValueError: it is none.
+        ValueError: it is malformed.
     """
     taint, colon, effect = text.rpartition(":")
     key, equals, value = taint.partition("=")
@@ -166,5 +166,5 @@ def check_agent(config: AgentConfig, origins: Mapping[str, Any]) -> list[str]:
             read_toleration(text)
         except ValueError as error:
             place = f"{origins['kubernetes.tolerations']}: kubernetes.tolerations"
-            problems.append(f"{place}: '{text}' is none; give {error}")
+            problems.append(f"{place}: '{text}' is not a toleration; give {error}")
     return problems

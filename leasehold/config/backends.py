@@ -51,7 +51,7 @@ def backend_names() -> tuple[str, ...]:
 
 
 def unknown_backend(name: str) -> str:
-    """Say that a name is none; empty if it is one."""
+    """Say that no backend has that name; empty if one has it."""
     names = backend_names()
     return "" if name in names else f"no backend is named '{name}'; there are: {', '.join(names)}"
 

@@ -114,7 +114,7 @@ class SettingInfo:
         """Turn text of the environment into a value.
 
         Raises:
-            ValueError: it is none; says what would be one.
+            ValueError: it is malformed; says what is allowed.
         """
         stripped = text.strip()
         if self.optional and stripped.lower() in {"", "none"}:

@@ -67,7 +67,7 @@ def networks(text: str) -> tuple[ipaddress.IPv4Network | ipaddress.IPv6Network, 
     """Return addresses and networks that are separated by commas.
 
     Raises:
-        ValueError: one is none.
+        ValueError: one is malformed.
     """
     return tuple(ipaddress.ip_network(part) for part in words(text))
 

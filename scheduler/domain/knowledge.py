@@ -132,7 +132,7 @@ class Knowledge(Protocol):
         """Note how long a launch took.
 
         Raises:
-            InputError: the time is none.
+            InputError: the time is negative or not finite.
         """
         ...
 

@@ -32,7 +32,7 @@ class Entity:
     policy: str = "fairness"
 
     def __post_init__(self) -> None:
-        """Refuse a weight that is none and a policy that nobody knows."""
+        """Refuse a weight that is not positive, and an unknown inner policy."""
         if not (math.isfinite(self.weight) and self.weight > 0):
             raise InputError(f"entity '{self.name}': weight is {self.weight!r}; it must be > 0")
         if self.policy not in INNER_POLICIES:

@@ -95,7 +95,7 @@ def stay(
         table: configurations by profile.
         alike: what is of equal value.
         length_s: of the round.
-        negligible: smaller fractions of X are none.
+        negligible: smaller fractions of X count as 0.
 
     Returns:
         (N,) configuration whose turn it was, where a job stays; NONE otherwise.

@@ -80,12 +80,12 @@ def count(value: object) -> int | None:
 
 
 def clipped(value: object) -> int:
-    """Return a count, or the bound that it lies beyond; 0 for what is none."""
+    """Return a count, or the bound that it lies beyond; 0 for what is not a count."""
     return min(max(value, 0), MOST_COUNT) if isinstance(value, int) else 0
 
 
 def exit_code(value: object) -> int | None:
-    """Return an exit code, or the bound that it lies beyond; None for what is none."""
+    """Return an exit code, or the bound that it lies beyond; None for what is not an exit code."""
     if not isinstance(value, int):
         return None
     return min(max(int(value), LEAST_EXIT_CODE), MOST_EXIT_CODE)

@@ -34,7 +34,7 @@ def decoded(text: str | bytes) -> object:
     """Return the value of a JSON text.
 
     Raises:
-        InputError: it is none, or one that goes too deep.
+        InputError: it is malformed, or nested too deeply.
     """
     try:
         return json.loads(text)

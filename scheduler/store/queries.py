@@ -65,7 +65,7 @@ class JobQuery:
     cursor: str | None = None
 
     def __post_init__(self) -> None:
-        """Refuse a limit that is none."""
+        """Refuse a limit below 1."""
         check_limit(self.limit)
 
 
@@ -111,7 +111,7 @@ class HistoryQuery:
     limit: int = 100
 
     def __post_init__(self) -> None:
-        """Refuse a limit that is none."""
+        """Refuse a limit below 1."""
         check_limit(self.limit)
 
 

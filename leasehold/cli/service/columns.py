@@ -83,7 +83,7 @@ def fitting(
 def laid_out(columns: Sequence[Column], *, width: int) -> list[list[list[str]]]:
     """Return the rows, the headings first, as lines of cells that are padded to their columns.
 
-    What cannot be made narrow enough is wider than the width: an id that is broken is none.
+    What cannot be made narrow enough is wider than the width: a broken id is of no use.
     """
     widths = _widths(columns, width)
     rows = zip(*((column.heading, *column.cells) for column in columns), strict=True)

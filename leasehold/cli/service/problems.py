@@ -52,7 +52,7 @@ def error_of(
 
     Args:
         status: of the answer, 400 or more (or a redirection, which is followed nowhere).
-        problem: of the answer; without a title it is none that a scheduler names.
+        problem: of the answer; without a title it does not come from a scheduler.
         server: whose answer it is.
         token: whether a token was sent.
         wording: what the user calls the fields of the request.

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from scheduler.domain.fields import Asked
 
 
-#: Fields of the request that come from options of ``submit`` and are none of a specification.
+#: Fields of the request that come from options of ``submit`` and are not part of a specification.
 _BESIDE: Final = {"hold": "held", "array": "array"}
 
 

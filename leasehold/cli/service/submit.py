@@ -155,7 +155,7 @@ def _further_mistakes(
 
 
 def _meant(service: ServiceClient, word: str) -> str:
-    """Return the id of the job that a word means; the scheduler complains of one that is none."""
+    """Return the id of the job that a word means; the scheduler refuses a word that means none."""
     try:
         return service.job(word)["job_id"]
     except NotFoundError:

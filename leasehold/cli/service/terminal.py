@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from re import Match
 
-#: Bytes of a sequence that are waited for; what is longer is none.
+#: Bytes of a sequence that are waited for; what is longer is not a sequence.
 _LONGEST: Final = 4096
 #: Colours pass: they end with the output.
 _COLOUR: Final = re.compile(r"\x1b\[[0-9;:]*m")
 _RESET: Final = "\x1b[0m"
 #: Whole sequences: CSI (moves, clears, asks), and OSC, DCS, SOS, PM, APC with their text (titles,
-#: links, the clipboard); then any character that is none to look at.
+#: links, the clipboard); then any character that cannot be seen.
 _SEQUENCES: Final = re.compile(
     r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b[]PX^_][^\x07\x1b\x9c]*(?:\x07|\x1b\\|\x9c)"
     r"|\x9b[0-?]*[ -/]*[@-~]|[\x90\x98\x9d-\x9f][^\x07\x1b\x9c]*(?:\x07|\x1b\\|\x9c)"

@@ -35,7 +35,7 @@ _OPTIONS: Final[Mapping[str, str]] = MappingProxyType(
         "command": "the command",
     }
 )
-#: Fields whose option is their name with dashes, and that are none of a job.
+#: Fields whose option is their name with dashes, and that are not fields of a job.
 _PLAIN: Final = frozenset(
     {
         "actor", "array", "attempt", "client_id", "inner_policy", "kind", "label", "limit",

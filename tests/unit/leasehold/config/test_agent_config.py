@@ -140,7 +140,7 @@ def test_everything_that_is_wrong_is_said_at_once_with_its_place(write, home):
         (f"{path}: servers", "name the scheduler's address"),
         (f"{path}: times.report_every_s", "0 is not allowed; give a number >= 0.1"),
         (f"{path}: kubernetes.jobs_port", "70000 is not allowed; give a whole number"),
-        (f"{path}: kubernetes.tolerations", "'gpu' is none; give KEY[=VALUE]:EFFECT"),
+        (f"{path}: kubernetes.tolerations", "'gpu' is not a toleration; give KEY[=VALUE]:EFFECT"),
         (f"{path}: kubernetes.sharing", "give kubernetes.sharing.NAME"),
         ("LEASEHOLD_AGENT__BACKEND", "no backend is named 'slurm'; there are: kubernetes, process"),
         ("--log-level", "'loud' is not allowed; give debug or info or warning or error"),
