@@ -132,13 +132,13 @@ def agent(
     start_timeout: Annotated[
         list[str] | None,
         typer.Option(
-            help="STEP=SECONDS: how long a step of a launch may take without getting on. Of pods: "
+            help="STEP=SECONDS: how long a step of a launch may take without progress. Of pods: "
             "bind, prepare, image, trouble; of local processes: process. Repeatable."
         ),
     ] = None,
     stop_jobs: Annotated[
         bool | None,
-        typer.Option("--stop-jobs", help="Have the jobs leave with the agent; else they go on."),
+        typer.Option("--stop-jobs", help="Stop the jobs with the agent; else they go on."),
     ] = None,
     report_every: Annotated[
         float | None, typer.Option(help="Seconds between reports without news [default: 10].")

@@ -126,7 +126,7 @@ COMMANDS = {
     "requeue": LazyCommand(
         module="leasehold.cli.service.act",
         attribute="requeue",
-        summary="Stop jobs and let them wait anew.",
+        summary="Stop jobs and put them back in the queue.",
     ),
     "set": LazyCommand(
         module="leasehold.cli.service.act",

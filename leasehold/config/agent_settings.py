@@ -133,7 +133,7 @@ class AgentConfig:
         "name of a plugin.",
     )
     backend_options: Mapping[str, str] = setting(_NONE, "What the backend of a plugin is told.")
-    stop_jobs: bool = setting(False, "Have the jobs leave with the agent; else they go on.")
+    stop_jobs: bool = setting(False, "Stop the jobs with the agent; else they go on.")
     times: AgentTimesSection = field(default_factory=AgentTimesSection)
     start_timeout: StartTimeoutSection = field(default_factory=StartTimeoutSection)
     kubernetes: PodsSection = field(default_factory=PodsSection)

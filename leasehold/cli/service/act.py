@@ -24,7 +24,7 @@ Why: TypeAlias = Annotated[
     str, typer.Option("--reason", metavar="TEXT", help="Why; the history keeps it.")
 ]
 DryRun: TypeAlias = Annotated[
-    bool, typer.Option("--dry-run", help="Tell what would become of each; do nothing.")
+    bool, typer.Option("--dry-run", help="Say what would happen to each; do nothing.")
 ]
 
 
@@ -50,7 +50,7 @@ def _action(name: JobAction, what: str) -> Callable[..., None]:
 cancel = _action("cancel", "End jobs for good.")
 hold = _action("hold", "Keep jobs from running until they are released.")
 release = _action("release", "Let held jobs run again.")
-requeue = _action("requeue", "Stop jobs and let them wait anew; take up jobs that have ended.")
+requeue = _action("requeue", "Stop jobs and put them back in the queue; also jobs that have ended.")
 
 
 @remote
@@ -64,7 +64,7 @@ def change(
         typer.Option(
             "--deadline",
             metavar="WHEN",
-            help="2h from now, an ISO 8601 time, or none to take it away.",
+            help="2h from now, an ISO 8601 time, or none to remove it.",
         ),
     ] = None,
     selector: Selector = None,

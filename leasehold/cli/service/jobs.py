@@ -45,7 +45,7 @@ def jobs(
     ] = "-submitted",
     limit: Annotated[int, typer.Option(min=1, max=_PAGE, help="Jobs at most.")] = 50,
     every: Annotated[bool, typer.Option("--all", help="Every job, however many.")] = False,
-    watch: Annotated[bool, typer.Option("--watch", help="Show it anew as it changes.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", help="Show it again when it changes.")] = False,
     as_json: Json = False,
     **filters: Any,
 ) -> None:

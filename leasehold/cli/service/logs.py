@@ -35,7 +35,8 @@ def logs(
     job_id: JobId,
     *,
     follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="Go on until the job has ended and all is here.")
+        bool,
+        typer.Option("--follow", "-f", help="Follow until the job has ended."),
     ] = False,
     attempt: Annotated[
         int | None, typer.Option("--attempt", min=1, help="Only this attempt; all by default.")

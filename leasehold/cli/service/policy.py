@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from leasehold.client.forms import Policy
 
 app = typer.Typer(
-    help="Show the policy in force, or put another one in its place.",
+    help="Show the policy in force, or switch it.",
     cls=group_with_default("show"),
 )
 

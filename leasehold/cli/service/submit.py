@@ -62,7 +62,8 @@ def submit(
     ] = None,
     hold: Annotated[bool, typer.Option("--hold", help="Hold it until it is released.")] = False,
     client_id: Annotated[
-        str | None, typer.Option("--client-id", help="Submitting again under it changes nothing.")
+        str | None,
+        typer.Option("--client-id", help="Submitting the same id again changes nothing."),
     ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Tell whether and where it could run; submit nothing.")

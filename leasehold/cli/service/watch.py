@@ -50,7 +50,7 @@ def watch(
     ] = None,
     after: Annotated[
         int | None,
-        typer.Option("--after", min=0, help="Begin behind this event id; 0 begins at the start."),
+        typer.Option("--after", min=0, help="Begin after this event id; 0 begins at the start."),
     ] = None,
     as_json: Json = False,
 ) -> None:
