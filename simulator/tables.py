@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import html
 from dataclasses import fields
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -58,9 +57,9 @@ class Table:
         self._rows = lengths.pop() if lengths else 0
 
     @property
-    def columns(self) -> Mapping[str, NDArray[Any]]:
+    def columns(self) -> dict[str, NDArray[Any]]:
         """The columns by name, in order: what ``pandas.DataFrame`` or ``polars`` takes."""
-        return MappingProxyType(self._columns)
+        return dict(self._columns)  # pandas takes other mappings for a single column
 
     def __getitem__(self, name: str) -> NDArray[Any]:
         """Return a column, (n,).

@@ -162,6 +162,8 @@ def test_pandas_gets_the_columns_or_is_named(inputs, monkeypatch):
     stand_in.DataFrame = dict
     monkeypatch.setitem(sys.modules, "pandas", stand_in)
     assert jobs.to_pandas()["jct_s"].tolist() == jobs["jct_s"].tolist()
+    assert type(jobs.columns) is dict  # pandas takes other mappings for a single column
+    assert list(jobs.columns) == list(jobs)
 
 
 def test_the_figures_are_those_of_the_command(files):
