@@ -191,6 +191,13 @@ def test_the_simulator_has_what_it_needs(installed) -> None:
     assert ran.returncode == 0, ran.stderr
     assert (environment.folder / "out").is_dir()
     assert environment.leasehold("policies", "list").returncode == 0
+    code = (
+        "from simulator.api import compare\n"
+        "runs = compare('bundled', ['fifo'], throughputs='bundled', cluster='bundled')\n"
+        "print(len(runs['fifo'].jobs), runs.plot('jct').svg[:4])\n"
+    )
+    ran = environment.run("-c", code)
+    assert (ran.stdout, ran.stderr) == ("60 <svg\n", "")
     assert not environment.names & {"fastapi", "sqlalchemy", "kubernetes"}
 
 
