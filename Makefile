@@ -17,7 +17,7 @@ CLUSTER := tests/chart tests/kubernetes tests/cluster
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-live test-torch test-chaos test-world test-fuzz test-chart test-kubernetes test-cluster test-explore slow check format written client-forms notebook bench setup clean
+.PHONY: help demo test test-live test-torch test-chaos test-world test-fuzz test-chart test-kubernetes test-cluster test-explore slow check format written change-table client-forms notebook bench setup clean
 
 help:  ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' Makefile
@@ -77,6 +77,9 @@ format: $(READY)  ## Let ruff fix and format the sources
 
 written: client-forms  ## Write what follows from the sources: the client's types, tables of the reference
 	PYTHONPATH=tests/support $(BIN)/python -m leasehold_testing.written
+
+change-table: $(READY)  ## Make seven changes in copies of the tree, prove each, and count what they touch (2 minutes)
+	PYTHONPATH=tests/support $(BIN)/python -m leasehold_testing.changes $(ARGS)
 
 client-forms: $(READY)  ## Write the client's types from the OpenAPI document
 	PYTHONPATH=tests/support $(BIN)/python -m leasehold_testing.client_forms > $(VENV)/forms.py

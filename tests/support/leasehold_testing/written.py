@@ -10,6 +10,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from leasehold_testing import changes
 from leasehold_testing.client_forms import document
 from scheduler.domain.fields import Number, Word, Written
 from scheduler.domain.spec import JOB_FIELDS
@@ -130,6 +131,7 @@ TABLES: Final[Mapping[str, Mapping[str, Callable[[], str]]]] = {
     },
     "reference/cli.md": {"job options": job_options, "filters of jobs": filter_options},
     "how-to/monitor.md": {"metrics": metrics},
+    "explanation/where-changes-go.md": {"changes": changes.table},
 }
 
 
