@@ -186,6 +186,9 @@ def _lease_ended(state: ControlState, draft: Draft, event: ev.LeaseEnded) -> set
     end = draft.ends[event.lease_id]
     record = state.jobs.by_id[live.lease.job_id]
     record.steps_done = event.steps_done
+    for member in live.members:
+        if member.kept:
+            draft.set(f"ended/{event.lease_id}/{member.node}", None)
     draft.attempts[event.lease_id] = _attempt(
         live,
         ended_s=draft.now_s,

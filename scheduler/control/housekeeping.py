@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from scheduler.control.consequences import stop_time_s
 from scheduler.control.images import upcoming_images
-from scheduler.control.leases import END_REASON, MemberEnd
+from scheduler.control.leases import ABRUPT, END_REASON, MemberEnd
 from scheduler.control.progress import safe_steps
 from scheduler.control.requests import NodeAction
 from scheduler.control.specs import engine_job
@@ -104,6 +104,10 @@ def end_member(
     for member in live.members:
         if member.node == node and member.end is None:
             member.end = end
+            if not (member.wanted or live.ended or live.revoked in ABRUPT):
+                # Its node forgets it, and would begin anew if it were told of it again.
+                member.kept = True
+                draft.set(f"ended/{live.lease.lease_id}/{node}", asdict(end))
     if end.reason is LeaseEnd.RELEASED:
         by_s = draft.now_s + stop_time_s(state, live.lease.job_id)
         state.leases.let_others_leave(live, by_s=by_s)

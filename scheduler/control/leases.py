@@ -54,6 +54,7 @@ class Member:
         progress_problem: why the steps of its processes are not seen; empty where nothing is wrong.
         launched: whether the node has told how its launch went.
         untold: why the node cannot be told of it; empty if it can.
+        kept: whether its end is stored apart from the lease's, since its node forgets it.
     """
 
     node: str
@@ -69,6 +70,7 @@ class Member:
     progress_problem: str = ""
     launched: bool = False
     untold: str = ""
+    kept: bool = False
 
 
 @dataclass(slots=True, kw_only=True)
@@ -272,6 +274,13 @@ class Leases:
             self.on_node.get(member.node, set()).discard(lease_id)
             self.changed.add(member.node)
         return live
+
+    def restore_end(self, lease_id: int, node: str, end: MemberEnd) -> None:
+        """Note how a member of a gang ended before this process began, if the lease goes on."""
+        live = self.by_id.get(lease_id)
+        for member in () if live is None else live.members:
+            if member.node == node:
+                member.end, member.wanted, member.kept = end, False, True
 
     def held_by(self, node: str) -> Iterator[tuple[LiveLease, Member]]:
         """Yield the leases that have members on a node, by id."""

@@ -10,7 +10,7 @@ import orjson
 
 from scheduler.control.consequences import follow_leases
 from scheduler.control.jobs import ACTIVE, JobBook, JobRecord
-from scheduler.control.leases import ABRUPT, Leases, LiveLease, members_of
+from scheduler.control.leases import ABRUPT, Leases, LiveLease, MemberEnd, members_of
 from scheduler.control.nodes import NodeBook
 from scheduler.control.requests import NodeAction, PolicyChoice, ProjectLimits
 from scheduler.control.snapshot import VERSION, Taken
@@ -25,6 +25,7 @@ from scheduler.engine.adoption import adopt
 from scheduler.engine.engine import Engine
 from scheduler.engine.snapshot import decode_state, encode_state, restore
 from scheduler.errors import CodecError
+from scheduler.protocol.desired import LeaseEnd
 from scheduler.store.filters import JobFilter
 from scheduler.store.protocol import Snapshot
 from scheduler.store.queries import MAX_LIMIT, HistoryQuery, JobOrder, JobQuery
@@ -234,6 +235,10 @@ def _restore_orders(state: ControlState, stored: Mapping[str, Any], now_s: float
             node.order, node.reason = NodeAction(row.value["order"]), row.value["reason"]
         elif kind == "project":
             state.jobs.limits[rest] = ProjectLimits(**row.value)
+        elif kind == "ended":
+            lease_id, _, name = rest.partition("/")
+            end = MemberEnd(**row.value | {"reason": LeaseEnd(row.value["reason"])})
+            state.leases.restore_end(int(lease_id), name, end)
     retired = state.engine.retired
     for name, node in list(state.nodes.by_name.items()):
         node.since_s = now_s

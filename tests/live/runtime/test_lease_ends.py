@@ -90,6 +90,36 @@ def test_when_a_member_fails_its_partners_are_stopped_and_the_lease_ends_once(li
     live(story, nodes=GANG)
 
 
+def begun_again(action):
+    raise AssertionError(f"begun again: {action}")
+
+
+@pytest.mark.parametrize("snapshot", [False, True])
+def test_a_part_of_a_gang_that_has_ended_is_not_started_again_by_the_next_scheduler(live, snapshot):
+    async def story(stage):
+        await stage.job(scale_factors=(3,), total_steps=60.0)
+        await stage.wait(1)
+        stage.links["n2"].cut = True
+        fail(stage)
+        await stage.wait(3)
+        assert stage.node("n1").runs == {}, "its end is known, so the node has forgotten it"
+        assert stage.ends() == [None]
+        node = stage.node("n1")
+        node._start = begun_again
+        if snapshot:
+            await stage.driver.write_snapshot()
+        await stage.restart()
+        await stage.wait(2)
+        del node._start
+        stage.links["n2"].cut = False
+        await stage.wait(2)
+        assert stage.ends()[0] == "failed"
+        assert stage.row().failures == 1
+        assert [row.key for row in stage.store.settings("ended/")] == []
+
+    live(story, nodes=GANG | {"n2": ("v100",)})
+
+
 def test_a_gang_that_fails_because_a_partner_was_lost_has_not_failed(live):
     async def story(stage):
         fail(stage, 3.0, node="n0")  # the connection to rank 1 breaks
