@@ -214,7 +214,8 @@ class Faults:
         await self._world.ask(lambda s: s.set_policy(choice, actor="user"))
 
     async def _limit_project(self, fault: Fault) -> None:
-        for most in (1 + fault.how % 3, None):
+        widest = max(order.gang for order in self._world.scenario.orders)
+        for most in (widest + fault.how % 2, None):
             limits = ProjectLimits(project="p", max_workers=most)
             await self._world.ask(lambda s, limits=limits: s.set_project(limits, actor="user"))
             await asyncio.sleep(fault.for_s)
