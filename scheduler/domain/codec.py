@@ -16,7 +16,7 @@ import base64
 import binascii
 import enum
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, fields
 from types import MappingProxyType
 from typing import Any, Final, cast
@@ -25,6 +25,7 @@ import numpy as np
 
 from scheduler.domain import commands, events
 from scheduler.domain.allocation import Allocation
+from scheduler.domain.causes import Cause, FactKind, Ground, Occasion
 from scheduler.domain.cluster import Cluster, Node, WorkerType
 from scheduler.domain.configuration import (
     Configuration,
@@ -50,6 +51,7 @@ DOMAIN_TYPES: Final[tuple[type, ...]] = (
     *(Lease, Leases, EndReason, RevokeReason),
     *(Configuration, PairConfiguration, Profile, ConfigurationTable, ThroughputTable),
     *(JobSpec, WaitReason, Trouble),
+    *(Cause, FactKind, Ground, Occasion),
     *(commands.ComputeAllocation, commands.GrantLease, commands.ExtendLeases),
     *(commands.RevokeLease, commands.SetTimer, commands.RecordEvent),
     *(commands.GrantLeases, commands.RevokeLeases, commands.HandOver),
@@ -162,6 +164,8 @@ class Codec:
         if isinstance(value, Mapping):
             items = [[self._encode(key), self._encode(item)] for key, item in value.items()]
             return {"type": "map", "items": items}
+        if isinstance(value, Sequence) and not isinstance(value, str | bytes | bytearray):
+            return [self._encode(item) for item in value]
         raise CodecError(f"{type(value).__name__} {_shown(value)} has no stored form")
 
     def _decode(self, data: Any) -> Any:

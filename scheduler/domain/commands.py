@@ -1,4 +1,4 @@
-"""Commands: imperatives that the engine gives to its shell."""
+"""Commands: imperatives that the engine gives to its shell. Each names the fact that caused it."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeAlias
 
+from scheduler.domain.causes import Cause, FactKind
+
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from scheduler.domain.arrays import IntArray
     from scheduler.domain.lease import Lease, Leases, RevokeReason
@@ -20,6 +22,7 @@ class ComputeAllocation:
 
     generation: int
     problem: Problem
+    cause: Cause
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +30,7 @@ class GrantLease:
     """Start the job on the lease's workers."""
 
     lease: Lease
+    cause: Cause
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -36,10 +40,12 @@ class ExtendLeases:
     Attributes:
         lease_ids: (n,) ascending.
         deadline_s: the new deadline of all of them.
+        cause: of all of them.
     """
 
     lease_ids: IntArray
     deadline_s: float
+    cause: Cause
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +58,7 @@ class RevokeLease:
     lease_id: int
     by_s: float
     reason: RevokeReason
+    cause: Cause
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +67,7 @@ class SetTimer:
 
     timer: str
     at_s: float
+    cause: Cause
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,12 +78,14 @@ class RecordEvent:
         kind: what happened, in snake case (``job_admitted``, ``job_completed``, ...).
         subject: the job's or node's name.
         at_s: when.
+        cause: what it is due to.
         data: further figures.
     """
 
     kind: str
     subject: str
     at_s: float
+    cause: Cause
     data: Mapping[str, float | int | str] = field(default_factory=lambda: MappingProxyType({}))
 
 
@@ -86,9 +96,15 @@ Command: TypeAlias = (
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class GrantLeases:
-    """Start jobs on the workers of their leases, as ``GrantLease`` for each."""
+    """Start jobs on the workers of their leases, as ``GrantLease`` for each.
+
+    Attributes:
+        leases: n leases.
+        causes: n, each made when it is asked for.
+    """
 
     leases: Leases
+    causes: Sequence[Cause]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -99,11 +115,13 @@ class RevokeLeases:
         lease_ids: (n,) ascending.
         by_s: as in ``RevokeLease``.
         reason: as in ``RevokeLease``.
+        causes: n, each made when it is asked for.
     """
 
     lease_ids: IntArray
     by_s: float
     reason: RevokeReason
+    causes: Sequence[Cause]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -117,6 +135,7 @@ class HandOver:
         leases: n leases that are granted.
         waited_for: (n,) position in ``ended`` of the last lease that each of them waited for;
             ascending.
+        causes: n of the grants, each made when it is asked for.
     """
 
     ended: IntArray
@@ -124,6 +143,7 @@ class HandOver:
     at_s: float
     leases: Leases
     waited_for: IntArray
+    causes: Sequence[Cause]
 
 
 #: Many commands in one; what they stand for, ``one_by_one`` says.
@@ -136,11 +156,15 @@ def one_by_one(commands: Iterable[Command | Batch]) -> list[Command]:
     for command in commands:
         match command:
             case GrantLeases():
-                result += [GrantLease(lease=lease) for lease in command.leases]
+                result += _grants(command.leases, command.causes)
             case RevokeLeases():
                 result += [
-                    RevokeLease(lease_id=lease_id, by_s=command.by_s, reason=command.reason)
-                    for lease_id in command.lease_ids.tolist()
+                    RevokeLease(
+                        lease_id=lease_id, by_s=command.by_s, reason=command.reason, cause=cause
+                    )
+                    for lease_id, cause in zip(
+                        command.lease_ids.tolist(), command.causes, strict=True
+                    )
                 ]
             case HandOver():
                 result += _handed_over(command)
@@ -149,9 +173,15 @@ def one_by_one(commands: Iterable[Command | Batch]) -> list[Command]:
     return result
 
 
+def _grants(leases: Leases, causes: Sequence[Cause]) -> list[GrantLease]:
+    return [
+        GrantLease(lease=lease, cause=cause) for lease, cause in zip(leases, causes, strict=True)
+    ]
+
+
 def _handed_over(command: HandOver) -> list[Command]:
     """Return each preempted job's line of history, and behind it the leases that waited for it."""
-    grants = [GrantLease(lease=lease) for lease in command.leases]
+    grants = _grants(command.leases, command.causes)
     last = command.waited_for.searchsorted(range(len(command.ended)), side="right").tolist()
     result: list[Command] = []
     begin = 0
@@ -164,4 +194,10 @@ def _handed_over(command: HandOver) -> list[Command]:
 
 def preempted(job_id: str, lease_id: int, at_s: float) -> RecordEvent:
     """Return the line of history of a job whose lease was revoked and is over."""
-    return RecordEvent(kind="job_preempted", subject=job_id, at_s=at_s, data={"lease": lease_id})
+    return RecordEvent(
+        kind="job_preempted",
+        subject=job_id,
+        at_s=at_s,
+        cause=Cause(fact=FactKind.LEASE_ENDED, subject=job_id),
+        data={"lease": lease_id},
+    )

@@ -15,6 +15,7 @@ import numpy as np
 
 from scheduler.domain import commands as do
 from scheduler.domain import events as ev
+from scheduler.domain.causes import Cause, FactKind
 from scheduler.domain.job import JobStatus
 from scheduler.domain.lease import EndReason, Lease, RevokeReason
 from scheduler.engine import on_answers, on_jobs, on_leases, on_workers
@@ -124,7 +125,9 @@ class _Adoption:
         self._of_leases(event)
         self._of_rounds_and_workers(event)
         if type(event) in _HANDLERS:
+            self._state.event, self._state.told = event, None
             _HANDLERS[type(event)](self._state, event)
+            self._state.event = self._state.told = None
 
     def _of_jobs(self, event: ev.Event) -> None:
         match event:
@@ -213,20 +216,23 @@ class _Adoption:
             self._follow_row(job_id)
         ends_s = max((lease.deadline_s for lease in leases), default=-np.inf)
         state.round_end_s = ends_s if leases else None
-        commands: list[do.Command] = [do.GrantLease(lease=lease) for lease in leases]
+        cause = Cause(fact=FactKind.RESTARTED)
+        commands: list[do.Command] = [do.GrantLease(lease=lease, cause=cause) for lease in leases]
         for lease in leases:
             reason = self._why_revoked(lease, revoked.get(lease.lease_id), round_end_s=ends_s)
             if reason is not None:
                 state.book.stopping.add(lease.lease_id)
                 by_s = state.now_s
-                commands.append(do.RevokeLease(lease_id=lease.lease_id, by_s=by_s, reason=reason))
+                commands.append(
+                    do.RevokeLease(lease_id=lease.lease_id, by_s=by_s, reason=reason, cause=cause)
+                )
             if reason is RevokeReason.CANCEL:
                 state.after_end[lease.lease_id] = RevokeReason.CANCEL.value
             elif self._jobs[lease.job_id].status is JobStatus.HELD:
                 state.after_end[lease.lease_id] = RevokeReason.HOLD.value
         if state.round_end_s is not None:
-            state.set_timer(PLAN, state.round_end_s - state.settings.plan_lead_s)
-        state.set_timer(RETRY, state.now_s)  # at once, so that it asks
+            state.set_timer(PLAN, state.round_end_s - state.settings.plan_lead_s, cause)
+        state.set_timer(RETRY, state.now_s, cause)  # at once, so that it asks
         timers = [command for command in state.commands if isinstance(command, do.SetTimer)]
         state.commands = []
         return commands + timers

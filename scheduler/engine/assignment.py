@@ -12,6 +12,7 @@ from scheduler.domain.lease import Leases, RevokeReason
 from scheduler.engine.alike import Alike
 from scheduler.engine.avoidance import Avoidance, Bars
 from scheduler.engine.fleet import Fleet
+from scheduler.engine.grounds import CausesOfGrants, CausesOfNotices
 from scheduler.engine.jobs import NONE, RUNNING, JobTable
 from scheduler.engine.leases import LeaseBook, PlannedLease
 from scheduler.engine.manners import Manners
@@ -22,7 +23,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from scheduler.domain.arrays import BoolArray, IntArray
+    from scheduler.domain.causes import Cause
     from scheduler.domain.cluster import Cluster
+    from scheduler.engine.grounds import Grounds
     from scheduler.engine.rounds import Choice
 
 _UNMOVED: IntArray = np.empty(0, dtype=np.int64)
@@ -69,13 +72,22 @@ class Assigner:
         return self._manners[1]
 
     def realise(
-        self, choice: Choice, eligible: BoolArray, *, start_s: float, end_s: float
+        self,
+        choice: Choice,
+        eligible: BoolArray,
+        grounds: Grounds,
+        *,
+        goes_on: Cause,
+        start_s: float,
+        end_s: float,
     ) -> list[do.Command | do.Batch]:
         """Extend what goes on, give notice to what ends, reserve workers for what begins.
 
         Args:
             choice: what runs in the next round.
             eligible: (N,) jobs that may run in it.
+            grounds: what was chosen by.
+            goes_on: why leases go on.
             start_s: when it begins.
             end_s: when it ends.
         """
@@ -99,25 +111,29 @@ class Assigner:
         jobs["charged"][stays] = choice.charged[stays]
         kept = jobs["lease"][stays]
         if len(kept):
-            commands.append(do.ExtendLeases(lease_ids=np.sort(kept), deadline_s=end_s))
+            leases = np.sort(kept)
+            commands.append(do.ExtendLeases(lease_ids=leases, deadline_s=end_s, cause=goes_on))
         ends = np.sort(jobs["lease"][(jobs["lease"] != NONE) & ~stays])
         if self.book.stopping:
             ends = ends[~np.isin(ends, list(self.book.stopping))]
         if len(ends):
-            commands.append(self.revoke(ends, by_s=start_s, reason=RevokeReason.OUTBID))
+            commands.append(self._outbid(ends, grounds, by_s=start_s))
         begins = wanted & ~stays
         for row, workers, partner_lease in joins:
-            self._reserve([row], [workers], choice, partner_lease)
+            self._reserve([row], [workers], choice, grounds, partner_lease)
             begins[row] = False
         if joins or begins.any():
             available = self.fleet.grantable & ~self.book.stays()
-            commands += self._start(self._units(choice, begins), choice, available, end_s)
+            units = self._units(choice, begins)
+            commands += self._start(units, choice, grounds, available, end_s)
         return commands
 
-    def serve(self, choice: Choice, available: BoolArray, *, end_s: float) -> list[do.GrantLeases]:
+    def serve(
+        self, choice: Choice, grounds: Grounds, available: BoolArray, *, end_s: float
+    ) -> list[do.GrantLeases]:
         """Start waiting jobs on available workers until ``end_s``; ``available`` is used up."""
         wanted = (choice.configuration != NONE) | (choice.pair != NONE)
-        return self._start(self._units(choice, wanted), choice, available, end_s)
+        return self._start(self._units(choice, wanted), choice, grounds, available, end_s)
 
     def _keep_workers(self, choice: Choice, wanted: BoolArray, stays: BoolArray) -> list[Joiner]:
         """Let jobs stay on their workers where only the sharing changes.
@@ -194,6 +210,7 @@ class Assigner:
         self,
         units: Sequence[tuple[int, ...]],
         choice: Choice,
+        grounds: Grounds,
         available: BoolArray,
         end_s: float,
     ) -> list[do.GrantLeases]:
@@ -208,9 +225,10 @@ class Assigner:
             if workers
             for row in rows
         ]
-        self._reserve([row for row, _ in begin], [workers for _, workers in begin], choice, NONE)
+        rows, held = [row for row, _ in begin], [workers for _, workers in begin]
+        self._reserve(rows, held, choice, grounds, NONE)
         ready = [plan for plan in self.book.planned.values() if not plan.blockers]
-        return [do.GrantLeases(leases=self.grant(ready, end_s=end_s))] if ready else []
+        return [self.grants(ready, end_s=end_s)] if ready else []
 
     def _demands(self, units: Sequence[tuple[int, ...]], choice: Choice) -> IntArray:
         """Return (R, K) workers that each unit asks for."""
@@ -358,6 +376,7 @@ class Assigner:
         rows: Sequence[int],
         workers: Sequence[tuple[int, ...]],
         choice: Choice,
+        grounds: Grounds,
         partner_lease: int,
     ) -> None:
         """Plan a lease for each row; ``partner_lease`` need not end for it, NONE for no such."""
@@ -371,12 +390,18 @@ class Assigner:
         for number, own_lease, configuration, pair, charged, held in values:
             plan = PlannedLease(
                 number=number,
+                job_id=jobs.job_of[number].job_id,
+                why=grounds,
                 configuration=configuration,
                 pair=pair,
                 charged=charged,
                 workers=held,
             )
             self.book.plan(plan, own_lease, partner_lease)
+
+    def grants(self, plans: Sequence[PlannedLease], *, end_s: float) -> do.GrantLeases:
+        """Put planned leases in force, as ``grant`` does, and say so."""
+        return do.GrantLeases(leases=self.grant(plans, end_s=end_s), causes=CausesOfGrants(plans))
 
     def grant(self, plans: Sequence[PlannedLease], *, end_s: float) -> Leases:
         """Put planned leases that nothing blocks in force until ``end_s``."""
@@ -389,7 +414,7 @@ class Assigner:
             first_id=self.next_lease + 1,
             attempt=attempt,
             job_number=numbers,
-            job_ids=tuple([jobs.job_of[plan.number].job_id for plan in plans]),
+            job_ids=tuple([plan.job_id for plan in plans]),
             profile=jobs["profile"][rows],
             configuration=np.array([plan.configuration for plan in plans], dtype=np.int64),
             workers=tuple([plan.workers for plan in plans]),
@@ -409,10 +434,25 @@ class Assigner:
         jobs["workers_held"][rows] = held / (1.0 + (pair != NONE))
         return leases
 
-    def revoke(self, lease_ids: IntArray, *, by_s: float, reason: RevokeReason) -> do.RevokeLeases:
-        """Give notice to (n,) leases."""
-        self.book.stopping.update(lease_ids.tolist())
-        return do.RevokeLeases(lease_ids=lease_ids, by_s=by_s, reason=reason)
+    def revoke(
+        self, lease_id: int, *, by_s: float, reason: RevokeReason, cause: Cause
+    ) -> do.RevokeLeases:
+        """Give notice to a lease."""
+        self.book.stopping.add(lease_id)
+        return do.RevokeLeases(
+            lease_ids=np.array([lease_id]), by_s=by_s, reason=reason, causes=(cause,)
+        )
+
+    def _outbid(self, lease_ids: IntArray, grounds: Grounds, *, by_s: float) -> do.RevokeLeases:
+        """Give notice to (n,) leases whose workers others are to have in the next round."""
+        ids = lease_ids.tolist()
+        self.book.stopping.update(ids)
+        return do.RevokeLeases(
+            lease_ids=lease_ids,
+            by_s=by_s,
+            reason=RevokeReason.OUTBID,
+            causes=CausesOfNotices(grounds, ids, self.book.granted_with(ids)),
+        )
 
     def follow(self, moved: Mapping[int, IntArray]) -> None:
         """Let jobs and planned leases follow their configurations to other columns.

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from scheduler.domain import commands as do
+from scheduler.domain.causes import Cause, FactKind
 from scheduler.engine import on_answers, on_jobs, on_leases, on_workers
+from scheduler.engine.grounds import Grounds
 from scheduler.engine.jobs import NONE, WAITING
 from scheduler.engine.questions import pose
 from scheduler.engine.rounds import choose_round
@@ -228,7 +230,9 @@ class Engine:
         state.commands = []
         self._advance(now)
         for event in events:
+            state.event, state.ending, state.told = event, None, None
             _HANDLERS[type(event)](state, event)
+        state.event = state.told = None
         self._watch_round()
         self._decide()
         return state.commands
@@ -272,6 +276,7 @@ class Engine:
             self._ask()
         if state.blocked:
             return
+        state.occasions.planned = []
         if state.plan_due:
             state.plan_due = False
             self._plan_round()
@@ -282,6 +287,7 @@ class Engine:
     def _ask(self) -> None:
         state = self.state
         state.changed = False
+        occasion, state.occasions.to_ask = state.occasions.to_ask, None
         pinned = state.pinned()
         problem = pose(
             state.jobs,
@@ -296,10 +302,15 @@ class Engine:
         state.question_open = state.blocked = problem is not None
         if problem is not None:
             state.generation += 1
-            state.commands.append(
-                do.ComputeAllocation(generation=state.generation, problem=problem)
+            cause = (
+                Cause(fact=FactKind.ROUND, round_number=state.round_number)
+                if occasion is None
+                else Cause(fact=occasion.fact, subject=occasion.subject)
             )
-            state.set_timer(GRACE, state.now_s + state.settings.solve_grace_s)
+            state.commands.append(
+                do.ComputeAllocation(generation=state.generation, problem=problem, cause=cause)
+            )
+            state.set_timer(GRACE, state.now_s + state.settings.solve_grace_s, cause)
         else:  # nobody competes, so nobody is promised time
             state.jobs.x[:] = 0.0
             state.pairs.x[:] = 0.0
@@ -342,12 +353,16 @@ class Engine:
         state.jobs.credit_s[stays, choice.configuration[stays]] += length_s
         self._keep(choice, pinned)
         newest = state.assigner.next_lease
+        # Until the policy has answered, what happened has yet to show its effect.
+        happened = state.occasions.begin_round(keep=state.question_open)
+        grounds = Grounds(state, choice, happened, is_round=True)
+        cause = Cause(fact=FactKind.ROUND, round_number=state.round_number)
         state.commands += state.assigner.realise(
-            choice, eligible, start_s=start_s, end_s=state.round_end_s
+            choice, eligible, grounds, goes_on=cause, start_s=start_s, end_s=state.round_end_s
         )
         if state.assigner.next_lease > newest:
             state.rows_moved()
-        state.set_timer(PLAN, state.round_end_s - state.settings.plan_lead_s)
+        state.set_timer(PLAN, state.round_end_s - state.settings.plan_lead_s, cause)
         state.serve_due |= bars is not None  # what was left by who could not be placed
 
     def _keep(self, choice: Choice, pinned: BoolArray) -> None:
@@ -375,6 +390,7 @@ class Engine:
             state.round_number += 1
             state.round_end_s = state.now_s + state.settings.round_length_s
             state.set_timer(PLAN, state.round_end_s - state.settings.plan_lead_s)
+            state.occasions.begin_round()
         choice = choose_round(
             jobs,
             state.pairs,
@@ -387,7 +403,8 @@ class Engine:
             keep_bonus_s=0.0,
             bars=state.assigner.bars(available),
         )
-        granted = state.assigner.serve(choice, available, end_s=state.round_end_s)
+        grounds = Grounds(state, choice, state.occasions.since_served(), is_round=False)
+        granted = state.assigner.serve(choice, grounds, available, end_s=state.round_end_s)
         state.commands += granted
         state.rows_moved()
         if granted and state.assigner.manners.any_consolidated:

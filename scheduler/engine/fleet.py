@@ -56,6 +56,10 @@ class Fleet:
         """(W,) position of the node of each worker."""
         return self._node_of.view
 
+    def node_name(self, worker: int) -> str:
+        """Return the name of a worker's node."""
+        return self.nodes[int(self.node_of[worker])].name
+
     @property
     def node_start(self) -> IntArray:
         """(V + 1,) first worker of each node, and W."""

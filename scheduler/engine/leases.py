@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from scheduler.domain.arrays import BoolArray
+    from scheduler.domain.causes import Cause
     from scheduler.engine.fleet import Fleet
+    from scheduler.engine.grounds import WhyGranted
 
 
 @dataclass(slots=True, kw_only=True)
@@ -25,6 +27,8 @@ class PlannedLease:
 
     Attributes:
         number: job number.
+        job_id: its name.
+        why: knows why it was planned.
         configuration: single configuration, NONE in a pair.
         pair: entry of the pair table, NONE for a single job.
         charged: whether its time counts against X.
@@ -33,11 +37,18 @@ class PlannedLease:
     """
 
     number: int
+    job_id: str
+    why: WhyGranted
     configuration: int
     pair: int
     charged: bool
     workers: tuple[int, ...]
     blockers: set[int] = field(default_factory=set)
+
+    @property
+    def cause(self) -> Cause:
+        """Why it was planned."""
+        return self.why.of_grant(self)
 
 
 class InForce(Mapping[int, Lease]):
@@ -72,7 +83,7 @@ class LeaseBook:
         #: job number -> planned lease; its job holds no lease that is not stopping.
         self.planned: dict[int, PlannedLease] = {}
         #: lease id -> plans that it blocks or blocked; may name plans that were dropped since.
-        self._blocked_by: dict[int, list[PlannedLease]] = {}
+        self.blocked_by: dict[int, list[PlannedLease]] = {}
         #: (W,) planned leases on each worker.
         self._reserved = Growing(np.zeros(fleet.workers, dtype=np.int64))
         #: (W,) leases on each worker, the lengths of ``on_worker``.
@@ -108,6 +119,11 @@ class LeaseBook:
         batch = self._batch_of[lease_id]
         return batch.workers[lease_id - batch.first_id]
 
+    def granted_with(self, lease_ids: Iterable[int]) -> list[Leases]:
+        """Return the leases that each of some leases in force was granted with."""
+        batch_of = self._batch_of
+        return [batch_of[lease_id] for lease_id in lease_ids]
+
     def start_s_of(self, lease_id: int) -> float:
         """Return when a lease in force was granted."""
         return self._batch_of[lease_id].start_s
@@ -139,7 +155,7 @@ class LeaseBook:
             for worker in batch.workers[lease_id - batch.first_id]:
                 on_worker[worker].remove(lease_id)
                 holders[worker] -= 1
-            for plan in self._blocked_by.pop(lease_id, ()):
+            for plan in self.blocked_by.get(lease_id, ()):
                 if self.planned.get(plan.number) is plan:
                     plan.blockers.discard(lease_id)
                     if not plan.blockers:
@@ -163,7 +179,7 @@ class LeaseBook:
         if own_lease >= 0:
             blockers.add(own_lease)
         for lease_id in blockers:
-            self._blocked_by.setdefault(lease_id, []).append(plan)
+            self.blocked_by.setdefault(lease_id, []).append(plan)
         self.planned[plan.number] = plan
 
     def forget(self, numbers: Iterable[int]) -> None:
@@ -178,7 +194,7 @@ class LeaseBook:
     def forget_all(self) -> None:
         """Drop every planned lease."""
         self.planned.clear()
-        self._blocked_by.clear()
+        self.blocked_by = {}  # who has been told why keeps the old one
         self._reserved.view[:] = 0
 
     def restore(self, leases: Iterable[Lease], stopping: Iterable[int]) -> None:
@@ -193,7 +209,7 @@ class LeaseBook:
         for worker in plan.workers:
             reserved[worker] += 1
         for lease_id in plan.blockers:
-            self._blocked_by.setdefault(lease_id, []).append(plan)
+            self.blocked_by.setdefault(lease_id, []).append(plan)
         self.planned[plan.number] = plan
 
     def check_invariants(self) -> None:

@@ -62,7 +62,8 @@ def _failed(state: State, event: ev.AllocationFailed) -> None:
 
 def _policy(state: State, event: ev.PolicyChanged) -> None:
     state.time_dependent = event.time_dependent
-    _ask_again(state)
+    _drop_question(state)
+    state.heed(serve=False)
     if event.record:
         state.record("policy_changed", "policy", policy=event.policy)
 
@@ -73,21 +74,20 @@ def _configurations(state: State, event: ev.ConfigurationsChanged) -> None:
     state.assigner.table = event.table
     state.jobs.widen(event.table.throughput.shape[1])
     state.assigner.follow(moved)
-    _ask_again(state)
-    state.serve_due = True
+    _drop_question(state)
+    state.heed()
 
 
-def _ask_again(state: State) -> None:
-    """Ask anew; an answer to the open question would speak of what no longer is."""
+def _drop_question(state: State) -> None:
+    """Drop the open question; an answer to it would speak of what no longer is."""
     state.question_open = state.blocked = False
-    state.changed = True
 
 
 def _timer(state: State, event: ev.TimerFired) -> None:
     if event.timer == GRACE:
         state.blocked = False
     elif event.timer == RETRY:
-        state.changed = state.serve_due = True
+        state.heed()
         set_retry_timer(state)
 
 

@@ -39,7 +39,7 @@ def _submitted(state: State, event: ev.JobSubmitted) -> None:
     jobs.add(job, number=state.next_number, profile=event.profile, entity=entity)
     state.next_number += 1
     state.rows_moved()
-    state.changed = state.serve_due = True
+    state.heed()
     state.record("job_admitted", job.job_id)
 
 
@@ -87,7 +87,7 @@ def _stop(state: State, job_id: str, how: RevokeReason, why: str = "") -> None:
         return
     state.assigner.drop_plan(int(jobs["number"][row]))
     jobs["status"][row] = HELD
-    state.changed = state.serve_due = True
+    state.heed()
     if lease_id != NONE:
         state.after_end[lease_id] = how.value
         state.revoke(lease_id, by_s=state.now_s, reason=how)
@@ -108,7 +108,7 @@ def _released(state: State, event: ev.JobReleased) -> None:
     state.after_end.pop(lease_id, None)
     state.jobs["losses"][row] = state.jobs["deaths"][row] = 0
     state.jobs["status"][row] = WAITING if lease_id == NONE else RUNNING
-    state.changed = state.serve_due = True
+    state.heed()
     state.record("job_released", event.job_id)
 
 
@@ -132,14 +132,14 @@ def _deferred(state: State, event: ev.JobDeferred) -> None:
     if event.until_s > state.now_s:
         state.assigner.drop_plan(int(state.jobs["number"][row]))
         set_retry_timer(state)
-    state.changed = state.serve_due = True
+    state.heed()
 
 
 def _weight(state: State, event: ev.WeightChanged) -> None:
     row = state.row_of_job(event.job_id)
     if row != NONE:
         state.jobs["weight"][row] = event.weight
-        state.changed = True
+        state.heed(serve=False)
 
 
 def _deadline(state: State, event: ev.DeadlineChanged) -> None:
@@ -147,21 +147,22 @@ def _deadline(state: State, event: ev.DeadlineChanged) -> None:
     if row != NONE:
         deadline_s = np.inf if event.deadline_s is None else event.deadline_s
         state.jobs["deadline_s"][row] = deadline_s
-        state.changed = True
+        state.heed(serve=False)
 
 
 def _restarts(state: State, event: ev.RestartsMeasured) -> None:
-    for job_id, restart_s in zip(event.job_ids, event.restart_s.tolist(), strict=True):
-        row = state.row_of_job(job_id)
+    rows = [state.row_of_job(job_id) for job_id in event.job_ids]
+    for row, restart_s in zip(rows, event.restart_s.tolist(), strict=True):
         if row != NONE:
             state.jobs["restart_s"][row] = restart_s
-            state.changed = True
+    if any(row != NONE for row in rows):
+        state.heed(serve=False)
 
 
 def _entity(state: State, event: ev.EntityChanged) -> None:
     position = state.entity_of.setdefault(event.entity.name, len(state.entities))
     state.entities[position : position + 1] = [event.entity]
-    state.changed = True
+    state.heed(serve=False)
 
 
 HANDLERS: Final[dict[type, Callable[[State, Any], None]]] = {

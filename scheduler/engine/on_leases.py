@@ -9,6 +9,7 @@ import numpy as np
 from scheduler.domain import commands as do
 from scheduler.domain import events as ev
 from scheduler.domain.lease import EndReason, RevokeReason
+from scheduler.engine.grounds import CausesOfGrants
 from scheduler.engine.jobs import NONE, RUNNING, WAITING
 from scheduler.engine.state import RETRY
 
@@ -38,7 +39,7 @@ def _progress(state: State, event: ev.ProgressReported) -> None:
 
 
 def _ended(state: State, event: ev.LeaseEnded) -> None:
-    lease = state.book.leases.get(event.lease_id)
+    lease = state.ending = state.book.leases.get(event.lease_id)
     if lease is None:
         return  # a repeated report
     revoked = event.lease_id in state.book.stopping
@@ -58,18 +59,22 @@ def _ended(state: State, event: ev.LeaseEnded) -> None:
     state.rows_moved()
     # A job on cordoned workers competed for nothing; now it does.
     if state.fleet.any_cordoned and state.fleet.cordoned[list(lease.workers)].any():
-        state.changed = True
+        state.heed(serve=False)
     if event.unstarted or state.assigner.avoidance:
         _heed_start(state, event, lease)
-    _after(state, event, lease, row, preempted=revoked)
+    # Workers that are given back in the ordinary course of a round are no news to anybody.
+    ordinary = revoked and event.reason is EndReason.RELEASED
+    told = event.reason is EndReason.COMPLETED or ordinary  # of those ``_after`` tells
+    if not told or event.lease_id in state.after_end:
+        state.heed(ask=False)
     state.serve_due = True
+    _after(state, event, lease, row, preempted=revoked)
     assert state.round_end_s is not None
     if state.round_end_s <= state.now_s:
         return  # the next round is due and plans anew
     ready = [plan for plan in ready if plan.number in state.book.planned]
     if ready:
-        leases = state.assigner.grant(ready, end_s=state.round_end_s)
-        state.commands.append(do.GrantLeases(leases=leases))
+        state.commands.append(state.assigner.grants(ready, end_s=state.round_end_s))
         state.rows_moved()
 
 
@@ -107,6 +112,7 @@ def _released(state: State, event: ev.LeasesReleased) -> None:
             at_s=state.now_s,
             leases=state.assigner.grant(ready, end_s=state.round_end_s),
             waited_for=np.array(last, dtype=np.int64),
+            causes=CausesOfGrants(ready),
         )
     )
     state.rows_moved()
@@ -194,7 +200,7 @@ def _lost(state: State, row: int, lease: Lease) -> None:
 def _back_off(state: State, row: int, lease: Lease, wait_s: float) -> None:
     state.jobs["retry_at_s"][row] = state.now_s + wait_s
     state.assigner.drop_plan(lease.job_number)
-    state.changed = True
+    state.heed(serve=False)
     set_retry_timer(state)
 
 

@@ -57,12 +57,20 @@ class Choice:
         charged: (N,) whether the time counts against X.
         turn_of: (N,) configuration whose turn it was, where a job stays as it is instead; NONE
             otherwise. The round counts as that one's.
+        found: what lagged, of which it was chosen.
+        urgent: (C,) what of it had to come first.
+        wanted: (N, J) what X gives any time.
+        shared: the pairs that X gives any time; None without pairs.
     """
 
     configuration: IntArray
     pair: IntArray
     charged: BoolArray
     turn_of: IntArray
+    found: Candidates
+    urgent: BoolArray
+    wanted: BoolArray
+    shared: Candidates | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -126,12 +134,14 @@ def choose_round(
         bars: what jobs that avoid nodes cannot have; None where none does.
     """
     draft = _Draft(jobs, eligible, free)
-    found = _singles(
+    wanted, found = _singles(
         jobs, table, alike, eligible=eligible, length_s=length_s, lead_s=lead_s, bars=bars
     )
-    shared = None
+    shared = every_pair = None
     if len(pairs):
-        shared = _shared(jobs, pairs, table, eligible=eligible, length_s=length_s, lead_s=lead_s)
+        every_pair = shared = _shared(
+            jobs, pairs, table, eligible=eligible, length_s=length_s, lead_s=lead_s
+        )
         if bars is not None:  # the partner may stay where the other one must not come
             strange = bars.row[shared.first] | bars.row[shared.second]
             shared = shared.where(shared.held | ~strange)
@@ -175,6 +185,10 @@ def choose_round(
         pair=draft.pair,
         charged=draft.charged,
         turn_of=turn_of,
+        found=found,
+        urgent=urgent,
+        wanted=wanted,
+        shared=every_pair,
     )
 
 
@@ -225,10 +239,15 @@ def _singles(
     length_s: float,
     lead_s: float,
     bars: Bars | None,
-) -> Candidates:
-    """List the single configurations that would lag behind X at the end of the round."""
+) -> tuple[BoolArray, Candidates]:
+    """List the single configurations that would lag behind X at the end of the round.
+
+    Returns:
+        (N, J) what X gives any time, and what of that would lag behind.
+    """
     held, profile = jobs.ints("configuration"), jobs.ints("profile")
-    x = wanted = jobs.x
+    x = jobs.x
+    wanted: BoolArray = x > NEGLIGIBLE
     credit_s = jobs.credit_s
     if lead_s > 0:
         credit_s = credit_s + x * lead_s
@@ -250,12 +269,12 @@ def _singles(
         promise[shared] = shared[:, None] * x.shape[1] + group
     deficit_s = credit_s + x * length_s
     least = np.where(kept, -NEGLIGIBLE, NEGLIGIBLE) * length_s
-    entitled = (wanted > NEGLIGIBLE) & (deficit_s > least) & eligible[:, None]
+    entitled = wanted & (deficit_s > least) & eligible[:, None]
     if bars is not None:
         entitled[:, : bars.configuration.shape[1]] &= ~bars.configuration
     first, configuration = np.nonzero(entitled)
     none = np.full(len(first), NONE, dtype=np.int64)
-    return Candidates(
+    return wanted, Candidates(
         first=first,
         second=none,
         configuration=configuration,

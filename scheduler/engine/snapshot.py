@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
+from scheduler.domain.causes import Cause, FactKind, Occasion
 from scheduler.domain.codec import DOMAIN_TYPES, Codec
 from scheduler.engine.engine import Engine
+from scheduler.engine.grounds import Told
 from scheduler.engine.leases import PlannedLease
 from scheduler.errors import CodecError
 
@@ -42,6 +44,10 @@ _LEVEL: Final = (
 )
 
 
+#: Why something was planned, where the release that stored it did not say.
+_UNKNOWN: Final = Cause(fact=FactKind.RESTARTED)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanState:
     """A planned lease; see ``PlannedLease``."""
@@ -52,6 +58,7 @@ class PlanState:
     charged: bool
     workers: tuple[int, ...]
     blockers: tuple[int, ...]
+    cause: Cause = _UNKNOWN
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -90,6 +97,9 @@ class EngineState:
         stopping: ids of those that are revoked, ascending.
         planned: in the order in which they were planned.
         avoided: see ``Avoidance.dump``.
+        recent: see ``Occasions``, like the next two.
+        served: how many of these had come when idle workers were last served.
+        to_ask: for which the policy is to be asked.
     """
 
     now_s: float
@@ -123,6 +133,9 @@ class EngineState:
     stopping: tuple[int, ...]
     planned: tuple[PlanState, ...]
     avoided: tuple[tuple[int, int, int, float], ...] = ()
+    recent: tuple[Occasion, ...] = ()
+    served: int = 0
+    to_ask: Occasion | None = None
 
 
 #: Fields that a state of the engine has under the same name.
@@ -164,6 +177,9 @@ def dump(engine: Engine) -> EngineState:
         stopping=tuple(sorted(book.stopping)),
         planned=tuple(_plan_state(plan) for plan in book.planned.values()),
         avoided=state.assigner.avoidance.dump(),
+        recent=tuple(state.occasions.recent),
+        served=state.occasions.served,
+        to_ask=state.occasions.to_ask,
     )
 
 
@@ -175,6 +191,7 @@ def _plan_state(plan: PlannedLease) -> PlanState:
         charged=plan.charged,
         workers=plan.workers,
         blockers=tuple(sorted(plan.blockers)),
+        cause=plan.cause,
     )
 
 
@@ -199,11 +216,14 @@ def restore(stored: EngineState, settings: EngineSettings) -> Engine:
     state.jobs.restore(stored.jobs, stored.columns, stored.x, stored.credit_s)
     _restore_pairs(state, stored)
     state.assigner.avoidance.restore(stored.avoided)
+    state.occasions.restore(stored.recent, stored.served, stored.to_ask)
     state.book.restore(stored.leases, stored.stopping)
     for plan in stored.planned:
         state.book.restore_plan(
             PlannedLease(
                 number=plan.number,
+                job_id=state.jobs.job_of[plan.number].job_id,
+                why=Told(plan.cause),
                 configuration=plan.configuration,
                 pair=plan.pair,
                 charged=plan.charged,

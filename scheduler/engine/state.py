@@ -7,14 +7,18 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from scheduler.domain import commands as do
+from scheduler.domain.causes import Cause
 from scheduler.engine.assignment import Assigner
 from scheduler.engine.jobs import NONE, RUNNING
+from scheduler.engine.occasions import Occasions, occasion_of
 
 if TYPE_CHECKING:
+    from scheduler.domain import events as ev
     from scheduler.domain.arrays import BoolArray, IntArray
+    from scheduler.domain.causes import Occasion
     from scheduler.domain.cluster import Cluster
     from scheduler.domain.configuration import ConfigurationTable
-    from scheduler.domain.lease import RevokeReason
+    from scheduler.domain.lease import Lease, RevokeReason
     from scheduler.domain.problem import Entity
     from scheduler.engine.settings import EngineSettings
 
@@ -62,6 +66,15 @@ class State:
         self.round_end_s: float | None = None
         #: lease id -> "cancel" or "hold": what becomes of the job when the lease has ended.
         self.after_end: dict[int, str] = {}
+        #: what has happened that later decisions may be due to.
+        self.occasions = Occasions()
+        #: the event that is being taken in; None where something is decided. Not in snapshots, like
+        #: the next two, which speak of a call.
+        self.event: ev.Event | None = None
+        #: the lease whose end that event tells; None where it tells none, or several.
+        self.ending: Lease | None = None
+        #: what that event tells, once somebody has asked.
+        self.told: Occasion | None = None
         #: what the current call answers.
         self.commands: list[do.Command | do.Batch] = []
         #: rows of the running jobs by ascending lease id; None when it must be made anew.
@@ -85,7 +98,7 @@ class State:
         self.assigner.avoidance.forget(int(self.jobs["number"][row]))
         job = self.jobs.remove(row)
         self.rows_moved()
-        self.changed = self.serve_due = True
+        self.heed()
         self.record(kind, job.job_id, **data)
 
     def rows_moved(self) -> None:
@@ -111,7 +124,8 @@ class State:
 
     def revoke(self, lease_id: int, *, by_s: float, reason: RevokeReason) -> None:
         """Give notice to a lease."""
-        self.commands.append(self.assigner.revoke(np.array([lease_id]), by_s=by_s, reason=reason))
+        command = self.assigner.revoke(lease_id, by_s=by_s, reason=reason, cause=self.cause)
+        self.commands.append(command)
 
     def pinned(self) -> BoolArray:
         """Return (N,) jobs on cordoned workers: they keep what they hold, and compete for nothing.
@@ -137,12 +151,45 @@ class State:
             grantable[list(self.book.workers_of(lease_id))] = False
         return grantable
 
+    # -- causes ---------------------------------------------------------------------------------
+
+    @property
+    def occasion(self) -> Occasion:
+        """What has happened, as the event says that is being taken in."""
+        if self.told is None:
+            self.told = occasion_of(self.event, self.fleet, self.ending)
+        return self.told
+
+    @property
+    def cause(self) -> Cause:
+        """The event that is being taken in, as a cause; else the round that is planned."""
+        occasion = self.occasion
+        number = self.round_number if self.event is None else 0
+        return Cause(fact=occasion.fact, subject=occasion.subject, round_number=number)
+
+    def heed(self, *, ask: bool = True, serve: bool = True) -> None:
+        """Note what has happened, and what is to be done about it.
+
+        Args:
+            ask: whether the policy is to be asked, since what its answers depend on has changed.
+            serve: whether workers may be idle now while jobs wait.
+        """
+        occasion, occasions = self.occasion, self.occasions
+        occasions.note(occasion)
+        if ask and occasions.to_ask is None:
+            occasions.to_ask = occasion
+        self.changed |= ask
+        self.serve_due |= serve
+
     # -- commands -------------------------------------------------------------------------------
 
     def record(self, kind: str, subject: str, **data: float | str) -> None:
         """Write a line of history."""
-        self.commands.append(do.RecordEvent(kind=kind, subject=subject, at_s=self.now_s, data=data))
+        self.commands.append(
+            do.RecordEvent(kind=kind, subject=subject, at_s=self.now_s, cause=self.cause, data=data)
+        )
 
-    def set_timer(self, timer: str, at_s: float) -> None:
-        """Ask to be woken."""
-        self.commands.append(do.SetTimer(timer=timer, at_s=max(at_s, self.now_s)))
+    def set_timer(self, timer: str, at_s: float, cause: Cause | None = None) -> None:
+        """Ask to be woken; because of the event at hand, unless another cause is given."""
+        at_s = max(at_s, self.now_s)
+        self.commands.append(do.SetTimer(timer=timer, at_s=at_s, cause=cause or self.cause))

@@ -3,7 +3,12 @@
 import numpy as np
 
 from scheduler.domain import commands as do
+from scheduler.domain.causes import Cause, FactKind
 from scheduler.domain.lease import Lease, Leases, RevokeReason
+
+
+#: As many causes as leases, each another one.
+WHY = [Cause(fact=FactKind.JOB_ARRIVED, subject=f"job-{i}") for i in range(3)]
 
 
 def lease(lease_id, job_id, *workers):
@@ -45,14 +50,16 @@ def test_leases_as_columns_are_the_leases_that_they_were_made_of():
 
 
 def test_grants_and_revocations_come_one_by_one_among_other_commands():
-    timer = do.SetTimer(timer="plan", at_s=2.0)
+    timer = do.SetTimer(timer="plan", at_s=2.0, cause=WHY[2])
     leases = together(lease(5, "a", 0), lease(6, "b", 1))
-    stop = do.RevokeLeases(lease_ids=np.array([1, 4]), by_s=3.0, reason=RevokeReason.DRAIN)
-    assert do.one_by_one([stop, timer, do.GrantLeases(leases=leases)]) == [
-        do.RevokeLease(lease_id=1, by_s=3.0, reason=RevokeReason.DRAIN),
-        do.RevokeLease(lease_id=4, by_s=3.0, reason=RevokeReason.DRAIN),
+    stop = do.RevokeLeases(
+        lease_ids=np.array([1, 4]), by_s=3.0, reason=RevokeReason.DRAIN, causes=WHY[:2]
+    )
+    assert do.one_by_one([stop, timer, do.GrantLeases(leases=leases, causes=WHY[1:])]) == [
+        do.RevokeLease(lease_id=1, by_s=3.0, reason=RevokeReason.DRAIN, cause=WHY[0]),
+        do.RevokeLease(lease_id=4, by_s=3.0, reason=RevokeReason.DRAIN, cause=WHY[1]),
         timer,
-        *(do.GrantLease(lease=each) for each in leases),
+        *(do.GrantLease(lease=each, cause=WHY[i]) for i, each in enumerate(leases, 1)),
     ]
 
 
@@ -64,13 +71,14 @@ def test_a_lease_follows_the_last_end_that_it_waited_for():
         at_s=1.0,
         leases=together(a, b, c),
         waited_for=np.array([1, 1, 3]),
+        causes=WHY,
     )
     assert do.one_by_one([command]) == [
         do.preempted("p", 2, 1.0),
         do.preempted("q", 1, 1.0),
-        do.GrantLease(lease=a),
-        do.GrantLease(lease=b),
+        do.GrantLease(lease=a, cause=WHY[0]),
+        do.GrantLease(lease=b, cause=WHY[1]),
         do.preempted("r", 4, 1.0),
         do.preempted("s", 3, 1.0),
-        do.GrantLease(lease=c),
+        do.GrantLease(lease=c, cause=WHY[2]),
     ]

@@ -19,6 +19,7 @@ from hypothesis.extra import numpy as hnp
 from scheduler.domain import commands as do
 from scheduler.domain import events as ev
 from scheduler.domain.allocation import Allocation
+from scheduler.domain.causes import Cause, FactKind, Ground
 from scheduler.domain.cluster import Cluster, Node, WorkerType, parse_cluster_spec
 from scheduler.domain.codec import DOMAIN_TYPES, VERSION, Codec, decode, encode
 from scheduler.domain.configuration import (
@@ -108,6 +109,14 @@ JOBS = st.builds(
     entity=st.text(max_size=5),
     labels=st.dictionaries(NAMES, NAMES, max_size=3).map(MappingProxyType),
 )
+CAUSES = st.builds(
+    Cause,
+    fact=st.sampled_from(FactKind),
+    subject=NAMES,
+    round_number=COUNTS,
+    ground=st.none() | st.sampled_from(Ground),
+    lag_s=st.none() | NUMBERS,
+)
 LEASES = st.builds(
     Lease,
     lease_id=COUNTS,
@@ -155,6 +164,10 @@ def problems(draw: st.DrawFn) -> Problem:
 
 
 WORKERS = st.lists(COUNTS, max_size=4).map(tuple)
+
+
+def causes(n: int) -> st.SearchStrategy[tuple[Cause, ...]]:
+    return st.lists(CAUSES, min_size=n, max_size=n).map(tuple)
 
 
 def columns(n: int) -> st.SearchStrategy[Leases]:
@@ -243,13 +256,25 @@ VALUES: dict[type, st.SearchStrategy[Any]] = {
     ),
     ev.LeasesSkipped: st.builds(ev.LeasesSkipped, last=COUNTS),
     ev.AllocationFailed: st.builds(ev.AllocationFailed, generation=COUNTS, reason=NAMES),
-    do.ComputeAllocation: st.builds(do.ComputeAllocation, generation=COUNTS, problem=problems()),
-    do.GrantLease: st.builds(do.GrantLease, lease=LEASES),
-    do.ExtendLeases: st.builds(do.ExtendLeases, lease_ids=array(np.int64, 4), deadline_s=NUMBERS),
-    do.RevokeLease: st.builds(do.RevokeLease, lease_id=COUNTS, by_s=NUMBERS, reason=NAMES),
-    do.GrantLeases: st.builds(do.GrantLeases, leases=SIZES.flatmap(columns)),
+    do.ComputeAllocation: st.builds(
+        do.ComputeAllocation, generation=COUNTS, problem=problems(), cause=CAUSES
+    ),
+    do.GrantLease: st.builds(do.GrantLease, lease=LEASES, cause=CAUSES),
+    do.ExtendLeases: st.builds(
+        do.ExtendLeases, lease_ids=array(np.int64, 4), deadline_s=NUMBERS, cause=CAUSES
+    ),
+    do.RevokeLease: st.builds(
+        do.RevokeLease, lease_id=COUNTS, by_s=NUMBERS, reason=NAMES, cause=CAUSES
+    ),
+    do.GrantLeases: SIZES.flatmap(
+        lambda n: st.builds(do.GrantLeases, leases=columns(n), causes=causes(n))
+    ),
     do.RevokeLeases: st.builds(
-        do.RevokeLeases, lease_ids=array(np.int64, 4), by_s=NUMBERS, reason=NAMES
+        do.RevokeLeases,
+        lease_ids=array(np.int64, 4),
+        by_s=NUMBERS,
+        reason=NAMES,
+        causes=causes(4),
     ),
     do.HandOver: SIZES.flatmap(
         lambda n: st.builds(
@@ -259,14 +284,16 @@ VALUES: dict[type, st.SearchStrategy[Any]] = {
             at_s=NUMBERS,
             leases=columns(n),
             waited_for=array(np.int64, n),
+            causes=causes(n),
         )
     ),
-    do.SetTimer: st.builds(do.SetTimer, timer=NAMES, at_s=NUMBERS),
+    do.SetTimer: st.builds(do.SetTimer, timer=NAMES, at_s=NUMBERS, cause=CAUSES),
     do.RecordEvent: st.builds(
         do.RecordEvent,
         kind=NAMES,
         subject=NAMES,
         at_s=NUMBERS,
+        cause=CAUSES,
         data=st.dictionaries(NAMES, SCALARS, max_size=3).map(MappingProxyType),
     ),
 }

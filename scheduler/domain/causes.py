@@ -1,0 +1,288 @@
+"""Causes: the fact that a command or an effect is due to, and the comparison that decided."""
+
+from __future__ import annotations
+
+import enum
+import math
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+
+class FactKind(enum.StrEnum):
+    """What has happened."""
+
+    JOB_ARRIVED = "job_arrived"
+    JOB_ENDED = "job_ended"  #: completed, or failed for good
+    JOB_CANCELLED = "job_cancelled"
+    JOB_HELD = "job_held"
+    JOB_RELEASED = "job_released"
+    JOB_REQUEUED = "job_requeued"
+    JOB_DEFERRED = "job_deferred"  #: it may not run before a time, or may from now on
+    WEIGHT_CHANGED = "weight_changed"
+    DEADLINE_CHANGED = "deadline_changed"
+    PROGRESS_REPORTED = "progress_reported"
+    LEASE_ENDED = "lease_ended"  #: a job gave its workers back
+    LEASE_FAILED = "lease_failed"
+    LEASE_LOST = "lease_lost"
+    TIME_LIMIT = "time_limit"  #: a job has held workers for as long as it may
+    OUT_OF_MEMORY = "out_of_memory"
+    START_LATE = "start_late"  #: a job does not run in time under its lease
+    DEPENDENCY_ENDED = "dependency_ended"  #: a job ended that another one waited for
+    NODE_JOINED = "node_joined"
+    NODE_REPORTED = "node_reported"
+    NODE_SILENT = "node_silent"
+    NODE_ORDERED = "node_ordered"  #: somebody cordons, drains or uncordons it
+    AGENT_DIED = "agent_died"
+    LEASE_EXPIRED = "lease_expired"  #: a node said nothing until a deadline and a margin had passed
+    WORKERS_LOST = "workers_lost"
+    WORKERS_DRAINED = "workers_drained"
+    WORKERS_CORDONED = "workers_cordoned"
+    WORKERS_RETURNED = "workers_returned"
+    WORKERS_RETIRED = "workers_retired"
+    SHARE_CHANGED = "share_changed"  #: weight or inner policy of whom jobs are accounted to
+    POLICY_CHANGED = "policy_changed"
+    POLICY_ANSWERED = "policy_answered"
+    POLICY_FAILED = "policy_failed"
+    POLICY_LATE = "policy_late"  #: an answer takes too long to be waited for
+    THROUGHPUTS_CHANGED = "throughputs_changed"
+    RESTARTS_MEASURED = "restarts_measured"
+    ROUND = "round"  #: nothing but that time passes, and the next round is to be planned
+    WAIT_OVER = "wait_over"  #: a job may be tried again
+    REQUEST = "request"  #: somebody asked for it
+    RESTARTED = "restarted"  #: another process decides from now on
+    RESTORED = "restored"  #: from a backup
+
+
+class Ground(enum.StrEnum):
+    """What decided, beside the fact."""
+
+    TURN = "turn"  #: it is behind its share
+    OVERDUE = "overdue"  #: it would be more than a round behind its share
+    LEFT_OVER = "left_over"  #: nobody is due on the workers
+    FASTER = "faster"  #: where it moves it is faster by more than the restart costs
+    ELSEWHERE = "elsewhere"  #: its share is in another configuration now
+    MOVED = "moved"  #: to other workers, in the same configuration
+    BEHIND = "behind"  #: another job is further behind
+    LENT = "lent"  #: it had the workers only as long as nobody was due on them
+    AHEAD = "ahead"  #: it has had its share for now
+    NO_SHARE = "no_share"  #: the policy gives it no time
+    NO_FIT = "no_fit"  #: what others leave over does not fit it
+
+
+#: Facts whose subject is a job.
+OF_A_JOB: Final = frozenset(
+    {
+        *(FactKind.JOB_ARRIVED, FactKind.JOB_ENDED, FactKind.JOB_CANCELLED, FactKind.JOB_HELD),
+        *(FactKind.JOB_RELEASED, FactKind.JOB_REQUEUED, FactKind.JOB_DEFERRED),
+        *(FactKind.WEIGHT_CHANGED, FactKind.DEADLINE_CHANGED, FactKind.PROGRESS_REPORTED),
+        *(FactKind.LEASE_ENDED, FactKind.LEASE_FAILED, FactKind.LEASE_LOST, FactKind.TIME_LIMIT),
+        *(FactKind.OUT_OF_MEMORY, FactKind.START_LATE, FactKind.DEPENDENCY_ENDED),
+    }
+)
+
+_FACTS: Final[Mapping[FactKind, str]] = {
+    FactKind.JOB_ARRIVED: "{} arrived",
+    FactKind.JOB_ENDED: "{} ended",
+    FactKind.JOB_CANCELLED: "{} was cancelled",
+    FactKind.JOB_HELD: "{} is held",
+    FactKind.JOB_RELEASED: "{} was released",
+    FactKind.JOB_REQUEUED: "{} was requeued",
+    FactKind.JOB_DEFERRED: "{} was told when it may run",
+    FactKind.WEIGHT_CHANGED: "{} has another weight",
+    FactKind.DEADLINE_CHANGED: "{} has another deadline",
+    FactKind.PROGRESS_REPORTED: "{} got on",
+    FactKind.LEASE_ENDED: "{} gave its workers back",
+    FactKind.LEASE_FAILED: "{} failed",
+    FactKind.LEASE_LOST: "{} lost its workers",
+    FactKind.TIME_LIMIT: "{} has used up its time",
+    FactKind.OUT_OF_MEMORY: "{} ran out of memory",
+    FactKind.START_LATE: "{} did not start in time",
+    FactKind.DEPENDENCY_ENDED: "{}, which it waited for, ended",
+    FactKind.NODE_JOINED: "node {} joined",
+    FactKind.NODE_REPORTED: "node {} reported",
+    FactKind.NODE_SILENT: "node {} has been silent for too long",
+    FactKind.NODE_ORDERED: "{} gave an order for the node",
+    FactKind.AGENT_DIED: "the agent of node {} died",
+    FactKind.LEASE_EXPIRED: "node {} did not say how the lease ended",
+    FactKind.WORKERS_LOST: "workers of node {} were lost",
+    FactKind.WORKERS_DRAINED: "node {} is being drained",
+    FactKind.WORKERS_CORDONED: "node {} was cordoned",
+    FactKind.WORKERS_RETURNED: "workers of node {} returned",
+    FactKind.WORKERS_RETIRED: "workers of node {} are gone for good",
+    FactKind.SHARE_CHANGED: "the share of {} was changed",
+    FactKind.POLICY_CHANGED: "the policy is now {}",
+    FactKind.POLICY_ANSWERED: "the policy answered",
+    FactKind.POLICY_FAILED: "the policy gave no answer",
+    FactKind.POLICY_LATE: "the policy takes too long to answer",
+    FactKind.THROUGHPUTS_CHANGED: "throughputs are known better",
+    FactKind.RESTARTS_MEASURED: "restart costs are known better",
+    FactKind.ROUND: "",
+    FactKind.WAIT_OVER: "a wait is over",
+    FactKind.REQUEST: "{} asked for it",
+    FactKind.RESTARTED: "the scheduler started anew",
+    FactKind.RESTORED: "the scheduler was restored from a backup",
+}
+
+#: ``{where}`` is the worker type that a job moves to.
+_GROUNDS: Final[Mapping[Ground, str]] = {
+    Ground.TURN: "it is {lag} behind its share",
+    Ground.OVERDUE: "it is more than a round behind its share",
+    Ground.LEFT_OVER: "nobody else is due on these workers",
+    Ground.FASTER: "moved, since {where} is {gain:.2g}x as fast and worth the restart",
+    Ground.ELSEWHERE: "moved, since its share is on {where} now",
+    Ground.MOVED: "moved to other workers of the same kind",
+    Ground.BEHIND: "others are further behind",
+    Ground.LENT: "the workers were only lent to it",
+    Ground.AHEAD: "it has had its share for now",
+    Ground.NO_SHARE: "the policy gives it no time at present",
+    Ground.NO_FIT: "what others leave over does not fit it",
+}
+#: The same where it is known who is to have the workers; ``{rival}`` may have been named just now.
+_WITH_RIVAL: Final[Mapping[Ground, str]] = {
+    Ground.OVERDUE: "{rival} is more than a round behind its share",
+    Ground.BEHIND: "{rival} is further behind",
+    Ground.LENT: "{rival} is to have the workers, which were only lent",
+    Ground.AHEAD: "{rival} is next, since this one has had its share for now",
+    Ground.NO_SHARE: "{rival} is next, since the policy gives this one no time at present",
+    Ground.NO_FIT: "{rival} is next, and what is left over does not fit this one",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Occasion:
+    """A fact that later decisions may be due to.
+
+    Attributes:
+        fact: what has happened.
+        subject: the job, node or policy that it happened to; empty for none.
+        workers: those that it gave or took.
+    """
+
+    fact: FactKind
+    subject: str = ""
+    workers: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cause:
+    """The fact that a command or an effect is due to, and the comparison that decided.
+
+    Attributes:
+        fact: what has happened.
+        subject: the job, node, policy or person that it is about; empty for none.
+        round_number: of the round in which it was decided; 0 where that does not matter.
+        ground: what decided among jobs; None where the fact alone does.
+        rival: the job that is to have the workers; empty for none, or several.
+        lag_s: seconds by which the job, of a grant, or else the rival would have been behind its
+            share at the end of the round; None where nothing was compared.
+        gain: how many times as fast a job that moves will be; None where it does not move.
+        worker_type: to which it moves; empty where it does not.
+        project: of the job that is the subject, as far as it is known.
+        rival_project: likewise of the rival.
+    """
+
+    fact: FactKind
+    subject: str = ""
+    round_number: int = 0
+    ground: Ground | None = None
+    rival: str = ""
+    lag_s: float | None = None
+    gain: float | None = None
+    worker_type: str = ""
+    project: str = ""
+    rival_project: str = ""
+
+    def words(self, own: str = "") -> str:
+        """Return the cause in words, for one line; empty where there is nothing to say.
+
+        Args:
+            own: id of the job that the line is about, which is called "it".
+        """
+        fact = _FACTS[self.fact]
+        subject = _named(self.subject, self.project)
+        if self.fact in OF_A_JOB:
+            subject = "it" if self.subject == own != "" else subject or "another job"
+        fact = fact.format(subject) if subject or "{}" not in fact else ""
+        found = [part for part in (self._joined(fact),) if part]
+        if self.round_number and (found or self.fact is FactKind.ROUND):
+            return ": ".join([f"in round {self.round_number}", *found])
+        return "".join(found)
+
+    def _joined(self, fact: str) -> str:
+        if self.ground is None:
+            return fact
+        told = _WITH_RIVAL.get(self.ground, "") if self.rival else ""
+        if told and fact and self.rival == self.subject:
+            return f"{fact} and {told.removeprefix('{rival} ')}"
+        told = (told or _GROUNDS[self.ground]).format(
+            rival=_named(self.rival, self.rival_project),
+            where=self.worker_type or "the other workers",
+            lag=_span(self.lag_s),
+            gain=self.gain or 1.0,
+        )
+        return f"{fact}; {told}" if fact else told
+
+    def seen_by(self, sees: Callable[[str], bool]) -> Cause:
+        """Return the cause as far as somebody may know it.
+
+        Args:
+            sees: whether somebody may know of a project's jobs.
+        """
+        seen = self
+        if self.fact in OF_A_JOB and not sees(self.project):
+            seen = replace(seen, subject="", project="")
+        if self.fact is FactKind.SHARE_CHANGED and not sees(self.subject):
+            seen = replace(seen, subject="")
+        if self.rival and not sees(self.rival_project):
+            seen = replace(seen, rival="", rival_project="")
+        return seen
+
+    def to_data(self) -> dict[str, Any]:
+        """Return plain values for a line of history; what says nothing is left out."""
+        figures = {"lag_s": self.lag_s, "gain": self.gain}
+        values: dict[str, Any] = {
+            "fact": self.fact.value,
+            "subject": self.subject,
+            "project": self.project,
+            "round": self.round_number,
+            "ground": None if self.ground is None else self.ground.value,
+            "rival": self.rival,
+            "rival_project": self.rival_project,
+            **{k: round(v, 3) for k, v in figures.items() if v is not None and math.isfinite(v)},
+            "worker_type": self.worker_type,
+        }
+        return {name: value for name, value in values.items() if value not in (None, "", 0)}
+
+    @classmethod
+    def of_data(cls, data: object) -> Cause | None:
+        """Return the cause of ``to_data``; None for what is none, or of a newer release."""
+        if not isinstance(data, dict) or data.get("fact") not in _FACT_VALUES:
+            return None
+        ground = data.get("ground")
+        known: dict[str, Any] = {name: data[name] for name in _SAME_NAME if name in data}
+        return cls(
+            fact=FactKind(data["fact"]),
+            ground=Ground(ground) if ground in _GROUND_VALUES else None,
+            round_number=data.get("round", 0),
+            **known,
+        )
+
+
+_FACT_VALUES: Final = frozenset(kind.value for kind in FactKind)
+_GROUND_VALUES: Final = frozenset(ground.value for ground in Ground)
+_SAME_NAME: Final = (
+    *("subject", "project", "rival", "rival_project", "worker_type", "lag_s", "gain"),
+)
+
+
+def _named(job_id: str, project: str) -> str:
+    return f"{project}/{job_id}" if project and job_id else job_id
+
+
+def _span(seconds: float | None) -> str:
+    if seconds is None or not math.isfinite(seconds):
+        return "some time"
+    return f"{seconds:.0f} s" if seconds < 7200 else f"{seconds / 3600:.1f} h"

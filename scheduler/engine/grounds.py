@@ -1,0 +1,263 @@
+"""Grounds: what a choice was made by, kept so that causes can be told when somebody asks.
+
+A round that gives out hundreds of leases costs a copy of some columns for this. What is kept does
+not change, so a cause is the same whenever it is asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final, Protocol, overload
+
+import numpy as np
+
+from scheduler.domain.causes import Cause, FactKind, Ground, Occasion
+from scheduler.engine.jobs import NONE
+
+if TYPE_CHECKING:
+    from scheduler.domain.lease import Leases
+    from scheduler.engine.leases import PlannedLease
+    from scheduler.engine.rounds import Choice
+    from scheduler.engine.state import State
+
+#: Facts that let jobs change places whomever they are about.
+_FOR_ALL: Final = frozenset(
+    {
+        *(FactKind.POLICY_CHANGED, FactKind.SHARE_CHANGED, FactKind.NODE_JOINED),
+        *(FactKind.WORKERS_LOST, FactKind.WORKERS_DRAINED, FactKind.WORKERS_CORDONED),
+        *(FactKind.WORKERS_RETURNED, FactKind.WORKERS_RETIRED),
+    }
+)
+#: Facts that change where a job runs best.
+_FOR_MOVES: Final = frozenset({FactKind.THROUGHPUTS_CHANGED, FactKind.RESTARTS_MEASURED})
+#: Facts about a job that change whether and where it runs.
+_OF_JOBS: Final = frozenset(
+    {
+        *(FactKind.JOB_ARRIVED, FactKind.JOB_RELEASED, FactKind.JOB_DEFERRED),
+        *(FactKind.WEIGHT_CHANGED, FactKind.DEADLINE_CHANGED, FactKind.JOB_REQUEUED),
+        *(FactKind.LEASE_FAILED, FactKind.LEASE_LOST),
+    }
+)
+_MOVES: Final = frozenset({Ground.FASTER, Ground.ELSEWHERE, Ground.MOVED})
+
+
+class WhyGranted(Protocol):
+    """Knows why planned leases were planned."""
+
+    def of_grant(self, plan: PlannedLease) -> Cause:
+        """Return why a lease is granted; the same whenever it is asked for."""
+        ...
+
+
+class Told(WhyGranted):
+    """A cause that is known already.
+
+    Args:
+        cause: of the one lease that it is asked about.
+    """
+
+    def __init__(self, cause: Cause) -> None:
+        self._cause = cause
+
+    def of_grant(self, plan: PlannedLease) -> Cause:  # noqa: ARG002 - of this one
+        """Return the cause."""
+        return self._cause
+
+
+class Grounds(WhyGranted):
+    """What a round, or the rest of one, was chosen by.
+
+    Args:
+        state: of which the jobs' columns are copied, before anything is done.
+        choice: what was chosen; nobody changes it any more.
+        occasions: what had happened since the last choice, oldest first.
+        is_round: whether a whole round was planned, where everybody competes; else only idle
+            workers were served.
+    """
+
+    def __init__(
+        self, state: State, choice: Choice, occasions: Sequence[Occasion], *, is_round: bool
+    ) -> None:
+        self._round_number, self._occasions, self._choice = state.round_number, occasions, choice
+        self._rows, self._table = state.jobs.rows(), state.assigner.table
+        self._takers = state.book.blocked_by
+        self._is_round = is_round
+
+    def of_grant(self, plan: PlannedLease) -> Cause:
+        """Return why a lease is granted."""
+        row = self._row_of(plan.number)
+        ground, figures = self._why_granted(row)
+        occasion = self._occasion((plan.job_id,), plan.workers, ground)
+        return self._cause(occasion, ground, **figures)
+
+    def of_notice(self, lease_id: int, batch: Leases) -> Cause:
+        """Return why others are to have the workers of a lease, or why its job moves."""
+        place = lease_id - batch.first_id
+        number, own = int(batch.job_number[place]), batch.job_ids[place]
+        row = self._row_of(number)
+        if self._is_chosen(row):
+            ground, figures = self._move(row)
+            occasion = self._occasion((own,), (), ground)
+            return self._cause(occasion, ground, **figures)
+        others = (plan for plan in self._takers.get(lease_id, ()) if plan.number != number)
+        rival = next(others, None)
+        ground, lag_s = self._why_outbid(row, rival)
+        names = (own,) if rival is None else (rival.job_id, own)
+        occasion = self._occasion(names, batch.workers[place], ground)
+        return self._cause(
+            occasion, ground, rival="" if rival is None else rival.job_id, lag_s=lag_s
+        )
+
+    # -- what decided ---------------------------------------------------------------------------
+
+    def _why_granted(self, row: int) -> tuple[Ground, dict[str, Any]]:
+        held = self._rows["lease"][row] != NONE
+        if held:
+            return self._move(row)
+        if not self._choice.charged[row]:
+            return Ground.LEFT_OVER, {}
+        lag_s, is_urgent = self._lags.get(row, (0.0, False))
+        return Ground.OVERDUE if is_urgent else Ground.TURN, {"lag_s": lag_s}
+
+    def _move(self, row: int) -> tuple[Ground, dict[str, Any]]:
+        """Return why a job goes on elsewhere, and what it gains."""
+        here, there = int(self._rows["configuration"][row]), int(self._choice.configuration[row])
+        if NONE in {here, there}:
+            return Ground.ELSEWHERE, {}
+        if here == there:
+            return Ground.MOVED, {}
+        profile = int(self._rows["profile"][row])
+        before, after = self._table.throughput[profile, [here, there]].tolist()
+        gain = after / before if before > 0 else None
+        figures = {"gain": gain, "worker_type": self._where(profile, here, there)}
+        return Ground.FASTER if gain is not None and gain > 1.0 else Ground.ELSEWHERE, figures
+
+    def _where(self, profile: int, here: int, there: int) -> str:
+        demand = self._table.demand[profile]
+        same = demand[here].sum() == demand[there].sum()
+        named = zip(self._table.worker_types, demand[there].tolist(), strict=True)
+        return " + ".join(name if same else f"{n} x {name}" for name, n in named if n)
+
+    def _why_outbid(self, row: int, rival: PlannedLease | None) -> tuple[Ground, float | None]:
+        """Return why a job has to wait, and by how much its rival is further behind."""
+        own = self._lags.get(row)
+        if own is None and not self._rows["charged"][row]:
+            return Ground.LENT, None
+        if own is None:
+            return (Ground.AHEAD if self._is_wanted(row) else Ground.NO_SHARE), None
+        other = None if rival is None else self._lags.get(self._row_of(rival.number))
+        if other is None:
+            return Ground.NO_FIT, None
+        if other[1] and not own[1]:
+            return Ground.OVERDUE, other[0] - own[0]
+        if other[0] > own[0]:
+            return Ground.BEHIND, other[0] - own[0]
+        return Ground.NO_FIT, None
+
+    @cached_property
+    def _lags(self) -> dict[int, tuple[float, bool]]:
+        """Row -> seconds by which its job would be behind, and whether that is urgent."""
+        found, urgent = self._choice.found, self._choice.urgent
+        lags: dict[int, tuple[float, bool]] = {}
+        columns = (found.first, found.second, found.deficit_s, urgent)
+        for first, second, lag_s, is_urgent in zip(*(c.tolist() for c in columns), strict=True):
+            for row in (first, second):
+                if row != NONE:
+                    lags[row] = max(lags.get(row, (-np.inf, False)), (lag_s, is_urgent))
+        return lags
+
+    def _is_chosen(self, row: int) -> bool:
+        return bool(self._choice.configuration[row] != NONE or self._choice.pair[row] != NONE)
+
+    def _is_wanted(self, row: int) -> bool:
+        """Tell whether X gives a job any time, alone or in a pair."""
+        choice = self._choice
+        alone = bool(choice.wanted[row].any())
+        if alone or choice.shared is None:
+            return alone
+        return bool((choice.shared.first == row).any() or (choice.shared.second == row).any())
+
+    # -- what had happened ----------------------------------------------------------------------
+
+    def _occasion(
+        self, names: tuple[str, ...], workers: tuple[int, ...], ground: Ground
+    ) -> Occasion | None:
+        """Return the fact that matters most: of these jobs, of these workers, of all; or none."""
+        newest = self._occasions[::-1]
+        for name in names:
+            found = next((o for o in newest if o.subject == name and o.fact in _OF_JOBS), None)
+            if found is not None:
+                return found
+        mine = frozenset(workers)
+        freed = (o for o in newest if not mine.isdisjoint(o.workers))
+        general = _FOR_ALL | _FOR_MOVES if ground in _MOVES else _FOR_ALL
+        found = next(freed, None) or next((o for o in newest if o.fact in general), None)
+        if found is None and not self._is_round and newest:
+            return newest[0]
+        return found
+
+    def _cause(self, occasion: Occasion | None, ground: Ground, **figures: Any) -> Cause:
+        fact = FactKind.ROUND if occasion is None else occasion.fact
+        return Cause(
+            fact=fact,
+            subject="" if occasion is None else occasion.subject,
+            round_number=self._round_number,
+            ground=ground,
+            **figures,
+        )
+
+    def _row_of(self, number: int) -> int:
+        return int(np.searchsorted(self._rows["number"], number))
+
+
+class CausesOfGrants(Sequence[Cause]):
+    """Why leases are granted that were planned.
+
+    Args:
+        plans: of them.
+    """
+
+    def __init__(self, plans: Sequence[PlannedLease]) -> None:
+        self._plans = plans
+
+    def __len__(self) -> int:
+        return len(self._plans)
+
+    @overload
+    def __getitem__(self, place: int) -> Cause: ...
+    @overload
+    def __getitem__(self, place: slice) -> Sequence[Cause]: ...
+    def __getitem__(self, place: int | slice) -> Cause | Sequence[Cause]:
+        """Return one of the causes, or some."""
+        if isinstance(place, slice):
+            return CausesOfGrants(self._plans[place])
+        return self._plans[place].cause
+
+
+class CausesOfNotices(Sequence[Cause]):
+    """Why jobs have to give back leases when a round begins.
+
+    Args:
+        grounds: of the round.
+        lease_ids: the leases.
+        batches: those with which each was granted.
+    """
+
+    def __init__(
+        self, grounds: Grounds, lease_ids: Sequence[int], batches: Sequence[Leases]
+    ) -> None:
+        self._grounds, self._lease_ids, self._batches = grounds, lease_ids, batches
+
+    def __len__(self) -> int:
+        return len(self._lease_ids)
+
+    @overload
+    def __getitem__(self, place: int) -> Cause: ...
+    @overload
+    def __getitem__(self, place: slice) -> Sequence[Cause]: ...
+    def __getitem__(self, place: int | slice) -> Cause | Sequence[Cause]:
+        """Return one of the causes, or some."""
+        if isinstance(place, slice):
+            return CausesOfNotices(self._grounds, self._lease_ids[place], self._batches[place])
+        return self._grounds.of_notice(self._lease_ids[place], self._batches[place])
