@@ -16,9 +16,10 @@ if TYPE_CHECKING:
 
     from api.roles import Principal
     from api.schemas.jobs import JobIn
+    from scheduler.domain.causes import Cause
     from scheduler.domain.fields import Asked
     from scheduler.domain.rows import AttemptRow, HistoryRow, JobRow
-    from scheduler.runtime.contract import LiveJob
+    from scheduler.runtime.contract import Explanation, LiveJob
     from scheduler.store.rows import TokenRow
 
 #: How the elements of an array learn who they are.
@@ -170,9 +171,36 @@ def attempt_answer(row: AttemptRow, launches: Sequence[HistoryRow] = ()) -> dict
     return answer
 
 
-def event_answer(row: HistoryRow) -> dict[str, Any]:
-    """Return a line of history."""
-    return {name: getattr(row, name) for name in row.__dataclass_fields__}
+def event_answer(row: HistoryRow, principal: Principal) -> dict[str, Any]:
+    """Return a line of history; jobs that somebody may not see are not named as its cause."""
+    answer = {name: getattr(row, name) for name in row.__dataclass_fields__}
+    own = row.subject if row.subject_kind == "job" else ""
+    return answer | {"data": row.figures, "cause": cause_answer(row.cause, principal, own=own)}
+
+
+def explanation_answer(explanation: Explanation, principal: Principal) -> dict[str, Any]:
+    """Return why a job is where it is, as far as somebody may know it."""
+    answer = {name: getattr(explanation, name) for name in explanation.__dataclass_fields__}
+    own = explanation.job_id
+    for name in ("granted", "ended"):
+        answer[name] = cause_answer(answer[name], principal, own=own)
+    return answer
+
+
+def cause_answer(cause: Cause | None, principal: Principal, *, own: str) -> dict[str, Any] | None:
+    """Return a cause as far as somebody may know it.
+
+    Args:
+        cause: as stored.
+        principal: who reads.
+        own: id of the job that it is told of; empty for none.
+    """
+    if cause is None:
+        return None
+    seen = cause if cause.subject == own != "" else cause.seen_by(principal.sees)
+    names = ("fact", "subject", "ground", "rival", "lag_s", "gain", "worker_type")
+    answer = {name: getattr(seen, name) for name in names}
+    return answer | {"round": seen.round_number, "text": seen.words(own)}
 
 
 def token_answer(row: TokenRow) -> dict[str, Any]:

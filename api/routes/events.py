@@ -83,7 +83,7 @@ async def list_events(
     rows, last = await reader.page(
         after=start or 0, before=before, descending=descending, limit=limit
     )
-    return Answer({"events": [event_answer(row) for row in rows], "last_event_id": last})
+    return Answer({"events": [event_answer(row, principal) for row in rows], "last_event_id": last})
 
 
 async def _stream(reader: HistoryReader, after: int) -> AsyncGenerator[bytes]:
@@ -93,9 +93,8 @@ async def _stream(reader: HistoryReader, after: int) -> AsyncGenerator[bytes]:
     while context.serves(principal):
         rows, last = await reader.page(after=after, limit=MAX_LIMIT)
         for row in rows:
-            yield format_sse_event(
-                data_str=dump(event_answer(row)).decode(), event=row.kind, id=str(row.event_id)
-            )
+            data = dump(event_answer(row, principal)).decode()
+            yield format_sse_event(data_str=data, event=row.kind, id=str(row.event_id))
         if last > after:
             after = last
             continue

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Path, Query
 from api.access import Ctx, Viewer
 from api.answers import Answer
 from api.context import in_thread
-from api.conversions import attempt_answer, event_answer, job_answer
+from api.conversions import attempt_answer, event_answer, explanation_answer, job_answer
 from api.problems import FieldProblem, invalid
 from api.routing import StrictRoute
 from api.schemas.answers import (
@@ -132,7 +132,7 @@ async def list_job_events(
     query = HistoryQuery(subject_kind="job", subject=job_id, after_id=after, limit=limit)
     rows = await in_thread(context.store.history, query)
     last = rows[-1].event_id if rows else after
-    return Answer({"events": [event_answer(row) for row in rows], "last_event_id": last})
+    return Answer({"events": [event_answer(row, principal) for row in rows], "last_event_id": last})
 
 
 @router.get(
@@ -149,7 +149,8 @@ async def explain_job(
 ) -> Answer:
     """Return the first reason that holds, what would unblock the job, and when it may start."""
     row = await visible_job(context, principal, job_id)
-    return Answer(await context.service.explain(row, forecast=forecast))
+    explanation = await context.service.explain(row, forecast=forecast)
+    return Answer(explanation_answer(explanation, principal))
 
 
 def _attempts(store: Store, job_id: str) -> list[dict[str, Any]]:

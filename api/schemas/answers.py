@@ -4,6 +4,7 @@ from typing import Any
 
 from pydantic import BaseModel, Field
 
+from scheduler.domain.causes import FactKind, Ground
 from scheduler.domain.job import JobStatus
 from scheduler.domain.reasons import WaitReason
 from scheduler.domain.troubles import Trouble
@@ -203,6 +204,23 @@ class NodeAttemptsOut(AttemptsOut):
     next_before: int | None = Field(description="give it as 'before' for the next page")
 
 
+class CauseOut(BaseModel):
+    """Why something happened: a fact, and what decided where jobs were compared."""
+
+    fact: FactKind = Field(description="what had happened")
+    subject: str = Field(description="the job, node, policy or person that it is about, if any")
+    round: int = Field(description="in which it was decided; 0 where that does not matter")
+    ground: Ground | None = Field(description="what decided among jobs")
+    rival: str = Field(description="the job that is to have the workers, as far as it may be named")
+    lag_s: float | None = Field(
+        description="seconds by which the job lagged behind its share; of a job that has to wait, "
+        "by which the other one lagged further"
+    )
+    gain: float | None = Field(description="how many times as fast a job that moves will be")
+    worker_type: str = Field(description="to which a job moves; empty for one that does not")
+    text: str = Field(description="the same in words; empty where there is nothing to say")
+
+
 class ExplanationOut(BaseModel):
     """Why a job is where it is."""
 
@@ -224,6 +242,10 @@ class ExplanationOut(BaseModel):
         description="the last lines that a failed job wrote to its standard error, 20 and 4 kB at "
         "most; of its whole output where it ran in pods, which have one stream for both"
     )
+    granted: CauseOut | None = Field(description="why it was given the lease that it holds")
+    ended: CauseOut | None = Field(
+        description="why its lease is coming to an end, or its last one has ended"
+    )
 
 
 class EventOut(BaseModel):
@@ -236,6 +258,7 @@ class EventOut(BaseModel):
     subject: str
     actor: str
     data: dict[str, Any]
+    cause: CauseOut | None = Field(description="null where an earlier release wrote the line")
 
 
 class EventPageOut(BaseModel):

@@ -58,6 +58,66 @@ EventKind: TypeAlias = Literal[
     "restored",
 ]
 
+#: What has happened.
+FactKind: TypeAlias = Literal[
+    "job_arrived",
+    "job_ended",
+    "job_cancelled",
+    "job_held",
+    "job_released",
+    "job_requeued",
+    "job_deferred",
+    "weight_changed",
+    "deadline_changed",
+    "progress_reported",
+    "lease_ended",
+    "lease_failed",
+    "lease_lost",
+    "time_limit",
+    "out_of_memory",
+    "start_late",
+    "dependency_ended",
+    "node_joined",
+    "node_reported",
+    "node_silent",
+    "node_ordered",
+    "agent_died",
+    "lease_expired",
+    "workers_lost",
+    "workers_drained",
+    "workers_cordoned",
+    "workers_returned",
+    "workers_retired",
+    "share_changed",
+    "policy_changed",
+    "policy_answered",
+    "policy_failed",
+    "policy_late",
+    "throughputs_changed",
+    "restarts_measured",
+    "round",
+    "wait_over",
+    "request",
+    "restarted",
+    "restored",
+]
+
+#: What decided, beside the fact.
+Ground: TypeAlias = Literal[
+    "turn",
+    "overdue",
+    "full_time",
+    "left_over",
+    "faster",
+    "elsewhere",
+    "moved",
+    "behind",
+    "lent",
+    "ahead",
+    "no_share",
+    "no_fit",
+]
+
 #: What can be done to a job.
 JobAction: TypeAlias = Literal["cancel", "hold", "release", "requeue"]
 
@@ -272,6 +332,33 @@ class Bulk(TypedDict):
     jobs: list[Acted]
 
 
+class Cause(TypedDict):
+    """Why something happened: a fact, and what decided where jobs were compared.
+
+    Attributes:
+        fact: what had happened
+        subject: the job, node, policy or person that it is about, if any
+        round: in which it was decided; 0 where that does not matter
+        ground: what decided among jobs
+        rival: the job that is to have the workers, as far as it may be named
+        lag_s: seconds by which the job lagged behind its share; of a job that has to wait, by which
+            the other one lagged further
+        gain: how many times as fast a job that moves will be
+        worker_type: to which a job moves; empty for one that does not
+        text: the same in words; empty where there is nothing to say
+    """
+
+    fact: FactKind
+    subject: str
+    round: int
+    ground: Ground | None
+    rival: str
+    lag_s: float | None
+    gain: float | None
+    worker_type: str
+    text: str
+
+
 class ChangeIn(TypedDict, total=False):
     """What to change; ``deadline_s`` null takes the deadline away.
 
@@ -348,7 +435,11 @@ class Enrolment(TypedDict):
 
 
 class Event(TypedDict):
-    """A line of history."""
+    """A line of history.
+
+    Attributes:
+        cause: null where an earlier release wrote the line
+    """
 
     event_id: int
     at_s: float
@@ -357,6 +448,7 @@ class Event(TypedDict):
     subject: str
     actor: str
     data: dict[str, Any]
+    cause: Cause | None
 
 
 class EventPage(TypedDict):
@@ -377,6 +469,8 @@ class Explanation(TypedDict):
         trouble: what keeps its pod from starting, or ended its last one
         stderr_tail: the last lines that a failed job wrote to its standard error, 20 and 4 kB at
             most; of its whole output where it ran in pods, which have one stream for both
+        granted: why it was given the lease that it holds
+        ended: why its lease is coming to an end, or its last one has ended
     """
 
     job_id: str
@@ -392,6 +486,8 @@ class Explanation(TypedDict):
     completes_s: float | None
     forecast: str
     stderr_tail: str
+    granted: Cause | None
+    ended: Cause | None
 
 
 class FieldProblem(TypedDict):

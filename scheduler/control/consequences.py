@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from scheduler.control.leases import LiveLease, members_of
 from scheduler.domain import commands as do
 from scheduler.domain import events as ev
+from scheduler.domain.causes import OF_A_JOB, FactKind
 from scheduler.domain.configuration import ANYWHERE
 from scheduler.domain.job import JobStatus
 from scheduler.domain.lease import RevokeReason
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from scheduler.control.leases import MemberEnd
     from scheduler.control.state import ControlState
     from scheduler.control.view import View
+    from scheduler.domain.causes import Cause
     from scheduler.domain.lease import Lease
     from scheduler.domain.spec import JobSpec
 
@@ -108,6 +111,7 @@ def _live_lease(state: ControlState, command: do.GrantLease) -> LiveLease:
     plan, learned = _manner(state, lease)
     return LiveLease(
         lease=lease,
+        cause=command.cause,
         plan=plan,
         learned=learned,
         worker_type=state.nodes.type_of(lease.workers),
@@ -167,7 +171,8 @@ def _granted(state: ControlState, draft: Draft, command: do.GrantLease) -> None:
     record.attempts = lease.attempt
     record.started_s = draft.now_s if record.started_s is None else record.started_s
     draft.attempts[lease.lease_id] = _attempt(live)
-    draft.note(
+    draft.note_for(
+        known(state, command.cause),
         "lease_granted",
         "job",
         lease.job_id,
@@ -197,7 +202,8 @@ def _lease_ended(state: ControlState, draft: Draft, event: ev.LeaseEnded) -> set
         exit_code=end.exit_code,
         message=end.message,
     )
-    draft.note(
+    draft.note_for(
+        known(state, _why_ended(draft, live)),
         "lease_ended",
         "job",
         record.job_id,
@@ -209,6 +215,47 @@ def _lease_ended(state: ControlState, draft: Draft, event: ev.LeaseEnded) -> set
         **_trouble(end),
     )
     return {record.job_id}
+
+
+def known(state: ControlState | View, cause: Cause) -> Cause:
+    """Return a cause with the projects of the jobs that it names."""
+    records = state.jobs.by_id
+    subject = records.get(cause.subject) if cause.fact in OF_A_JOB else None
+    rival = records.get(cause.rival)
+    if subject is None and rival is None:
+        return cause
+    return replace(
+        cause,
+        project="" if subject is None else subject.project,
+        rival_project="" if rival is None else rival.project,
+    )
+
+
+def with_reasons(draft: Draft, commands: Sequence[do.Command]) -> list[do.Command]:
+    """Return the engine's commands with the reasons that this decision has given it."""
+    if not draft.reasons:
+        return list(commands)
+    return [
+        replace(command, cause=draft.reason_of(command.cause))
+        if isinstance(command, do.RevokeLease | do.RecordEvent)
+        else command
+        for command in commands
+    ]
+
+
+def _why_ended(draft: Draft, live: LiveLease) -> Cause:
+    lease_id = live.lease.lease_id
+    told = draft.ended_by[lease_id]
+    return told if draft.ends[lease_id].reason is LeaseEnd.COMPLETED else live.notice or told
+
+
+def _why_recorded(state: ControlState, draft: Draft, command: do.RecordEvent) -> Cause:
+    """Return why something is recorded: of a job whose lease was revoked, why it was."""
+    live = state.leases.by_id.get(state.leases.of_job.get(command.subject, NONE))
+    if live is None or live.lease.lease_id not in draft.ended_by:
+        return command.cause
+    cause = _why_ended(draft, live)
+    return command.cause if cause.fact is FactKind.NODE_REPORTED else cause
 
 
 def _trouble(end: MemberEnd) -> dict[str, str]:
@@ -232,7 +279,14 @@ def _recorded(
     told, record = command.kind, state.jobs.by_id.get(subject)
     if told in FINAL and record is not None and record.ending is not None:
         told, data["reason"] = f"job_{record.ending[0].value}", record.ending[1]
-    draft.note(told, kind, subject, actor=draft.actors.get(subject, ""), **data)
+    draft.note_for(
+        known(state, _why_recorded(state, draft, command)),
+        told,
+        kind,
+        subject,
+        actor=draft.actors.get(subject, ""),
+        **data,
+    )
     status = FINAL.get(command.kind)
     if kind == "job" and status is not None:
         final[subject] = (status, str(data.get("reason", "")))

@@ -6,8 +6,8 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from scheduler.control.consequences import follow_jobs, follow_leases
-from scheduler.control.draft import Answered, Draft
+from scheduler.control.consequences import follow_jobs, follow_leases, with_reasons
+from scheduler.control.draft import TIME_PASSES, Answered, Draft
 from scheduler.control.facts import (
     AllocationAnswered,
     BackupRestored,
@@ -45,6 +45,7 @@ from scheduler.control.submitting import submit
 from scheduler.control.view import View
 from scheduler.domain import commands as do
 from scheduler.domain import events as ev
+from scheduler.domain.causes import Cause, FactKind
 from scheduler.domain.cluster import Cluster
 from scheduler.domain.rows import LeaseExtension, Projections
 from scheduler.engine.engine import Engine
@@ -158,11 +159,13 @@ class Control:
 
     def take(self, draft: Draft, fact: Fact) -> None:
         """Take one fact in."""
+        draft.cause = cause_of(fact)
         try:
             answered = Answered(fact=fact, result=_TAKE[type(fact)](self.state, draft, fact))
         except Exception as error:  # noqa: BLE001  it belongs to whoever told the fact
             answered = Answered(fact=fact, error=error)
         draft.answers.append(answered)
+        draft.cause = TIME_PASSES
 
     def decide(self, draft: Draft) -> Decision:
         """Find what has become due, call the engine, and say what follows."""
@@ -186,7 +189,7 @@ class Control:
         events = draft.ordered()
         now = draft.now_s = max(draft.now_s, state.engine.now_s)
         rounds = state.engine.round_number
-        commands = state.engine.handle(*events, now=now)
+        commands = with_reasons(draft, state.engine.handle(*events, now=now))
         joined = state.nodes.follow(state.engine.cluster, now_s=now)
         ended = follow_jobs(state, draft, commands)
         after_step(state, draft, joined, ended)
@@ -279,6 +282,28 @@ class Control:
         """When the next timer or time limit is due; infinity without any."""
         timer_s = min(self.state.leases.timers.values(), default=math.inf)
         return min(timer_s, next_limit_s(self.state))
+
+
+def cause_of(fact: Fact) -> Cause:
+    """Return a fact as what decisions are due to."""
+    match fact:
+        case NodeReported():
+            kind, subject = FactKind.NODE_REPORTED, fact.report.node
+        case LeaseUntold():
+            kind, subject = FactKind.NODE_REPORTED, fact.node
+        case NodesHeard():
+            kind, subject = FactKind.NODE_REPORTED, ""
+        case AllocationAnswered():
+            kind, subject = FactKind.POLICY_ANSWERED, ""
+            if fact.answer is None:
+                kind = FactKind.POLICY_FAILED
+        case PolicyAsked():
+            kind, subject = FactKind.RESTARTED, ""
+        case BackupRestored():
+            kind, subject = FactKind.RESTORED, ""
+        case _:
+            kind, subject = FactKind.REQUEST, fact.actor
+    return Cause(fact=kind, subject=subject)
 
 
 def _answer(state: ControlState, draft: Draft, fact: AllocationAnswered) -> None:

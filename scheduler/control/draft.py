@@ -6,8 +6,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from scheduler.domain import events as ev
+from scheduler.domain.causes import OF_A_JOB, Cause, FactKind
 from scheduler.domain.lease import EndReason
-from scheduler.domain.rows import HistoryRow, SettingRow
+from scheduler.domain.rows import CAUSE, HistoryRow, SettingRow
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -34,6 +35,10 @@ _ORDER: Final[Mapping[type, int]] = {
 }
 
 
+#: Why something is done that nobody has told.
+TIME_PASSES: Final = Cause(fact=FactKind.ROUND)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Answered:
     """What a fact is answered.
@@ -55,6 +60,10 @@ class Draft:
 
     Attributes:
         now_s: its time.
+        cause: the fact that is being taken in; else that time passes.
+        reasons: subject -> why the engine was told what it was told of that job or node, where the
+            engine's own words would not do.
+        ended_by: lease id -> the fact that told its end.
         events: what the engine is told.
         settings: settings that change.
         idempotency: clients' keys that become known.
@@ -70,6 +79,9 @@ class Draft:
     """
 
     now_s: float
+    cause: Cause = TIME_PASSES
+    reasons: dict[tuple[bool, str], Cause] = field(default_factory=dict)
+    ended_by: dict[int, Cause] = field(default_factory=dict)
     events: list[ev.Event] = field(default_factory=list)
     settings: list[SettingRow] = field(default_factory=list)
     idempotency: list[IdempotencyRow] = field(default_factory=list)
@@ -86,6 +98,15 @@ class Draft:
     def tell(self, *events: ev.Event) -> None:
         """Add events for the engine."""
         self.events.extend(events)
+
+    def give_reason(self, cause: Cause, *, job: str = "", node: str = "") -> None:
+        """Say why the engine was told what it was told of a job or a node."""
+        self.reasons[bool(job), job or node] = cause
+
+    def reason_of(self, cause: Cause) -> Cause:
+        """Return the reason that was given for what a job or node is said to have come to."""
+        given = self.reasons.get((cause.fact in OF_A_JOB, cause.subject)) if self.reasons else None
+        return cause if given is None or cause.ground is not None else given
 
     def ordered(self) -> tuple[ev.Event, ...]:
         """Return the events in the order in which the engine is told them.
@@ -104,7 +125,20 @@ class Draft:
     def note(
         self, kind: str, subject_kind: str, subject: str, *, actor: str = "", **data: Any
     ) -> None:
-        """Add a line of history."""
+        """Add a line of history, due to the fact at hand."""
+        self.note_for(self.cause, kind, subject_kind, subject, actor=actor, **data)
+
+    def note_for(
+        self,
+        cause: Cause,
+        kind: str,
+        subject_kind: str,
+        subject: str,
+        *,
+        actor: str = "",
+        **data: Any,
+    ) -> None:
+        """Add a line of history, due to something else."""
         self.history.append(
             HistoryRow(
                 at_s=self.now_s,
@@ -112,7 +146,7 @@ class Draft:
                 subject_kind=subject_kind,
                 subject=subject,
                 actor=actor,
-                data=data,
+                data=data | {CAUSE: cause.to_data()},
             )
         )
 

@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from scheduler.control.consequences import stop_time_s
+from scheduler.control.draft import TIME_PASSES
 from scheduler.control.images import upcoming_images
 from scheduler.control.leases import ABRUPT, END_REASON, MemberEnd
 from scheduler.control.progress import safe_steps
 from scheduler.control.requests import NodeAction
 from scheduler.control.specs import engine_job
 from scheduler.domain import events as ev
+from scheduler.domain.causes import Cause, FactKind
 from scheduler.domain.job import JobStatus
 from scheduler.domain.knowledge import Part
 from scheduler.domain.lease import RevokeReason
@@ -72,6 +74,7 @@ def settle(state: ControlState, draft: Draft, live: LiveLease) -> None:
         message = end.message or f"it did not run within {state.settings.start_timeout_s:g} s"
         end = replace(end, reason=LeaseEnd.LOST, reason_code=code, message=message)
     draft.ends[lease_id] = end
+    draft.ended_by[lease_id] = draft.cause
     steps = safe_steps(state, live, end, now_s=draft.now_s)
     ran_s = 0.0 if live.running_s is None else max(draft.now_s - live.running_s, 0.0)
     draft.tell(
@@ -86,6 +89,8 @@ def settle(state: ControlState, draft: Draft, live: LiveLease) -> None:
     record = state.jobs.by_id[live.lease.job_id]
     if end.reason is LeaseEnd.OOM and not record.spec.retry_oom:
         record.ending = (JobStatus.FAILED, "out_of_memory")
+        why = Cause(fact=FactKind.OUT_OF_MEMORY, subject=record.job_id)
+        draft.give_reason(why, job=record.job_id)
         state.jobs.changed.add(record.job_id)
         draft.tell(ev.JobCancelled(job_id=record.job_id))
 
@@ -135,7 +140,9 @@ def _expire(state: ControlState, draft: Draft) -> None:
                 reason=LeaseEnd.LOST,
                 message=f"node '{member.node}' did not say how the lease ended",
             )
+            draft.cause = Cause(fact=FactKind.LEASE_EXPIRED, subject=member.node)
             end_member(state, draft, live, member.node, end)
+            draft.cause = TIME_PASSES
 
 
 def _give_up_starts(state: ControlState, draft: Draft) -> None:
@@ -155,7 +162,10 @@ def _give_up_starts(state: ControlState, draft: Draft) -> None:
         if late:
             why = RevokeReason.NOT_STARTED.value
             draft.tell(ev.JobRequeued(job_id=live.lease.job_id, reason=why))
-            draft.note(
+            cause = Cause(fact=FactKind.START_LATE, subject=live.lease.job_id)
+            draft.give_reason(cause, job=live.lease.job_id)
+            draft.note_for(
+                cause,
                 "lease_overdue",
                 "job",
                 live.lease.job_id,
@@ -179,9 +189,12 @@ def _lose_silent_nodes(state: ControlState, draft: Draft) -> None:
         node.lost = True
         state.nodes.touch(node.name)
         draft.tell(ev.WorkersLost(workers=node.workers))
+        draft.cause = Cause(fact=FactKind.NODE_SILENT, subject=node.name)
+        draft.give_reason(draft.cause, node=node.name)
         note_death(state, draft, node)
         silent_s = round(draft.now_s - node.silent_since(), 1)
         draft.note("node_lost", "node", node.name, silent_s=silent_s)
+        draft.cause = TIME_PASSES
         draft.set(f"lost/{node.name}", {"silent_s": silent_s})
 
 
@@ -261,7 +274,10 @@ def _enforce_time_limits(state: ControlState, draft: Draft) -> None:
             record.ending = (JobStatus.FAILED, "time_limit")
             state.jobs.changed.add(record.job_id)
             draft.tell(ev.JobCancelled(job_id=record.job_id))
-            draft.note("time_limit", "job", record.job_id, held_s=round(held_s, 1))
+            cause = Cause(fact=FactKind.TIME_LIMIT, subject=record.job_id)
+            draft.give_reason(cause, job=record.job_id)
+            held_s = round(held_s, 1)
+            draft.note_for(cause, "time_limit", "job", record.job_id, held_s=held_s)
 
 
 def _end_waits(state: ControlState, draft: Draft) -> None:
@@ -379,7 +395,8 @@ def after_step(
 ) -> None:
     """Draw the consequences of a step that need no word of the engine."""
     for node in joined:
-        draft.note("node_joined", "node", node.name, workers=list(node.types))
+        cause = Cause(fact=FactKind.NODE_REPORTED, subject=node.name)
+        draft.note_for(cause, "node_joined", "node", node.name, workers=list(node.types))
     if set(state.engine.cluster.type_names) - set(state.engine.table.worker_types) or joined:
         state.table_due = True
     for record in ended:
@@ -395,11 +412,18 @@ def _dependency_ended(
         dependent.waits_for -= {record.job_id}
         state.jobs.changed.add(dependent.job_id)
         return
-    end_parked(state, draft, dependent, JobStatus.CANCELLED, DEPENDENCY_FAILED)
+    cause = Cause(fact=FactKind.DEPENDENCY_ENDED, subject=record.job_id, project=record.project)
+    end_parked(state, draft, dependent, JobStatus.CANCELLED, DEPENDENCY_FAILED, cause=cause)
 
 
 def end_parked(
-    state: ControlState, draft: Draft, record: JobRecord, status: JobStatus, reason: str
+    state: ControlState,
+    draft: Draft,
+    record: JobRecord,
+    status: JobStatus,
+    reason: str,
+    *,
+    cause: Cause | None = None,
 ) -> None:
     """End a job that the engine has never known."""
     record.status, record.reason = status, reason
@@ -408,7 +432,8 @@ def end_parked(
     state.jobs.remove(record.job_id)
     kind = f"job_{status.value}"
     actor = draft.actors.get(record.job_id, "")
-    draft.note(kind, "job", record.job_id, actor=actor, reason=reason)
+    why = draft.cause if cause is None else cause
+    draft.note_for(why, kind, "job", record.job_id, actor=actor, reason=reason)
     for dependent in list(state.jobs.dependents(record.job_id)):
         _dependency_ended(state, draft, dependent, record)
 

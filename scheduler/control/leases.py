@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from scheduler.domain import commands as do
+    from scheduler.domain.causes import Cause
     from scheduler.domain.lease import Lease
 
 #: Reasons of a revocation that leave the job no time to checkpoint.
@@ -79,6 +80,8 @@ class LiveLease:
 
     Attributes:
         lease: as granted.
+        cause: why it was granted.
+        notice: why it was revoked; None while it goes on.
         worker_type: of its workers; empty where they are of several types.
         members: by rank; the first one holds rank 0.
         deadline_s: until when it holds.
@@ -100,6 +103,8 @@ class LiveLease:
     """
 
     lease: Lease
+    cause: Cause
+    notice: Cause | None = None
     worker_type: str
     members: tuple[Member, ...]
     deadline_s: float
@@ -236,9 +241,9 @@ class Leases:
         if live is None:
             return
         self.touched.add(command.lease_id)
-        live.revoked = live.revoked or command.reason.value
+        if not live.revoked or command.reason in ABRUPT:
+            live.revoked, live.notice = command.reason.value, command.cause
         if command.reason in ABRUPT:
-            live.revoked = command.reason.value
             for member in live.members:
                 member.wanted = False
         else:

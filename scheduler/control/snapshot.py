@@ -38,7 +38,8 @@ def take_snapshot(state: ControlState) -> Taken:
     leases = [
         [
             *(lease_id, live.deadline_s, live.revoked, live.base_steps, live.promised_s),
-            *(live.plan, live.learned),
+            *(live.plan, live.learned, live.cause.to_data()),
+            None if live.notice is None else live.notice.to_data(),
         ]
         for lease_id, live in state.leases.by_id.items()
     ]

@@ -61,6 +61,7 @@ class Ground(enum.StrEnum):
 
     TURN = "turn"  #: it is behind its share
     OVERDUE = "overdue"  #: it would be more than a round behind its share
+    FULL_TIME = "full_time"  #: its share is nearly all of the time
     LEFT_OVER = "left_over"  #: nobody is due on the workers
     FASTER = "faster"  #: where it moves it is faster by more than the restart costs
     ELSEWHERE = "elsewhere"  #: its share is in another configuration now
@@ -128,8 +129,9 @@ _FACTS: Final[Mapping[FactKind, str]] = {
 
 #: ``{where}`` is the worker type that a job moves to.
 _GROUNDS: Final[Mapping[Ground, str]] = {
-    Ground.TURN: "it is {lag} behind its share",
-    Ground.OVERDUE: "it is more than a round behind its share",
+    Ground.TURN: "it is its turn (else {lag} behind its share)",
+    Ground.OVERDUE: "it would be more than a round behind its share",
+    Ground.FULL_TIME: "its share is nearly all of the time",
     Ground.LEFT_OVER: "nobody else is due on these workers",
     Ground.FASTER: "moved, since {where} is {gain:.2g}x as fast and worth the restart",
     Ground.ELSEWHERE: "moved, since its share is on {where} now",
@@ -142,7 +144,8 @@ _GROUNDS: Final[Mapping[Ground, str]] = {
 }
 #: The same where it is known who is to have the workers; ``{rival}`` may have been named just now.
 _WITH_RIVAL: Final[Mapping[Ground, str]] = {
-    Ground.OVERDUE: "{rival} is more than a round behind its share",
+    Ground.OVERDUE: "{rival} would be more than a round behind its share",
+    Ground.FULL_TIME: "{rival} is to run nearly all of the time",
     Ground.BEHIND: "{rival} is further behind",
     Ground.LENT: "{rival} is to have the workers, which were only lent",
     Ground.AHEAD: "{rival} is next, since this one has had its share for now",

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
+
+from scheduler.domain.causes import Cause
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -133,6 +135,10 @@ class LeaseExtension:
     deadline_s: float
 
 
+#: The name under which a line's data hold its cause.
+CAUSE: Final = "cause"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HistoryRow:
     """One line of history.
@@ -144,7 +150,7 @@ class HistoryRow:
         subject_kind: ``job``, ``node``, ``policy``, ``token``, ...
         subject: the job's, node's or policy's name.
         actor: who did it; empty for the scheduler itself.
-        data: further figures; plain JSON values.
+        data: further figures, and the cause; plain JSON values.
     """
 
     event_id: int = 0
@@ -154,6 +160,18 @@ class HistoryRow:
     subject: str
     actor: str = ""
     data: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+
+    @property
+    def cause(self) -> Cause | None:
+        """What it is due to; None where an earlier release, or a newer one, wrote the line."""
+        return Cause.of_data(self.data.get(CAUSE))
+
+    @property
+    def figures(self) -> Mapping[str, Any]:
+        """The data without the cause."""
+        if not isinstance(self.data.get(CAUSE), dict):
+            return self.data
+        return {name: value for name, value in self.data.items() if name != CAUSE}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,7 @@ from scheduler.domain.lease import Leases, RevokeReason
 from scheduler.engine.alike import Alike
 from scheduler.engine.avoidance import Avoidance, Bars
 from scheduler.engine.fleet import Fleet
-from scheduler.engine.grounds import CausesOfGrants, CausesOfNotices
+from scheduler.engine.grounds import CausesOfGrants, CausesOfNotices, Notices
 from scheduler.engine.jobs import NONE, RUNNING, JobTable
 from scheduler.engine.leases import LeaseBook, PlannedLease
 from scheduler.engine.manners import Manners
@@ -113,9 +113,9 @@ class Assigner:
         if len(kept):
             leases = np.sort(kept)
             commands.append(do.ExtendLeases(lease_ids=leases, deadline_s=end_s, cause=goes_on))
-        ends = np.sort(jobs["lease"][(jobs["lease"] != NONE) & ~stays])
+        ends = ((jobs["lease"] != NONE) & ~stays).nonzero()[0]
         if self.book.stopping:
-            ends = ends[~np.isin(ends, list(self.book.stopping))]
+            ends = ends[~np.isin(jobs["lease"][ends], list(self.book.stopping))]
         if len(ends):
             commands.append(self._outbid(ends, grounds, by_s=start_s))
         begins = wanted & ~stays
@@ -382,15 +382,18 @@ class Assigner:
         """Plan a lease for each row; ``partner_lease`` need not end for it, NONE for no such."""
         jobs, at = self.jobs, np.array(rows, dtype=np.int64)
         values = zip(
+            rows,
             *(jobs[name][at].tolist() for name in ("number", "lease")),
             *(a[at].tolist() for a in (choice.configuration, choice.pair, choice.charged)),
             workers,
             strict=True,
         )
-        for number, own_lease, configuration, pair, charged, held in values:
+        for row, number, own_lease, configuration, pair, charged, held in values:
             plan = PlannedLease(
                 number=number,
                 job_id=jobs.job_of[number].job_id,
+                row=row,
+                moves=own_lease != NONE,
                 why=grounds,
                 configuration=configuration,
                 pair=pair,
@@ -443,15 +446,24 @@ class Assigner:
             lease_ids=np.array([lease_id]), by_s=by_s, reason=reason, causes=(cause,)
         )
 
-    def _outbid(self, lease_ids: IntArray, grounds: Grounds, *, by_s: float) -> do.RevokeLeases:
-        """Give notice to (n,) leases whose workers others are to have in the next round."""
+    def _outbid(self, rows: IntArray, grounds: Grounds, *, by_s: float) -> do.RevokeLeases:
+        """Give notice to the leases of (n,) rows: others come there, or the jobs move."""
+        leases = self.jobs["lease"][rows]
+        order = leases.argsort()
+        lease_ids, rows = leases[order], rows[order]
         ids = lease_ids.tolist()
         self.book.stopping.update(ids)
+        notices = Notices(
+            lease_ids=ids,
+            batches=self.book.granted_with(ids),
+            rows=rows,
+            charged=self.jobs["charged"][rows],
+        )
         return do.RevokeLeases(
             lease_ids=lease_ids,
             by_s=by_s,
             reason=RevokeReason.OUTBID,
-            causes=CausesOfNotices(grounds, ids, self.book.granted_with(ids)),
+            causes=CausesOfNotices(grounds, notices),
         )
 
     def follow(self, moved: Mapping[int, IntArray]) -> None:

@@ -378,6 +378,7 @@ class Engine:
         """Let idle workers to waiting jobs for the rest of the round."""
         state = self.state
         jobs = state.jobs
+        happened = state.occasions.since_served()
         eligible = jobs.runnable(state.now_s) & (jobs["status"] == WAITING)
         if state.book.planned:
             eligible &= ~np.isin(jobs["number"], list(state.book.planned))
@@ -403,7 +404,7 @@ class Engine:
             keep_bonus_s=0.0,
             bars=state.assigner.bars(available),
         )
-        grounds = Grounds(state, choice, state.occasions.since_served(), is_round=False)
+        grounds = Grounds(state, choice, happened, is_round=False)
         granted = state.assigner.serve(choice, grounds, available, end_s=state.round_end_s)
         state.commands += granted
         state.rows_moved()

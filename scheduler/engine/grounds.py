@@ -1,14 +1,15 @@
 """Grounds: what a choice was made by, kept so that causes can be told when somebody asks.
 
-A round that gives out hundreds of leases costs a copy of some columns for this. What is kept does
-not change, so a cause is the same whenever it is asked for.
+A round that gives out hundreds of leases costs one object for this. What is kept does not change,
+so a cause is the same whenever it is asked for.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final, Protocol, overload
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, overload
 
 import numpy as np
 
@@ -16,6 +17,7 @@ from scheduler.domain.causes import Cause, FactKind, Ground, Occasion
 from scheduler.engine.jobs import NONE
 
 if TYPE_CHECKING:
+    from scheduler.domain.arrays import IntArray
     from scheduler.domain.lease import Leases
     from scheduler.engine.leases import PlannedLease
     from scheduler.engine.rounds import Choice
@@ -39,6 +41,11 @@ _OF_JOBS: Final = frozenset(
         *(FactKind.LEASE_FAILED, FactKind.LEASE_LOST),
     }
 )
+#: Whether a job is urgent, whether that is since X gives it nearly all the time, and by how many
+#: seconds it would be behind at the end of the round.
+_Lag: TypeAlias = tuple[bool, bool, float]
+_NO_LAG: Final[_Lag] = (False, False, -np.inf)
+_URGENCY: Final = {(True, False): Ground.OVERDUE, (True, True): Ground.FULL_TIME}
 _MOVES: Final = frozenset({Ground.FASTER, Ground.ELSEWHERE, Ground.MOVED})
 
 
@@ -69,7 +76,7 @@ class Grounds(WhyGranted):
     """What a round, or the rest of one, was chosen by.
 
     Args:
-        state: of which the jobs' columns are copied, before anything is done.
+        state: the engine's, after the choice and before anything is done.
         choice: what was chosen; nobody changes it any more.
         occasions: what had happened since the last choice, oldest first.
         is_round: whether a whole round was planned, where everybody competes; else only idle
@@ -80,54 +87,50 @@ class Grounds(WhyGranted):
         self, state: State, choice: Choice, occasions: Sequence[Occasion], *, is_round: bool
     ) -> None:
         self._round_number, self._occasions, self._choice = state.round_number, occasions, choice
-        self._rows, self._table = state.jobs.rows(), state.assigner.table
-        self._takers = state.book.blocked_by
+        self._table, self._takers = state.assigner.table, state.book.blocked_by
         self._is_round = is_round
 
     def of_grant(self, plan: PlannedLease) -> Cause:
         """Return why a lease is granted."""
-        row = self._row_of(plan.number)
-        ground, figures = self._why_granted(row)
+        ground, figures = self._why_granted(plan)
         occasion = self._occasion((plan.job_id,), plan.workers, ground)
         return self._cause(occasion, ground, **figures)
 
-    def of_notice(self, lease_id: int, batch: Leases) -> Cause:
+    def of_notice(self, notices: Notices, place: int) -> Cause:
         """Return why others are to have the workers of a lease, or why its job moves."""
-        place = lease_id - batch.first_id
-        number, own = int(batch.job_number[place]), batch.job_ids[place]
-        row = self._row_of(number)
-        if self._is_chosen(row):
-            ground, figures = self._move(row)
-            occasion = self._occasion((own,), (), ground)
-            return self._cause(occasion, ground, **figures)
-        others = (plan for plan in self._takers.get(lease_id, ()) if plan.number != number)
-        rival = next(others, None)
-        ground, lag_s = self._why_outbid(row, rival)
+        lease_id, batch = notices.lease_ids[place], notices.batches[place]
+        at, row = lease_id - batch.first_id, int(notices.rows[place])
+        own = batch.job_ids[at]
+        planned = self._takers.get(lease_id, ())
+        there = next((plan for plan in planned if plan.row == row), None)
+        if there is not None:
+            return self.of_grant(there)
+        rival = next(iter(planned), None)
+        ground, lag_s = self._why_outbid(row, rival, charged=bool(notices.charged[place]))
         names = (own,) if rival is None else (rival.job_id, own)
-        occasion = self._occasion(names, batch.workers[place], ground)
+        occasion = self._occasion(names, batch.workers[at], ground)
         return self._cause(
             occasion, ground, rival="" if rival is None else rival.job_id, lag_s=lag_s
         )
 
     # -- what decided ---------------------------------------------------------------------------
 
-    def _why_granted(self, row: int) -> tuple[Ground, dict[str, Any]]:
-        held = self._rows["lease"][row] != NONE
-        if held:
-            return self._move(row)
-        if not self._choice.charged[row]:
+    def _why_granted(self, plan: PlannedLease) -> tuple[Ground, dict[str, Any]]:
+        if plan.moves:
+            return self._move(plan.row)
+        if not self._choice.charged[plan.row]:
             return Ground.LEFT_OVER, {}
-        lag_s, is_urgent = self._lags.get(row, (0.0, False))
-        return Ground.OVERDUE if is_urgent else Ground.TURN, {"lag_s": lag_s}
+        lag = self._lags.get(plan.row, _NO_LAG)
+        return _URGENCY.get(lag[:2], Ground.TURN), {"lag_s": lag[2]}
 
     def _move(self, row: int) -> tuple[Ground, dict[str, Any]]:
         """Return why a job goes on elsewhere, and what it gains."""
-        here, there = int(self._rows["configuration"][row]), int(self._choice.configuration[row])
+        here, there = int(self._choice.held[row]), int(self._choice.configuration[row])
         if NONE in {here, there}:
             return Ground.ELSEWHERE, {}
         if here == there:
             return Ground.MOVED, {}
-        profile = int(self._rows["profile"][row])
+        profile = int(self._choice.profile[row])
         before, after = self._table.throughput[profile, [here, there]].tolist()
         gain = after / before if before > 0 else None
         figures = {"gain": gain, "worker_type": self._where(profile, here, there)}
@@ -139,36 +142,33 @@ class Grounds(WhyGranted):
         named = zip(self._table.worker_types, demand[there].tolist(), strict=True)
         return " + ".join(name if same else f"{n} x {name}" for name, n in named if n)
 
-    def _why_outbid(self, row: int, rival: PlannedLease | None) -> tuple[Ground, float | None]:
+    def _why_outbid(
+        self, row: int, rival: PlannedLease | None, *, charged: bool
+    ) -> tuple[Ground, float | None]:
         """Return why a job has to wait, and by how much its rival is further behind."""
         own = self._lags.get(row)
-        if own is None and not self._rows["charged"][row]:
+        if own is None and not charged:
             return Ground.LENT, None
         if own is None:
             return (Ground.AHEAD if self._is_wanted(row) else Ground.NO_SHARE), None
-        other = None if rival is None else self._lags.get(self._row_of(rival.number))
+        other = None if rival is None else self._lags.get(rival.row)
         if other is None:
             return Ground.NO_FIT, None
-        if other[1] and not own[1]:
-            return Ground.OVERDUE, other[0] - own[0]
-        if other[0] > own[0]:
-            return Ground.BEHIND, other[0] - own[0]
-        return Ground.NO_FIT, None
+        if other[0] and not own[0]:
+            return _URGENCY[other[:2]], other[2] - own[2]
+        return (Ground.BEHIND, other[2] - own[2]) if other[2] > own[2] else (Ground.NO_FIT, None)
 
     @cached_property
-    def _lags(self) -> dict[int, tuple[float, bool]]:
-        """Row -> seconds by which its job would be behind, and whether that is urgent."""
-        found, urgent = self._choice.found, self._choice.urgent
-        lags: dict[int, tuple[float, bool]] = {}
-        columns = (found.first, found.second, found.deficit_s, urgent)
-        for first, second, lag_s, is_urgent in zip(*(c.tolist() for c in columns), strict=True):
+    def _lags(self) -> dict[int, _Lag]:
+        """Row -> how its job would lag behind X without this round."""
+        found = self._choice.found
+        lags: dict[int, _Lag] = {}
+        columns = (found.first, found.second, self._choice.urgent, found.always, found.deficit_s)
+        for first, second, *lag in zip(*(c.tolist() for c in columns), strict=True):
             for row in (first, second):
                 if row != NONE:
-                    lags[row] = max(lags.get(row, (-np.inf, False)), (lag_s, is_urgent))
+                    lags[row] = max(lags.get(row, _NO_LAG), (lag[0], lag[1], lag[2]))
         return lags
-
-    def _is_chosen(self, row: int) -> bool:
-        return bool(self._choice.configuration[row] != NONE or self._choice.pair[row] != NONE)
 
     def _is_wanted(self, row: int) -> bool:
         """Tell whether X gives a job any time, alone or in a pair."""
@@ -207,9 +207,6 @@ class Grounds(WhyGranted):
             **figures,
         )
 
-    def _row_of(self, number: int) -> int:
-        return int(np.searchsorted(self._rows["number"], number))
-
 
 class CausesOfGrants(Sequence[Cause]):
     """Why leases are granted that were planned.
@@ -235,22 +232,36 @@ class CausesOfGrants(Sequence[Cause]):
         return self._plans[place].cause
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Notices:
+    """Leases that are to end with a round, n of them.
+
+    Attributes:
+        lease_ids: n of them.
+        batches: those with which each was granted.
+        rows: (n,) of their jobs when the round was planned.
+        charged: (n,) 1 where their time counted against X.
+    """
+
+    lease_ids: Sequence[int]
+    batches: Sequence[Leases]
+    rows: IntArray
+    charged: IntArray
+
+
 class CausesOfNotices(Sequence[Cause]):
     """Why jobs have to give back leases when a round begins.
 
     Args:
         grounds: of the round.
-        lease_ids: the leases.
-        batches: those with which each was granted.
+        notices: the leases.
     """
 
-    def __init__(
-        self, grounds: Grounds, lease_ids: Sequence[int], batches: Sequence[Leases]
-    ) -> None:
-        self._grounds, self._lease_ids, self._batches = grounds, lease_ids, batches
+    def __init__(self, grounds: Grounds, notices: Notices) -> None:
+        self._grounds, self._notices = grounds, notices
 
     def __len__(self) -> int:
-        return len(self._lease_ids)
+        return len(self._notices.lease_ids)
 
     @overload
     def __getitem__(self, place: int) -> Cause: ...
@@ -259,5 +270,7 @@ class CausesOfNotices(Sequence[Cause]):
     def __getitem__(self, place: int | slice) -> Cause | Sequence[Cause]:
         """Return one of the causes, or some."""
         if isinstance(place, slice):
-            return CausesOfNotices(self._grounds, self._lease_ids[place], self._batches[place])
-        return self._grounds.of_notice(self._lease_ids[place], self._batches[place])
+            return [self[i] for i in range(*place.indices(len(self)))]
+        if not -len(self) <= place < len(self):
+            raise IndexError(place)
+        return self._grounds.of_notice(self._notices, place)

@@ -102,10 +102,6 @@ class JobTable:
             view = self._views[column] = self._rows[column][: self._size]
         return view
 
-    def rows(self) -> NDArray[np.void]:
-        """Return a copy of (N,) rows with all their columns."""
-        return self._rows[: self._size].copy()
-
     def record(self, row: int) -> Any:
         """Return one row; its columns are read and written by name, quicker than by column."""
         return self._rows[row]

@@ -28,6 +28,8 @@ class PlannedLease:
     Attributes:
         number: job number.
         job_id: its name.
+        row: of the job when it was planned.
+        moves: whether the job held other workers then.
         why: knows why it was planned.
         configuration: single configuration, NONE in a pair.
         pair: entry of the pair table, NONE for a single job.
@@ -38,6 +40,8 @@ class PlannedLease:
 
     number: int
     job_id: str
+    row: int
+    moves: bool
     why: WhyGranted
     configuration: int
     pair: int

@@ -85,6 +85,7 @@ def _released(state: State, event: ev.LeasesReleased) -> None:
     if not _ordinary(state, lease_ids, rows):
         for lease_id, steps_done in zip(lease_ids, event.steps_done.tolist(), strict=True):
             end = ev.LeaseEnded(lease_id=lease_id, reason=EndReason.RELEASED, steps_done=steps_done)
+            state.event, state.told = end, None
             _ended(state, end)
         return
     jobs, book = state.jobs, state.book

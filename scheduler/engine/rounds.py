@@ -61,6 +61,8 @@ class Choice:
         urgent: (C,) what of it had to come first.
         wanted: (N, J) what X gives any time.
         shared: the pairs that X gives any time; None without pairs.
+        held: (N,) single configuration that each job had before.
+        profile: (N,) row of the configuration table.
     """
 
     configuration: IntArray
@@ -71,6 +73,8 @@ class Choice:
     urgent: BoolArray
     wanted: BoolArray
     shared: Candidates | None
+    held: IntArray
+    profile: IntArray
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -134,8 +138,17 @@ def choose_round(
         bars: what jobs that avoid nodes cannot have; None where none does.
     """
     draft = _Draft(jobs, eligible, free)
+    held, profile = jobs.ints("configuration"), jobs.ints("profile")
     wanted, found = _singles(
-        jobs, table, alike, eligible=eligible, length_s=length_s, lead_s=lead_s, bars=bars
+        jobs,
+        table,
+        alike,
+        held=held,
+        profile=profile,
+        eligible=eligible,
+        length_s=length_s,
+        lead_s=lead_s,
+        bars=bars,
     )
     shared = every_pair = None
     if len(pairs):
@@ -189,6 +202,8 @@ def choose_round(
         urgent=urgent,
         wanted=wanted,
         shared=every_pair,
+        held=held,
+        profile=profile,
     )
 
 
@@ -235,6 +250,8 @@ def _singles(
     table: ConfigurationTable,
     alike: Alike,
     *,
+    held: IntArray,
+    profile: IntArray,
     eligible: BoolArray,
     length_s: float,
     lead_s: float,
@@ -245,7 +262,6 @@ def _singles(
     Returns:
         (N, J) what X gives any time, and what of that would lag behind.
     """
-    held, profile = jobs.ints("configuration"), jobs.ints("profile")
     x = jobs.x
     wanted: BoolArray = x > NEGLIGIBLE
     credit_s = jobs.credit_s

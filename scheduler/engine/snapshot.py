@@ -16,6 +16,7 @@ from scheduler.domain.causes import Cause, FactKind, Occasion
 from scheduler.domain.codec import DOMAIN_TYPES, Codec
 from scheduler.engine.engine import Engine
 from scheduler.engine.grounds import Told
+from scheduler.engine.jobs import NONE
 from scheduler.engine.leases import PlannedLease
 from scheduler.errors import CodecError
 
@@ -223,6 +224,8 @@ def restore(stored: EngineState, settings: EngineSettings) -> Engine:
             PlannedLease(
                 number=plan.number,
                 job_id=state.jobs.job_of[plan.number].job_id,
+                row=NONE,
+                moves=False,
                 why=Told(plan.cause),
                 configuration=plan.configuration,
                 pair=plan.pair,

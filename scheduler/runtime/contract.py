@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         Submission,
         Submitted,
     )
+    from scheduler.domain.causes import Cause
     from scheduler.domain.job import JobStatus
     from scheduler.domain.reasons import WaitReason
     from scheduler.domain.rows import JobRow
@@ -82,6 +83,8 @@ class Explanation:
         completes_s: when it is expected to complete; None where nobody knows.
         forecast: how the times were found, or why there are none.
         stderr_tail: the last lines that a failed job wrote to its standard error.
+        granted: why it was given the lease that it holds; None where it holds none.
+        ended: why its lease is coming to an end, or its last one has ended; None where it goes on.
     """
 
     job_id: str
@@ -97,6 +100,8 @@ class Explanation:
     completes_s: float | None = None
     forecast: str = ""
     stderr_tail: str = ""
+    granted: Cause | None = None
+    ended: Cause | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from scheduler.control.consequences import known
 from scheduler.control.housekeeping import DEPENDENCY_FAILED
 from scheduler.control.jobs import ENDED
 from scheduler.control.progress import keeps_steps
@@ -297,6 +298,8 @@ def _explain_running(view: View, record: JobRecord) -> Explanation:
         message=message,
         unblocks="" if trouble is None else REMEDIES[trouble],
         trouble=trouble,
+        granted=known(view, live.cause),
+        ended=None if live.notice is None else known(view, live.notice),
     )
 
 
@@ -354,6 +357,7 @@ def last_trouble(explanation: Explanation, store: Store) -> Explanation:
     told = "" if ended is None else ended.data.get("trouble", "")
     if ended is None:
         return explanation
+    explanation = replace(explanation, ended=ended.cause)
     if not told or told not in set(Trouble):
         failed = explanation.status is JobStatus.FAILED
         return _with_last_words(explanation, ended.data) if failed else explanation

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import zlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
@@ -16,6 +16,7 @@ from scheduler.control.requests import NodeAction, PolicyChoice, ProjectLimits
 from scheduler.control.snapshot import VERSION, Taken
 from scheduler.control.specs import spec_from_json
 from scheduler.control.state import ControlState, PolicyInForce
+from scheduler.domain.causes import Cause, FactKind
 from scheduler.domain.cluster import Cluster
 from scheduler.domain.codec import decode, encode
 from scheduler.domain.knowledge import Part
@@ -38,6 +39,11 @@ if TYPE_CHECKING:
     from scheduler.domain.rows import JobRow
     from scheduler.runtime.settings import RuntimeSettings
     from scheduler.store.protocol import JournalEntry, Recovered, Store
+
+
+#: Why something was granted or asked, where that was not stored.
+_RESTARTED: Final = Cause(fact=FactKind.RESTARTED)
+_UNTOLD: Final = {name: value for name, value in encode(_RESTARTED).items() if name != "version"}
 
 
 def store_snapshot(store: Store, taken: Taken, sequence: int, token: int) -> None:
@@ -105,7 +111,8 @@ def recover(
         message = _read(recovered.snapshot)
         shell = message["shell"]
         if message.get("question") is not None:
-            state.leases.question = decode(message["question"])
+            # Earlier releases did not say why they asked.
+            state.leases.question = decode({"cause": _UNTOLD} | message["question"])
         engine_state = decode_state(base64.b64decode(message["engine"]))
         state.engine = restore(engine_state, settings.engine)
     state.nodes.follow(state.engine.cluster, now_s=now_s)
@@ -208,6 +215,8 @@ def _restore_leases(state: ControlState, shell: Mapping[str, Any]) -> None:
         lease: Lease = engine.book.leases[lease_id]
         live = LiveLease(
             lease=lease,
+            cause=Cause.of_data(later[3] if len(later) > 3 else None) or _RESTARTED,
+            notice=Cause.of_data(later[4] if len(later) > 4 else None),
             worker_type=state.nodes.type_of(lease.workers),
             members=members_of(lease, state.nodes.place),
             deadline_s=deadline_s,

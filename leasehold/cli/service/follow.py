@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from leasehold.cli.service.client import ServiceClient
-    from leasehold.client.forms import Event, EventPage, ListEventsQuery
+    from leasehold.client.forms import Cause, Event, EventPage, ListEventsQuery
 
 #: The first and the longest wait between two looks, as numbers of ``ServiceClient.pause``.
 _FIRST_LOOK, _LAST_LOOK = 1, 6
@@ -77,9 +77,20 @@ def show_event(event: Event, *, as_json: bool) -> None:
         f"{event['subject_kind']} {plain(event['subject'])}",
         event["kind"].replace("_", " "),
         pairs(event["data"]),
+        cause_of(event),
         f"by {plain(event['actor'])}" if event["actor"] else "",
     )
     typer.echo("  ".join(word for word in words if word))
+
+
+def cause_of(event: Event) -> str:
+    """Return why something happened, in words; a server of the release before does not say."""
+    return cause_text(event.get("cause"))
+
+
+def cause_text(cause: Cause | None) -> str:
+    """Return a cause in words; empty for none."""
+    return plain(cause["text"]) if cause else ""
 
 
 def _newest_event(service: ServiceClient) -> int:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from leasehold.cli.service.follow import cause_of, cause_text
 from leasehold.cli.service.jobs import progress, ran
 from leasehold.cli.service.output import (
     number,
@@ -68,6 +69,8 @@ def explain(service: ServiceClient, job_id: JobId, *, as_json: Json = False) -> 
         f"  {plain(found['message'])}",
     )
     facts = (
+        ("granted", cause_text(found.get("granted"))),
+        ("ended", cause_text(found.get("ended"))),
         ("also", ", ".join(found["also"])),
         ("trouble", (found.get("trouble") or "").replace("_", " ")),
         ("unblocks", found["unblocks"]),
@@ -160,6 +163,13 @@ def _launch(attempt: forms.Attempt) -> str:
 
 def _history(lines: list[forms.Event]) -> Any:
     rows = [
-        (clock(e["at_s"]), e["kind"].replace("_", " "), pairs(e["data"]), e["actor"]) for e in lines
+        (
+            clock(e["at_s"]),
+            e["kind"].replace("_", " "),
+            cause_of(e),
+            pairs(e["data"]),
+            e["actor"],
+        )
+        for e in lines
     ]
-    return table(("at", "what", "figures", "by"), rows)
+    return table(("at", "what", "why", "figures", "by"), rows)

@@ -193,7 +193,7 @@ def test_every_kind_that_is_written_is_known() -> None:
                     written |= {str(k.value) for k in kinds if isinstance(k, ast.Constant)}
                 if not isinstance(node.func, ast.Attribute):
                     continue
-                at = {"note": 0, "record": 0, "remove_job": 1}.get(node.func.attr, 9)
+                at = {"note": 0, "note_for": 1, "record": 0, "remove_job": 1}.get(node.func.attr, 9)
                 if len(node.args) > at and isinstance(node.args[at], ast.Constant):
                     written.add(str(node.args[at].value))
     written |= {f"{action.value}_requested" for action in JobAction}

@@ -29,7 +29,8 @@ JOBS = {"a": (4.0, 1.0, 160.0), "b": (2.0, 1.0, 90.0), "c": (1.0, 1.0, 50.0), "d
 def history(stage):
     """Return what people read of it."""
     return [
-        f"{row.kind} {row.subject_kind}={row.subject} at={row.at_s:.6g} {fields(row.data)}".rstrip()
+        f"{row.kind} {row.subject_kind}={row.subject} at={row.at_s:.6g} "
+        f"{fields(row.figures)}".rstrip()
         for row in stage.history()
     ]
 

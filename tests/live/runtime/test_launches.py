@@ -57,7 +57,7 @@ def test_a_launch_is_told_once_whoever_leads(live):
         await stage.job(total_steps=100.0)
         await stage.wait(2)
         (line,) = stage.history("lease_launched")
-        assert line.data == {"lease": 1, "node": "n0", "image_s": 20.0, "launch_s": 24.0}
+        assert line.figures == {"lease": 1, "node": "n0", "image_s": 20.0, "launch_s": 24.0}
         await stage.restart()
         await stage.wait(5)
         assert len(stage.history("lease_launched")) == 1

@@ -151,7 +151,7 @@ def test_the_gravest_end_of_a_gang_counts(ends, gravest):
         Member(node=f"n{i}", local=(0,), rank=i, end=MemberEnd(reason=end))
         for i, end in enumerate(ends)
     )
-    live = LiveLease(lease=None, worker_type="", members=members, deadline_s=0.0)
+    live = LiveLease(lease=None, cause=None, worker_type="", members=members, deadline_s=0.0)
     assert live.ended
     assert live.outcome().reason is gravest
 

@@ -69,7 +69,7 @@ def test_a_job_that_two_agents_died_of_is_held_and_says_why(live):
         assert why in explanation.message
         assert "release it" in explanation.unblocks
         assert why in stage.history("job_held")[0].data["reason"]
-        assert stage.history("agent_died")[-1].data == {"suspects": ["job"]}
+        assert stage.history("agent_died")[-1].figures == {"suspects": ["job"]}
         await stage.restart()
         assert why in (await stage.explanation()).message
         await stage.act(JobAction.RELEASE, "job")

@@ -6,7 +6,6 @@ from scheduler.domain import commands as do
 from scheduler.domain.causes import Cause, FactKind
 from scheduler.domain.lease import Lease, Leases, RevokeReason
 
-
 #: As many causes as leases, each another one.
 WHY = [Cause(fact=FactKind.JOB_ARRIVED, subject=f"job-{i}") for i in range(3)]
 

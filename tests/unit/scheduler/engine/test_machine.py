@@ -1,6 +1,7 @@
 """Whatever happens in whatever order, the engine stays consistent, fair to all, and never hangs."""
 
 import math
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from leasehold_testing.answers import equal_shares, paired_shares
 from leasehold_testing.shell import VirtualShell
 from scheduler.domain import commands as do
 from scheduler.domain import events as ev
+from scheduler.domain.causes import Cause, FactKind
 from scheduler.domain.cluster import Cluster, Node, WorkerType, parse_cluster_spec
 from scheduler.domain.configuration import (
     CONSOLIDATED,
@@ -92,6 +94,58 @@ def table_of(types, variant=0):
     return ConfigurationTable.build(names, tuple(profiles), tuple(pairs[variant:]))
 
 
+#: What an event says that has happened, and the attribute that names to whom.
+FACTS = {
+    ev.ConfigurationsChanged: ("throughputs_changed", None),
+    ev.JobCancelled: ("job_cancelled", "job_id"),
+    ev.JobHeld: ("job_held", "job_id"),
+    ev.JobReleased: ("job_released", "job_id"),
+    ev.JobDeferred: ("job_deferred", "job_id"),
+    ev.WeightChanged: ("weight_changed", "job_id"),
+    ev.DeadlineChanged: ("deadline_changed", "job_id"),
+    ev.RestartsMeasured: ("restarts_measured", None),
+    ev.JobRequeued: ("job_requeued", "job_id"),
+    ev.PolicyChanged: ("policy_changed", "policy"),
+    ev.AllocationComputed: ("policy_answered", None),
+    ev.AllocationFailed: ("policy_failed", None),
+    ev.WorkersLost: ("workers_lost", None),
+    ev.WorkersReturned: ("workers_returned", None),
+    ev.WorkersDrained: ("workers_drained", None),
+    ev.WorkersCordoned: ("workers_cordoned", None),
+    ev.WorkersRetired: ("workers_retired", None),
+    ev.AgentDied: ("agent_died", "node"),
+}
+ENDS = {
+    EndReason.COMPLETED: "job_ended",
+    EndReason.FAILED: "lease_failed",
+    EndReason.LOST: "lease_lost",
+}
+TIMERS = {"retry": "wait_over", "grace": "policy_late"}
+
+
+def facts_of(event, job_under):
+    """Return {(fact, subject)} of an event, worked out by hand."""
+    match event:
+        case ev.JobSubmitted():
+            found = {("job_arrived", event.job.job_id)}
+        case ev.EntityChanged():
+            found = {("share_changed", event.entity.name)}
+        case ev.NodesJoined():
+            found = {("node_joined", ", ".join(node.name for node in event.nodes))}
+        case ev.LeaseEnded():
+            fact = ENDS.get(event.reason, "lease_ended")
+            found = {(fact, job_under.get(event.lease_id, ""))}
+        case ev.LeasesReleased():
+            jobs = (job_under[lease_id] for lease_id in event.lease_ids.tolist())
+            found = {("lease_ended", job_id) for job_id in ("", *jobs)}
+        case ev.TimerFired():
+            found = {(TIMERS.get(event.timer, "round"), "")}
+        case _:
+            fact, name = FACTS.get(type(event), ("", None))
+            found = {(fact, getattr(event, name) if name else "")}
+    return found
+
+
 NUMBERS = st.sets(st.integers(0, MOST_WORKERS), min_size=1, max_size=5)
 
 
@@ -124,6 +178,10 @@ class EngineMachine(RuleBasedStateMachine):
         self.submitted = {}
         self.known = {}
         self.seen = 0
+        self.job_under = {}
+        #: names that nodes have had; "" stands for the node of no workers at all.
+        self.nodes = {""}
+        self.happened, self.looked = {("round", "")}, 0
 
     @property
     def engine(self):
@@ -362,6 +420,28 @@ class EngineMachine(RuleBasedStateMachine):
         self.known = now
 
     @invariant()
+    def every_command_names_a_fact_that_has_happened(self):
+        self.nodes |= {node.name for node in self.engine.cluster.nodes}
+        for _, entry in self.shell.log[self.looked :]:
+            if isinstance(entry, do.GrantLease):
+                self.job_under[entry.lease.lease_id] = entry.lease.job_id
+            if not isinstance(entry, get_args(do.Command)):
+                self.happened |= facts_of(entry, self.job_under)
+                continue
+            cause = entry.cause
+            assert isinstance(cause, Cause)
+            if cause.fact.startswith("workers_"):
+                assert cause.subject in self.nodes
+                assert (cause.fact, "") in self.happened
+            elif cause.fact is not FactKind.RESTARTED:
+                assert (cause.fact, cause.subject) in self.happened, cause
+            if isinstance(entry, do.GrantLease | do.RevokeLease):
+                assert cause.ground is not None or cause.fact is not FactKind.ROUND
+                assert cause.words() not in {"", f"in round {cause.round_number}"}
+                assert not cause.rival or cause.rival in self.submitted
+        self.looked = len(self.shell.log)
+
+    @invariant()
     def no_worker_idles_while_a_runnable_job_that_fits_waits(self):
         if self.engine.state.blocked or self.engine.question_open:
             return
@@ -489,6 +569,7 @@ class LongHistory(EngineMachine):
                 of(*moves)()
             self.gangs_run_whole_on_one_type_and_only_pairs_share()
             self.members_of_a_pair_run_on_the_same_workers()
+            self.every_command_names_a_fact_that_has_happened()
             self.steps_only_grow_except_by_a_loss()
             self.no_worker_idles_while_a_runnable_job_that_fits_waits()
             self.an_open_lease_is_never_past_its_deadline_while_timers_are_on_time()
