@@ -52,6 +52,8 @@ class LeaderKeeper:
         #: on our clock: when the leadership ends unless it is renewed
         self._until_s = 0.0
         self._seen: Leadership | None = None
+        #: the attempt to become the leader that nobody has heard the outcome of.
+        self._asked: asyncio.Task[Leadership | None] | None = None
         #: why the last renewal, or look at who leads, did not take place; None if it did
         self.failure: StoreUnavailableError | None = None
 
@@ -88,13 +90,19 @@ class LeaderKeeper:
             StoreUnavailableError: the database is away.
         """
         asked_s = self._clock.now_s()
-        taken = await asyncio.to_thread(
-            self._journal.acquire_leadership,
-            self.holder,
-            now_s=asked_s,
-            ttl_s=self.ttl_s,
-            address=self.address,
+        self._asked = asyncio.create_task(
+            asyncio.to_thread(
+                self._journal.acquire_leadership,
+                self.holder,
+                now_s=asked_s,
+                ttl_s=self.ttl_s,
+                address=self.address,
+            )
         )
+        self._asked.add_done_callback(_fetch)
+        # Whoever is stopped now may lead all the same, and has to give that up: see ``release``.
+        taken = await asyncio.shield(self._asked)
+        self._asked = None
         if taken is None:
             self._seen = await asyncio.to_thread(self._journal.leader)
             return None
@@ -180,8 +188,11 @@ class LeaderKeeper:
     async def release(self) -> None:
         """Give the leadership up, so that a standby need not wait; never fails."""
         token, self._token = self._token, None
-        if token is not None:
-            with contextlib.suppress(StoreUnavailableError):
+        asked, self._asked = self._asked, None
+        with contextlib.suppress(StoreUnavailableError):
+            if asked is not None and (taken := await asked) is not None:
+                token = taken.token
+            if token is not None:
                 await asyncio.to_thread(self._journal.release_leadership, token)
 
 

@@ -20,6 +20,12 @@ from pathlib import Path
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "chaos"), str(HERE.parent / "support")]
 
+if "--plant" in sys.argv:  # before anything else is imported
+    sys.path.append(str(HERE / "planted"))
+    from plant import plant
+
+    plant(sys.argv[sys.argv.index("--plant") + 1])
+
 from seeded.world import Outcome, World  # noqa: E402 - its place is found above
 
 
@@ -32,6 +38,7 @@ def main() -> int:
     parser.add_argument("--log", action="store_true", help="print what the programs log")
     parser.add_argument("--verbose", action="store_true", help="print a line for each seed")
     parser.add_argument("--fail-fast", action="store_true", help="stop at the first that fails")
+    parser.add_argument("--plant", help="with a fault in it; see planted/plant.py")
     options = parser.parse_args()
     logging.basicConfig(level=logging.DEBUG if options.log else logging.CRITICAL + 1)
     warnings.simplefilter("ignore")

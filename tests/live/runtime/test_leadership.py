@@ -219,6 +219,22 @@ def test_giving_up_while_the_database_is_away_raises_nothing(store, clock):
     asyncio.run(scenario())
 
 
+def test_who_is_stopped_while_it_becomes_the_leader_gives_that_up(store, clock):
+    async def story():
+        keeper = make(store, clock)
+        store.hangs.clear()
+        waiting = asyncio.create_task(keeper.wait_to_lead())
+        await settle()
+        waiting.cancel()
+        await settle()
+        store.hangs.set()
+        await keeper.release()
+        assert store.leader() is None
+        assert await make(store, clock, "beta").acquire() is not None
+
+    asyncio.run(story())
+
+
 def test_leading_again_after_a_loss_clears_it(store, clock):
     async def scenario():
         keeper = make(store, clock)

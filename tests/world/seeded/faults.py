@@ -110,6 +110,11 @@ class Faults:
             await self._restart_scheduler(host, 0.3)
         await self._restart_scheduler(host, 0.3)
 
+    async def _stop_scheduler(self, fault: Fault) -> None:
+        host = self._host(fault)
+        await self._world.stop(self._world.schedulers[host])
+        await self._restart_scheduler(host, fault.for_s)
+
     # -- agents and nodes -------------------------------------------------------------------------
 
     async def _kill_agent(self, fault: Fault) -> None:
@@ -123,6 +128,25 @@ class Faults:
         process.dies_in = fault.how // 3
         while self._storms and process.alive and process is node.agent:
             await asyncio.sleep(0.2)
+        await self._restart_agent(node, fault.for_s)
+
+    async def _stop_agent(self, fault: Fault) -> None:
+        node = self._node(fault)
+        await self._world.stop(_agent(node))
+        await self._restart_agent(node, fault.for_s)
+
+    async def _leave_node(self, fault: Fault) -> None:
+        """Have the agent stop its jobs before it ends."""
+        node, process = self._node(fault), _agent(self._node(fault))
+        agent = self._world.agents.get(node.name)
+        if agent is not None:
+            leaving = process.spawn(agent.stop_jobs(most_s=20.0))
+            until_s = self._world.loop.now_s + 25.0
+            while not leaving.done() and process.alive and self._world.loop.now_s < until_s:
+                await asyncio.sleep(0.1)
+            if process.alive and leaving.done() and leaving.exception() is not None:
+                self._world.blame(f"{node.name} cannot leave: {leaving.exception()!r}")
+        await self._world.stop(process)
         await self._restart_agent(node, fault.for_s)
 
     async def _restart_agent(self, node: SimulatedNode, after_s: float) -> None:

@@ -162,7 +162,7 @@ class JobProcess:
         ended: Callable[[], None],
     ) -> None:
         self._loop, self._chance, self._model, self._lease = loop, chance, model, lease
-        self.job = model.name
+        self.job, self.token, self.attempt = model.name, lease.token, lease.attempt
         self.rank = lease.rank + position
         self._worker, self._node, self._pid = lease.workers[position], node, pid
         self._speed = speed

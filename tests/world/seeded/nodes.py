@@ -27,6 +27,11 @@ if TYPE_CHECKING:
     from seeded.virtual_time import Process, VirtualLoop
 
 
+#: How often a launch meets with trouble, and what kinds there are, in Kubernetes' words.
+TROUBLE = 0.1
+TROUBLES = ("ErrImagePull", "CreateContainerConfigError", "FailedMount")
+
+
 class NoEndpoint(Endpoint):
     """An endpoint without sockets: jobs' processes are looked at instead."""
 
@@ -63,6 +68,8 @@ class LeaseOnDisk:
         live: steps as last told.
         done: those that were checkpointed.
         ran: whether its processes began.
+        trouble: what keeps it from beginning, for a while; empty: nothing.
+        launch_s: how long that took.
     """
 
     lease: DesiredLease
@@ -77,6 +84,8 @@ class LeaseOnDisk:
     live: int = 0
     done: int = 0
     ran: bool = False
+    trouble: str = ""
+    launch_s: float | None = None
 
 
 @dataclass(kw_only=True)
@@ -130,13 +139,18 @@ class Supervisor:
         self.processes: list[JobProcess] = []
         self._terminated = self._expired = self._killed = False
         self._alarm = 0
-        node.loop.outside(node.chance.uniform(0.02, 0.6), self._begin)
+        launch_s, self._fails = node.chance.uniform(0.02, 0.6), False
+        if node.chance.random() < TROUBLE:
+            entry.trouble = node.chance.choice(TROUBLES)
+            launch_s, self._fails = launch_s + 2.0, node.chance.random() < 0.5
+        entry.launch_s = launch_s
+        node.loop.outside(launch_s, self._begin)
         self.obey()
 
     def _begin(self) -> None:
         if not self.alive:
             return
-        if self._terminated:
+        if self._terminated or self._fails:
             self._over(0)
             return
         entry, node = self.entry, self._node
@@ -236,6 +250,7 @@ class Supervisor:
         entry.ending = {
             "code": code,
             "error": "",
+            "trouble": self.entry.trouble if self._fails and not self._terminated else "",
             "terminated": self._terminated and entry.terminated_s is not None,
             "expired": self._expired,
             "killed": self._killed,
@@ -265,6 +280,7 @@ class SimulatedNode:
         margin_s: from SIGKILL to a lease's deadline.
         record: told of all that happens.
         began: called with each process of a job.
+        believed: called with node, lease and the true time until which the agent takes it to hold.
         pids: counts processes.
     """
 
@@ -280,13 +296,14 @@ class SimulatedNode:
         margin_s: float,
         record: Callable[..., None],
         began: Callable[[JobProcess], None],
+        believed: Callable[[str, int, float], None],
         next_pid: Callable[[], int],
     ) -> None:
         self.loop, self.machine, self.chance = loop, machine, chance
         self.name = machine.name
         self._types, self._speeds = worker_types, speeds
         self.models, self.margin_s, self.record, self.began = models, margin_s, record, began
-        self.next_pid = next_pid
+        self.believed, self.next_pid = believed, next_pid
         self.disk = Disk()
         self.boot = 1
         self.full = False
@@ -344,6 +361,7 @@ class Record(LeaseRecord):
     """A lease as the agent knows it; ``entry`` is its folder."""
 
     entry: LeaseOnDisk
+    trouble: str = ""
 
     def runs(self) -> bool:
         """Tell whether its processes have been seen."""
@@ -359,7 +377,11 @@ class Record(LeaseRecord):
             exit_code=self.exit_code,
             steps_done=self.tenant.steps_done,
             steps_live=max(self.tenant.steps_live, self.tenant.steps_done),
-            message=self.message,
+            message=self.message or self.entry.trouble,
+            reason_code=self.trouble or ("" if self.entry.ran else self.entry.trouble),
+            launch_s=self.entry.launch_s if self.entry.ran else None,
+            image_s=0.01 if self.entry.ran else None,
+            devices=("gpu",) if self.entry.ran else (),
         )
 
 
@@ -434,6 +456,12 @@ class SimulatedBackend(Backend):
         if ending is not None:
             code = ending["code"]
             record.exit_code = code if isinstance(code, int) and entry.ran else None
+            if ending["trouble"]:
+                record.end, record.message = LeaseEnd.LOST, "it could not be started"
+                record.trouble = str(ending["trouble"])
+                return
+        elif entry.ran:
+            record.trouble = "Evicted"
         record.end, record.message = classify(
             ending,
             noticed=record.tenant.leave_by_s is not None,
@@ -474,7 +502,13 @@ class SimulatedBackend(Backend):
     def perform(self, action: Action) -> None:
         """Do what the reconciliation asks for."""
         self._node.record("action", self._node.name, repr(action))
+        node = self._node
+        if isinstance(action, Renew):
+            until_s = node.machine.true_of_steady(action.deadline_s)
+            node.believed(node.name, action.lease_id, until_s)
         if isinstance(action, Start):
+            until_s = node.machine.true_of_steady(action.wanted.deadline_s)
+            node.believed(node.name, action.wanted.lease.lease_id, until_s)
             self._start(action.wanted)
         elif isinstance(action, Refuse):
             entry = self._write(action.wanted)

@@ -6,6 +6,7 @@ compares what the database holds, what nodes were told and what really runs on t
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any
@@ -14,12 +15,15 @@ from evidence import Story, check_history, check_job, check_tokens, check_worker
 
 from leasehold_testing.stage import canonical, check_state, check_view
 from planner.knowledge import LearnedKnowledge
+from scheduler.domain import commands as do
+from scheduler.domain import events as ev
 from scheduler.domain.job import JobStatus
 from scheduler.domain.lease import EndReason
 from scheduler.protocol.desired import LeaseState
 from scheduler.runtime.snapshots import recover
 from scheduler.store.queries import HistoryQuery
 from seeded.machines import EPOCH_S
+from seeded.store_checks import check_guards, check_queries
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -34,6 +38,10 @@ if TYPE_CHECKING:
 
 #: Turns after which what a restart would begin with is compared with what is.
 RECOVER_EVERY = 40
+#: Within what a cancelled job has left where nothing is in the way.
+CANCEL_S = 8.0
+#: Journal entries without a snapshot, at most.
+MOST_ENTRIES = 120
 ENDED = (JobStatus.COMPLETED, JobStatus.CANCELLED, JobStatus.FAILED, JobStatus.REFUSED)
 #: How ends on record may come about: with nothing left of the job on any node.
 CLEAN = (EndReason.COMPLETED, EndReason.RELEASED, EndReason.FAILED, EndReason.CANCELLED)
@@ -50,6 +58,8 @@ class _Log(list[Any]):
         """Take commands in."""
         for command in commands:
             self._world.record("effect", self._host, repr(command))
+            if isinstance(command, do.RevokeLease):
+                self._world.oracle.revoked(command.lease_id)
 
 
 class Oracle:
@@ -66,6 +76,7 @@ class Oracle:
     def __init__(self, world: World) -> None:
         self._world = world
         self.accepted: set[str] = set()
+        self.refused: set[str] = set()
         self.last_report: dict[str, NodeReport] = {}
         self._cancelled: set[str] = set()
         #: lease id -> its processes.
@@ -76,6 +87,9 @@ class Oracle:
         self._status: dict[str, JobStatus] = {}
         #: lease id -> journal entry with its end.
         self._over_since: dict[int, int] = {}
+        #: leases whose end a scheduler has asked for.
+        self._revoked: set[int] = set()
+        self._watches: list[asyncio.Future[None]] = []
 
     # -- as it runs -------------------------------------------------------------------------------
 
@@ -85,9 +99,47 @@ class Oracle:
         row = self._world.database.store.attempt(process.lease_id)
         if row is None:
             self._world.blame(f"lease {process.lease_id} runs and is on no record")
+        elif row.ended_s is not None:
+            self._world.blame(f"a process begins under {row}, which is over")
+        elif (row.token, row.attempt, row.job_id) != (process.token, process.attempt, process.job):
+            self._world.blame(f"a process begins for {process.job} under {row}")
+
+    def believed(self, node: str, lease_id: int, until_s: float) -> None:
+        """Look at what a node believes of a lease's end, in true time."""
+        slack_s = 0.35 + self._world.scenario.skew_s + self._world.clock_slack_s
+        promised_s = self._promised.get(lease_id, 0.0) - EPOCH_S
+        if until_s > promised_s + slack_s:
+            self._world.blame(
+                f"{node} believes that lease {lease_id} holds until {until_s:.3f}, on record is "
+                f"{promised_s:.3f}"
+            )
+
+    async def watch_cancel(self, job_id: str) -> None:
+        """Where nothing else goes wrong a job that is cancelled has left soon."""
+        world = self._world
+        asked_s, last_s = world.loop.now_s, world.faults.last_s
+        await asyncio.sleep(CANCEL_S)
+        quiet = not world.scenario.lose and not world.scenario.late
+        if not quiet or asked_s - last_s < CANCEL_S or world.faults.last_s > asked_s + 0.1:
+            return
+        for process in self._of_job(job_id):
+            if process.code is None and job_id not in world.faults.requeued:
+                world.blame(f"{job_id} was cancelled {CANCEL_S} s ago and still runs")
+
+    def _of_job(self, job_id: str) -> list[JobProcess]:
+        every = (process for processes in self._processes.values() for process in processes)
+        return [process for process in every if process.job == job_id]
+
+    def revoked(self, lease_id: int) -> None:
+        """Note that a scheduler wants a lease to end."""
+        self._revoked.add(lease_id)
 
     def submitted(self, order: Order, answer: Any) -> None:
         """Look at the answer to a submission."""
+        if order.after and isinstance(answer, tuple) and "has ended as" in answer[0].refusal:
+            self.refused.add(order.name)  # what it waits for can never complete
+            self.accepted.add(order.name)
+            return
         if not isinstance(answer, tuple) or answer[0].job_id != order.name:
             self._world.blame(f"{order.name} was not taken in: {answer!r}")
             return
@@ -99,6 +151,7 @@ class Oracle:
         """Look at the answer to a cancellation."""
         if isinstance(answer, tuple) and answer[0].changed:
             self._cancelled.add(job_id)
+            self._watches.append(asyncio.ensure_future(self.watch_cancel(job_id)))
 
     def reported(self, report: NodeReport) -> None:
         """Look at a report that was taken in: ends are durable now."""
@@ -168,6 +221,9 @@ class Oracle:
                 self._promised[lease_id] = max(
                     self._promised.get(lease_id, 0.0), extension.deadline_s
                 )
+        for event in entry.events:
+            if isinstance(event, ev.LeaseEnded):
+                self._check_event(event)
         held: dict[int, AttemptRow] = {}
         jobs: dict[str, AttemptRow] = {}
         for row in store.open_attempts():
@@ -185,11 +241,27 @@ class Oracle:
                 self._world.blame(f"{state.job_id} was {before} and is {state.status}")
             self._status[state.job_id] = state.status
 
+    def _check_event(self, event: Any) -> None:
+        """A node is only avoided if it could not begin the lease."""
+        for process in self._processes.get(event.lease_id, ()):
+            row = self._world.database.store.attempt(event.lease_id)
+            worker = None if row is None else row.workers[process.rank]
+            if worker in event.unstarted:
+                self._world.blame(f"{event} tells of worker {worker}, on which a process ran")
+
     def _check_end(self, row: AttemptRow) -> None:
         """Nothing may be left of a lease whose end is on record: its workers are given away."""
         for process in self._processes[row.lease_id]:
             if process.code is None:
                 self._world.blame(f"process {process.rank} of {row} lives on after its end")
+        scenario = self._world.scenario
+        calm = not (scenario.faults or scenario.lose or scenario.late or scenario.slow_s > 0.05)
+        early_s = self._promised[row.lease_id] - (row.ended_s or 0.0)
+        wanted = row.lease_id not in self._revoked
+        if calm and wanted and row.end_reason is EndReason.RELEASED and early_s > 4.0:
+            self._world.blame(f"{row} has been left {early_s:.1f} s early, for nothing")
+        if calm and row.end_reason is EndReason.LOST and not row.message.startswith("it could not"):
+            self._world.blame(f"{row} is lost although nothing went wrong")
 
     def turned(self, service: WatchedService, driver: Driver) -> None:
         """Look at a scheduler between two turns."""
@@ -200,6 +272,8 @@ class Oracle:
         try:
             check_state(driver.control.state)
             check_view(driver.control)
+            if len(self._world.database.store._journal) > MOST_ENTRIES:
+                self._world.blame(f"{host}: more than {MOST_ENTRIES} entries have no snapshot")
             if self._turns % RECOVER_EVERY == 0:
                 self._check_recovery(service, driver)
         except Exception as error:  # noqa: BLE001 - whatever it is, it must not be
@@ -232,7 +306,7 @@ class Oracle:
     def all_ended(self) -> bool:
         """Tell whether every job has come to its end, and nothing is left of it."""
         store = self._world.database.store
-        rows = [store.job(order.name) for order in self._world.scenario.orders]
+        rows = [store.job(name) for name in self._world.orders if name not in self.refused]
         return all(row is not None and row.status in ENDED for row in rows) and not (
             store.open_attempts()
         )
@@ -247,6 +321,8 @@ class Oracle:
         stories = []
         for order in world.scenario.orders:
             row = store.job(order.name)
+            if order.name in self.refused:
+                continue
             if row is None:
                 yield f"{order.name} is lost"
                 continue
@@ -271,6 +347,7 @@ class Oracle:
             yield f"a process of lease {process.lease_id} lives on"
         for open_row in store.open_attempts():
             yield f"{open_row} is open in the end"
+        yield from self._check_health()
         for node in world.nodes:
             if node.disk.leases:
                 yield f"{node.name} still holds {sorted(node.disk.leases)}"
@@ -281,6 +358,38 @@ class Oracle:
             # A node that has lost its disk is told of the lease again, and knows no better.
             if not (wiped and problem.endswith("was started twice")):
                 yield problem
+
+    def _check_health(self) -> Iterator[str]:
+        leading = 0
+        for host, service in self._world.services.items():
+            health = service.health()
+            leading += health.leading
+            if not health.ready or (health.problems and health.leading):
+                yield f"{host} is not well: {health}"
+        if leading != 1:
+            yield f"{leading} schedulers lead"
+        nodes = self._world.nodes
+        most = 300 + 8 * (len(nodes) + 1) * self._world.loop.now_s
+        if self._world.counts["request"] > most:
+            yield f"{self._world.counts['request']} requests in {self._world.loop.now_s:.0f} s"
+        for driver in self._leading():
+            engine = driver.view.engine
+            if not (engine.in_service | engine.retired).all():
+                yield "not all workers are in service"
+
+    def judge_store(self) -> None:
+        """Look at the database after everything was stopped as it should be."""
+        for problem in self._store_verdict():
+            self._world.blame(problem)
+
+    def _store_verdict(self) -> Iterator[str]:
+        store = self._world.database.store
+        if store.leader() is not None:
+            yield f"{store.leader()} still leads"
+        if store.load().entries:
+            yield f"{len(store.load().entries)} journal entries have no snapshot"
+        yield from check_queries(store)
+        yield from check_guards(store)
 
     def _check_row(self, order: Order, row: Any) -> Iterator[str]:
         faults = self._world.faults
@@ -316,7 +425,8 @@ class Oracle:
         if [row.attempt for row in rows] != list(range(1, len(rows) + 1)):
             yield f"{job_id}: its attempts are {[row.attempt for row in rows]}"
         steps = [row.steps_done for row in rows if row.ended_s is not None]
-        if steps != sorted(steps):
+        # Who has ended and is requeued begins anew.
+        if steps != sorted(steps) and job_id not in self._world.faults.requeued:
             yield f"{job_id}: its steps shrink: {steps}"
         for one, other in itertools.pairwise(rows):
             if one.ended_s is None or other.start_s < one.ended_s:

@@ -56,6 +56,8 @@ if TYPE_CHECKING:
 MARGIN_S = 1.0
 #: Within what all work is to be done once everything is mended, on top of itself.
 DRAIN_S = 150.0
+#: A process that is asked to end does so within.
+STOP_S = 10.0
 #: What agents wait for, as short as the rounds are.
 AGENT = AgentSettings(
     margin_s=MARGIN_S,
@@ -114,10 +116,15 @@ class WatchedService(LiveService):
     """The service, each of whose turns is looked at."""
 
     watch: Callable[[WatchedService, Driver], None]
+    failed: Callable[[str], None]
+    terms: set[int]
 
     async def begin(self, token: int, suspects: Sequence[Told] = ()) -> Driver:
         """Begin to lead; see ``LiveService``."""
         driver = await super().begin(token, suspects)
+        if token in self.terms:
+            self.failed(f"with token {token} the state was loaded again: a turn has failed")
+        self.terms.add(token)
         turn = driver.turn
 
         async def watched() -> None:
@@ -166,6 +173,8 @@ class World:
         self.machines = {host: self._machine(host) for host in self.hosts}
         self.schedulers: dict[str, Process] = {}
         self.services: dict[str, WatchedService] = {}
+        self.agents: dict[str, Agent] = {}
+        self.tasks: dict[Process, asyncio.Future[object]] = {}
         pids = itertools.count(1)
         self.nodes = [
             SimulatedNode(
@@ -178,12 +187,13 @@ class World:
                 margin_s=MARGIN_S,
                 record=self.record,
                 began=self.oracle.began,
+                believed=self.oracle.believed,
                 next_pid=lambda: next(pids),
             )
             for number, types in enumerate(self.scenario.nodes)
         ]
         self.faults = Faults(self)
-        self.mended = False
+        self.mended = self.calm = False
         #: by how much the leaders' clocks may be wrong besides: somebody has set them.
         self.clock_slack_s = 0.3 * sum(f.kind == "jump_clock" for f in self.scenario.faults)
 
@@ -286,6 +296,19 @@ class World:
         await asyncio.sleep(5.0)
         if not self.problems:
             self.oracle.judge()
+        if not self.problems:
+            await self._end()
+
+    async def _end(self) -> None:
+        """Stop everything as an operator does, and look at what is left for the next start."""
+        self.calm = True
+        for node in self.nodes:
+            assert node.agent is not None
+            await self.stop(node.agent)
+        for host in self.hosts:
+            await self.stop(self.schedulers[host])
+        await asyncio.sleep(1.0)
+        self.oracle.judge_store()
 
     # -- schedulers -------------------------------------------------------------------------------
 
@@ -316,22 +339,46 @@ class World:
             address=f"http://{host}:8642",
             ttl_s=3.0,
         )
-        service.watch = self.oracle.turned
+        service.watch, service.failed, service.terms = self.oracle.turned, self.blame, set()
         self.services[host] = service
         self.network.servers[host] = (
             process,
             Front(service, told=self.oracle.told, reported=self.oracle.reported),
         )
-        await self._until_it_ends(process, service.run())
+        await self._until_it_ends(process, service.run(), stop=service.stop)
 
-    async def _until_it_ends(self, process: Process, work: Awaitable[object]) -> None:
+    async def _until_it_ends(
+        self,
+        process: Process,
+        work: Awaitable[object],
+        *,
+        stop: Callable[[], Awaitable[None]] | None = None,
+    ) -> None:
+        task = asyncio.ensure_future(work)
+        self.tasks[process] = task
         try:
-            await work
+            await asyncio.wait({task})
+            if task.cancelled():
+                if stop is not None:
+                    await stop()
+            else:
+                task.result()
+                self.blame(f"{process.name} ended by itself")
         except Exception as error:
             if not process.alive:
                 return  # the world is over
             self.blame(f"{process.name} ended by itself: {error!r}")
             logging.getLogger("world").debug("it ended", exc_info=error)
+        process.kill()
+
+    async def stop(self, process: Process) -> None:
+        """Ask a process to end, as SIGTERM does, and wait until it has; SIGKILL follows."""
+        process.call(lambda: process in self.tasks and self.tasks[process].cancel())
+        until_s = self.loop.now_s + STOP_S
+        while process.alive and not process.frozen and self.loop.now_s < until_s:
+            await asyncio.sleep(0.1)
+        if process.alive and not process.frozen and self.calm:
+            self.blame(f"{process.name} has not stopped within {STOP_S} s")
         process.kill()
 
     # -- agents -----------------------------------------------------------------------------------
@@ -374,6 +421,7 @@ class World:
                 disk_problem=lambda *_args, **_named: "the disk is full" if node.full else "",
             ),
         )
+        self.agents[node.name] = agent
         await self._until_it_ends(process, agent.run())
 
     # -- users ------------------------------------------------------------------------------------

@@ -1,0 +1,199 @@
+"""Faults that somebody might make, to be planted: what the code is, what it becomes, and why not."""
+
+from __future__ import annotations
+
+DRIVER = "scheduler/runtime/driver.py"
+LEADERSHIP = "scheduler/runtime/leadership.py"
+LEASES = "scheduler/control/leases.py"
+REPORTS = "scheduler/control/reports.py"
+HOUSEKEEPING = "scheduler/control/housekeeping.py"
+MEMORY = "scheduler/store/memory.py"
+CHECKS = "scheduler/store/checks.py"
+LOOP = "agent/loop.py"
+RECONCILE = "agent/reconcile.py"
+
+#: (name, path, before, after, what it is)
+WRITTEN: tuple[tuple[str, str, str, str, str], ...] = (
+    (
+        "w01",
+        DRIVER,
+        "            head = await self._commit(self._entry(decision)) if decision.is_stored else None\n",
+        "            self.control.publish(decision)\n"
+        "            head = await self._commit(self._entry(decision)) if decision.is_stored else None\n",
+        "published before it is committed",
+    ),
+    (
+        "w02",
+        DRIVER,
+        "                answers.append((future, answered.result))\n",
+        "                future.done() or future.set_result(answered.result)\n",
+        "answered before it is committed",
+    ),
+    (
+        "w03",
+        DRIVER,
+        "        if head.sequence >= entry.sequence:\n",
+        "        if head.sequence > entry.sequence:\n",
+        "a commit whose answer was lost is not looked for",
+    ),
+    (
+        "w04",
+        DRIVER,
+        "            if leader is not None and leader.token == self.view.term:\n",
+        "            if leader is not None:\n",
+        "another leader's entry is taken for the own one",
+    ),
+    (
+        "w05",
+        DRIVER,
+        "            self._ask(question, policy)\n\n    @property\n    def problem",
+        "            pass\n\n    @property\n    def problem",
+        "a start does not ask the open question again",
+    ),
+    (
+        "w06",
+        DRIVER,
+        "            sequence = self._next_sequence - 1\n",
+        "            sequence = self._next_sequence\n",
+        "a snapshot says that it is of the next entry",
+    ),
+    (
+        "w07",
+        DRIVER,
+        "            self._metrics.solve_failed()\n",
+        "            return\n",
+        "that a policy has failed is told to nobody",
+    ),
+    (
+        "w08",
+        MEMORY,
+        "            check_leader(token, self._leader)\n            check_next(",
+        "            check_next(",
+        "commits are not fenced",
+    ),
+    (
+        "w09",
+        MEMORY,
+        "            if now is not None and now.holder != holder and now.expires_s > now_s:\n",
+        "            if now is not None and now.holder != holder:\n",
+        "a leadership never runs out",
+    ),
+    (
+        "w10",
+        CHECKS,
+        "    return max(last + 1, int(now_s))\n",
+        "    return int(now_s)\n",
+        "two leaders within a second have one token",
+    ),
+    (
+        "w11",
+        MEMORY,
+        "e.sequence > snapshot.sequence]",
+        "e.sequence > snapshot.sequence + 1]",
+        "a snapshot drops an entry that it does not cover",
+    ),
+    (
+        "w12",
+        LEASES,
+        "if now_s > live.promised_s + after_s)",
+        "if now_s > live.deadline_s + after_s)",
+        "a revoked lease is over at its new deadline, of which its node may not have heard",
+    ),
+    (
+        "w13",
+        HOUSEKEEPING,
+        "after_s=settings.margin_s)",
+        "after_s=-2.0)",
+        "workers are given away two seconds before the deadline",
+    ),
+    (
+        "w14",
+        REPORTS,
+        "        elif member.end is None and current and report.revision >= member.since:\n",
+        "        elif member.end is None and current:\n",
+        "a lease that a node has not heard of yet is taken for lost",
+    ),
+    (
+        "w15",
+        REPORTS,
+        "    if not node.is_news(report) and not _is_left_over(node, report, now_s=draft.now_s):\n"
+        "        return\n",
+        "",
+        "a report that was overtaken counts",
+    ),
+    (
+        "w16",
+        LEASES,
+        "        return all(member.end is not None for member in self.members)\n",
+        "        return any(member.end is not None for member in self.members)\n",
+        "a gang is over when its first part is",
+    ),
+    (
+        "w17",
+        HOUSEKEEPING,
+        "            if not (member.wanted or live.ended or live.revoked in ABRUPT):\n",
+        "            if False:\n",
+        "the end of a part of a gang is not stored",
+    ),
+    (
+        "w18",
+        LEASES,
+        "            live.revoked = command.reason.value\n            for member in live.members:\n"
+        "                member.wanted = False\n",
+        "            live.revoked = command.reason.value\n",
+        "a job that is cancelled runs on",
+    ),
+    (
+        "w19",
+        LOOP,
+        "            view = accept(self._view, desired, sent_s=sent_s)\n",
+        "            view = accept(self._view, desired, sent_s=self._now_s())\n",
+        "a deadline is counted from the answer",
+    ),
+    (
+        "w20",
+        RECONCILE,
+        "    if (desired.term, desired.revision) < (view.term, view.revision):\n",
+        "    if desired.revision < view.revision:\n",
+        "revisions of two leaders are compared",
+    ),
+    (
+        "w21",
+        LOOP,
+        "            try:\n                await self._link.report(report)\n",
+        "            self._backend.mark_delivered(\n"
+        "                {r.lease_id for r in report.leases if r.state is LeaseState.ENDED}\n"
+        "            )\n"
+        "            try:\n                await self._link.report(report)\n",
+        "an end counts as delivered before it is",
+    ),
+    (
+        "w22",
+        LOOP,
+        "        return tuple(sorted((*held, *coming, *unusable), key=lambda report: report.lease_id))\n",
+        "        return tuple(sorted((*held, *unusable), key=lambda report: report.lease_id))\n",
+        "what is about to begin is not reported",
+    ),
+    (
+        "w23",
+        RECONCILE,
+        "        forget = lease.delivered and view.known and want is None\n",
+        "        forget = view.known and want is None\n",
+        "an end is forgotten before it is delivered",
+    ),
+    (
+        "w24",
+        RECONCILE,
+        "    if deadline_s != lease.deadline_s:\n        actions.append(Renew",
+        "    if deadline_s < lease.deadline_s:\n        actions.append(Renew",
+        "a lease is never renewed",
+    ),
+    (
+        "w25",
+        LEADERSHIP,
+        "            if asked is not None and (taken := await asked) is not None:\n"
+        "                token = taken.token\n",
+        "",
+        "who is stopped while it becomes the leader keeps the leadership",
+    ),
+)
