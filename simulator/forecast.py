@@ -1,18 +1,36 @@
-"""The forecast: when each job starts and completes, by replaying the live state from now on."""
+"""The forecast: when each job starts and completes, by going on from a copy of control.
+
+The engine goes on from the very state in which it is, and control's own rules say who is let in and
+whose time is up (``scheduler.control.admission``). What agents would do is left to columns of
+simulated workers: reporting every lease would take twenty times as long.
+"""
 
 from __future__ import annotations
 
 import math
+import pickle
+from copyreg import dispatch_table
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from io import BytesIO
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from planner.knowledge import LearnedKnowledge
+from planner.registry import make_sources
 from policies.registry import make_policy
-from scheduler.domain import events as ev
-from scheduler.domain.allocation import Allocation
-from scheduler.domain.job import ALMOST_DONE, Job
+from scheduler.control.admission import Admission
+from scheduler.control.copies import state_of
+from scheduler.control.housekeeping import restart_s
+from scheduler.control.progress import keeps_steps, own_speed, steps_now
+from scheduler.control.specs import engine_job
+from scheduler.domain.job import ALMOST_DONE, JobStatus
+from scheduler.domain.lease import EndReason, RevokeReason
+from scheduler.domain.ways import Source
+from scheduler.engine.jobs import HELD, NONE
 from scheduler.errors import LeaseholdError
+from simulator.beginning import Beginning, Held
 from simulator.failures import FailureModel
 from simulator.overheads import Overheads
 from simulator.run import Simulation
@@ -20,114 +38,61 @@ from simulator.run import Simulation
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from scheduler.domain import commands as do
-    from scheduler.domain.cluster import Cluster
+    from scheduler.control.copies import ControlCopy
+    from scheduler.control.jobs import JobRecord
+    from scheduler.control.leases import LiveLease
+    from scheduler.control.state import ControlState
     from scheduler.domain.configuration import ConfigurationTable
-    from scheduler.domain.problem import Problem
-    from scheduler.engine.settings import EngineSettings
+    from scheduler.domain.job import Job
 
-#: No configuration, no pair.
-_NONE = -1
-#: What the timers of jobs that wait after a failure begin with.
-_RETRY = "retry "
 _MONTH_S = 30 * 86400.0
-#: Work after which a replay returns what it has, as ``Replay.work`` counts it: five seconds of one
+#: Work after which a replay returns what it has, as ``Outlook.work`` counts it: five seconds of one
 #: core where solves are hard, one where they are easy. Counted, and not timed, so that equal states
 #: have equal forecasts however busy the machine is.
 MOST_WORK = 40_000
 #: What a question to the policy weighs beside a moment of the replay (0.3 ms): for itself, and for
 #: each so many jobs in it. Measured with 10 to 1,000 jobs: 2 to 16 ms under policies that solve.
 _QUESTION, _JOBS_PER_UNIT = 10, 20
+#: Why a job ends that does not complete.
+_ENDINGS = {
+    "time_limit": "its time limit is over before it is done",
+    "dependency_failed": "a job that it depends on does not complete",
+}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ForecastJob:
-    """An active job as it is now; times are relative to now.
-
-    Attributes:
-        job_id: unique.
-        job_type: key.
-        profile: row of the tables.
-        scale_factor: of the job.
-        total_steps: steps in all.
-        steps_done: so far.
-        age_s: seconds since it was submitted, >= 0.
-        weight: its importance.
-        deadline_in_s: seconds until its deadline, negative when it has passed, or None.
-        entity: to whom it is accounted.
-        restart_s: seconds of work that starting on workers costs it.
-        attained_worker_s: worker-seconds received so far.
-        attempts: leases so far.
-        configuration: the one that it runs in alone now; -1 if it waits or shares.
-        pair: row of the believed table's pairs that it runs in now; -1 if it waits or runs alone.
-        partner: id of the job that it shares workers with now, or empty.
-        safe_steps: what is left of it after a preemption, where it saves nothing on the way; None
-            for a job that checkpoints when it has to leave.
-        speed: how fast it was seen to be, over what the table says of its configuration.
-        unknown: why nobody knows when it will be done; empty where its length and its throughput
-            are known. It then goes on for ever, and is taken for nearly done once it has done all
-            of ``total_steps``, as in the live service.
-        retry_in_s: seconds until it may start again after a failure; 0 if it may at once.
-    """
-
-    job_id: str
-    job_type: str
-    profile: int
-    scale_factor: int = 1
-    total_steps: float
-    steps_done: float = 0.0
-    age_s: float = 0.0
-    weight: float = 1.0
-    deadline_in_s: float | None = None
-    entity: str = ""
-    restart_s: float = 0.0
-    attained_worker_s: float = 0.0
-    attempts: int = 0
-    configuration: int = _NONE
-    pair: int = _NONE
-    partner: str = ""
-    safe_steps: float | None = None
-    speed: float = 1.0
-    unknown: str = ""
-    retry_in_s: float = 0.0
-
-    @property
-    def runs(self) -> bool:
-        """Whether it holds workers now."""
-        return self.configuration != _NONE or self.pair != _NONE
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ForecastInput:
-    """The live state. Plain values, so that it can go to another process.
-
-    Left out, and so approximated: credits (whoever runs has received what it was due), which of a
-    type's workers are held, leases that are being stopped, and whatever the policy remembers
-    between its answers.
+    """What a forecast is made of.
 
     Attributes:
-        cluster: all workers, in service or not.
-        out_of_service: workers that cannot be granted, cordoned ones on which nothing runs among
-            them.
-        jobs: that run or wait for workers, in order of arrival; not those that are kept from it.
-        table: the best estimates of throughputs.
-        believed: what policy and engine are told, if something else. Same profiles and
-            configurations.
-        policy: its name.
-        parameters: of the policy, as text.
-        settings: of the engine.
-        round_left_s: seconds until the current round ends; None while no round runs.
+        control: a copy of what decides.
+        now_s: the time; not before the copy's.
+        sources: plugins that know further ways to run jobs, by the names of their entry points.
     """
 
-    cluster: Cluster
-    out_of_service: tuple[int, ...] = ()
-    jobs: tuple[ForecastJob, ...]
-    table: ConfigurationTable
-    believed: ConfigurationTable | None = None
-    policy: str
-    parameters: tuple[tuple[str, str], ...] = ()
-    settings: EngineSettings
-    round_left_s: float | None = None
+    control: ControlCopy
+    now_s: float
+    sources: tuple[str, ...] = ()
+
+    def pack(self) -> bytes:
+        """Return it in a form that goes to another process."""
+        out = BytesIO()
+        pickler = pickle.Pickler(out)
+        pickler.dispatch_table = {**dispatch_table, **_REDUCE}
+        pickler.dump(self)
+        return out.getvalue()
+
+
+def _reduce(mapping: Mapping[object, object]) -> tuple[Any, ...]:
+    return _proxy, (dict(mapping),)
+
+
+def _proxy(values: dict[object, object]) -> Mapping[object, object]:
+    return MappingProxyType(values)
+
+
+#: What the library cannot pickle.
+_REDUCE: Mapping[type, Any] = {MappingProxyType: _reduce}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,12 +102,14 @@ class JobTimes:
     Attributes:
         start_s: its first lease from now on; 0 if it runs. None if it was not reached.
         completion_s: when its last step is done. None if it was not reached.
-        unknown: why nobody knows the latter; see ``ForecastJob``.
+        unknown: why nobody knows the latter; else empty.
+        ending: why it will end without completing; else empty.
     """
 
     start_s: float | None
     completion_s: float | None
     unknown: str = ""
+    ending: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,10 +117,10 @@ class Forecast:
     """What will happen if no job comes, nothing fails and the throughputs are right.
 
     Attributes:
-        times: job id -> when, for every job asked about.
+        times: job id -> when, for every job that has not ended and is not held.
         reached_s: how far the replay went, in seconds from now.
-        complete: whether every job completed in it whose end can be known.
-        work: that it took; see ``Replay.work``.
+        complete: whether every job ended in it whose end can be known.
+        work: that it took; see ``Outlook.work``.
         note: why it ended early; empty if it did not.
     """
 
@@ -164,214 +131,342 @@ class Forecast:
     note: str = ""
 
 
-def forecast(
-    state: ForecastInput, *, limit_s: float = _MONTH_S, most_work: int = MOST_WORK
+def forecast_packed(
+    packed: bytes, *, limit_s: float = _MONTH_S, most_work: int = MOST_WORK
 ) -> Forecast:
-    """Replay the live state in the simulator.
+    """Do as ``forecast`` with what ``ForecastInput.pack`` returned."""
+    asked: ForecastInput = pickle.loads(packed)  # noqa: S301  this program's own
+    return forecast(asked, limit_s=limit_s, most_work=most_work)
+
+
+def forecast(
+    asked: ForecastInput, *, limit_s: float = _MONTH_S, most_work: int = MOST_WORK
+) -> Forecast:
+    """Replay what control will decide from now on.
 
     Args:
-        state: the live state.
+        asked: from where.
         limit_s: how far to look ahead, in simulated seconds.
-        most_work: work after which it returns what it has; see ``Replay.work``.
+        most_work: work after which it returns what it has; see ``Outlook.work``.
 
     Raises:
-        InputError: two jobs have one id, or a job is wrong.
         LeaseholdError: the policy is unknown, or its parameters are wrong.
     """
-    if not state.jobs:
-        return Forecast(times={}, reached_s=0.0, complete=True, work=0)
-    replay = Replay(state)
+    outlook = Outlook(asked)
     note = ""
     try:
-        replay.enter()
-        while replay.to_go:
-            if replay.reached_s > limit_s:
-                note = f"looked {limit_s:.0f} s ahead"
-                break
-            if replay.work >= most_work:
-                note = f"stopped after {replay.work} units of work"
-                break
-            replay.step()
+        outlook.enter()
+        while outlook.left and not note:
+            note = outlook.reason_to_stop(limit_s, most_work)
+            if not note:
+                outlook.step()
     except LeaseholdError as error:
         note = str(error)
-    times = replay.times()
     return Forecast(
-        times=times,
-        reached_s=replay.reached_s,
-        complete=all(e.completion_s is not None or e.unknown for e in times.values()),
-        work=replay.work,
+        times=outlook.times(),
+        reached_s=outlook.reached_s,
+        complete=not outlook.left,
+        work=outlook.work,
         note=note,
     )
 
 
-class Replay(Simulation):
-    """A simulation that begins in the middle.
+class Outlook:
+    """The engine's future from a copy of control on.
 
-    The engine is told what happened until now: all jobs are submitted and those that wait are held;
-    the first question is answered by what runs, so that these get their leases; then the others are
-    released and the policy is asked. The clock is shifted so that the oldest job arrived at 0.
+    Attributes:
+        left: ids of the jobs that have not ended, and of which it can be known when they will.
     """
 
-    def __init__(self, state: ForecastInput) -> None:
-        settings = state.settings
-        left_s = state.round_left_s
-        #: seconds of the current round that are over.
-        self._passed_s = 0.0
-        if left_s is not None:
-            self._passed_s = min(
-                max(settings.round_length_s - left_s, 0.0), settings.round_length_s
-            )
-        self._origin_s = max(self._passed_s, *(job.age_s for job in state.jobs))
-        self._state = state
-        self._entering = False
-        #: what was done so far: moments at which something happened, and questions to the policy,
-        #: which weigh more the more jobs they are about.
-        self.work = 0
-        self._unknown = {job.job_id: job.unknown for job in state.jobs if job.unknown}
-        super().__init__(
-            cluster=state.cluster,
-            jobs=[_job(job, self._origin_s) for job in state.jobs],
-            profiles=[job.profile for job in state.jobs],
-            table=state.table,
-            believed=state.believed,
-            policy=make_policy(state.policy, dict(state.parameters)),
-            settings=settings,
+    def __init__(self, asked: ForecastInput) -> None:
+        copied, self._now_s = asked.control, asked.now_s
+        knowledge = LearnedKnowledge(
+            copied.settings.throughputs, copied.knowledge, sources=make_sources(asked.sources)
+        )
+        self._state = state = state_of(copied, knowledge)
+        self._admission = Admission(state)
+        choice = state.policy.choice
+        self._policy = make_policy(choice.name, choice.parameters)
+        self._steps = 0
+        self._prospects = _prospects(state, self._now_s)
+        self._shown = [one for one in self._prospects if not one.held]
+        self.left = {one.job.job_id for one in self._shown if not one.unknown}
+        self._question = copied.question
+        self._run = self._simulation(copied)
+
+    def _simulation(self, copied: ControlCopy) -> Simulation:
+        state, prospects = self._state, self._prospects
+        return Simulation(
+            cluster=state.engine.cluster,
+            jobs=[one.job for one in prospects],
+            profiles=[one.profile for one in prospects],
+            table=_best_table(state),
+            policy=self._policy,
+            settings=state.engine.settings,
             overheads=Overheads(),
             failures=FailureModel(),
+            beginning=Beginning(
+                engine=state.engine,
+                admission=self._admission,
+                now_s=self._now_s,
+                timers=copied.timers,
+                held=_held(state, prospects, self._now_s),
+                total_steps=np.array([one.total_steps for one in prospects]),
+                safe_steps=np.array([one.safe_steps for one in prospects]),
+                most_left=np.array(
+                    [math.inf if one.saves else one.safe_steps for one in prospects]
+                ),
+                most_told=np.array([one.most_told for one in prospects]),
+                launch_s=np.array([one.launch_s for one in prospects]),
+                # Who saves something leaves when it is told; others work on until they have to.
+                notice_s=np.array([0.0 if one.saves else math.inf for one in prospects]),
+                pace=np.array([one.pace for one in prospects]),
+            ),
         )
-        self._safe_steps[:] = [job.steps_before for job in self._jobs]
-        for i, job in enumerate(state.jobs):
-            if job.safe_steps is not None:
-                self._most_left[i] = job.safe_steps / job.speed
-        # Who goes on for ever is never taken for complete, as in the live service.
-        endless = [i for i, job in enumerate(state.jobs) if job.unknown]
-        self._most_told[endless] = ALMOST_DONE * self._total_steps[endless]
-        self._total_steps[endless] = math.inf
 
     @property
-    def to_go(self) -> int:
-        """Jobs that have not ended, and of which it can be known when they will."""
-        active = self._engine.jobs.number_of
-        return self._ledger.to_go - sum(job_id in active for job_id in self._unknown)
+    def work(self) -> int:
+        """What was done so far: moments and questions, which weigh more the more jobs they have."""
+        asked = _QUESTION * self._run.questions + self._run.jobs_asked // _JOBS_PER_UNIT
+        return self._steps + asked
 
     @property
     def reached_s(self) -> float:
         """How far the clock is, in seconds from now."""
-        return self._now - self._origin_s
+        return self._run.now_s - self._now_s
 
     def enter(self) -> None:
-        """Bring the engine to where the live one is."""
-        jobs, begin_s = self._state.jobs, self._origin_s - self._passed_s
-        self._now = self._origin_s
-        self._next_job = len(self._jobs)
-        lost = self._state.out_of_service
-        waiting = [job.job_id for job in jobs if not job.runs]
-        facts: list[ev.Event] = [ev.WorkersLost(workers=lost)] if lost else []
-        facts += [
-            ev.JobSubmitted(job=job, profile=profile)
-            for job, profile in zip(self._jobs, self._profiles, strict=True)
-        ]
-        facts += [ev.JobHeld(job_id=job_id) for job_id in waiting]
-        self._entering = True
-        self._settle(facts, begin_s)
-        self._entering = False
-        self._overheads["launch_s"] = [job.restart_s for job in self._jobs]
-        self._take_service_over()
-        later = {j.job_id: j.retry_in_s for j in jobs if not j.runs and j.retry_in_s > 0.0}
-        self._timers |= {f"{_RETRY}{j}": self._origin_s + wait_s for j, wait_s in later.items()}
-        facts = [ev.JobReleased(job_id=job_id) for job_id in waiting if job_id not in later]
-        facts.append(ev.ConfigurationsChanged(table=self._engine.table))  # asks the policy anew
-        self._settle(facts, self._origin_s)
+        """Have everything happen that follows at once."""
+        self._run.enter(self._question)
+        self._note_ends()
 
     def step(self) -> None:
         """Jump to the next moment at which something happens."""
-        self.work += 1
-        self._step()
+        self._steps += 1
+        self._run.step()
+        self._note_ends()
+
+    def _note_ends(self) -> None:
+        self.left -= self._admission.ended.keys()
+
+    def reason_to_stop(self, limit_s: float, most_work: int) -> str:
+        """Say why it makes no sense to go on; empty if it does."""
+        if self.reached_s > limit_s:
+            return f"looked {limit_s:.0f} s ahead"
+        if self.work >= most_work:
+            return f"stopped after {self.work} units of work"
+        if self.left.isdisjoint(self._state.engine.jobs.number_of):
+            return "the other jobs wait for some of which nobody knows when they will be done"
+        return ""
 
     def times(self) -> dict[str, JobTimes]:
         """Return when each job starts and completes, as far as that is known by now."""
-        result = dict.fromkeys(
-            (job.job_id for job in self._state.jobs), JobTimes(start_s=None, completion_s=None)
-        )
-        for job_id, start_s, end_s in self._ledger.times():
-            result[job_id] = JobTimes(
-                unknown=self._unknown.get(job_id, ""),
-                start_s=None if start_s is None else max(start_s - self._origin_s, 0.0),
-                completion_s=None if end_s is None else end_s - self._origin_s,
-            )
-        return result
+        found = {job_id: rest for job_id, *rest in self._run.times()}
+        return {one.job.job_id: self._times(one, *found[one.job.job_id]) for one in self._shown}
 
-    def _take_service_over(self) -> None:
-        """Give the jobs the service of their past, which no event tells."""
-        table = self._engine.jobs
-        for job in self._state.jobs:
-            number = table.number_of.get(job.job_id)
-            if number is not None:
-                record = table.record(table.row_of(number))
-                since_s = record["workers_held"] * self._passed_s  # accrues on the way to now
-                record["attained_worker_s"] = job.attained_worker_s - since_s
-
-    def _answer(self, command: do.ComputeAllocation) -> ev.Event:
-        if not self._entering:
-            self.work += _QUESTION + len(command.problem.job_number) // _JOBS_PER_UNIT
-            return super()._answer(command)
-        self._timers.pop("grace", None)
-        return ev.AllocationComputed(
-            generation=command.generation,
-            job_number=command.problem.job_number,
-            allocation=self._running(command.problem),
+    def _times(self, one: _Prospect, start_s: float | None, end_s: float | None) -> JobTimes:
+        record = self._admission.ended.get(one.job.job_id)
+        ending = ""
+        if record is not None and record.status is not JobStatus.COMPLETED:
+            ending = _ENDINGS.get(record.reason, record.reason or record.status.value)
+        if one.runs:
+            start_s = self._now_s
+        return JobTimes(
+            start_s=None if start_s is None else start_s - self._now_s,
+            completion_s=None if end_s is None else end_s - self._now_s,
+            unknown=one.unknown,
+            ending=ending,
         )
 
-    def _running(self, problem: Problem) -> Allocation:
-        """Return the allocation under which just what runs now runs."""
-        number_of = self._engine.jobs.number_of
-        position = {number: row for row, number in enumerate(problem.job_number.tolist())}
-        row_of = {
-            job.job_id: position[number_of[job.job_id]]
-            for job in self._state.jobs
-            if number_of.get(job.job_id) in position
-        }
-        x = np.zeros(problem.throughput.shape)
-        shared: dict[tuple[int, ...], int] = {}
-        for job in self._state.jobs:
-            row, partner = row_of.get(job.job_id), row_of.get(job.partner)
-            if row is None:
-                continue
-            if job.configuration != _NONE:
-                x[row, job.configuration] = 1.0
-            elif partner is not None:
-                order = sorted((row, partner), key=lambda n: (int(problem.profile[n]), n))
-                shared[tuple(order)] = job.pair
-        return Allocation(
-            x=x,
-            pair_jobs=np.array(list(shared), dtype=np.int64).reshape(-1, 2),
-            pair_index=np.array(list(shared.values()), dtype=np.int64),
-            pair_x=np.ones(len(shared)),
-        )
 
-    def _due(self, now: float) -> list[ev.Event]:
-        return [_released(event) for event in super()._due(now)]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Prospect:
+    """What is taken for the truth of a job; see ``Beginning``.
 
+    Attributes:
+        job: as the engine knows it, or will.
+        profile: row of the table.
+        held: whether somebody holds it.
+        runs: whether it holds workers that it is not about to give back.
+        saves: whether something of it outlives a lease that ends early; else it begins anew.
+        steps_done: by now.
+        unknown: why nobody knows when it will be done; else empty. Unless it only waits for others,
+            it then goes on for ever, and is taken for nearly done once it has done all of its
+            steps, as in the service.
+    """
 
-def _released(event: ev.Event) -> ev.Event:
-    """Return the release of the job whose wait after a failure is over, or the event itself."""
-    if isinstance(event, ev.TimerFired) and event.timer.startswith(_RETRY):
-        return ev.JobReleased(job_id=event.timer.removeprefix(_RETRY))
-    return event
+    job: Job
+    profile: int
+    held: bool
+    runs: bool
+    steps_done: float
+    total_steps: float
+    safe_steps: float
+    saves: bool
+    most_told: float
+    launch_s: float
+    pace: float
+    unknown: str
 
 
-def _job(job: ForecastJob, origin_s: float) -> Job:
-    return Job(
-        job_id=job.job_id,
-        job_type=job.job_type,
-        # Who is twice as fast as the table says has half as much to do.
-        total_steps=job.total_steps / job.speed,
-        scale_factor=job.scale_factor,
-        arrival_s=origin_s - job.age_s,
-        weight=job.weight,
-        deadline_s=None if job.deadline_in_s is None else origin_s + job.deadline_in_s,
-        entity=job.entity,
-        restart_s=job.restart_s,
-        attempts_before=job.attempts,
-        steps_before=min(job.steps_done, job.total_steps) / job.speed,
+def _best_table(state: ControlState) -> ConfigurationTable:
+    """Return the best estimates of throughputs, whatever policies are shown."""
+    return state.knowledge.table(
+        state.engine.cluster,
+        space_sharing=state.policy.choice.space_sharing,
+        exclusive=state.nodes.exclusive,
     )
+
+
+def _prospects(state: ControlState, now_s: float) -> list[_Prospect]:
+    """Return what is taken for the truth of each job, those first that the engine knows."""
+    table, sources = _best_table(state), _Sources(state)
+    engine = state.engine
+    found = [
+        _active(state, table, sources, row, now_s)
+        for row in range(len(engine.jobs))
+        if engine.jobs.job_of[int(engine.jobs["number"][row])].job_id in state.jobs.by_id
+    ]
+    open_ended = {one.job.job_id for one in found if one.unknown or one.held}
+    for record in state.jobs.parked():
+        one = _parked(state, sources, record, open_ended)
+        found.append(one)
+        if one.unknown or one.held:
+            open_ended.add(record.job_id)
+    return found
+
+
+def _active(
+    state: ControlState, table: ConfigurationTable, sources: _Sources, row: int, now_s: float
+) -> _Prospect:
+    entry = state.engine.jobs.record(row)
+    job = state.engine.jobs.job_of[int(entry["number"])]
+    record = state.jobs.by_id[job.job_id]
+    live = state.leases.by_id.get(int(entry["lease"]))
+    steps = float(entry["steps_done"])
+    if live is not None:
+        steps = max(steps, steps_now(state, live, now_s=now_s))
+    speed = 0.0
+    if live is not None and int(entry["pair"]) == NONE:
+        speed = _speed(state, sources, record, live)
+    expected = float(table.throughput[int(entry["profile"]), max(int(entry["configuration"]), 0)])
+    unknown = _unknown(sources, record, steps, speed=speed)
+    return _Prospect(
+        job=job,
+        profile=int(entry["profile"]),
+        held=int(entry["status"]) == HELD,
+        runs=live is not None and not live.revoked,
+        steps_done=min(steps, job.total_steps),
+        total_steps=math.inf if unknown else job.total_steps,
+        safe_steps=record.steps_done,
+        saves=keeps_steps(record, live),
+        most_told=ALMOST_DONE * job.total_steps if unknown else math.inf,
+        launch_s=float(entry["restart_s"]),
+        pace=speed / expected if speed > 0.0 and expected > 0.0 else 1.0,
+        unknown=unknown,
+    )
+
+
+def _parked(
+    state: ControlState, sources: _Sources, record: JobRecord, open_ended: set[str]
+) -> _Prospect:
+    job = engine_job(
+        record.spec,
+        job_id=record.job_id,
+        arrival_s=record.submitted_s,
+        weight=record.weight,
+        deadline_s=record.deadline_s,
+        attempts=record.attempts,
+        steps_done=record.steps_done,
+        restart_s=restart_s(state, record.spec),
+    )
+    unknown = _unknown(sources, record, record.steps_done, speed=0.0)
+    waits = sorted(record.waits_for & open_ended)
+    because = f"it waits for job '{waits[0]}', whose end nobody knows" if waits else ""
+    return _Prospect(
+        job=job,
+        profile=record.profile,
+        held=record.status is JobStatus.HELD,
+        runs=False,
+        steps_done=record.steps_done,
+        total_steps=math.inf if unknown else job.total_steps,
+        safe_steps=record.steps_done,
+        saves=keeps_steps(record, None),
+        most_told=ALMOST_DONE * job.total_steps if unknown else math.inf,
+        launch_s=job.restart_s,
+        pace=1.0,
+        unknown=unknown or because,
+    )
+
+
+def _held(state: ControlState, prospects: list[_Prospect], now_s: float) -> tuple[Held, ...]:
+    by_id = {one.job.job_id: one for one in prospects}
+    return tuple(
+        _lease(state, live, by_id[live.lease.job_id], now_s)
+        for _, live in sorted(state.leases.by_id.items())
+    )
+
+
+def _lease(state: ControlState, live: LiveLease, one: _Prospect, now_s: float) -> Held:
+    launch_s = 0.0
+    if live.running_s is None:
+        launch_s = max(live.lease.start_s + one.launch_s - now_s, 0.0)
+    over = None
+    match live.revoked:
+        case "":
+            pass
+        case RevokeReason.WORKER_LOST:
+            over = live.promised_s + state.settings.margin_s, EndReason.LOST
+        case RevokeReason.CANCEL:
+            over = now_s, EndReason.CANCELLED
+        case RevokeReason.OUTBID:
+            over = live.deadline_s, EndReason.RELEASED
+        case _:
+            over = live.deadline_s, EndReason.CANCELLED
+    return Held(lease=live.lease, steps_done=one.steps_done, launch_s=launch_s, over=over)
+
+
+def _speed(state: ControlState, sources: _Sources, record: JobRecord, live: LiveLease) -> float:
+    """Return the steps/s by which a running job's end is forecast; 0 for what the table says.
+
+    What a job has reported itself says more of it than what is known of its type, but for the
+    first moments of a type that has been measured often.
+    """
+    if record.spec.total_steps is None:
+        return 0.0
+    speed, stretch_s = own_speed(live)
+    short = stretch_s < state.settings.measure_least_s
+    return 0.0 if short and Source.MEASURED in sources.of(record.profile) else speed
+
+
+def _unknown(sources: _Sources, record: JobRecord, steps: float, *, speed: float) -> str:
+    """Say why nobody knows when a job will be done; empty if that can be worked out."""
+    spec = record.spec
+    if spec.total_steps is not None:
+        if speed > 0.0 or sources.of(record.profile) - {Source.ASSUMED}:
+            return ""
+        return (
+            f"nobody knows how fast job type '{spec.type_key}' runs; its first report of progress "
+            "tells, or declared throughputs"
+        )
+    if spec.duration_s is None:
+        return "it says neither how many steps it takes nor how long"
+    if steps >= ALMOST_DONE * spec.duration_s:
+        return f"it takes longer than the {spec.duration_s:g} s that it said"
+    return ""
+
+
+class _Sources:
+    """Where the figures come from of how fast jobs are, where they could run; by profile."""
+
+    def __init__(self, state: ControlState) -> None:
+        self._state = state
+        self._known: dict[int, set[Source]] = {}
+
+    def of(self, profile: int) -> set[Source]:
+        """Return them for the jobs of a profile, of which there may be thousands."""
+        if profile not in self._known:
+            knowledge = self._state.knowledge
+            found = knowledge.ways(knowledge.key(profile), self._state.engine.cluster)
+            self._known[profile] = {way.estimate.source for way in found}
+        return self._known[profile]

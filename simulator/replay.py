@@ -45,7 +45,7 @@ from simulator.remarks import Remarks
 from simulator.shell import Shell
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from policies.base import Policy
     from scheduler.control.control import Decision
@@ -187,17 +187,17 @@ class Replay:
             progress: told now and then how far the replay is.
         """
         wall, cpu = time.perf_counter(), time.process_time()
-        self._shell.happen(self._opening(), self._shell.nodes)
+        self.begin()
         steps = 0
-        while self._ledger.to_go:
-            self._step()
+        while self.to_go:
+            self.step()
             steps += 1
             if progress and steps % _REPORT_EVERY == 0:
                 progress(self._progress())
         if progress:
             progress(self._progress())
         return self._ledger.result(
-            self._now,
+            self.now_s,
             label=self._label,
             rounds=self.control.view.engine.round_number,
             seed=self._seed,
@@ -210,11 +210,25 @@ class Replay:
 
     def _progress(self) -> Progress:
         total = self._ledger.measured
-        return Progress(now_s=self._now, jobs_done=total - self._ledger.to_go, jobs=total)
+        return Progress(now_s=self.now_s, jobs_done=total - self._ledger.to_go, jobs=total)
+
+    def begin(self) -> None:
+        """Have the nodes join, and an operator say what is said at the start; before any step."""
+        self._shell.happen(self._opening(), self._shell.nodes)
 
     @property
-    def _now(self) -> float:
+    def now_s(self) -> float:
+        """The time."""
         return self._shell.now_s
+
+    @property
+    def to_go(self) -> int:
+        """Measured jobs that have not ended."""
+        return self._ledger.to_go
+
+    def times(self) -> Iterator[tuple[str, float | None, float | None]]:
+        """Yield every job's id, its first start, and when it completed; None where it has not."""
+        return self._ledger.times()
 
     # -- what is told ---------------------------------------------------------------------------
 
@@ -235,7 +249,7 @@ class Replay:
         """Return the jobs that come now, in one submission."""
         items = []
         while (
-            self._next_job < len(self._jobs) and self._jobs[self._next_job].arrival_s <= self._now
+            self._next_job < len(self._jobs) and self._jobs[self._next_job].arrival_s <= self.now_s
         ):
             job = self._jobs[self._next_job]
             items.append(Submission(spec=self._spec(job), owner=_ACTOR, job_id=job.job_id))
@@ -279,10 +293,10 @@ class Replay:
 
     # -- time -----------------------------------------------------------------------------------
 
-    def _step(self) -> None:
+    def step(self) -> None:
         """Jump to the next moment at which something happens, and have it happen."""
         moment = self._next_moment()
-        self._ledger.pass_time(moment - self._now, self._busy())
+        self._ledger.pass_time(moment - self.now_s, self._busy())
         self._shell.now_s = moment
         facts = [*self._arrivals(), *self._ordered()]
         self._shell.happen(facts, [*self._fail(), *self._lose_nodes()])
@@ -310,16 +324,16 @@ class Replay:
         if math.isinf(moment):
             waiting = list(self.control.view.jobs.by_id)
             raise LeaseholdError(
-                f"nothing more can happen at {self._now:.0f} s, but {len(waiting)} jobs have not "
+                f"nothing more can happen at {self.now_s:.0f} s, but {len(waiting)} jobs have not "
                 f"ended ({', '.join(waiting[:5])}): no quota, dependency or worker will ever "
                 "allow them to run; give the cluster, the projects or the trace what they need"
             )
-        return max(moment, self._now)
+        return max(moment, self.now_s)
 
     def _fail(self) -> dict[str, None]:
         """Break and mend workers whose time has come; return their nodes."""
         stirred: dict[str, None] = {}
-        while self._failures.next_s <= self._now:
+        while self._failures.next_s <= self.now_s:
             worker, lost = self._failures.pop()
             name, local = self._place[worker]
             if lost:
@@ -331,7 +345,7 @@ class Replay:
 
     def _lose_nodes(self) -> list[str]:
         """Lose nodes whose outages begin, and have those back whose outages are over."""
-        found = self._outages.take(self._now)
+        found = self._outages.take(self.now_s)
         for name, lost in found:
             if lost:
                 self._shell.lose(name)
@@ -341,7 +355,7 @@ class Replay:
 
     def _ordered(self) -> list[Fact]:
         """Return what people order now."""
-        return [self._with_rows(fact) for fact in self._orders.take(self._now)]
+        return [self._with_rows(fact) for fact in self._orders.take(self.now_s)]
 
     def _with_rows(self, fact: Fact) -> Fact:
         """Return an order with what is stored of the jobs that it is about."""
@@ -403,13 +417,13 @@ class Replay:
         for worker in lease.workers:
             self._on_worker[worker].remove(event.lease_id)
         position = np.array([self._position[lease.job_id]])
-        self._ledger.over([event.lease_id], position, self._now, str(event.reason))
+        self._ledger.over([event.lease_id], position, self.now_s, str(event.reason))
 
     def _note_refused(self, fact: JobsSubmitted, results: object) -> None:
         assert isinstance(results, tuple)
         for item, result in zip(fact.submissions, results, strict=True):
             if not result.created:
-                self._ledger.note("job_refused", item.job_id, self._now)
+                self._ledger.note("job_refused", item.job_id, self.now_s)
                 self._remarks.refused(result.refusal)
 
     def _policy_of(self, choice: PolicyChoice) -> Policy:
@@ -428,13 +442,13 @@ class Replay:
             failure = str(error)
         except Exception as error:  # a plugin may raise anything; the user must hear whose it was
             raise LeaseholdError(
-                f"policy '{policy.name}' failed at {self._now:.0f} s with "
+                f"policy '{policy.name}' failed at {self.now_s:.0f} s with "
                 f"{type(error).__name__}: {error}; this is a fault of the policy"
             ) from error
         else:
             took_s = time.perf_counter() - begin
             solved = Solved(allocation=allocation, solve_s=took_s)
-            self._ledger.answered(self._now, question.problem, allocation)
+            self._ledger.answered(self.now_s, question.problem, allocation)
         self._ledger.solve_s.append(time.perf_counter() - begin)
         return AllocationAnswered(policy=choice, question=question, answer=solved, failure=failure)
 

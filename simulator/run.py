@@ -17,7 +17,7 @@ from planner.registry import make_sources
 from planner.tables import TableBuilder
 from scheduler.domain import commands as do
 from scheduler.domain import events as ev
-from scheduler.domain.lease import EndReason, RevokeReason
+from scheduler.domain.lease import EndReason, Leases, RevokeReason
 from scheduler.domain.ways import CatalogueKey
 from scheduler.engine.engine import Engine
 from scheduler.engine.settings import EngineSettings
@@ -37,15 +37,16 @@ from traces.scaling import extend_scale_factors
 from traces.throughputs import read_throughputs
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from policies.base import Policy
+    from scheduler.control.admission import Admission
     from scheduler.domain.arrays import FloatArray, IntArray
     from scheduler.domain.cluster import Cluster
     from scheduler.domain.configuration import ConfigurationTable
     from scheduler.domain.job import Job
-    from scheduler.domain.lease import Leases
     from scheduler.domain.throughput import ThroughputTable
+    from simulator.beginning import Beginning
     from simulator.failures import FailureModel
     from simulator.overheads import Overheads
     from simulator.request import Service, SimulationRequest
@@ -216,6 +217,7 @@ class Simulation:
         label: str = "",
         inputs: Mapping[str, str] | None = None,
         progress: Callable[[Progress], None] | None = None,
+        beginning: Beginning | None = None,
     ) -> None:
         """Compose a run.
 
@@ -235,6 +237,8 @@ class Simulation:
             label: how the result names the policy.
             inputs: what a report says of the inputs.
             progress: told now and then how far the run is.
+            beginning: where it begins, if not with an empty cluster at 0; no job comes by itself
+                then, and what ``enter`` does has to happen first.
 
         Raises:
             InputError: two jobs have one id, or the window holds no job.
@@ -261,10 +265,14 @@ class Simulation:
             self._overheads,
             self._failures.speed,
             checkpoint_interval_s=failures.checkpoint_interval_s,
+            pace=None if beginning is None else beginning.pace,
         )
         self._ledger = Ledger(cluster, table, self._jobs, profiles, window=window, record=record)
-        self._engine = Engine(cluster, settings, time_dependent=policy.time_dependent)
-        self._engine.handle(ev.ConfigurationsChanged(table=believed or table), now=0.0)
+        if beginning is None:
+            self._engine = Engine(cluster, settings, time_dependent=policy.time_dependent)
+            self._engine.handle(ev.ConfigurationsChanged(table=believed or table), now=0.0)
+        else:
+            self._engine = beginning.engine
         self._seed = seed
         self._remarks = Remarks()
         self._label = label or policy.name
@@ -284,13 +292,69 @@ class Simulation:
         self._most_told: FloatArray = np.full(len(self._jobs), np.inf)
         #: everything that happened, for tests of parity; filled only on request.
         self.log: list[do.Command] | None = None
+        #: how often the policy was asked, and about how many jobs in all.
+        self.questions = self.jobs_asked = 0
+        #: decides beside the engine who is let in, if anybody does.
+        self._admission: Admission | None = None
+        if beginning is not None:
+            self._take_over(beginning)
+
+    @property
+    def now_s(self) -> float:
+        """The time."""
+        return self._now
+
+    def times(self) -> Iterator[tuple[str, float | None, float | None]]:
+        """Yield every job's id, its first start in this run, and when it completed."""
+        return self._ledger.times()
+
+    def _take_over(self, beginning: Beginning) -> None:
+        """Begin where another run, or the service, is now."""
+        self._now = beginning.now_s
+        self._next_job = len(self._jobs)
+        self._timers = dict(beginning.timers)
+        self._admission = beginning.admission
+        self._safe_steps[:] = beginning.safe_steps
+        self._total_steps[:] = beginning.total_steps
+        self._most_left[:] = beginning.most_left
+        self._most_told[:] = beginning.most_told
+        for held in beginning.held:
+            leases = Leases.of(held.lease)
+            jobs = self._positions(leases.job_ids)
+            self._overheads["launch_s"][jobs] = held.launch_s
+            self._workers.start(
+                leases,
+                jobs=jobs,
+                now=self._now,
+                base=np.array([held.steps_done]),
+                total=self._total_steps[jobs],
+                fails_s=np.array([math.inf]),
+            )
+            if held.over is not None:
+                over_s, reason = held.over
+                heapq.heappush(self._ends, (max(over_s, self._now), held.lease.lease_id, reason))
+        self._overheads["launch_s"] = beginning.launch_s
+        self._overheads["notice_s"] = beginning.notice_s
+
+    def enter(self, question: do.ComputeAllocation | None = None) -> None:
+        """Have everything happen that follows at once from where the run begins.
+
+        Args:
+            question: what the engine has asked and nobody has answered.
+        """
+        events = self._progress_now() if len(self._workers) else []
+        if self._admission is not None:
+            events += self._admission.begin(self._now)
+        if question is not None:
+            events.append(self._answer(question))
+        self._settle(events, self._now)
 
     def run(self) -> SimulationResult:
         """Run until every measured job has ended."""
         wall, cpu = time.perf_counter(), time.process_time()
         steps = 0
         while self._ledger.to_go:
-            self._step()
+            self.step()
             steps += 1
             if self._progress and steps % _REPORT_EVERY == 0:
                 self._report()
@@ -313,7 +377,7 @@ class Simulation:
                 Progress(now_s=self._now, jobs_done=total - self._ledger.to_go, jobs=total)
             )
 
-    def _step(self) -> None:
+    def step(self) -> None:
         """Jump to the next moment at which something happens, and let it happen."""
         now = self._next_moment()
         self._ledger.pass_time(now - self._now, self._workers.busy)
@@ -327,7 +391,9 @@ class Simulation:
             commands = self._engine.handle_columns(*events, now=now)
             if self.log is not None:
                 self.log.extend(do.one_by_one(commands))
-            events = self._perform(commands)
+            told, events = events, self._perform(commands)
+            if self._admission is not None:
+                events += self._admission.follow(told, commands, now)
 
     def _next_moment(self) -> float:
         arrival_s = (
@@ -338,6 +404,7 @@ class Simulation:
             self._workers.next_finish_s,
             min(self._timers.values(), default=math.inf),
             self._ends[0][0] if self._ends else math.inf,
+            math.inf if self._admission is None else self._admission.next_due_s,
         )
         if math.isinf(moment) and not self._engine.jobs:
             moment = math.inf
@@ -354,12 +421,7 @@ class Simulation:
         """Collect what happens at ``now``; progress first, timers last."""
         events: list[ev.Event] = []
         if len(self._workers):
-            events.append(
-                ev.ProgressReported(
-                    lease_ids=self._workers.lease_ids,
-                    steps_done=self._told(self._workers.jobs, self._workers.steps_done(now)),
-                )
-            )
+            events += self._progress_now()
             events += self._end(self._workers.finished(now), EndReason.COMPLETED)
         over = []
         while self._ends and self._ends[0][0] <= now:
@@ -374,10 +436,17 @@ class Simulation:
             job = self._jobs[self._next_job]
             events.append(ev.JobSubmitted(job=job, profile=self._profiles[self._next_job]))
             self._next_job += 1
+        if self._admission is not None:
+            events += self._admission.follow((), (), now)
         for timer in [name for name, at_s in self._timers.items() if at_s <= now]:
             del self._timers[timer]
             events.append(ev.TimerFired(timer=timer))
         return events
+
+    def _progress_now(self) -> list[ev.Event]:
+        done = self._workers.steps_done(self._now)
+        told = self._told(self._workers.jobs, done)
+        return [ev.ProgressReported(lease_ids=self._workers.lease_ids, steps_done=told)]
 
     def _perform(self, commands: list[do.Command | do.Batch]) -> list[ev.Event]:
         """Carry out commands; returns the events that follow at once."""
@@ -410,6 +479,8 @@ class Simulation:
 
     def _answer(self, command: do.ComputeAllocation) -> ev.Event:
         begin = time.perf_counter()
+        self.questions += 1
+        self.jobs_asked += len(command.problem.job_number)
         try:
             allocation = self._policy.allocate(command.problem)
         except SolveError as error:

@@ -49,6 +49,7 @@ class SimulatedWorkers:
         speed: FloatArray | None = None,
         *,
         checkpoint_interval_s: float = math.inf,
+        pace: FloatArray | None = None,
     ) -> None:
         """Prepare workers that are idle.
 
@@ -59,7 +60,9 @@ class SimulatedWorkers:
                 owner may change them.
             speed: (W,) relative to a healthy worker; all healthy by default.
             checkpoint_interval_s: how often running jobs checkpoint.
+            pace: (N,) how fast each job is, over what the table says; None: as the table says.
         """
+        self._pace = pace
         self._overheads = overheads
         self._interval_s = checkpoint_interval_s
         self._type_of: list[int] = cluster.worker_type_of.tolist()
@@ -180,6 +183,8 @@ class SimulatedWorkers:
         rate = self._alone_rates(leases)
         if not self._uniform:
             rate = rate * [self._speed[list(workers)].min() for workers in leases.workers]
+        if self._pace is not None:
+            rate = rate * self._pace[jobs]
         cost = self._overheads
         since_s = now + cost["launch_s"][jobs] + cost["restore_s"][jobs] * (leases.attempt > 1)
         left_s = np.divide(total - base, rate, out=np.full(n, math.inf), where=rate > 0)
@@ -287,6 +292,8 @@ class SimulatedWorkers:
         rate = self._rate(int(row["profile"]), partner, self._demand(workers))
         if not self._uniform:  # a gang is as fast as its slowest
             rate *= float(self._speed[list(workers)].min())
+        if self._pace is not None:
+            rate *= float(self._pace[row["job"]])
         if rate == row["rate"]:
             self._predict(slot)
             return

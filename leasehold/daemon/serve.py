@@ -117,7 +117,7 @@ async def serve(
             ensure, store, token_file, now_s=clock.now_s()
         )
         sources = make_sources(config.throughputs.sources)
-        forecaster = SimulatedForecaster(clock)
+        forecaster = SimulatedForecaster(clock, sources=config.throughputs.sources)
         stack.callback(forecaster.close)
         solver, warm = await stack.enter_async_context(_warm_solver(config))
         service = LiveService(

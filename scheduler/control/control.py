@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from scheduler.control.consequences import follow_jobs, follow_leases, with_reasons
+from scheduler.control.copies import copy_of
 from scheduler.control.draft import TIME_PASSES, Answered, Draft
 from scheduler.control.facts import (
     AllocationAnswered,
@@ -53,6 +54,7 @@ from scheduler.engine.engine import Engine
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from scheduler.control.copies import ControlCopy
     from scheduler.control.facts import Fact
     from scheduler.control.jobs import JobRecord
     from scheduler.control.requests import PolicyChoice
@@ -262,6 +264,10 @@ class Control:
     def publish(self, decision: Decision) -> None:
         """Show a decision to agents and people; what is to be stored of it is."""
         self.view.bring_forward(self.state, engine=decision.is_stored)
+
+    def copied(self) -> ControlCopy:
+        """Copy all that decides, between two decisions, for somebody who looks ahead."""
+        return copy_of(self.state)
 
     def snapshot(self) -> Taken:
         """Copy what a start begins from; quick, so that decisions need not wait."""

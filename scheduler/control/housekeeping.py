@@ -49,13 +49,10 @@ def keep_house(state: ControlState, draft: Draft) -> None:
         state.next_look_s = draft.now_s + state.settings.tick_s
         _expire(state, draft)
         _lose_silent_nodes(state, draft)
-        _enforce_time_limits(state, draft)
+        enforce_time_limits(state, draft)
         _give_up_starts(state, draft)
         _look_for_images(state)
-    _end_waits(state, draft)
-    if state.jobs.recheck:
-        state.jobs.recheck = False
-        _admit_parked(state, draft)
+    admit(state, draft)
     renew_table(state, draft)
     renew_restarts(state, draft)
 
@@ -238,15 +235,19 @@ def _look_for_images(state: ControlState) -> None:
 
 def next_limit_s(state: ControlState) -> float:
     """Return when the first running job has used up its time, or is looked at for that."""
+    return max(when_limits_are_over(state), state.next_look_s)
+
+
+def when_limits_are_over(state: ControlState) -> float:
+    """Return when the first running job has used up its time; inf if none ever will."""
     now_s = state.engine.now_s
-    soonest_s = min(
+    return min(
         (
             now_s + max(most_s - _held_s(state, live, now_s), 0.0)
             for live, most_s in _limited(state)
         ),
         default=math.inf,
     )
-    return max(soonest_s, state.next_look_s)
 
 
 def _limited(state: ControlState) -> Iterator[tuple[LiveLease, float]]:
@@ -265,7 +266,8 @@ def _held_s(state: ControlState, live: LiveLease, now_s: float) -> float:
     return worker_s / max(len(live.lease.workers), 1) + now_s - state.engine.now_s
 
 
-def _enforce_time_limits(state: ControlState, draft: Draft) -> None:
+def enforce_time_limits(state: ControlState, draft: Draft) -> None:
+    """Cancel jobs that have held workers for as long as they may."""
     for live, most_s in list(_limited(state)):
         held_s = _held_s(state, live, draft.now_s)
         if held_s >= most_s * (1.0 - 1e-12):
@@ -278,6 +280,14 @@ def _enforce_time_limits(state: ControlState, draft: Draft) -> None:
             draft.give_reason(cause, job=record.job_id)
             held_s = round(held_s, 1)
             draft.note_for(cause, "time_limit", "job", record.job_id, held_s=held_s)
+
+
+def admit(state: ControlState, draft: Draft) -> None:
+    """Let in whom quotas and dependencies kept out, and who has waited after a failure."""
+    _end_waits(state, draft)
+    if state.jobs.recheck:
+        state.jobs.recheck = False
+        _admit_parked(state, draft)
 
 
 def _end_waits(state: ControlState, draft: Draft) -> None:

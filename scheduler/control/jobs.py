@@ -167,6 +167,11 @@ class JobBook:
         self._next_number += 1
         return self._next_number - 1
 
+    @property
+    def newest_number(self) -> int:
+        """Number of the newest submission; 0 before the first."""
+        return self._next_number - 1
+
     def start_numbers_at(self, number: int) -> None:
         """Give no number below this one."""
         self._next_number = max(self._next_number, number)

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from scheduler.control.control import Control, Decision
+    from scheduler.control.copies import ControlCopy
     from scheduler.control.draft import Draft
     from scheduler.control.facts import Fact
     from scheduler.control.requests import PolicyChoice
@@ -110,6 +111,9 @@ class Driver:
         self.undone: list[Told] = []
         self.commits = 0
         self._wake = asyncio.Event()
+        #: whether control has decided nothing that is not published.
+        self._published = asyncio.Event()
+        self._published.set()
         self._question: asyncio.Task[None] | None = None
         self._entries_since_snapshot = 0
         self._snapshot: asyncio.Task[None] | None = None
@@ -170,6 +174,18 @@ class Driver:
         """Note that a node cannot be told of a lease."""
         self.soon(LeaseUntold(lease_id=lease_id, node=node, message=message))
 
+    async def copied(self) -> ControlCopy:
+        """Copy control as it is published: never what is being decided, and not yet stored.
+
+        Raises:
+            NotLeadingError: this scheduler does not lead any more.
+        """
+        while not self._published.is_set():
+            await self._published.wait()
+        if self._closed:
+            raise NotLeadingError
+        return self.control.copied()
+
     @property
     def view(self) -> View:
         """What is published."""
@@ -201,6 +217,7 @@ class Driver:
     def close(self) -> None:
         """Take in nothing more, and let everybody who waits know."""
         self._closed = True
+        self._published.set()
         left = (*self._told, *(told for _, told in self._patient), *self._suspects)
         abandon(left, self._gone)
         for queue in (self._told, self._patient, self._suspects):
@@ -250,6 +267,7 @@ class Driver:
                 all are in ``undone``.
         """
         told = self._in_turn = self._next_facts()
+        self._published.clear()
         draft = self.control.draft(self._clock.now_s())
         try:
             if self._heard:
@@ -263,6 +281,7 @@ class Driver:
             head = await self._commit(self._entry(decision)) if decision.is_stored else None
             # Nodes are told what follows from here; so nobody may see it before it is committed.
             self.control.publish(decision)
+            self._published.set()
             self._perform(decision, head, began_s=began_s)
         except (StaleLeaderError, SequenceError, StoreVersionError):
             abandon(told, self._gone)

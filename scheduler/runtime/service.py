@@ -54,9 +54,10 @@ from scheduler.runtime.signals import News, NodeSignals, first_of
 from scheduler.runtime.snapshots import by_decider, recover
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
     from pathlib import Path
 
+    from scheduler.control.copies import ControlCopy
     from scheduler.control.facts import Fact
     from scheduler.control.requests import (
         Acted,
@@ -98,8 +99,15 @@ SKIPPED_LEASES = 1_000_000
 class Forecaster(Protocol):
     """Who predicts when jobs start and complete."""
 
-    async def add_times(self, view: View, explanation: Explanation) -> Explanation:
-        """Return the explanation with expected times, or with the reason why there are none."""
+    async def add_times(
+        self, copied: Callable[[], Awaitable[ControlCopy]], explanation: Explanation
+    ) -> Explanation:
+        """Return the explanation with expected times, or with the reason why there are none.
+
+        Args:
+            copied: copies control as it is published, once no decision is being stored.
+            explanation: without times.
+        """
         ...
 
 
@@ -399,7 +407,7 @@ class LiveService:
             tail = await self._output.last_words(row, is_active=self._activity(row.job_id))
             return replace(explanation, stderr_tail=tail)
         if forecast and self._forecaster is not None and row.job_id in view.jobs.by_id:
-            explanation = await self._forecaster.add_times(view, explanation)
+            explanation = await self._forecaster.add_times(self._driver.copied, explanation)
         return explanation
 
     async def log_end(self, job_id: str, wanted: LogWanted) -> LogEnd:

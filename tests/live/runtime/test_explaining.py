@@ -253,7 +253,7 @@ def test_a_forecaster_adds_times_for_active_jobs_only(live):
         asked = []
 
         class Forecaster:
-            async def add_times(self, state, explanation):
+            async def add_times(self, copied, explanation):
                 asked.append(explanation.job_id)
                 return explanation
 

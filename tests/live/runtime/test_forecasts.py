@@ -1,17 +1,20 @@
 """Expected times: the live state, replayed; and what is said where there are none."""
 
+import asyncio
 import threading
 from concurrent.futures import BrokenExecutor, ThreadPoolExecutor
 
 import pytest
 
 from leasehold.daemon import forecasts
-from leasehold.daemon.forecasts import FRESH_S, SimulatedForecaster, forecast_input
+from leasehold.daemon.forecasts import FRESH_S, SimulatedForecaster
 from leasehold_testing.links import InlineExecutor
+from scheduler.control.requests import ProjectLimits, Submission
 from scheduler.domain.reasons import WaitReason
 from scheduler.errors import InputError
 from scheduler.protocol.desired import LeaseEnd
 from scheduler.runtime.explaining import explain
+from simulator.forecast import ForecastInput, Outlook, forecast
 from simulator.nodes import Mishap
 
 
@@ -23,7 +26,7 @@ def in_this_process(monkeypatch):
 
 async def times(stage, forecaster, name):
     explanation = explain(stage.driver.view, stage.row(name))
-    return await stage.do(forecaster.add_times(stage.state, explanation))
+    return await stage.do(forecaster.add_times(stage.driver.copied, explanation))
 
 
 def test_a_waiting_job_is_told_when_it_starts_and_ends(live, in_this_process):
@@ -49,7 +52,9 @@ def test_a_waiting_job_is_told_when_it_starts_and_ends(live, in_this_process):
 
 def test_a_replay_answers_for_some_seconds(live, in_this_process, monkeypatch):
     made = []
-    monkeypatch.setattr(forecasts, "forecast", lambda question, **_options: made.append(question))
+    monkeypatch.setattr(
+        forecasts, "forecast_packed", lambda question, **_options: made.append(question)
+    )
 
     async def story(stage):
         forecaster = SimulatedForecaster(stage.clock)
@@ -73,7 +78,7 @@ def test_what_prevents_a_forecast_is_said(live, in_this_process, monkeypatch, er
     def fail(_question, **_options):
         raise error
 
-    monkeypatch.setattr(forecasts, "forecast", fail)
+    monkeypatch.setattr(forecasts, "forecast_packed", fail)
 
     async def story(stage):
         forecaster = SimulatedForecaster(stage.clock)
@@ -90,14 +95,14 @@ def test_who_asks_while_a_long_replay_goes_on_hears_that_and_later_gets_its_time
     live, monkeypatch
 ):
     gate = threading.Event()
-    whole = forecasts.forecast
+    whole = forecasts.forecast_packed
 
     def slow(question):
         gate.wait(60)
         return whole(question)
 
     monkeypatch.setattr(forecasts, "ProcessPoolExecutor", lambda **_options: ThreadPoolExecutor(1))
-    monkeypatch.setattr(forecasts, "forecast", slow)
+    monkeypatch.setattr(forecasts, "forecast_packed", slow)
 
     async def story(stage):
         forecaster = SimulatedForecaster(stage.clock, patience_s=0.01)
@@ -105,30 +110,37 @@ def test_who_asks_while_a_long_replay_goes_on_hears_that_and_later_gets_its_time
         await stage.wait(1)
         explanation = explain(stage.driver.view, stage.row("a"))
         for _ in range(2):
-            told = await forecaster.add_times(stage.state, explanation)
+            told = await forecaster.add_times(stage.driver.copied, explanation)
             assert "ask again" in told.forecast
         gate.set()
         forecaster._patience_s = 60.0
-        told = await forecaster.add_times(stage.state, explanation)
+        told = await forecaster.add_times(stage.driver.copied, explanation)
         assert told.completes_s == pytest.approx(stage.clock.now_s() + 99.0, abs=1.0)
         forecaster.close()
 
     live(story)
 
 
+def asked(stage):
+    return ForecastInput(control=stage.control.copied(), now_s=stage.clock.now_s())
+
+
 def test_jobs_that_are_held_and_workers_that_are_out_are_left_out(live):
     async def story(stage):
-        await stage.job("a", total_steps=100.0)
-        await stage.job("b", total_steps=100.0, held=True)
+        await stage.job("a", total_steps=100.0, throughputs={"v100": 1.0})
+        await stage.job("b", total_steps=100.0, throughputs={"v100": 1.0}, held=True)
         await stage.wait(1)
-        question = forecast_input(stage.driver.view, stage.clock.now_s())
-        assert [job.job_id for job in question.jobs] == ["a"]
-        assert question.jobs[0].runs
-        assert question.out_of_service == ()
+        told = forecast(asked(stage))
+        assert told.times.keys() == {"a"}
+        assert told.times["a"].start_s == 0.0
+        await stage.job("c", total_steps=100.0, throughputs={"v100": 1.0})
+        await stage.wait(1)
+        assert forecast(asked(stage)).times["c"].start_s == 0.0
         stage.node("n1").reboot()
         stage.remove_node("n1")
-        await stage.wait(20)
-        assert forecast_input(stage.driver.view, stage.clock.now_s()).out_of_service == (1,)
+        await stage.wait(30)
+        # One worker is left for both, which take turns.
+        assert forecast(asked(stage)).reached_s == pytest.approx(170.0, abs=30.0)
 
     live(story, nodes={"n0": ("v100",), "n1": ("v100",)})
 
@@ -214,14 +226,105 @@ def test_what_a_preemption_leaves_of_a_job_is_what_it_has_saved(live):
         await stage.job("saves", total_steps=50.0)
         await stage.job("will", total_steps=50.0, checkpoint_dir="/checkpoints")
         await stage.wait(5)
-        asked = forecast_input(stage.driver.view, stage.clock.now_s())
-        assert {job.job_id: job.safe_steps for job in asked.jobs} == {
-            "plain": 0.0,
-            "saves": None,
-            "will": None,
+        found = Outlook(asked(stage))._prospects
+        assert {one.job.job_id: (one.saves, one.safe_steps) for one in found} == {
+            "plain": (False, 0.0),
+            "saves": (True, 0.0),
+            "will": (True, 0.0),
         }
 
     live(story, nodes={"n0": ("v100",), "n1": ("v100",), "n2": ("v100",)})
+
+
+def test_a_job_over_its_quota_is_told_when_it_will_be_let_in(live, in_this_process):
+    async def story(stage):
+        forecaster = SimulatedForecaster(stage.clock)
+        limits = ProjectLimits(project="p", max_workers=1)
+        await stage.do(stage.service.set_project(limits, actor="op"))
+        for name in ("first", "second"):
+            await stage.job(name, total_steps=20.0, throughputs={"v100": 1.0}, project="p")
+        await stage.wait(2)
+        began_s = stage.store.attempts("first")[0].start_s
+        told = await times(stage, forecaster, "second")
+        assert told.reason is WaitReason.QUOTA
+        assert told.starts_s == pytest.approx(began_s + 20.0, abs=1.0)
+        assert told.completes_s == pytest.approx(began_s + 40.0, abs=1.5)
+        forecaster.close()
+        # And what was promised is what comes.
+        await stage.wait(45)
+        (attempt,) = stage.store.attempts("second")
+        assert attempt.start_s == pytest.approx(told.starts_s, abs=1.5)
+        assert attempt.ended_s == pytest.approx(told.completes_s, abs=2.0)
+
+    live(story, nodes={"n0": ("v100",), "n1": ("v100",)})
+
+
+def test_a_job_is_told_when_the_one_that_it_waits_for_is_done(live, in_this_process):
+    async def story(stage):
+        forecaster = SimulatedForecaster(stage.clock)
+        await stage.job("first", total_steps=20.0, throughputs={"v100": 1.0})
+        await stage.job(
+            "second", total_steps=10.0, throughputs={"v100": 1.0}, depends_on=("first",)
+        )
+        await stage.wait(2)
+        told = await times(stage, forecaster, "second")
+        assert told.reason is WaitReason.DEPENDENCY
+        first = await times(stage, forecaster, "first")
+        assert told.starts_s == pytest.approx(first.completes_s, abs=0.1)
+        forecaster.close()
+        await stage.wait(35)
+        (attempt,) = stage.store.attempts("second")
+        assert attempt.start_s == pytest.approx(told.starts_s, abs=1.5)
+
+    live(story, nodes={"n0": ("v100",), "n1": ("v100",)})
+
+
+def test_a_job_that_will_run_into_its_limit_is_told_so_and_so_is_who_waits_for_it(
+    live, in_this_process
+):
+    async def story(stage):
+        forecaster = SimulatedForecaster(stage.clock)
+        spec = {"total_steps": 50.0, "throughputs": {"v100": 1.0}}
+        await stage.job("long", **spec, max_run_time_s=20.0)
+        await stage.job("after", **spec, depends_on=("long",))
+        await stage.wait(2)
+        words = {
+            name: (await times(stage, forecaster, name)).forecast for name in ("long", "after")
+        }
+        assert words["long"].endswith("not complete: its time limit is over before it is done")
+        assert words["after"].endswith("complete: a job that it depends on does not complete")
+        forecaster.close()
+
+    live(story)
+
+
+def test_what_is_being_stored_is_in_no_forecast_yet(live):
+    async def story(stage):
+        driver, gate = stage.driver, asyncio.Event()
+        commit = driver._commit
+
+        async def slow(entry):
+            await gate.wait()
+            return await commit(entry)
+
+        driver._commit = slow
+        item = Submission(spec=stage.spec("a", total_steps=9.0), owner="me", job_id="a")
+        asking = asyncio.ensure_future(stage.service.submit([item], actor="me"))
+        for _ in range(5):
+            await asyncio.sleep(0)
+        turn = asyncio.ensure_future(driver.turn())
+        for _ in range(5):
+            await asyncio.sleep(0)
+        copying = asyncio.ensure_future(driver.copied())
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert not copying.done()
+        gate.set()
+        await turn
+        assert [record.job_id for record in (await copying).jobs] == ["a"]
+        await asking
+
+    live(story)
 
 
 def test_a_job_that_waits_after_a_failure_is_not_forecast_to_start_before(live, in_this_process):

@@ -1,0 +1,94 @@
+"""Forecasts of a service in the middle of its work: how long one takes, and whether it comes true.
+
+A replay of the service goes on for an hour; then a copy of its control is forecast, all in here.
+With ``--score`` the replay goes on to its end, and what was promised is held against what came.
+
+    python benchmarks/promises.py --jobs 1000
+    python benchmarks/promises.py --jobs 120 --score
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+
+import numpy as np
+
+from policies.registry import make_policy
+from scheduler.control.requests import PolicyChoice
+from scheduler.control.settings import ControlSettings
+from scheduler.engine.settings import EngineSettings
+from simulator.failures import FailureModel
+from simulator.forecast import ForecastInput, forecast_packed
+from simulator.overheads import Overhead, Overheads
+from simulator.replay import Replay
+from traces.cluster import read_cluster
+from traces.generate import generate
+from traces.scaling import extend_scale_factors
+from traces.throughputs import read_throughputs
+
+CLUSTER = "v100:64,a100:32,t4:32"
+BEGIN_S = 3600.0
+
+
+def replay_of(jobs: int, policy: str) -> Replay:
+    """Return a replay of a service to which all jobs come at once."""
+    throughputs = read_throughputs("bundled")
+    trace = generate("gavel", jobs=jobs, throughputs=throughputs, rate_per_hour=1e6, seed=3)
+    throughputs = extend_scale_factors(throughputs, trace.scale_factors)
+    return Replay(
+        cluster=read_cluster(CLUSTER, workers_per_node=8),
+        trace=trace,
+        throughputs=throughputs,
+        policy=make_policy(policy, {}),
+        settings=ControlSettings(
+            engine=EngineSettings(
+                round_length_s=360.0, plan_lead_s=15.0, refuse_what_cannot_fit=False
+            ),
+            policy=PolicyChoice(name=policy),
+            throughputs=throughputs,
+            learn=False,
+        ),
+        overheads=Overheads(default=Overhead(launch_s=10.0)),
+        failures=FailureModel(),
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--jobs", type=int, default=1000)
+    parser.add_argument("--policy", default="max_min_fairness")
+    parser.add_argument("--score", action="store_true", help="hold it against what comes")
+    options = parser.parse_args()
+    replay = replay_of(options.jobs, options.policy)
+    replay.begin()
+    while replay.now_s < BEGIN_S:
+        replay.step()
+    begin = time.process_time()
+    asked = ForecastInput(control=replay.control.copied(), now_s=replay.now_s)
+    copied = time.process_time()
+    packed = asked.pack()
+    went_out = time.process_time()
+    found = forecast_packed(packed)
+    ended = time.process_time()
+    ends = {i: one.completion_s for i, one in found.times.items() if one.completion_s is not None}
+    print(
+        f"{len(asked.control.jobs)} jobs, {len(asked.control.leases)} running: copy "
+        f"{copied - begin:.3f} s, packing {went_out - copied:.3f} s ({len(packed) / 1e6:.1f} MB), "
+        f"forecast {ended - went_out:.2f} s of CPU; work {found.work}, {len(ends)} ends known, "
+        f"{found.reached_s / 3600:.0f} h ahead {found.note}"
+    )
+    if not options.score:
+        return
+    while replay.to_go:
+        replay.step()
+    came = {i: end_s - asked.now_s for i, _, end_s in replay.times() if end_s is not None}
+    off = np.array([(end_s - came[i]) / came[i] for i, end_s in ends.items() if i in came])
+    print(
+        f"{len(off)} promises: mean {off.mean():+.2%}, median off by {np.median(abs(off)):.2%}, "
+        f"nine of ten within {np.quantile(abs(off), 0.9):.2%}"
+    )
+
+
+if __name__ == "__main__":
+    main()

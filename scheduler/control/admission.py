@@ -1,0 +1,115 @@
+"""Who may run, by control's own rules, for shells that drive the engine themselves.
+
+The simulator looks ahead with the engine alone and by columns, since agents that report every lease
+would make that twenty times slower. What control decides beside the engine of who is let in and
+whose time is up (quotas, dependencies, time limits, waits after a failure) it asks here: the same
+functions, over a copy of what control decides by.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from scheduler.control.consequences import FINAL, follow_jobs, follow_leases
+from scheduler.control.draft import Draft
+from scheduler.control.housekeeping import (
+    admit,
+    after_step,
+    enforce_time_limits,
+    renew_table,
+    when_limits_are_over,
+)
+from scheduler.control.operator_orders import ask_policy
+from scheduler.domain import commands as do
+from scheduler.domain import events as ev
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from scheduler.control.jobs import JobRecord
+    from scheduler.control.state import ControlState
+
+
+class Admission:
+    """Decides beside an engine that somebody else drives.
+
+    Args:
+        state: a copy of what control decides by; its engine is the one that is driven.
+
+    Attributes:
+        ended: job id -> its record, of those that have ended.
+    """
+
+    def __init__(self, state: ControlState) -> None:
+        self._state = state
+        self.ended: dict[str, JobRecord] = {}
+
+    @property
+    def next_due_s(self) -> float:
+        """When the next time limit is over; inf without any."""
+        return when_limits_are_over(self._state)
+
+    def begin(self, now_s: float) -> tuple[ev.Event, ...]:
+        """Return what the engine is to be told before anything else happens."""
+        draft = Draft(now_s=now_s)
+        renew_table(self._state, draft)
+        if self._state.asked != self._state.policy.choice:
+            ask_policy(self._state, draft)
+        self._decide(draft)
+        return draft.ordered()
+
+    def follow(
+        self,
+        events: Iterable[ev.Event],
+        commands: Iterable[do.Command | do.Batch],
+        now_s: float,
+    ) -> tuple[ev.Event, ...]:
+        """Return what the engine is to be told because of what has happened.
+
+        Args:
+            events: what it was told at ``now_s``.
+            commands: what it answered.
+            now_s: the time.
+        """
+        state, draft = self._state, Draft(now_s=now_s)
+        last_words = [c for c in commands if isinstance(c, do.RecordEvent) and c.kind in FINAL]
+        ended = follow_jobs(state, draft, last_words)
+        after_step(state, draft, (), ended)
+        if state.jobs.limited:
+            self._follow_limited(events, commands, now_s)
+        self._decide(draft)
+        return draft.ordered()
+
+    def _decide(self, draft: Draft) -> None:
+        state = self._state
+        enforce_time_limits(state, draft)
+        admit(state, draft)
+        # A job that has never been let in may end, too: with one that it depends on.
+        for job_id, record in state.jobs.touched.items():
+            if job_id not in state.jobs.by_id:
+                self.ended[job_id] = record
+        state.jobs.touched.clear()
+        state.jobs.changed.clear()
+
+    def _follow_limited(
+        self,
+        events: Iterable[ev.Event],
+        commands: Iterable[do.Command | do.Batch],
+        now_s: float,
+    ) -> None:
+        """Keep the leases of jobs whose time is limited."""
+        state = self._state
+        limited = state.jobs.limited
+        over = [e for e in events if isinstance(e, ev.LeaseEnded)]
+        granted = [
+            do.GrantLease(lease=lease, cause=command.causes[i])
+            for command in commands
+            if isinstance(command, do.GrantLeases | do.HandOver)
+            for i, lease in enumerate(command.leases)
+            if lease.job_id in limited
+        ]
+        for event in events:
+            if isinstance(event, ev.LeasesReleased):
+                for lease_id in event.lease_ids.tolist():
+                    state.leases.end(lease_id)
+        follow_leases(state, over, granted, now_s)

@@ -1,0 +1,64 @@
+"""Where a run of the engine begins that goes on from another run, or from the service."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from scheduler.control.admission import Admission
+    from scheduler.domain.arrays import FloatArray
+    from scheduler.domain.lease import EndReason, Lease
+    from scheduler.engine.engine import Engine
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Held:
+    """A lease that is in force where a run begins.
+
+    Attributes:
+        lease: as it was granted.
+        steps_done: of its job by now.
+        launch_s: seconds until the job makes progress; 0 for one that runs.
+        over: (when, why) it will be over, where it has been revoked; None where it goes on.
+    """
+
+    lease: Lease
+    steps_done: float
+    launch_s: float = 0.0
+    over: tuple[float, EndReason] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Beginning:
+    """The state of the engine, and what is true of the N jobs of a run.
+
+    Attributes:
+        engine: goes on from here.
+        admission: decides beside it, over the same engine.
+        now_s: the time.
+        timers: the engine's.
+        held: leases in force, by id.
+        total_steps: (N,) steps in all; inf for a job that goes on for ever.
+        safe_steps: (N,) steps that outlive a lease so far.
+        most_left: (N,) steps that are left at most when a job has to stop.
+        most_told: (N,) steps that the engine hears of at most.
+        launch_s: (N,) what starting on workers costs.
+        notice_s: (N,) how long a job works on after a notice; inf: until its workers are wanted.
+        pace: (N,) how fast a job is, over what the table says.
+    """
+
+    engine: Engine
+    admission: Admission
+    now_s: float
+    timers: Mapping[str, float]
+    held: tuple[Held, ...]
+    total_steps: FloatArray
+    safe_steps: FloatArray
+    most_left: FloatArray
+    most_told: FloatArray
+    launch_s: FloatArray
+    notice_s: FloatArray
+    pace: FloatArray
