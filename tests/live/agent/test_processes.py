@@ -277,13 +277,13 @@ def test_a_supervisor_that_is_stuck_does_not_save_its_job(node):
 
 
 def test_output_is_rotated_and_nothing_of_what_is_kept_is_missing(node, monkeypatch):
-    import agent.loop
+    import agent.process.node
     from agent.process.backend import ProcessBackend
 
     def small(**options):
         return ProcessBackend(**options, log_bytes=10_000, log_backups=2)
 
-    monkeypatch.setattr(agent.loop, "ProcessBackend", small)
+    monkeypatch.setattr(agent.process.node, "ProcessBackend", small)
 
     async def main():
         node.want(node.lease(1, "for i in range(20000): print(f'{i:07d}', flush=i % 100 == 0)"))
