@@ -19,7 +19,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, fields
 from types import MappingProxyType
-from typing import Any, Final, cast
+from typing import Any, Final, cast, get_args
 
 import numpy as np
 
@@ -52,16 +52,9 @@ DOMAIN_TYPES: Final[tuple[type, ...]] = (
     *(Configuration, PairConfiguration, Profile, ConfigurationTable, ThroughputTable),
     *(JobSpec, WaitReason, Trouble),
     *(Cause, FactKind, Ground, Occasion),
-    *(commands.ComputeAllocation, commands.GrantLease, commands.ExtendLeases),
-    *(commands.RevokeLease, commands.SetTimer, commands.RecordEvent),
-    *(commands.GrantLeases, commands.RevokeLeases, commands.HandOver),
-    *(events.ConfigurationsChanged, events.JobSubmitted, events.JobCancelled, events.JobHeld),
-    *(events.JobReleased, events.WeightChanged, events.WorkersLost, events.WorkersReturned),
-    *(events.ProgressReported, events.LeaseEnded, events.TimerFired, events.AllocationComputed),
-    *(events.DeadlineChanged, events.JobRequeued, events.EntityChanged, events.PolicyChanged),
-    *(events.NodesJoined, events.WorkersRetired, events.WorkersDrained, events.WorkersCordoned),
-    *(events.AllocationFailed, events.LeasesSkipped, events.RestartsMeasured),
-    *(events.JobDeferred, events.AgentDied, events.LeasesReleased),
+    *get_args(commands.Command),
+    *get_args(commands.Batch),
+    *get_args(events.Event),
 )
 
 _ARRAY_KINDS: Final = "biuf"
