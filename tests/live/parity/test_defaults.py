@@ -123,6 +123,7 @@ class Both:
             mishaps=self.failures().mishaps_of_jobs(),
         )
         stage = self.stage = Stage(self.folder, runtime_settings(self.config), world=world)
+        stage.actor = "replay"
         await stage.start()
         for limits in PROJECTS:
             await stage.do(stage.service.set_project(limits, actor="replay"))

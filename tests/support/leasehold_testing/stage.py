@@ -88,6 +88,8 @@ class Stage:
         self.links: dict[str, ServiceLink] = {}
         self.log: list[do.Command] = []
         self.check = True
+        #: who submits what ``advance`` is given.
+        self.actor = "test"
         #: what agents and people could see after the last turn.
         self.published: dict[str, object] = {}
         self._folder = folder
@@ -222,7 +224,7 @@ class Stage:
         for order in orders:
             self._spawn(order)
         if submissions:
-            self._spawn(self.service.submit(submissions, actor="test"))
+            self._spawn(self.service.submit(submissions, actor=self.actor))
         for agent in self.agents.values():
             agent.node.act()
             self._tell(agent)
@@ -230,7 +232,7 @@ class Stage:
         if self.running and not await self._turn():
             left = [item for item in submissions if self.store.job(item.job_id) is None]
             if left:
-                self._spawn(self.service.submit(left, actor="test"))
+                self._spawn(self.service.submit(left, actor=self.actor))
         await self.settle()
 
     async def run(self, until_s: float, *, tick_s: float = math.inf) -> None:
