@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True, eq=False)
 class _Work:
     work: Callable[[Draft], object]
+    actor: str = "test"  # to whom decisions are due
 
 
 def work(does: Callable[[Draft], object]) -> Fact:
