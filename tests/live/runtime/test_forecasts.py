@@ -259,6 +259,24 @@ def test_a_job_over_its_quota_is_told_when_it_will_be_let_in(live, in_this_proce
     live(story, nodes={"n0": ("v100",), "n1": ("v100",)})
 
 
+def test_who_waits_for_the_quota_of_a_job_without_an_end_is_told_so_at_once(live, in_this_process):
+    async def story(stage):
+        forecaster = SimulatedForecaster(stage.clock)
+        limits = ProjectLimits(project="p", max_workers=1)
+        await stage.do(stage.service.set_project(limits, actor="op"))
+        await stage.job("endless", total_steps=None, throughputs={}, project="p")
+        await stage.job("b", total_steps=20.0, throughputs={"v100": 1.0}, project="p")
+        await stage.wait(2)
+        told = await times(stage, forecaster, "b")
+        assert told.reason is WaitReason.QUOTA
+        assert (told.starts_s, told.completes_s) == (None, None)
+        assert "nobody knows when endless will be done" in told.forecast
+        assert forecast(asked(stage)).work < 100
+        forecaster.close()
+
+    live(story, nodes={"n0": ("v100",), "n1": ("v100",)})
+
+
 def test_a_job_is_told_when_the_one_that_it_waits_for_is_done(live, in_this_process):
     async def story(stage):
         forecaster = SimulatedForecaster(stage.clock)
