@@ -135,7 +135,7 @@ class Outcome:
         by_hand: files of the tree, touched by hand.
         written: files of the tree that `make written` touched.
         lines: lines that were written by hand in the tree.
-        plugin_lines: lines of the package beside it.
+        plugin_lines: lines of the package beside it, its entry point included.
         passed: whether its proof and the suites passed; ``said`` is what they printed.
         said: likewise.
     """
@@ -368,7 +368,7 @@ def made(change: Change, folder: Path) -> Outcome:
         by_hand=by_hand,
         written=written,
         lines=lines,
-        plugin_lines=sum(len(text.splitlines()) for text in change.plugin.values()),
+        plugin_lines=_lines_of(change) if change.plugin else 0,
         passed=ran.returncode == 0 and agrees and not said,
         said=said or ran.stdout + ran.stderr,
     )
