@@ -197,7 +197,9 @@ def cause_answer(cause: Cause | None, principal: Principal, *, own: str) -> dict
     """
     if cause is None:
         return None
-    seen = cause if cause.subject == own != "" else cause.seen_by(principal.sees)
+    seen = cause.seen_by(principal.sees)
+    if cause.subject == own != "":
+        seen = replace(seen, subject=own, project=cause.project)
     names = ("fact", "subject", "ground", "rival", "lag_s", "gain", "worker_type")
     answer = {name: getattr(seen, name) for name in names}
     return answer | {"round": seen.round_number, "text": seen.words(own)}

@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from scheduler.domain.causes import Cause, FactKind, Ground
+
 JOB: dict[str, Any] = {"name": "train", "command": ["python"]}
 
 
@@ -124,6 +126,43 @@ def test_history_of_foreign_jobs_and_projects_is_left_out(
     kinds = {e["kind"] for e in admin.get("/v1/events").json()["events"]}
     assert "token_created" in kinds
     assert "token_created" not in daemon.caller("operator").get("/v1/events").text
+
+
+def test_causes_name_no_foreign_job_and_no_foreign_entity(
+    daemon: Any, ann: Any, foreign: str
+) -> None:
+    own = ann.submit(project="vision")
+    rival: dict[str, Any] = {"ground": Ground.BEHIND, "rival": foreign, "rival_project": "speech"}
+    causes = [
+        Cause(
+            fact=FactKind.JOB_ARRIVED, subject=foreign, project="speech", round_number=3, **rival
+        ),
+        Cause(fact=FactKind.WEIGHT_CHANGED, subject=own, project="vision", **rival),
+        Cause(fact=FactKind.JOB_ENDED, subject=own, **rival),  # whose project is not known any more
+        Cause(fact=FactKind.JOB_ENDED, subject=foreign),
+        Cause(fact=FactKind.SHARE_CHANGED, subject="speech"),
+    ]
+    for cause in causes:
+        data = {"cause": cause.to_data()}
+        daemon.run(daemon.service.note("job_preempted", "job", own, actor="", data=data))
+    path = f"/v1/events?subject={own}&kind=job_preempted"
+    page = ann.get(path)
+    assert foreign not in page.text
+    assert "speech" not in page.text
+    told = [event["cause"] for event in page.json()["events"]]
+    assert [cause["text"] for cause in told] == [
+        "in round 3: another job arrived; others are further behind",
+        "it has another weight; others are further behind",
+        "it ended; others are further behind",
+        "another job ended",
+        "",
+    ]
+    assert all(cause["rival"] == "" for cause in told)
+    seen = daemon.caller("viewer").get(path).json()["events"]
+    assert seen[0]["cause"]["text"] == (
+        f"in round 3: speech/{foreign} arrived and is further behind"
+    )
+    assert seen[1]["cause"]["rival"] == foreign
 
 
 def test_a_page_of_little_visible_history_goes_on_where_it_ended(
