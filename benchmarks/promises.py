@@ -10,7 +10,10 @@ With ``--score`` the replay goes on to its end, and what was promised is held ag
 from __future__ import annotations
 
 import argparse
+import json
 import time
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -26,6 +29,9 @@ from traces.cluster import read_cluster
 from traces.generate import generate
 from traces.scaling import extend_scale_factors
 from traces.throughputs import read_throughputs
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 CLUSTER = "v100:64,a100:32,t4:32"
 BEGIN_S = 3600.0
@@ -59,6 +65,7 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=1000)
     parser.add_argument("--policy", default="max_min_fairness")
     parser.add_argument("--score", action="store_true", help="hold it against what comes")
+    parser.add_argument("--json", type=Path, help="write every figure there")
     options = parser.parse_args()
     replay = replay_of(options.jobs, options.policy)
     replay.begin()
@@ -72,22 +79,37 @@ def main() -> None:
     found = forecast_packed(packed)
     ended = time.process_time()
     ends = {i: one.completion_s for i, one in found.times.items() if one.completion_s is not None}
-    print(
-        f"{len(asked.control.jobs)} jobs, {len(asked.control.leases)} running: copy "
-        f"{copied - begin:.3f} s, packing {went_out - copied:.3f} s ({len(packed) / 1e6:.1f} MB), "
-        f"forecast {ended - went_out:.2f} s of CPU; work {found.work}, {len(ends)} ends known, "
-        f"{found.reached_s / 3600:.0f} h ahead {found.note}"
-    )
-    if not options.score:
-        return
+    figures: dict[str, float] = {
+        "jobs": len(asked.control.jobs),
+        "running": len(asked.control.leases),
+        "copy_s": copied - begin,
+        "pack_s": went_out - copied,
+        "packed_mb": len(packed) / 1e6,
+        "forecast_cpu_s": ended - went_out,
+        "work": found.work,
+        "ends_known": len(ends),
+        "hours_ahead": found.reached_s / 3600,
+    }
+    if options.score:
+        figures |= score(replay, ends, since_s=asked.now_s)
+    for name, value in figures.items():
+        print(f"{name:16} {value:,.4g}")
+    if options.json is not None:
+        options.json.write_text(json.dumps(figures, indent=2) + "\n", encoding="utf-8")
+
+
+def score(replay: Replay, ends: Mapping[str, float], *, since_s: float) -> dict[str, float]:
+    """Hold promised ends, in seconds from ``since_s``, against those that come."""
     while replay.to_go:
         replay.step()
-    came = {i: end_s - asked.now_s for i, _, end_s in replay.times() if end_s is not None}
+    came = {i: end_s - since_s for i, _, end_s in replay.times() if end_s is not None}
     off = np.array([(end_s - came[i]) / came[i] for i, end_s in ends.items() if i in came])
-    print(
-        f"{len(off)} promises: mean {off.mean():+.2%}, median off by {np.median(abs(off)):.2%}, "
-        f"nine of ten within {np.quantile(abs(off), 0.9):.2%}"
-    )
+    return {
+        "promises": len(off),
+        "mean_off": float(off.mean()),
+        "median_abs_off": float(np.median(abs(off))),
+        "p90_abs_off": float(np.quantile(abs(off), 0.9)),
+    }
 
 
 if __name__ == "__main__":
