@@ -17,7 +17,7 @@ CLUSTER := tests/chart tests/kubernetes tests/cluster
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-live test-torch test-chaos test-world test-fuzz test-chart test-kubernetes test-cluster test-explore slow check format written change-table client-forms notebook bench setup clean
+.PHONY: help demo test test-live test-torch test-chaos test-world test-world-faults test-fuzz test-chart test-kubernetes test-cluster test-explore slow check format written change-table client-forms notebook bench setup clean
 
 help:  ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' Makefile
@@ -58,6 +58,9 @@ test-chaos: $(READY)  ## Kill, cut and restart everything while 30 jobs run; ARG
 
 test-world: $(READY)  ## Run whole clusters under virtual time, each from a seed; ARGS="--seeds 1-50" or "--seconds 120"
 	$(BIN)/python tests/world/run.py $(ARGS)
+
+test-world-faults: $(READY)  ## Plant 50 faults, one at a time, and see which worlds find in two minutes; ARGS="--only w03"
+	$(BIN)/python tests/world/planted/plant.py $(ARGS)
 
 test-explore: $(READY)  ## Let hypothesis try new examples; ROUNDS=10 for more, a failure says how to repeat it
 	.ci/test-explore $(ARGS)

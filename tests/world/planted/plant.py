@@ -16,6 +16,7 @@ import importlib.util
 import json
 import re
 import resource
+import signal
 import subprocess
 import sys
 import time
@@ -123,7 +124,7 @@ def plant(name: str) -> None:
     sys.meta_path.insert(0, Planter(planted))
 
 
-def hunt(planted: Planted) -> tuple[str, float]:
+def hunt(planted: Planted, limit_s: int = LIMIT_S) -> tuple[str, float]:
     """Return by which seed a fault was found, or how it was not, and the processor time."""
     began = time.monotonic()
     done = subprocess.run(
@@ -134,15 +135,17 @@ def hunt(planted: Planted) -> tuple[str, float]:
         capture_output=True,
         text=True,
         check=False,
-        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_CPU, (LIMIT_S, LIMIT_S)),
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_CPU, (limit_s, limit_s)),
     )  # fmt: skip
     found = re.search(r"^seed (\d+) went wrong:\n +(.*)$", done.stdout, re.MULTILINE)
     cpu = re.search(r"in (\d+) s of processor time", done.stdout)
-    took_s = float(cpu[1]) if cpu else min(time.monotonic() - began, LIMIT_S)
+    took_s = float(cpu[1]) if cpu else min(time.monotonic() - began, limit_s)
     if found:
         return f"seed {found[1]}: {found[2][:110]}", took_s
-    if done.returncode > 0 and "Error" in done.stderr:
+    if done.returncode > 0 and planted.path in done.stderr:
         return f"at the start: {done.stderr.strip().splitlines()[-1][:110]}", took_s
+    if -done.returncode not in {signal.SIGXCPU, signal.SIGKILL}:
+        raise RuntimeError(f"{planted.name}: {done.returncode}: {done.stderr[-2000:]}")
     return "", took_s
 
 
@@ -150,6 +153,7 @@ def main() -> int:
     """Plant all that are asked for; return how many faults were not found."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--only", help="names, such as w03,d07")
+    parser.add_argument("--limit", type=int, default=LIMIT_S, help="seconds of processor time")
     parser.add_argument("--jobs", type=int, default=2, help="at once")
     options = parser.parse_args()
     only = set(options.only.split(",")) if options.only else None
@@ -157,7 +161,9 @@ def main() -> int:
     hunted = [one for one in chosen if not one.equivalent]
     with ThreadPoolExecutor(options.jobs) as pool:
         missed = 0
-        for planted, (how, took_s) in zip(hunted, pool.map(hunt, hunted), strict=True):
+        for planted, (how, took_s) in zip(
+            hunted, pool.map(lambda one: hunt(one, options.limit), hunted), strict=True
+        ):
             missed += not how
             place = planted.path.rpartition("/")[2]
             print(f"{planted.name} {place:16} {planted.what[:60]:60} {took_s:4.0f} s  {how or '-'}")

@@ -138,9 +138,8 @@ WRITTEN: tuple[tuple[str, str, str, str, str], ...] = (
     (
         "w18",
         LEASES,
-        "            live.revoked = command.reason.value\n            for member in live.members:\n"
-        "                member.wanted = False\n",
-        "            live.revoked = command.reason.value\n",
+        "            for member in live.members:\n                member.wanted = False\n        else:\n",
+        "            pass\n        else:\n",
         "a job that is cancelled runs on",
     ),
     (

@@ -19,7 +19,14 @@ if TYPE_CHECKING:
     from seeded.world import World
 
 #: What may happen to a commit.
-SPOILT = ("lost before", "lost after", "death before", "death after")
+SPOILT = (
+    "lost before",
+    "lost after",
+    "death before",
+    "death after",
+    "freeze before",
+    "freeze after",
+)
 
 
 class Faults:

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 #: Of the world's beginning on a clock that is right.
 EPOCH_S = 1.8e9
+#: How long a process stands still that does so within a commit.
+FROZEN_S = 5.0
 
 
 class Machine:
@@ -205,6 +207,8 @@ class Database:
     def __init__(self, record: Callable[..., None], watch: Callable[[Entry], None]) -> None:
         self.store = MemoryStore()
         self.away: set[str] = set()
+        #: journal entry -> token of the leader that has committed it.
+        self.owners: dict[int, int] = {}
         #: machine -> faults of its next commits, the next one last.
         self.planned: dict[str, list[str]] = {}
         self._record, self._watch = record, watch
@@ -221,14 +225,28 @@ class Database:
             raise StoreUnavailableError("the connection to the database is lost")
         if fault == "death before":
             _die()
+        if fault == "freeze before":
+            self._freeze()
+            raise StoreUnavailableError("the connection to the database is lost")
         head = self.store.commit(entry, token=token)
         self._record("commit", machine, entry.sequence, repr(entry))
         self._watch(entry)
+        self.owners[entry.sequence] = token
         if fault == "death after":
             _die()
+        if fault == "freeze after":
+            self._freeze()
+            raise StoreUnavailableError("the connection to the database is lost")
         if fault == "lost after":
             raise StoreUnavailableError("the connection to the database is lost")
         return head
+
+    def _freeze(self) -> None:
+        """Let the process stand still until another one has had the time to take over."""
+        process = RUNNING.get()
+        assert process is not None
+        process.freeze()
+        process.loop.outside(FROZEN_S, process.thaw)
 
 
 def _die() -> None:

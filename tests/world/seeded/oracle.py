@@ -272,6 +272,9 @@ class Oracle:
         try:
             check_state(driver.control.state)
             check_view(driver.control)
+            owner = self._world.database.owners.get(driver._next_sequence - 1)
+            if driver.commits and owner != driver.view.term:
+                self._world.blame(f"{host} takes an entry of token {owner} for its own")
             if len(self._world.database.store._journal) > MOST_ENTRIES:
                 self._world.blame(f"{host}: more than {MOST_ENTRIES} entries have no snapshot")
             if self._turns % RECOVER_EVERY == 0:
