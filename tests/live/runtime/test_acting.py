@@ -230,7 +230,7 @@ def test_the_history_keeps_why_something_was_done(live):
         assert said["cancel_requested"] is None
         await stage.act(REQUEUE, "job", reason="it is right now")
         (again,) = [row for row in stage.history() if row.kind == "requeue_requested"]
-        assert dict(again.data) == {"reason": "it is right now", "was": "cancelled"}
+        assert again.figures == {"reason": "it is right now", "was": "cancelled"}
 
     live(story)
 
