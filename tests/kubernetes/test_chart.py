@@ -81,7 +81,7 @@ def job_pod(name, node, **changes):
     return {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec | changes}
 
 
-def await_policy(api, limit_s=60.0):
+def await_policy(api, limit_s=240.0):
     """Wait until the API server applies the admission policy: some moments after it was made."""
     end = time.monotonic() + limit_s
     while time.monotonic() < end:
