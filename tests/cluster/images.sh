@@ -117,7 +117,7 @@ fi
 echo "$made"
 
 git cat-file -e "$release^{commit}" 2> /dev/null || exit 0
-key=$({ stat -c %s%Y "$base"; echo "$wheels_key"; cat "$here/images.sh"; } | sha256sum | cut -c 1-8)
+key=$({ stat -c %s%Y "$base"; cat "$here/images.sh"; } | sha256sum | cut -c 1-8)
 made=$cache/release-$release-$key.tar
 if [[ ! -e $made ]]; then
     echo "images.sh: building the images of release $release" >&2

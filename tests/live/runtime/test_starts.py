@@ -61,7 +61,7 @@ def test_a_lease_that_could_not_be_started_sends_its_job_to_another_node(live):
         assert [a.nodes for a in stage.store.attempts("job")] == [("n0",), ("n1",)]
         (line,) = stage.history("job_avoids_node")
         assert line.subject == "job"
-        assert dict(line.data) == {"node": "n0", "times": 1, "wait_s": 60.0}
+        assert line.figures == {"node": "n0", "times": 1, "wait_s": 60.0}
         (ended,) = stage.history("lease_ended")
         assert (ended.data["code"], ended.data["trouble"]) == ("NotBound", "not_bound")
         await stage.wait(30)
