@@ -182,6 +182,25 @@ class Faults:
         await asyncio.sleep(fault.for_s)
         self._world.network.cut -= cuts
 
+    async def _cut_and_order(self, fault: Fault) -> None:
+        """Order something of a node in the moment in which it is cut off."""
+        node, world = self._node(fault), self._world
+        running = sorted(
+            {s.entry.lease.job_id for s in node.supervisors.values()} & world.oracle.accepted
+        )
+        order = {"reason": "", "actor": "user"}
+        cut = asyncio.ensure_future(self._cut_node(replace(fault, how=1)))
+        if fault.how % 3 == 0 or not running:
+            await world.ask(lambda s: s.node_action(node.name, NodeAction.DRAIN, **order))
+        elif fault.how % 3 == 1:
+            await self._act(running[0], JobAction.HOLD)
+        else:
+            await self._requeue_job(running[0])
+        await cut
+        await world.ask(lambda s: s.node_action(node.name, NodeAction.UNCORDON, **order))
+        if running:
+            await self._act(running[0], JobAction.RELEASE)
+
     async def _break_worker(self, fault: Fault) -> None:
         node = self._node(fault)
         local = fault.how % len(node.workers)
@@ -220,8 +239,10 @@ class Faults:
 
     async def _requeue(self, fault: Fault) -> None:
         job_id = self._job(fault)
-        if job_id is None:
-            return
+        if job_id is not None:
+            await self._requeue_job(job_id)
+
+    async def _requeue_job(self, job_id: str) -> None:
         row = self._world.database.store.job(job_id)
         if row is not None and row.finished_s is None:  # it would rightly complete twice
             self.requeued.add(job_id)

@@ -198,20 +198,26 @@ class Database:
     Args:
         record: told of each commit.
         watch: called with an entry after it was committed.
+        loading: called with the machine whose scheduler loads its state.
 
     Attributes:
         store: what it holds.
         away: machines that cannot reach it.
     """
 
-    def __init__(self, record: Callable[..., None], watch: Callable[[Entry], None]) -> None:
+    def __init__(
+        self,
+        record: Callable[..., None],
+        watch: Callable[[Entry], None],
+        loading: Callable[[str], None],
+    ) -> None:
         self.store = MemoryStore()
         self.away: set[str] = set()
         #: journal entry -> token of the leader that has committed it.
         self.owners: dict[int, int] = {}
         #: machine -> faults of its next commits, the next one last.
         self.planned: dict[str, list[str]] = {}
-        self._record, self._watch = record, watch
+        self._record, self._watch, self.loading = record, watch, loading
 
     def line(self, machine: str) -> Line:
         """Return the store as a machine sees it."""
@@ -269,6 +275,8 @@ class Line:
 
         def call(*args: Any, **named: Any) -> Any:
             self._check()
+            if name == "load":
+                self._database.loading(self._machine)
             return method(*args, **named)
 
         return call

@@ -312,6 +312,8 @@ class SimulatedNode:
         self.agent: Process | None = None
         self.lock: Process | None = None
         self.on_change: Callable[[], None] = lambda: None
+        #: looks at what the agent has accepted, whenever it asks what there is.
+        self.look: Callable[[], None] = lambda: None
 
     @property
     def workers(self) -> tuple[SimulatedWorker, ...]:
@@ -403,6 +405,7 @@ class SimulatedBackend(Backend):
         logs_dir: Path,
     ) -> None:
         self._node, self._endpoint, self._logs_dir = node, endpoint, logs_dir
+        node.look = lambda: None
         self._records: dict[int, Record] = {}
         node.on_change = on_change
 
@@ -439,6 +442,7 @@ class SimulatedBackend(Backend):
 
     def held(self) -> tuple[Held, ...]:
         """Return every lease on this node."""
+        self._node.look()
         for record in self._records.values():
             if record.end is None:
                 self._look(record)

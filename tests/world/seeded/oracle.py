@@ -28,18 +28,22 @@ from seeded.store_checks import check_guards, check_queries
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from agent.reconcile import View
     from scheduler.domain.rows import AttemptRow
     from scheduler.protocol.desired import NodeReport
     from scheduler.runtime.driver import Driver
     from scheduler.store.protocol import Entry
     from seeded.jobs import JobProcess
+    from seeded.nodes import SimulatedNode
     from seeded.scenario import Order
-    from seeded.world import WatchedService, World
+    from seeded.world import WatchedLink, WatchedService, World
 
 #: Turns after which what a restart would begin with is compared with what is.
 RECOVER_EVERY = 40
 #: Within what a cancelled job has left where nothing is in the way.
 CANCEL_S = 8.0
+#: Within what a question is answered where nothing is in the way.
+OPEN_S = 15.0
 #: Journal entries without a snapshot, at most.
 MOST_ENTRIES = 120
 ENDED = (JobStatus.COMPLETED, JobStatus.CANCELLED, JobStatus.FAILED, JobStatus.REFUSED)
@@ -89,6 +93,8 @@ class Oracle:
         self._over_since: dict[int, int] = {}
         #: leases whose end a scheduler has asked for.
         self._revoked: set[int] = set()
+        #: host -> (term and generation of the question that is open, since when).
+        self._open: dict[str, tuple[tuple[int, int], float]] = {}
         self._watches: list[asyncio.Future[None]] = []
 
     # -- as it runs -------------------------------------------------------------------------------
@@ -113,6 +119,24 @@ class Oracle:
                 f"{node} believes that lease {lease_id} holds until {until_s:.3f}, on record is "
                 f"{promised_s:.3f}"
             )
+
+    def accepted_set(self, node: SimulatedNode, view: View, link: WatchedLink) -> None:
+        """Look at what an agent has accepted: of a newer set, the ends that it names."""
+        if (view.term, view.revision) != link.newest:
+            return
+        for lease_id, until_s in link.until_s.items():
+            wanted = view.wanted.get(lease_id)
+            if wanted is not None and wanted.deadline_s > until_s + 1e-6:
+                self._world.blame(
+                    f"{node.name} takes lease {lease_id} to hold until {wanted.deadline_s}, its "
+                    f"newest set says {until_s}"
+                )
+
+    def loading(self, host: str) -> None:
+        """Look at a scheduler that leads, and does not know yet what there is."""
+        health = self._world.services[host].health()
+        if health.ready or health.leading:
+            self._world.blame(f"{host} loads its state and says {health}")
 
     async def watch_cancel(self, job_id: str) -> None:
         """Where nothing else goes wrong a job that is cancelled has left soon."""
@@ -272,6 +296,7 @@ class Oracle:
         try:
             check_state(driver.control.state)
             check_view(driver.control)
+            self._check_question(host, driver)
             owner = self._world.database.owners.get(driver._next_sequence - 1)
             if driver.commits and owner != driver.view.term:
                 self._world.blame(f"{host} takes an entry of token {owner} for its own")
@@ -281,6 +306,19 @@ class Oracle:
                 self._check_recovery(service, driver)
         except Exception as error:  # noqa: BLE001 - whatever it is, it must not be
             self._world.blame(f"{host}: {type(error).__name__}: {error}")
+
+    def _check_question(self, host: str, driver: Driver) -> None:
+        """A question is answered, or asked anew."""
+        question, now_s = driver.control.question, self._world.loop.now_s
+        if question is None:
+            self._open.pop(host, None)
+            return
+        key = (driver.view.term, question.generation)
+        since = self._open.get(host)
+        if since is None or since[0] != key:
+            self._open[host] = key, now_s
+        elif now_s - since[1] > OPEN_S and now_s - self._world.faults.last_s > OPEN_S:
+            self._world.blame(f"{host}: nobody answers question {key} for {OPEN_S} s")
 
     def _check_recovery(self, service: WatchedService, driver: Driver) -> None:
         """A scheduler that died now would begin with what this one holds."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from seeded.jobs import Mishap
@@ -82,6 +82,7 @@ class Scenario:
         drift: of clocks at most, seconds per second.
         skew_s: between wall clocks at most.
         slices: whether each turn pauses after each fact.
+        fails: part of the questions to which a policy gives no answer.
     """
 
     schedulers: int
@@ -98,7 +99,7 @@ class Scenario:
     drift: float
     skew_s: float
     slices: bool
-    extra: dict[str, Any] = field(default_factory=dict)
+    fails: float
 
 
 #: Kinds of faults, and how often each is drawn.
@@ -117,12 +118,13 @@ KINDS = {
     "crash_node": 2,
     "wipe_node": 1,
     "cut_node": 5,
+    "cut_and_order": 5,
     "break_worker": 2,
     "fill_disk": 1,
     "cancel": 1,
-    "hold": 1,
-    "requeue": 1,
-    "drain_node": 1,
+    "hold": 2,
+    "requeue": 2,
+    "drain_node": 2,
     "cordon_node": 1,
     "set_policy": 1,
     "limit_project": 1,
@@ -175,6 +177,7 @@ def draw(seed: int) -> Scenario:
         drift=chance.choice([0.0, 1e-4, 5e-4]),
         skew_s=chance.choice([0.0, 0.05, 0.2]),
         slices=chance.random() < 0.3,
+        fails=chance.choice([0.1, 0.4]) if shaky and chance.random() < 0.5 else 0.0,
     )
 
 

@@ -123,7 +123,10 @@ def check_guards(store: MemoryStore) -> Iterator[str]:
             yield f"{name} is refused by {error!r}"
         else:
             yield f"{name} is taken"
-    store.commit(good, token=leader.token)
+    try:
+        store.commit(good, token=leader.token)
+    except StoreError as error:
+        yield f"a good entry is refused: {error!r}"
     if not store.settings("guard"):
         yield "a good entry was not taken"
     tokens = [leader.token]

@@ -28,6 +28,10 @@ class StalledError(Exception):
     """Nothing will ever happen any more."""
 
 
+class SpinningError(SystemExit):
+    """Something runs in circles without waiting; no task may catch this."""
+
+
 class Process:
     """A process of the world.
 

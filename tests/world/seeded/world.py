@@ -8,6 +8,7 @@ import itertools
 import logging
 import random
 import shutil
+import signal
 import tempfile
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -42,13 +43,14 @@ from seeded.machines import Database, Machine, Network, Transport
 from seeded.nodes import DiskMemory, NoEndpoint, SimulatedBackend, SimulatedNode
 from seeded.oracle import Oracle
 from seeded.scenario import SPEEDS, STORM_S, draw
-from seeded.virtual_time import Process, StalledError, VirtualLoop
+from seeded.virtual_time import Process, SpinningError, StalledError, VirtualLoop
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
     from scheduler.domain.answers import Solved
     from scheduler.domain.problem import Problem
+    from scheduler.protocol.desired import Desired
     from scheduler.runtime.driver import Driver, Told
     from seeded.scenario import Order, Scenario
 
@@ -58,6 +60,8 @@ MARGIN_S = 1.0
 DRAIN_S = 150.0
 #: A process that is asked to end does so within.
 STOP_S = 10.0
+#: Processor time of a world; a usual one takes a second, and some more while kernels are compiled.
+MOST_CPU_S = 50.0
 #: What agents wait for, as short as the rounds are.
 AGENT = AgentSettings(
     margin_s=MARGIN_S,
@@ -90,6 +94,10 @@ class Outcome:
     until_s: float = 0.0
 
 
+def _spin(*_: object) -> None:
+    raise SpinningError(f"it takes over {MOST_CPU_S} s of processor time: something spins")
+
+
 class WorldSolver(InlineSolver):
     """Answers after a while; a newer question takes the place of one that waits.
 
@@ -101,15 +109,48 @@ class WorldSolver(InlineSolver):
     def __init__(self, chance: random.Random, mean_s: float) -> None:
         super().__init__(PolicyAnswerer())
         self._chance, self._mean_s = chance, mean_s
-        self.fails = 0.0
+        self.fails: Callable[[], float] = lambda: 0.0
 
     async def solve(self, policy: PolicyChoice, problem: Problem) -> Solved:
         """Answer a problem."""
         took_s = self._chance.expovariate(1.0 / self._mean_s)
         await asyncio.sleep(took_s)
-        if self._chance.random() < self.fails:
+        if self._chance.random() < self.fails():
             raise SolveError(f"policy '{policy.name}' did not answer in time")
         return replace(await super().solve(policy, problem), solve_s=took_s)
+
+
+class WatchedLink:
+    """The agent's link, which keeps what the newest set has said of leases' ends.
+
+    Args:
+        link: the real one.
+        machine: the agent's.
+
+    Attributes:
+        newest: (term, revision) of it.
+        until_s: lease id -> its end on the machine's steady clock.
+    """
+
+    def __init__(self, link: HttpLink, machine: Machine) -> None:
+        self._link, self._machine = link, machine
+        self.report, self.append_log = link.report, link.append_log
+        self.newest = (0, -1)
+        self.until_s: dict[int, float] = {}
+
+    async def desired(self, *, after: tuple[int, int]) -> Desired:
+        """Return the desired set."""
+        sent_s = self._machine.steady_s()
+        desired = await self._link.desired(after=after)
+        if (desired.term, desired.revision) > self.newest:
+            self.newest = (desired.term, desired.revision)
+            self.until_s = {
+                lease.lease_id: sent_s + desired.held_s + lease.remaining_s
+                for lease in desired.leases
+            }
+        elif (desired.term, desired.revision) == self.newest:
+            self.until_s.clear()  # of two figures for one end the later one counts
+        return desired
 
 
 class WatchedService(LiveService):
@@ -165,7 +206,7 @@ class World:
             record=self.record,
         )
         self.oracle = Oracle(self)
-        self.database = Database(self.record, self.oracle.committed)
+        self.database = Database(self.record, self.oracle.committed, self.oracle.loading)
         self.models: dict[str, Model] = {}
         self.orders: dict[str, Order] = {}
         self.settings = self._settings()
@@ -255,11 +296,15 @@ class World:
     def run(self) -> Outcome:
         """Let the world happen."""
         driver_module.FACTS_SLICE_S = -1.0 if self.scenario.slices else _SLICE_S
+        before = signal.signal(signal.SIGVTALRM, _spin)
+        signal.setitimer(signal.ITIMER_VIRTUAL, MOST_CPU_S)
         try:
             self.loop.run_until_complete(self._live())
-        except StalledError as error:
+        except (StalledError, SpinningError) as error:
             self.blame(str(error))
         finally:
+            signal.setitimer(signal.ITIMER_VIRTUAL, 0.0)
+            signal.signal(signal.SIGVTALRM, before)
             driver_module.FACTS_SLICE_S = _SLICE_S
             self.problems += self.loop.failures
             until_s = self.loop.now_s
@@ -326,7 +371,7 @@ class World:
     async def _schedule(self, host: str, process: Process) -> None:
         machine = self.machines[host]
         solver = WorldSolver(self.chance(f"solver {len(self.processes)}"), self.scenario.solve_s)
-        solver.fails = 0.0 if self.mended else self.scenario.lose
+        solver.fails = lambda: 0.0 if self.mended else self.scenario.fails
         service = WatchedService(
             store=self.database.line(host),  # type: ignore[arg-type]
             clock=WallClock(wall=machine.wall_s, steady=machine.steady_s),
@@ -401,9 +446,10 @@ class World:
             settings=LINK,
             transport=Transport(self.network, node.name),
         )
+        watched = WatchedLink(link, node.machine)
         agent = Agent(
             node=node.name,
-            link=link,
+            link=watched,
             inventory=node,
             state_dir=folder,
             settings=AGENT,
@@ -422,6 +468,7 @@ class World:
             ),
         )
         self.agents[node.name] = agent
+        node.look = lambda: self.oracle.accepted_set(node, agent._view, watched)
         await self._until_it_ends(process, agent.run())
 
     # -- users ------------------------------------------------------------------------------------
