@@ -19,6 +19,7 @@ import sys
 import traceback
 from collections import ChainMap
 from dataclasses import dataclass
+from importlib.machinery import PathFinder
 from multiprocessing.connection import Connection, wait
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol
 
@@ -147,14 +148,28 @@ def _packed(request: SimulationRequest) -> bytes:
         )
 
     file = io.BytesIO()
+    module = sys.modules.get(type(request.policy).__module__)
+    named = isinstance(request.policy, str)
+    sent = not named and module is not None and not _is_found(module.__name__)
     try:
+        if sent:
+            cloudpickle.register_pickle_by_value(module)
         Pickler(file).dump(request)
     except Exception as error:
         raise ParameterError(
             f"policy '{request.label}' cannot be sent to a process of its own "
             f"({type(error).__name__}: {error}); keep what cannot be pickled out of it"
         ) from error
+    finally:
+        if sent:
+            cloudpickle.unregister_pickle_by_value(module)
     return file.getvalue()
+
+
+def _is_found(module: str) -> bool:
+    """Tell whether a process that looks where we do finds a module, which we may have otherwise."""
+    package = module.partition(".")[0]
+    return package == "__main__" or PathFinder.find_spec(package) is not None
 
 
 def _start(message: bytes) -> tuple[Connection, subprocess.Popen[bytes]]:

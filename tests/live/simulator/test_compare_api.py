@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import subprocess
 import sys
 import textwrap
@@ -109,6 +110,20 @@ def test_a_run_that_fails_takes_no_other_with_it(inputs):
         runs["broken"]
     with pytest.raises(LeaseholdError, match=r"broken: .*out of cheese"):
         compare(policies=[Broken], **inputs)
+
+
+def test_a_policy_of_a_module_that_no_path_leads_to_is_sent_whole(inputs, tmp_path):
+    file = tmp_path / "elsewhere.py"
+    file.write_text("from policies.fifo import Fifo\nclass Mine(Fifo):\n    name = 'mine'\n")
+    spec = importlib.util.spec_from_file_location("elsewhere", file)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["elsewhere"] = module
+    try:
+        spec.loader.exec_module(module)
+        runs = compare(policies=[module.Mine], **inputs)
+    finally:
+        del sys.modules["elsewhere"]
+    assert list(runs) == ["mine"]
 
 
 def test_what_cannot_be_sent_to_a_process_is_named(inputs):
