@@ -226,24 +226,26 @@ class LiveService:
         """Load the state; the database may go away meanwhile."""
         while True:
             try:
-                recovered = await asyncio.to_thread(self._store.load)
-                self._clock.never_before(max((e.now_s for e in recovered.entries), default=0.0))
-                now_s = self._clock.now_s()
-                state = await asyncio.to_thread(
-                    recover,
-                    self._store,
-                    recovered,
-                    self._settings,
-                    knowledge=self._knowledge,
-                    time_dependent=self._time_dependent,
-                    term=token,
-                    now_s=now_s,
-                )
+                return await self._load(token, suspects)
             except StoreUnavailableError as error:
                 _log.warning("the state cannot be loaded, trying again: %s", error)
                 await asyncio.sleep(1.0)
-            else:
-                break
+
+    async def _load(self, token: int, suspects: Sequence[Told]) -> Driver:
+        recovered = await asyncio.to_thread(self._store.load)
+        self._clock.never_before(max((e.now_s for e in recovered.entries), default=0.0))
+        now_s = self._clock.now_s()
+        state = await asyncio.to_thread(
+            recover,
+            self._store,
+            recovered,
+            self._settings,
+            knowledge=self._knowledge,
+            time_dependent=self._time_dependent,
+            term=token,
+            now_s=now_s,
+        )
+        head = await asyncio.to_thread(self._store.head)
         self._clock.never_before(state.engine.now_s)
         driver = Driver(
             control=Control(state),
@@ -256,7 +258,7 @@ class LiveService:
             signals=self._signals,
             suspects=suspects,
         )
-        driver.event_id = (await asyncio.to_thread(self._store.head)).event_id
+        driver.event_id = head.event_id
         own, others = by_decider(recovered)
         if others:  # what follows is decided from here
             _log.warning(
@@ -561,9 +563,8 @@ class LiveService:
         # The keeper's writes are small, and may pass where an entry does not.
         away = self._keeper.problem or ("" if self._driver is None else self._driver.problem)
         cold = "" if self._solver_is_warm() else "the solver is starting"
-        recovering = not leading and self._keeper.leading
         return Health(
-            ready=not recovering and own != "starting" and not away and not cold,
+            ready=own not in {"starting", "recovering"} and not away and not cold,
             leading=leading,
             leader_address=self._keeper.leader_address,
             problems=tuple(problem for problem in (own, away, cold) if problem),

@@ -1,7 +1,9 @@
 """A process leads, loses the leadership, stands by, and leads again."""
 
 import asyncio
+import itertools
 import threading
+import time
 import zlib
 from dataclasses import replace
 
@@ -39,10 +41,10 @@ PORTS = {"knowledge": LearnedKnowledge, "time_dependent": lambda _: False}
 SETTINGS = RuntimeSettings(tick_s=0.02)
 
 
-def make(store, folder, holder="one", ttl_s=0.6):
+def make(store, folder, holder="one", ttl_s=0.6, clock=None):
     return LiveService(
         store=store,
-        clock=WallClock(),
+        clock=clock or WallClock(),
         solver=InlineSolver(PolicyAnswerer()),
         knowledge=LearnedKnowledge,
         settings=SETTINGS,
@@ -233,26 +235,56 @@ def test_a_disk_with_room_for_renewals_alone_is_named_to_all_who_wait(tmp_path, 
     asyncio.run(story())
 
 
-def test_a_start_waits_for_the_database(tmp_path, caplog, monkeypatch):
+@pytest.mark.parametrize("asked", ["load", "head"])
+def test_a_start_waits_for_the_database(tmp_path, caplog, monkeypatch, asked):
+    """Whatever it asks for while it loads its state, the database may go away just then."""
     sleep = asyncio.sleep
     monkeypatch.setattr(service_module.asyncio, "sleep", lambda _s: sleep(0.01))
 
     async def story():
-        class Away(MemoryStore):
-            times = 2
+        store = MemoryStore()
+        times = itertools.count()
+        answer = getattr(store, asked)
 
-            def load(self):
-                self.times -= 1
-                if self.times >= 0:
-                    raise StoreUnavailableError("away")
-                return super().load()
+        def away():
+            if next(times) < 2:
+                raise StoreUnavailableError("away")
+            return answer()
 
-        service = make(Away(), tmp_path)
+        setattr(store, asked, away)
+        service = make(store, tmp_path)
         run = asyncio.create_task(service.run())
         async with asyncio.timeout(60.0):
             while not service.health().leading:
+                assert not run.done()
                 await sleep(0.01)
         assert "cannot be loaded" in caplog.text
+        await stop(run)
+
+    asyncio.run(story())
+
+
+def test_a_scheduler_that_loads_its_state_is_not_ready_however_long_it_takes(tmp_path):
+    late_s = [0.0]
+    clock = WallClock(
+        wall=lambda: time.time() + late_s[0], steady=lambda: time.monotonic() + late_s[0]
+    )
+
+    async def story():
+        class Slow(MemoryStore):
+            def load(self):
+                late_s[0] += 60.0  # the leadership has run out long ago
+                seen.append(service.health())
+                return super().load()
+
+        seen = []
+        service = make(Slow(), tmp_path, clock=clock)
+        run = asyncio.create_task(service.run())
+        while not seen:
+            assert not run.done()
+            await asyncio.sleep(0.0)
+        assert not seen[0].ready
+        assert "recovering" in seen[0].problems
         await stop(run)
 
     asyncio.run(story())
