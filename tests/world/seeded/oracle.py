@@ -160,7 +160,9 @@ class Oracle:
 
     def submitted(self, order: Order, answer: Any) -> None:
         """Look at the answer to a submission."""
-        if order.after and isinstance(answer, tuple) and "has ended as" in answer[0].refusal:
+        refusal = answer[0].refusal if order.after and isinstance(answer, tuple) else ""
+        never = "does not exist" in refusal and not self.refused.isdisjoint(order.after)
+        if "has ended as" in refusal or never:
             self.refused.add(order.name)  # what it waits for can never complete
             self.accepted.add(order.name)
             return

@@ -58,6 +58,8 @@ if TYPE_CHECKING:
 MARGIN_S = 1.0
 #: Within what all work is to be done once everything is mended, on top of itself.
 DRAIN_S = 150.0
+#: How long nodes may hold what has ended: a poll that nobody answers lasts 6 s, its retry waits.
+SETTLE_S = 20.0
 #: A process that is asked to end does so within.
 STOP_S = 10.0
 #: Processor time of a world; a usual one takes a second, and some more while kernels are compiled.
@@ -337,6 +339,9 @@ class World:
         )
         until_s = self.loop.now_s + DRAIN_S + work_s
         while self.loop.now_s < until_s and not self.oracle.all_ended() and not self.problems:
+            await asyncio.sleep(0.5)
+        until_s = self.loop.now_s + SETTLE_S
+        while self.loop.now_s < until_s and any(node.disk.leases for node in self.nodes):
             await asyncio.sleep(0.5)
         await asyncio.sleep(5.0)
         if not self.problems:
