@@ -27,6 +27,8 @@ SPOILT = (
     "freeze before",
     "freeze after",
 )
+#: Within what an order that has arrived is on record.
+TAKEN_S = 3.0
 
 
 class Faults:
@@ -304,12 +306,25 @@ class Faults:
         self.last_s = world.loop.now_s
 
     async def release(self) -> None:
-        """Release every job that is held."""
+        """Release every job that is held, once no late order can arrive; see to nodes likewise."""
+        landed_s = self._world.network.landed_s
+        if landed_s:
+            await asyncio.sleep(max(landed_s - self._world.loop.now_s, 0.0) + TAKEN_S)
+            await self._release_nodes()
         for job_id in sorted(self._world.oracle.accepted):
             row = self._world.database.store.job(job_id)
             if row is None or row.status is JobStatus.HELD:
                 await self._act(job_id, JobAction.RELEASE)
         self.last_s = self._world.loop.now_s
+
+    async def _release_nodes(self) -> None:
+        """Take back what was ordered of nodes: an order may have come after its end."""
+        order = {"reason": "", "actor": "user"}
+        for row in self._world.database.store.settings("node/"):
+            name = row.key.removeprefix("node/")
+            await self._world.ask(
+                lambda s, name=name: s.node_action(name, NodeAction.UNCORDON, **order)
+            )
 
 
 def _agent(node: SimulatedNode) -> Process:

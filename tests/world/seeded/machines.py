@@ -65,6 +65,9 @@ class Network:
         late: part of them that take seconds.
         repeat: part of the requests that arrive twice.
         record: told of each message that arrives.
+
+    Attributes:
+        landed_s: when the last message arrives that takes seconds.
     """
 
     def __init__(
@@ -79,6 +82,7 @@ class Network:
     ) -> None:
         self._loop, self._chance, self.record = loop, chance, record
         self.lose, self.late, self.repeat = lose, late, repeat
+        self.landed_s = 0.0
         #: address -> (process, who answers there).
         self.servers: dict[str, tuple[Process, Any]] = {}
         #: pairs of machines between which nothing passes.
@@ -87,7 +91,9 @@ class Network:
     def delay_s(self) -> float:
         """Return how long a message is on its way."""
         if self._chance.random() < self.late:
-            return self._chance.uniform(0.2, 6.0)
+            delay_s = self._chance.uniform(0.2, 6.0)
+            self.landed_s = max(self.landed_s, self._loop.now_s + delay_s)
+            return delay_s
         return 0.001 + self._chance.expovariate(200.0)
 
     def is_cut(self, one: str, other: str) -> bool:
