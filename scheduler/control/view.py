@@ -11,24 +11,34 @@ from __future__ import annotations
 
 import copy
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from scheduler.control.jobs import JobBook
+from scheduler.control.jobs import JobBook, JobRecord
 from scheduler.control.leases import Leases, LiveLease, Member
-from scheduler.control.nodes import NodeBook
+from scheduler.control.nodes import NodeBook, NodeState
 from scheduler.engine.view import EngineView
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from scheduler.control.settings import ControlSettings
     from scheduler.control.state import ControlState, PolicyInForce
     from scheduler.domain.knowledge import Knowledge
     from scheduler.protocol.desired import DesiredImage
 
-_OF_A_LEASE = tuple(f.name for f in fields(LiveLease) if f.name not in {"lease", "members"})
-#: All but what every new desired set changes, which only reports are compared with.
-_OF_A_MEMBER = tuple(f.name for f in fields(Member) if f.name != "since")
+_T = TypeVar("_T")
+
+
+def _copier(kind: type[_T]) -> Callable[[_T], _T]:
+    """Return what ``copy.copy`` does to dataclasses of a kind, in a third of the time."""
+    names = tuple(f.name for f in fields(kind))  # type: ignore[arg-type]  # it is a dataclass
+    values: Callable[[_T], tuple[Any, ...]] = attrgetter(*names)
+    return lambda one: kind(**dict(zip(names, values(one), strict=True)))
+
+
+_copy_job, _copy_node = _copier(JobRecord), _copier(NodeState)
+_copy_lease, _copy_member = _copier(LiveLease), _copier(Member)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -94,7 +104,7 @@ class View:
             if node is None:
                 self.nodes.by_name.pop(name, None)
             else:
-                self.nodes.by_name[name] = copy.copy(node)
+                self.nodes.by_name[name] = _copy_node(node)
         state.nodes.touched.clear()
 
     def _copy_jobs(self, jobs: JobBook) -> None:
@@ -103,27 +113,23 @@ class View:
             if record is None:
                 self.jobs.by_id.pop(job_id, None)
             else:
-                self.jobs.by_id[job_id] = copy.copy(record)
+                self.jobs.by_id[job_id] = _copy_job(record)
         jobs.changed.clear()
         self.jobs.limits, self.jobs.active = dict(jobs.limits), dict(jobs.active)
         self.jobs.admitted = dict(jobs.admitted)
 
     def _copy_leases(self, leases: Leases) -> None:
         for lease_id in leases.touched:
-            live, seen = leases.by_id.get(lease_id), self.leases.by_id.get(lease_id)
+            live = leases.by_id.get(lease_id)
             if live is None:
                 self.leases.end(lease_id)
-            elif seen is None:
-                members = tuple(copy.copy(member) for member in live.members)
-                twin = copy.copy(live)
-                twin.members = members
-                self.leases.grant(twin)
+                continue
+            twin = _copy_lease(live)
+            twin.members = tuple(map(_copy_member, live.members))
+            if lease_id in self.leases.by_id:
+                self.leases.by_id[lease_id] = twin
             else:
-                for name in _OF_A_LEASE:
-                    setattr(seen, name, getattr(live, name))
-                for ours, member in zip(seen.members, live.members, strict=True):
-                    for name in _OF_A_MEMBER:
-                        setattr(ours, name, getattr(member, name))
+                self.leases.grant(twin)
         for lease_id in leases.extended - leases.touched:
             live, seen = leases.by_id.get(lease_id), self.leases.by_id.get(lease_id)
             if live is not None and seen is not None:

@@ -17,6 +17,8 @@ from scheduler.domain.causes import Cause, FactKind, Ground, Occasion
 from scheduler.engine.jobs import NONE
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from scheduler.domain.arrays import IntArray
     from scheduler.domain.lease import Leases
     from scheduler.engine.leases import PlannedLease
@@ -120,7 +122,7 @@ class Grounds(WhyGranted):
             return self._move(plan.row)
         if not self._choice.charged[plan.row]:
             return Ground.LEFT_OVER, {}
-        lag = self._lags.get(plan.row, _NO_LAG)
+        lag = self._lag(plan.row) or _NO_LAG
         return _URGENCY.get(lag[:2], Ground.TURN), {"lag_s": lag[2]}
 
     def _move(self, row: int) -> tuple[Ground, dict[str, Any]]:
@@ -146,29 +148,37 @@ class Grounds(WhyGranted):
         self, row: int, rival: PlannedLease | None, *, charged: bool
     ) -> tuple[Ground, float | None]:
         """Return why a job has to wait, and by how much its rival is further behind."""
-        own = self._lags.get(row)
+        own = self._lag(row)
         if own is None and not charged:
             return Ground.LENT, None
         if own is None:
             return (Ground.AHEAD if self._is_wanted(row) else Ground.NO_SHARE), None
-        other = None if rival is None else self._lags.get(rival.row)
+        other = None if rival is None else self._lag(rival.row)
         if other is None:
             return Ground.NO_FIT, None
         if other[0] and not own[0]:
             return _URGENCY[other[:2]], other[2] - own[2]
         return (Ground.BEHIND, other[2] - own[2]) if other[2] > own[2] else (Ground.NO_FIT, None)
 
+    def _lag(self, row: int) -> _Lag | None:
+        """Return how a job would lag behind X without this round; None where it is not due."""
+        place = int(self._furthest[row])
+        if place == NONE:
+            return None
+        found, urgent = self._choice.found, self._choice.urgent
+        return bool(urgent[place]), bool(found.always[place]), float(found.deficit_s[place])
+
     @cached_property
-    def _lags(self) -> dict[int, _Lag]:
-        """Row -> how its job would lag behind X without this round."""
-        found = self._choice.found
-        lags: dict[int, _Lag] = {}
-        columns = (found.first, found.second, self._choice.urgent, found.always, found.deficit_s)
-        for first, second, *lag in zip(*(c.tolist() for c in columns), strict=True):
-            for row in (first, second):
-                if row != NONE:
-                    lags[row] = max(lags.get(row, _NO_LAG), (lag[0], lag[1], lag[2]))
-        return lags
+    def _furthest(self) -> IntArray:
+        """(N,) place in what was found due of that in which each job lags most; NONE: nowhere."""
+        found, urgent = self._choice.found, self._choice.urgent
+        place = np.lexsort((found.deficit_s, found.always, urgent))
+        place = np.repeat(place, 2)
+        rows = np.where(np.arange(len(place)) % 2, found.second[place], found.first[place])
+        furthest = np.full(len(self._choice.charged), NONE)
+        named = rows != NONE
+        furthest[rows[named]] = place[named]  # of several the last one counts
+        return furthest
 
     def _is_wanted(self, row: int) -> bool:
         """Tell whether X gives a job any time, alone or in a pair."""
@@ -184,18 +194,33 @@ class Grounds(WhyGranted):
         self, names: tuple[str, ...], workers: tuple[int, ...], ground: Ground
     ) -> Occasion | None:
         """Return the fact that matters most: of these jobs, of these workers, of all; or none."""
-        newest = self._occasions[::-1]
         for name in names:
-            found = next((o for o in newest if o.subject == name and o.fact in _OF_JOBS), None)
-            if found is not None:
-                return found
-        mine = frozenset(workers)
-        freed = (o for o in newest if not mine.isdisjoint(o.workers))
-        general = _FOR_ALL | _FOR_MOVES if ground in _MOVES else _FOR_ALL
-        found = next(freed, None) or next((o for o in newest if o.fact in general), None)
-        if found is None and not self._is_round and newest:
-            return newest[0]
+            if name in self._of_jobs:
+                return self._of_jobs[name]
+        freed = max((self._freed.get(worker, NONE) for worker in workers), default=NONE)
+        if freed != NONE:
+            return self._occasions[freed]
+        found = self._general[ground in _MOVES]
+        if found is None and not self._is_round and self._occasions:
+            return self._occasions[-1]
         return found
+
+    @cached_property
+    def _of_jobs(self) -> dict[str, Occasion]:
+        """Job -> the newest fact about it that changes whether and where it runs."""
+        return {o.subject: o for o in self._occasions if o.fact in _OF_JOBS}
+
+    @cached_property
+    def _freed(self) -> dict[int, int]:
+        """Worker -> place of the newest fact that freed it."""
+        return {w: place for place, o in enumerate(self._occasions) for w in o.workers}
+
+    @cached_property
+    def _general(self) -> tuple[Occasion | None, Occasion | None]:
+        """The newest fact about no job in particular: of those for all, and of those for moves."""
+        newest = self._occasions[::-1]
+        for_all = next((o for o in newest if o.fact in _FOR_ALL), None)
+        return for_all, next((o for o in newest if o.fact in _FOR_ALL | _FOR_MOVES), None)
 
     def _cause(self, occasion: Occasion | None, ground: Ground, **figures: Any) -> Cause:
         fact = FactKind.ROUND if occasion is None else occasion.fact
@@ -230,6 +255,10 @@ class CausesOfGrants(Sequence[Cause]):
         if isinstance(place, slice):
             return CausesOfGrants(self._plans[place])
         return self._plans[place].cause
+
+    def __iter__(self) -> Iterator[Cause]:
+        """Yield the causes in order."""
+        return (plan.cause for plan in self._plans)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -274,3 +303,7 @@ class CausesOfNotices(Sequence[Cause]):
         if not -len(self) <= place < len(self):
             raise IndexError(place)
         return self._grounds.of_notice(self._notices, place)
+
+    def __iter__(self) -> Iterator[Cause]:
+        """Yield the causes in order."""
+        return (self._grounds.of_notice(self._notices, place) for place in range(len(self)))

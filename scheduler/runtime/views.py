@@ -22,7 +22,7 @@ from scheduler.runtime.contract import (
     ThroughputView,
     WorkerView,
 )
-from scheduler.runtime.explaining import Glance, reason_of, reasons_of_all
+from scheduler.runtime.explaining import Glance, count_reasons, reason_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -104,16 +104,21 @@ def _effective_share(view: View, job_id: str, glance: Glance) -> float | None:
     table = engine.table
     if profile >= len(table.profiles):
         return None
-    rates = table.throughput[profile]
+    if profile not in glance.isolated:
+        glance.isolated[profile] = _isolated(view, profile, glance)
+    isolated, rates = glance.isolated[profile], table.throughput[profile]
+    x = engine.jobs.x[row][: len(rates)]
+    return float(rates @ x) / isolated if isolated > 0 else None
+
+
+def _isolated(view: View, profile: int, glance: Glance) -> float:
+    """Return a job's steps/s in a 1/n share of every worker type."""
+    table = view.engine.table
     capacity = glance.capacity[: table.demand.shape[2]]
     demand = table.demand[profile].max(axis=1)
     held = np.maximum(table.demand[profile] @ capacity, 0.0) / np.maximum(demand, 1)
-    n = len(engine.jobs)
-    fractions = np.where(demand > 0, held / np.maximum(demand, 1), 0.0) / n
-    total = fractions.sum()
-    isolated = float(rates @ (fractions / max(total, 1.0)))
-    x = engine.jobs.x[row][: len(rates)]
-    return float(rates @ x) / isolated if isolated > 0 else None
+    fractions = np.where(demand > 0, held / np.maximum(demand, 1), 0.0) / len(view.engine.jobs)
+    return float(table.throughput[profile] @ (fractions / max(fractions.sum(), 1.0)))
 
 
 def leases(view: View, *, now_s: float) -> tuple[LeaseView, ...]:
@@ -211,7 +216,7 @@ def cluster(view: View) -> ClusterView:
         for mask in (~engine.retired, engine.in_service, engine.held & ~engine.retired)
     )
     total = sum(serving.values())
-    statuses = Counter(record.status.value for record in view.jobs.by_id.values())
+    statuses = Counter(record.status for record in view.jobs.by_id.values())
     return ClusterView(
         round_number=engine.round_number,
         round_ends_s=engine.round_end_s,
@@ -220,15 +225,14 @@ def cluster(view: View) -> ClusterView:
         in_service=serving,
         busy=busy,
         utilisation=min(sum(busy.values()) / total, 1.0) if total else 0.0,
-        jobs=dict(statuses),
+        jobs={status.value: count for status, count in statuses.items()},
         waiting=waiting_reasons(view),
     )
 
 
 def waiting_reasons(view: View) -> dict[str, int]:
     """Return reason -> waiting jobs."""
-    glance = Glance(view)
-    found = Counter(reasons_of_all(view, glance))
+    found = count_reasons(view, Glance(view))
     return {reason.value: count for reason, count in found.items()}
 
 

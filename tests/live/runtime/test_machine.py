@@ -30,7 +30,7 @@ from scheduler.protocol.desired import LeaseEnd, desired_from_dict
 from scheduler.runtime import driver as driver_module
 from scheduler.runtime import views
 from scheduler.runtime.desired_sets import DesiredSets
-from scheduler.runtime.explaining import Glance, explain, reason_of, reasons_of_all
+from scheduler.runtime.explaining import Glance, count_reasons, explain, reason_of
 from scheduler.runtime.settings import RuntimeSettings
 from scheduler.store.queries import HistoryQuery
 from simulator.nodes import Mishap, SimulatedWorld
@@ -91,7 +91,7 @@ class Play:
         views.live_jobs(view, list(self.jobs), now_s=view.engine.now_s)
         glance = Glance(view)
         each = [reason_of(view, record, glance) for record in view.jobs.by_id.values()]
-        all_at_once = sorted(reasons_of_all(view, Glance(view)))
+        all_at_once = sorted(count_reasons(view, Glance(view)).elements())
         assert all_at_once == sorted(reason for reason in each if reason is not None)
         for job_id in self.jobs:
             explain(view, store.job(job_id))
