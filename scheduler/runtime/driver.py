@@ -117,7 +117,7 @@ class Driver:
         self._question: asyncio.Task[None] | None = None
         self._entries_since_snapshot = 0
         self._snapshot: asyncio.Task[None] | None = None
-        self._closed = False
+        self._closed = self._leaving = False
         #: why the entry at hand cannot be committed; None while the database takes entries.
         self._failure: StoreUnavailableError | None = None
         #: whether that has lasted so long that nothing more is taken in.
@@ -199,20 +199,25 @@ class Driver:
             self.news = News()
 
     async def run(self) -> None:
-        """Serve until cancelled.
+        """Serve until cancelled, or until ``leave`` is called.
 
         Raises:
             StaleLeaderError: somebody else leads now.
             TurnFailedError: see ``turn``.
         """
         try:
-            while True:
+            while not self._leaving:
                 await self.turn()
-                if not (self._told or self._patient or self._suspects):
+                if not (self._told or self._patient or self._suspects or self._leaving):
                     self._wake.clear()
                     await self._clock.sleep_until(self._next_due_s(), wake=self._wake)
         finally:
             self.close()
+
+    def leave(self) -> None:
+        """Let the turn at hand be the last; then what is in memory is what is stored."""
+        self._leaving = True
+        self._wake.set()
 
     def close(self) -> None:
         """Take in nothing more, and let everybody who waits know."""
@@ -484,7 +489,7 @@ class Driver:
             self._snapshot = asyncio.create_task(self._write_snapshot(taken, sequence))
 
     async def write_snapshot(self) -> None:
-        """Write a snapshot now; for a graceful end."""
+        """Write a snapshot now, between two turns; for a graceful end."""
         await self._write_snapshot(self.control.snapshot(), self._next_sequence - 1)
 
     async def _write_snapshot(self, taken: Taken, sequence: int) -> None:

@@ -4,6 +4,10 @@ The engine has taken the facts of a turn in before they are stored. Where the st
 them for good, or the engine itself stumbles, what is in memory is no more what is stored: it is
 thrown away and loaded as after a crash. Its facts are told again one by one, and
 the one that fails alone is refused, with the reason, to whoever told it.
+
+For the same reason who is to end waits for the turn at hand before the last snapshot is taken: in
+the midst of a turn memory holds what no entry of the journal tells yet, or what the entry that is
+on its way would tell a second time at the next start.
 """
 
 from __future__ import annotations
@@ -13,7 +17,7 @@ import contextlib
 import logging
 from typing import TYPE_CHECKING
 
-from scheduler.errors import StaleLeaderError, StoreUnavailableError, TurnFailedError
+from scheduler.errors import TurnFailedError
 from scheduler.runtime.driver import abandon
 
 if TYPE_CHECKING:
@@ -26,6 +30,8 @@ _log = logging.getLogger("leasehold.service")
 
 #: How often in a row the state is loaded again without a turn between that could be committed.
 MOST_RESTORES = 20
+#: How long a scheduler that is to end waits for the turn at hand; the database may be away.
+LAST_TURN_S = 5.0
 
 
 async def drive(
@@ -65,14 +71,23 @@ async def drive(
                 raise
             _log.exception("nothing of a turn is stored, and the state is loaded again without it")
         except asyncio.CancelledError:
-            await end(task)
-            with contextlib.suppress(StoreUnavailableError, StaleLeaderError):
+            if await _turned(driver, task):
                 await driver.write_snapshot()
             raise
         else:
             return
         finally:
             await end(task)
+
+
+async def _turned(driver: Driver, task: asyncio.Task[None]) -> bool:
+    """Wait for a driver's last turn; tell whether it came to its end, stored and published."""
+    driver.leave()
+    await asyncio.wait({task}, timeout=LAST_TURN_S)
+    if task.done() and not task.cancelled() and task.exception() is None:
+        return True
+    _log.warning("no last snapshot is written: the last turn is not stored")
+    return False
 
 
 async def end(task: asyncio.Task[Any]) -> None:

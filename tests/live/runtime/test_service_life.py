@@ -12,7 +12,7 @@ import pytest
 
 from leasehold_testing.faults import Fault, ShakyStore
 from leasehold_testing.links import FakeAgent, ServiceLink
-from leasehold_testing.stage import canonical
+from leasehold_testing.stage import canonical, check_state
 from leasehold_testing.work import work
 from planner.knowledge import LearnedKnowledge
 from policies.answering import PolicyAnswerer
@@ -26,6 +26,7 @@ from scheduler.errors import (
     StoreUnavailableError,
 )
 from scheduler.runtime import driver as driver_module
+from scheduler.runtime import driving
 from scheduler.runtime import service as service_module
 from scheduler.runtime.clock import WallClock
 from scheduler.runtime.metrics import Metrics
@@ -303,6 +304,76 @@ def test_a_graceful_end_writes_a_snapshot_from_which_the_next_start_goes_on(live
         assert canonical(stage.state) == before
 
     live(story)
+
+
+class Slow(MemoryStore):
+    """A store that takes its time with entries that tell of new jobs."""
+
+    def __init__(self):
+        super().__init__()
+        self.came, self.go_on = threading.Event(), threading.Event()
+
+    def commit(self, entry, *, token):
+        if entry.projections.jobs:
+            self.came.set()
+            assert self.go_on.wait(60.0)
+        return super().commit(entry, token=token)
+
+
+async def jobs_of_the_next_start(store, folder):
+    service = make(store, folder, "next")
+    run = asyncio.create_task(service.run())
+    await until(lambda: service.health().leading)
+    check_state(service.driver.control.state)
+    found = list(service.driver.control.state.engine.jobs.number_of)
+    await stop(run)
+    await service.stop()
+    return found
+
+
+def test_who_ends_while_an_entry_is_on_its_way_waits_for_it_before_the_last_snapshot(tmp_path):
+    async def story():
+        store = Slow()
+        service = make(store, tmp_path, ttl_s=60.0)
+        run = asyncio.create_task(service.run())
+        await until(lambda: service.health().leading)
+        item = Submission(spec=a_job(), owner="me", client_id="a", job_id="a")
+        submitting = asyncio.create_task(service.submit([item], actor="me"))
+        await until(store.came.is_set)
+        ending = asyncio.create_task(stop(run))
+        await asyncio.sleep(0.05)
+        store.go_on.set()
+        await ending
+        (answer,) = await submitting
+        assert answer.created
+        await service.stop()
+        left = store.load()
+        assert left.entries == ()
+        assert left.snapshot.sequence == store.head().sequence
+        assert await jobs_of_the_next_start(store, tmp_path) == ["a"]
+
+    asyncio.run(story())
+
+
+def test_what_could_not_be_committed_before_the_end_is_in_no_snapshot(tmp_path, monkeypatch):
+    monkeypatch.setattr(driving, "LAST_TURN_S", 0.1)
+
+    async def story():
+        store = ShakyStore(lambda entry: Fault.AWAY_BEFORE if entry.projections.jobs else None)
+        service = make(store, tmp_path, ttl_s=60.0)
+        run = asyncio.create_task(service.run())
+        await until(lambda: service.health().leading)
+        item = Submission(spec=a_job(), owner="me", client_id="a", job_id="a")
+        submitting = asyncio.create_task(service.submit([item], actor="me"))
+        await until(lambda: service.driver._failure is not None)
+        await stop(run)
+        with pytest.raises(StoreUnavailableError):
+            await submitting
+        await service.stop()
+        store.fault_of = lambda _: None
+        assert await jobs_of_the_next_start(store, tmp_path) == []
+
+    asyncio.run(story())
 
 
 def test_a_snapshot_that_cannot_be_written_is_written_another_time(live, caplog):

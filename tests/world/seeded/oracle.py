@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from agent.reconcile import View
+    from scheduler.control.state import ControlState
     from scheduler.domain.rows import AttemptRow
     from scheduler.protocol.desired import NodeReport
     from scheduler.runtime.driver import Driver
@@ -332,19 +333,23 @@ class Oracle:
             return
         if store.head().sequence + 1 != driver._next_sequence:
             return
-        recovered = recover(
+        recovered = self._recovered(service, term=state.term)
+        found, expected = canonical(recovered), canonical(state)
+        for name, value in expected.items():
+            if found[name] != value:
+                self._world.blame(f"a restart would begin with other {name}")
+
+    def _recovered(self, service: WatchedService, *, term: int) -> ControlState:
+        store = self._world.database.store
+        return recover(
             store,
             store.load(),
             self._world.settings,
             knowledge=LearnedKnowledge,
             time_dependent=service._time_dependent,
-            term=state.term,
+            term=term,
             now_s=service._clock.now_s(),
         )
-        found, expected = canonical(recovered), canonical(state)
-        for name, value in expected.items():
-            if found[name] != value:
-                self._world.blame(f"a restart would begin with other {name}")
 
     # -- in the end -------------------------------------------------------------------------------
 
@@ -433,6 +438,11 @@ class Oracle:
             yield f"{store.leader()} still leads"
         if store.load().entries:
             yield f"{len(store.load().entries)} journal entries have no snapshot"
+        for service in self._world.services.values():
+            try:
+                check_state(self._recovered(service, term=0))
+            except Exception as error:  # noqa: BLE001 - whatever it is, nobody can begin with that
+                yield f"the next start would fail: {type(error).__name__}: {error}"
         yield from check_queries(store)
         yield from check_guards(store)
 
