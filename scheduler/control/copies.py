@@ -7,7 +7,6 @@ have changed their workers.
 
 from __future__ import annotations
 
-import copy
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +14,7 @@ from scheduler.control.jobs import JobBook
 from scheduler.control.leases import Leases
 from scheduler.control.nodes import NodeBook
 from scheduler.control.state import ControlState
+from scheduler.control.twins import job_twin, lease_twin
 from scheduler.domain.knowledge import Part
 from scheduler.engine.snapshot import dump, restore
 
@@ -82,10 +82,10 @@ def copy_of(state: ControlState) -> ControlCopy:
     jobs = state.jobs
     return ControlCopy(
         engine=dump(state.engine),
-        leases=tuple(_lease(live) for live in state.leases.by_id.values()),
+        leases=tuple(lease_twin(live) for live in state.leases.by_id.values()),
         timers=dict(state.leases.timers),
         question=state.leases.question,
-        jobs=tuple(copy.copy(record) for record in jobs.by_id.values()),
+        jobs=tuple(job_twin(record) for record in jobs.by_id.values()),
         recheck=jobs.recheck,
         next_number=jobs.newest_number + 1,
         limits=dict(jobs.limits),
@@ -130,7 +130,7 @@ def state_of(copied: ControlCopy, knowledge: Knowledge) -> ControlState:
     state.nodes.follow(state.engine.cluster, now_s=copied.engine.now_s)
     state.nodes.by_name = {node.name: _node(node) for node in copied.nodes}
     for live in copied.leases:
-        state.leases.grant(_lease(live))
+        state.leases.grant(lease_twin(live))
     state.leases.changed.clear()
     _fill(state.jobs, copied)
     return state
@@ -140,18 +140,12 @@ def _fill(jobs: JobBook, copied: ControlCopy) -> None:
     jobs.limits.update(copied.limits)
     jobs.start_numbers_at(copied.next_number)
     for record in copied.jobs:
-        twin = copy.copy(record)
+        twin = job_twin(record)
         jobs.add(twin)
         if record.gave_back:
             jobs.give_back(twin)
     jobs.recheck = copied.recheck
     jobs.touched.clear()
-
-
-def _lease(live: LiveLease) -> LiveLease:
-    twin = copy.copy(live)
-    twin.members = tuple(copy.copy(member) for member in live.members)
-    return twin
 
 
 def _node(node: NodeState) -> NodeState:

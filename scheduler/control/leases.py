@@ -194,6 +194,7 @@ class Leases:
         changed: nodes whose desired sets have changed since this was last emptied.
         touched: ids of leases that have changed since this was last emptied.
         extended: likewise of those of which only the deadline has.
+        stepped: likewise of those of which only what is known of the steps has.
     """
 
     by_id: dict[int, LiveLease] = field(default_factory=dict)
@@ -206,6 +207,7 @@ class Leases:
     changed: set[str] = field(default_factory=set)
     touched: set[int] = field(default_factory=set)
     extended: set[int] = field(default_factory=set)
+    stepped: set[int] = field(default_factory=set)
 
     def grant(self, live: LiveLease) -> None:
         """Put a lease in force."""

@@ -228,7 +228,7 @@ def _missing(member: Member) -> MemberEnd:
 def _take_lease(
     state: ControlState, draft: Draft, live: LiveLease, member: Member, lease: LeaseReport
 ) -> None:
-    state.leases.touched.add(live.lease.lease_id)
+    before = _picture(live, member)
     member.seen = True
     member.ran |= lease.state is LeaseState.RUNNING
     member.ran |= lease.exit_code is not None or lease.launch_s is not None
@@ -245,6 +245,8 @@ def _take_lease(
     _heed_trouble(draft, live, member, lease)
     _heed_progress(draft, live, member, lease)
     _take_launch(state, draft, live, member, lease)
+    changed = state.leases.stepped if _picture(live, member) == before else state.leases.touched
+    changed.add(live.lease.lease_id)
     if lease.state is LeaseState.ENDED and member.end is None and lease.reason is not None:
         end = MemberEnd(
             reason=lease.reason,
@@ -253,6 +255,12 @@ def _take_lease(
             reason_code=lease.reason_code,
         )
         end_member(state, draft, live, member.node, end)
+
+
+def _picture(live: LiveLease, member: Member) -> tuple[object, ...]:
+    """Return what a report may change of a lease beside its steps and its end."""
+    told = member.trouble, member.progress_problem, member.launched
+    return live.running_s, member.seen, member.ran, *told
 
 
 def _take_launch(

@@ -10,35 +10,22 @@ Left as it is: what has been learned of throughputs, which is no decision.
 from __future__ import annotations
 
 import copy
-from dataclasses import dataclass, field, fields
-from operator import attrgetter
-from typing import TYPE_CHECKING, Any, TypeVar
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from scheduler.control.jobs import JobBook, JobRecord
-from scheduler.control.leases import Leases, LiveLease, Member
-from scheduler.control.nodes import NodeBook, NodeState
+from scheduler.control.jobs import JobBook
+from scheduler.control.leases import Leases
+from scheduler.control.nodes import NodeBook
+from scheduler.control.twins import job_twin, lease_twin, node_twin
 from scheduler.engine.view import EngineView
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
     from scheduler.control.settings import ControlSettings
     from scheduler.control.state import ControlState, PolicyInForce
     from scheduler.domain.knowledge import Knowledge
     from scheduler.protocol.desired import DesiredImage
-
-_T = TypeVar("_T")
-
-
-def _copier(kind: type[_T]) -> Callable[[_T], _T]:
-    """Return what ``copy.copy`` does to dataclasses of a kind, in a third of the time."""
-    names = tuple(f.name for f in fields(kind))  # type: ignore[arg-type]  # it is a dataclass
-    values: Callable[[_T], tuple[Any, ...]] = attrgetter(*names)
-    return lambda one: kind(**dict(zip(names, values(one), strict=True)))
-
-
-_copy_job, _copy_node = _copier(JobRecord), _copier(NodeState)
-_copy_lease, _copy_member = _copier(LiveLease), _copier(Member)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -104,7 +91,7 @@ class View:
             if node is None:
                 self.nodes.by_name.pop(name, None)
             else:
-                self.nodes.by_name[name] = _copy_node(node)
+                self.nodes.by_name[name] = node_twin(node)
         state.nodes.touched.clear()
 
     def _copy_jobs(self, jobs: JobBook) -> None:
@@ -113,7 +100,7 @@ class View:
             if record is None:
                 self.jobs.by_id.pop(job_id, None)
             else:
-                self.jobs.by_id[job_id] = _copy_job(record)
+                self.jobs.by_id[job_id] = job_twin(record)
         jobs.changed.clear()
         self.jobs.limits, self.jobs.active = dict(jobs.limits), dict(jobs.active)
         self.jobs.admitted = dict(jobs.admitted)
@@ -124,8 +111,7 @@ class View:
             if live is None:
                 self.leases.end(lease_id)
                 continue
-            twin = _copy_lease(live)
-            twin.members = tuple(map(_copy_member, live.members))
+            twin = lease_twin(live)
             if lease_id in self.leases.by_id:
                 self.leases.by_id[lease_id] = twin
             else:
@@ -134,5 +120,12 @@ class View:
             live, seen = leases.by_id.get(lease_id), self.leases.by_id.get(lease_id)
             if live is not None and seen is not None:
                 seen.deadline_s, seen.promised_s = live.deadline_s, live.promised_s
-        for noted in (leases.touched, leases.extended, self.leases.touched, self.leases.changed):
+        for lease_id in leases.stepped - leases.touched:
+            live, seen = leases.by_id.get(lease_id), self.leases.by_id.get(lease_id)
+            if live is not None and seen is not None:
+                seen.steps_done, seen.steps_live = live.steps_done, live.steps_live
+                seen.counted, seen.mark, seen.told = live.counted, live.mark, live.told
+        for noted in (leases.touched, leases.extended, leases.stepped):
             noted.clear()
+        self.leases.touched.clear()
+        self.leases.changed.clear()

@@ -168,7 +168,7 @@ def count_reasons(view: View, glance: Glance) -> Counter[WaitReason]:
     held = (
         jobs.job_of[number].job_id for number in jobs["number"][jobs["status"] == HELD].tolist()
     )
-    unknown = (job_id for job_id in records if job_id not in jobs.number_of)
+    unknown = records.keys() - jobs.number_of.keys()
     for job_id in chain(held, unknown):
         reason = reason_of(view, records[job_id], glance)
         if reason is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from operator import attrgetter
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -216,7 +217,7 @@ def cluster(view: View) -> ClusterView:
         for mask in (~engine.retired, engine.in_service, engine.held & ~engine.retired)
     )
     total = sum(serving.values())
-    statuses = Counter(record.status for record in view.jobs.by_id.values())
+    statuses = Counter(map(attrgetter("status"), view.jobs.by_id.values()))
     return ClusterView(
         round_number=engine.round_number,
         round_ends_s=engine.round_end_s,
