@@ -77,7 +77,8 @@ def to_spec(job: JobIn, *, project: str, now_s: float) -> JobSpec:
         project: whose job it is.
         now_s: from when ``deadline_in_s`` counts.
     """
-    values = {known.attribute: _value(known, getattr(job, known.name)) for known in JOB_FIELDS}
+    given = vars(job)
+    values = {known.attribute: _value(known, given[known.name]) for known in JOB_FIELDS}
     values["project"] = project
     if job.deadline_in_s is not None:
         values["deadline_s"] = now_s + job.deadline_in_s
@@ -86,15 +87,18 @@ def to_spec(job: JobIn, *, project: str, now_s: float) -> JobSpec:
 
 def _value(known: Asked, given: Any) -> Any:
     """Return a field of a request as a specification has it."""
+    if given is None:  # left out, without a default of its own in a request
+        return known.default
     kind = type(given)  # a thousand jobs have 30,000 of them
+    if kind is str:
+        return given
     if kind is list:
         return tuple(sorted(given) if known.kind is Word.WORKER_COUNTS else given)
     if kind is dict:
         return MappingProxyType(given.copy())
     if kind is KubernetesIn:
         return MappingProxyType(given.model_dump(exclude_defaults=True))
-    # What is left out and has no default of its own in a request is None there.
-    return known.default if given is None else given
+    return given
 
 
 def submissions(

@@ -26,6 +26,8 @@ from scheduler.domain.spec import JobSpec
 
 router = APIRouter(prefix="/v1", tags=["jobs"], route_class=StrictRoute)
 
+#: A job that takes no more is read at once: to hand it to a thread and back takes longer.
+_SMALL_BYTES = 8192
 _STATUS = {"conflict": 409, "quota": 422, "refused": 422, "invalid": 422}
 _BODY = {
     "requestBody": {
@@ -93,7 +95,8 @@ async def submit_jobs(
         max_body_bytes=context.settings.max_body_bytes,
     )
     keys = None if dry_run else _keys(items, idempotency_key or "", many=many)
-    made = await _made(context, principal, items, keys)
+    small = not many and len(await request.body()) <= _SMALL_BYTES and _is_plain(items[0])
+    made = await _made(context, principal, items, keys, aside=not small)
     if many:
         return await _batch(context, principal, made, dry_run=dry_run)
     (one,) = made
@@ -128,14 +131,27 @@ def _keys(items: Sequence[Any], key: str, *, many: bool) -> list[str]:
     return [key]
 
 
+def _is_plain(item: Any) -> bool:
+    """Tell whether a job is neither an array nor has an expression, which takes long to compile."""
+    return isinstance(item, dict) and not (item.get("array") or item.get("progress_regex"))
+
+
 async def _made(
-    context: Context, principal: Principal, items: Sequence[Any], keys: Sequence[str] | None
+    context: Context,
+    principal: Principal,
+    items: Sequence[Any],
+    keys: Sequence[str] | None,
+    *,
+    aside: bool,
 ) -> list[Made | ProblemError]:
-    """Read jobs and write them out, beside the event loop."""
-    found = await context.heavily(read, items, principal)
+    """Read jobs and write them out; where it may take long, beside the event loop."""
+    found = await context.heavily(read, items, principal) if aside else read(items, principal)
     others = {name for job in found if isinstance(job, JobIn) for name in job.depends_on}
     visible = await visible_ids(context, principal, sorted(others))
-    return await context.heavily(make, found, visible, principal, keys=keys, now_s=context.now())
+    now_s = context.now()
+    if not aside:
+        return make(found, visible, principal, keys=keys, now_s=now_s)
+    return await context.heavily(make, found, visible, principal, keys=keys, now_s=now_s)
 
 
 async def _single(context: Context, principal: Principal, made: Made) -> Answer:

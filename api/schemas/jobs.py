@@ -99,7 +99,7 @@ class JobForm(Form):
 
     @model_validator(mode="after")
     def _agree(self) -> Self:
-        if both := given_twice(dict(self)):
+        if both := given_twice(vars(self)):
             raise ValueError(both)
         if not self.command[0].strip():
             raise ValueError("command begins with an empty text; name a program")

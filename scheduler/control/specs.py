@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import MISSING, fields
+from dataclasses import MISSING, Field, fields
 from datetime import UTC, datetime
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Final
 
 from scheduler.domain.job import Job
 from scheduler.domain.spec import JobSpec
@@ -16,19 +16,26 @@ from scheduler.domain.spec import JobSpec
 UNKNOWN_DURATION_S = 3600.0
 
 
+def _default(field: Field[Any]) -> Any:
+    return field.default if field.default_factory is MISSING else field.default_factory()
+
+
+#: (field, its default), made once: a thousand jobs are written three times each.
+_DEFAULTS: Final = tuple((field.name, _default(field)) for field in fields(JobSpec))
+
+
 def spec_to_json(spec: JobSpec) -> dict[str, Any]:
     """Return a specification as plain values; what has its default is left out."""
     data: dict[str, Any] = {}
-    for field in fields(spec):
-        value = getattr(spec, field.name)
-        default = field.default_factory() if field.default_factory is not MISSING else field.default
-        if value == default:
+    for name, default in _DEFAULTS:
+        value = getattr(spec, name)
+        if value is default or value == default:
             continue
         if isinstance(value, tuple):
             value = list(value)
-        elif isinstance(value, Mapping):
+        elif not isinstance(value, str | float | int) and isinstance(value, Mapping):
             value = dict(value)
-        data[field.name] = value
+        data[name] = value
     return data
 
 

@@ -108,9 +108,14 @@ class JobTable:
         self._take_columns(table)
 
     def _take_columns(self, table: JobTable) -> None:
-        self._rows = table._rows[: table._size].view(_PLAIN).copy().view(_ROW)
-        self._x, self._credit_s = table.x.copy(), table.credit_s.copy()
-        self._numbers, self._size = table._numbers.copy(), table._size
+        """Copy arrays, in place where they fit: new memory costs more than to fill it."""
+        if (len(self._rows), self._x.shape) != (len(table._rows), table._x.shape):
+            self._rows = np.empty_like(table._rows)
+            self._x, self._credit_s = np.empty_like(table._x), np.empty_like(table._x)
+        size = self._size = table._size
+        self._rows.view(_PLAIN)[:size] = table._rows.view(_PLAIN)[:size]
+        self._x[:size], self._credit_s[:size] = table.x, table.credit_s
+        self._numbers = table._numbers.copy()
         self._views = {}
 
     def __getitem__(self, column: str) -> NDArray[Any]:

@@ -404,8 +404,18 @@ def test_the_jobs_that_a_batch_waits_for_are_counted(user: Any) -> None:
     assert (answer.status_code, answer.json()["errors"][0]["value"]) == (422, 1100)
 
 
-def test_jobs_are_read_and_written_out_beside_the_event_loop(
-    user: Any, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("body", "beside"),
+    [
+        (JOB | {"array": 3}, True),
+        ({"jobs": [JOB]}, True),
+        (JOB | {"progress_regex": "step (?P<steps>[0-9]+)"}, True),
+        (JOB | {"env": {"TEXT": "x" * 10_000}}, True),
+        (JOB, False),  # a small one takes less than a thread does
+    ],
+)
+def test_what_may_take_long_to_read_and_write_out_is_read_beside_the_event_loop(
+    user: Any, monkeypatch: pytest.MonkeyPatch, body: Any, beside: bool
 ) -> None:
     threads = set()
     real_read, real_make = batches._read, batches._make
@@ -420,10 +430,10 @@ def test_jobs_are_read_and_written_out_beside_the_event_loop(
 
     monkeypatch.setattr(batches, "_read", read)
     monkeypatch.setattr(batches, "_make", make)
-    assert user.post("/v1/jobs", json=JOB | {"array": 3}).status_code == 200
-    assert user.post("/v1/jobs?dry_run=true", json=JOB).status_code == 200
+    for query in ("", "?dry_run=true"):
+        assert user.post("/v1/jobs" + query, json=body).status_code in {200, 201}
     assert threads
-    assert threading.main_thread() not in threads
+    assert (threading.main_thread() not in threads) is beside
 
 
 @pytest.mark.parametrize(
