@@ -34,7 +34,7 @@ from scheduler.domain.answers import Solved, check_answer
 from scheduler.domain.lease import Leases, RevokeReason
 from scheduler.domain.spec import DEFAULT_PROJECT, JobSpec
 from scheduler.domain.ways import CatalogueKey
-from scheduler.errors import LeaseholdError, SolveError
+from scheduler.errors import InputError, LeaseholdError, SolveError
 from scheduler.protocol.desired import MARGIN_S
 from simulator.agenda import Agenda
 from simulator.failures import FailureProcess
@@ -117,7 +117,17 @@ class Replay:
             label: how the result names the policy.
             profile: how it names the settings.
             inputs: what a report says of the inputs.
+
+        Raises:
+            InputError: the settings leave jobs no time to stop before a round ends.
         """
+        needed_s = settings.notice_s + settings.grace_s + MARGIN_S
+        if settings.engine.plan_lead_s < needed_s:
+            raise InputError(
+                f"plan_lead_s is {settings.engine.plan_lead_s:g}; it must be at least "
+                f"{needed_s:g} s: notice_s {settings.notice_s:g} + grace_s {settings.grace_s:g} + "
+                f"{MARGIN_S:g} s at the agent"
+            )
         self._cluster, self._jobs, self._settings = cluster, trace.jobs, settings
         self._trace, self._policy, self._declared = trace, policy, declared
         self._orders = Agenda(orders)
@@ -155,8 +165,6 @@ class Replay:
             pairs=True,
             mishaps=failures.mishaps_of_jobs(),
         )
-        # What has been told counts at that moment, so a job may stay until its lease is over.
-        margin_s = MARGIN_S if settings.engine.plan_lead_s > 0 else -1.0
         self._place = [
             (node.name, local) for node in cluster.nodes for local in range(len(node.workers))
         ]
@@ -178,7 +186,7 @@ class Replay:
         )
         self._shell = Shell(self.control, answer=self._answer, heed=self._note)
         for node in cluster.nodes:
-            self._shell.add(SimulatedNode(node.name, node.workers, self._world, margin_s=margin_s))
+            self._shell.add(SimulatedNode(node.name, node.workers, self._world, margin_s=MARGIN_S))
 
     def run(self, progress: Callable[[Progress], None] | None = None) -> SimulationResult:
         """Replay until every measured job has ended.

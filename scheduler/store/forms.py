@@ -63,7 +63,8 @@ def events_to_json(events: tuple[Event, ...]) -> str:
         UnstorableError: an event has none.
     """
     try:
-        return to_json([encode(event) for event in events])
+        # One by one: an event with a null in it takes the slow way, and no other with it.
+        return f"[{','.join([to_json(encode(event)) for event in events])}]"
     except CodecError as error:
         raise UnstorableError(str(error)) from error
 
@@ -174,7 +175,7 @@ def columns_of(kind: type) -> tuple[str, ...]:
 
 def from_columns(kind: type[R], columns: SqlRow[Any]) -> R:
     """Return the row of a table's columns."""
-    values = dict(columns._mapping)  # noqa: SLF001 - SQLAlchemy's public name for it
+    values = dict(zip(columns._fields, columns, strict=True))
     for name, (_, back) in _FORMS.get(kind, {}).items():
         values[name] = back(values[name])
     return kind(**values)

@@ -25,9 +25,11 @@ from traces.trace import Conditions, Trace
 TRUTH = ThroughputTable(isolated={("a", 1): {"v100": 2.0}, ("a", 2): {"v100": 4.0}})
 
 
-def replay(*jobs, conditions=None, workers=2, agnostic=False, **given):
+def replay(*jobs, conditions=None, workers=2, agnostic=False, lead_s=13.0, **given):
     settings = ControlSettings(
-        engine=EngineSettings(round_length_s=60.0, plan_lead_s=13.0, refuse_what_cannot_fit=False),
+        engine=EngineSettings(
+            round_length_s=60.0, plan_lead_s=lead_s, refuse_what_cannot_fit=False
+        ),
         policy=PolicyChoice(name="max_min_fairness", agnostic=agnostic),
     )
     options = {
@@ -51,6 +53,13 @@ def job(name, steps=200.0, arrival_s=0.0, **fields):
 
 def outcomes(result):
     return {one.job_id: (one.status, one.start_s, one.end_s) for one in result.jobs}
+
+
+@pytest.mark.parametrize("lead_s", [0.0, 10.0])
+def test_settings_under_which_no_job_can_stop_in_time_are_refused(lead_s):
+    """A lease that is given for less than its job needs to stop would be given again at once."""
+    with pytest.raises(InputError, match=rf"plan_lead_s is {lead_s:g}; it must be at least 11 s"):
+        replay(job("one"), lead_s=lead_s)
 
 
 def test_a_lone_job_runs_at_the_true_throughput():

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from agent.reconcile import View
     from scheduler.control.state import ControlState
+    from scheduler.domain.problem import Problem
     from scheduler.domain.rows import AttemptRow
     from scheduler.protocol.desired import NodeReport
     from scheduler.runtime.driver import Driver
@@ -43,6 +44,8 @@ if TYPE_CHECKING:
 RECOVER_EVERY = 40
 #: Within what a cancelled job has left where nothing is in the way.
 CANCEL_S = 8.0
+#: Turns that may end before what a policy has said is told: the one at hand, those of suspects.
+TURNS_TO_HEAR = 10
 #: Within what a question is answered where nothing is in the way.
 OPEN_S = 15.0
 #: Journal entries without a snapshot, at most.
@@ -96,6 +99,8 @@ class Oracle:
         self._revoked: set[int] = set()
         #: host -> (term and generation of the question that is open, since when).
         self._open: dict[str, tuple[tuple[int, int], float]] = {}
+        #: host -> (problem that the policy has answered, or not; turns that may pass over it).
+        self._answered: dict[str, tuple[Problem, int]] = {}
         self._watches: list[asyncio.Future[None]] = []
 
     # -- as it runs -------------------------------------------------------------------------------
@@ -312,12 +317,21 @@ class Oracle:
         except Exception as error:  # noqa: BLE001 - whatever it is, it must not be
             self._world.blame(f"{host}: {type(error).__name__}: {error}")
 
+    def answered(self, host: str, problem: Problem) -> None:
+        """Note that a policy has answered a question, or has failed to."""
+        self._answered[host] = problem, 0
+
     def _check_question(self, host: str, driver: Driver) -> None:
         """A question is answered, or asked anew."""
         question, now_s = driver.control.question, self._world.loop.now_s
         if question is None:
             self._open.pop(host, None)
             return
+        problem, turns = self._answered.get(host, (None, 0))
+        if question.problem is problem:
+            self._answered[host] = problem, turns + 1
+            if turns > TURNS_TO_HEAR:
+                self._world.blame(f"{host}: {turns} turns have not heard of a policy's answer")
         key = (driver.view.term, question.generation)
         since = self._open.get(host)
         if since is None or since[0] != key:

@@ -11,6 +11,7 @@ import shutil
 import signal
 import tempfile
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -106,17 +107,23 @@ class WorldSolver(InlineSolver):
     Args:
         chance: how long it takes, and whether it fails.
         mean_s: how long it takes.
+
+    Attributes:
+        fails: part of the questions to which there is no answer.
+        done: called with each problem as soon as it is answered, or not.
     """
 
     def __init__(self, chance: random.Random, mean_s: float) -> None:
         super().__init__(PolicyAnswerer())
         self._chance, self._mean_s = chance, mean_s
         self.fails: Callable[[], float] = lambda: 0.0
+        self.done: Callable[[Problem], None] = lambda _problem: None
 
     async def solve(self, policy: PolicyChoice, problem: Problem) -> Solved:
         """Answer a problem."""
         took_s = self._chance.expovariate(1.0 / self._mean_s)
         await asyncio.sleep(took_s)
+        self.done(problem)
         if self._chance.random() < self.fails():
             raise SolveError(f"policy '{policy.name}' did not answer in time")
         return replace(await super().solve(policy, problem), solve_s=took_s)
@@ -377,6 +384,7 @@ class World:
         machine = self.machines[host]
         solver = WorldSolver(self.chance(f"solver {len(self.processes)}"), self.scenario.solve_s)
         solver.fails = lambda: 0.0 if self.mended else self.scenario.fails
+        solver.done = partial(self.oracle.answered, host)
         service = WatchedService(
             store=self.database.line(host),  # type: ignore[arg-type]
             clock=WallClock(wall=machine.wall_s, steady=machine.steady_s),
