@@ -99,13 +99,31 @@ def _on_broken_workers(state: ControlState, live: LiveLease) -> bool:
 
 
 def end_member(
-    state: ControlState, draft: Draft, live: LiveLease, node: str, end: MemberEnd
+    state: ControlState,
+    draft: Draft,
+    live: LiveLease,
+    node: str,
+    end: MemberEnd,
+    *,
+    forgets: bool = False,
 ) -> None:
-    """Note how a lease ended on one node; except for completion, that ends the gang everywhere."""
+    """Note how a lease ended on one node; except for completion, that ends the gang everywhere.
+
+    Args:
+        state: control's.
+        draft: the decision at hand.
+        live: the lease.
+        node: where its processes have ended.
+        end: how.
+        forgets: whether the node may forget it although it is wanted there.
+    """
     state.leases.touched.add(live.lease.lease_id)
     for member in live.members:
         if member.node == node and member.end is None:
             member.end = end
+            if forgets and member.wanted:
+                member.wanted = False
+                state.leases.changed.add(node)
             if not (member.wanted or live.ended or live.revoked in ABRUPT):
                 # Its node forgets it, and would begin anew if it were told of it again.
                 member.kept = True

@@ -210,7 +210,7 @@ def _take_leases(state: ControlState, draft: Draft, node: NodeState, report: Nod
     for live, member in list(state.leases.held_by(node.name)):
         lease = told.get(live.lease.lease_id)
         if lease is not None and lease.token == live.lease.token:
-            _take_lease(state, draft, live, member, lease)
+            _take_lease(state, draft, live, member, lease, current=current)
         elif member.end is None and current and report.revision >= member.since:
             # An agent lists what it holds and what it is about to start; the rest is not there.
             end_member(state, draft, live, node.name, _missing(member))
@@ -226,7 +226,13 @@ def _missing(member: Member) -> MemberEnd:
 
 
 def _take_lease(
-    state: ControlState, draft: Draft, live: LiveLease, member: Member, lease: LeaseReport
+    state: ControlState,
+    draft: Draft,
+    live: LiveLease,
+    member: Member,
+    lease: LeaseReport,
+    *,
+    current: bool,
 ) -> None:
     before = _picture(live, member)
     member.seen = True
@@ -254,7 +260,8 @@ def _take_lease(
             message=lease.message,
             reason_code=lease.reason_code,
         )
-        end_member(state, draft, live, member.node, end)
+        # By the desired set of an earlier leader it may be about to forget what it has told.
+        end_member(state, draft, live, member.node, end, forgets=not current)
 
 
 def _picture(live: LiveLease, member: Member) -> tuple[object, ...]:

@@ -279,3 +279,32 @@ def test_facts_that_one_control_has_taken_in_give_the_same_decisions_in_another(
             encode(event) for event in first.events
         ]
         assert (second.rows, second.told) == (first.rows, first.told)
+
+
+def test_a_part_of_a_gang_that_ended_under_an_earlier_leader_is_not_begun_again():
+    """Its node may know a desired set without it, and forgets what it has told to anybody."""
+    shell = Shell(new_control())
+    nodes = ("n0", "n1")
+    for sequence in (1, 2):
+        first = report(sequence)
+        both = [replace(first, report=replace(first.report, node=node)) for node in nodes]
+        shell.tell(*both, now_s=float(sequence))
+    shell.tell(submission("gang", scale_factors=(2,)), now_s=3.0)
+    shell.tell(now_s=4.0)
+    (grant,) = shell.commands(do.GrantLease)
+    state = shell.control.state
+    live = state.leases.by_id[grant.lease.lease_id]
+    assert [member.wanted for member in live.members] == [True, True]
+    ended = LeaseReport(
+        lease_id=live.lease.lease_id,
+        token=live.lease.token,
+        state=LeaseState.ENDED,
+        reason=LeaseEnd.CANCELLED,
+    )
+    told = report(3, ended)
+    decision = shell.tell(replace(told, report=replace(told.report, term=0)), now_s=5.0)
+    assert "n0" in decision.told
+    assert [row.key for row in decision.rows.settings] == [f"ended/{live.lease.lease_id}/n0"]
+    sets = DesiredSets(lambda *_: None)
+    desired = sets.of(shell.control.view, "n0", now_s=5.0, held_s=0.0)
+    assert desired.leases == ()
