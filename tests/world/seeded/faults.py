@@ -75,6 +75,15 @@ class Faults:
         names = sorted(self._world.oracle.accepted)
         return names[fault.target % len(names)] if names else None
 
+    def _running(self, *nodes: SimulatedNode) -> list[str]:
+        """Return the jobs that run on some nodes; without any, on all."""
+        held = {
+            supervisor.entry.lease.job_id
+            for node in nodes or self._world.nodes
+            for supervisor in node.supervisors.values()
+        }
+        return sorted(held & self._world.oracle.accepted)
+
     # -- schedulers and their database ------------------------------------------------------------
 
     async def _kill_scheduler(self, fault: Fault) -> None:
@@ -187,9 +196,7 @@ class Faults:
     async def _cut_and_order(self, fault: Fault) -> None:
         """Order something of a node in the moment in which it is cut off."""
         node, world = self._node(fault), self._world
-        running = sorted(
-            {s.entry.lease.job_id for s in node.supervisors.values()} & world.oracle.accepted
-        )
+        running = self._running(node)
         order = {"reason": "", "actor": "user"}
         cut = asyncio.ensure_future(self._cut_node(replace(fault, how=1)))
         if fault.how % 3 == 0 or not running:
@@ -227,7 +234,9 @@ class Faults:
         return await self._world.ask(lambda s: s.act([job_id], action, actor="user"))
 
     async def _cancel(self, fault: Fault) -> None:
-        job_id = self._job(fault)
+        running = self._running()
+        often = running and fault.how % 4
+        job_id = running[fault.target % len(running)] if often else self._job(fault)
         if job_id is not None:
             self.cancelled.add(job_id)
             self._world.oracle.cancelled(job_id, await self._act(job_id, JobAction.CANCEL))

@@ -15,6 +15,7 @@ from evidence import Story, check_history, check_job, check_tokens, check_worker
 
 from leasehold_testing.stage import canonical, check_state, check_view
 from planner.knowledge import LearnedKnowledge
+from scheduler.control.leases import ABRUPT
 from scheduler.domain import commands as do
 from scheduler.domain import events as ev
 from scheduler.domain.job import JobStatus
@@ -44,7 +45,8 @@ if TYPE_CHECKING:
 RECOVER_EVERY = 40
 #: Within what a cancelled job has left where nothing is in the way.
 CANCEL_S = 8.0
-#: Turns that may end before what a policy has said is told: the one at hand, those of suspects.
+#: Turns that may end before a policy is asked, or what it has said is told: the one at hand,
+#: those of suspects.
 TURNS_TO_HEAR = 10
 #: Within what a question is answered where nothing is in the way.
 OPEN_S = 15.0
@@ -53,6 +55,17 @@ MOST_ENTRIES = 120
 ENDED = (JobStatus.COMPLETED, JobStatus.CANCELLED, JobStatus.FAILED, JobStatus.REFUSED)
 #: How ends on record may come about: with nothing left of the job on any node.
 CLEAN = (EndReason.COMPLETED, EndReason.RELEASED, EndReason.FAILED, EndReason.CANCELLED)
+
+
+def _forgotten(state: ControlState) -> set[tuple[int, str]]:
+    """Return the parts of gangs that have ended, and that their nodes forget: (lease, node)."""
+    return {
+        (lease_id, member.node)
+        for lease_id, live in state.leases.by_id.items()
+        if not live.ended and live.revoked not in ABRUPT
+        for member in live.members
+        if member.end is not None and not member.wanted
+    }
 
 
 class _Log(list[Any]):
@@ -99,8 +112,14 @@ class Oracle:
         self._revoked: set[int] = set()
         #: host -> (term and generation of the question that is open, since when).
         self._open: dict[str, tuple[tuple[int, int], float]] = {}
-        #: host -> (problem that the policy has answered, or not; turns that may pass over it).
-        self._answered: dict[str, tuple[Problem, int]] = {}
+        #: host -> (problem that the policy was asked last, whether it has said something).
+        self._policy: dict[str, tuple[Problem, bool]] = {}
+        #: (lease, node): parts of gangs that have ended for good.
+        self._left: set[tuple[int, str]] = set()
+        #: (term, node, incarnation) -> newest report of that agent that has counted.
+        self._sequences: dict[tuple[int, str, float], int] = {}
+        #: host -> (what of a question is not done, turns since then).
+        self._undone: dict[str, tuple[tuple[object, ...], int]] = {}
         self._watches: list[asyncio.Future[None]] = []
 
     # -- as it runs -------------------------------------------------------------------------------
@@ -226,6 +245,8 @@ class Oracle:
             known = max((d._next_sequence for d in self._leading()), default=0)
             if self._over_since.get(row.lease_id, known) < known and not stale:
                 self._world.blame(f"{node} is told of {row}, which is over")
+            if not stale and row.job_id in self._cancelled - self._world.faults.requeued:
+                self._world.blame(f"{node} is told of {row}, whose job was cancelled")
             now_s = EPOCH_S + self._world.loop.now_s
             until_s = now_s + lease["remaining_s"]
             slack_s = 0.35 + 2 * self._world.scenario.skew_s + self._world.clock_slack_s
@@ -296,6 +317,9 @@ class Oracle:
             self._world.blame(f"{row} has been left {early_s:.1f} s early, for nothing")
         if calm and row.end_reason is EndReason.LOST and not row.message.startswith("it could not"):
             self._world.blame(f"{row} is lost although nothing went wrong")
+        keeps = not any(fault.kind in {"wipe_node", "fill_disk"} for fault in scenario.faults)
+        if keeps and "knows nothing" in row.message:
+            self._world.blame(f"a node that has lost nothing knows nothing of {row}")
 
     def turned(self, service: WatchedService, driver: Driver) -> None:
         """Look at a scheduler between two turns."""
@@ -312,14 +336,20 @@ class Oracle:
                 self._world.blame(f"{host} takes an entry of token {owner} for its own")
             if len(self._world.database.store._journal) > MOST_ENTRIES:
                 self._world.blame(f"{host}: more than {MOST_ENTRIES} entries have no snapshot")
-            if self._turns % RECOVER_EVERY == 0:
+            if self._turns % RECOVER_EVERY == 0 or self._has_left_in_part(driver):
                 self._check_recovery(service, driver)
+            self._check_order(driver)
         except Exception as error:  # noqa: BLE001 - whatever it is, it must not be
             self._world.blame(f"{host}: {type(error).__name__}: {error}")
 
+    def asked(self, host: str, problem: Problem) -> None:
+        """Note that a policy is asked."""
+        self._policy[host] = problem, False
+
     def answered(self, host: str, problem: Problem) -> None:
-        """Note that a policy has answered a question, or has failed to."""
-        self._answered[host] = problem, 0
+        """Note that it has answered, or has failed to; to an older question this means nothing."""
+        if self._policy.get(host, (None, False))[0] is problem:
+            self._policy[host] = problem, True
 
     def _check_question(self, host: str, driver: Driver) -> None:
         """A question is answered, or asked anew."""
@@ -327,11 +357,14 @@ class Oracle:
         if question is None:
             self._open.pop(host, None)
             return
-        problem, turns = self._answered.get(host, (None, 0))
-        if question.problem is problem:
-            self._answered[host] = problem, turns + 1
-            if turns > TURNS_TO_HEAR:
-                self._world.blame(f"{host}: {turns} turns have not heard of a policy's answer")
+        asked, answered = self._policy.get(host, (None, False))
+        undone = "asked" if question.problem is not asked else "heard the answer to"
+        is_due = undone == "asked" or answered
+        before, turns = self._undone.get(host, (None, 0))
+        what = driver.view.term, question.generation, undone
+        self._undone[host] = what, turns + 1 if is_due and before == what else 0
+        if self._undone[host][1] > TURNS_TO_HEAR:
+            self._world.blame(f"{host}: {turns} turns have not {undone} question {what[:2]}")
         key = (driver.view.term, question.generation)
         since = self._open.get(host)
         if since is None or since[0] != key:
@@ -352,6 +385,25 @@ class Oracle:
         for name, value in expected.items():
             if found[name] != value:
                 self._world.blame(f"a restart would begin with other {name}")
+        for lease_id, node in _forgotten(state):
+            members = recovered.leases.by_id[lease_id].members
+            if not any(m.node == node and m.end is not None for m in members):
+                self._world.blame(f"a restart would not know that lease {lease_id} left {node}")
+
+    def _has_left_in_part(self, driver: Driver) -> bool:
+        """Tell whether a part of a gang has ended for good since the last look."""
+        left = _forgotten(driver.control.state)
+        news = left - self._left
+        self._left |= left
+        return bool(news)
+
+    def _check_order(self, driver: Driver) -> None:
+        """Of an agent's reports none counts that is older than one that has counted."""
+        for node in driver.view.nodes.by_name.values():
+            key = driver.view.term, node.name, node.incarnation
+            if node.sequence < self._sequences.get(key, node.sequence):
+                self._world.blame(f"a report of {node.name} counts that was overtaken")
+            self._sequences[key] = node.sequence
 
     def _recovered(self, service: WatchedService, *, term: int) -> ControlState:
         store = self._world.database.store
@@ -430,6 +482,8 @@ class Oracle:
             leading += health.leading
             if not health.ready or (health.problems and health.leading):
                 yield f"{host} is not well: {health}"
+            if health.leading and health.leader_address != f"http://{host}:8642":
+                yield f"{host} leads and names '{health.leader_address}' as the leader"
         if leading != 1:
             yield f"{leading} schedulers lead"
         nodes = self._world.nodes

@@ -110,17 +110,20 @@ class WorldSolver(InlineSolver):
 
     Attributes:
         fails: part of the questions to which there is no answer.
-        done: called with each problem as soon as it is answered, or not.
+        asked: called with each problem.
+        done: likewise, as soon as it is answered, or is not.
     """
 
     def __init__(self, chance: random.Random, mean_s: float) -> None:
         super().__init__(PolicyAnswerer())
         self._chance, self._mean_s = chance, mean_s
         self.fails: Callable[[], float] = lambda: 0.0
+        self.asked: Callable[[Problem], None] = lambda _problem: None
         self.done: Callable[[Problem], None] = lambda _problem: None
 
     async def solve(self, policy: PolicyChoice, problem: Problem) -> Solved:
         """Answer a problem."""
+        self.asked(problem)
         took_s = self._chance.expovariate(1.0 / self._mean_s)
         await asyncio.sleep(took_s)
         self.done(problem)
@@ -384,6 +387,7 @@ class World:
         machine = self.machines[host]
         solver = WorldSolver(self.chance(f"solver {len(self.processes)}"), self.scenario.solve_s)
         solver.fails = lambda: 0.0 if self.mended else self.scenario.fails
+        solver.asked = partial(self.oracle.asked, host)
         solver.done = partial(self.oracle.answered, host)
         service = WatchedService(
             store=self.database.line(host),  # type: ignore[arg-type]
