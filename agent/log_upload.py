@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection
     from pathlib import Path
 
-    from agent.loop import Link
+    from agent.link import Link
 
 _log = logging.getLogger("leasehold.agent")
 

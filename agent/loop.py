@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from agent.disk import AGAIN_BYTES, PROBE_BYTES
 from agent.folders import private_folder
@@ -40,8 +40,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from agent.backend import MakeBackend, Workers
+    from agent.link import Link
     from agent.reconcile import Action, Held
-    from scheduler.protocol.desired import Desired
 
 #: Between two looks at a lease whose processes are being started.
 STARTING_TICK_S = 0.05
@@ -51,43 +51,6 @@ LAST_OUTPUT_S = 10.0
 LEAVING = "the agent on this node is being stopped"
 
 _log = logging.getLogger("leasehold.agent")
-
-
-class Link(Protocol):
-    """The way to the scheduler.
-
-    Both calls raise OSError (ConnectionError, TimeoutError) where the scheduler cannot be reached,
-    and InputError where its answer makes no sense; the agent waits and asks again.
-    """
-
-    async def desired(self, *, after: tuple[int, int]) -> Desired:
-        """Return the desired set, at once if it is newer than ``after`` = (term, revision).
-
-        Otherwise wait for news, and return the same set again after some seconds without any.
-        """
-        ...
-
-    async def report(self, report: NodeReport) -> None:
-        """Deliver a report; return when the scheduler has stored it."""
-        ...
-
-    async def append_log(
-        self, lease_id: int, stream: str, *, offset: int, data: bytes, end: bool = False
-    ) -> int:
-        """Deliver a piece of a lease's output.
-
-        Args:
-            lease_id: which lease.
-            stream: ``out`` or ``err``.
-            offset: bytes of this stream before the piece.
-            data: the piece; empty to ask how much is there.
-            end: whether nothing follows it any more; holds where the answer is its end.
-
-        Returns:
-            the offset to go on from: the end of what the scheduler has. A piece that does not
-            follow that was dropped.
-        """
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

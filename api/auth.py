@@ -9,8 +9,8 @@ import logging
 import secrets
 from typing import TYPE_CHECKING
 
-from api.context import in_thread
 from api.roles import Principal, Role
+from api.threads import in_thread
 from scheduler.errors import StoreError, StoreUnavailableError
 
 if TYPE_CHECKING:

@@ -149,8 +149,3 @@ class Context:
 def context_of(request: Request) -> Context:
     """Return the context of the application that serves a request."""
     return cast("Context", request.app.state.context)
-
-
-async def in_thread(call: Callable[..., T], *args: object, **kwargs: object) -> T:
-    """Call something that blocks, such as a method of the store, beside the event loop."""
-    return await anyio.to_thread.run_sync(partial(call, *args, **kwargs))

@@ -6,8 +6,8 @@ import dataclasses
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from api.context import in_thread
 from api.roles import Principal, Role
+from api.threads import in_thread
 from scheduler.store.queries import MAX_LIMIT, HistoryQuery
 
 if TYPE_CHECKING:

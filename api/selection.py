@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from api.context import in_thread
 from api.problems import not_found
+from api.threads import in_thread
 from scheduler.domain.job import JobStatus
 from scheduler.store.filters import FILTERS, JobFilter
 from scheduler.store.queries import MAX_LIMIT, JobQuery

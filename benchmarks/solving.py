@@ -23,8 +23,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from policies.families import AlphaFair, FinishTime, MaxMin, WeightedSum, solve_family
+from policies.families import AlphaFair, FinishTime, MaxMin, WeightedSum
 from policies.solving.classes import ClassProblem
+from policies.solving.family import solve_family
 from policies.solving.max_min import hierarchical_fill
 from scheduler.domain.configuration import ConfigurationTable
 from scheduler.domain.problem import Problem

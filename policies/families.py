@@ -125,38 +125,6 @@ class FamilyAnswer:
     warnings: tuple[str, ...] = ()
 
 
-def solve_family(family: Family, classes: ClassProblem, *, canonical: bool = True) -> FamilyAnswer:
-    """Solve a family of objectives.
-
-    Args:
-        family: the objective; its arrays have one entry per class.
-        classes: rows, capacity and pairs.
-        canonical: among the optima of ``MaxMin`` and ``FinishTime``, return one that also maximises
-            the sum over jobs of coefficient * thr (1 / remaining is the coefficient of
-            ``FinishTime``; jobs that need less than 1e-6 of their time count less, as if they
-            needed that), which makes the answer Pareto efficient. The value is kept to 1e-7.
-
-    Returns:
-        An answer that is feasible and proven to 1e-6 relative. Jobs that nothing can run get
-        zeros, do not count in the objective, and are named in a warning.
-
-    Raises:
-        UnprovenError: no solver's answer passed its checks; it says what none can beat.
-        SolveError: likewise, and nothing is known.
-    """
-    if isinstance(family, MaxMin):
-        return _max_min(family, classes, canonical=canonical)
-    if isinstance(family, WeightedSum):
-        return _weighted_sum(family, classes)
-    if isinstance(family, FinishTime):
-        from policies.solving.finish_time import solve_finish_time  # noqa: PLC0415 (it imports this module)
-
-        return solve_finish_time(family, classes, canonical=canonical)
-    from policies.solving.alpha_fair import solve_alpha_fair  # noqa: PLC0415 (likewise)
-
-    return solve_alpha_fair(family, classes)
-
-
 def counted(classes: ClassProblem, *coefficients: FloatArray) -> tuple[BoolArray, tuple[str, ...]]:
     """Return (M,) which classes count in the objective, and warnings about the others."""
     counts = classes.runnable.copy()
@@ -185,7 +153,8 @@ def nothing(classes: ClassProblem, warnings: tuple[str, ...]) -> FamilyAnswer:
     )
 
 
-def _max_min(family: MaxMin, classes: ClassProblem, *, canonical: bool) -> FamilyAnswer:
+def solve_max_min(family: MaxMin, classes: ClassProblem, *, canonical: bool) -> FamilyAnswer:
+    """Make the smallest coefficient * throughput as large as possible; see ``solve_family``."""
     counts, warnings = counted(classes, family.coefficient)
     if not counts.any():
         return nothing(classes, warnings)
@@ -277,7 +246,8 @@ def _both_at_once(stage: LevelProgram, first: CheckedSolution) -> CheckedSolutio
     return None
 
 
-def _weighted_sum(family: WeightedSum, classes: ClassProblem) -> FamilyAnswer:
+def solve_weighted_sum(family: WeightedSum, classes: ClassProblem) -> FamilyAnswer:
+    """Make the weighted sum of throughputs as large as possible; see ``solve_family``."""
     counts, warnings = counted(classes)
     if not counts.any():
         return nothing(classes, warnings)

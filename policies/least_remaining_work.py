@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from policies.base import Policy
-from policies.families import WeightedSum, counted, solve_family
+from policies.families import WeightedSum, counted
 from policies.greedy import best_throughput
 from policies.parameters import parameter
 from policies.shares import isolated_throughput
 from policies.solving.classes import ClassProblem
+from policies.solving.family import solve_family
 from policies.solving.integral import solve_whole
 
 if TYPE_CHECKING:

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from policies.base import Policy
-from policies.families import FamilyAnswer, WeightedSum, solve_family
+from policies.families import FamilyAnswer, WeightedSum
 from policies.greedy import best_throughput
 from policies.parameters import parameter
 from policies.program import solve
 from policies.solving.classes import NOISE, ClassProblem
+from policies.solving.family import solve_family
 from policies.terms import Terms
 
 if TYPE_CHECKING:

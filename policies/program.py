@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from policies.base import Policy
-from policies.families import solve_family
 from policies.solving.discipline import UnprovenError
+from policies.solving.family import solve_family
 from policies.terms import Terms
 from scheduler.errors import SolveError
 

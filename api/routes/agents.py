@@ -14,13 +14,14 @@ from starlette.routing import Route
 
 from api.answers import Answer
 from api.auth import ENROLMENT_PREFIX, hash_secret, new_secret
-from api.context import context_of, in_thread
+from api.context import context_of
 from api.edge import principal_of, unauthenticated
 from api.problems import FieldProblem, ProblemError, invalid
 from api.roles import Role
 from api.routes.tokens import new_token_id
 from api.routing import check_query, read_json
 from api.schemas.fields import NAME
+from api.threads import in_thread
 from scheduler.errors import InputError
 from scheduler.protocol.bounds import MOST_COUNT
 from scheduler.protocol.desired import report_from_dict, to_dict

@@ -9,12 +9,12 @@ from starlette.responses import Response
 
 from api.access import Ctx, Viewer
 from api.answers import Answer, dump
-from api.context import in_thread
 from api.conversions import event_answer
 from api.history import HistoryReader, Wanted
 from api.routing import StrictRoute
 from api.schemas.answers import EventPageOut
 from api.schemas.fields import Line, ProjectName, QueryMoment
+from api.threads import in_thread
 from scheduler.runtime.history_kinds import EventKind, SubjectKind
 from scheduler.store.queries import MAX_LIMIT
 

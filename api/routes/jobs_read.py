@@ -7,7 +7,6 @@ from fastapi import APIRouter, Path, Query
 
 from api.access import Ctx, Viewer
 from api.answers import Answer
-from api.context import in_thread
 from api.conversions import attempt_answer, event_answer, explanation_answer, job_answer
 from api.problems import FieldProblem, invalid
 from api.routing import StrictRoute
@@ -22,6 +21,7 @@ from api.schemas.fields import JobId
 from api.schemas.filters import with_filters
 from api.schemas.jobs import SortKey
 from api.selection import values_of, visible_job, visible_projects
+from api.threads import in_thread
 from scheduler.store.filters import JobFilter
 from scheduler.store.protocol import Store
 from scheduler.store.queries import (

@@ -8,7 +8,7 @@ from starlette.responses import Response
 
 from api.access import Ctx, Operator, Viewer
 from api.answers import Answer
-from api.context import Context, in_thread
+from api.context import Context
 from api.conversions import attempt_answer
 from api.problems import not_found
 from api.roles import Principal
@@ -17,6 +17,7 @@ from api.schemas.admin import NodeReasonIn
 from api.schemas.answers import NodeAttemptsOut, NodeOut, NodesOut
 from api.schemas.fields import NodeName
 from api.selection import visible_ids
+from api.threads import in_thread
 from scheduler.control.requests import NodeAction
 from scheduler.runtime.contract import NodeView
 from scheduler.store.queries import MAX_LIMIT

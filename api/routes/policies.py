@@ -8,12 +8,12 @@ from fastapi import APIRouter, Path
 
 from api.access import Ctx, Operator, Viewer
 from api.answers import Answer
-from api.context import in_thread
 from api.problems import not_found
 from api.routing import StrictRoute
 from api.schemas.admin import PolicyIn
 from api.schemas.answers import PoliciesOut, PolicyDetails, PolicyOut
 from api.schemas.fields import Name
+from api.threads import in_thread
 from policies.base import Policy
 from policies.parameters import describe
 from policies.registry import policy_origin, usable_policies

@@ -9,13 +9,13 @@ from starlette.responses import Response
 from api.access import Admin, Anybody, Ctx
 from api.answers import Answer
 from api.auth import ENROLMENT_PREFIX, hash_secret, new_secret
-from api.context import in_thread
 from api.conversions import token_answer
 from api.problems import not_found
 from api.routing import StrictRoute
 from api.schemas.admin import EnrolmentIn, TokenIn
 from api.schemas.answers import EnrolmentOut, NewTokenOut, TokensOut, WhoAmI
 from api.schemas.fields import TokenId
+from api.threads import in_thread
 from scheduler.store.rows import EnrolmentRow, TokenRow
 
 router = APIRouter(prefix="/v1", tags=["tokens"], route_class=StrictRoute)

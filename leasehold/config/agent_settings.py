@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, ClassVar
 
-from leasehold.config.backends import unknown_backend
+from leasehold.config.backend_names import unknown_backend
 from leasehold.config.fields import setting
 
 _NONE: Mapping[str, str] = MappingProxyType({})

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-from dataclasses import dataclass
 from importlib.metadata import entry_points
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from agent.backend import NodeBackend
+from leasehold.config.backend_names import BUILT_IN, GROUP, unknown_backend
 from scheduler.errors import InputError, MissingExtraError
 
 if TYPE_CHECKING:
@@ -16,44 +16,6 @@ if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
     from leasehold.config.agent_settings import AgentConfig
-
-GROUP: Final = "leasehold.backends"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BuiltIn:
-    """A backend of ours.
-
-    Attributes:
-        made_by: module:function, from the agent's configuration and the environment to the backend.
-        module: that it cannot do without, beside what every agent has; empty: none.
-        extras: of the distribution, which bring it.
-    """
-
-    made_by: str
-    module: str = ""
-    extras: tuple[str, ...] = ()
-
-
-BUILT_IN: Final[dict[str, BuiltIn]] = {
-    "kubernetes": BuiltIn(
-        made_by="leasehold.daemon.backends:pods",
-        module="kubernetes",
-        extras=("agent", "kubernetes"),
-    ),
-    "process": BuiltIn(made_by="leasehold.daemon.backends:processes"),
-}
-
-
-def backend_names() -> tuple[str, ...]:
-    """Return every name that can be used, sorted. Plugins are not imported."""
-    return tuple(sorted({*BUILT_IN, *(plugin.name for plugin in entry_points(group=GROUP))}))
-
-
-def unknown_backend(name: str) -> str:
-    """Say that no backend has that name; empty if one has it."""
-    names = backend_names()
-    return "" if name in names else f"no backend is named '{name}'; there are: {', '.join(names)}"
 
 
 def make_backend(config: AgentConfig, environment: Mapping[str, str]) -> NodeBackend:

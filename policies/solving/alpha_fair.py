@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from policies.families import AlphaFair, FamilyAnswer, WeightedSum, counted, nothing, solve_family
+from policies.families import (
+    AlphaFair,
+    FamilyAnswer,
+    WeightedSum,
+    counted,
+    nothing,
+    solve_weighted_sum,
+)
 from policies.solving.discipline import GAP
 from policies.solving.level import LevelProgram, dual_value
 from policies.solving.structured import solve_structured_utility
@@ -22,9 +29,11 @@ LOOSE = 1e-2
 
 
 def solve_alpha_fair(family: AlphaFair, classes: ClassProblem) -> FamilyAnswer:
-    """Maximise the sum of utilities; see ``families.solve_family``."""
+    """Maximise the sum of utilities; see ``solve_family``."""
     if family.alpha == 0:
-        return solve_family(WeightedSum(coefficient=family.weight * family.coefficient), classes)
+        return solve_weighted_sum(
+            WeightedSum(coefficient=family.weight * family.coefficient), classes
+        )
     counts, notes = counted(classes, family.coefficient, family.weight)
     if not counts.any():
         return nothing(classes, notes)
@@ -66,7 +75,7 @@ def most_to_gain(
     thr = classes.effective_throughput(x, pair_x)
     t = np.where(counts, family.coefficient * thr, 1.0)
     slope = np.where(counts, family.weight * family.coefficient * t**-family.alpha, 0.0)
-    best = solve_family(WeightedSum(coefficient=slope), classes)
+    best = solve_weighted_sum(WeightedSum(coefficient=slope), classes)
     return max(0.0, best.bound - float((classes.count * slope) @ thr))
 
 

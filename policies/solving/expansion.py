@@ -2,17 +2,44 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
 if TYPE_CHECKING:
-    from policies.solving.classes import ClassProblem
     from scheduler.domain.arrays import FloatArray, IntArray
 
 
+class PairedClasses(Protocol):
+    """What of classes and their pairs is asked here; see ``ClassProblem``."""
+
+    @property
+    def class_of(self) -> IntArray:
+        """(M,) class of each job."""
+
+    @property
+    def count(self) -> FloatArray:
+        """(C,) jobs of each class."""
+
+    @property
+    def representative(self) -> IntArray:
+        """(C,) one job of each class."""
+
+    @property
+    def pair_classes(self) -> IntArray:
+        """(P, 2) classes of each pair."""
+
+    @property
+    def pair_index(self) -> IntArray:
+        """(P,) its row of the pair table."""
+
+    @property
+    def pair_throughput(self) -> FloatArray:
+        """(P, 2) steps/s of either member."""
+
+
 def expand_pairs(
-    classes: ClassProblem, pair_x: FloatArray
+    classes: PairedClasses, pair_x: FloatArray
 ) -> tuple[IntArray, IntArray, FloatArray]:
     """Spread every class pair's total over concrete job pairs.
 

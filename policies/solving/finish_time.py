@@ -28,7 +28,7 @@ STEPS = 40
 def solve_finish_time(
     family: FinishTime, classes: ClassProblem, *, canonical: bool
 ) -> FamilyAnswer:
-    """Minimise the largest rho; see ``families.solve_family``."""
+    """Minimise the largest rho; see ``solve_family``."""
     counts, warnings = counted(classes, family.remaining, family.isolated_time)
     if not counts.any():
         return nothing(classes, warnings)

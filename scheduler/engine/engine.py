@@ -19,8 +19,11 @@ from scheduler.engine.validation import Checker
 from scheduler.errors import InputError, InvariantError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from scheduler.domain import events as ev
     from scheduler.domain.arrays import BoolArray, IntArray
+    from scheduler.domain.causes import Occasion
     from scheduler.domain.cluster import Cluster
     from scheduler.domain.configuration import ConfigurationTable
     from scheduler.domain.problem import Entity
@@ -355,7 +358,7 @@ class Engine:
         newest = state.assigner.next_lease
         # Until the policy has answered, what happened has yet to show its effect.
         happened = state.occasions.begin_round(keep=state.question_open)
-        grounds = Grounds(state, choice, happened, is_round=True)
+        grounds = self._grounds(choice, happened, is_round=True)
         cause = Cause(fact=FactKind.ROUND, round_number=state.round_number)
         state.commands += state.assigner.realise(
             choice, eligible, grounds, goes_on=cause, start_s=start_s, end_s=state.round_end_s
@@ -364,6 +367,17 @@ class Engine:
             state.rows_moved()
         state.set_timer(PLAN, state.round_end_s - state.settings.plan_lead_s, cause)
         state.serve_due |= bars is not None  # what was left by who could not be placed
+
+    def _grounds(self, choice: Choice, happened: Sequence[Occasion], *, is_round: bool) -> Grounds:
+        state = self.state
+        return Grounds(
+            choice,
+            happened,
+            round_number=state.round_number,
+            table=state.assigner.table,
+            takers=state.book.blocked_by,
+            is_round=is_round,
+        )
 
     def _keep(self, choice: Choice, pinned: BoolArray) -> None:
         """Let jobs on cordoned workers go on as they are."""
@@ -375,7 +389,7 @@ class Engine:
         choice.charged[pinned] = jobs["charged"][pinned]
 
     def _serve(self) -> None:
-        """Let idle workers to waiting jobs for the rest of the round."""
+        """Grant idle workers to waiting jobs for the rest of the round."""
         state = self.state
         jobs = state.jobs
         happened = state.occasions.since_served()
@@ -404,7 +418,7 @@ class Engine:
             keep_bonus_s=0.0,
             bars=state.assigner.bars(available),
         )
-        grounds = Grounds(state, choice, happened, is_round=False)
+        grounds = self._grounds(choice, happened, is_round=False)
         granted = state.assigner.serve(choice, grounds, available, end_s=state.round_end_s)
         state.commands += granted
         state.rows_moved()

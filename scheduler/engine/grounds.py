@@ -9,21 +9,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, overload
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, overload
 
 import numpy as np
 
 from scheduler.domain.causes import Cause, FactKind, Ground, Occasion
 from scheduler.engine.jobs import NONE
+from scheduler.engine.leases import WhyGranted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
     from scheduler.domain.arrays import IntArray
+    from scheduler.domain.configuration import ConfigurationTable
     from scheduler.domain.lease import Leases
     from scheduler.engine.leases import PlannedLease
     from scheduler.engine.rounds import Choice
-    from scheduler.engine.state import State
 
 #: Facts that let jobs change places whomever they are about.
 _FOR_ALL: Final = frozenset(
@@ -51,14 +52,6 @@ _URGENCY: Final = {(True, False): Ground.OVERDUE, (True, True): Ground.FULL_TIME
 _MOVES: Final = frozenset({Ground.FASTER, Ground.ELSEWHERE, Ground.MOVED})
 
 
-class WhyGranted(Protocol):
-    """Knows why planned leases were planned."""
-
-    def of_grant(self, plan: PlannedLease) -> Cause:
-        """Return why a lease is granted; the same whenever it is asked for."""
-        ...
-
-
 class Told(WhyGranted):
     """A cause that is known already.
 
@@ -78,19 +71,27 @@ class Grounds(WhyGranted):
     """What a round, or the rest of one, was chosen by.
 
     Args:
-        state: the engine's, after the choice and before anything is done.
         choice: what was chosen; nobody changes it any more.
         occasions: what had happened since the last choice, oldest first.
+        round_number: of the round.
+        table: configurations by profile.
+        takers: lease -> planned leases that wait for its workers, as they will be.
         is_round: whether a whole round was planned, where everybody competes; else only idle
             workers were served.
     """
 
     def __init__(
-        self, state: State, choice: Choice, occasions: Sequence[Occasion], *, is_round: bool
+        self,
+        choice: Choice,
+        occasions: Sequence[Occasion],
+        *,
+        round_number: int,
+        table: ConfigurationTable,
+        takers: Mapping[int, Iterable[PlannedLease]],
+        is_round: bool,
     ) -> None:
-        self._round_number, self._occasions, self._choice = state.round_number, occasions, choice
-        self._table, self._takers = state.assigner.table, state.book.blocked_by
-        self._is_round = is_round
+        self._round_number, self._occasions, self._choice = round_number, occasions, choice
+        self._table, self._takers, self._is_round = table, takers, is_round
 
     def of_grant(self, plan: PlannedLease) -> Cause:
         """Return why a lease is granted."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
@@ -18,7 +18,14 @@ if TYPE_CHECKING:
     from scheduler.domain.arrays import BoolArray
     from scheduler.domain.causes import Cause
     from scheduler.engine.fleet import Fleet
-    from scheduler.engine.grounds import WhyGranted
+
+
+class WhyGranted(Protocol):
+    """Knows why planned leases were planned."""
+
+    def of_grant(self, plan: PlannedLease) -> Cause:
+        """Return why a lease is granted; the same whenever it is asked for."""
+        ...
 
 
 @dataclass(slots=True, kw_only=True)

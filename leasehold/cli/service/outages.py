@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from leasehold.cli.service.output import remark
 from leasehold.client.outages import Outage
@@ -11,12 +11,18 @@ from scheduler.errors import UnreachableError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from leasehold.cli.service.client import ServiceClient
-
 T = TypeVar("T")
 
 
-def outlast(service: ServiceClient, ask: Callable[[], T]) -> T:
+class Sleeps(Protocol):
+    """Waits so that people see it."""
+
+    def sleep(self, seconds: float) -> None:
+        """Wait."""
+        ...
+
+
+def outlast(service: Sleeps, ask: Callable[[], T]) -> T:
     """Ask until somebody answers, or somebody ends the command."""
     outage = Outage(tell=tell_outage)
     while True:

@@ -12,7 +12,7 @@ from scheduler.errors import NotLeadingError, StoreUnavailableError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from agent.loop import Link
+    from agent.link import Link
     from scheduler.protocol.desired import Desired, NodeReport
     from scheduler.runtime.contract import Agents
     from simulator.nodes import SimulatedNode

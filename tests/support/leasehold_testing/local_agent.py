@@ -12,7 +12,7 @@ from agent.process.node import process_backend
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from agent.loop import Link
+    from agent.link import Link
     from agent.process.control_groups import ControlGroups
 
 

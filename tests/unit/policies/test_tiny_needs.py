@@ -10,12 +10,13 @@ import pytest
 from scipy.optimize import linprog
 
 from policies import families, program
-from policies.families import MaxMin, solve_family
+from policies.families import MaxMin
 from policies.registry import make_policy
 from policies.shares import isolated_throughput
 from policies.solving import discipline, finish_time
 from policies.solving.classes import ClassProblem
 from policies.solving.discipline import UnprovenError
+from policies.solving.family import solve_family
 from policies.testing import make_problem, make_table
 from scheduler.errors import SolveError
 

@@ -10,9 +10,11 @@ import pytest
 from agent.backend import NodeBackend
 from agent.kubernetes.node import PodJobs
 from agent.process.node import ProcessJobs
+from leasehold.config import backend_names as known_names
 from leasehold.config import backends
 from leasehold.config.agent_settings import AgentConfig
-from leasehold.config.backends import backend_names, make_backend
+from leasehold.config.backend_names import backend_names
+from leasehold.config.backends import make_backend
 from leasehold.config.load import load_agent_config
 from leasehold.daemon.agent_options import options_of
 from scheduler.errors import ConfigError, InputError, MissingExtraError
@@ -43,7 +45,8 @@ def plugin(name, value, distribution="somebody"):
 @pytest.fixture
 def plugged(monkeypatch):
     def use(*plugins):
-        monkeypatch.setattr(backends, "entry_points", lambda group: list(plugins))
+        for module in (backends, known_names):
+            monkeypatch.setattr(module, "entry_points", lambda group: list(plugins))
 
     # The test module's own name, so that an entry point can import from it.
     monkeypatch.setitem(sys.modules, "my_backend", sys.modules[__name__])

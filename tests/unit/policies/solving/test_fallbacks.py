@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 from policies import families
-from policies.families import AlphaFair, FinishTime, MaxMin, WeightedSum, solve_family
+from policies.families import AlphaFair, FinishTime, MaxMin, WeightedSum
 from policies.solving import alpha_fair, columns, discipline, finish_time, structured
 from policies.solving.classes import ClassProblem
+from policies.solving.family import solve_family
 from policies.testing import make_problem, make_table
 from scheduler.errors import SolveError
 

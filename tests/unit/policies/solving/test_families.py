@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 from policies import families as families_module
-from policies.families import AlphaFair, FinishTime, MaxMin, WeightedSum, solve_family
+from policies.families import AlphaFair, FinishTime, MaxMin, WeightedSum
 from policies.solving import alpha_fair, discipline, finish_time
 from policies.solving.classes import ClassProblem
+from policies.solving.family import solve_family
 from policies.testing import make_problem, make_table
 from scheduler.errors import SolveError
 

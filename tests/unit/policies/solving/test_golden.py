@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from planner.oracle import build_table
-from policies.families import FinishTime, MaxMin, WeightedSum, solve_family
+from policies.families import FinishTime, MaxMin, WeightedSum
 from policies.solving.classes import ClassProblem
+from policies.solving.family import solve_family
 from policies.testing import make_problem
 from scheduler.domain.cluster import parse_cluster_spec
 from scheduler.domain.ways import CatalogueKey

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 from scipy.optimize import linprog
 
-from policies.families import AlphaFair, FinishTime, MaxMin, WeightedSum, solve_family
+from policies.families import AlphaFair, FinishTime, MaxMin, WeightedSum
 from policies.solving import discipline
 from policies.solving.classes import ClassProblem
+from policies.solving.family import solve_family
 
 
 def columns_of(problem):

@@ -1,0 +1,45 @@
+"""The way from an agent to the scheduler."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from scheduler.protocol.desired import Desired, NodeReport
+
+
+class Link(Protocol):
+    """The way to the scheduler.
+
+    Both calls raise OSError (ConnectionError, TimeoutError) where the scheduler cannot be reached,
+    and InputError where its answer makes no sense; the agent waits and asks again.
+    """
+
+    async def desired(self, *, after: tuple[int, int]) -> Desired:
+        """Return the desired set, at once if it is newer than ``after`` = (term, revision).
+
+        Otherwise wait for news, and return the same set again after some seconds without any.
+        """
+        ...
+
+    async def report(self, report: NodeReport) -> None:
+        """Deliver a report; return when the scheduler has stored it."""
+        ...
+
+    async def append_log(
+        self, lease_id: int, stream: str, *, offset: int, data: bytes, end: bool = False
+    ) -> int:
+        """Deliver a piece of a lease's output.
+
+        Args:
+            lease_id: which lease.
+            stream: ``out`` or ``err``.
+            offset: bytes of this stream before the piece.
+            data: the piece; empty to ask how much is there.
+            end: whether nothing follows it any more; holds where the answer is its end.
+
+        Returns:
+            the offset to go on from: the end of what the scheduler has. A piece that does not
+            follow that was dropped.
+        """
+        ...

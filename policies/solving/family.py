@@ -1,0 +1,47 @@
+"""Which solver answers which family of objectives."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from policies.families import (
+    FinishTime,
+    MaxMin,
+    WeightedSum,
+    solve_max_min,
+    solve_weighted_sum,
+)
+from policies.solving.alpha_fair import solve_alpha_fair
+from policies.solving.finish_time import solve_finish_time
+
+if TYPE_CHECKING:
+    from policies.families import Family, FamilyAnswer
+    from policies.solving.classes import ClassProblem
+
+
+def solve_family(family: Family, classes: ClassProblem, *, canonical: bool = True) -> FamilyAnswer:
+    """Solve a family of objectives.
+
+    Args:
+        family: the objective; its arrays have one entry per class.
+        classes: rows, capacity and pairs.
+        canonical: among the optima of ``MaxMin`` and ``FinishTime``, return one that also maximises
+            the sum over jobs of coefficient * thr (1 / remaining is the coefficient of
+            ``FinishTime``; jobs that need less than 1e-6 of their time count less, as if they
+            needed that), which makes the answer Pareto efficient. The value is kept to 1e-7.
+
+    Returns:
+        An answer that is feasible and proven to 1e-6 relative. Jobs that nothing can run get
+        zeros, do not count in the objective, and are named in a warning.
+
+    Raises:
+        UnprovenError: no solver's answer passed its checks; it says what none can beat.
+        SolveError: likewise, and nothing is known.
+    """
+    if isinstance(family, MaxMin):
+        return solve_max_min(family, classes, canonical=canonical)
+    if isinstance(family, WeightedSum):
+        return solve_weighted_sum(family, classes)
+    if isinstance(family, FinishTime):
+        return solve_finish_time(family, classes, canonical=canonical)
+    return solve_alpha_fair(family, classes)
