@@ -15,15 +15,15 @@ class PairedClasses(Protocol):
 
     @property
     def class_of(self) -> IntArray:
-        """(M,) class of each job."""
+        """(N,) class of each job."""
 
     @property
     def count(self) -> FloatArray:
-        """(C,) jobs of each class."""
+        """(M,) jobs in each class."""
 
     @property
     def representative(self) -> IntArray:
-        """(C,) one job of each class."""
+        """(M,) position of the first job of each class."""
 
     @property
     def pair_classes(self) -> IntArray:

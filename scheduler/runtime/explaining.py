@@ -41,6 +41,7 @@ _ORDER: Mapping[WaitReason, int] = {reason: place for place, reason in enumerate
 #: after a failure is over, but its project's quota has no room for it; it runs by X alone.
 _LEASED, _HELD, _BACKOFF, _UNANSWERED, _SHARED, _PLANNED = 1, 2, 4, 8, 16, 32
 _DEFERRED, _X_ONLY = 64, 128
+#: More than any situation.
 _SITUATIONS = 256
 
 #: Said of a job that is held by request, as long as its history has not been read.
