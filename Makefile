@@ -11,13 +11,15 @@ DEMO_OUT ?= out/demo
 BENCH ?= $(wildcard benchmarks/*.py)
 # Suites with real processes and databases, apart from the unit tests.
 LIVE := tests/live tests/chaos tests/world tests/fuzz tests/torch
+# Attacks on a real service: a hostile job, agent or person.
+REDTEAM := tests/redteam
 # Suites that need tools built with Go: helm, for the second one an API server, for the third a whole cluster.
 CLUSTER := tests/chart tests/kubernetes tests/cluster
 # More options for pytest or a benchmark: make test ARGS="-k guard -x"
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-live test-torch test-chaos test-world test-world-faults test-fuzz test-chart test-kubernetes test-cluster test-explore slow check format written change-table client-forms notebook bench setup clean
+.PHONY: help demo test test-live test-redteam test-torch test-chaos test-world test-world-faults test-fuzz test-chart test-kubernetes test-cluster test-explore slow check format lock release written change-table client-forms notebook bench setup clean
 
 help:  ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' Makefile
@@ -29,7 +31,7 @@ demo: $(READY)  ## Replay the bundled trace, then run a real daemon, three agent
 
 test: $(READY)  ## Run the unit tests with branch coverage and check its floors
 	$(BIN)/coverage erase
-	$(BIN)/pytest -n auto --dist loadscope -m "not slow" $(LIVE:%=--ignore=%) $(CLUSTER:%=--ignore=%) --cov --cov-branch --cov-report= $(ARGS)
+	$(BIN)/pytest -n auto --dist loadscope -m "not slow" $(LIVE:%=--ignore=%) $(REDTEAM:%=--ignore=%) $(CLUSTER:%=--ignore=%) --cov --cov-branch --cov-report= $(ARGS)
 	@if [ -z "$(ARGS)" ]; then .ci/coverage-floors $(BIN)/coverage 95 scheduler/domain scheduler/engine policies; fi
 	@if [ -z "$(ARGS)" ]; then .ci/coverage-floors $(BIN)/coverage 90 planner leasehold/config; fi
 
@@ -37,6 +39,9 @@ test-live: $(READY)  ## Run the tests with real processes and databases, with th
 	$(BIN)/coverage erase
 	$(BIN)/pytest -n auto --dist loadscope -m "not slow" $(LIVE) --cov --cov-branch --cov-report= $(ARGS)
 	@if [ -z "$(ARGS)" ]; then .ci/coverage-floors $(BIN)/coverage 90 scheduler/control scheduler/protocol scheduler/store scheduler/runtime leasehold/client leasehold/daemon leasehold/cli/service api agent; fi
+
+test-redteam: $(READY)  ## Attack a real service as a hostile job, agent or person would
+	$(BIN)/pytest -n auto --dist loadscope $(REDTEAM) $(ARGS)
 
 test-torch:  ## Train with PyTorch and Hugging Face under an agent, in an environment of its own (4 GB)
 	.ci/test-torch
@@ -68,7 +73,8 @@ test-explore: $(READY)  ## Let hypothesis try new examples; ROUNDS=10 for more, 
 slow: $(READY)  ## Run the tests that take longer than a few seconds
 	$(BIN)/pytest -m slow $(ARGS)
 
-check: $(READY)  ## Lint, formatting, types, direction of imports
+check: $(READY)  ## Lint, formatting, types, direction of imports, and whether the locks hold what is asked for
+	$(BIN)/python .ci/locks check
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
@@ -77,6 +83,12 @@ check: $(READY)  ## Lint, formatting, types, direction of imports
 format: $(READY)  ## Let ruff fix and format the sources
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
+
+lock: $(READY)  ## Write locks/: versions and hashes of what images and CI install; ARGS=--upgrade for the newest
+	$(BIN)/python .ci/locks write $(ARGS)
+
+release: $(READY)  ## Build the wheel, the same bytes each time, and the list of what its images hold (CycloneDX), into dist/
+	.ci/release dist
 
 written: client-forms  ## Write what follows from the sources: the client's types, tables of the reference
 	PYTHONPATH=tests/support $(BIN)/python -m leasehold_testing.written
@@ -100,10 +112,10 @@ setup: $(READY)  ## Create .venv with everything for development
 clean:  ## Remove .venv and what the tools left behind
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage htmlcov dist build out
 
-$(READY): pyproject.toml
+$(READY): pyproject.toml locks/ci.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 	  || { echo "make: $(PYTHON) is older than Python 3.11; name another one: make PYTHON=python3.12 ..." >&2; exit 2; }
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade 'pip>=25.1'
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[all]' --group test --group check
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --requirement locks/ci.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $(READY)

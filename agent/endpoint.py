@@ -109,6 +109,8 @@ class Endpoint:
             )
         self.path = path
         self._on_progress = on_progress
+        #: A folder in which jobs of other users find the socket, too; None: there are none.
+        self.door: Path | None = None
         self._tenants: dict[int, Tenant] = {}
         self._listen = listen
         self._servers: list[asyncio.Server] = []
@@ -154,7 +156,11 @@ class Endpoint:
                 self._serve, path=self.path, limit=LINE_BYTES, start_serving=False
             )
         )
-        self.path.chmod(0o600)
+        self.path.chmod(0o600 if self.door is None else 0o666)  # its folder is closed to others
+        if self.door is not None:
+            link = self.door / self.path.name
+            link.unlink(missing_ok=True)
+            link.hardlink_to(self.path)
         if self._listen is not None:
             host, port = self._listen
             try:

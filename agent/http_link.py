@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 #: Redirects that are followed within one call.
 MOST_REDIRECTS = 3
+#: Until a token is asked for that never comes.
+NEVER_S = 1e9
 #: Characters of an answer that an error message quotes.
 QUOTED = 300
 #: Header of a piece of output: ``open`` while more may follow, ``end`` with the last one.
@@ -146,6 +148,7 @@ class HttpLink:
         # Only a scheduler without authentication looks at the name: elsewhere the token tells it.
         told = {"X-Leasehold-Node": quote(node), "X-Leasehold-Address": address}
         told |= {"X-Leasehold-Agent": version, "User-Agent": f"leasehold-agent/{version or '0'}"}
+        told["X-Leasehold-Takes"] = "secrets"  # secret variables: it writes them to no disk
         self._client = httpx.AsyncClient(
             headers=told,
             verify=tls_context(ca_file) if ca_file is not None else True,
@@ -194,6 +197,27 @@ class HttpLink:
             "PUT", path, params={"offset": offset}, content=data, kind=RAW, more=state
         )
         return Reader.of(_decoded(answer)).integer("next_offset")
+
+    async def renew_token(self) -> tuple[str, float]:
+        """Show the token, and return a new one where it is time for that.
+
+        The new one counts from the first such call with it on; the old one is good until then.
+
+        Returns:
+            The new token, empty where there is none, and the seconds until it is worth asking
+            again.
+
+        Raises:
+            RefusedError: the token is not good any more.
+        """
+        answer = await self._send("POST", "/v1/agent/token")
+        told = Reader.of(_decoded(answer))
+        wait_s = told.optional("renew_in_s", told.number)
+        return told.maybe("token"), NEVER_S if wait_s is None else wait_s
+
+    def take_token(self) -> None:
+        """Show the token that was written down, from the next request on."""
+        self._token = self._read_token()
 
     async def exchange(self, node: str, secret: str) -> str:
         """Return the token that a one-time secret is good for; see ``enrol``."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import importlib
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scheduler.domain.cluster import parse_cluster_spec
@@ -12,6 +13,9 @@ from scheduler.errors import ClusterError, InputError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+#: Where the driver says by which nodes MIG instances are reached.
+CAPABILITIES = Path("/proc/driver/nvidia/capabilities")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,6 +29,7 @@ class Worker:
         uuid: as NVML names it; None for a declared worker.
         memory_bytes: its memory; None for a declared worker.
         sharing: how two jobs can hold it at once; see ``WorkerReport``.
+        nodes: device nodes by which a job reaches it, where there are any.
     """
 
     index: int
@@ -33,6 +38,7 @@ class Worker:
     uuid: str | None = None
     memory_bytes: int | None = None
     sharing: str = "visible"
+    nodes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +73,10 @@ class Inventory:
             "LEASEHOLD_WORKER_TYPE": ",".join(types),
         }
 
+    def nodes(self, indices: Sequence[int]) -> tuple[str, ...]:
+        """Return the device nodes of these workers, each once."""
+        return tuple(dict.fromkeys(node for i in indices for node in self.workers[i].nodes))
+
     def problems(self) -> dict[int, str]:
         """Ask each worker how it is; takes about a millisecond per GPU.
 
@@ -89,7 +99,7 @@ def declared(spec: str) -> Inventory:
     names = [name for node in cluster.nodes for name in node.workers]
     return Inventory(
         workers=tuple(
-            Worker(index=index, worker_type=name, device=str(index))
+            Worker(index=index, worker_type=name, device=str(index), nodes=(f"/dev/nvidia{index}",))
             for index, name in enumerate(names)
         )
     )
@@ -113,7 +123,9 @@ def discover(*, names: Mapping[str, str] | None = None, nvml: Any = None) -> Inv
         for position in range(count):
             handle = module.nvmlDeviceGetHandleByIndex(position)
             for device, slice_ in _schedulable(module, handle, position):
-                workers.append(_worker(module, slice_, device, len(workers), names or {}))
+                nodes = _nodes(module, handle, slice_, position)
+                worker = _worker(module, slice_, device, len(workers), names or {})
+                workers.append(replace(worker, nodes=nodes))
     except module.NVMLError as error:
         raise ClusterError(
             f"NVML gave up: {error}; check `nvidia-smi`, or declare workers: --worker v100:4"
@@ -176,6 +188,25 @@ def _worker(
         uuid=uuid,
         memory_bytes=int(nvml.nvmlDeviceGetMemoryInfo(handle).total),
     )
+
+
+def _nodes(nvml: Any, handle: Any, slice_: Any, position: int) -> tuple[str, ...]:
+    """Return the device nodes of a GPU, or of one of its MIG instances.
+
+    An instance is reached by the node of its GPU and by two capabilities that stand for it alone.
+    """
+    try:
+        minor = int(nvml.nvmlDeviceGetMinorNumber(handle))
+        if slice_ is handle:
+            return (f"/dev/nvidia{minor}",)
+        gpu = nvml.nvmlDeviceGetGpuInstanceId(slice_)
+        part = CAPABILITIES / f"gpu{minor}" / "mig" / f"gi{gpu}"
+        folders = part, part / f"ci{nvml.nvmlDeviceGetComputeInstanceId(slice_)}"
+    except nvml.NVMLError:
+        return (f"/dev/nvidia{position}",)
+    texts = [(folder / "access").read_text() for folder in folders if (folder / "access").exists()]
+    found = [re.search(r"DeviceFileMinor:\s*(\d+)", text) for text in texts]
+    return (f"/dev/nvidia{minor}", *(f"/dev/nvidia-caps/nvidia-cap{f[1]}" for f in found if f))
 
 
 def _problem(nvml: Any, worker: Worker) -> str:

@@ -14,7 +14,7 @@ class Access:
     """A dependency that lets a role in.
 
     Args:
-        role: the least role; None for any, agents' too.
+        role: the least role; None for any, agents' too, but for those who read figures only.
         everywhere: whether a token that is confined to projects is refused, since what the route
             changes is everybody's.
     """
@@ -35,6 +35,12 @@ class Access:
                 403,
                 f"this needs role {self.role}, and the token of '{principal.subject}' has "
                 f"{principal.role}; use another token",
+            )
+        if self.role is None and principal.role is Role.METRICS:
+            raise ProblemError(
+                403,
+                f"the token of '{principal.subject}' has role {Role.METRICS}, which reads "
+                "/metrics, /healthz and /readyz and nothing else; use another token",
             )
         if self.everywhere and principal.projects:
             names = ", ".join(sorted(principal.projects))

@@ -13,6 +13,7 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.routing import Match, Route
 
+from api.agent_tokens import tell_reuses
 from api.answers import Answer
 from api.auth import Authenticator
 from api.context import Context
@@ -37,15 +38,17 @@ from api.routes import (
     projects,
     throughputs,
     tokens,
+    usage,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
+    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 
     from starlette.requests import Request
     from starlette.responses import Response
     from starlette.types import Receive, Scope, Send
 
+    from api.oidc import Provider
     from api.settings import ApiSettings
     from scheduler.runtime.contract import Service
 
@@ -62,6 +65,7 @@ _SUBJECTS = (
     projects,
     throughputs,
     tokens,
+    usage,
     health,
 )
 OPENAPI_PATH = "/v1/openapi.json"
@@ -93,6 +97,8 @@ def create_app(
     now: Callable[[], float] = time.time,
     monotonic: Callable[[], float] = time.monotonic,
     node_of: Callable[[str], Awaitable[str | None]] | None = None,
+    approved_of: Callable[[str], Awaitable[Mapping[str, int]]] | None = None,
+    provider: Provider | None = None,
 ) -> FastAPI:
     """Return the application that serves a daemon.
 
@@ -104,6 +110,8 @@ def create_app(
         now: seconds since the Unix epoch.
         monotonic: seconds on a clock that never goes back.
         node_of: see ``Context``.
+        approved_of: likewise.
+        provider: see ``Context``; closed with the application.
     """
     context = Context(
         service=service,
@@ -113,6 +121,8 @@ def create_app(
         now=now,
         stopping=asyncio.Event(),
         node_of=node_of,
+        approved_of=approved_of,
+        provider=provider,
     )
     app = Application(
         title="Leasehold",
@@ -162,6 +172,8 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
         watching.cancel()
         if isinstance(app, Application) and app.forwarder is not None:
             await app.forwarder.close()
+        if context.provider is not None:
+            await context.provider.close()
         await context.authenticator.flush()
 
 
@@ -176,6 +188,7 @@ async def _watch_tokens(context: Context) -> None:
         await asyncio.sleep(context.settings.token_check_s)
         try:
             await context.end_lapsed()
+            await tell_reuses(context)
         except Exception:  # noqa: BLE001 - the next look may go better
             _log.exception("it could not be looked at whether tokens have ended")
 

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 TOKEN_PREFIX, ENROLMENT_PREFIX = "lh_", "lhe_"
 #: Longest secret that is looked at.
 LONGEST = 256
+#: A token that is shown after its renewal is told of once within so long.
+REUSE_TOLD_S = 3600.0
 #: Unknown hashes that are remembered between two readings.
 MOST_UNKNOWN = 10_000
 
@@ -33,6 +35,11 @@ _log = logging.getLogger("leasehold.api")
 def new_secret(prefix: str = TOKEN_PREFIX) -> str:
     """Return a new secret of 32 random bytes."""
     return prefix + secrets.token_urlsafe(32)
+
+
+def new_token_id(kind: str = "t") -> str:
+    """Return a new public name of a token, which begins with its kind."""
+    return f"{kind}-{secrets.token_hex(6)}"
 
 
 def hash_secret(secret: str) -> str:
@@ -79,6 +86,10 @@ class Authenticator:
         self._outdated = False
         #: token id -> time of last use, not yet written.
         self._used: dict[str, float] = {}
+        #: token id -> token that was shown after its renewal, not yet told.
+        self._reused: dict[str, TokenRow] = {}
+        #: token id -> when that was told last.
+        self._told_s: dict[str, float] = {}
 
     async def principal(self, secret: str) -> Principal | None:
         """Return whom a secret stands for; None if it is unknown, expired or revoked.
@@ -97,6 +108,8 @@ class Authenticator:
         if row is None or not hmac.compare_digest(row.secret_hash, digest):
             return None
         if not self._is_valid(row):
+            if row.replaced_s is not None:
+                self.note_reuse(row)
             return None
         self._used[row.token_id] = self._now()
         return _principal(row)
@@ -117,8 +130,22 @@ class Authenticator:
         """
         if not principal.token_id:
             return True
+        if principal.foreign:
+            return principal.expires_s is not None and principal.expires_s > self._now()
         row = self._by_id.get(principal.token_id)
         return row is not None and self._is_valid(row)
+
+    def note_reuse(self, row: TokenRow) -> None:
+        """Note that a token was shown although its successor is in use."""
+        now_s = self._monotonic()
+        if now_s - self._told_s.get(row.token_id, -REUSE_TOLD_S) >= REUSE_TOLD_S:
+            self._told_s[row.token_id] = now_s
+            self._reused[row.token_id] = row
+
+    def reused(self) -> list[TokenRow]:
+        """Return the tokens that were shown after their renewal, and that nobody was told of."""
+        found, self._reused = self._reused, {}
+        return list(found.values())
 
     async def refresh(self) -> None:
         """Read the tokens again if the last reading is too old.

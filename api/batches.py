@@ -19,7 +19,7 @@ from api.schemas.jobs import MOST_JOBS, JobIn, given_twice
 from scheduler.domain.placeholders import count_placeholders, needs_array, shareable_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
     from collections.abc import Set as AbstractSet
 
     from api.roles import Principal
@@ -147,6 +147,7 @@ def make(
     *,
     keys: Sequence[str] | None,
     now_s: float,
+    allows: Collection[str] = (),
 ) -> list[Made | ProblemError]:
     """Return what jobs stand for, or why they cannot be submitted.
 
@@ -158,11 +159,19 @@ def make(
         principal: the caller.
         keys: client id of each job that names none; None: they are only tried.
         now_s: when the request came.
+        allows: what pod templates may say beside the list.
     """
     made = [
         job
         if isinstance(job, ProblemError)
-        else _make(job, visible, principal, key=None if keys is None else keys[index], now_s=now_s)
+        else _make(
+            job,
+            visible,
+            principal,
+            key=None if keys is None else keys[index],
+            now_s=now_s,
+            allows=allows,
+        )
         for index, job in enumerate(found)
     ]
     folders = Counter(folder for job in made if isinstance(job, Made) for folder in _folders(job))
@@ -197,7 +206,13 @@ def _kept_apart(made: Made, folders: Mapping[str, int]) -> Made | ProblemError:
 
 
 def _make(
-    job: JobIn, visible: AbstractSet[str], principal: Principal, *, key: str | None, now_s: float
+    job: JobIn,
+    visible: AbstractSet[str],
+    principal: Principal,
+    *,
+    key: str | None,
+    now_s: float,
+    allows: Collection[str],
 ) -> Made | ProblemError:
     problems = [
         FieldProblem(field=f"depends_on.{i}", value=job_id, problem="there is no such job")
@@ -211,7 +226,7 @@ def _make(
         words = f"has {count} placeholders; {MOST_PLACEHOLDERS} are taken"
         problems.append(FieldProblem(field="", value=count, problem=words))
     try:
-        pod_preview(spec)
+        pod_preview(spec, allows=allows)
     except ProblemError as error:
         if not error.errors:
             return error
@@ -220,11 +235,5 @@ def _make(
         return invalid(problems)
     if key is None:
         return Made(job=job, spec=spec)
-    elements = submissions(
-        job,
-        owner=principal.subject,
-        project=project,
-        client_id=job.client_id or key,
-        now_s=now_s,
-    )
+    elements = submissions(job, spec, owner=principal.subject, client_id=job.client_id or key)
     return Made(job=job, spec=spec, submissions=tuple(elements))

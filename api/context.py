@@ -16,12 +16,20 @@ from api.problems import ProblemError
 from scheduler.errors import StoreError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine
+    from collections.abc import (
+        AsyncGenerator,
+        AsyncIterator,
+        Awaitable,
+        Callable,
+        Coroutine,
+        Mapping,
+    )
 
     from starlette.requests import Request
 
     from api.auth import Authenticator
     from api.limits import Buckets
+    from api.oidc import Provider
     from api.roles import Principal
     from api.settings import ApiSettings
     from scheduler.runtime.contract import Service
@@ -46,6 +54,9 @@ class Context:
         stopping: set when requests that wait are to be answered at once.
         node_of: says to which node a secret from outside belongs, None if to none; it raises
             ``OSError`` where that cannot be found out. None: only our own secrets are known.
+        approved_of: says what a node may have that was vouched for, worker type -> how many; it
+            raises ``OSError`` where that cannot be found out. None: whatever it reports.
+        provider: knows the tokens of an identity provider; None: only our own are taken.
         projects: job id -> project, of jobs that history was asked for; a job never moves.
         waiting: requests that wait for something, and for whom.
         streams: token id -> streams that are read with it.
@@ -59,6 +70,8 @@ class Context:
     now: Callable[[], float]
     stopping: asyncio.Event
     node_of: Callable[[str], Awaitable[str | None]] | None = None
+    approved_of: Callable[[str], Awaitable[Mapping[str, int]]] | None = None
+    provider: Provider | None = None
     projects: dict[str, str] = field(default_factory=dict)
     waiting: dict[asyncio.Task[Any], Principal] = field(default_factory=dict)
     streams: Counter[str] = field(default_factory=Counter)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from dataclasses import asdict, replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from api.schemas.jobs import KubernetesIn
 from scheduler.control.requests import Submission
+from scheduler.control.retries import category_of
 from scheduler.domain.fields import Word
 from scheduler.domain.spec import DEFAULT_PROJECT, JOB_FIELDS, JobSpec
+from scheduler.domain.troubles import Trouble
+from scheduler.protocol.desired import LeaseEnd
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -22,6 +25,8 @@ if TYPE_CHECKING:
     from scheduler.runtime.contract import Explanation, LiveJob
     from scheduler.store.rows import TokenRow
 
+#: What stands for a value that its reader may not see.
+BLOT: Final = "***"
 #: How the elements of an array learn who they are.
 ARRAY_INDEX, ARRAY_COUNT = "LEASEHOLD_ARRAY_INDEX", "LEASEHOLD_ARRAY_COUNT"
 #: Fields of ``JobRow`` in answers; the live ones are put over them.
@@ -69,6 +74,10 @@ def project_of(job: JobIn, principal: Principal) -> str:
     return only[0] if len(only) == 1 else DEFAULT_PROJECT
 
 
+#: Fields of a specification by the names that they have in a request.
+_ASKED = {known.name: known for known in JOB_FIELDS}
+
+
 def to_spec(job: JobIn, *, project: str, now_s: float) -> JobSpec:
     """Return the domain's value of a job that was checked.
 
@@ -77,8 +86,11 @@ def to_spec(job: JobIn, *, project: str, now_s: float) -> JobSpec:
         project: whose job it is.
         now_s: from when ``deadline_in_s`` counts.
     """
-    given = vars(job)
-    values = {known.attribute: _value(known, given[known.name]) for known in JOB_FIELDS}
+    given, values = vars(job), dict[str, Any]()
+    for name in job.model_fields_set:  # what is left out is what a specification has of itself
+        known = _ASKED.get(name)
+        if known is not None:
+            values[known.attribute] = _value(known, given[name])
     values["project"] = project
     if job.deadline_in_s is not None:
         values["deadline_s"] = now_s + job.deadline_in_s
@@ -101,11 +113,15 @@ def _value(known: Asked, given: Any) -> Any:
     return given
 
 
-def submissions(
-    job: JobIn, *, owner: str, project: str, client_id: str, now_s: float
-) -> Iterator[Submission]:
-    """Yield what a job stands for: itself, or the elements of its array."""
-    spec = to_spec(job, project=project, now_s=now_s)
+def submissions(job: JobIn, spec: JobSpec, *, owner: str, client_id: str) -> Iterator[Submission]:
+    """Yield what a job stands for: itself, or the elements of its array.
+
+    Args:
+        job: as submitted.
+        spec: the domain's value of it.
+        owner: who submits it.
+        client_id: the client's own name for it; empty for none.
+    """
     if job.array is None:
         yield Submission(spec=spec, client_id=client_id, owner=owner, held=job.held)
         return
@@ -126,7 +142,11 @@ def submissions(
 
 
 def job_answer(
-    row: JobRow, live: LiveJob | None, *, ran_s: float = 0.0, spec: bool = False
+    row: JobRow,
+    live: LiveJob | None,
+    *,
+    ran_s: float = 0.0,
+    spec: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Return a job as people see it: its row, and over it what is known of it now.
 
@@ -134,7 +154,7 @@ def job_answer(
         row: as stored.
         live: of a job that has not ended.
         ran_s: seconds for which it has held workers.
-        spec: whether its specification is part of the answer.
+        spec: its specification as its reader may see it, where that is part of the answer.
     """
     answer = {name: getattr(row, name) for name in _ROW} | {"ran_s": ran_s}
     answer.update(_NO_LEASE)
@@ -153,8 +173,8 @@ def job_answer(
             allocation=live.allocation,
             share=live.share,
         )
-    if spec:
-        answer["spec"] = row.spec
+    if spec is not None:
+        answer["spec"] = spec
     return answer
 
 
@@ -179,7 +199,17 @@ def event_answer(row: HistoryRow, principal: Principal) -> dict[str, Any]:
     """Return a line of history; jobs that somebody may not see are not named as its cause."""
     answer = {name: getattr(row, name) for name in row.__dataclass_fields__}
     own = row.subject if row.subject_kind == "job" else ""
-    return answer | {"data": row.figures, "cause": cause_answer(row.cause, principal, own=own)}
+    data = row.figures
+    if row.kind == "lease_ended":
+        data = {**data, "category": _category(data)}
+    return answer | {"data": data, "cause": cause_answer(row.cause, principal, own=own)}
+
+
+def _category(data: Mapping[str, Any]) -> str | None:
+    """Return what kind of end a lease came to; of lines of earlier releases, too."""
+    trouble = data.get("trouble")
+    found = category_of(LeaseEnd(data["reason"]), Trouble(trouble) if trouble else None)
+    return None if found is None else found.value
 
 
 def explanation_answer(explanation: Explanation, principal: Principal) -> dict[str, Any]:
@@ -207,6 +237,43 @@ def cause_answer(cause: Cause | None, principal: Principal, *, own: str) -> dict
     names = ("fact", "subject", "ground", "rival", "lag_s", "gain", "worker_type")
     answer = {name: getattr(seen, name) for name in names}
     return answer | {"round": seen.round_number, "text": seen.words(own)}
+
+
+def spec_answer(row: JobRow, principal: Principal) -> Mapping[str, Any]:
+    """Return a job's specification as somebody may see it.
+
+    The values of its variables are shown to its owner and to administrators. They often hold
+    passwords, and whoever reads a dashboard needs none of them; the names tell what there is. Those
+    of its secret variables are shown to nobody.
+    """
+    shown = dict(row.spec)
+    if "secret_env" in shown:
+        shown["secret_env"] = dict.fromkeys(shown["secret_env"], BLOT)
+    if principal.knows_values_of(row.owner):
+        return shown
+    if "env" in shown:
+        shown["env"] = dict.fromkeys(shown["env"], BLOT)
+    if "kubernetes" in shown:
+        shown["kubernetes"] = _without_values(shown["kubernetes"])
+    return shown
+
+
+def _without_values(pods: Any) -> Any:
+    """Return what a job says about its pods with the values of variables blotted out.
+
+    In a pod's template they stand in lists under ``env``, each with a name and a value.
+    """
+    if isinstance(pods, list):
+        return [_without_values(item) for item in pods]
+    if not isinstance(pods, dict):
+        return pods
+    shown = {name: _without_values(value) for name, value in pods.items()}
+    if isinstance(shown.get("env"), list):
+        shown["env"] = [
+            item | {"value": BLOT} if isinstance(item, dict) and "value" in item else item
+            for item in shown["env"]
+        ]
+    return shown
 
 
 def token_answer(row: TokenRow) -> dict[str, Any]:

@@ -13,9 +13,10 @@ from urllib.parse import quote, urlsplit
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import ClientDisconnect
 
+from api.auth import ENROLMENT_PREFIX, TOKEN_PREFIX
 from api.problems import Fault, ProblemError, fault_of, internal, rate_limited
 from api.redaction import redact
-from api.roles import ANONYMOUS, Principal, Role
+from api.roles import ANONYMOUS, Principal, Role, TokenFault
 from scheduler.errors import NotLeadingError
 
 if TYPE_CHECKING:
@@ -174,19 +175,19 @@ class Gate:
         if scope["type"] == "http":
             headers = Headers(scope=scope)
             self._check_origin(headers)
-            principal = await self._principal(headers)
+            principal = await self._principal(headers, scope)
             scope["state"]["principal"] = principal
             if principal is not None:
                 know(scope)
             self._limit(scope, principal)
             if principal is None:
                 if scope["path"] not in self._open:
-                    raise unauthenticated()
+                    raise _refusal(scope)
                 receive = _briefly(receive)
         await self._app(scope, receive, send)
 
-    async def _principal(self, headers: Headers) -> Principal | None:
-        known = await known_caller(headers, self._context)
+    async def _principal(self, headers: Headers, scope: Scope) -> Principal | None:
+        known = await known_caller(headers, self._context, scope)
         if self._context.settings.auth:
             return known
         if known is None:
@@ -236,12 +237,44 @@ class Gate:
             raise rate_limited(wait_s)
 
 
-async def known_caller(headers: Headers, context: Context) -> Principal | None:
-    """Return whom the token of a request stands for; None without a valid one."""
+async def known_caller(
+    headers: Headers, context: Context, scope: Scope | None = None
+) -> Principal | None:
+    """Return whom the token of a request stands for; None without a valid one.
+
+    Args:
+        headers: of the request.
+        context: of the application.
+        scope: of the request, where it is to be noted why a provider's token is refused.
+    """
     scheme, _, secret = headers.get("authorization", "").partition(" ")
     if scheme.lower() != "bearer":
         return None
-    return await context.authenticator.principal(secret.strip())
+    secret = secret.strip()
+    if context.provider is None or not is_foreign(secret):
+        return await context.authenticator.principal(secret)
+    found = await context.provider.principal(secret)
+    if isinstance(found, Principal):
+        return found
+    if scope is not None:
+        scope["state"]["token_fault"] = found
+    return None
+
+
+def is_foreign(secret: str) -> bool:
+    """Tell whether a secret has the form of a provider's token: three parts, none of them ours."""
+    return secret.count(".") == 2 and not secret.startswith((TOKEN_PREFIX, ENROLMENT_PREFIX))
+
+
+def _refusal(scope: Scope) -> ProblemError:
+    fault = scope["state"].get("token_fault")
+    if not isinstance(fault, TokenFault):
+        return unauthenticated()
+    detail = f"the identity provider's token is not taken: {fault.why}"
+    if fault.away:
+        return ProblemError(503, f"{detail}; try again later", headers={"Retry-After": "5"})
+    error = 'Bearer realm="leasehold", error="invalid_token"'
+    return ProblemError(401, detail, headers={"WWW-Authenticate": error})
 
 
 def _briefly(receive: Receive) -> Receive:

@@ -17,7 +17,9 @@ from urllib.parse import parse_qsl
 
 import orjson
 
+from api.agent_tokens import is_bound
 from api.edge import FIXED_HEADERS, know
+from api.privacy import hindrance
 from api.problems import ProblemError
 from api.routes.agents import DESIRED_PARAMETERS
 from api.routing import check_count
@@ -75,9 +77,9 @@ class Express:
             if caller and node and request == ("GET", _DESIRED):
                 if await self._desired(scope, headers, caller, send):
                     return
-            elif node and request == ("POST", _REPORT) and not scope["query_string"]:
+            elif caller and node and request == ("POST", _REPORT) and not scope["query_string"]:
                 read: list[Message] = []
-                if await self._report(headers, node, receive, read, send):
+                if await self._report(headers, caller, receive, read, send):
                     return
                 receive = _again(read, receive)
         await self._app(scope, receive, send)
@@ -108,6 +110,7 @@ class Express:
             caller.node,
             after=(int(term), int(revision)),
             wait_s=min(wait_s, context.settings.max_wait_s),
+            hindrance=hindrance(scope),
         )
         try:
             body = await context.unless_stopping(work, caller)
@@ -123,7 +126,7 @@ class Express:
     async def _report(
         self,
         headers: Mapping[bytes, bytes],
-        node: str,
+        caller: Principal,
         receive: Receive,
         read: list[Message],
         send: Send,
@@ -136,10 +139,13 @@ class Express:
         try:
             check_count(body)
             report = report_from_dict(orjson.loads(body))
-            if report.node != node:
+            if report.node != caller.node:
                 return False
             await self._context.service.report(
-                report, address=address.decode(), version=version.decode()
+                report,
+                address=address.decode(),
+                version=version.decode(),
+                enrolled=is_bound(self._context, caller),
             )
         except (LeaseholdError, ProblemError, orjson.JSONDecodeError):
             return False

@@ -20,8 +20,8 @@ The REST interface of Leasehold. Moments are seconds since the Unix epoch, durat
 (names end in `_s`), throughputs are steps/s of the whole job. Errors are problem details
 (RFC 9457) that list every bad field. A standby answers with what is stored; what only the leader
 knows or may do it redirects (307) to the leader, or asks to come back (503). Send
-`Authorization: Bearer TOKEN`; a token has a role (viewer, user, operator, admin, or agent) and may
-be confined to projects, outside which no job exists for it.
+`Authorization: Bearer TOKEN`; a token has a role (viewer, user, operator, admin, agent, or metrics)
+and may be confined to projects, outside which no job exists for it.
 """
 _REF = "#/components/schemas/{model}"
 _ERRORS = {
@@ -97,6 +97,13 @@ def _agent_paths() -> dict[str, Any]:
                 answer=_object(token=_STRING, token_id=_STRING),
             )
         },
+        "/v1/agent/token": {
+            "post": _agent_operation(
+                "renew_token",
+                "Renew the node's token where it is time for that",
+                answer=_object(renew_in_s={"type": ["number", "null"]}) | {"properties": _RENEWED},
+            )
+        },
         "/v1/agent/desired": {
             "get": _agent_operation(
                 "get_desired",
@@ -126,6 +133,7 @@ def _agent_paths() -> dict[str, Any]:
 
 
 _STRING = {"type": "string"}
+_RENEWED = {"renew_in_s": {"type": ["number", "null"]}, "token": _STRING, "token_id": _STRING}
 
 
 def _object(**properties: object) -> dict[str, Any]:

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from agent.kubernetes.pod_options import pod_options
 from agent.kubernetes.pods import PodPlace, PodSettings, PodWorker, build_pod
+from agent.kubernetes.template_rules import check_submitted
 from api.problems import FieldProblem, invalid
 from scheduler.errors import InputError
 from scheduler.protocol.desired import DesiredLease
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from scheduler.domain.spec import JobSpec
 
 #: What stands for the node that the scheduler will choose, and for a secret.
@@ -20,12 +24,15 @@ MOST_WORKERS: Final = 1024
 SECRET: Final = "SECRET"  # noqa: S105 - it stands for one
 
 
-def pod_preview(spec: JobSpec, *, worker_type: str = "WORKER-TYPE") -> dict[str, Any] | None:
+def pod_preview(
+    spec: JobSpec, *, worker_type: str = "WORKER-TYPE", allows: Collection[str] = ()
+) -> dict[str, Any] | None:
     """Return the pod of a job's rank 0; None for a job that says nothing about pods.
 
     Args:
         spec: the job.
         worker_type: of the workers that it would hold.
+        allows: what the operator adds to what templates may say; see ``ApiSettings``.
 
     Raises:
         ProblemError: what it says about its pods cannot be used; names the field and its value.
@@ -40,6 +47,7 @@ def pod_preview(spec: JobSpec, *, worker_type: str = "WORKER-TYPE") -> dict[str,
         job_id=spec.name,
         command=spec.command,
         env=spec.env,
+        secret_env=dict.fromkeys(spec.secret_env, SECRET),
         working_dir=spec.working_dir,
         checkpoint_dir=spec.checkpoint_dir,
         workers=tuple(range(count)),
@@ -58,8 +66,11 @@ def pod_preview(spec: JobSpec, *, worker_type: str = "WORKER-TYPE") -> dict[str,
     workers = (PodWorker(worker_type=worker_type),) * count
     place = PodPlace(node=NODE, hostname=NODE, workers=workers)
     try:
-        return build_pod(lease, place, secret=SECRET, settings=PodSettings())
+        pod = build_pod(lease, place, secret=SECRET, settings=PodSettings())
+        variables = {**spec.env, **lease.secret_env}  # of the secret ones an error quotes nothing
+        check_submitted(pod_options(spec.kubernetes), variables, allows=allows)
     except InputError as error:
         text = str(error)
         field = text.split("'")[1] if text.startswith("field '") else "kubernetes"
         raise invalid([FieldProblem(field=field, value=None, problem=text)]) from error
+    return pod

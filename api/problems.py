@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from starlette.exceptions import HTTPException
 
@@ -20,6 +20,7 @@ from scheduler.errors import (
     OutcomeUnknownError,
     SequenceError,
     StaleLeaderError,
+    StartingError,
     StoreError,
     StoreFullError,
     StoreUnavailableError,
@@ -58,6 +59,8 @@ _UNKNOWN = (
     "client id"
 )
 _SECRETS = {"secret", "token", "authorization"}
+#: A field whose values are secret, whatever their names.
+_HIDDEN = "secret_env"
 _PLACES = {"body", "query", "path", "header"}
 
 
@@ -146,9 +149,8 @@ def fault_of(error: Exception) -> Fault | None:
     if isinstance(error, HTTPException):
         return Fault(status=error.status_code, detail=error.detail, headers=error.headers or {})
     if isinstance(error, NotLeadingError):
-        return Fault(
-            status=503, detail=str(error), code="not_leading", headers={"Retry-After": "2"}
-        )
+        code = "starting" if isinstance(error, StartingError) else "not_leading"
+        return Fault(status=503, detail=str(error), code=code, headers={"Retry-After": "2"})
     if isinstance(error, StoreUnavailableError | SequenceError | StaleLeaderError):
         return _store_fault(error)
     statuses: tuple[tuple[type[Exception], int, str], ...] = (
@@ -196,6 +198,40 @@ def rate_limited(wait_s: float) -> ProblemError:
     )
 
 
+#: Kinds of pydantic's errors -> what people are told.
+_SAID: Final[Mapping[str, str]] = {
+    "extra_forbidden": "unknown field; leave it out",
+    "missing": "is needed",
+    "json_invalid": "is not JSON: {error}",
+    "greater_than_equal": "must be at least {ge}",
+    "greater_than": "must be more than {gt}",
+    "less_than_equal": "must be at most {le}",
+    "less_than": "must be less than {lt}",
+    "int_type": "must be a whole number",
+    "int_parsing": "must be a whole number",
+    "int_from_float": "must be a whole number",
+    "float_type": "must be a number",
+    "float_parsing": "must be a number",
+    "finite_number": "must be a finite number",
+    "bool_type": "must be true or false",
+    "bool_parsing": "must be true or false",
+    "list_type": "must be a list",
+    "tuple_type": "must be a list",
+    "dict_type": "must be names with values",
+    "mapping_type": "must be names with values",
+    "model_type": "must be names with values",
+    "model_attributes_type": "must be names with values",
+    "enum": "must be {expected}",
+    "literal_error": "must be {expected}",
+    "too_short": "must have at least {min_length} entries, and has {actual_length}",
+    "too_long": "must have at most {max_length} entries, and has {actual_length}",
+    "string_too_short": "must have at least {min_length} characters",
+    "string_too_long": "must have at most {max_length} characters",
+    "string_pattern_mismatch": "must have the form {pattern}",
+    "none_required": "must be left out",
+}
+
+
 def not_found(what: str, name: str) -> ProblemError:
     """Return the answer for a name that does not exist, or not for this caller."""
     return ProblemError(404, f"there is no {what} '{name}'; list them to see the names")
@@ -221,7 +257,7 @@ def field_problems(errors: Iterable[Mapping[str, Any]]) -> list[FieldProblem]:
             path = []
         name = ".".join(str(part) for part in path)
         found.setdefault(
-            name, FieldProblem(field=name, value=_value(error, path), problem=_words(error))
+            name, FieldProblem(field=name, value=_value(error, path), problem=_words(error, path))
         )
     return list(found.values())
 
@@ -229,22 +265,40 @@ def field_problems(errors: Iterable[Mapping[str, Any]]) -> list[FieldProblem]:
 def _value(error: Mapping[str, Any], path: list[Any]) -> Any:
     if error["type"] in {"missing", "json_invalid"}:
         return None
-    return "***" if path and path[-1] in _SECRETS else error.get("input")
+    return "***" if _is_secret(path) else _blotted(error.get("input"))
 
 
-def _words(error: Mapping[str, Any]) -> str:
-    if error["type"] == "extra_forbidden":
-        return "unknown field; leave it out"
-    if error["type"] == "missing":
-        return "is needed"
-    if error["type"] == "json_invalid":
-        return f"is not JSON: {error.get('ctx', {}).get('error', '')}"
+def _blotted(value: Any) -> Any:
+    """Return what was given without secret variables, of a job or of many."""
+    if isinstance(value, list):
+        return [_blotted(item) for item in value]
+    if isinstance(value, dict) and _HIDDEN in value:
+        return value | {_HIDDEN: "***"}
+    return {k: _blotted(v) for k, v in value.items()} if isinstance(value, dict) else value
+
+
+def _is_secret(path: Sequence[Any]) -> bool:
+    return bool(path) and (path[-1] in _SECRETS or _HIDDEN in path)
+
+
+def _words(error: Mapping[str, Any], path: Sequence[Any]) -> str:
     if error["type"] == "string_type":
-        return _no_text(error.get("input"))
+        hidden = _is_secret(path)
+        return "must be text; put it in quotes" if hidden else _no_text(error.get("input"))
     if error["type"] == "string_too_short" and error.get("ctx", {}).get("min_length") == 1:
         return "must not be empty"
+    ours = _SAID.get(error["type"])
+    if ours is not None:
+        return ours.format_map(_Limits(error.get("ctx", {})))
     text = str(error["msg"])
     return text.removeprefix("Value error, ")
+
+
+class _Limits(dict[str, Any]):
+    """What pydantic says beside an error; a name that is not there stays empty."""
+
+    def __missing__(self, key: str) -> str:
+        return ""
 
 
 def _no_text(value: Any) -> str:

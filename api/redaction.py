@@ -7,7 +7,7 @@ import re
 
 #: Advice says ``Bearer TOKEN``, which is no secret.
 _SECRET = re.compile(
-    r"(\blhe?_)[A-Za-z0-9_-]{8,}|(\bbearer\s+)(?!(?-i:TOKEN)(?![^\s\"',;]))[^\s\"',;]+",
+    r"(\blhe?_|\beyJ)[A-Za-z0-9_-]{8,}(?:\.[A-Za-z0-9_-]+)*|(\bbearer\s+)(?!(?-i:TOKEN)(?![^\s\"',;]))[^\s\"',;]+",
     re.IGNORECASE,
 )
 

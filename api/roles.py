@@ -14,9 +14,10 @@ class Role(enum.StrEnum):
     OPERATOR = "operator"  #: jobs, nodes, policy, projects, throughputs
     ADMIN = "admin"  #: tokens and enrolments besides
     AGENT = "agent"  #: a node's agent: the agents' routes and nothing else
+    METRICS = "metrics"  #: a collector of figures: /metrics and health, and nothing else
 
 
-_RANK = {role: rank for rank, role in enumerate(Role)} | {Role.AGENT: -1}
+_RANK = {role: rank for rank, role in enumerate(Role)} | {Role.AGENT: -1, Role.METRICS: -1}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +31,7 @@ class Principal:
         token_id: of its token; empty without one.
         expires_s: when its token ends, seconds since the Unix epoch, or None.
         node: the node, where the token is an agent's; empty otherwise.
+        foreign: whether the token is an identity provider's.
     """
 
     subject: str
@@ -38,6 +40,7 @@ class Principal:
     token_id: str = ""
     expires_s: float | None = None
     node: str = ""
+    foreign: bool = False
 
     def has(self, role: Role) -> bool:
         """Tell whether this role includes another one of the four for people."""
@@ -46,6 +49,23 @@ class Principal:
     def sees(self, project: str) -> bool:
         """Tell whether jobs of a project exist for it."""
         return not self.projects or project in self.projects
+
+    def knows_values_of(self, owner: str) -> bool:
+        """Tell whether it is shown the values of the variables of somebody's job."""
+        return self.subject == owner or self.role is Role.ADMIN
+
+
+@dataclass(frozen=True, slots=True)
+class TokenFault:
+    """Why a token of an identity provider is refused.
+
+    Attributes:
+        why: in words.
+        away: whether it may be taken later, since the provider cannot be asked now.
+    """
+
+    why: str
+    away: bool = False
 
 
 #: Everybody, where tokens are not asked for.

@@ -41,7 +41,12 @@ class ApiSettings:
             may be called, besides loopback's.
         token_check_s: how often it is looked at whether the tokens of those who wait, or read a
             stream, are still good.
+        agent_token_s: how long an agent's token is good that came of a renewal; one is renewed when
+            half of that is over.
+        agent_token_grace_s: how long a token is good beside the one that it was renewed by.
         max_streams: most streams that one token may read at once.
+        template_allows: what pod templates may say beside the list of
+            ``agent.kubernetes.template_rules``.
     """
 
     auth: bool = True
@@ -61,3 +66,6 @@ class ApiSettings:
     hosts: frozenset[str] = frozenset()
     token_check_s: float = 2.0
     max_streams: int = 100
+    template_allows: tuple[str, ...] = ()
+    agent_token_s: float = 30 * 86400.0
+    agent_token_grace_s: float = 600.0

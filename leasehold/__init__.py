@@ -43,5 +43,7 @@ def __getattr__(name: str) -> object:
 
     if name not in __all__:
         raise AttributeError(f"module 'leasehold' has no attribute {name!r}")
+    if name == "read_service":
+        import simulator  # noqa: F401, PLC0415 - which says what is missing for replays
     module = _HOMES.get(name, "iterator")
     return getattr(importlib.import_module(f"leasehold.{module}"), name)

@@ -8,13 +8,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 
 #: Jobs that are asked for by a word, and that are named where it means several.
 _MOST: Final = 100
 _LISTED: Final = 5
 #: Jobs in one of these have not ended.
-_ACTIVE: Final = ("waiting", "running", "held")
+ACTIVE: Final = ("waiting", "running", "held")
 
 
 class AmbiguousNameError(ValueError):
@@ -51,7 +51,7 @@ async def meaning(
     Raises:
         AmbiguousNameError: it means several.
     """
-    for status in (_ACTIVE, ()):
+    for status in (ACTIVE, ()):
         page = await ask({"called": word, "status": list(status), "limit": _MOST})
         jobs = page["jobs"]
         if len(jobs) > 1:
@@ -59,6 +59,67 @@ async def meaning(
         if jobs:
             return str(jobs[0]["job_id"])
     return None
+
+
+async def meanings(
+    word: str, ask: Callable[[dict[str, Any]], Awaitable[Mapping[str, Any]]]
+) -> tuple[str, ...]:
+    """Return the ids of the jobs that a word that is no id means, where it may mean an array.
+
+    The elements of one array are meant as a whole by its name, also those that have ended. Else it
+    is as for ``meaning``.
+
+    Args:
+        word: the beginning of an id, or a name.
+        ask: as for ``meaning``.
+
+    Raises:
+        AmbiguousNameError: it means several jobs that are not the elements of one array.
+    """
+    for status in (ACTIVE, ()):
+        jobs = [job async for job in _pages({"called": word, "status": list(status)}, ask)]
+        arrays = {_array_of(job, word) for job in jobs}
+        if len(arrays) == 1 and None not in arrays:
+            return tuple([job_id async for job_id in _elements(jobs[0], word, ask)])
+        if len(jobs) > 1:
+            raise AmbiguousNameError(word, jobs[:_MOST], more=len(jobs) > _MOST)
+        if jobs:
+            return (str(jobs[0]["job_id"]),)
+    return ()
+
+
+async def _elements(
+    job: Mapping[str, Any],
+    array: str,
+    ask: Callable[[dict[str, Any]], Awaitable[Mapping[str, Any]]],
+) -> AsyncIterator[str]:
+    """Yield the ids of all elements of the array that a job belongs to."""
+    async for other in _pages({"called": array}, ask):  # the newest first
+        if _array_of(other, array) == _array_of(job, array):
+            yield str(other["job_id"])
+        elif other["submitted_s"] < job["submitted_s"]:
+            return
+
+
+def _array_of(job: Mapping[str, Any], name: str) -> tuple[Any, ...] | None:
+    """Return what the elements of an array of that name have in common; None for other jobs."""
+    if not job["name"].startswith(f"{name}["):
+        return None
+    return job["project"], job["owner"], job["submitted_s"]
+
+
+async def _pages(
+    query: dict[str, Any], ask: Callable[[dict[str, Any]], Awaitable[Mapping[str, Any]]]
+) -> AsyncIterator[Mapping[str, Any]]:
+    """Yield the jobs of a list, page by page."""
+    asked = {**query, "limit": _MOST}
+    while True:
+        page = await ask(asked)
+        for job in page["jobs"]:
+            yield job
+        if page["next_cursor"] is None:
+            return
+        asked["cursor"] = page["next_cursor"]
 
 
 async def send_for_words(
@@ -85,7 +146,9 @@ async def send_for_words(
         try:
             job_id = await meaning(acted["job_id"], ask)
         except AmbiguousNameError as error:
-            acted |= {"error": "; ".join([str(error), *error.__notes__]), "code": "invalid"}
+            all_of_them = f"--selector name={acted['job_id']} means all of that name"
+            said = "; ".join([str(error), *error.__notes__, all_of_them])
+            acted |= {"error": said, "code": "invalid"}
         else:
             meant |= {} if job_id is None else {acted["job_id"]: job_id}
     if not meant:

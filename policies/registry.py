@@ -61,9 +61,7 @@ def policy_class(name: str) -> type[Policy]:
         return built_in
     for plugin in _plugins():
         if plugin.name == name:
-            found = _load(plugin)
-            if found is not None:
-                return found
+            return _load(plugin)
     raise UnknownPolicyError(_unknown(name))
 
 
@@ -88,8 +86,8 @@ def usable_policies() -> dict[str, type[Policy]]:
     for name in policy_names():
         try:
             found[name] = policy_class(name)
-        except UnknownPolicyError:
-            continue
+        except UnknownPolicyError as error:
+            warnings.warn(f"it is left out: {error}", PolicyPluginWarning, stacklevel=2)
     return found
 
 
@@ -121,19 +119,25 @@ def _in_order(plugins: Iterable[EntryPoint]) -> list[EntryPoint]:
     return sorted(plugins, key=lambda p: (p.name, _origin(p), p.value))
 
 
-def _load(plugin: EntryPoint) -> type[Policy] | None:
+def _load(plugin: EntryPoint) -> type[Policy]:
     try:
         found = plugin.load()
-    except Exception as error:  # noqa: BLE001  whatever a plugin raises must not stop the others
-        _warn(plugin, f"importing it raised {type(error).__name__}: {error}")
-        return None
+    except Exception as error:  # whatever a plugin raises, its user must hear whose it was
+        reason = f"importing it raised {type(error).__name__}: {error}"
+        raise UnknownPolicyError(_unusable(plugin, reason)) from error
     if not (isinstance(found, type) and issubclass(found, Policy)):
-        _warn(plugin, "it is not a subclass of policies.base.Policy")
-        return None
+        reason = "it is not a subclass of policies.base.Policy"
+        raise UnknownPolicyError(_unusable(plugin, reason))
     if getattr(found, "name", None) != plugin.name:
-        _warn(plugin, f"its class is named {getattr(found, 'name', None)!r}; make the two equal")
-        return None
+        reason = f"its class is named {getattr(found, 'name', None)!r}; make the two equal"
+        raise UnknownPolicyError(_unusable(plugin, reason))
     return found
+
+
+def _unusable(plugin: EntryPoint, reason: str) -> str:
+    """Return in words that a plugin cannot be used, and why."""
+    where = f"{plugin.value} of {_origin(plugin)}"
+    return f"the plugin of policy '{plugin.name}' ({where}) cannot be used: {reason}"
 
 
 def _warn(plugin: EntryPoint, reason: str) -> None:

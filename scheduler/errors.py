@@ -21,6 +21,7 @@
     |- NotFoundError         no job, node, project or token of that name
     |- TurnFailedError       a turn of the leader's driver failed; its state is loaded again
     |- NotLeadingError       this process does not lead; says who does
+    |   |- StartingError     it is about to, or to stand by; says what takes its time
     |- UnreachableError      no scheduler answers, or it is too busy or not ready for too long
     |- NotPermittedError     the token is missing or invalid, or does not allow it
     |- AnswerError           the scheduler failed at a request, or its answer makes no sense
@@ -185,6 +186,18 @@ class NotLeadingError(LeaseholdError):
         where = f"send it to {leader_address}" if leader_address else "try again in some seconds"
         super().__init__(f"this scheduler is a standby and does not schedule; {where}")
         self.leader_address = leader_address
+
+
+class StartingError(NotLeadingError):
+    """This process has not started yet.
+
+    Args:
+        problem: what it does.
+    """
+
+    def __init__(self, problem: str) -> None:
+        LeaseholdError.__init__(self, f"this scheduler is {problem}; try again in some seconds")
+        self.leader_address = ""
 
 
 class UnreachableError(LeaseholdError):

@@ -104,7 +104,7 @@ def read_failures(path: str | None) -> FailureModel:
     try:
         document = read_yaml(path)
     except InputError as exc:
-        raise InputError(f"failure file '{path}' cannot be read: {exc}") from exc
+        raise InputError(f"failure file {exc}") from exc
     try:
         return _model(document)
     except InputError as error:

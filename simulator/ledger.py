@@ -79,6 +79,8 @@ class Ledger:
         self._share = {job.scale_factor: 0.0 for job in jobs}
         self._busy_s: FloatArray = np.zeros(len(cluster.worker_types))
         self._spans: list[LeaseSpan] = []
+        #: lease id -> the plan by which its job runs, where there is one.
+        self._plans: dict[int, str] = {}
         #: id of an open lease -> the lease; and those of them that have shared their workers.
         self._open: dict[int, Lease] = {}
         self._shared: set[int] = set()
@@ -157,13 +159,16 @@ class Ledger:
         self.counts["job_preempted"] += len(jobs)
         self._preemptions[jobs] += 1
 
-    def granted(self, leases: Leases, jobs: IntArray, sharing: Iterable[int]) -> None:
+    def granted(
+        self, leases: Leases, jobs: IntArray, sharing: Iterable[int], *, plan: str = ""
+    ) -> None:
         """Note the start of leases.
 
         Args:
             leases: n leases that begin at the same time.
             jobs: (n,) positions of their jobs.
             sharing: leases that share their workers from now on.
+            plan: by which their jobs run; empty for none.
         """
         self._attempts[jobs] += 1
         self._start_s[jobs] = np.fmin(self._start_s[jobs], leases.start_s)
@@ -171,6 +176,8 @@ class Ledger:
         if self._record:
             self._open.update((lease.lease_id, lease) for lease in leases)
             self._shared.update(sharing)
+            if plan:
+                self._plans.update((lease.lease_id, plan) for lease in leases)
 
     def over(self, lease_ids: Iterable[int], jobs: IntArray, at_s: float, reason: str) -> None:
         """Note the end of leases; ``jobs`` (n,) are the positions of their jobs."""
@@ -197,6 +204,7 @@ class Ledger:
             end_s=end_s,
             shared=shared,
             reason=reason,
+            plan=self._plans.pop(lease.lease_id, ""),
         )
 
     def sample(self, now: float, busy: Sequence[int], running: int) -> None:

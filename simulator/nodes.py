@@ -64,6 +64,8 @@ def one_step_per_s(_job: str, _worker_type: str, _workers: int, _partner: str | 
 
 
 _NO_OVERHEAD = Overhead()
+#: Exit code of a program that SIGTERM has ended.
+_BY_SIGNAL = -15
 
 
 def no_overhead(_job: str) -> Overhead:
@@ -81,6 +83,7 @@ class SimulatedWorld:
             steps/s.
         totals: job id -> steps; what the lease says where a job is missing.
         silent: ids of jobs that report no steps.
+        unsaved: ids of jobs that never save anything; they work until they have to stop.
         checkpoint_every: steps after which a job checkpoints unasked.
         leave_s: from a notice to the end of a job that heeds it; infinite for programs that only
             know SIGTERM.
@@ -103,6 +106,7 @@ class SimulatedWorld:
     rate: Callable[[str, str, int, str | None], float] = one_step_per_s
     totals: dict[str, float] = field(default_factory=dict)
     silent: set[str] = field(default_factory=set)
+    unsaved: set[str] = field(default_factory=set)
     checkpoint_every: float = math.inf
     leave_s: float = 0.0
     term_s: float = 0.0
@@ -385,8 +389,11 @@ class SimulatedNode:
             case Notice():
                 run = self.runs[action.lease_id]
                 run.noticed = action.on
-                saving_s = self.world.overhead(run.lease.job_id).checkpoint_s
-                leaves_s = self.world.now_s() + self.world.leave_s + saving_s
+                world, lease = self.world, run.lease
+                until_s = world.leave_s + world.overhead(lease.job_id).checkpoint_s
+                if lease.job_id in world.unsaved:  # it knows SIGTERM only
+                    until_s = lease.notice_s + world.term_s
+                leaves_s = world.now_s() + until_s
                 run.leaves_s = leaves_s if action.on else math.inf
             case Terminate():
                 run = self.runs[action.lease_id]
@@ -472,7 +479,8 @@ class SimulatedNode:
                 self._end(run, LeaseEnd.COMPLETED, exit_code=0)
             elif run.leaves_s <= now_s:
                 self._save(run, run.steps(now_s))
-                self._end(run, self._told(run), exit_code=LEFT_EARLY)
+                heeds = run.lease.job_id not in self.world.unsaved
+                self._end(run, self._told(run), exit_code=LEFT_EARLY if heeds else _BY_SIGNAL)
             else:
                 self._checkpoint(run, now_s)
                 continue
@@ -505,6 +513,8 @@ class SimulatedNode:
                 self._save(run, run.steps(written_s))
 
     def _save(self, run: SimulatedRun, steps: float) -> None:
+        if run.lease.job_id in self.world.unsaved and steps < run.total:
+            return
         steps = math.floor(steps) if self.world.whole_steps else steps
         run.saved = max(run.saved, steps)
         if run.lease.rank == 0:

@@ -59,7 +59,7 @@ def read_orders(
     try:
         document = read_yaml(path)
     except InputError as error:
-        raise InputError(f"orders file '{path}' cannot be read: {error}") from error
+        raise InputError(f"orders file {error}") from error
     if not isinstance(document, list):
         raise InputError(f"orders file '{path}': give a list of orders, each with at_s")
     found = []

@@ -84,7 +84,7 @@ def read_overheads(name: str) -> Overheads:
         try:
             document = read_yaml(bundled if name == "default" else name)
         except InputError as exc:
-            raise InputError(f"overhead file '{name}' cannot be read: {exc}") from exc
+            raise InputError(f"overhead file {exc}; none and default need no file") from exc
     if not isinstance(document, dict) or set(document) - {"default", "job_types"}:
         raise InputError(f"overhead file '{name}': give 'default' and 'job_types', nothing else")
     types = document.get("job_types") or {}

@@ -7,12 +7,16 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from scheduler.control.requests import ProjectLimits
 from scheduler.errors import InputError
+from traces.header_csv import meant
 from traces.yaml_file import read_yaml
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-_KNOWN = ("max_workers", "max_jobs", "weight", "inner_policy")
+_KNOWN = (
+    *("max_workers", "max_jobs", "weight", "inner_policy"),
+    *("entities", "job_types", "max_job_weight"),
+)
 _INNER = ("fairness", "fifo")
 
 
@@ -25,13 +29,18 @@ def read_projects(path: str) -> tuple[ProjectLimits, ...]:
     try:
         document = read_yaml(path)
     except InputError as error:
-        raise InputError(f"projects file '{path}' cannot be read: {error}") from error
+        raise InputError(f"projects file {error}") from error
     if not isinstance(document, dict):
         raise InputError(f"projects file '{path}': give a mapping of project names to limits")
-    try:
-        return tuple(limits_of(str(name), given) for name, given in document.items())
-    except InputError as error:
-        raise InputError(f"projects file '{path}', {error}") from error
+    found, faults = [], []
+    for name, given in document.items():
+        try:
+            found.append(limits_of(str(name), given))
+        except InputError as error:
+            faults.append(str(error))
+    if faults:
+        raise InputError(f"projects file '{path}', {'; '.join(faults)}")
+    return tuple(found)
 
 
 def limits_of(name: str, given: Any) -> ProjectLimits:
@@ -42,12 +51,19 @@ def limits_of(name: str, given: Any) -> ProjectLimits:
     """
     if not isinstance(given, dict):
         _fail(name, f"it is {given!r}; give a mapping with {', '.join(_KNOWN)}")
-    for key, value in given.items():
-        if key not in _KNOWN:
-            _fail(name, f"unknown key '{key}'; known are {', '.join(_KNOWN)}")
-        if not _fits(key, value):
-            _fail(name, f"'{key}' is {value!r}; {_WANTED[key]}")
-    return ProjectLimits(project=name, **given)
+    faults = [
+        f"'{key}' is {value!r}; {_WANTED[key]}"
+        if key in _KNOWN
+        else f"unknown key '{key}'{meant(str(key), _KNOWN)}; known are {', '.join(_KNOWN)}"
+        for key, value in given.items()
+        if key not in _KNOWN or not _fits(key, value)
+    ]
+    if faults:
+        _fail(name, "; ".join(faults))
+    found: dict[str, Any] = {
+        key: tuple(v) if isinstance(v, list) else v for key, v in given.items()
+    }
+    return ProjectLimits(project=name, **found)
 
 
 _WANTED: Mapping[str, str] = {
@@ -55,15 +71,20 @@ _WANTED: Mapping[str, str] = {
     "max_jobs": "it must be a whole number >= 0",
     "weight": "it must be a number > 0",
     "inner_policy": "it must be fairness or fifo",
+    "entities": "it must be a list of names",
+    "job_types": "it must be a list of patterns",
+    "max_job_weight": "it must be a number > 0",
 }
 
 
 def _fits(key: str, value: object) -> bool:
     if key == "inner_policy":
         return value in _INNER
+    if key in {"entities", "job_types"}:
+        return isinstance(value, list) and all(isinstance(item, str) and item for item in value)
     if isinstance(value, bool) or not isinstance(value, int | float):
         return False
-    if key == "weight":
+    if key in {"weight", "max_job_weight"}:
         return math.isfinite(value) and value > 0
     return isinstance(value, int) and value >= 0
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from scheduler.control.requests import Acted
     from scheduler.domain.commands import RecordEvent
@@ -19,7 +19,8 @@ class Remarks:
 
     def __init__(self) -> None:
         self._failed: list[str] = []
-        self._refused: list[str] = []
+        self._refused: list[tuple[str, str]] = []
+        self._said: list[str] = []
         self._vain: list[str] = []
         self._warned: dict[str, int] = {}
 
@@ -28,14 +29,31 @@ class Remarks:
         if event.kind == "allocation_failed":
             self._failed.append(str(event.data.get("reason", "")))
         elif event.kind == "job_refused":
-            self._refused.append(str(event.data.get("reason", "")))
+            self._refused.append((event.subject, str(event.data.get("reason", ""))))
         elif event.kind == "policy_warning":
             text = str(event.data.get("text", ""))
             self._warned[text] = self._warned.get(text, 0) + 1
 
-    def refused(self, reason: str) -> None:
+    def refused(self, job_id: str, reason: str) -> None:
         """Take in that a job was refused when it was submitted."""
-        self._refused.append(reason)
+        self._refused.append((job_id, reason))
+
+    def window(self, window: tuple[int, int] | None, jobs: int) -> None:
+        """Take in which jobs are measured, of how many."""
+        if window is not None and window[1] > jobs:
+            self._said.append(
+                f"the window {window[0]}:{window[1]} goes beyond the {jobs} jobs of the trace; "
+                f"{jobs - window[0]} are measured"
+            )
+
+    def projects(self, limited: Iterable[str], known: Iterable[str]) -> None:
+        """Take in whose limits were given, and whose jobs the trace has."""
+        names = sorted(set(known))
+        for name in sorted(set(limited) - set(names)):
+            self._said.append(
+                f"no job of the trace is project '{name}'s, which has limits; its projects are "
+                f"{', '.join(names)}"
+            )
 
     def acted(self, at_s: float, results: Sequence[Acted]) -> None:
         """Take in what became of an order that concerns jobs."""
@@ -50,8 +68,10 @@ class Remarks:
                 f"good allocation stayed in force; the first time: {self._failed[0]}"
             )
         if self._refused:
+            job_id, reason = self._refused[0]
             more = f" (and {len(self._refused) - 1} more)" if len(self._refused) > 1 else ""
-            found.append(f"a job was refused{more}: {self._refused[0]}")
+            found.append(f"job '{job_id}' was refused{more}: {reason}")
+        found += self._said
         if self._vain:
             more = f" (and {len(self._vain) - 1} more)" if len(self._vain) > 1 else ""
             found.append(f"an order could not be carried out{more}: {self._vain[0]}")

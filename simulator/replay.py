@@ -150,6 +150,10 @@ class Replay:
             record=record,
         )
         self._remarks = Remarks()
+        self._remarks.window(window, len(trace.jobs))
+        asked = (trace.conditions.get(job.job_id) for job in trace.jobs)
+        named = {(one.project if one else "") or DEFAULT_PROJECT for one in asked}
+        self._remarks.projects([one.project for one in projects], named)
         self._by_id = {job.job_id: job for job in trace.jobs}
         self._position = {job.job_id: i for i, job in enumerate(trace.jobs)}
         self._costs = {job.job_id: overheads.of(job.job_type) for job in trace.jobs}
@@ -164,6 +168,7 @@ class Replay:
             whole_steps=False,
             pairs=True,
             mishaps=failures.mishaps_of_jobs(),
+            unsaved={job.job_id for job in trace.jobs if not job.checkpoints},
         )
         self._place = [
             (node.name, local) for node in cluster.nodes for local in range(len(node.workers))
@@ -291,7 +296,10 @@ class Replay:
             max_failures=job.max_failures,
             restart_s=job.restart_s,
             labels=job.labels,
-            checkpoint_dir=f"/{job.job_id}",  # jobs of a trace save their state when they leave
+            # Most jobs of a trace save their state when they leave.
+            checkpoint_dir=f"/{job.job_id}" if job.checkpoints else None,
+            preemptible=job.preemptible,
+            min_run_time_s=job.min_run_time_s,
             project=DEFAULT_PROJECT if asked is None or not asked.project else asked.project,
             depends_on=() if asked is None else asked.depends_on,
             array_index=None if asked is None else asked.array_index,
@@ -418,7 +426,10 @@ class Replay:
             self._on_worker.setdefault(worker, []).append(lease.lease_id)
         there = self._on_worker[lease.workers[0]]
         position = np.array([self._position[lease.job_id]])
-        self._ledger.granted(Leases.of(lease), position, there if len(there) > 1 else ())
+        live = self.control.view.leases.by_id.get(lease.lease_id)
+        sharing = there if len(there) > 1 else ()
+        plan = "" if live is None else live.plan
+        self._ledger.granted(Leases.of(lease), position, sharing, plan=plan)
 
     def _note_end(self, event: ev.LeaseEnded) -> None:
         lease = self._leases.pop(event.lease_id)
@@ -432,7 +443,7 @@ class Replay:
         for item, result in zip(fact.submissions, results, strict=True):
             if not result.created:
                 self._ledger.note("job_refused", item.job_id, self.now_s)
-                self._remarks.refused(result.refusal)
+                self._remarks.refused(item.job_id, result.refusal)
 
     def _policy_of(self, choice: PolicyChoice) -> Policy:
         if (key := _key(choice)) not in self._policies:

@@ -73,6 +73,7 @@ class LeaseSpan:
         end_s: when it ended, or the end of the run.
         shared: whether another job held the same workers as a pair.
         reason: value of ``EndReason``, or "open" where the run ended first.
+        plan: of a source of configurations, by which the job ran; empty for none.
     """
 
     job_id: str
@@ -83,6 +84,7 @@ class LeaseSpan:
     end_s: float
     shared: bool
     reason: str
+    plan: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -275,6 +275,7 @@ class Simulation:
             self._engine = beginning.engine
         self._seed = seed
         self._remarks = Remarks()
+        self._remarks.window(window, len(self._jobs))
         self._label = label or policy.name
         self._settings = dict(inputs or {})
         self._progress = progress
@@ -287,7 +288,9 @@ class Simulation:
         self._safe_steps: FloatArray = np.zeros(len(self._jobs))
         self._total_steps = np.array([job.total_steps for job in self._jobs])
         #: (N,) steps that are left of each job at most when it has to stop.
-        self._most_left: FloatArray = np.full(len(self._jobs), np.inf)
+        self._most_left: FloatArray = np.array(
+            [math.inf if job.checkpoints else 0.0 for job in self._jobs]
+        )
         #: (N,) steps of each job that the engine hears of at most.
         self._most_told: FloatArray = np.full(len(self._jobs), np.inf)
         #: everything that happened, for tests of parity; filled only on request.
@@ -349,11 +352,11 @@ class Simulation:
             events.append(self._answer(question))
         self._settle(events, self._now)
 
-    def run(self) -> SimulationResult:
-        """Run until every measured job has ended."""
+    def run(self, *, until_s: float = math.inf) -> SimulationResult:
+        """Run until every measured job has ended, or until a time."""
         wall, cpu = time.perf_counter(), time.process_time()
         steps = 0
-        while self._ledger.to_go:
+        while self._ledger.to_go and self._now < until_s:
             self.step()
             steps += 1
             if self._progress and steps % _REPORT_EVERY == 0:

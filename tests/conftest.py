@@ -20,6 +20,10 @@ settings.register_profile("leasehold", derandomize=True, deadline=None, database
 settings.register_profile("explore", deadline=None, database=None, print_blob=True)
 settings.load_profile("leasehold")
 
+# Where the tests run as root, agents would give jobs users of their own, who could not reach the
+# tests' folders. Tests of that ask for it.
+os.environ.setdefault("LEASEHOLD_AGENT__ISOLATION", "off")
+
 
 @pytest.fixture
 def calls_of() -> Callable[[Callable[[], Any]], int]:

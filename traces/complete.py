@@ -106,8 +106,9 @@ def _check_types(drafts: Drafts, throughputs: ThroughputTable, path: str) -> Non
     for draft in drafts.jobs:
         if draft.job_type and draft.job_type not in known:
             near = difflib.get_close_matches(draft.job_type, known, n=3, cutoff=0.3)
-            some = near or sorted(known)[:3]
-            hint = f"; {'close to it are' if near else 'it knows'} {', '.join(map(repr, some))}"
+            some = ", ".join(map(repr, near or sorted(known)[:3]))
+            all_of_them = f"it knows {len(known)}, such as" if len(known) > 3 else "it knows"
+            hint = f"; {'close to it are' if near else all_of_them} {some}"
             problem = (
                 "the throughput table does not know this job type; add rows for it or name one "
                 "that it knows"
@@ -162,6 +163,9 @@ def _job(draft: Draft, job_id: str, job_type: str, arrival_s: float, speed: floa
         total_steps=_steps(draft, speed),
         scale_factor=draft.scale_factor,
         scale_factors=draft.scale_factors,
+        checkpoints=draft.checkpoints,
+        preemptible=draft.preemptible,
+        min_run_time_s=draft.min_run_time_s,
         arrival_s=arrival_s,
         weight=draft.weight,
         deadline_s=_deadline(draft, arrival_s, speed),

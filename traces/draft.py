@@ -31,6 +31,9 @@ class Draft:
         restart_s: seconds of work that a change of workers costs.
         scale_factors: worker counts at which it can run, ascending; empty for one alone.
         labels: carried along.
+        checkpoints: whether it saves its work when it has to leave.
+        preemptible: whether others may have its workers before it is done.
+        min_run_time_s: for which a lease is not taken back.
         conditions: under what conditions it may run; None: under none.
     """
 
@@ -49,6 +52,9 @@ class Draft:
     restart_s: float = 0.0
     scale_factors: tuple[int, ...] = ()
     labels: Mapping[str, str] = field(default_factory=dict)
+    checkpoints: bool = True
+    preemptible: bool = True
+    min_run_time_s: float = 0.0
     conditions: Conditions | None = None
 
 

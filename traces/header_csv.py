@@ -61,11 +61,11 @@ class HeaderCsv:
             TraceError: a column is missing, unknown or there twice, or no row follows.
         """
         shown, line = ",".join(self.header), len(self.comments) + 1
-        known = (*required, *(self.header if optional is None else optional))
+        known = tuple(dict.fromkeys((*required, *(self.header if optional is None else optional))))
         for column in self.header:
             if column not in known:
                 hint = f"unknown column{meant(column, known)}; known are {', '.join(known)}"
-                raise TraceError(hint, path=self.path, line=line, field=column, value=shown)
+                raise TraceError(hint, path=self.path, line=line, field=column)
             if self.header.count(column) > 1:
                 hint = "the column is there twice; keep one"
                 raise TraceError(hint, path=self.path, line=line, field=column, value=shown)

@@ -42,10 +42,17 @@ FIELDS = (
     "array_index",
     "max_run_time_s",
     "retry_oom",
+    "checkpoints",
+    "preemptible",
+    "min_run_time_s",
 )
 #: What only the service heeds; written where a trace has any of it.
 _CONDITIONS = tuple(field.name for field in fields(Conditions))
-_WRITTEN = tuple(name for name in FIELDS if name not in {"duration_s", *_CONDITIONS})
+#: What few jobs say of how they are preempted; written where one of the trace does.
+_MANNERS = ("checkpoints", "preemptible", "min_run_time_s")
+_USUAL = {"checkpoints": True, "preemptible": True, "min_run_time_s": 0.0}
+_FLAGS = ("retry_oom", "checkpoints", "preemptible")
+_WRITTEN = tuple(n for n in FIELDS if n not in {"duration_s", *_CONDITIONS, *_MANNERS})
 _TEXT = ("job_id", "job_type", "entity", "project")
 
 
@@ -113,7 +120,7 @@ def _plain(name: str, value: object) -> object:
     if name == "scale_factor" and isinstance(value, list) and value:
         whole = all(isinstance(v, int) and not isinstance(v, bool) for v in value)
         return " ".join(map(str, value)) if whole else value
-    if name == "retry_oom" and isinstance(value, bool):
+    if name in _FLAGS and isinstance(value, bool):
         return str(value).lower()
     return value
 
@@ -144,6 +151,9 @@ def _draft(row: Mapping[str, str], line: Line) -> Draft:
         max_failures=line.integer_in(row.get("max_failures", "3"), "max_failures"),
         restart_s=line.number_in(row.get("restart_s", "0"), "restart_s"),
         labels=_labels(row.get("labels", ""), line),
+        checkpoints=_flag(row, "checkpoints", line),
+        preemptible=_flag(row, "preemptible", line),
+        min_run_time_s=_optional(row, "min_run_time_s", line) or 0.0,
         conditions=_conditions(row, line),
     )
 
@@ -152,16 +162,21 @@ def _conditions(row: Mapping[str, str], line: Line) -> Conditions | None:
     if not any(name in row for name in _CONDITIONS):
         return None
     index = row.get("array_index")
-    retry = row.get("retry_oom", "true").lower()
-    if retry not in {"true", "false"}:
-        line.fail("it must be true or false", field="retry_oom", value=row["retry_oom"])
     return Conditions(
         project=row.get("project", ""),
         depends_on=tuple(row.get("depends_on", "").split()),
         array_index=None if index is None else line.integer_in(index, "array_index"),
         max_run_time_s=_optional(row, "max_run_time_s", line, above=0.0),
-        retry_oom=retry == "true",
+        retry_oom=_flag(row, "retry_oom", line),
     )
+
+
+def _flag(row: Mapping[str, str], field: str, line: Line) -> bool:
+    """Return a yes or no; yes where nothing stands."""
+    value = row.get(field, "true").lower()
+    if value not in {"true", "false"}:
+        line.fail("it must be true or false", field=field, value=row[field])
+    return value == "true"
 
 
 def _counts(text: str, line: Line) -> tuple[int, ...]:
@@ -205,18 +220,21 @@ def write_trace(trace: Trace, path: str | os.PathLike[str]) -> None:
     if suffix not in (".csv", ".jsonl"):
         problem = "the suffix tells the format to write; end the name with .csv or .jsonl"
         raise TraceError(problem, path=os.fspath(path), field="suffix", value=suffix)
+    told = any(getattr(job, name) != _USUAL[name] for job in trace.jobs for name in _MANNERS)
     with atomic_writer(path) as stream:
         if suffix == ".jsonl":
             for job in trace.jobs:
                 asked = _asked(trace.conditions.get(job.job_id)) if trace.conditions else {}
+                asked = (_manners(job) if told else {}) | asked
                 stream.write(json.dumps(_fields(job) | asked, ensure_ascii=False) + "\n")
             return
         for note in trace.notes:
             stream.writelines(f"# {line}\n" for line in note.splitlines())
         writer = csv.writer(stream, lineterminator="\n")
-        writer.writerow((*_WRITTEN, *(_CONDITIONS if trace.conditions else ())))
+        more = (*(_MANNERS if told else ()), *(_CONDITIONS if trace.conditions else ()))
+        writer.writerow((*_WRITTEN, *more))
         for job in trace.jobs:
-            row = _fields(job)
+            row = _fields(job) | (_manners(job) if told else {})
             row |= _asked(trace.conditions.get(job.job_id)) if trace.conditions else {}
             row["labels"] = json.dumps(row["labels"], ensure_ascii=False) if job.labels else ""
             writer.writerow("" if value is None else value for value in row.values())
@@ -230,6 +248,12 @@ def _asked(conditions: Conditions | None) -> dict[str, Any]:
         "depends_on": " ".join(asked.depends_on),
         "retry_oom": str(asked.retry_oom).lower(),
     }
+
+
+def _manners(job: Job) -> dict[str, Any]:
+    """Return how a job may be preempted as it stands in a file."""
+    row = {name: getattr(job, name) for name in _MANNERS}
+    return {n: str(v).lower() if isinstance(v, bool) else v for n, v in row.items()}
 
 
 def _fields(job: Job) -> dict[str, Any]:

@@ -14,6 +14,7 @@ import math
 import random
 import secrets
 import shutil
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -33,9 +34,10 @@ from agent.kubernetes.pod_ends import StartBounds, overdue, verdict
 from agent.kubernetes.pod_logs import read_output
 from agent.kubernetes.pod_names import ENDING, JOB_ENDED, lease_of, pod_name, selector, uid_of
 from agent.kubernetes.pod_record import PodRecord, adopted, vanished
+from agent.kubernetes.pod_security import check_namespace
 from agent.kubernetes.pod_steps import PodSteps
 from agent.kubernetes.pod_watch import PodWatch
-from agent.kubernetes.pods import PodPlace, build_pod, build_service
+from agent.kubernetes.pods import PodPlace, build_pod, build_secret, build_service
 from agent.lease_record import tenant_of
 from agent.log_files import SENT
 from agent.process.lease_files import boot_id
@@ -127,6 +129,7 @@ class KubernetesBackend(Isolated[PodRecord]):
             on_change=on_change,
             on_trouble=self._note,
             every_s=node_every_s,
+            counted=settings.foreign_pods,
         )
         self._puller = ImagePuller(
             client=client,
@@ -143,6 +146,7 @@ class KubernetesBackend(Isolated[PodRecord]):
             try:
                 await self._watch.read()
                 await self._pods.list()
+                await check_namespace(self._client, self._settings)
                 break
             except KubernetesError as error:
                 failures += 1
@@ -476,11 +480,18 @@ class KubernetesBackend(Isolated[PodRecord]):
             return False
         if record.terminated_s is not None or record.kill_s is not None:
             await self._end(record)
-        elif record.pod is None:
-            await self._create(record)
+        elif record.pod is None or record.lease.secret_env:  # the first try was in vain
+            await self._make(record)
         elif record.look is not None and record.look.job_over and record.look.others:
             await self._delete(record, self._grace_s(record))
         return False
+
+    async def _make(self, record: PodRecord) -> None:
+        """Make what a lease needs at the API server, as far as it is not there."""
+        if record.pod is None:
+            await self._create(record)
+        else:
+            await self._keep_secrets(record)
 
     async def _create(self, record: PodRecord) -> None:
         pod = self._pod_of(record)
@@ -496,7 +507,21 @@ class KubernetesBackend(Isolated[PodRecord]):
         if record.pod is None:
             self._see(record, made, gone=False)
         self._note("create", "")
+        await self._keep_secrets(record)
         await self._serve_gang(record)
+
+    async def _keep_secrets(self, record: PodRecord) -> None:
+        """Make the Secret that the pod waits for; it belongs to the pod and goes with it."""
+        secret = build_secret(
+            record.lease,
+            secret=record.tenant.secret,
+            owner_uid=record.uid,
+            settings=self._settings,
+        )
+        if secret is not None:
+            with contextlib.suppress(ExistsError):
+                await self._client.create_secret(secret)
+            record.lease = replace(record.lease, secret_env={})  # nobody here needs them any more
 
     async def _replace(self, record: PodRecord, other: Mapping[str, Any]) -> None:
         """Deal with a pod of another lease under our name, such as of a restored database."""

@@ -19,7 +19,7 @@ from agent.client_settings import ClientSettings
 from scheduler.errors import InputError, LeaseholdError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
+    from collections.abc import AsyncIterator, Callable, Mapping
 
     from kubernetes.aio.client import ApiClient
     from kubernetes.aio.client.rest import RESTResponse
@@ -134,8 +134,18 @@ class KubernetesClient:
         """Return a Node object."""
         return await self._json("GET", f"/api/v1/nodes/{quote(name)}")
 
+    async def namespace(self, name: str) -> dict[str, Any]:
+        """Return a Namespace object."""
+        return await self._json("GET", f"/api/v1/namespaces/{quote(name)}")
+
     async def pods(
-        self, *, namespace: str = "", labels: str = "", fields: str = ""
+        self,
+        *,
+        namespace: str = "",
+        labels: str = "",
+        fields: str = "",
+        kind: str = "pods",
+        keep: Callable[[Mapping[str, Any]], bool] | None = None,
     ) -> tuple[list[dict[str, Any]], str]:
         """Return pods, and the version from which they can be watched.
 
@@ -143,20 +153,28 @@ class KubernetesClient:
             namespace: empty for all.
             labels: a label selector.
             fields: a field selector.
+            kind: of other objects than pods, as paths call it.
+            keep: tells of an object whether it is wanted; the others are let go page by page.
         """
         query = {"labelSelector": labels, "fieldSelector": fields, "limit": str(PAGE)}
         items: list[dict[str, Any]] = []
         more: dict[str, str] = {}
         while True:
-            page = await self._json("GET", _pods(namespace), query | more)
-            items += page.get("items") or []
+            page = await self._json("GET", _objects(namespace, kind), query | more)
+            items += (item for item in page.get("items") or [] if keep is None or keep(item))
             metadata = page.get("metadata") or {}
             if not metadata.get("continue"):
                 return items, str(metadata.get("resourceVersion", ""))
             more = {"continue": metadata["continue"]}
 
     async def watch_pods(
-        self, *, version: str, namespace: str = "", labels: str = "", fields: str = ""
+        self,
+        *,
+        version: str,
+        namespace: str = "",
+        labels: str = "",
+        fields: str = "",
+        kind: str = "pods",
     ) -> AsyncIterator[tuple[str, dict[str, Any]]]:
         """Yield what happens to pods, until the server or the time limit ends it.
 
@@ -165,6 +183,7 @@ class KubernetesClient:
             namespace: empty for all.
             labels: a label selector.
             fields: a field selector.
+            kind: of other objects than pods.
 
         Yields:
             ``ADDED``, ``MODIFIED``, ``DELETED`` or ``BOOKMARK``, and the pod; of a bookmark only
@@ -183,12 +202,12 @@ class KubernetesClient:
             "fieldSelector": fields,
         }
         most_s = times.watch_s + times.slack_s
-        response = await self._send("GET", _pods(namespace), query, total_s=most_s)
+        response = await self._send("GET", _objects(namespace, kind), query, total_s=most_s)
         async for line in self._lines(response):
             event = json.loads(line)
             item = event.get("object") or {}
             if event.get("type") == "ERROR":
-                raise _error(int(item.get("code") or 500), item, "watch pods")
+                raise _error(int(item.get("code") or 500), item, f"watch {kind}")
             yield str(event.get("type")), item
 
     async def create_pod(self, pod: Mapping[str, Any]) -> dict[str, Any]:
@@ -204,6 +223,10 @@ class KubernetesClient:
     async def create_service(self, service: Mapping[str, Any]) -> dict[str, Any]:
         """Make a Service; raises as ``create_pod``."""
         return await self._create("services", service)
+
+    async def create_secret(self, secret: Mapping[str, Any]) -> dict[str, Any]:
+        """Make a Secret; raises as ``create_pod``."""
+        return await self._create("secrets", secret)
 
     async def pod(self, namespace: str, name: str) -> dict[str, Any]:
         """Return a pod.
@@ -225,6 +248,18 @@ class KubernetesClient:
             body,
             kind=_MERGE_PATCH,
         )
+
+    async def patch_config_map(
+        self, namespace: str, name: str, patch: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """Change a ConfigMap as a merge patch says, and return it as it is then.
+
+        Raises:
+            MissingError: there is none.
+        """
+        path = f"{_objects(namespace, 'configmaps')}/{quote(name)}"
+        query = {"fieldManager": FIELD_MANAGER}
+        return await self._json("PATCH", path, query, dict(patch), kind=_MERGE_PATCH)
 
     async def delete_pod(self, namespace: str, name: str, *, uid: str, grace_s: int) -> bool:
         """Delete a pod, if it still is the one with that uid.
@@ -386,7 +421,11 @@ def _has_account(token_file: str) -> bool:
 
 
 def _pods(namespace: str) -> str:
-    return f"/api/v1/namespaces/{quote(namespace)}/pods" if namespace else "/api/v1/pods"
+    return _objects(namespace, "pods")
+
+
+def _objects(namespace: str, kind: str) -> str:
+    return f"/api/v1/namespaces/{quote(namespace)}/{kind}" if namespace else f"/api/v1/{kind}"
 
 
 def _status(text: bytes) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Keeps up with a Node object, and with the pods of others on it."""
+"""Keeps up with a Node object, and with what pods of others on it hold."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ import contextlib
 import random
 from typing import TYPE_CHECKING, Any, Final
 
+from agent.clock import lease_clock_s
 from agent.kubernetes.client import KubernetesError
+from agent.kubernetes.foreign_pods import COUNTED, OLD_S, place_of, read_count, shard_of
 from agent.kubernetes.pod_names import uid_of
 from agent.kubernetes.pod_watch import PodWatch
 from scheduler.errors import ClusterError
@@ -35,6 +37,8 @@ class NodeWatch:
         on_trouble: called with a name and what is wrong; empty when it works (again).
         every_s: between two looks at the Node object.
         look_most_s: longest time that ``look`` takes.
+        counted: where pods of others are counted for all nodes, as NAMESPACE/NAME; ``watch``: this
+            agent reads all pods on its node itself; empty: nobody counts them.
     """
 
     def __init__(
@@ -47,18 +51,36 @@ class NodeWatch:
         on_trouble: Callable[[str, str], None],
         every_s: float = 10.0,
         look_most_s: float = LOOK_MOST_S,
+        counted: str = "watch",
     ) -> None:
         self._node, self._client, self._inventory = node, client, inventory
         self._on_change, self._on_trouble = on_change, on_trouble
         self._every_s, self._look_most_s = every_s, look_most_s
         self._others: dict[str, Mapping[str, Any]] = {}
-        self._pods = PodWatch(
-            client=client,
-            fields=f"spec.nodeName={node}",
-            on_list=self._list,
-            on_event=self._event,
-            on_trouble=on_trouble,
-        )
+        self._pods: PodWatch | None = None
+        #: What the count says of its time, and when it last said something else.
+        self._counted_at, self._counted_s = "", 0.0
+        self._counted = counted if counted != "watch" else ""
+        if self._counted:
+            namespace, name = place_of(self._counted)
+            self._counted = f"ConfigMap {namespace}/{name}-{shard_of(node)}"
+            self._pods = PodWatch(
+                client=client,
+                namespace=namespace,
+                fields=f"metadata.name={name}-{shard_of(node)}",
+                kind="configmaps",
+                on_list=self._list_count,
+                on_event=self._count_event,
+                on_trouble=on_trouble,
+            )
+        elif counted:
+            self._pods = PodWatch(
+                client=client,
+                fields=f"spec.nodeName={node}",
+                on_list=self._list,
+                on_event=self._event,
+                on_trouble=on_trouble,
+            )
 
     async def read(self) -> None:
         """Take in the Node object as it is now.
@@ -79,14 +101,16 @@ class NodeWatch:
                     await asyncio.sleep(LOOK_AGAIN_S * random.uniform(0.5, 1.0))  # noqa: S311 - spreads load
 
     async def list_others(self) -> None:
-        """Take in all pods on the node, if that is allowed."""
-        with contextlib.suppress(KubernetesError):
-            await self._pods.list()
+        """Take in what pods of others on the node hold, if that is allowed."""
+        if self._pods is not None:
+            with contextlib.suppress(KubernetesError):
+                await self._pods.list()
 
     async def run(self) -> None:
         """Keep up until cancelled."""
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._pods.run())
+            if self._pods is not None:
+                tasks.create_task(self._pods.run())
             tasks.create_task(self._keep_looking())
 
     async def _keep_looking(self) -> None:
@@ -94,6 +118,12 @@ class NodeWatch:
             await asyncio.sleep(self._every_s * random.uniform(0.8, 1.2))  # noqa: S311 - spreads load
             if await self._try():
                 self._on_change()
+            if self._counted and self._pods is not None and self._pods.heard_s:
+                self._tell_age(lease_clock_s() - self._counted_s)
+
+    def _tell_age(self, age_s: float) -> None:
+        late = f"pods of others have not been counted for {age_s / 60:.0f} min ({self._counted})"
+        self._on_trouble("age of the count", late if self._counted_s and age_s > OLD_S else "")
 
     async def _try(self) -> bool:
         try:
@@ -114,6 +144,30 @@ class NodeWatch:
         else:
             self._others[uid_of(pod)] = pod
         self._read_others()
+
+    def _list_count(self, items: list[dict[str, Any]]) -> None:
+        missing = f"there is no {self._counted}, in which pods of others are counted"
+        self._on_trouble("count", "" if items else missing)
+        for item in items:
+            self._read_count(item)
+
+    def _count_event(self, kind: str, item: Mapping[str, Any]) -> None:
+        if kind == "DELETED":
+            self._list_count([])
+        else:
+            self._list_count([dict(item)])
+
+    def _read_count(self, item: Mapping[str, Any]) -> None:
+        # When it was counted stands in another clock's time: what counts is when it changed here.
+        counted = str(((item.get("metadata") or {}).get("annotations") or {}).get(COUNTED, ""))
+        if counted != self._counted_at or not self._counted_s:
+            self._counted_at, self._counted_s = counted, lease_clock_s()
+        try:
+            self._inventory.read_strangers(read_count(item, self._node))
+        except (ValueError, TypeError) as error:
+            self._on_trouble("count", f"{self._counted} cannot be read: {error}")
+            return
+        self._on_change()
 
     def _read_others(self) -> None:
         try:

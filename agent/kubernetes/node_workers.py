@@ -89,6 +89,12 @@ def workers_of(
     return tuple(workers)
 
 
+def full_name(pod: Mapping[str, Any]) -> str:
+    """Return a pod's namespace and name."""
+    metadata = pod.get("metadata") or {}
+    return f"{metadata.get('namespace')}/{metadata.get('name')}"
+
+
 def obstacle(node: Mapping[str, Any], tolerations: Iterable[Mapping[str, Any]]) -> str:
     """Return why nothing new may be placed on a node; empty if it may."""
     spec = node.get("spec") or {}
@@ -141,7 +147,7 @@ class NodeInventory:
     node: Mapping[str, Any] = field(default_factory=dict)
     remark: str = ""
     _workers: tuple[NodeWorker, ...] = ()
-    _strangers: Mapping[str, tuple[str, Counter[str]]] = field(default_factory=dict)
+    _strangers: Mapping[str, Counter[str]] = field(default_factory=dict)
     _held: frozenset[int] = frozenset()
     _bound: frozenset[int] = frozenset()
 
@@ -183,11 +189,13 @@ class NodeInventory:
         """Take in all pods on the node; those of this installation are passed over."""
         found = {}
         for pod in pods:
-            metadata = pod.get("metadata") or {}
             if not is_ours(pod, instance=self.instance) and (own := claims(pod)):
-                name = f"{metadata.get('namespace')}/{metadata.get('name')}"
-                found[str(metadata.get("uid"))] = name, own
-        self._strangers = found
+                found[full_name(pod)] = own
+        self.read_strangers(found)
+
+    def read_strangers(self, holders: Mapping[str, Counter[str]]) -> None:
+        """Take in how much of which resource pods of others on the node hold, by their names."""
+        self._strangers = dict(holders)
 
     def hold(self, indices: Collection[int], *, bound: Collection[int]) -> None:
         """Note which workers leases hold, and under which of them there is a pod on the node."""
@@ -243,7 +251,7 @@ class NodeInventory:
         """Return by resource who holds a worker of it, once for each worker."""
         replicas = {w.resource: w.replicas for w in self._workers if w.resource}
         takers: dict[str, list[str]] = {}
-        for name, own in sorted(self._strangers.values(), key=lambda item: item[0]):
+        for name, own in sorted(self._strangers.items()):
             for resource, count in own.items():
                 whole = -(-count // replicas.get(resource, 1))
                 takers.setdefault(resource, []).extend([name] * whole)

@@ -1,4 +1,6 @@
-"""A user's pod template: what it may not set, and how it is merged over our pod. Pure.
+"""A user's pod template: what is never its own, and how it is merged over our pod. Pure.
+
+What else a template may say is looked at when a job is submitted: see ``template_rules``.
 
 The merge follows Kubernetes' strategic merge: objects are merged field by field, lists whose items
 have a name are merged by it, tolerations are added, every other list and value is replaced.
@@ -8,6 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from agent.kubernetes.device_variables import NONE, chooses_devices
 from agent.kubernetes.pod_names import OWN
 from scheduler.errors import InputError
 
@@ -95,6 +98,33 @@ def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     return merged
 
 
+def without_devices(pod: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a pod in which containers beside the job's see no accelerator.
+
+    Jobs that were stored before templates were checked may say otherwise, and images may, too.
+    """
+    spec = dict(pod["spec"])
+    for part in ("containers", "initContainers"):
+        if spec.get(part):
+            spec[part] = [_without_devices(container, part) for container in spec[part]]
+    return {**pod, "spec": spec}
+
+
+def _without_devices(container: Mapping[str, Any], part: str) -> Mapping[str, Any]:
+    name, env = container["name"], container.get("env") or []
+    if name == CONTAINER and part == "containers":
+        own = [v for v in env if v.get("name") == NONE["name"] or not _chooses(v)]
+    elif name.startswith(RESERVED):
+        return container
+    else:
+        own = [*(v for v in env if not _chooses(v)), dict(NONE)]
+    return {**container, "env": own}
+
+
+def _chooses(variable: Mapping[str, Any]) -> bool:
+    return chooses_devices(str(variable.get("name", "")))
+
+
 def check_template(template: Mapping[str, Any], *, accelerators: frozenset[str]) -> None:
     """Refuse a template that sets what is the scheduler's.
 
@@ -143,12 +173,13 @@ def _check_container(container: Mapping[str, Any], path: str, accelerators: froz
             if resource in accelerators or resource.startswith(("nvidia.com/", "amd.com/")):
                 advice = _INSTEAD.format("scale_factor")
                 raise _refusal(f"{path}.resources.{part}.{resource}", value, advice)
+    env = _items(container, "env", f"{path}.")
     if name != CONTAINER or ".containers" not in f".{path}":
         return
     for field, advice in _OWNED_BY_CONTAINER.items():
         if field in container:
             raise _refusal(f"{path}.{field}", container[field], advice)
-    for position, variable in enumerate(_items(container, "env", f"{path}.")):
+    for position, variable in enumerate(env):
         if is_owned_variable(str(variable.get("name", ""))):
             where = f"{path}.env[{position}].name"
             raise _refusal(where, variable["name"], "it tells the job about its lease")

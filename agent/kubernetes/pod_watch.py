@@ -1,4 +1,4 @@
-"""Keeps up with a set of pods: list, watch, and list again where the watch has lost its place."""
+"""Keeps up with pods, or other objects: list, watch, and list again where the watch is lost."""
 
 from __future__ import annotations
 
@@ -33,6 +33,8 @@ class PodWatch:
         namespace: empty for all.
         labels: a label selector.
         fields: a field selector.
+        kind: of other objects than pods, as paths call it.
+        keep: tells of a pod whether it is wanted where all are listed.
         resync_s: after so long all pods are listed again, whatever the watch says: one that has
             fallen silent without ending is noticed by it.
         heard_s: when the server last said something, on the lease clock.
@@ -45,6 +47,8 @@ class PodWatch:
     namespace: str = ""
     labels: str = ""
     fields: str = ""
+    kind: str = "pods"
+    keep: Callable[[Mapping[str, Any]], bool] | None = None
     resync_s: float = 600.0
     heard_s: float = 0.0
     _version: str = field(default="", init=False)
@@ -53,7 +57,11 @@ class PodWatch:
     async def list(self) -> None:
         """Take in all pods as they are."""
         pods, self._version = await self.client.pods(
-            namespace=self.namespace, labels=self.labels, fields=self.fields
+            namespace=self.namespace,
+            labels=self.labels,
+            fields=self.fields,
+            kind=self.kind,
+            keep=self.keep,
         )
         self._listed_s = self.heard_s = lease_clock_s()
         self.on_list(pods)
@@ -61,7 +69,7 @@ class PodWatch:
     async def run(self) -> None:
         """Keep up until cancelled."""
         failures = refusals = 0
-        name = f"pods of {self.namespace or 'all namespaces'}"
+        name = f"{self.kind} of {self.namespace or 'all namespaces'}"
         while True:
             try:
                 if not self._version or lease_clock_s() - self._listed_s > self.resync_s:
@@ -87,7 +95,11 @@ class PodWatch:
 
     async def _watch(self) -> None:
         async for kind, pod in self.client.watch_pods(
-            version=self._version, namespace=self.namespace, labels=self.labels, fields=self.fields
+            version=self._version,
+            namespace=self.namespace,
+            labels=self.labels,
+            fields=self.fields,
+            kind=self.kind,
         ):
             self.heard_s = lease_clock_s()
             self._version = str((pod.get("metadata") or {}).get("resourceVersion") or self._version)

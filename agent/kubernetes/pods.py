@@ -6,6 +6,7 @@ without Kubernetes' client.
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections import Counter
 from dataclasses import dataclass, field
@@ -13,6 +14,7 @@ from itertools import accumulate
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
+from agent.kubernetes.device_variables import chooses_devices
 from agent.kubernetes.pod_launch import launch_command, literal
 from agent.kubernetes.pod_names import (
     attempt_labels,
@@ -22,7 +24,13 @@ from agent.kubernetes.pod_names import (
     service_name,
 )
 from agent.kubernetes.pod_options import pod_options
-from agent.kubernetes.pod_template import CONTAINER, RESERVED, check_template, merge
+from agent.kubernetes.pod_template import (
+    CONTAINER,
+    RESERVED,
+    check_template,
+    merge,
+    without_devices,
+)
 from scheduler.errors import InputError
 
 if TYPE_CHECKING:
@@ -74,6 +82,8 @@ class PodSettings:
         guard_port: port of that container in the pod.
         tolerations: of every pod.
         runtime_class: of pods that see their devices without asking for a resource.
+        foreign_pods: who counts what pods of others hold; see ``NodeWatch``.
+        pod_security: least level that the namespace must enforce, or ``any``.
     """
 
     namespace: str = "leasehold-jobs"
@@ -87,6 +97,8 @@ class PodSettings:
         default=(MappingProxyType({"key": "nvidia.com/gpu", "operator": "Exists"}),)
     )
     runtime_class: str = "nvidia"
+    foreign_pods: str = "watch"
+    pod_security: str = "any"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,7 +161,53 @@ def build_pod(
     if settings.guard_image and settings.endpoint_port:
         pod["spec"]["initContainers"] = [_guard(place, settings, secret)]
     template = {key: part for key, part in options.template.items() if key in {"metadata", "spec"}}
-    return merge(pod, template)
+    return without_devices(merge(pod, template))
+
+
+def secret_names(lease: DesiredLease) -> list[str]:
+    """Return the names of the secret variables that its containers get."""
+    return [name for name in lease.secret_env if not chooses_devices(name)]
+
+
+def secret_name(lease: DesiredLease, *, secret: str) -> str:
+    """Return the name of the Secret with a pod's secret variables.
+
+    Nobody guesses it who has not read the pod: other pods of the namespace cannot ask for it.
+    """
+    random = hashlib.sha256(b"secret of\0" + secret.encode()).hexdigest()[:20]
+    return f"{pod_name(lease.job_id, lease.attempt, lease.rank)}-{random}"
+
+
+def build_secret(
+    lease: DesiredLease, *, secret: str, owner_uid: str, settings: PodSettings
+) -> dict[str, Any] | None:
+    """Return the Secret with a pod's secret variables; None where it has none.
+
+    Args:
+        lease: the lease.
+        secret: what the pod proves itself with to the agent.
+        owner_uid: uid of the pod, with which the Secret goes.
+        settings: of the installation.
+    """
+    names = secret_names(lease)
+    if not names:
+        return None
+    owner = pod_name(lease.job_id, lease.attempt, lease.rank)
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "type": "Opaque",
+        "immutable": True,
+        "metadata": {
+            "name": secret_name(lease, secret=secret),
+            "namespace": settings.namespace,
+            "labels": attempt_labels(lease, instance=settings.instance),
+            "ownerReferences": [
+                {"apiVersion": "v1", "kind": "Pod", "name": owner, "uid": owner_uid}
+            ],
+        },
+        "stringData": {name: lease.secret_env[name] for name in names},
+    }
 
 
 def build_service(
@@ -313,7 +371,7 @@ def _environment(
     secret: str,
 ) -> list[dict[str, Any]]:
     """Return the variables; those of the node's address first, since others are made of it."""
-    own = {name: literal(value) for name, value in lease.env.items()}
+    own = {name: literal(value) for name, value in lease.env.items() if not chooses_devices(name)}
     told: dict[str, object] = {"PYTHONUNBUFFERED": "1", **own}
     told |= _gang_environment(lease, options)
     told |= {
@@ -332,7 +390,13 @@ def _environment(
     if devices is not None:
         told["NVIDIA_VISIBLE_DEVICES"] = devices
     plain = [{"name": name, "value": str(v)} for name, v in told.items() if v is not None]
-    return [*plain, *_endpoint_environment(settings, secret)]
+    kept = secret_name(lease, secret=secret)
+    secrets = [
+        {"name": name, "valueFrom": {"secretKeyRef": {"name": kept, "key": name}}}
+        for name in secret_names(lease)
+        if name not in told
+    ]
+    return [*secrets, *plain, *_endpoint_environment(settings, secret)]
 
 
 def _gang_environment(lease: DesiredLease, options: PodOptions) -> dict[str, object]:

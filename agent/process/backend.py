@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
+import json
 import logging
 import os
 import platform
@@ -31,22 +32,24 @@ from agent.lease_record import tenant_of
 from agent.log_files import SENT
 from agent.matching import Matching
 from agent.process.clearing import Clearing
+from agent.process.confinement import DOOR, discard, reach
 from agent.process.control_groups import ControlGroups, LeaseGroup, remove_groups
 from agent.process.lease_files import LeaseFolder, boot_id
 from agent.process.record import Record
 from agent.process.remnants import become_reaper
 from agent.process.steps_file import StepsFile
 from agent.process.supervisor import start_ticks
-from agent.process.surroundings import process_environment
+from agent.process.surroundings import Places, process_environment
 from agent.reconcile import Forget, Kill, Notice, Refuse, Renew, Start, Terminate
 from scheduler.errors import InputError
 from scheduler.protocol.desired import LeaseEnd, to_dict
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Callable, Collection, Iterator, Mapping
 
     from agent.endpoint import Endpoint
     from agent.inventory import Inventory
+    from agent.process.confinement import Confinement
     from agent.reconcile import Action, Held, Wanted
     from scheduler.protocol.desired import DesiredImage, DesiredLease, LeaseReport, LeaseState
 
@@ -72,6 +75,7 @@ class ProcessBackend(Isolated[Record]):
         log_leases: of how many leases the logs are kept; of twice as many while the scheduler
             does not have them.
         groups: where control groups can be made; by default nowhere.
+        confinement: how jobs are kept apart; by default not at all.
         start_most_s: how long the processes of a lease may take to be there.
         node: the node's name, for messages.
     """
@@ -88,6 +92,7 @@ class ProcessBackend(Isolated[Record]):
         log_backups: int = 3,
         log_leases: int = 1000,
         groups: ControlGroups | None = None,
+        confinement: Confinement | None = None,
         start_most_s: float = 120.0,
         node: str = "",
     ) -> None:
@@ -105,6 +110,12 @@ class ProcessBackend(Isolated[Record]):
         self._zombies: set[int] = set()
         self._boot = boot_id()
         self._groups = groups or ControlGroups()
+        self._confinement = confinement
+        door = state_dir / DOOR
+        if confinement is not None:
+            door.mkdir(exist_ok=True, mode=0o755)
+        if door.is_dir():  # jobs that an earlier agent has confined go on
+            endpoint.door = door
         self._clearing = Clearing(leases_dir=self._leases_dir, records=self._records)
         self._start_most_s = start_most_s
         self._matching = Matching(on_change=on_change)
@@ -218,9 +229,9 @@ class ProcessBackend(Isolated[Record]):
     def _give_notice(self, record: Record, leave_by_s: float | None) -> None:
         try:
             if leave_by_s is None:
-                (record.folder.path / "notice.json").unlink(missing_ok=True)
+                (record.folder.told().path / "notice.json").unlink(missing_ok=True)
             else:
-                record.folder.write("notice.json", {"leave_by_s": leave_by_s})
+                record.folder.told().write("notice.json", {"leave_by_s": leave_by_s})
         except OSError as error:  # who asks the endpoint hears of it all the same
             if not is_full(error):
                 raise
@@ -233,9 +244,25 @@ class ProcessBackend(Isolated[Record]):
         except InputError as error:
             self._refuse(wanted, LeaseEnd.LOST, str(error))
             return
-        lease = self._settled(lease)
+        confinement = self._confinement
+        if confinement is not None and (fault := confinement.fault(lease)):
+            self._refuse(wanted, LeaseEnd.FAILED, fault)
+            return
+        if confinement is not None and lease.uid is None:
+            _log.warning(
+                "lease %d runs as root: the scheduler, of an earlier release, gives it no uid",
+                lease.lease_id,
+            )
+        uid = None if confinement is None else lease.uid
+        lease = self._settled(lease, uid)
         record = self._new_record(replace(wanted, lease=lease), started_s=time.time())
-        folder = record.folder
+        folder, path, socket = record.folder, record.folder.path, self._endpoint.path
+        places = Places(folder=path, socket=socket, told=path, own=path)
+        cwd = lease.working_dir
+        if confinement is not None and uid is not None:
+            record.uid = uid
+            places = confinement.furnish(path, uid, socket=socket.name)
+            cwd = confinement.seen_work(lease)
         logs = self.logs_dir / str(lease.lease_id)
         processes = [
             {
@@ -243,8 +270,7 @@ class ProcessBackend(Isolated[Record]):
                     lease,
                     position,
                     devices=devices,
-                    folder=folder.path,
-                    socket=self._endpoint.path,
+                    places=places,
                     secret=record.tenant.secret,
                 ),
                 "stdout": str(logs / f"stdout.{lease.rank + position}.log"),
@@ -254,12 +280,15 @@ class ProcessBackend(Isolated[Record]):
         ]
         launch: dict[str, object] = {
             "command": list(lease.command),
-            "cwd": lease.working_dir,
+            "cwd": cwd,
             "checkpoint_dir": lease.checkpoint_dir,
             "processes": processes,
             "log_bytes": self._log_bytes,
             "log_backups": self._log_backups,
         }
+        if confinement is not None and uid is not None:
+            nodes = self._inventory.nodes(lease.workers)
+            launch["cell"] = confinement.cell(lease, folder.path, nodes)
         group = self._make_group(lease)
         if group is not None:
             launch["group"] = group.to_dict()
@@ -280,7 +309,9 @@ class ProcessBackend(Isolated[Record]):
                     loop.call_soon_threadsafe(self._on_change)
 
             path = Path(lease.working_dir, lease.progress_file)
-            record.steps_file = StepsFile(path, on_settled=settled)
+            work = Path(lease.working_dir)
+            file = reach(record.uid, path, folder=record.folder.path, work=work)
+            record.steps_file = StepsFile(file, on_settled=settled)
         if lease.progress_regex is not None:
             record.watch = self._matching.watch(
                 lease.lease_id,
@@ -289,7 +320,7 @@ class ProcessBackend(Isolated[Record]):
                 state=record.folder.path / "output.json",
             )
 
-    def _settled(self, lease: DesiredLease) -> DesiredLease:
+    def _settled(self, lease: DesiredLease, uid: int | None) -> DesiredLease:
         """Return the lease with a place to work in: a job that names none has one per node."""
         if lease.working_dir:
             return lease
@@ -297,7 +328,10 @@ class ProcessBackend(Isolated[Record]):
         if len(name) > LONGEST_NAME:
             name = hashlib.sha256(name.encode()).hexdigest()
         folder = self._work_dir / name
-        folder.mkdir(exist_ok=True, mode=0o700)
+        with contextlib.suppress(FileExistsError):
+            folder.mkdir(mode=0o700)
+            if uid is not None:
+                os.chown(folder, uid, uid)
         return replace(lease, working_dir=str(folder))
 
     def _make_group(self, lease: DesiredLease) -> LeaseGroup | None:
@@ -316,18 +350,22 @@ class ProcessBackend(Isolated[Record]):
         assert lock is not None, "the folder is new"
         self._write_identity(record, refused=None)
         command = [sys.executable, "-I", "-S", agent.process.supervisor.__file__, str(folder.path)]
-        with self._supervisor_log(record.lease.lease_id).open("ab") as log:
+        with (
+            self._supervisor_log(record.lease.lease_id).open("ab") as log,
+            _in_memory(record.lease.secret_env) as given,
+        ):
             child = subprocess.Popen(  # noqa: S603 - our own program
                 [*command, str(lock)],
                 cwd="/",
                 env={"LEASEHOLD_LEASE_FOLDER": str(folder.path)},
-                stdin=subprocess.DEVNULL,
+                stdin=given,
                 stdout=log,
                 stderr=log,
                 pass_fds=(lock,),
                 start_new_session=True,
             )
         os.close(lock)
+        record.lease = replace(record.lease, secret_env={})  # nobody here needs them any more
         child.returncode = 0  # we reap by pid: an adopted supervisor has no such object either
         record.supervisor_pid = child.pid
         record.watched, record.since_ticks = True, start_ticks(child.pid)
@@ -455,6 +493,8 @@ class ProcessBackend(Isolated[Record]):
         record = self._records.pop(lease_id)
         self._endpoint.dismiss(lease_id)
         self._matching.drop(lease_id)
+        if record.uid is not None:
+            discard(record.folder.path, self._state_dir / "rubbish")
         shutil.rmtree(record.folder.path, ignore_errors=True)
         self._leave_work(Path(record.lease.working_dir))
         logs = (path for path in self.logs_dir.iterdir() if path.name.isdecimal())
@@ -520,3 +560,20 @@ def log_files(backend: ProcessBackend, lease: DesiredLease) -> dict[str, Path]:
         for position in range(len(lease.local_ranks))
         for stream in ("stdout", "stderr")
     }
+
+
+@contextlib.contextmanager
+def _in_memory(secret_env: Mapping[str, str]) -> Iterator[int]:
+    """Yield a descriptor from which secret variables are read; they lie in no file system.
+
+    Written as a whole before anybody reads, which a pipe would not take.
+    """
+    descriptor = os.memfd_create("secret_env", os.MFD_CLOEXEC)
+    try:
+        data = memoryview(json.dumps(dict(secret_env)).encode())
+        while data:
+            data = data[os.write(descriptor, data) :]
+        os.lseek(descriptor, 0, os.SEEK_SET)
+        yield descriptor
+    finally:
+        os.close(descriptor)

@@ -12,7 +12,8 @@
 | ``exit.json`` | supervisor | how it ended |
 | ``lock`` | supervisor | locked while it lives |
 
-The folder is closed to other users: it holds the job's environment.
+The folder is closed to other users: it holds the job's environment. Where the job runs as another
+user, what it reads and writes lies in folders below; see ``agent.process.confinement``.
 """
 
 from __future__ import annotations
@@ -23,10 +24,14 @@ import json
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from agent.disk import is_full
+from agent.process.acting import Reach
 from agent.process.supervisor import read_regular, write_json
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 #: No file here is longer: a command and an environment are the most that one holds. A job, which
 #: can reach this folder, may have put anything here.
@@ -39,13 +44,29 @@ class LeaseFolder:
 
     path: Path
 
+    def told(self) -> LeaseFolder:
+        """Return where the job reads what it is told."""
+        return self._below("told")
+
+    def own(self) -> LeaseFolder:
+        """Return where the job writes."""
+        return self._below("own")
+
+    def _below(self, name: str) -> LeaseFolder:
+        return LeaseFolder(self.path / name) if (self.path / name).is_dir() else self
+
     def read(self, name: str) -> dict[str, Any] | None:
         """Return a file's object; None if it is not there or not (yet) whole."""
-        try:
-            value = json.loads(read_regular(self.path / name, FILE_BYTES))
-        except (OSError, ValueError, RecursionError):
-            return None
-        return value if isinstance(value, dict) else None
+        return _object(lambda: read_regular(self.path / name, FILE_BYTES))
+
+    def read_own(self, uid: int | None) -> dict[str, Any] | None:
+        """Return the job's ``progress.json``, likewise.
+
+        Args:
+            uid: with whose rights it is read; None: ours.
+        """
+        reach = Reach(uid=uid, base=self.own().path, name=Path("progress.json"))
+        return _object(lambda: reach.read(FILE_BYTES))
 
     def write(self, name: str, value: dict[str, Any]) -> None:
         """Replace a file in one step."""
@@ -100,6 +121,14 @@ class LeaseFolder:
             return True
         os.close(descriptor)
         return False
+
+
+def _object(read: Callable[[], bytes]) -> dict[str, Any] | None:
+    try:
+        value = json.loads(read())
+    except (OSError, ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None
 
 
 def boot_id() -> str:

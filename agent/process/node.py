@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from agent.backend import NodeBackend, NodeJobs
 from agent.inventory import declared, discover
 from agent.process.backend import ProcessBackend
+from agent.process.confinement import OFF, find_confinement
 from agent.process.control_groups import find_groups
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from agent.backend import Backend, MakeBackend, NodeSetup
     from agent.endpoint import Endpoint
     from agent.inventory import Inventory
+    from agent.process.confinement import Confinement
     from agent.process.control_groups import ControlGroups
 
 _log = logging.getLogger("leasehold.agent")
@@ -25,25 +27,42 @@ _log = logging.getLogger("leasehold.agent")
 
 @dataclass(frozen=True, kw_only=True)
 class ProcessJobs(NodeBackend):
-    """Runs jobs as processes of this machine, on the workers that are declared or that NVML has."""
+    """Runs jobs as processes of this machine, on the workers that are declared or that NVML has.
+
+    Attributes:
+        isolation: whether owners are kept apart; one of ``agent.process.confinement.MODES``.
+        devices: what every job sees of /dev then, besides its workers.
+        groups: that every job is a member of then, by name or number.
+    """
+
+    isolation: str = OFF
+    devices: tuple[str, ...] = ()
+    groups: tuple[str, ...] = ()
 
     @contextlib.asynccontextmanager
     async def open(self, setup: NodeSetup) -> AsyncIterator[NodeJobs]:
         """Find the workers, and where control groups can be made."""
         inventory = find_workers(setup.workers, setup.worker_names)
+        confinement = find_confinement(
+            self.isolation, setup.state_dir, devices=self.devices, groups=self.groups
+        )
         groups = find_groups(setup.state_dir)
         if groups.problem:
             _log.warning("%s", groups.problem)
         types = ", ".join(worker.worker_type for worker in inventory.workers)
         yield NodeJobs(
             inventory=inventory,
-            make_backend=process_backend(setup, inventory, groups=groups),
+            make_backend=process_backend(setup, inventory, groups=groups, confinement=confinement),
             says=f"workers: {types}",
         )
 
 
 def process_backend(
-    setup: NodeSetup, inventory: Inventory, *, groups: ControlGroups | None = None
+    setup: NodeSetup,
+    inventory: Inventory,
+    *,
+    groups: ControlGroups | None = None,
+    confinement: Confinement | None = None,
 ) -> MakeBackend:
     """Return what makes the backend of local processes.
 
@@ -51,6 +70,7 @@ def process_backend(
         setup: of the node.
         inventory: its workers.
         groups: where control groups can be made; None: nowhere.
+        confinement: how jobs are kept apart; None: not at all.
     """
 
     def make_backend(endpoint: Endpoint, on_change: Callable[[], None]) -> Backend:
@@ -61,6 +81,7 @@ def process_backend(
             on_change=on_change,
             margin_s=setup.margin_s,
             groups=groups,
+            confinement=confinement,
             start_most_s=setup.start_most_s,
             node=setup.node,
         )

@@ -38,6 +38,7 @@ class Record(LeaseRecord):
         overdue: why they were given up; empty while they were not.
         disk_problem: why the agent could not write when it ended badly; empty where it could.
         steps_file: the file that it leaves its steps in, if it names one.
+        uid: as which its processes run; None: as the agent's.
     """
 
     folder: LeaseFolder
@@ -52,6 +53,7 @@ class Record(LeaseRecord):
     overdue: str = ""
     disk_problem: str = ""
     steps_file: StepsFile | None = None
+    uid: int | None = None
 
     @classmethod
     def load(cls, folder: LeaseFolder) -> Record | None:
@@ -69,7 +71,7 @@ class Record(LeaseRecord):
     @classmethod
     def _read(cls, folder: LeaseFolder, data: Reader, control: Reader) -> Record:
         lease = lease_from_dict(data.data.get("lease"))
-        notice = Reader(folder.read("notice.json") or {})
+        notice = Reader(folder.told().read("notice.json") or {})
         leave_by_s = notice.optional("leave_by_s", notice.number)
         tenant = tenant_of(lease, data.text("secret"), leave_by_s=leave_by_s)
         refused = Reader(data.json("refused"))
@@ -85,6 +87,7 @@ class Record(LeaseRecord):
             unwanted=control.flag("unwanted"),
             end=LeaseEnd(reason) if reason in set(LeaseEnd) else None,
             message=refused.words("message"),
+            uid=lease.uid if (folder.path / "own").is_dir() else None,
         )
 
     def save(self, *, margin_s: float) -> None:
@@ -133,9 +136,9 @@ class Record(LeaseRecord):
 
     def read_progress(self) -> None:
         """Take in the steps that lie in files, or were found. Counts never shrink."""
-        for name in ("output.json", "progress.json"):
-            data = self.folder.read(name) or {}
-            self.advance(data.get("steps_live"), data.get("steps_done"))
+        for data in (self.folder.read("output.json"), self.folder.read_own(self.uid)):
+            if data is not None:
+                self.advance(data.get("steps_live"), data.get("steps_done"))
         self.take_watched()
         if self.steps_file is not None:
             self.steps_file.look()

@@ -11,11 +11,12 @@ import threading
 import time
 from typing import TYPE_CHECKING, Final
 
-from agent.process.supervisor import NotRegularError, read_regular
+from agent.process.supervisor import NotRegularError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
+
+    from agent.process.acting import Reach
 
 #: So much of the file is looked at.
 FILE_BYTES: Final = 4096
@@ -27,7 +28,7 @@ class StepsFile:
     """Reads one lease's file.
 
     Args:
-        path: of the file.
+        file: how it is reached.
         on_settled: called, in the thread, when the last look is over.
 
     Attributes:
@@ -36,8 +37,8 @@ class StepsFile:
         settled: the look after the job's end is over.
     """
 
-    def __init__(self, path: Path, *, on_settled: Callable[[], None]) -> None:
-        self._path, self._on_settled = path, on_settled
+    def __init__(self, file: Reach, *, on_settled: Callable[[], None]) -> None:
+        self._file, self._on_settled = file, on_settled
         self.number: int | None = None
         self.problem, self.settled = "", False
         self._thread: threading.Thread | None = None
@@ -65,7 +66,7 @@ class StepsFile:
 
     def _read(self, ended: bool) -> None:
         try:
-            self.number, self.problem = last_number(self._path), ""
+            self.number, self.problem = last_number(self._file), ""
         except NotRegularError as error:
             self.problem = f"progress_file: {error}; nothing is read from it"
         except OSError as error:
@@ -75,14 +76,14 @@ class StepsFile:
             self._on_settled()
 
 
-def last_number(path: Path) -> int | None:
+def last_number(file: Reach) -> int | None:
     """Return the last whole number in the first 4 KB of a file; None if there is none.
 
     Raises:
         OSError: what lies there cannot be read.
     """
     try:
-        numbers = re.findall(rb"\d+", read_regular(path, FILE_BYTES))
+        numbers = re.findall(rb"\d+", file.read(FILE_BYTES))
     except (FileNotFoundError, NotADirectoryError):
         return None  # the job has not begun it
     return int(numbers[-1]) if numbers else None

@@ -26,7 +26,10 @@ import sys
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+if TYPE_CHECKING:
+    from agent.process.cell import Cell
 
 #: A sleep never lasts longer, since sleeping does not count the time that the machine is suspended.
 LONGEST_SLEEP_S = 1.0
@@ -311,6 +314,7 @@ class Supervisor:
 
     folder: Path
     launch: dict[str, Any]
+    secret_env: dict[str, str] = field(default_factory=dict)
     control: Control
     selector: selectors.BaseSelector = field(default_factory=selectors.DefaultSelector)
     streams: list[Stream] = field(default_factory=list)
@@ -331,35 +335,57 @@ class Supervisor:
     def start(self) -> str:
         """Start every process; return what went wrong, else an empty text."""
         prctl = ctypes.CDLL(None, use_errno=True).prctl
+        cell, folder = self._cell(), self.launch["cwd"]
 
         def prepare() -> None:
             """Run in the child: it must not outlive us, and belongs to the lease's groups."""
             prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-            for folder in self.group["folders"]:
+            for group in self.group["folders"]:
                 with contextlib.suppress(OSError):
-                    Path(folder, "cgroup.procs").write_text("0")
+                    Path(group, "cgroup.procs").write_text("0")
 
-        self._make_checkpoint_folder()
+        def enter() -> None:
+            """Run in the child of a job that has namespaces of its own."""
+            prepare()
+            assert cell is not None
+            cell.enter(folder)
+
+        if cell is None:
+            self._make_checkpoint_folder()
+        elif fault := cell.open(prepare) or cell.look(folder, self.launch["checkpoint_dir"]):
+            return fault
         for process in self.launch["processes"]:
             try:
-                child = subprocess.Popen(  # noqa: S603 - exec form, and no shell
-                    self.launch["command"],
-                    cwd=self.launch["cwd"],
-                    env=process["env"],
-                    stdin=subprocess.DEVNULL,
-                    stdout=subprocess.PIPE,
-                    stderr=subprocess.PIPE,
-                    bufsize=0,
-                    start_new_session=True,
-                    preexec_fn=prepare,  # noqa: PLW1509 - nothing else forks here meanwhile
-                )
-            except (OSError, ValueError) as error:
+                with contextlib.nullcontext() if cell is None else cell.bearing():
+                    child = subprocess.Popen(  # noqa: S603 - exec form, and no shell
+                        self.launch["command"],
+                        cwd=folder if cell is None else "/",
+                        env=self.secret_env | process["env"],
+                        stdin=subprocess.DEVNULL,
+                        stdout=subprocess.PIPE,
+                        stderr=subprocess.PIPE,
+                        bufsize=0,
+                        start_new_session=True,
+                        preexec_fn=prepare if cell is None else enter,  # noqa: PLW1509 - alone here
+                    )
+            except (OSError, ValueError, subprocess.SubprocessError) as error:
                 return f"cannot start {self.launch['command'][0]!r}: {error}"
             child.returncode = 0  # we reap by ourselves
             self.leaders.append(child.pid)
             for pipe, name in ((child.stdout, "stdout"), (child.stderr, "stderr")):
                 self._watch(pipe, Path(process[name]), name)
+        self.secret_env = {}
         return ""
+
+    def _cell(self) -> Cell | None:
+        """Return the job's namespaces, where it is to have some; see ``agent.process.cell``."""
+        told = self.launch.get("cell")
+        if told is None:
+            return None
+        sys.path.append(str(Path(__file__).parents[2]))  # run with -I -S, we know of no packages
+        from agent.process import cell  # noqa: PLC0415 - most have none
+
+        return cell.Cell.of(told)
 
     def _make_checkpoint_folder(self) -> None:
         """Make it where the folder above it is there; otherwise the job may know what to do."""
@@ -529,7 +555,9 @@ def main(folder: Path, lock_fd: int) -> int:
     before = oom_kills(events)
     control = Control(path=folder / "control.json")
     control.read()
-    supervisor = Supervisor(folder=folder, launch=launch, control=control)
+    supervisor = Supervisor(
+        folder=folder, launch=launch, secret_env=_read_secrets(), control=control
+    )
     wake_fd = _wake_on_signals(control)
     error = supervisor.start()
     if error:
@@ -557,6 +585,16 @@ def main(folder: Path, lock_fd: int) -> int:
         },
     )
     return 0
+
+
+def _read_secrets() -> dict[str, str]:
+    """Return the secret variables of the job, which the agent leaves in memory as our input."""
+    with os.fdopen(os.dup(0), "rb") as given:
+        text = given.read()
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+    return dict(json.loads(text)) if text else {}
 
 
 def _wake_on_signals(control: Control) -> int:

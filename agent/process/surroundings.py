@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -18,26 +19,50 @@ INHERITED = (
 )  # fmt: skip
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Places:
+    """Where a job finds what is between it and the agent.
+
+    Attributes:
+        folder: the lease's, by which its processes are known; see ``agent.process.remnants``.
+        socket: of the local endpoint.
+        told: the folder in which it is told to leave.
+        own: the folder in which it leaves its steps.
+        user: name of the user that it runs as; empty: the agent's.
+    """
+
+    folder: Path
+    socket: Path
+    told: Path
+    own: Path
+    user: str = ""
+
+
 def process_environment(
     lease: DesiredLease,
     position: int,
     *,
     devices: Mapping[str, str],
-    folder: Path,
-    socket: Path,
+    places: Places,
     secret: str,
 ) -> dict[str, str]:
-    """Return the environment of one process.
+    """Return the environment of one process, without the job's secret variables.
+
+    This is written to a file; the secrets go to the supervisor through a pipe of memory.
 
     Args:
         lease: the lease that it runs under.
         position: of the process among those on this node.
         devices: the variables that show it its workers.
-        folder: the lease's folder.
-        socket: of the local endpoint.
+        places: where it finds what.
         secret: what the process proves itself with there.
     """
     inherited = {name: os.environ[name] for name in INHERITED if name in os.environ}
+    if user := places.user:
+        inherited |= {"HOME": "/tmp", "USER": user, "LOGNAME": user, "SHELL": "/bin/sh"}  # noqa: S108
+        inherited.pop("TMPDIR", None)
+    for name in lease.secret_env:
+        inherited.pop(name, None)
     told = {
         "RANK": lease.rank + position,
         "WORLD_SIZE": lease.world_size,
@@ -54,11 +79,11 @@ def process_environment(
         "LEASEHOLD_CHECKPOINT_DIR": lease.checkpoint_dir,
         "LEASEHOLD_GRACE_S": lease.grace_s,
         "LEASEHOLD_PLAN": lease.plan or None,
-        "LEASEHOLD_ENDPOINT": socket,
+        "LEASEHOLD_ENDPOINT": places.socket,
         "LEASEHOLD_SECRET": secret,
-        "LEASEHOLD_NOTICE_FILE": folder / "notice.json",
-        "LEASEHOLD_PROGRESS_FILE": folder / "progress.json",
-        "LEASEHOLD_LEASE_FOLDER": folder,
+        "LEASEHOLD_NOTICE_FILE": places.told / "notice.json",
+        "LEASEHOLD_PROGRESS_FILE": places.own / "progress.json",
+        "LEASEHOLD_LEASE_FOLDER": places.folder,
     }
     plain = {name: str(value) for name, value in told.items() if value is not None}
     return {"PYTHONUNBUFFERED": "1"} | inherited | dict(lease.env) | dict(devices) | plain

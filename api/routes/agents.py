@@ -12,33 +12,31 @@ import orjson
 from starlette.responses import Response
 from starlette.routing import Route
 
+from api.agent_tokens import VOUCHED_PREFIX, has_token, is_bound, renewed
 from api.answers import Answer
-from api.auth import ENROLMENT_PREFIX, hash_secret, new_secret
+from api.auth import ENROLMENT_PREFIX, hash_secret, new_secret, new_token_id
 from api.context import context_of
 from api.edge import principal_of, unauthenticated
+from api.privacy import hindrance
 from api.problems import FieldProblem, ProblemError, invalid
 from api.roles import Role
-from api.routes.tokens import new_token_id
 from api.routing import check_query, read_json
 from api.schemas.fields import NAME
 from api.threads import in_thread
-from scheduler.errors import InputError
+from scheduler.errors import InputError, NotLeadingError
 from scheduler.protocol.bounds import MOST_COUNT
 from scheduler.protocol.desired import report_from_dict, to_dict
 from scheduler.protocol.reading import Reader
 from scheduler.store.rows import TokenRow
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from starlette.requests import Request
 
     from api.context import Context
 
 T = TypeVar("T", int, float)
-
-#: What the ids of tokens begin with whose node somebody else vouched for.
-VOUCHED_PREFIX = "k8s-"
 
 _log = logging.getLogger("leasehold.api")
 #: What ``desired`` may be asked with.
@@ -55,14 +53,11 @@ async def enrol(request: Request) -> Response:
     """Exchange a one-time secret, or a token that Kubernetes vouches for, for the node's token."""
     context, body = context_of(request), Reader.of(await _json(request))
     node, secret = _checked_node(body.text("node")), body.text("secret")
-    now_s = context.now()
+    now_s, health = context.now(), context.service.health()
+    if not health.leading:  # what is approved is the leader's to note, and a secret works once
+        raise NotLeadingError(health.leader_address)
     foreign = context.node_of is not None and not secret.startswith(ENROLMENT_PREFIX)
-    if not await (_is_vouched_for if foreign else _is_enrolled)(context, node, secret):
-        raise ProblemError(
-            403,
-            f"the enrolment of node '{node}' is refused: the secret is unknown, used, expired or "
-            "another node's; make a new one",
-        )
+    approved = await (_vouched_for if foreign else _enrolled)(context, node, secret)
     token = new_secret()
     made = TokenRow(
         token_id=(VOUCHED_PREFIX if foreign else "") + new_token_id(),
@@ -75,21 +70,47 @@ async def enrol(request: Request) -> Response:
     if foreign:
         await _revoke_older(context, made)
     await context.service.note(
-        "agent_enrolled", "node", node, actor=node, data={"token_id": made.token_id}
+        "agent_enrolled",
+        "node",
+        node,
+        actor=node,
+        data={"token_id": made.token_id, "workers": approved},
     )
     return Answer({"token": token, "token_id": made.token_id})
 
 
-async def _is_enrolled(context: Context, node: str, secret: str) -> bool:
-    use = context.store.use_enrolment
-    row = await in_thread(use, hash_secret(secret), node=node, now_s=context.now())
-    return row is not None
+async def _enrolled(context: Context, node: str, secret: str) -> Mapping[str, int] | None:
+    """Use an enrolment up; return what it approves, None where it says nothing.
+
+    Raises:
+        ProblemError: it is none of this node's.
+    """
+    # Whoever holds a secret for any node cannot become one that is here already.
+    use, named = context.store.use_enrolment, await has_token(context, node)
+    row = await in_thread(use, hash_secret(secret), node=node, now_s=context.now(), named=named)
+    if row is None:
+        taken = ", or names no node while this one has a token already" if named else ""
+        raise ProblemError(
+            403,
+            f"the enrolment of node '{node}' is refused: the secret is unknown, used, expired or "
+            f"another node's{taken}; make a new one",
+        )
+    if row.workers is not None:
+        await context.service.approve_workers(node, row.workers, actor=node, by="enrolment")
+    return row.workers
 
 
-async def _is_vouched_for(context: Context, node: str, secret: str) -> bool:
+async def _vouched_for(context: Context, node: str, secret: str) -> Mapping[str, int] | None:
+    """Ask whose a secret from outside is; return what its node may have, None for anything.
+
+    Raises:
+        ProblemError: it is none of this node's, or nobody can be asked.
+    """
     assert context.node_of is not None
     try:
         found: str | None = await context.node_of(secret)
+        mine = found == node and context.approved_of is not None
+        approved = await context.approved_of(node) if context.approved_of and mine else None
     except OSError as error:
         _log.warning("node %s cannot be enrolled: %s", node, error)
         raise ProblemError(
@@ -98,16 +119,33 @@ async def _is_vouched_for(context: Context, node: str, secret: str) -> bool:
             "scheduler's log says why",
             headers={"Retry-After": "2"},
         ) from error
-    return found == node
+    if found != node:
+        raise ProblemError(
+            403,
+            f"the enrolment of node '{node}' is refused: the token is not one of an agent there",
+        )
+    if approved is not None:
+        await context.service.approve_workers(node, approved, actor=node, by="label")
+    return approved
 
 
 async def _revoke_older(context: Context, made: TokenRow) -> None:
     """Revoke what earlier pods on the node were given: they end when the next one starts."""
-    for row in await in_thread(context.store.tokens):
-        ours = row.token_id.startswith(VOUCHED_PREFIX) and row.subject == made.subject
+    for row in await in_thread(context.store.tokens, made.subject):
+        ours = row.token_id.startswith(VOUCHED_PREFIX)
         if ours and row.token_id != made.token_id and row.revoked_s is None:
             await in_thread(context.store.revoke_token, row.token_id, now_s=made.created_s)
     context.authenticator.forget()
+
+
+async def renew(request: Request) -> Response:
+    """Renew the node's token where it is time for that."""
+    node, context = _node(request), context_of(request)
+    check_query(request, frozenset())
+    principal = principal_of(request.state)
+    if principal.node != node or not principal.token_id:  # no tokens are asked for
+        return Answer({"renew_in_s": None})
+    return Answer(await renewed(context, principal))
 
 
 async def desired(request: Request) -> Response:
@@ -117,7 +155,10 @@ async def desired(request: Request) -> Response:
     term, revision = (_number(request, n, int, 0, MOST_COUNT) for n in ("term", "revision"))
     wait_s = _number(request, "wait_s", float, 0.0, 3600.0)
     work = context.service.desired(
-        node, after=(term, revision), wait_s=min(wait_s, context.settings.max_wait_s)
+        node,
+        after=(term, revision),
+        wait_s=min(wait_s, context.settings.max_wait_s),
+        hindrance=hindrance(request.scope),
     )
     found = await context.unless_stopping(work, principal_of(request.state))
     if found is None and not context.stopping.is_set():
@@ -142,6 +183,7 @@ async def report(request: Request) -> Response:
         found,
         address=_header(request, "x-leasehold-address", _ADDRESS),
         version=_header(request, "x-leasehold-agent", _VERSION),
+        enrolled=is_bound(context, principal_of(request.state)),
     )
     return Response(status_code=204)
 
@@ -171,6 +213,7 @@ def routes() -> list[Route]:
     """Return the agents' routes."""
     return [
         Route("/v1/agent/enrol", enrol, methods=["POST"]),
+        Route("/v1/agent/token", renew, methods=["POST"]),
         Route("/v1/agent/desired", desired, methods=["GET"]),
         Route("/v1/agent/report", report, methods=["POST"]),
         Route("/v1/agent/logs/{lease_id}/{stream}", append_log, methods=["PUT"]),

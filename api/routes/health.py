@@ -5,6 +5,7 @@ from starlette.responses import Response
 
 from api.access import Access, Anybody, Ctx
 from api.answers import Answer
+from api.edge import principal_of
 from api.roles import Principal, Role
 from api.routing import StrictRoute
 from api.schemas.answers import Alive, Ready, VersionOut
@@ -58,7 +59,9 @@ async def version(context: Ctx, principal: Anybody) -> Answer:  # noqa: ARG001 -
 
 
 async def _may_read_metrics(request: Request, context: Ctx) -> None:
-    if not context.settings.metrics_open:
+    if context.settings.metrics_open:
+        return
+    if principal_of(request.state).role is not Role.METRICS:
         await Access(Role.VIEWER)(request)
 
 

@@ -24,7 +24,7 @@ Act = Callable[[Sequence[str]], Awaitable[tuple[Acted, ...]]]
 
 #: Jobs that are handed to the service at once.
 CHUNK = 500
-_STATUS = {"not_found": 404, "conflict": 409, "invalid": 422}
+_STATUS = {"not_found": 404, "conflict": 409, "invalid": 422, "quota": 422}
 
 
 @router.post(

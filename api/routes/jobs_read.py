@@ -7,7 +7,13 @@ from fastapi import APIRouter, Path, Query
 
 from api.access import Ctx, Viewer
 from api.answers import Answer
-from api.conversions import attempt_answer, event_answer, explanation_answer, job_answer
+from api.conversions import (
+    attempt_answer,
+    event_answer,
+    explanation_answer,
+    job_answer,
+    spec_answer,
+)
 from api.problems import FieldProblem, invalid
 from api.routing import StrictRoute
 from api.schemas.answers import (
@@ -53,7 +59,7 @@ async def list_jobs(
         list[str], Query(max_length=64, description="key=value; every one of these")
     ] = [],  # noqa: B006
     called: Annotated[
-        JobId | None, Query(description="its name, or the beginning of its id")
+        JobId | None, Query(description="its name, or its array's, or the beginning of its id")
     ] = None,
     sort: Annotated[SortKey, Query(description="order; '-' puts the largest first")] = "-submitted",
     limit: Limit = 100,
@@ -94,11 +100,16 @@ async def list_jobs(
     responses={200: {"model": JobWithSpec}},
 )
 async def get_job(job_id: Id, context: Ctx, principal: Viewer) -> Answer:
-    """Return a job with its specification."""
+    """Return a job with its specification.
+
+    The values of `env` are shown to the subject that submitted the job and to administrators;
+    others see `***` in their place.
+    """
     row = await visible_job(context, principal, job_id)
     live = context.service.live([job_id]).get(job_id)
     ran = await in_thread(context.store.run_times, [job_id], now_s=context.now())
-    return Answer(job_answer(row, live, ran_s=ran.get(job_id, 0.0), spec=True))
+    spec = spec_answer(row, principal)
+    return Answer(job_answer(row, live, ran_s=ran.get(job_id, 0.0), spec=spec))
 
 
 @router.get(
@@ -111,6 +122,10 @@ async def list_attempts(job_id: Id, context: Ctx, principal: Viewer) -> Answer:
     """Return the leases that a job has had, oldest first."""
     await visible_job(context, principal, job_id)
     attempts = await in_thread(_attempts, context.store, job_id)
+    live = context.service.live([job_id]).get(job_id)
+    for attempt in attempts:  # what is stored of one that goes on is what it began with
+        if live is not None and attempt["lease_id"] == live.lease_id:
+            attempt["steps_done"] = live.steps_done
     return Answer({"attempts": attempts})
 
 

@@ -1,8 +1,9 @@
 """Submitting jobs: one, an array, or a batch in which each stands for itself."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import asdict
+from functools import partial
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Query, Request
@@ -13,6 +14,7 @@ from api.answers import Answer
 from api.batches import Made, counted, make, read
 from api.context import Context
 from api.pod_preview import pod_preview
+from api.privacy import is_private
 from api.problems import FieldProblem, ProblemError, fault_of, field_problems, invalid
 from api.roles import Principal
 from api.routing import StrictRoute
@@ -87,6 +89,7 @@ async def submit_jobs(
 ) -> Answer:
     """Take jobs in."""
     body = await _body(request)
+    _check_privacy(request, body)
     many = isinstance(body, dict) and "jobs" in body
     items = _validated_batch(body) if many else [body]
     counted(
@@ -107,6 +110,21 @@ async def submit_jobs(
     if one.job.array is not None:
         return await _batch(context, principal, made, dry_run=False)
     return await _single(context, principal, one)
+
+
+def _check_privacy(request: Request, body: Any) -> None:
+    """Refuse secrets that came where they could be read; what was sent must count as known."""
+    jobs = body.get("jobs") if isinstance(body, dict) else None
+    items = jobs if isinstance(jobs, list) else [body]
+    given = any(isinstance(item, dict) and item.get("secret_env") for item in items)
+    if given and not is_private(request.scope):
+        raise ProblemError(
+            422,
+            "secret_env was sent over plain HTTP, where it could be read on the way: take these "
+            "values for known to others, and send new ones over https:// (server.tls_cert, or a "
+            "proxy in server.trusted_proxies), or on the scheduler's own machine",
+            code="refused",
+        )
 
 
 async def _body(request: Request) -> Any:
@@ -149,9 +167,10 @@ async def _made(
     others = {name for job in found if isinstance(job, JobIn) for name in job.depends_on}
     visible = await visible_ids(context, principal, sorted(others))
     now_s = context.now()
+    made = partial(make, keys=keys, now_s=now_s, allows=context.settings.template_allows)
     if not aside:
-        return make(found, visible, principal, keys=keys, now_s=now_s)
-    return await context.heavily(make, found, visible, principal, keys=keys, now_s=now_s)
+        return made(found, visible, principal)
+    return await context.heavily(made, found, visible, principal)
 
 
 async def _single(context: Context, principal: Principal, made: Made) -> Answer:
@@ -203,13 +222,15 @@ async def _tried(context: Context, made: Made) -> dict[str, Any]:
     """
     if late := missed_deadline(made.spec.deadline_s, now_s=context.now()):
         raise ProblemError(422, late)
-    return _with_pod(await context.service.fit(made.spec), made.spec)
+    fit = await context.service.fit(made.spec)
+    return _with_pod(fit, made.spec, context.settings.template_allows)
 
 
-def _with_pod(fit: Fit, spec: JobSpec) -> dict[str, Any]:
+def _with_pod(fit: Fit, spec: JobSpec, allows: Collection[str]) -> dict[str, Any]:
     """Return whether a job could run, and the pod that it would be."""
     types = [option.worker_type for option in fit.configurations]
-    pod = pod_preview(spec, worker_type=types[0]) if types else pod_preview(spec)
+    shown = partial(pod_preview, spec, allows=allows)
+    pod = shown(worker_type=types[0]) if types else shown()
     return asdict(fit) | {"pod": pod}
 
 

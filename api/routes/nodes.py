@@ -13,7 +13,7 @@ from api.conversions import attempt_answer
 from api.problems import not_found
 from api.roles import Principal
 from api.routing import StrictRoute
-from api.schemas.admin import NodeReasonIn
+from api.schemas.admin import NodeReasonIn, WorkersIn
 from api.schemas.answers import NodeAttemptsOut, NodeOut, NodesOut
 from api.schemas.fields import NodeName
 from api.selection import visible_ids
@@ -46,10 +46,7 @@ async def list_nodes(context: Ctx, principal: Viewer) -> Answer:
 )
 async def get_node(name: Named, context: Ctx, principal: Viewer) -> Answer:
     """Return a node with its workers."""
-    found = [node for node in context.service.nodes() if node.name == name]
-    if not found:
-        raise not_found("node", name)
-    return Answer(_shown(context, principal, found)[0])
+    return Answer(_shown(context, principal, [_find(context, name)])[0])
 
 
 @router.get(
@@ -97,6 +94,24 @@ async def act_on_node(
     )
 
 
+@router.put(
+    "/nodes/{name}/workers",
+    summary="Approve a node's workers",
+    operation_id="approve_workers",
+    responses={200: {"model": NodeOut}},
+)
+async def approve_workers(
+    name: Named, given: WorkersIn, context: Ctx, principal: Operator
+) -> Answer:
+    """Set what a node may have; what it reports beyond that is refused.
+
+    What changes is taken over with its next report, which ends the leases on it: drain it first.
+    """
+    _find(context, name)
+    await context.service.approve_workers(name, given.workers, actor=principal.subject)
+    return Answer(_shown(context, principal, [_find(context, name)])[0])
+
+
 @router.delete(
     "/nodes/{name}",
     summary="Forget a node",
@@ -108,6 +123,13 @@ async def remove_node(name: Named, context: Ctx, principal: Operator) -> Respons
     """Forget a node that is lost or drained; 409 while it reports or leases are on it."""
     await context.service.remove_node(name, actor=principal.subject)
     return Response(status_code=204)
+
+
+def _find(context: Context, name: str) -> NodeView:
+    found = [node for node in context.service.nodes() if node.name == name]
+    if not found:
+        raise not_found("node", name)
+    return found[0]
 
 
 def _shown(

@@ -1,11 +1,12 @@
 """Projects: shares and quotas."""
 
-from typing import Annotated
+from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Path
 
 from api.access import Ctx, Operator, Viewer
 from api.answers import Answer
+from api.context import Context
 from api.routing import StrictRoute
 from api.schemas.admin import ProjectIn
 from api.schemas.answers import ProjectOut, ProjectsOut
@@ -13,6 +14,9 @@ from api.schemas.fields import ProjectName
 from scheduler.control.requests import ProjectLimits
 
 router = APIRouter(prefix="/v1", tags=["projects"], route_class=StrictRoute)
+
+#: What its jobs may say of themselves.
+_RULES: Final = ("entities", "job_types", "max_job_weight")
 
 
 @router.get(
@@ -39,12 +43,27 @@ async def set_project(
     context: Ctx,
     principal: Operator,
 ) -> Answer:
-    """Set a project's share and quotas; fields that are left out take their defaults."""
+    """Set a project's share and quotas; fields that are left out take their defaults.
+
+    What its jobs may say of themselves stays as it was where it is left out, since clients of
+    earlier releases know nothing of it.
+    """
     limits = ProjectLimits(
         project=name,
         weight=given.weight,
         inner_policy=given.inner_policy,
         max_workers=given.max_workers,
         max_jobs=given.max_jobs,
+        **_rules(context, name, given),
     )
     return Answer(await context.service.set_project(limits, actor=principal.subject))
+
+
+def _rules(context: Context, name: str, given: ProjectIn) -> dict[str, Any]:
+    """Return what jobs may say of themselves: as given, else as it was."""
+    known = (p.limits for p in context.service.projects() if p.limits.project == name)
+    before = next(known, ProjectLimits(project=name))
+    found = {
+        rule: getattr(given if rule in given.model_fields_set else before, rule) for rule in _RULES
+    }
+    return {rule: tuple(v) if isinstance(v, list) else v for rule, v in found.items()}

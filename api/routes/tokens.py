@@ -1,6 +1,5 @@
 """Tokens and enrolments: made, listed, revoked."""
 
-import secrets
 from typing import Annotated
 
 from fastapi import APIRouter, Path
@@ -8,7 +7,7 @@ from starlette.responses import Response
 
 from api.access import Admin, Anybody, Ctx
 from api.answers import Answer
-from api.auth import ENROLMENT_PREFIX, hash_secret, new_secret
+from api.auth import ENROLMENT_PREFIX, hash_secret, new_secret, new_token_id
 from api.conversions import token_answer
 from api.problems import not_found
 from api.routing import StrictRoute
@@ -105,13 +104,17 @@ async def revoke_token(
     responses={201: {"model": EnrolmentOut}},
 )
 async def create_enrolment(given: EnrolmentIn, context: Ctx, principal: Admin) -> Answer:
-    """Make a secret that an agent exchanges for its own token, once."""
+    """Make a secret that an agent exchanges for its own token, once.
+
+    With `workers` the node may have no others. Without, it may have those that it reports first.
+    """
     secret, now_s = new_secret(ENROLMENT_PREFIX), context.now()
     row = EnrolmentRow(
         secret_hash=hash_secret(secret),
         node=given.node or "",
         created_s=now_s,
         expires_s=now_s + given.ttl_s,
+        workers=given.workers,
     )
     await in_thread(context.store.add_enrolment, row)
     await context.service.note(
@@ -119,12 +122,15 @@ async def create_enrolment(given: EnrolmentIn, context: Ctx, principal: Admin) -
         "enrolment",
         row.node,
         actor=principal.subject,
-        data={"expires_s": row.expires_s},
+        data={"expires_s": row.expires_s, "workers": row.workers},
     )
-    answer = {"secret": secret, "node": row.node, "created_s": now_s, "expires_s": row.expires_s}
-    return Answer(answer, 201)
-
-
-def new_token_id() -> str:
-    """Return a new public name of a token."""
-    return f"t-{secrets.token_hex(6)}"
+    return Answer(
+        {
+            "secret": secret,
+            "node": row.node,
+            "created_s": now_s,
+            "expires_s": row.expires_s,
+            "workers": row.workers,
+        },
+        201,
+    )

@@ -19,6 +19,7 @@ from api.schemas.fields import (
     WorkerType,
 )
 from scheduler.domain.fields import LONGEST_S
+from scheduler.protocol.bounds import MOST_WORKERS
 
 #: Longest life of an enrolment: 30 days.
 LONGEST_ENROLMENT_S = 30 * 86400.0
@@ -64,6 +65,21 @@ class ProjectIn(Form):
     max_jobs: Annotated[int, Field(strict=True, ge=0, le=10**9)] | None = Field(
         None, description="jobs that have not ended; null for any number"
     )
+    entities: Annotated[list[Subject], Field(max_length=100)] | None = Field(
+        None,
+        description="entities besides itself that its jobs may name; null for any; what was set "
+        "stays where this is left out",
+    )
+    job_types: Annotated[list[JobType], Field(max_length=100)] | None = Field(
+        None,
+        description="patterns of job types besides `PROJECT/*` that its jobs may name; null for "
+        "any; what was set stays where this is left out",
+    )
+    max_job_weight: Weight | None = Field(
+        None,
+        description="largest weight of one of its jobs; null for any; what was set stays where "
+        "this is left out",
+    )
 
 
 class ThroughputIn(Form):
@@ -97,8 +113,8 @@ class TokenIn(Form):
 
     @model_validator(mode="after")
     def _agrees(self) -> Self:
-        if self.role is Role.AGENT and self.projects:
-            raise ValueError("a token of role agent cannot be confined to projects")
+        if self.role in {Role.AGENT, Role.METRICS} and self.projects:
+            raise ValueError(f"a token of role {self.role} cannot be confined to projects")
         if self.projects and self.role in {Role.OPERATOR, Role.ADMIN}:
             # Such a token could do no more than a user's, which is not what its name says.
             raise ValueError(
@@ -108,10 +124,28 @@ class TokenIn(Form):
         return self
 
 
+#: Workers of a node by their type.
+NodeWorkers = Annotated[
+    dict[WorkerType, Annotated[int, Field(strict=True, ge=0, le=MOST_WORKERS)]],
+    Field(max_length=64),
+]
+
+
+class WorkersIn(Form):
+    """What a node may have."""
+
+    workers: NodeWorkers = Field(description="how many of each worker type; no others")
+
+
 class EnrolmentIn(Form):
     """A one-time secret to make, with which an agent obtains its token."""
 
     node: NodeName | None = Field(None, description="the only node that may use it; null for any")
     ttl_s: Annotated[float, Field(strict=True, ge=1, le=LONGEST_ENROLMENT_S)] = Field(
         3600.0, description="seconds for which it can be used"
+    )
+    workers: NodeWorkers | None = Field(
+        None,
+        description="how many workers of each type the node may have; null for those that it "
+        "reports first",
     )

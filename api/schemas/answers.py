@@ -290,6 +290,8 @@ class NodeOut(BaseModel):
     address: str
     version: str
     workers: list[WorkerOut]
+    approved: dict[str, int] | None
+    refused: dict[str, int]
 
 
 class NodesOut(BaseModel):
@@ -397,6 +399,9 @@ class ProjectLimitsOut(BaseModel):
     inner_policy: str
     max_workers: int | None
     max_jobs: int | None
+    entities: list[str] | None
+    job_types: list[str] | None
+    max_job_weight: float | None
 
 
 class ProjectOut(BaseModel):
@@ -412,6 +417,29 @@ class ProjectsOut(BaseModel):
     """Projects."""
 
     projects: list[ProjectOut]
+
+
+class UsageOfGroup(BaseModel):
+    """What one group used; keys that were not asked for are null."""
+
+    project: str | None
+    owner: str | None
+    job_type: str | None
+    worker_type: str | None
+    job: str | None
+    day_s: float | None
+    leases: int
+    worker_s: float
+    worker_us: int
+
+
+class UsageOut(BaseModel):
+    """What was used in a window."""
+
+    since_s: float
+    until_s: float
+    worker_s: float
+    usage: list[UsageOfGroup]
 
 
 class ThroughputOut(BaseModel):
@@ -451,6 +479,8 @@ class TokenOut(BaseModel):
     expires_s: float | None
     revoked_s: float | None
     last_used_s: float | None
+    replaces: str
+    replaced_s: float | None
 
 
 class TokensOut(BaseModel):
@@ -472,6 +502,7 @@ class EnrolmentOut(BaseModel):
     node: str
     created_s: float
     expires_s: float
+    workers: dict[str, int] | None
 
 
 class WhoAmI(BaseModel):

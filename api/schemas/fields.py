@@ -133,6 +133,8 @@ Command = Annotated[
     list[Argument], Field(min_length=1, max_length=1000), BeforeValidator(_no_shell_line)
 ]
 
+_VARIABLES = Annotated[dict[Variable, Argument], Field(max_length=200)]
+
 #: What a field of a job that is no number may be.
 _WORDS: dict[Word, Any] = {
     Word.NAME: Name,
@@ -146,9 +148,10 @@ _WORDS: dict[Word, Any] = {
     Word.EXPRESSION: Regex,
     Word.FLAG: Flag,
     Word.COMMAND: Command,
-    Word.VARIABLES: Annotated[dict[Variable, Argument], Field(max_length=200)],
+    Word.VARIABLES: _VARIABLES,
+    Word.SECRETS: _VARIABLES,
     Word.LABELS: Labels,
-    Word.JOB_IDS: Annotated[list[JobId], Field(max_length=100)],
+    Word.JOB_IDS: Annotated[list[JobId], Field(max_length=1000)],
     Word.WORKER_COUNTS: WorkerCounts,
     Word.WORKER_TYPES: Annotated[list[WorkerType], Field(max_length=64)],
     Word.RATES: Annotated[dict[WorkerType, Rate], Field(max_length=64)],

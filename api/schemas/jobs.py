@@ -80,11 +80,16 @@ class KubernetesIn(Form):
     )
 
 
+_STAND_FOR_THE_SAME = (("total_steps", "duration_s"), ("deadline_s", "deadline_in_s"))
+
+
 def given_twice(job: Mapping[str, Any]) -> str:
     """Say which fields of a job stand for the same, and are both given; empty if none are."""
-    pairs = (("total_steps", "duration_s"), ("deadline_s", "deadline_in_s"))
-    twice = ((a, b) for a, b in pairs if job.get(a) is not None and job.get(b) is not None)
-    return "; ".join(f"give {a} or {b}, not both" for a, b in twice)
+    return "; ".join(
+        f"give {a} or {b}, not both"
+        for a, b in _STAND_FOR_THE_SAME
+        if job.get(a) is not None and job.get(b) is not None
+    )
 
 
 def _array(value: Any) -> Any:
@@ -96,11 +101,15 @@ class JobForm(Form):
 
     if TYPE_CHECKING:
         command: list[str]
+        env: dict[str, str]
+        secret_env: dict[str, str]
 
     @model_validator(mode="after")
     def _agree(self) -> Self:
         if both := given_twice(vars(self)):
             raise ValueError(both)
+        if both := ", ".join(sorted(self.env.keys() & self.secret_env.keys())):
+            raise ValueError(f"{both}: give a variable in env or in secret_env, not in both")
         if not self.command[0].strip():
             raise ValueError("command begins with an empty text; name a program")
         if sum(map(len, self.command)) > LONGEST_COMMAND:

@@ -136,7 +136,7 @@ def _print_table(lived: Sequence[Lived], simulated: SimulationResult, types: Seq
     outcomes = {outcome.job_id: outcome for outcome in simulated.jobs}
     heads = "".join(f"{name:>11}" for name in types)
     print(
-        f"\n{'':12} {'JCT (s)':>16}  {'% of that time: had / X':>{len(heads)}} {'attempts':>13}\n"
+        f"\n{'':12} {'JCT (s)':>16}  {'% of its JCT on: ran / X':>{len(heads)}} {'attempts':>13}\n"
         f"{'job':12} {'live':>7}{'forecast':>9}  {heads} {'live':>6}{'fcst':>7}{'steps':>7}"
     )
     for job in lived:
@@ -151,6 +151,10 @@ def _print_table(lived: Sequence[Lived], simulated: SimulationResult, types: Seq
             f"{job.work.name:12} {jct_s:7.1f}{forecast_s:9.1f}  {shares} "
             f"{len(job.attempts):6}{outcome.attempts:7}{job.work.total_steps:7}"
         )
+    print(
+        "ran / X: of the time from a job's submission to its completion, the part for which it "
+        "held such a worker,\nand the part that the policy's answers (X) gave it there"
+    )
 
 
 def _print_summary(

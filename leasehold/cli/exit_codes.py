@@ -25,6 +25,12 @@ NOT_PERMITTED: Final = 4
 NOT_FOUND: Final = 5
 #: Refused as things stand: a job that can never run, a job that has ended, a name that is taken.
 REFUSED: Final = 6
+#: ``run``: the job was stopped by its time limit; that of timeout(1).
+TIME_LIMIT: Final = 124
+#: ``run``: the job failed and has no exit code, as where its program could not be started.
+NO_CODE: Final = 125
+#: ``run``: the job was cancelled; that of a process that SIGTERM ends.
+CANCELLED: Final = 143
 #: Interrupted from the keyboard.
 INTERRUPTED: Final = 130
 

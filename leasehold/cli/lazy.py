@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import importlib.util
 from dataclasses import dataclass
@@ -52,7 +53,11 @@ def lazy_group(commands: dict[str, LazyCommand]) -> type[TyperGroup]:
             return TyperCommand(cmd_name, help=commands[cmd_name].summary)
 
         def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-            name, command, rest = super().resolve_command(ctx, args)
+            try:
+                name, command, rest = super().resolve_command(ctx, args)
+            except Exception as error:
+                _suggest(error, args[0], self.list_commands(ctx))
+                raise
             if name in commands:
                 ctx.meta[_COMMAND_KEY] = name
                 command = load(name, commands[name])
@@ -70,6 +75,14 @@ def lazy_group(commands: dict[str, LazyCommand]) -> type[TyperGroup]:
                 raise told from None
 
     return LazyGroup
+
+
+def _suggest(error: Any, word: str, commands: list[str]) -> None:
+    """Add the command that was probably meant to an error that there is no such one."""
+    near = difflib.get_close_matches(word, commands, n=1)
+    said = getattr(error, "message", "")
+    if near and said and "did you mean" not in said.lower():
+        error.message = f"{said.rstrip('.')}; did you mean '{near[0]}'?"
 
 
 def load(name: str, command: LazyCommand) -> Any:

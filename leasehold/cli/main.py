@@ -48,6 +48,12 @@ COMMANDS = {
         summary="Bring the database's schema up to this release, and end.",
         extras=("scheduler",),
     ),
+    "secrets": LazyCommand(
+        module="leasehold.cli.secrets",
+        attribute="app",
+        summary="Make and change the keys of jobs' secret variables.",
+        extras=("scheduler",),
+    ),
     "up": LazyCommand(
         module="leasehold.cli.up",
         attribute="up",
@@ -78,10 +84,21 @@ COMMANDS = {
         summary="Run this node's agent: hold leases and run jobs under them.",
         extras=("agent",),
     ),
+    "count-pods": LazyCommand(
+        module="leasehold.cli.count_pods",
+        attribute="count_pods",
+        summary="Count the accelerators that pods of others hold on Kubernetes, for all agents.",
+        extras=("agent", "kubernetes"),
+    ),
     "submit": LazyCommand(
         module="leasehold.cli.service.submit",
         attribute="command",
         summary="Submit jobs from files or the command line.",
+    ),
+    "run": LazyCommand(
+        module="leasehold.cli.service.run",
+        attribute="command",
+        summary="Submit a command, follow its output, end with its exit code.",
     ),
     "jobs": LazyCommand(
         module="leasehold.cli.service.jobs",
@@ -158,6 +175,11 @@ COMMANDS = {
         attribute="uncordon",
         summary="Put a node back into service.",
     ),
+    "approve": LazyCommand(
+        module="leasehold.cli.service.nodes",
+        attribute="approve",
+        summary="Say which workers a node may have.",
+    ),
     "policy": LazyCommand(
         module="leasehold.cli.service.policy",
         attribute="app",
@@ -167,6 +189,11 @@ COMMANDS = {
         module="leasehold.cli.service.projects",
         attribute="app",
         summary="Show or set shares and quotas of projects.",
+    ),
+    "usage": LazyCommand(
+        module="leasehold.cli.service.usage",
+        attribute="usage",
+        summary="Show worker-hours: who used what, and how much of it.",
     ),
     "throughputs": LazyCommand(
         module="leasehold.cli.service.throughputs",
@@ -226,7 +253,7 @@ def main() -> int:
         return exit_codes.INTERRUPTED
     except LeaseholdError as error:
         details = "".join(f"  {note}\n" for note in getattr(error, "__notes__", ()))
-        sys.stderr.write(f"leasehold: {_one_line(str(error)) or type(error).__name__}\n{details}")
+        sys.stderr.write(f"leasehold: {_sentences(str(error)) or type(error).__name__}\n{details}")
         return exit_codes.code_of(error)
     except OSError as error:
         sys.stderr.write(f"leasehold: {error}\n")
@@ -246,6 +273,13 @@ def _tell_usage(error: Any) -> int:
     hint = "" if context is None else f"  `{context.command_path} --help` tells what there is\n"
     sys.stderr.write(f"leasehold: {_one_line(error.format_message())}\n{hint}")
     return int(error.exit_code)
+
+
+def _sentences(said: str) -> str:
+    """Return lines as one; what stood in lines of its own stays apart."""
+    lines = [_one_line(line) for line in said.splitlines() if line.strip()]
+    parts = [line if line.endswith(tuple(",;:.")) else f"{line};" for line in lines]
+    return _one_line(" ".join(parts)).removesuffix(";") if lines else ""
 
 
 def _one_line(said: str) -> str:

@@ -14,6 +14,7 @@ import typer
 
 from policies.parameters import describe
 from policies.registry import policy_class, policy_origin, usable_policies
+from scheduler.errors import NotFoundError, UnknownPolicyError
 
 if TYPE_CHECKING:
     from policies.base import Policy
@@ -56,7 +57,10 @@ def show(
     name: Annotated[str, typer.Argument(help="The policy.")], *, as_json: Json = False
 ) -> None:
     """Show a policy's program, source and parameters."""
-    policy = policy_class(name)
+    try:
+        policy = policy_class(name)
+    except UnknownPolicyError as error:
+        raise NotFoundError(str(error)) from error
     if as_json:
         details = summary(name, policy) | {"description": _text(policy)}
         typer.echo(json.dumps(details, indent=2))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 import uvloop
 
+from agent.process.confinement import OFF
 from leasehold.cli import serve_options as given  # noqa: TC001  typer reads the annotations
 from leasehold.cli.serve_options import exits_clearly, make_config, program_version, say
 from leasehold.cli.service.connection import DEFAULT_SERVER
@@ -36,6 +37,14 @@ def up(
         bool,
         typer.Option("--keep-jobs", help="Leave jobs running; the next start finds them."),
     ] = False,
+    isolation: Annotated[
+        str,
+        typer.Option(
+            "--isolation",
+            metavar="auto|required|off",
+            help="Keep jobs apart from one another and from the scheduler; needs root.",
+        ),
+    ] = OFF,
     config: given.ConfigFile = None,
     port: given.Port = None,
     state_dir: given.StateDirectory = None,
@@ -63,7 +72,9 @@ def up(
         parameters=param or (),
         settings=settings or (),
     )
-    options = UpOptions(workers=tuple(worker or ()), node=node, keep_jobs=keep_jobs)
+    options = UpOptions(
+        workers=tuple(worker or ()), node=node, keep_jobs=keep_jobs, isolation=isolation
+    )
     version = program_version()
 
     async def run() -> None:

@@ -15,7 +15,7 @@ from leasehold.client.outages import delay_s
 from leasehold.client.streams import LogEnd, LogPiece, LogReader, read_events
 from leasehold.client.wires import AsyncWire
 from leasehold.connection import find_connection, usable_token
-from leasehold.naming import meaning, send_for_words
+from leasehold.naming import meaning, meanings, send_for_words
 
 if TYPE_CHECKING:
     import ssl
@@ -130,6 +130,23 @@ class AsyncClient(ClusterCalls):
         async for job in self._jobs_from(filters, await self._first_jobs(filters)):
             yield job
 
+    async def ids_of(self, word: str) -> list[str]:
+        """Return the ids of what a word means: one job, or an array as a whole by its name.
+
+        Raises:
+            ClientError: it means none.
+            AmbiguousNameError: it means several jobs that are not the elements of one array.
+        """
+        try:
+            found: forms.JobWithSpec = await self.call("GET", job_path(word))
+        except ClientError as error:
+            if error.status != 404:
+                raise
+            if ids := await meanings(word, self._page_of_jobs):
+                return list(ids)
+            raise
+        return [found["job_id"]]
+
     async def job_page(self, **query: Unpack[forms.ListJobsQuery]) -> forms.JobPage:
         """Return one page of the list of jobs."""
         found: forms.JobPage = await self.call("GET", "/jobs", params=query)
@@ -191,7 +208,8 @@ class AsyncClient(ClusterCalls):
         Args:
             action: ``cancel``, ``hold``, ``release`` or ``requeue``.
             ids: of the jobs, or beginnings of ids, or names.
-            selector: instead: ``status``, ``project``, ``job_type``, ``owner``, ``labels``.
+            selector: instead: ``status``, ``project``, ``job_type``, ``name``, ``owner``,
+                ``labels``.
             reason: why; the history keeps it.
             dry_run: only tell what would become of each.
         """
@@ -289,6 +307,7 @@ class AsyncClient(ClusterCalls):
         attempt: int | None = None,
         tail_bytes: int | None = None,
         follow: bool = False,
+        seen: Mapping[tuple[int, str, str], int] | None = None,
     ) -> AsyncGenerator[LogPiece | LogEnd]:
         """Yield what a job has printed, piece by piece, through breaks of the connection.
 
@@ -298,6 +317,7 @@ class AsyncClient(ClusterCalls):
             attempt: 1 for the first; all of them unless given.
             tail_bytes: of the newest attempt, only so many last bytes of each stream.
             follow: go on until the job has ended and all of its output is here.
+            seen: (attempt, node, stream) -> offset behind what is known already, to go on from.
 
         Returns:
             pieces, and at last what is known of the end.
@@ -309,6 +329,7 @@ class AsyncClient(ClusterCalls):
             attempt=attempt,
             stream=stream,
             follow=follow,
+            seen=seen,
         )
         async for piece in reader.pieces(tail_bytes):
             yield piece

@@ -15,7 +15,7 @@ from leasehold.client.wires import BlockingWire, each, finish
 
 if TYPE_CHECKING:
     import ssl
-    from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
+    from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Mapping
 
     from leasehold.client import forms
     from leasehold.client.exchange import Exchange
@@ -30,7 +30,12 @@ def _blocking(
 ) -> Callable[Concatenate[Client, P], T]:
     @functools.wraps(method)
     def call(self: Client, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return self._run(method(self._inner, *args, **kwargs))
+        try:
+            work = method(self._inner, *args, **kwargs)
+        except TypeError as error:  # of the arguments; nothing has run
+            said = str(error).replace(AsyncClient.__name__, Client.__name__)
+            raise TypeError(said) from None
+        return self._run(work)
 
     return call
 
@@ -94,6 +99,7 @@ class Client:
     dry_run = _blocking(AsyncClient.dry_run)
     dry_run_all = _blocking(AsyncClient.dry_run_all)
     job = _blocking(AsyncClient.job)
+    ids_of = _blocking(AsyncClient.ids_of)
     job_page = _blocking(AsyncClient.job_page)
     cancel = _blocking(AsyncClient.cancel)
     hold = _blocking(AsyncClient.hold)
@@ -119,6 +125,7 @@ class Client:
     cordon = _blocking(AsyncClient.cordon)
     drain = _blocking(AsyncClient.drain)
     uncordon = _blocking(AsyncClient.uncordon)
+    approve_workers = _blocking(AsyncClient.approve_workers)
     forget_node = _blocking(AsyncClient.forget_node)
 
     policy = _blocking(AsyncClient.policy)
@@ -127,6 +134,7 @@ class Client:
     set_policy = _blocking(AsyncClient.set_policy)
     projects = _blocking(AsyncClient.projects)
     set_project = _blocking(AsyncClient.set_project)
+    usage = _blocking(AsyncClient.usage)
     throughputs = _blocking(AsyncClient.throughputs)
     declare_throughputs = _blocking(AsyncClient.declare_throughputs)
     whoami = _blocking(AsyncClient.whoami)
@@ -172,6 +180,7 @@ class Client:
         attempt: int | None = None,
         tail_bytes: int | None = None,
         follow: bool = False,
+        seen: Mapping[tuple[int, str, str], int] | None = None,
     ) -> Iterator[LogPiece | LogEnd]:
         """Return what a job has printed, piece by piece, through breaks of the connection.
 
@@ -181,12 +190,18 @@ class Client:
             attempt: 1 for the first; all of them unless given.
             tail_bytes: of the newest attempt, only so many last bytes of each stream.
             follow: go on until the job has ended and all of its output is here.
+            seen: (attempt, node, stream) -> offset behind what is known already, to go on from.
 
         Returns:
             pieces, and at last what is known of the end.
         """
         pieces = self._inner.log_pieces(
-            job_id, stream=stream, attempt=attempt, tail_bytes=tail_bytes, follow=follow
+            job_id,
+            stream=stream,
+            attempt=attempt,
+            tail_bytes=tail_bytes,
+            follow=follow,
+            seen=seen,
         )
         return self._each(pieces)
 

@@ -64,6 +64,12 @@ class ClusterCalls(Calls):
         """Put a node back into service."""
         return await self._act_on_node(name, "uncordon", reason)
 
+    async def approve_workers(self, name: str, workers: Mapping[str, int]) -> forms.Node:
+        """Set how many workers of each type a node may have."""
+        body = {"workers": dict(workers)}
+        found: forms.Node = await self.call("PUT", _node_path(name, "/workers"), body)
+        return found
+
     async def forget_node(self, name: str) -> None:
         """Drop a node that is lost or drained."""
         await self.call("DELETE", _node_path(name))
@@ -118,6 +124,11 @@ class ClusterCalls(Calls):
         """Set ``weight``, ``inner_policy``, ``max_workers``, ``max_jobs``; those left out go."""
         path = f"/projects/{quote(name, safe='')}"
         found: forms.Project = await self.call("PUT", path, limits)
+        return found
+
+    async def usage(self, **query: Unpack[forms.ShowUsageQuery]) -> forms.Usage:
+        """Return worker-seconds under leases ``by`` project, owner and so on, in a window."""
+        found: forms.Usage = await self.call("GET", "/usage", params=query)
         return found
 
     async def throughputs(

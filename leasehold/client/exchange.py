@@ -43,6 +43,10 @@ _VERSION_HEADER: Final = "X-Leasehold-Version"
 _SILENCE_S: Final = 45.0
 
 
+#: A first start compiles, and may be slow on a busy machine.
+_STARTING_S: Final = 180.0
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Patience:
     """How long to try.
@@ -74,7 +78,8 @@ class Exchange:
         context: certificates to trust; those of the connection unless given.
         look_again: finds the connection anew, where a scheduler that was starting has left its
             first token meanwhile.
-        on_outage: told once of an outage through which a stream is waited for.
+        on_outage: told once of an outage through which a stream is waited for, and of a scheduler
+            that is starting.
     """
 
     def __init__(
@@ -235,7 +240,7 @@ class Exchange:
                 again = BUSY if work.repeatable else _SURELY_NOT_DONE
                 if response.status_code not in again or response.status_code in work.good:
                     return response
-                wait_s, give_up_s = _retry_after(response), self.patience.busy_s
+                wait_s, give_up_s = _retry_after(response), self._busy_s(response, attempt)
             pause_s = delay_s(attempt, at_least_s=wait_s)
             if time.monotonic() - began_s + pause_s > give_up_s:
                 if response is not None:
@@ -320,6 +325,15 @@ class Exchange:
         # The query is given anew with each try.
         return str(location.partition("?")[0])
 
+    def _busy_s(self, response: httpx.Response, attempt: int) -> float:
+        """Return how long to try where the scheduler is not ready."""
+        most_s = self.patience.busy_s
+        if not most_s or response.status_code != 503 or b"problem:starting" not in response.content:
+            return most_s
+        if not attempt and self.on_outage is not None:
+            self.on_outage(self._refusal(response))
+        return max(most_s, _STARTING_S)
+
     def _unreached(self, error: httpx.TransportError, leader: str) -> tuple[ClientError, float]:
         """Return what to say, and how long to try: a leader that died is replaced in a while."""
         if not leader:
@@ -360,6 +374,7 @@ class Exchange:
         if not isinstance(problem, dict):
             problem = {}
         words = str(problem.get("detail") or f"the answer was {status}")
+        words = words.replace("; 'errors' says why", ":")  # they follow
         fields = "".join(
             f"\n  {entry.get('field') or 'request'}: {entry.get('problem')}"
             for entry in problem.get("errors") or ()

@@ -20,6 +20,7 @@ EventKind: TypeAlias = Literal[
     "job_preempted",
     "job_interrupted",
     "job_avoids_node",
+    "job_keeps_nothing",
     "job_retried",
     "job_completed",
     "job_failed",
@@ -37,6 +38,14 @@ EventKind: TypeAlias = Literal[
     "lease_ended",
     "node_joined",
     "node_changed",
+    "workers_approved",
+    "workers_refused",
+    "node_suspected",
+    "node_avoided",
+    "node_quarantined",
+    "node_tried_again",
+    "node_slow",
+    "node_fast_again",
     "node_lost",
     "node_returned",
     "node_cordon",
@@ -54,6 +63,8 @@ EventKind: TypeAlias = Literal[
     "throughputs_declared",
     "token_created",
     "token_revoked",
+    "token_renewed",
+    "token_reused",
     "enrolment_created",
     "restored",
 ]
@@ -75,8 +86,10 @@ FactKind: TypeAlias = Literal[
     "lease_lost",
     "time_limit",
     "out_of_memory",
+    "retries_spent",
     "start_late",
     "dependency_ended",
+    "quota_freed",
     "node_joined",
     "node_reported",
     "node_silent",
@@ -130,7 +143,7 @@ JobStatus: TypeAlias = Literal[
 NodeAction: TypeAlias = Literal["cordon", "drain", "uncordon"]
 
 #: What a token allows, each of the first four including those above it.
-Role: TypeAlias = Literal["viewer", "user", "operator", "admin", "agent"]
+Role: TypeAlias = Literal["viewer", "user", "operator", "admin", "agent", "metrics"]
 
 #: What a line of history is about.
 SubjectKind: TypeAlias = Literal[
@@ -169,6 +182,9 @@ Trouble: TypeAlias = Literal[
     "api_down",
     "other",
 ]
+
+#: By what use is added up.
+UsageKey: TypeAlias = Literal["project", "owner", "job_type", "worker_type", "job", "day"]
 
 #: Why a job waits, in order of precedence: what the user must change comes first.
 WaitReason: TypeAlias = Literal[
@@ -419,10 +435,13 @@ class EnrolmentIn(TypedDict, total=False):
     Attributes:
         node: the only node that may use it; null for any
         ttl_s: seconds for which it can be used
+        workers: how many workers of each type the node may have; null for those that it reports
+            first
     """
 
     node: str | None
     ttl_s: float
+    workers: Mapping[str, Any] | None
 
 
 class Enrolment(TypedDict):
@@ -432,6 +451,7 @@ class Enrolment(TypedDict):
     node: str
     created_s: float
     expires_s: float
+    workers: dict[str, int] | None
 
 
 class Event(TypedDict):
@@ -549,6 +569,7 @@ class JobOptions(TypedDict, total=False):
     Attributes:
         project: whose quota it falls under; 'default', or the token's project
         env: environment variables
+        secret_env: environment variables that are kept encrypted and never shown
         working_dir: absolute path on the node
         image: container image
         scale_factor: workers at once, or a list of counts
@@ -561,8 +582,16 @@ class JobOptions(TypedDict, total=False):
         deadline_s: due time, seconds since the Unix epoch
         deadline_in_s: due so many seconds from now
         max_run_time_s: seconds for which it may hold workers in all
+        preemptible: whether others may have its workers before it is done
+        min_run_time_s: seconds for which a lease is not taken back for another job
         max_failures: failures of its own that are retried
         retry_oom: whether running out of memory is retried
+        max_out_of_memory: times that running out of memory is retried; null: they count as failures
+            alone
+        max_node_faults: times that it is retried after its node failed; null for any number
+        max_image_failures: times that it is retried after its image could not be had; null for any
+            number
+        max_preemptions: times that it may be made to leave; null for any number
         checkpoint_dir: where it keeps its state
         labels: free key-value pairs
         entity: whom its share is accounted to
@@ -583,6 +612,7 @@ class JobOptions(TypedDict, total=False):
 
     project: str | None
     env: Mapping[str, Any]
+    secret_env: Mapping[str, Any]
     working_dir: str | None
     image: str | None
     scale_factor: int | Sequence[int]
@@ -595,8 +625,14 @@ class JobOptions(TypedDict, total=False):
     deadline_s: float | None
     deadline_in_s: float | None
     max_run_time_s: float | None
+    preemptible: bool
+    min_run_time_s: float
     max_failures: int
     retry_oom: bool
+    max_out_of_memory: int | None
+    max_node_faults: int | None
+    max_image_failures: int | None
+    max_preemptions: int | None
     checkpoint_dir: str | None
     labels: Mapping[str, Any]
     entity: str | None
@@ -814,6 +850,8 @@ class NewToken(TypedDict):
     expires_s: float | None
     revoked_s: float | None
     last_used_s: float | None
+    replaces: str
+    replaced_s: float | None
     token: str
 
 
@@ -838,6 +876,8 @@ class Node(TypedDict):
     address: str
     version: str
     workers: list[Worker]
+    approved: dict[str, int] | None
+    refused: dict[str, int]
 
 
 class NodeReasonIn(TypedDict, total=False):
@@ -956,12 +996,21 @@ class ProjectIn(TypedDict, total=False):
         inner_policy: among its own jobs
         max_workers: workers that its admitted jobs may ask for at once; null for any number
         max_jobs: jobs that have not ended; null for any number
+        entities: entities besides itself that its jobs may name; null for any; what was set stays
+            where this is left out
+        job_types: patterns of job types besides `PROJECT/*` that its jobs may name; null for any;
+            what was set stays where this is left out
+        max_job_weight: largest weight of one of its jobs; null for any; what was set stays where
+            this is left out
     """
 
     weight: float
     inner_policy: Literal["fairness", "fifo"]
     max_workers: int | None
     max_jobs: int | None
+    entities: Sequence[str] | None
+    job_types: Sequence[str] | None
+    max_job_weight: float | None
 
 
 class ProjectLimits(TypedDict):
@@ -972,6 +1021,9 @@ class ProjectLimits(TypedDict):
     inner_policy: str
     max_workers: int | None
     max_jobs: int | None
+    entities: list[str] | None
+    job_types: list[str] | None
+    max_job_weight: float | None
 
 
 class Project(TypedDict):
@@ -1019,6 +1071,7 @@ class SelectorIn(TypedDict, total=False):
         status: any of these; none: jobs that have not ended
         project: any of these
         job_type: any of these
+        name: any of these; that of an array means its elements
         owner: exactly this
         labels: every one of these
     """
@@ -1026,6 +1079,7 @@ class SelectorIn(TypedDict, total=False):
     status: Sequence[JobStatus]
     project: Sequence[str]
     job_type: Sequence[str]
+    name: Sequence[str]
     owner: str | None
     labels: Mapping[str, Any]
 
@@ -1138,12 +1192,37 @@ class Token(TypedDict):
     expires_s: float | None
     revoked_s: float | None
     last_used_s: float | None
+    replaces: str
+    replaced_s: float | None
 
 
 class Tokens(TypedDict):
     """Every token."""
 
     tokens: list[Token]
+
+
+class UsageOfGroup(TypedDict):
+    """What one group used; keys that were not asked for are null."""
+
+    project: str | None
+    owner: str | None
+    job_type: str | None
+    worker_type: str | None
+    job: str | None
+    day_s: float | None
+    leases: int
+    worker_s: float
+    worker_us: int
+
+
+class Usage(TypedDict):
+    """What was used in a window."""
+
+    since_s: float
+    until_s: float
+    worker_s: float
+    usage: list[UsageOfGroup]
 
 
 class Version(TypedDict):
@@ -1179,6 +1258,16 @@ class Worker(TypedDict):
     jobs: list[str]
 
 
+class WorkersIn(TypedDict):
+    """What a node may have.
+
+    Attributes:
+        workers: how many of each worker type; no others
+    """
+
+    workers: Mapping[str, Any]
+
+
 class SubmitJobsQuery(TypedDict, total=False):
     """What the query of ``submit_jobs`` may hold.
 
@@ -1196,9 +1285,10 @@ class ListJobsQuery(TypedDict, total=False):
         status: any of these
         project: any of these
         job_type: any of these
+        name: any of these
         owner: who submitted it
         label: key=value; every one of these
-        called: its name, or the beginning of its id
+        called: its name, or its array's, or the beginning of its id
         sort: order; '-' puts the largest first
         limit: most items of one page
         cursor: next_cursor of the page before
@@ -1207,6 +1297,7 @@ class ListJobsQuery(TypedDict, total=False):
     status: JobStatus | Sequence[JobStatus] | None
     project: str | Sequence[str] | None
     job_type: str | Sequence[str] | None
+    name: str | Sequence[str] | None
     owner: str | None
     label: str | Sequence[str] | None
     called: str | None
@@ -1325,3 +1416,19 @@ class ListThroughputsQuery(TypedDict, total=False):
 
     job_type: str | None
     worker_type: str | None
+
+
+class ShowUsageQuery(TypedDict, total=False):
+    """What the query of ``show_usage`` may hold.
+
+    Attributes:
+        by: add up by these
+        since_s: at that time or later
+        until_s: before that time
+        project: only this project's
+    """
+
+    by: UsageKey | Sequence[UsageKey] | None
+    since_s: float | None
+    until_s: float | None
+    project: str | None

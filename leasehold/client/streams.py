@@ -143,10 +143,18 @@ class LogReader:
         attempt: of the job; None for all, or, where only a tail is wanted, the newest and later.
         stream: ``out``, ``err`` or ``both``.
         follow: go on until the job has ended and its output is whole.
+        seen: (attempt, node, stream) -> offset behind what is known already.
     """
 
     def __init__(
-        self, exchange: Exchange, path: str, *, attempt: int | None, stream: str, follow: bool
+        self,
+        exchange: Exchange,
+        path: str,
+        *,
+        attempt: int | None,
+        stream: str,
+        follow: bool,
+        seen: Mapping[tuple[int, str, str], int] | None = None,
     ) -> None:
         self._exchange = exchange
         self._path = path
@@ -155,7 +163,7 @@ class LogReader:
         self._follow = follow
         self._end: LogEnd | None = None
         #: (attempt, node, stream) -> offset behind the last byte that was yielded.
-        self._seen: dict[tuple[int, str, str], int] = {}
+        self._seen: dict[tuple[int, str, str], int] = dict(seen or {})
         #: whether only the end of what is kept was asked for last.
         self._tail = False
 

@@ -72,6 +72,17 @@ class PodsSection:
     sharing: Mapping[str, str] = setting(
         _NONE, "How jobs share a worker type: exclusive, time-slicing, mps or visible."
     )
+    foreign_pods: str = setting(
+        "watch",
+        "Who counts the accelerators that pods of others hold: watch (this agent, by reading all "
+        "pods on its node), NAMESPACE/NAME (ConfigMaps of `leasehold count-pods`), or nobody if "
+        "empty.",
+    )
+    pod_security: str = setting(
+        "any",
+        "Pod security level that the namespace must enforce at least, or the agent ends.",
+        choices=("any", "baseline", "restricted"),
+    )
     tolerations: tuple[str, ...] = setting(
         (), "Taints that the pods tolerate beside that of GPUs, as KEY[=VALUE]:EFFECT."
     )
@@ -133,6 +144,18 @@ class AgentConfig:
         "name of a plugin.",
     )
     backend_options: Mapping[str, str] = setting(_NONE, "What the backend of a plugin is told.")
+    isolation: str = setting(
+        "auto",
+        "Whether local processes of different owners, and of different jobs, are kept apart: where "
+        "the agent is root and has bubblewrap (auto), at any price (required), or not (off).",
+        choices=("auto", "required", "off"),
+    )
+    job_devices: tuple[str, ...] = setting(
+        ("/dev/infiniband",), "What every such job sees of /dev besides its workers."
+    )
+    job_groups: tuple[str, ...] = setting(
+        (), "Groups of this node that every such job is a member of, by name or number."
+    )
     stop_jobs: bool = setting(False, "Stop the jobs with the agent; else they go on.")
     times: AgentTimesSection = field(default_factory=AgentTimesSection)
     start_timeout: StartTimeoutSection = field(default_factory=StartTimeoutSection)
@@ -161,6 +184,10 @@ def check_agent(config: AgentConfig, origins: Mapping[str, Any]) -> list[str]:
         problems.append(f"{origins['servers']}: servers: is empty; name the scheduler's address")
     if problem := unknown_backend(config.backend):
         problems.append(f"{origins['backend']}: backend: {problem}")
+    counted = config.kubernetes.foreign_pods
+    if counted not in {"", "watch"} and counted.count("/") != 1:
+        place = f"{origins['kubernetes.foreign_pods']}: kubernetes.foreign_pods"
+        problems.append(f"{place}: '{counted}' names nobody; give watch, or NAMESPACE/NAME")
     for text in config.kubernetes.tolerations:
         try:
             read_toleration(text)

@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import math
 import re
+import tomllib
 import types
 import typing
 from collections.abc import Hashable, Mapping
@@ -125,6 +126,11 @@ class SettingInfo:
             raise ValueError(self.words)
         if self.kind is str:
             return self.check(text)
+        if self.kind is tuple and stripped.startswith("["):
+            try:
+                return self.check(tomllib.loads(f"list = {stripped}")["list"])
+            except tomllib.TOMLDecodeError:
+                raise ValueError(self.words) from None
         if self.kind is tuple:
             return tuple(part for part in re.split(r"[,\s]+", stripped) if part)
         try:

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from leasehold.config.agent_settings import AgentConfig, check_agent
 from leasehold.config.fields import describe, holder
-from leasehold.config.plausibility import check, derive
+from leasehold.config.plausibility import check, check_files, derive
 from leasehold.config.settings import ServerConfig
 from leasehold.config.sources import Given, Source, from_environment, from_file, from_flags
 from scheduler.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
 C = TypeVar("C")
 
@@ -48,6 +48,7 @@ def load_config(
     environment: Mapping[str, str] | None = None,
     flags: Mapping[str, tuple[str, Any]] | None = None,
     texts: Mapping[str, tuple[str, str]] | None = None,
+    elsewhere: bool = False,
 ) -> Loaded[ServerConfig]:
     """Read the daemon's configuration: defaults, then the file, the environment and the flags.
 
@@ -58,10 +59,18 @@ def load_config(
         environment: the process' own by default.
         flags: key -> (flag as the user wrote it, value); a value None was not given.
         texts: key -> (flag as the user wrote it, text that is still to be read).
+        elsewhere: whether the daemon runs on another machine, so that its certificate and token
+            need not be here.
 
     Raises:
         ConfigError: lists every problem with the file, variable or flag where it stands.
     """
+
+    def all_checks(config: ServerConfig, origins: Mapping[str, str]) -> Iterator[str]:
+        yield from check(config, origins)
+        if not elsewhere:
+            yield from check_files(config, origins)
+
     return _load(
         ServerConfig,
         path=path,
@@ -69,7 +78,7 @@ def load_config(
         flags=flags,
         texts=texts,
         derive=derive,
-        check=check,
+        check=all_checks,
     )
 
 

@@ -4,19 +4,25 @@ from __future__ import annotations
 
 import dataclasses
 import ipaddress
+import re
 import socket
+import ssl
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
+from api.identity import ALGORITHMS, is_safe_url, parse_grant
+from leasehold.config.secret_files import read_given_token
 from leasehold.config.sources import mask
 from policies.registry import make_policy
 from scheduler.errors import InputError
+from scheduler.protocol.bounds import LARGEST_UID
 from scheduler.protocol.desired import MARGIN_S
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from leasehold.config.settings import ServerConfig
+    from leasehold.config.settings import ServerConfig, ServerSection
 
 _BUNDLED = "bundled"
 
@@ -87,10 +93,20 @@ def check(config: ServerConfig, origins: Mapping[str, str]) -> Iterator[str]:
     for key, problem in (
         *_check_rounds(config),
         *_check_server(config),
+        *_check_provider(config),
         *_check_places(config),
         *_check_policy(config),
+        *_check_throughputs(config),
+        *_check_uids(config),
+        *_check_pods(config),
     ):
-        yield f"{origins[key]}: {key}: {problem}" if key in origins else f"{key}: {problem}"
+        yield f"{origins[key]}: {key}: {problem}"
+
+
+def check_files(config: ServerConfig, origins: Mapping[str, str]) -> Iterator[str]:
+    """Yield a line for every file that only the daemon reads and cannot use, with its origin."""
+    for key, problem in (*_check_certificate(config.server), *_check_token_file(config.server)):
+        yield f"{origins[key]}: {key}: {problem}"
 
 
 def _check_rounds(config: ServerConfig) -> Iterator[tuple[str, str]]:
@@ -143,9 +159,70 @@ def _check_server(config: ServerConfig) -> Iterator[tuple[str, str]]:
             "server.trusted_proxies",
             f"{error}; give addresses and networks such as 10.0.0.7, 192.168.0.0/16",
         )
-    for key, path in (("server.tls_cert", server.tls_cert), ("server.tls_key", server.tls_key)):
-        if path is not None and not Path(path).is_file():
-            yield key, f"there is no file '{path}'"
+
+
+def _check_certificate(server: ServerSection) -> Iterator[tuple[str, str]]:
+    files = {"server.tls_cert": server.tls_cert, "server.tls_key": server.tls_key}
+    missing = [(k, p) for k, p in files.items() if p is not None and not Path(p).is_file()]
+    for key, path in missing:
+        yield key, f"there is no file '{path}'"
+    if missing or server.tls_cert is None or server.tls_key is None:
+        return
+    asked: list[bool] = []
+
+    def password() -> str:
+        asked.append(True)
+        return ""
+
+    try:
+        ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(
+            server.tls_cert, server.tls_key, password=password
+        )
+    except (OSError, ValueError) as error:
+        if not asked:  # a key with a password is asked for when the daemon starts
+            yield (
+                "server.tls_cert",
+                (
+                    f"'{server.tls_cert}' and server.tls_key '{server.tls_key}' are no certificate "
+                    f"with its key in PEM: {getattr(error, 'reason', None) or error}"
+                ),
+            )
+
+
+def _check_token_file(server: ServerSection) -> Iterator[tuple[str, str]]:
+    if server.admin_token_file is None:
+        return
+    try:
+        read_given_token(Path(server.admin_token_file))
+    except InputError as error:
+        yield "server.admin_token_file", str(error)
+
+
+def _check_provider(config: ServerConfig) -> Iterator[tuple[str, str]]:
+    oidc = config.oidc
+    if oidc.issuer is None:
+        return
+    for key, url in (("oidc.issuer", oidc.issuer), ("oidc.jwks_url", oidc.jwks_url)):
+        if url is not None and not is_safe_url(url):
+            yield key, f"'{url}' is no https address; what is fetched there could be anybody's"
+    if not oidc.audience:
+        yield "oidc.audience", "none is given; tokens made for others would be taken"
+    if not oidc.groups:
+        yield "oidc.groups", 'no group has a role; give some, such as "ml-team" = "user:vision"'
+    for group, text in oidc.groups.items():
+        try:
+            parse_grant(text)
+        except InputError as error:
+            yield "oidc.groups", f"{group}: {error}"
+    wrong = [name for name in oidc.algorithms if name not in ALGORITHMS]
+    if wrong or not oidc.algorithms:
+        known = ", ".join(ALGORITHMS)
+        yield (
+            "oidc.algorithms",
+            f"{', '.join(wrong) or 'none'} cannot be taken; give some of {known}",
+        )
+    if oidc.ca_file is not None and not Path(oidc.ca_file).is_file():
+        yield "oidc.ca_file", f"there is no file '{oidc.ca_file}'"
 
 
 def _check_places(config: ServerConfig) -> Iterator[tuple[str, str]]:
@@ -158,9 +235,52 @@ def _check_places(config: ServerConfig) -> Iterator[tuple[str, str]]:
                 "postgresql://USER:PASSWORD@HOST/DATABASE"
             ),
         )
+    elif problem := _url_problem(url):
+        yield "store.url", problem
+
+
+def _url_problem(url: str) -> str:
+    """Return what is wrong with the URL of a known kind of database; empty for nothing."""
+    if url.startswith("sqlite:"):
+        if url.removeprefix("sqlite:///").partition("?")[0] in {"", ":memory:"}:
+            return "a SQLite database in memory cannot be shared; name a file: sqlite:////PATH"
+        return ""
+    try:
+        urlsplit(url).port  # noqa: B018 - it raises
+    except ValueError as error:
+        return f"'{mask('store.url', url)}' is no URL: {error}"
+    return ""
+
+
+def _check_throughputs(config: ServerConfig) -> Iterator[tuple[str, str]]:
     path = config.throughputs.path
-    if path is not None and path != _BUNDLED and not Path(path).is_file():
-        yield "throughputs.path", f"there is no file '{path}'; give one, or '{_BUNDLED}'"
+    if path is not None and path != _BUNDLED:
+        if not Path(path).is_file():
+            yield "throughputs.path", f"there is no file '{path}'; give one, or '{_BUNDLED}'"
+        else:
+            from traces.throughputs import read_throughputs  # noqa: PLC0415  it imports numpy
+
+            try:
+                read_throughputs(path)
+            except InputError as error:
+                yield "throughputs.path", str(error)
+    if not config.throughputs.sources:
+        return
+    from planner.registry import make_sources  # noqa: PLC0415  it imports numpy
+
+    try:
+        make_sources(config.throughputs.sources)
+    except InputError as error:
+        yield "throughputs.sources", str(error)
+
+
+def _check_uids(config: ServerConfig) -> Iterator[tuple[str, str]]:
+    first, count = config.isolation.first_uid, config.isolation.uids
+    if first + count > LARGEST_UID:
+        yield (
+            "isolation.first_uid",
+            f"isolation.uids {count} from {first} on go beyond the largest uid, {LARGEST_UID}",
+        )
 
 
 def _check_policy(config: ServerConfig) -> Iterator[tuple[str, str]]:
@@ -169,3 +289,17 @@ def _check_policy(config: ServerConfig) -> Iterator[tuple[str, str]]:
     except InputError as error:
         known = "parameter" in type(error).__name__.lower()
         yield "policy.parameters" if known else "policy.name", str(error)
+
+
+def _check_pods(config: ServerConfig) -> Iterator[tuple[str, str]]:
+    account = config.kubernetes.agent_account
+    if account is not None and not re.fullmatch("[^/]+/[^/]+", account):
+        yield "kubernetes.agent_account", f"'{account}' is no account; give NAMESPACE/NAME"
+    known = ("spec.", "metadata.labels.", "metadata.annotations.", "env.", "requests.")
+    for entry in config.kubernetes.template_allows:
+        if not entry.startswith(known):
+            problem = (
+                f"'{entry}' is no field of a pod; give paths as the error of a submission names "
+                "them, such as spec.volumes[].nfs or spec.priorityClassName=low"
+            )
+            yield "kubernetes.template_allows", problem

@@ -36,7 +36,7 @@ def read_service(
         ConfigError: lists every problem of the configuration.
         InputError: the file of projects cannot be read, or has a bad value.
     """
-    loaded = load_config(path=str(path), environment={}).config
+    loaded = load_config(path=str(path), environment={}, elsewhere=True).config
     return Service(
         settings=control_settings(loaded),
         profile=Path(path).name,

@@ -76,6 +76,37 @@ class ServerSection:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OidcSection:
+    """An identity provider (OpenID Connect) whose tokens are taken beside the scheduler's own."""
+
+    issuer: str | None = setting(
+        None, "Its address, as its tokens name it; without it no such tokens are taken."
+    )
+    audience: str | None = setting(None, "Audience that its tokens must be made for.")
+    groups: Mapping[str, str] = setting(
+        {}, "Group -> role, or role:project,project for viewer and user. In a file."
+    )
+    groups_claim: str = setting(
+        "groups", "Claim with somebody's groups; dots lead into objects: realm_access.roles."
+    )
+    subject_claim: str = setting("sub", "Claim that names somebody: sub, email, ...")
+    subject_prefix: str = setting(
+        "oidc-", "Put before that name, so that nobody is taken for the owner of a token made here."
+    )
+    jwks_url: str | None = setting(
+        None, "Where its keys are.", derived="the issuer's discovery document"
+    )
+    algorithms: tuple[str, ...] = setting(
+        ("RS256", "PS256", "ES256"), "Algorithms of signatures that are taken."
+    )
+    ca_file: str | None = setting(
+        None, "PEM file with the authorities of its certificate, instead of the system's."
+    )
+    leeway_s: float = setting(60.0, "By how much clocks may differ.", ge=0, le=600)
+    keep_s: float = setting(3600.0, "After so long its keys are fetched again.", ge=60)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StoreSection:
     """Where everything is kept."""
 
@@ -92,6 +123,18 @@ class StoreSection:
     )
     snapshot_entries: int = setting(
         1000, "Journal entries after which the engine's state is written as a whole.", ge=1
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SecretsSection:
+    """With what the secret variables of jobs are encrypted. Without a key no job may have any."""
+
+    key_file: str | None = setting(
+        None, "File with keys, as `leasehold secrets new-key` makes it; the first one encrypts."
+    )
+    keys: str | None = setting(
+        None, "The keys themselves, apart by commas; for the environment, never for a file."
     )
 
 
@@ -126,6 +169,11 @@ class EngineSection:
     avoid_node_s: float = setting(
         60.0,
         "A job stays away so long from a node that could not start it; doubles up to 16 times.",
+        ge=0,
+    )
+    patience_s: float = setting(
+        86_400.0,
+        "Longest time for which a lease is kept from whoever is due: min_run_time_s, lost work.",
         ge=0,
     )
     tick_s: float = setting(
@@ -176,6 +224,14 @@ class LeasesSection:
     start_timeout_s: float = setting(
         3600.0, "A lease that does not run after so long is revoked.", gt=0
     )
+    quarantine_after: int = setting(
+        3,
+        "A node on which so many jobs failed by its fault within an hour is quarantined; 0: never.",
+        ge=0,
+    )
+    quarantine_share: float = setting(
+        0.25, "Share of the workers of a type that may be kept out so at once.", ge=0
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -224,9 +280,31 @@ class KubernetesSection:
         "Service account, as namespace/name, whose pods may enrol as the agents of their nodes.",
     )
     audience: str = setting("leasehold", "Audience that those pods' tokens must be made for.")
+    approved_label: str | None = setting(
+        None,
+        "Prefix of the labels of a node that say which workers it may have, as "
+        "PREFIX/TYPE=COUNT; without it such a node may have what its agent reports.",
+    )
     prepull_images: int = setting(
         0, "Images at most that a node pulls for waiting jobs before they start; 0 for none.", ge=0
     )
+    template_allows: tuple[str, ...] = setting(
+        (),
+        "What pod templates may say beside the list, as the error of a submission names it: "
+        "spec.volumes[].nfs, spec.priorityClassName=low, metadata.labels.example.com/*.",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IsolationSection:
+    """Under which uids jobs run on nodes that keep owners apart."""
+
+    first_uid: int = setting(
+        1_900_000_000,
+        "First uid of jobs. Owners keep what they were given where it changes.",
+        ge=65_536,
+    )
+    uids: int = setting(65_536, "How many there are, one for each owner within a project.", ge=1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -261,7 +339,9 @@ class ServerConfig:
         derived="leasehold in $XDG_STATE_HOME (~/.local/state)",
     )
     server: ServerSection = field(default_factory=ServerSection)
+    oidc: OidcSection = field(default_factory=OidcSection)
     store: StoreSection = field(default_factory=StoreSection)
+    secrets: SecretsSection = field(default_factory=SecretsSection)
     engine: EngineSection = field(default_factory=EngineSection)
     policy: PolicySection = field(default_factory=PolicySection)
     solver: SolverSection = field(default_factory=SolverSection)
@@ -270,4 +350,5 @@ class ServerConfig:
     leadership: LeadershipSection = field(default_factory=LeadershipSection)
     throughputs: ThroughputsSection = field(default_factory=ThroughputsSection)
     kubernetes: KubernetesSection = field(default_factory=KubernetesSection)
+    isolation: IsolationSection = field(default_factory=IsolationSection)
     log: LogSection = field(default_factory=LogSection)

@@ -168,18 +168,35 @@ def _take(
     source.values[key] = Given(value=taken, origin=origin)
 
 
+def _close(key: str, settings: Mapping[str, SettingInfo]) -> list[str]:
+    """Return a setting whose name is close, in a section whose name is close; or none.
+
+    A section that is right makes keys alike that have nothing else in common.
+    """
+    section, _, name = key.rpartition(".")
+    names: dict[str, list[str]] = {}
+    for other in settings:
+        names.setdefault(other.rpartition(".")[0], []).append(other.rpartition(".")[2])
+    for found in difflib.get_close_matches(section, names, n=3, cutoff=0.6):
+        for close in difflib.get_close_matches(name, names[found], n=1, cutoff=0.6):
+            return [f"{found}.{close}" if found else close]
+    return []
+
+
 def _unknown(root: type[Any], key: str, settings: Mapping[str, SettingInfo]) -> str:
     if key in settings:
         return f"'{key}' takes names with values; give {key}.NAME"
     name = key.rpartition(".")[2]
     near = [other for other in settings if other.rpartition(".")[2] == name]  # another section's
-    near = near or difflib.get_close_matches(key, settings, n=1, cutoff=0.6)
+    near = near or _close(key, settings)
     hint = f"; did you mean '{near[0]}'?" if near else f"; `{root.REFERENCE}` lists all"
     return f"there is no setting '{key}'{hint}"
 
 
 def mask(key: str, text: str) -> str:
-    """Return a setting's text without the password that a database's URL may hold."""
+    """Return a setting's text without what is secret of it: a database's password, keys."""
+    if key == "secrets.keys":
+        return "***"
     if key != "store.url":
         return text
     scheme, separator, rest = text.partition("://")

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import itertools
 import logging
 import os
-import random
 import re
 import socket
 from dataclasses import dataclass, field
@@ -20,10 +18,11 @@ from urllib.parse import urlsplit
 
 from agent.backend import NodeSetup
 from agent.folders import private_folder
-from agent.http_link import HttpLink, LinkSettings, enrol, server_address
+from agent.http_link import HttpLink, LinkSettings, server_address
 from agent.log_upload import UploadSettings
 from agent.loop import Agent, AgentSettings
 from agent.process.node import ProcessJobs
+from leasehold.daemon.agent_token import TOKEN_FILE, AgentToken
 from scheduler.errors import InputError
 from scheduler.protocol.desired import NODE_NAME
 
@@ -39,13 +38,9 @@ _LABEL = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_-]{0,61}[A-Za-z0-9])?")
 
 #: The scheduler's address where none is given.
 DEFAULT_SERVER = "http://127.0.0.1:8642"
-#: The token that an enrolment brought, in the state folder.
-TOKEN_FILE = "agent.token"  # noqa: S105 - a file's name
 #: Environment variables; a command line can be read by every user of the machine.
 TOKEN_VARIABLE = "LEASEHOLD_AGENT_TOKEN"  # noqa: S105 - a variable's name
 ENROLMENT_VARIABLE = "LEASEHOLD_ENROLMENT"
-#: Longest wait between two attempts to enrol.
-ENROL_MOST_S = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,7 +110,7 @@ async def run_agent(options: AgentOptions, *, stop: asyncio.Event | None = None)
         start_most_s=options.settings.start_most_s,
     )
     async with options.backend.open(setup) as jobs:
-        await _unless(stop, _enrol_if_needed(options, node, state_dir))
+        await _unless(stop, token_of(options, setup).enrol_if_needed())
         if not stop.is_set():
             await _join(options, setup, jobs, stop=stop)
 
@@ -124,10 +119,11 @@ async def _join(
     options: AgentOptions, setup: NodeSetup, jobs: NodeJobs, *, stop: asyncio.Event
 ) -> None:
     """Serve the scheduler until the agent is stopped."""
+    token = token_of(options, setup)
     link = HttpLink(
         servers=options.servers,
         node=setup.node,
-        token=lambda: read_token(options, setup.state_dir),
+        token=token.read,
         address=options.address or local_address(options.servers[0]),
         version=_version(),
         ca_file=options.ca_file,
@@ -145,7 +141,12 @@ async def _join(
             listen=jobs.listen,
         )
         line = f"node {setup.node} serves {link.server} with {jobs.says}"
-        await _serve(agent, stop, line, stop_jobs=options.stop_jobs)
+        renewing = asyncio.create_task(token.keep_renewed(link))
+        try:
+            await _serve(agent, stop, line, stop_jobs=options.stop_jobs)
+        finally:
+            renewing.cancel()
+            await asyncio.gather(renewing, return_exceptions=True)
     finally:
         await link.close()
 
@@ -168,45 +169,18 @@ async def _serve(agent: Agent, stop: asyncio.Event, line: str, *, stop_jobs: boo
             await running
 
 
-def read_token(options: AgentOptions, state_dir: Path) -> str:
-    """Return the token as it is now; empty where there is none.
-
-    Raises:
-        InputError: the token file cannot be read or is empty.
-    """
-    if options.token:
-        return options.token
-    if options.token_file is not None:
-        return read_secret(options.token_file, "token")
-    enrolled = state_dir / TOKEN_FILE
-    return read_secret(enrolled, "token") if enrolled.exists() else ""
-
-
-def read_secret(path: Path, what: str) -> str:
-    """Return the only word in a file.
-
-    Raises:
-        InputError: the file cannot be read, or holds nothing or more than one word.
-    """
-    try:
-        text = path.read_text(encoding="utf-8").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"the {what} file {path} cannot be read: {error}") from error
-    if not text or len(text.split()) > 1 or not text.isascii():
-        raise InputError(f"the {what} file {path} must hold one {what} and nothing else")
-    return text
-
-
-def write_secret(path: Path, text: str) -> None:
-    """Replace a file that only its owner may read, in one step."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    temporary.unlink(missing_ok=True)
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(descriptor, "w") as file:
-        file.write(text + "\n")
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
+def token_of(options: AgentOptions, setup: NodeSetup) -> AgentToken:
+    """Return where the agent's token is, and comes from."""
+    return AgentToken(
+        node=setup.node,
+        file=setup.state_dir / TOKEN_FILE,
+        given=options.token,
+        given_file=options.token_file,
+        enrolment=options.enrolment,
+        enrolment_file=options.enrolment_file,
+        servers=options.servers,
+        ca_file=options.ca_file,
+    )
 
 
 def default_state_dir() -> Path:
@@ -263,28 +237,6 @@ def check_address(address: str) -> None:
         raise InputError(
             f"--address is '{address[:100]}'; give a host name or an IP address, without a port"
         )
-
-
-async def _enrol_if_needed(options: AgentOptions, node: str, state_dir: Path) -> None:
-    """Exchange the secret for a token, once, and for as long as it takes."""
-    has_secret = options.enrolment or options.enrolment_file is not None
-    if not has_secret or read_token(options, state_dir):
-        return
-    secret = options.enrolment
-    if options.enrolment_file is not None:
-        secret = read_secret(options.enrolment_file, "enrolment")
-    wait_s = 0.5
-    for server in itertools.cycle(options.servers):
-        try:
-            token = await enrol(servers=[server], node=node, secret=secret, ca_file=options.ca_file)
-        except OSError as error:
-            wait_s = min(wait_s * 1.5, ENROL_MOST_S)
-            _log.warning("cannot enrol yet (%s); again in %.1f s", error, wait_s)
-            await asyncio.sleep(wait_s * random.uniform(0.5, 1.0))  # noqa: S311 - spreads load
-            continue
-        write_secret(state_dir / TOKEN_FILE, token)
-        _log.info("enrolled as node %s; the token is in %s", node, state_dir / TOKEN_FILE)
-        return
 
 
 async def _unless(stop: asyncio.Event, work: Coroutine[Any, Any, None]) -> None:

@@ -15,9 +15,11 @@ if TYPE_CHECKING:
     from leasehold.config.agent_settings import AgentConfig
 
 
-def processes(_config: AgentConfig, _environment: Mapping[str, str]) -> ProcessJobs:
+def processes(config: AgentConfig, _environment: Mapping[str, str]) -> ProcessJobs:
     """Return the backend that runs jobs as local processes."""
-    return ProcessJobs()
+    return ProcessJobs(
+        isolation=config.isolation, devices=config.job_devices, groups=config.job_groups
+    )
 
 
 def pods(config: AgentConfig, environment: Mapping[str, str]) -> PodJobs:
@@ -44,6 +46,8 @@ def pods(config: AgentConfig, environment: Mapping[str, str]) -> PodJobs:
             guard_image=told.guard_image,
             tolerations=(*PodSettings().tolerations, *map(read_toleration, told.tolerations)),
             runtime_class=told.runtime_class,
+            foreign_pods=told.foreign_pods,
+            pod_security=told.pod_security,
         ),
         kubeconfig=None if told.kubeconfig is None else Path(told.kubeconfig).expanduser(),
         context=told.context,

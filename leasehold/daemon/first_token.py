@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Final
 
 from api.auth import hash_secret, new_secret
 from api.roles import Role
-from leasehold.daemon.agent import read_secret, write_secret
+from leasehold.config.secret_files import read_given_token
+from leasehold.daemon.agent_token import write_secret
 from scheduler.domain.rows import HistoryRow
-from scheduler.errors import ConflictError, InputError
+from scheduler.errors import ConflictError
 from scheduler.store.rows import TokenRow
 
 if TYPE_CHECKING:
@@ -19,8 +20,6 @@ if TYPE_CHECKING:
 
 _SUBJECT = "admin"
 _GIVEN: Final = "given-"
-#: Shortest token that somebody may give; what the daemon makes has 46 characters.
-SHORTEST: Final = 32
 
 
 def ensure_admin_token(store: Store, path: Path, *, now_s: float) -> bool:
@@ -51,12 +50,7 @@ def ensure_given_token(store: Store, path: Path, *, now_s: float) -> bool:
     Raises:
         InputError: the file cannot be read, or the token in it is too short to be safe.
     """
-    secret = read_secret(path, "token")
-    if len(secret) < SHORTEST:
-        raise InputError(
-            f"the token in {path} has {len(secret)} characters; give at least {SHORTEST} random "
-            "ones, as `openssl rand -hex 32` prints"
-        )
+    secret = read_given_token(path)
     digest = hash_secret(secret)
     new = store.token(digest) is None
     if new:

@@ -20,7 +20,9 @@ from leasehold.daemon.first_token import ensure_admin_token, ensure_given_token
 from leasehold.daemon.forecasts import SimulatedForecaster
 from leasehold.daemon.garbage import rare_collections
 from leasehold.daemon.http_server import HttpServer, bind, url_of
+from leasehold.daemon.identity import identity_provider
 from leasehold.daemon.memory import share_arenas
+from leasehold.daemon.secret_keys import secret_box
 from leasehold.daemon.settings import api_settings, runtime_settings
 from leasehold.daemon.state_dir import StateDir
 from leasehold.daemon.threads import quick_switches
@@ -28,12 +30,14 @@ from leasehold.daemon.token_review import TokenReviewer
 from planner.knowledge import LearnedKnowledge
 from planner.registry import make_sources
 from policies.answering import PolicyAnswerer
-from scheduler.errors import NotLeadingError, SolveError, StoreUnavailableError
+from policies.registry import make_policy
+from scheduler.errors import InputError, NotLeadingError, SolveError, StoreUnavailableError
 from scheduler.runtime.clock import WallClock
 from scheduler.runtime.metrics import Metrics
 from scheduler.runtime.service import LiveService
 from scheduler.runtime.snapshots import policy_in_force
 from scheduler.runtime.solver import SolverPool
+from scheduler.runtime.takeover import MEANWHILE
 from scheduler.runtime.watchdog import StallWatchdog
 from traces.throughputs import read_throughputs
 
@@ -110,6 +114,7 @@ async def serve(
         if store is None:
             return
         stack.callback(store.close)
+        box = secret_box(config)
         clock, metrics = WallClock(), Metrics(version=version)
         token_file = Path(config.server.admin_token_file or folder.admin_token_file)
         ensure = ensure_given_token if config.server.admin_token_file else ensure_admin_token
@@ -135,6 +140,7 @@ async def serve(
             forecaster=forecaster,
             version=version,
             after_restore=after_restore,
+            box=box,
         )
         running = Running(
             url=url_of(bound, config.server),
@@ -145,12 +151,14 @@ async def serve(
             admin_token_file=token_file,
             leader_known=service.leader_known,
         )
-        reviewer = _reviewer(config)
+        reviewer, by_label = _reviewer(config), config.kubernetes.approved_label is not None
         app = create_app(
             service,
             api_settings(config),
             now=clock.now_s,
             node_of=None if reviewer is None else reviewer.node_of,
+            approved_of=reviewer.approved_of if reviewer and by_label else None,
+            provider=identity_provider(config, now=clock.now_s, monotonic=time.monotonic),
         )
         server = HttpServer(app, config.server, started=lambda: started(running))
         watchdog = StallWatchdog(on_stall=metrics.stalled)
@@ -189,7 +197,12 @@ def _reviewer(config: ServerConfig) -> TokenReviewer | None:
     if account is None:
         return None
     audience = config.kubernetes.audience
-    return TokenReviewer.in_cluster(account=account, audience=audience, environment=os.environ)
+    return TokenReviewer.in_cluster(
+        account=account,
+        audience=audience,
+        environment=os.environ,
+        approved_label=config.kubernetes.approved_label,
+    )
 
 
 async def _wait_for_store(config: ServerConfig, stop: asyncio.Event) -> Store | None:
@@ -206,7 +219,7 @@ async def _wait_for_store(config: ServerConfig, stop: asyncio.Event) -> Store | 
     is_server = not (config.store.url or "").startswith("sqlite")
     while not stop.is_set():
         try:
-            return await asyncio.to_thread(_open_store, config)
+            return await asyncio.to_thread(open_store, config, migrate=config.store.migrate)
         except StoreUnavailableError as error:
             left_s = most_s - (time.monotonic() - begin_s)
             if not is_server or left_s <= 0:
@@ -227,10 +240,15 @@ def _one_line(error: Exception) -> str:
     return " ".join(str(error).split())
 
 
-def _open_store(config: ServerConfig) -> Store:
+def open_store(config: ServerConfig, *, migrate: bool) -> Store:
+    """Open the database.
+
+    Raises:
+        StoreError: it is away, or its schema is another release's.
+    """
     from scheduler.store.sql import SqlStore  # noqa: PLC0415  sqlalchemy takes long to import
 
-    return SqlStore.open(config.store.url or "", migrate=config.store.migrate)
+    return SqlStore.open(config.store.url or "", migrate=migrate)
 
 
 @contextlib.asynccontextmanager
@@ -297,18 +315,28 @@ def migrate(config: ServerConfig) -> None:
     Raises:
         StoreError: the database is away or belongs to a newer release.
     """
-    from scheduler.store.sql import SqlStore  # noqa: PLC0415  sqlalchemy takes long to import
-
-    SqlStore.open(config.store.url or "", migrate=True).close()
+    open_store(config, migrate=True).close()
 
 
 def _policy_line(config: ServerConfig, running: Running) -> str:
     """Return the policy in force, and the configured one where somebody has put another there."""
     configured = policy_choice(config)
     found = policy_in_force(running.store, configured, now_s=running.clock.now_s())
+    problem = _unusable(found.choice)
     if found.choice == configured:
-        return _words(configured)
-    return f"{_words(found.choice)}, set by {found.actor}; configured: {_words(configured)}"
+        return f"{_words(configured)}{problem}"
+    return (
+        f"{_words(found.choice)}, set by {found.actor}; configured: {_words(configured)}{problem}"
+    )
+
+
+def _unusable(choice: PolicyChoice) -> str:
+    """Return, for the banner, that a policy cannot be used, why, and what is done meanwhile."""
+    try:
+        make_policy(choice.name, choice.parameters)
+    except InputError as error:
+        return f"\n          ERROR: it cannot be used: {error};\n          {MEANWHILE}"
+    return ""
 
 
 def _words(choice: PolicyChoice) -> str:

@@ -26,6 +26,7 @@ def api_settings(config: ServerConfig) -> ApiSettings:
         forward=server.forward,
         certificate=server.tls_cert,
         hosts=_hosts(server),
+        template_allows=config.kubernetes.template_allows,
         rate=RateLimit(per_s=server.rate_per_s, burst=server.rate_burst),
         rate_without_token=RateLimit(
             per_s=server.anonymous_rate_per_s, burst=server.anonymous_rate_burst

@@ -1,4 +1,6 @@
-"""Whose pod shows a token: asked of Kubernetes, so that agents there need no secret of ours.
+"""Whose pod shows a token, and what its node may have: asked of Kubernetes.
+
+So agents there need no secret of ours.
 
 A token that Kubernetes projects into a pod is signed by the cluster, lives for an hour and names
 its service account, its pod and, since 1.30, the pod's node. The API server checks it and says so.
@@ -9,11 +11,13 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import re
 import ssl
 import urllib.error
 import urllib.request
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 from scheduler.errors import InputError
 
@@ -24,6 +28,7 @@ if TYPE_CHECKING:
 CREDENTIALS = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 #: Longest wait for the API server.
 TIMEOUT_S = 10.0
+_COUNT = re.compile(r"[0-9]{1,4}")
 _NODE = "authentication.kubernetes.io/node-name"
 
 _log = logging.getLogger("leasehold.daemon")
@@ -37,25 +42,38 @@ class TokenReviewer:
         audience: what its tokens must be made for, so that one shown elsewhere is of no use here.
         api_server: URL of the API server.
         credentials: folder with this pod's own ``token`` and ``ca.crt``.
+        approved_label: prefix of the labels that say which workers a node may have; None: any.
 
     Raises:
         InputError: the account has another form.
     """
 
     def __init__(
-        self, *, account: str, audience: str, api_server: str, credentials: Path = CREDENTIALS
+        self,
+        *,
+        account: str,
+        audience: str,
+        api_server: str,
+        credentials: Path = CREDENTIALS,
+        approved_label: str | None = None,
     ) -> None:
+        self._approved_label = approved_label
         namespace, slash, name = account.partition("/")
         if not namespace or not slash or not name or "/" in name:
             raise InputError(f"kubernetes.agent_account is '{account}'; give NAMESPACE/NAME")
         self._user = f"system:serviceaccount:{namespace}:{name}"
         self._audience = audience
-        self._url = f"{api_server}/apis/authentication.k8s.io/v1/tokenreviews"
+        self._api_server = api_server
         self._credentials = credentials
 
     @classmethod
     def in_cluster(
-        cls, *, account: str, audience: str, environment: Mapping[str, str]
+        cls,
+        *,
+        account: str,
+        audience: str,
+        environment: Mapping[str, str],
+        approved_label: str | None = None,
     ) -> TokenReviewer:
         """Return one that asks the cluster in which this process runs.
 
@@ -70,7 +88,12 @@ class TokenReviewer:
                 "leave it out, and enrol agents by `leasehold token enrol`"
             )
         shown = f"[{host}]" if ":" in host else host
-        return cls(account=account, audience=audience, api_server=f"https://{shown}:{port}")
+        return cls(
+            account=account,
+            audience=audience,
+            api_server=f"https://{shown}:{port}",
+            approved_label=approved_label,
+        )
 
     async def node_of(self, token: str) -> str | None:
         """Return the node of the pod that a token was made for; None if it lets nobody in.
@@ -80,30 +103,59 @@ class TokenReviewer:
         """
         return self._judge(await asyncio.to_thread(self._ask, token))
 
+    async def approved_of(self, node: str) -> dict[str, int]:
+        """Return which workers a node may have, as its labels say; nothing where they do not.
+
+        Raises:
+            OSError: the API server cannot be asked.
+        """
+        path = f"/api/v1/nodes/{quote(node, safe='')}"
+        found = await asyncio.to_thread(self._send, path)
+        metadata = found.get("metadata")
+        labels = metadata.get("labels") if isinstance(metadata, dict) else None
+        approved: dict[str, int] = {}
+        for label, value in (labels or {}).items():
+            prefix, _, worker_type = label.rpartition("/")
+            if prefix != self._approved_label:
+                continue
+            if not _COUNT.fullmatch(value):
+                _log.warning("label %s of node %s is '%s', and no count", label, node, value)
+                continue
+            approved[worker_type] = int(value)
+        if not approved:
+            _log.warning(
+                "no label %s/TYPE of node %s says what it may have", self._approved_label, node
+            )
+        return approved
+
     def _ask(self, token: str) -> dict[str, Any]:
         review = {
             "apiVersion": "authentication.k8s.io/v1",
             "kind": "TokenReview",
             "spec": {"token": token, "audiences": [self._audience]},
         }
+        status = self._send("/apis/authentication.k8s.io/v1/tokenreviews", review).get("status")
+        return status if isinstance(status, dict) else {}
+
+    def _send(self, path: str, body: object = None) -> dict[str, Any]:
         # Read each time: Kubernetes replaces the file before the token in it ends.
         own = (self._credentials / "token").read_text(encoding="ascii").strip()
         request = urllib.request.Request(  # noqa: S310 - the API server's address is configured
-            self._url,
-            data=json.dumps(review).encode(),
+            self._api_server + path,
+            data=None if body is None else json.dumps(body).encode(),
             headers={"Authorization": f"Bearer {own}", "Content-Type": "application/json"},
         )
         authority = self._credentials / "ca.crt"
         trust = ssl.create_default_context(cafile=authority if authority.exists() else None)
         try:
             with urllib.request.urlopen(request, timeout=TIMEOUT_S, context=trust) as answer:  # noqa: S310
-                status = json.load(answer).get("status")
+                found = json.load(answer)
         except urllib.error.HTTPError as error:
             with error:
                 raise OSError(f"the API server answers {error.code} {error.reason}") from error
         except ValueError as error:
             raise OSError(f"the API server's answer is not JSON: {error}") from error
-        return status if isinstance(status, dict) else {}
+        return found if isinstance(found, dict) else {}
 
     def _judge(self, status: Mapping[str, Any]) -> str | None:
         user = status.get("user") or {}

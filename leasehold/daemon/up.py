@@ -4,22 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import secrets
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from agent.folders import private_folder
-from agent.process.node import find_workers
-from api.auth import hash_secret, new_secret
+from agent.process.confinement import OFF
+from agent.process.node import ProcessJobs, find_workers
+from api.agent_tokens import UP_PREFIX
+from api.auth import hash_secret, new_secret, new_token_id
 from api.roles import Role
-from leasehold.daemon.agent import (
-    TOKEN_FILE,
-    AgentOptions,
-    node_name,
-    read_secret,
-    run_agent,
-    write_secret,
-)
+from leasehold.config.secret_files import read_secret
+from leasehold.daemon.agent import AgentOptions, node_name, run_agent
+from leasehold.daemon.agent_token import TOKEN_FILE, write_secret
 from leasehold.daemon.serve import serve
 from scheduler.store.rows import TokenRow
 
@@ -46,11 +42,13 @@ class UpOptions:
         workers: declared workers such as ``v100:2``; empty: asked of NVML.
         node: the node's name; empty: the host name.
         keep_jobs: whether jobs go on when the daemon stops; else they get notice first.
+        isolation: whether jobs are kept apart; see ``agent.process.confinement``.
     """
 
     workers: tuple[str, ...] = ()
     node: str = ""
     keep_jobs: bool = False
+    isolation: str = OFF
 
 
 async def run_up(
@@ -72,6 +70,7 @@ async def run_up(
         node=node_name(options.node),
         workers=options.workers,
         stop_jobs=not options.keep_jobs,
+        backend=ProcessJobs(isolation=options.isolation),
     )
     find_workers(agent.workers, agent.worker_names)  # complains before anything is started
     stop_daemon = asyncio.Event()
@@ -122,11 +121,15 @@ def ensure_agent_token(store: Store, folder: Path, node: str, *, now_s: float) -
     file = folder / TOKEN_FILE
     if file.exists():
         row = store.token(hash_secret(read_secret(file, "token")))
-        if row is not None and row.revoked_s is None and row.subject == node:
-            return
+        if row is not None and row.subject == node and _is_good(row, now_s):
+            if row.token_id.startswith(UP_PREFIX):
+                return
+            # The release before named it like an enrolled node's, which may have no more workers
+            # than it reported first.
+            store.revoke_token(row.token_id, now_s=now_s)
     secret = new_secret()
     row = TokenRow(
-        token_id=f"t-{secrets.token_hex(6)}",
+        token_id=new_token_id(UP_PREFIX.rstrip("-")),
         secret_hash=hash_secret(secret),
         subject=node,
         role=Role.AGENT,
@@ -134,3 +137,7 @@ def ensure_agent_token(store: Store, folder: Path, node: str, *, now_s: float) -
     )
     store.add_token(row)
     write_secret(file, secret)
+
+
+def _is_good(row: TokenRow, now_s: float) -> bool:
+    return row.revoked_s is None and (row.expires_s is None or row.expires_s > now_s)

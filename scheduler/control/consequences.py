@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from scheduler.control.leases import LiveLease, members_of
 from scheduler.domain import commands as do
@@ -12,7 +12,7 @@ from scheduler.domain import events as ev
 from scheduler.domain.causes import OF_A_JOB, FactKind
 from scheduler.domain.configuration import ANYWHERE
 from scheduler.domain.job import JobStatus
-from scheduler.domain.lease import RevokeReason
+from scheduler.domain.lease import EndReason, RevokeReason
 from scheduler.domain.reasons import WaitReason
 from scheduler.domain.rows import AttemptRow
 from scheduler.domain.troubles import Trouble, trouble_of
@@ -172,7 +172,7 @@ def _granted(state: ControlState, draft: Draft, command: do.GrantLease) -> None:
     record.started_s = draft.now_s if record.started_s is None else record.started_s
     draft.attempts[lease.lease_id] = _attempt(live)
     draft.note_for(
-        known(state, command.cause),
+        own_cause(state, record.job_id, command.cause),
         "lease_granted",
         "job",
         lease.job_id,
@@ -190,7 +190,12 @@ def _lease_ended(state: ControlState, draft: Draft, event: ev.LeaseEnded) -> set
         return set()
     end = draft.ends[event.lease_id]
     record = state.jobs.by_id[live.lease.job_id]
-    record.steps_done = event.steps_done
+    spec, completed = record.spec, event.reason is EndReason.COMPLETED
+    # Of a job that counts no steps the engine counts seconds, of a length that nobody has named.
+    counts = live.counted or spec.total_steps is not None
+    told: dict[str, Any] = {"steps_done": event.steps_done} if counts else {}
+    if counts or spec.duration_s is not None or not completed:
+        record.steps_done = event.steps_done
     for member in live.members:
         if member.kept:
             draft.set(f"ended/{event.lease_id}/{member.node}", None)
@@ -198,7 +203,7 @@ def _lease_ended(state: ControlState, draft: Draft, event: ev.LeaseEnded) -> set
         live,
         ended_s=draft.now_s,
         end_reason=event.reason,
-        steps_done=event.steps_done,
+        steps_done=record.steps_done,
         exit_code=end.exit_code,
         message=end.message,
     )
@@ -209,7 +214,7 @@ def _lease_ended(state: ControlState, draft: Draft, event: ev.LeaseEnded) -> set
         record.job_id,
         lease=event.lease_id,
         reason=end.reason.value,
-        steps_done=event.steps_done,
+        **told,
         exit_code=end.exit_code,
         message=end.message,
         **_trouble(end),
@@ -226,9 +231,18 @@ def known(state: ControlState | View, cause: Cause) -> Cause:
         return cause
     return replace(
         cause,
-        project="" if subject is None else subject.project,
+        project=cause.project if subject is None else subject.project,
         rival_project="" if rival is None else rival.project,
     )
+
+
+def own_cause(state: ControlState | View, job_id: str, cause: Cause) -> Cause:
+    """Return the cause of a job's lease, where "it arrived" would not say why that was only now."""
+    record = state.jobs.by_id.get(job_id)
+    told = None if record is None else record.let_in
+    if told is not None and cause.fact is FactKind.JOB_ARRIVED and cause.subject == job_id:
+        cause = replace(cause, fact=told.fact, subject=told.subject, project=told.project)
+    return known(state, cause)
 
 
 def with_reasons(draft: Draft, commands: Sequence[do.Command]) -> list[do.Command]:

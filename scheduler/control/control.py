@@ -24,11 +24,14 @@ from scheduler.control.facts import (
     PolicySet,
     ProjectSet,
     ThroughputsDeclared,
+    WorkersApproved,
 )
 from scheduler.control.housekeeping import after_step, keep_house, next_limit_s
+from scheduler.control.inventory import approve_workers
 from scheduler.control.job_actions import act, change
 from scheduler.control.jobs import JobBook
 from scheduler.control.leases import Leases
+from scheduler.control.node_health import look_at_nodes
 from scheduler.control.nodes import NodeBook
 from scheduler.control.operator_orders import (
     ask_policy,
@@ -175,7 +178,10 @@ class Control:
         timers = state.leases.timers
         due = [name for name, at_s in timers.items() if at_s <= draft.now_s]
         draft.tell(*(ev.TimerFired(timer=name) for name in due))
+        looks = draft.now_s >= state.next_look_s
         keep_house(state, draft)
+        if looks:
+            look_at_nodes(state, draft)
         if draft.events or draft.settings or draft.history or state.jobs.touched:
             return self._step(draft)
         return Decision(
@@ -206,6 +212,9 @@ class Control:
             meet(state, draft, fact)
         for name in draft.removed:
             state.nodes.remove(name)
+            state.health.drop_node(name)
+        for record in ended:
+            state.health.failures.pop(record.job_id, None)
         state.leases.changed.update(draft.removed, (node.name for node in joined))
         questions = [c for c in commands if isinstance(c, do.ComputeAllocation)]
         return Decision(
@@ -364,6 +373,7 @@ _TAKE: Mapping[type, Callable[[ControlState, Draft, Any], object]] = {
     JobChangeAsked: change,
     NodeOrdered: order_node,
     NodeRemoved: remove_node,
+    WorkersApproved: approve_workers,
     PolicySet: set_policy,
     PolicyAsked: lambda state, draft, _fact: ask_policy(state, draft),
     ProjectSet: set_project,

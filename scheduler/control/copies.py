@@ -21,9 +21,11 @@ from scheduler.engine.snapshot import dump, restore
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from scheduler.control.health import NodeHealth
     from scheduler.control.jobs import JobRecord
     from scheduler.control.leases import LiveLease
     from scheduler.control.nodes import NodeState
+    from scheduler.control.owners import Owners
     from scheduler.control.requests import PolicyChoice, ProjectLimits
     from scheduler.control.settings import ControlSettings
     from scheduler.control.state import PolicyInForce
@@ -46,6 +48,7 @@ class ControlCopy:
         next_number: of the next job.
         limits: project -> its limits.
         nodes: that are known.
+        approved: node -> worker type -> how many it may have.
         knowledge: part -> what it says of itself.
         policy: in force, without its answer.
         asked: whose answer is in force or on its way.
@@ -54,7 +57,9 @@ class ControlCopy:
         term: the leader's fencing token.
         progress: lease id -> steps that the engine has not been told yet.
         due: (table, estimates, launches): what is to be made anew.
+        health: what is held against nodes.
         next_look_s: when leases, nodes and limits are looked at again.
+        owners: which uid the jobs of each owner run under.
     """
 
     engine: EngineState
@@ -66,6 +71,7 @@ class ControlCopy:
     next_number: int
     limits: Mapping[str, ProjectLimits]
     nodes: tuple[NodeState, ...]
+    approved: Mapping[str, Mapping[str, int]]
     knowledge: Mapping[str, Any]
     policy: PolicyInForce
     asked: PolicyChoice | None
@@ -75,6 +81,8 @@ class ControlCopy:
     progress: Mapping[int, float]
     due: tuple[bool, bool, bool]
     next_look_s: float
+    health: NodeHealth
+    owners: Owners
 
 
 def copy_of(state: ControlState) -> ControlCopy:
@@ -90,6 +98,7 @@ def copy_of(state: ControlState) -> ControlCopy:
         next_number=jobs.newest_number + 1,
         limits=dict(jobs.limits),
         nodes=tuple(_node(node) for node in state.nodes.by_name.values()),
+        approved=state.nodes.approved,
         knowledge={part: state.knowledge.dump(part) for part in Part},
         policy=replace(state.policy, answer=None, question=None, baseline=None),
         asked=state.asked,
@@ -99,6 +108,8 @@ def copy_of(state: ControlState) -> ControlCopy:
         progress=dict(state.progress),
         due=(state.table_due, state.estimates_due, state.launches_due),
         next_look_s=state.next_look_s,
+        health=state.health.copied(),
+        owners=replace(state.owners),
     )
 
 
@@ -126,9 +137,12 @@ def state_of(copied: ControlCopy, knowledge: Knowledge) -> ControlState:
         launches_due=launches_due,
         asked=copied.asked,
         next_look_s=copied.next_look_s,
+        health=copied.health.copied(),
+        owners=replace(copied.owners),
     )
     state.nodes.follow(state.engine.cluster, now_s=copied.engine.now_s)
     state.nodes.by_name = {node.name: _node(node) for node in copied.nodes}
+    state.nodes.approved = copied.approved
     for live in copied.leases:
         state.leases.grant(lease_twin(live))
     state.leases.changed.clear()

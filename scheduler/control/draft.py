@@ -22,6 +22,7 @@ _ORDER: Final[Mapping[type, int]] = {
     ev.LeasesSkipped: -1,
     ev.ConfigurationsChanged: 0,
     ev.ProgressReported: 1,
+    ev.WorkSaved: 1,
     ev.AgentDied: 1,
     # What a node says of its workers comes before what it says of its leases: a worker that is
     # given back by one job must not be granted to the next when its node is about to leave.
@@ -94,6 +95,7 @@ class Draft:
     removed: list[str] = field(default_factory=list)
     answers: list[Answered] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
+    _told_of: tuple[Cause, Mapping[str, Any]] | None = None
 
     def tell(self, *events: ev.Event) -> None:
         """Add events for the engine."""
@@ -139,6 +141,8 @@ class Draft:
         **data: Any,
     ) -> None:
         """Add a line of history, due to something else."""
+        if self._told_of is None or self._told_of[0] is not cause:  # most lines have one cause
+            self._told_of = cause, cause.to_data()
         self.history.append(
             HistoryRow(
                 at_s=self.now_s,
@@ -146,7 +150,7 @@ class Draft:
                 subject_kind=subject_kind,
                 subject=subject,
                 actor=actor,
-                data=data | {CAUSE: cause.to_data()},
+                data=data | {CAUSE: self._told_of[1]},
             )
         )
 

@@ -108,6 +108,23 @@ class NodeRemoved:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class WorkersApproved:
+    """Somebody says what a node may have; it need not be known yet.
+
+    Attributes:
+        node: which.
+        workers: worker type -> how many.
+        actor: who says so.
+        by: ``enrolment``, ``label`` or ``operator``.
+    """
+
+    node: str
+    workers: Mapping[str, int]
+    actor: str
+    by: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PolicySet:
     """An operator puts a policy in force, which has been found usable.
 
@@ -156,11 +173,14 @@ class NodeReported:
         report: what it says.
         address: where its jobs' rank 0 can be reached; empty if it does not say.
         version: of the agent.
+        enrolled: whether the agent shows a token of its node's own, so that the workers which it
+            reports first are those that it may have.
     """
 
     report: NodeReport
     address: str
     version: str
+    enrolled: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -209,6 +229,7 @@ Fact: TypeAlias = (
     | JobChangeAsked
     | NodeOrdered
     | NodeRemoved
+    | WorkersApproved
     | PolicySet
     | PolicyAsked
     | ProjectSet

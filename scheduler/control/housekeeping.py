@@ -14,6 +14,7 @@ from scheduler.control.images import upcoming_images
 from scheduler.control.leases import ABRUPT, END_REASON, MemberEnd
 from scheduler.control.progress import safe_steps
 from scheduler.control.requests import NodeAction
+from scheduler.control.retries import category_of, spend
 from scheduler.control.specs import engine_job
 from scheduler.domain import events as ev
 from scheduler.domain.causes import Cause, FactKind
@@ -21,11 +22,12 @@ from scheduler.domain.job import JobStatus
 from scheduler.domain.knowledge import Part
 from scheduler.domain.lease import RevokeReason
 from scheduler.domain.reasons import WaitReason
+from scheduler.domain.troubles import trouble_of
 from scheduler.engine.on_leases import GOT_ON_S
 from scheduler.protocol.desired import LeaseEnd
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Collection, Iterator, Sequence
 
     from scheduler.control.draft import Draft
     from scheduler.control.jobs import JobRecord
@@ -52,6 +54,7 @@ def keep_house(state: ControlState, draft: Draft) -> None:
         enforce_time_limits(state, draft)
         _give_up_starts(state, draft)
         _look_for_images(state)
+    state.owners.store(draft)
     admit(state, draft)
     renew_table(state, draft)
     renew_restarts(state, draft)
@@ -90,6 +93,8 @@ def settle(state: ControlState, draft: Draft, live: LiveLease) -> None:
         draft.give_reason(why, job=record.job_id)
         state.jobs.changed.add(record.job_id)
         draft.tell(ev.JobCancelled(job_id=record.job_id))
+    trouble = trouble_of(end.reason_code, end.message)
+    spend(state, draft, record, category_of(end.reason, trouble), revoked=live.revoked)
 
 
 def _on_broken_workers(state: ControlState, live: LiveLease) -> bool:
@@ -213,16 +218,24 @@ def _lose_silent_nodes(state: ControlState, draft: Draft) -> None:
         draft.set(f"lost/{node.name}", {"silent_s": silent_s})
 
 
-def note_death(state: ControlState, draft: Draft, node: NodeState) -> None:
+def note_death(
+    state: ControlState, draft: Draft, node: NodeState, told: Collection[int] = ()
+) -> None:
     """Tell the engine of jobs that an agent may have died of.
 
     That is: those that had been started on its node less than a minute before it was last heard,
     and had saved nothing since. Under one lease a job is suspected once, since whoever is on a node
     with a guilty job would be so as often as that; again only where it is alone there.
+
+    Args:
+        state: of the leader.
+        draft: the decision.
+        node: whose agent has died.
+        told: ids of leases that the next agent there has found begun.
     """
     there = [live for live, _ in state.leases.held_by(node.name) if not live.revoked]
     for live in there:
-        if _is_young(live, node) and (not live.suspected or len(there) == 1):
+        if _is_young(live, node, told) and (not live.suspected or len(there) == 1):
             live.suspected = True
             state.leases.touched.add(live.lease.lease_id)
             node.suspects.append(live.lease.job_id)
@@ -233,10 +246,12 @@ def note_death(state: ControlState, draft: Draft, node: NodeState) -> None:
     draft.note("agent_died", "node", node.name, suspects=list(suspects))
 
 
-def _is_young(live: LiveLease, node: NodeState) -> bool:
+def _is_young(live: LiveLease, node: NodeState, told: Collection[int] = ()) -> bool:
     """Tell whether a job had only just been started, and had saved nothing, when a node spoke."""
     if node.last_seen_s is None or live.steps_done > live.base_steps:
         return False
+    if live.lease.start_s > node.last_seen_s and live.lease.lease_id not in told:
+        return False  # an agent that asked no more has not begun it
     started_s = live.lease.start_s if live.running_s is None else live.running_s
     return node.last_seen_s - started_s < GOT_ON_S
 
@@ -344,6 +359,8 @@ def _admit_parked(state: ControlState, draft: Draft) -> None:
             continue
         reason = state.jobs.parked_reason(record)
         if reason is None:
+            if record.parked is WaitReason.QUOTA:
+                record.let_in = Cause(fact=FactKind.QUOTA_FREED, subject=record.job_id)
             state.jobs.admit(record)
             tell_submitted(state, draft, record)
         elif record.reason != reason:
@@ -354,6 +371,8 @@ def _admit_parked(state: ControlState, draft: Draft) -> None:
 
 def tell_submitted(state: ControlState, draft: Draft, record: JobRecord) -> None:
     """Tell the engine of a job."""
+    if record.let_in is not None:
+        draft.give_reason(record.let_in, job=record.job_id)
     job = engine_job(
         record.spec,
         job_id=record.job_id,
@@ -428,6 +447,8 @@ def after_step(
     if set(state.engine.cluster.type_names) - set(state.engine.table.worker_types) or joined:
         state.table_due = True
     for record in ended:
+        if record.spent:
+            draft.set(f"spent/{record.job_id}", None)
         state.jobs.remove(record.job_id)
         for dependent in list(state.jobs.dependents(record.job_id)):
             _dependency_ended(state, draft, dependent, record)
@@ -438,6 +459,9 @@ def _dependency_ended(
 ) -> None:
     if record.status is JobStatus.COMPLETED:
         dependent.waits_for -= {record.job_id}
+        dependent.let_in = Cause(
+            fact=FactKind.DEPENDENCY_ENDED, subject=record.job_id, project=record.project
+        )
         state.jobs.changed.add(dependent.job_id)
         return
     cause = Cause(fact=FactKind.DEPENDENCY_ENDED, subject=record.job_id, project=record.project)
@@ -472,7 +496,7 @@ def apply_order(draft: Draft, node: NodeState) -> None:
     if not usable or node.lost:
         return
     draft.tell(ev.WorkersReturned(workers=usable))
-    if node.order is NodeAction.CORDON:
+    if node.order is NodeAction.CORDON or (node.order is None and node.doubt is not None):
         draft.tell(ev.WorkersCordoned(workers=usable))
     elif node.order is NodeAction.DRAIN:
         draft.tell(ev.WorkersDrained(workers=usable, by_s=draft.now_s))

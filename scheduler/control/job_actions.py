@@ -6,9 +6,11 @@ from typing import TYPE_CHECKING
 
 from scheduler.control.housekeeping import end_parked, tell_submitted
 from scheduler.control.jobs import ENDED, JobRecord
+from scheduler.control.project_rules import beyond, too_heavy_for
 from scheduler.control.requests import Acted, JobAction
-from scheduler.control.specs import missed_deadline
+from scheduler.control.specs import missed_deadline, spec_from_json
 from scheduler.domain import events as ev
+from scheduler.domain.causes import Cause, FactKind
 from scheduler.domain.job import JobStatus
 
 if TYPE_CHECKING:
@@ -37,15 +39,15 @@ def try_act(
     rows: Mapping[str, JobRow],
 ) -> tuple[Acted, ...]:
     """Return what ``act`` would do to jobs, and do nothing."""
-    return tuple(
-        _checked(state.jobs.by_id.get(job_id), job_id, action, rows.get(job_id))
-        for job_id in job_ids
-    )
+    return tuple(_checked(state, job_id, action, rows.get(job_id)) for job_id in job_ids)
 
 
-def _checked(record: JobRecord | None, job_id: str, action: JobAction, row: JobRow | None) -> Acted:
+def _checked(
+    state: ControlState | View, job_id: str, action: JobAction, row: JobRow | None
+) -> Acted:
+    record = state.jobs.by_id.get(job_id)
     if record is None:
-        return _check_ended(job_id, action, row)
+        return _check_ended(state, job_id, action, row)
     may = {
         JobAction.CANCEL: True,
         JobAction.HOLD: record.status is not JobStatus.HELD,
@@ -66,7 +68,7 @@ def _act(
     why: Mapping[str, str],
 ) -> Acted:
     record = state.jobs.by_id.get(job_id)
-    acted = _checked(record, job_id, action, row)
+    acted = _checked(state, job_id, action, row)
     if record is None:
         if acted.changed and row is not None:
             _take_up_again(state, draft, row, actor, why)
@@ -84,7 +86,9 @@ def _act(
     return acted
 
 
-def _check_ended(job_id: str, action: JobAction, row: JobRow | None) -> Acted:
+def _check_ended(
+    state: ControlState | View, job_id: str, action: JobAction, row: JobRow | None
+) -> Acted:
     if row is None:
         return Acted(job_id=job_id, code="not_found", error=f"there is no job '{job_id}'")
     if row.status not in ENDED:
@@ -98,6 +102,9 @@ def _check_ended(job_id: str, action: JobAction, row: JobRow | None) -> Acted:
             code="conflict",
             error=f"job '{job_id}' has ended as {row.status.value}; it can only be requeued",
         )
+    limits = state.jobs.limits.get(row.project)
+    if limits is not None and (wide := beyond(limits, spec_from_json(row.spec), row.weight)):
+        return Acted(job_id=job_id, code="quota", error=wide)
     return Acted(job_id=job_id, changed=True)
 
 
@@ -116,6 +123,7 @@ def _take_up_again(
         record.steps_done = 0.0
     record.status, record.reason, record.finished_s = JobStatus.WAITING, "", None
     record.failures = 0
+    record.let_in = Cause(fact=FactKind.JOB_REQUEUED, subject=record.job_id)
     active = state.jobs.by_id
     record.waits_for = frozenset(other for other in record.spec.depends_on if other in active)
     record.parked = state.jobs.parked_reason(record)
@@ -171,6 +179,9 @@ def change(state: ControlState, draft: Draft, fact: JobChangeAsked) -> tuple[Act
         if late := missed_deadline(due_s, now_s=draft.now_s):
             results.append(Acted(job_id=job_id, code="invalid", error=late))
             continue
+        if wide := _too_heavy(state, record, fact.weight):
+            results.append(Acted(job_id=job_id, code="quota", error=wide))
+            continue
         changed = _change_weight(draft, record, fact.weight)
         if deadline_s is not None or fact.clear_deadline:
             changed |= _change_deadline(draft, record, None if fact.clear_deadline else deadline_s)
@@ -186,6 +197,13 @@ def change(state: ControlState, draft: Draft, fact: JobChangeAsked) -> tuple[Act
             )
         results.append(Acted(job_id=job_id, changed=changed))
     return tuple(results)
+
+
+def _too_heavy(state: ControlState, record: JobRecord, weight: float | None) -> str:
+    """Say that a job may not be given a weight; it may always be given a smaller one."""
+    if weight is None or weight <= record.weight:
+        return ""
+    return too_heavy_for(state.jobs.limits.get(record.project), weight)
 
 
 def _unchangeable(job_id: str, row: JobRow | None) -> Acted:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from scheduler.control.specs import spec_from_json, spec_to_json, steps_of
@@ -11,9 +11,10 @@ from scheduler.domain.reasons import WaitReason
 from scheduler.domain.rows import JobRow, JobState
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
     from scheduler.control.requests import ProjectLimits
+    from scheduler.domain.causes import Cause
     from scheduler.domain.spec import JobSpec
 
 ENDED = frozenset({JobStatus.COMPLETED, JobStatus.CANCELLED, JobStatus.FAILED, JobStatus.REFUSED})
@@ -32,7 +33,9 @@ class JobRecord:
         waits_for: jobs that it depends on and that have not completed.
         ending: (status, reason) that it is to end with, where the engine's word would not do.
         time_limit: whether its cancellation for running too long is under way.
+        let_in: why the engine was told of it later than it came, for who reads of it; not stored.
         new: whether there is no stored row yet.
+        spent: kind of end -> how often its leases came to it, of kinds that it bounds.
     """
 
     job_id: str
@@ -56,7 +59,9 @@ class JobRecord:
     waits_for: frozenset[str] = frozenset()
     ending: tuple[JobStatus, str] | None = None
     time_limit: bool = False
+    let_in: Cause | None = field(default=None, compare=False)
     new: bool = True
+    spent: Mapping[str, int] = field(default_factory=dict)
 
     @classmethod
     def of_row(cls, row: JobRow, *, profile: int) -> JobRecord:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from scheduler.control.requests import NodeAction
     from scheduler.domain.cluster import Cluster
@@ -15,9 +17,49 @@ if TYPE_CHECKING:
 
 #: Part of the names of nodes whose workers are gone for ever.
 RETIRED = "~retired-"
+#: Nothing, by type.
+_NONE: Mapping[str, int] = MappingProxyType({})
 #: So often may a node's workers be exchanged within so long.
 MOST_CHANGES: Final = 16
 CHANGES_WITHIN_S: Final = 3600.0
+#: A node that claims one thing now and another then is told of once within so long.
+TOLD_AGAIN_S: Final = 3600.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Doubt:
+    """Why nothing new starts on a node although nobody ordered so.
+
+    Attributes:
+        since_s: from when on.
+        until_s: it is tried again then; infinity: once an operator uncordons it.
+        evidence: what happened there: job, time, kind and words of each, oldest first.
+    """
+
+    since_s: float
+    until_s: float
+    evidence: tuple[Mapping[str, object], ...] = ()
+
+    @property
+    def lasts(self) -> bool:
+        """Whether the node is quarantined, and not only avoided for a while."""
+        return math.isinf(self.until_s)
+
+    def to_data(self) -> dict[str, object]:
+        """Return it as plain JSON values."""
+        until_s = None if self.lasts else self.until_s
+        return {
+            "since_s": self.since_s,
+            "until_s": until_s,
+            "evidence": [dict(one) for one in self.evidence],
+        }
+
+    @classmethod
+    def of_data(cls, data: Mapping[str, Any]) -> Doubt:
+        """Return what ``to_data`` was called for."""
+        until_s = math.inf if data["until_s"] is None else data["until_s"]
+        evidence = tuple(MappingProxyType(one) for one in data["evidence"])
+        return cls(since_s=data["since_s"], until_s=until_s, evidence=evidence)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -27,7 +69,9 @@ class NodeState:
     Attributes:
         name: unique.
         first: number of its first worker; its workers are numbered on from there.
-        types: (n,) worker types by local index.
+        types: (n,) worker types, in the order of the node's local indices.
+        indices: (n,) these local indices; empty where they are 0, 1, ..., n - 1.
+        refused: worker type -> how many it reports beyond what is approved.
         address: where its jobs' rank 0 can be reached.
         version: of its agent.
         incarnation: of the agent, as last reported.
@@ -35,10 +79,13 @@ class NodeState:
         last_seen_s: when it last spoke; None since the scheduler's start.
         lost: whether it is taken for lost.
         suspects: ids of jobs that were lost there while it was silent; see ``note_death``.
-        problems: local index -> why a worker cannot be used.
+        problems: position among its workers -> why a worker cannot be used.
         exclusive: worker types of which two jobs cannot share a worker there.
         order: what an operator ordered; None for nothing.
         reason: why.
+        doubt: why nothing new starts there unasked; None for nothing.
+        slow: how fast jobs run there beside other nodes of its types, where that is told as slow;
+            None where it is not.
         since_s: when the scheduler began to expect it.
         revision: of the desired set.
     """
@@ -46,6 +93,8 @@ class NodeState:
     name: str
     first: int
     types: tuple[str, ...]
+    indices: tuple[int, ...] = ()
+    refused: Mapping[str, int] = field(default_factory=lambda: _NONE)
     address: str = "127.0.0.1"
     version: str = ""
     incarnation: float = -1.0
@@ -57,18 +106,24 @@ class NodeState:
     exclusive: frozenset[str] = frozenset()
     order: NodeAction | None = None
     reason: str = ""
+    doubt: Doubt | None = None
+    slow: float | None = None
     since_s: float = 0.0
     revision: int = 1
 
     @property
     def workers(self) -> tuple[int, ...]:
-        """Numbers of its workers by local index."""
+        """Numbers of its workers, in the order of its local indices."""
         return tuple(range(self.first, self.first + len(self.types)))
 
     @property
     def usable(self) -> tuple[int, ...]:
         """Numbers of its workers that have no problem of their own."""
         return tuple(w for i, w in enumerate(self.workers) if i not in self.problems)
+
+    def index_of(self, position: int) -> int:
+        """Return what the node calls one of its workers."""
+        return self.indices[position] if self.indices else position
 
     def is_news(self, report: NodeReport) -> bool:
         """Tell whether a report is newer than what is known."""
@@ -90,13 +145,17 @@ class NodeBook:
         self.by_name: dict[str, NodeState] = {}
         #: nodes that have changed since this was last emptied.
         self.touched: set[str] = set()
-        #: worker number -> (node, local index), for every worker there ever was.
+        #: node -> worker type -> how many are approved; whoever is not in it may have any.
+        self.approved: Mapping[str, Mapping[str, int]] = MappingProxyType({})
+        #: worker number -> (node, position there), for every worker there ever was.
         self._places: list[tuple[str, int]] = []
         #: worker number -> worker type.
         self._types: list[str] = []
         self._nodes = 0
         #: node -> when its workers were exchanged, the last few times; of this process.
         self._changes: dict[str, deque[float]] = {}
+        #: node -> when it was last told that it claims too much; of this process.
+        self._told_s: dict[str, float] = {}
         #: nodes that were refused since their last change.
         self._refused: set[str] = set()
 
@@ -135,6 +194,18 @@ class NodeBook:
         """Return how often a node's workers were exchanged since then; ``MOST_CHANGES`` at most."""
         return sum(at_s > since_s for at_s in self._changes.get(name, ()))
 
+    def may_tell(self, name: str, now_s: float) -> bool:
+        """Note that a node claims too much; tell whether that is to be told, or was just now."""
+        told_s = self._told_s.get(name)
+        if told_s is not None and now_s - told_s < TOLD_AGAIN_S:
+            return False
+        self._told_s[name] = now_s
+        return True
+
+    def forget_told(self, name: str) -> None:
+        """Let what a node claims be told at once again."""
+        self._told_s.pop(name, None)
+
     def is_first_refusal(self, name: str) -> bool:
         """Note that a change was refused; tell whether it is the first one since one was not."""
         first = name not in self._refused
@@ -150,7 +221,7 @@ class NodeBook:
         return frozenset().union(*(node.exclusive for node in self.by_name.values()))
 
     def place(self, worker: int) -> tuple[str, int]:
-        """Return the node of a worker and its local index there."""
+        """Return the node of a worker and its position there."""
         return self._places[worker]
 
     def type_of(self, workers: tuple[int, ...]) -> str:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from scheduler.control.housekeeping import apply_order
+from scheduler.control.node_health import trust
+from scheduler.control.project_rules import limits_to_json
 from scheduler.control.requests import NodeAction, PolicyChoice
 from scheduler.control.state import PolicyInForce
 from scheduler.domain import events as ev
@@ -46,6 +47,7 @@ def order_node(state: ControlState, draft: Draft, fact: NodeOrdered) -> None:
     state.nodes.touch(name)
     if action is NodeAction.UNCORDON:
         node.order, node.reason = None, ""
+        trust(state, draft, node, actor=actor)
         draft.set(f"node/{name}", None, actor=actor)
     else:
         node.order, node.reason = action, reason
@@ -74,6 +76,8 @@ def remove_node(state: ControlState, draft: Draft, fact: NodeRemoved) -> None:
     draft.set(f"node/{name}", None, actor=actor)
     draft.set(f"lost/{name}", None, actor=actor)
     draft.set(f"exclusive/{name}", None, actor=actor)
+    draft.set(f"doubt/{name}", None, actor=actor)
+    draft.set(f"indices/{name}", None, actor=actor)  # what is approved stays so
     draft.note("node_removed", "node", name, actor=actor)
     draft.removed.append(name)
 
@@ -131,14 +135,14 @@ def set_project(state: ControlState, draft: Draft, fact: ProjectSet) -> None:
     limits, actor = fact.limits, fact.actor
     state.jobs.limits[limits.project] = limits
     state.jobs.recheck = True
-    draft.set(f"project/{limits.project}", asdict(limits), actor=actor)
+    draft.set(f"project/{limits.project}", limits_to_json(limits), actor=actor)
     entity = Entity(name=limits.project, weight=limits.weight, policy=limits.inner_policy)
     draft.tell(ev.EntityChanged(entity=entity))
     draft.note("project_changed", "project", limits.project, actor=actor, **_changes(limits))
 
 
 def _changes(limits: ProjectLimits) -> dict[str, object]:
-    return {name: value for name, value in asdict(limits).items() if name != "project"}
+    return {name: value for name, value in limits_to_json(limits).items() if name != "project"}
 
 
 def declare_throughputs(state: ControlState, draft: Draft, fact: ThroughputsDeclared) -> int:

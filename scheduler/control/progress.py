@@ -98,8 +98,17 @@ def flush_progress(state: ControlState, draft: Draft) -> None:
         return
     lease_ids = np.array(sorted(state.progress), dtype=np.int64)
     steps = np.array([state.progress[lease_id] for lease_id in lease_ids.tolist()], dtype=float)
+    rows = state.engine.state.rows_under(lease_ids)
+    waits = (rows != NONE) & (state.engine.jobs["wasted"][rows] > 0)
+    saved = [i for i in lease_ids[waits].tolist() if _has_saved(state.leases.by_id[i])]
+    if saved:
+        draft.tell(ev.WorkSaved(lease_ids=np.array(saved, dtype=np.int64)))
     state.progress.clear()
     draft.tell(ev.ProgressReported(lease_ids=lease_ids, steps_done=steps))
+
+
+def _has_saved(live: LiveLease) -> bool:
+    return live.counted and live.steps_done > live.base_steps
 
 
 def take_steps(
@@ -164,6 +173,10 @@ def _measure(state: ControlState, live: LiveLease, now_s: float) -> None:
         live.steps_live - steps,
         now_s - since_s,
     )
+    if len(live.members) == 1:
+        key = record.spec.type_key, len(live.lease.workers), live.worker_type
+        speed = (live.steps_live - steps) / (now_s - since_s)
+        state.health.measure(key, live.members[0].node, speed)
     live.mark = (now_s, live.steps_live)
     state.estimates_due = True
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from scheduler.control.housekeeping import apply_order, end_member, note_death
+from scheduler.control.inventory import heed_inventory, inventory_of
 from scheduler.control.leases import MemberEnd
+from scheduler.control.node_health import note_end
 from scheduler.control.nodes import CHANGES_WITHIN_S, MOST_CHANGES
 from scheduler.control.progress import take_steps
 from scheduler.control.requests import NodeAction
@@ -43,14 +45,17 @@ def take_report(state: ControlState, draft: Draft, fact: NodeReported) -> None:
             "128 at most, the first one a letter or digit"
         )
     node = state.nodes.by_name.get(report.node)
-    types = tuple(worker.worker_type for worker in report.workers)
+    inventory = inventory_of(state, fact)
+    types, indices = inventory.types, inventory.indices
     _check_types(state, types)
     if node is None or node.is_news(report):
-        _note_sharing(draft, node, report)
-    if node is not None and node.is_news(report) and types != node.types:
+        _note_sharing(draft, node, report, types)
+    changed = node is not None and (types, indices) != (node.types, node.indices)
+    if node is not None and node.is_news(report) and changed:
         _check_changes(state, draft, node)
     joins = any(isinstance(e, ev.NodesJoined) and _joins(e, report.node) for e in draft.events)
     if node is None:
+        heed_inventory(state, draft, fact, inventory)
         if not joins:
             _join(state, draft, report.node, types)
         draft.met.append(fact)
@@ -58,9 +63,10 @@ def take_report(state: ControlState, draft: Draft, fact: NodeReported) -> None:
     if not node.is_news(report) and not _is_left_over(node, report, now_s=draft.now_s):
         return
     if report.crashed and report.incarnation > node.incarnation and not node.lost:
-        note_death(state, draft, node)
+        note_death(state, draft, node, {lease.lease_id for lease in report.leases})
+    heed_inventory(state, draft, fact, inventory)
     meet(state, draft, fact)
-    if types != node.types:
+    if changed:
         if not joins:  # two such reports in one decision: the next one tells again
             state.nodes.note_change(node.name, draft.now_s)
             _replace(state, draft, node, types)
@@ -122,20 +128,27 @@ def meet(state: ControlState, draft: Draft, fact: NodeReported) -> None:
         node.suspects.clear()
         node.incarnation, node.sequence = report.incarnation, report.sequence
         node.last_seen_s, node.version = draft.now_s, fact.version
+        inventory = inventory_of(state, fact)
+        node.refused = inventory.refused
+        if inventory.types == node.types:
+            node.indices = inventory.indices
         node.address = fact.address or node.address  # an agent that tells none is not found at ""
-        exclusive = _exclusive(report)
+        exclusive = _exclusive(report, inventory.types)
         state.table_due |= exclusive != node.exclusive
         node.exclusive = exclusive
 
 
-def _exclusive(report: NodeReport) -> frozenset[str]:
-    """Return the worker types that two jobs cannot share on a node."""
-    return frozenset(w.worker_type for w in report.workers if w.sharing == "exclusive")
+def _exclusive(report: NodeReport, types: tuple[str, ...]) -> frozenset[str]:
+    """Return the worker types that two jobs cannot share on a node, of those that it may have."""
+    told = frozenset(w.worker_type for w in report.workers if w.sharing == "exclusive")
+    return told.intersection(types)
 
 
-def _note_sharing(draft: Draft, node: NodeState | None, report: NodeReport) -> None:
+def _note_sharing(
+    draft: Draft, node: NodeState | None, report: NodeReport, types: tuple[str, ...]
+) -> None:
     """Keep what a node says of sharing, so that the next leader plans alike from the start."""
-    exclusive = _exclusive(report)
+    exclusive = _exclusive(report, types)
     if exclusive != (frozenset() if node is None else node.exclusive):
         draft.set(f"exclusive/{report.node}", sorted(exclusive) or None)
 
@@ -172,7 +185,12 @@ def _heed_problems(state: ControlState, draft: Draft, node: NodeState, report: N
     """
     engine = state.engine
     state.nodes.touch(node.name)
-    problems = {worker.index: worker.problem for worker in report.workers if worker.problem}
+    told = report.workers
+    problems = {
+        i: told[node.index_of(i)].problem
+        for i in range(len(node.types))
+        if told[node.index_of(i)].problem
+    }
     lost = [
         i
         for i in problems
@@ -192,7 +210,7 @@ def _heed_problems(state: ControlState, draft: Draft, node: NodeState, report: N
             "workers_failed",
             "node",
             node.name,
-            problems={str(i): problems[i] for i in lost},
+            problems={str(node.index_of(i)): problems[i] for i in lost},
         )
     if node.lost:
         node.lost = False
@@ -260,6 +278,7 @@ def _take_lease(
             message=lease.message,
             reason_code=lease.reason_code,
         )
+        note_end(state, draft, live, member.node, end)
         # By the desired set of an earlier leader it may be about to forget what it has told.
         end_member(state, draft, live, member.node, end, forgets=not current)
 

@@ -110,7 +110,7 @@ class Acted:
         job_id: which.
         changed: whether anything changed.
         error: why it could not be done; empty otherwise.
-        code: ``not_found``, ``conflict``, ``invalid`` or empty.
+        code: ``not_found``, ``conflict``, ``invalid``, ``quota`` or empty.
     """
 
     job_id: str
@@ -139,6 +139,10 @@ class ProjectLimits:
         inner_policy: ``fairness`` or ``fifo`` among its own jobs.
         max_workers: workers that its admitted jobs may ask for at once; None for any number.
         max_jobs: jobs that it may have that have not ended; None for any number.
+        entities: entities besides itself that its jobs may be accounted to; None for any.
+        job_types: patterns (``*``, ``?``, ``[...]``) of the job types besides ``project/...`` that
+            its jobs may name; None for any.
+        max_job_weight: largest weight of one of its jobs; None for any.
     """
 
     project: str
@@ -146,3 +150,6 @@ class ProjectLimits:
     inner_policy: str = "fairness"
     max_workers: int | None = None
     max_jobs: int | None = None
+    entities: tuple[str, ...] | None = None
+    job_types: tuple[str, ...] | None = None
+    max_job_weight: float | None = None

@@ -10,9 +10,13 @@ from scheduler.control.requests import PolicyChoice
 from scheduler.domain.profiling import Profiling
 from scheduler.engine.settings import EngineSettings
 from scheduler.errors import ParameterError
+from scheduler.protocol.bounds import LARGEST_UID, LEAST_UID
 
 if TYPE_CHECKING:
     from scheduler.domain.throughput import ThroughputTable
+
+#: systemd leaves these numbers to nobody: https://systemd.io/UIDS-GIDS
+FIRST_UID = 1_900_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +40,10 @@ class ControlSettings:
         profiling: how much better than estimated unmeasured worker types are shown to policies.
         throughputs: figures that the operator declares, also of jobs that share workers; or None.
         prepull_images: images at most that a node is told to bring in before a job needs them.
+        first_uid: of those that jobs of owners run under where agents keep them apart.
+        uids: how many there are.
+        quarantine_after: so many jobs on whose failures a node is quarantined; 0 for never.
+        quarantine_share: share of the workers of a type that may be kept out so at once.
         refuse_unfit: whether a job that no node known so far could ever run is refused.
     """
 
@@ -55,7 +63,11 @@ class ControlSettings:
     profiling: Profiling = field(default_factory=Profiling)
     throughputs: ThroughputTable | None = None
     prepull_images: int = 0
+    first_uid: int = FIRST_UID
+    uids: int = 65_536
     refuse_unfit: bool = True
+    quarantine_after: int = 3
+    quarantine_share: float = 0.25
 
     def __post_init__(self) -> None:
         """Refuse times that cannot be."""
@@ -71,3 +83,8 @@ class ControlSettings:
             value = getattr(self, name)
             if not (math.isfinite(value) and value > 0):
                 raise ParameterError(f"{name} is {value!r}; it must be > 0")
+        if not (self.first_uid >= LEAST_UID and 0 < self.uids <= LARGEST_UID - self.first_uid):
+            raise ParameterError(
+                f"first_uid is {self.first_uid} and uids {self.uids}; all uids must lie from "
+                f"{LEAST_UID} to {LARGEST_UID}"
+            )

@@ -95,6 +95,9 @@ def engine_job(
         restart_s=spec.restart_s if restart_s is None else restart_s,
         attempts_before=attempts,
         steps_before=min(steps_done, math.nextafter(total, 0.0)),
+        preemptible=spec.preemptible,
+        min_run_time_s=spec.min_run_time_s,
+        checkpoints=False,  # what it keeps is seen when its leases end
     )
 
 

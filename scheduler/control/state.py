@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from scheduler.control.health import NodeHealth
+from scheduler.control.owners import Owners
+
 if TYPE_CHECKING:
     from scheduler.control.jobs import JobBook
     from scheduler.control.leases import Leases
@@ -69,12 +72,14 @@ class ControlState:
         term: the leader's fencing token.
         progress: lease id -> steps that the engine has not been told yet.
         table_due: whether the configuration table must be made anew.
+        health: what is held against nodes.
         next_look_s: when leases, nodes and limits are looked at again.
         recent_keys: clients' keys that became known last, oldest first.
         estimates_due: whether measured throughputs have changed since the table was made.
         images: node -> images that it may soon need.
         launches_due: whether launches were timed since the engine was last told.
         asked: the policy whose answer is in force or on its way; None before the first.
+        owners: which uid the jobs of each owner run under.
     """
 
     engine: Engine
@@ -93,7 +98,9 @@ class ControlState:
     launches_due: bool = False
     asked: PolicyChoice | None = None
     next_look_s: float = 0.0
+    health: NodeHealth = field(default_factory=NodeHealth)
     recent_keys: dict[tuple[str, str], IdempotencyRow] = field(default_factory=dict)
+    owners: Owners = field(default_factory=Owners)
 
     def remember_key(self, row: IdempotencyRow) -> None:
         """Note a client's key, for those who looked for it before it was committed."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -10,6 +11,7 @@ import numpy as np
 from scheduler.control.consequences import stop_times
 from scheduler.control.housekeeping import tell_submitted
 from scheduler.control.jobs import JobRecord
+from scheduler.control.project_rules import beyond
 from scheduler.control.requests import (
     Fit,
     FitConfiguration,
@@ -72,7 +74,7 @@ def _submit(
     wrong = missed_deadline(item.spec.deadline_s, now_s=draft.now_s) or _unread_file(item.spec)
     if wrong:
         return Submitted(code="invalid", refusal=wrong)
-    refusal = _refusal(state, item.spec, fact.rows, room)
+    refusal = _refusal(state, item.spec, item.owner, fact.rows, room)
     if refusal is not None:
         return refusal
     record = _record(state, draft, item, item.job_id or fact.job_ids[place])
@@ -119,6 +121,8 @@ def _repeated(row: IdempotencyRow, digest: str, client_id: str) -> Submitted:
 
 def _record(state: ControlState, draft: Draft, item: Submission, job_id: str) -> JobRecord:
     spec = filled(item.spec, job_id=job_id)
+    if state.owners.of(spec.project, item.owner) is None:
+        state.owners.give(((spec.project, item.owner),), state.settings)
     profiles = state.knowledge.profiles
     profile = state.knowledge.profile_of(spec)
     news = [state.knowledge.declare(*figures) for figures in declarations(spec)]
@@ -144,26 +148,13 @@ def _record(state: ControlState, draft: Draft, item: Submission, job_id: str) ->
 
 
 def _refusal(
-    state: ControlState, spec: JobSpec, rows: Mapping[str, JobRow], room: Room
+    state: ControlState, spec: JobSpec, owner: str, rows: Mapping[str, JobRow], room: Room
 ) -> Submitted | None:
-    limits = state.jobs.over_jobs(spec.project)
-    if limits is not None:
-        return Submitted(
-            code="quota",
-            refusal=f"project '{spec.project}' has {state.jobs.active[spec.project]} jobs that "
-            f"have not ended, and may have {limits.max_jobs}; wait, cancel some, or ask for more",
-        )
-    if limits is None and (quota := state.jobs.limits.get(spec.project)) is not None:
-        most = quota.max_workers
-        if most is not None and spec.scale_factor > most:
-            return Submitted(
-                code="quota",
-                refusal=f"the job asks for {spec.scale_factor} workers, and project "
-                f"'{spec.project}' may have {most} at once",
-            )
-    late = _too_slow_to_leave(state, spec)
-    if late:
-        return Submitted(code="refused", refusal=late)
+    if over := _over_quota(state, spec):
+        return Submitted(code="quota", refusal=over)
+    wrong = _too_long_at_least(state, spec) or _too_slow_to_leave(state, spec)
+    if wrong := wrong or _without_uid(state, spec, owner):
+        return Submitted(code="refused", refusal=wrong)
     for other in spec.depends_on:
         refusal = _dependency_fault(state, other, rows)
         if refusal:
@@ -173,6 +164,45 @@ def _refusal(
         if not fit.fits and any(room[0].values()):
             return Submitted(code="refused", refusal=fit.message)
     return None
+
+
+def _over_quota(state: ControlState, spec: JobSpec) -> str:
+    """Say what a job's project may not have; empty if it may have the job."""
+    limits = state.jobs.limits.get(spec.project)
+    if limits is None:
+        return ""
+    if state.jobs.over_jobs(spec.project) is not None:
+        return (
+            f"project '{spec.project}' has {state.jobs.active[spec.project]} jobs that have not "
+            f"ended, and may have {limits.max_jobs}; wait, cancel some, or ask for more"
+        )
+    if limits.max_workers is not None and spec.scale_factor > limits.max_workers:
+        return (
+            f"the job asks for {spec.scale_factor} workers, and project '{spec.project}' may have "
+            f"{limits.max_workers} at once"
+        )
+    return beyond(limits, spec, spec.weight)
+
+
+def _too_long_at_least(state: ControlState, spec: JobSpec) -> str:
+    """Say why a job asks for too long a time; empty if it does not."""
+    most_s = state.settings.engine.patience_s
+    if spec.min_run_time_s <= most_s:
+        return ""
+    return (
+        f"min_run_time_s is {spec.min_run_time_s:g}, and no lease is kept from others for more "
+        f"than {most_s:g} s; lower it, or have engine.patience_s raised"
+    )
+
+
+def _without_uid(state: ControlState, spec: JobSpec, owner: str) -> str:
+    """Say why a job would run under no uid of its owner's; empty if it has one."""
+    if state.owners.has_room(spec.project, owner, state.settings):
+        return ""
+    return (
+        f"there is no uid left for jobs of '{owner}' in project '{spec.project}'; have "
+        f"isolation.uids raised, which is {state.settings.uids}"
+    )
 
 
 def _too_slow_to_leave(state: ControlState, spec: JobSpec) -> str:
@@ -218,8 +248,18 @@ def fit_of(state: ControlState | View, spec: JobSpec, room: Room | None = None) 
 
 
 def first_fit(state: ControlState | View, spec: JobSpec, room: Room | None = None) -> Fit:
-    """Do as ``fit_of`` for a job that has not been taken in: its own throughputs count already."""
-    return _fit(state, spec, room or room_of(state), spec.throughputs)
+    """Do as ``fit_of`` for a job that has not been taken in.
+
+    Its own throughputs count already, and so does what its project may use.
+    """
+    fit = _fit(state, spec, room or room_of(state), spec.throughputs)
+    if wide := beyond(state.jobs.limits.get(spec.project), spec, spec.weight):
+        return replace(fit, fits=False, reason=WaitReason.QUOTA, message=wide)
+    unknown = sorted(spec.throughputs.keys() - set(state.engine.cluster.type_names))
+    if unknown and state.engine.cluster.type_names:
+        none = f"it declares steps/s on {', '.join(unknown)}, of which the cluster has no workers"
+        return replace(fit, message=f"{fit.message}; {none}")
+    return fit
 
 
 def room_of(state: ControlState | View) -> Room:
@@ -240,13 +280,16 @@ def _fit(
     names = state.engine.cluster.type_names
     near: Room | None = None
     options, fitting = [], []
-    for way in state.knowledge.ways(CatalogueKey.of(spec), state.engine.cluster):
+    key = CatalogueKey.of(spec)
+    for way in state.knowledge.ways(key, state.engine.cluster):
         steps_per_s, source = way.estimate.steps_per_s, way.estimate.source
         plain = way.locality == ANYWHERE and not way.plan
         own = plain and way.count == spec.scale_factor
         mine = declared.get(way.worker_type) if own else None
         if mine is not None and source is not Source.MEASURED:
             steps_per_s, source = mine, Source.DECLARED
+        elif key.timed:
+            source = Source.ASSUMED  # it counts its seconds, and nobody has declared anything
         if steps_per_s <= 0.0:
             continue
         there = room

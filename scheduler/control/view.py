@@ -42,6 +42,7 @@ class View:
         settings: what an operator may set about decisions.
         term: the leader's fencing token.
         images: node -> images that it may soon need.
+        uids: (project, owner) -> uid of the owner's jobs.
     """
 
     engine: EngineView
@@ -53,6 +54,7 @@ class View:
     settings: ControlSettings
     term: int
     images: Mapping[str, tuple[DesiredImage, ...]] = field(default_factory=dict)
+    uids: Mapping[tuple[str, str], int] = field(default_factory=dict)
 
     @classmethod
     def of(cls, state: ControlState) -> View:
@@ -67,6 +69,7 @@ class View:
             settings=state.settings,
             term=state.term,
             images=state.images,
+            uids=state.owners.uids,
         )
         state.jobs.changed.update(state.jobs.by_id)
         state.leases.touched.update(state.leases.by_id)
@@ -84,8 +87,10 @@ class View:
         if engine:
             self.engine = EngineView.of(state.engine, self.engine)
         self.policy, self.images = copy.copy(state.policy), state.images
+        self.uids = state.owners.uids
         self._copy_jobs(state.jobs)
         self._copy_leases(state.leases)
+        self.nodes.approved = state.nodes.approved
         for name in state.nodes.touched:
             node = state.nodes.by_name.get(name)
             if node is None:

@@ -29,8 +29,10 @@ class FactKind(enum.StrEnum):
     LEASE_LOST = "lease_lost"
     TIME_LIMIT = "time_limit"  #: a job has held workers for as long as it may
     OUT_OF_MEMORY = "out_of_memory"
+    RETRIES_SPENT = "retries_spent"  #: a job ended too often for a reason that it bounds
     START_LATE = "start_late"  #: a job does not run in time under its lease
     DEPENDENCY_ENDED = "dependency_ended"  #: a job ended that another one waited for
+    QUOTA_FREED = "quota_freed"  #: its project's quota has room for a job that waited for that
     NODE_JOINED = "node_joined"
     NODE_REPORTED = "node_reported"
     NODE_SILENT = "node_silent"
@@ -60,7 +62,7 @@ class Ground(enum.StrEnum):
     """What decided, beside the fact."""
 
     TURN = "turn"  #: it is behind its share
-    OVERDUE = "overdue"  #: it would be more than a round behind its share
+    OVERDUE = "overdue"  #: without the round it would be more than one behind at its end
     FULL_TIME = "full_time"  #: its share is nearly all of the time
     LEFT_OVER = "left_over"  #: nobody is due on the workers
     FASTER = "faster"  #: where it moves it is faster by more than the restart costs
@@ -81,6 +83,8 @@ OF_A_JOB: Final = frozenset(
         *(FactKind.WEIGHT_CHANGED, FactKind.DEADLINE_CHANGED, FactKind.PROGRESS_REPORTED),
         *(FactKind.LEASE_ENDED, FactKind.LEASE_FAILED, FactKind.LEASE_LOST, FactKind.TIME_LIMIT),
         *(FactKind.OUT_OF_MEMORY, FactKind.START_LATE, FactKind.DEPENDENCY_ENDED),
+        FactKind.QUOTA_FREED,
+        FactKind.RETRIES_SPENT,
     }
 )
 
@@ -100,8 +104,10 @@ _FACTS: Final[Mapping[FactKind, str]] = {
     FactKind.LEASE_LOST: "{} lost its workers",
     FactKind.TIME_LIMIT: "{} has used up its time",
     FactKind.OUT_OF_MEMORY: "{} ran out of memory",
+    FactKind.RETRIES_SPENT: "{} has used up its retries",
     FactKind.START_LATE: "{} did not start in time",
     FactKind.DEPENDENCY_ENDED: "{}, which it waited for, ended",
+    FactKind.QUOTA_FREED: "the quota of its project has room for {}",
     FactKind.NODE_JOINED: "node {} joined",
     FactKind.NODE_REPORTED: "node {} reported",
     FactKind.NODE_SILENT: "node {} has been silent for too long",
@@ -113,7 +119,7 @@ _FACTS: Final[Mapping[FactKind, str]] = {
     FactKind.WORKERS_CORDONED: "node {} was cordoned",
     FactKind.WORKERS_RETURNED: "workers of node {} returned",
     FactKind.WORKERS_RETIRED: "workers of node {} are gone for good",
-    FactKind.SHARE_CHANGED: "the share of {} was changed",
+    FactKind.SHARE_CHANGED: "the weight or inner policy of {} was changed",
     FactKind.POLICY_CHANGED: "the policy is now {}",
     FactKind.POLICY_ANSWERED: "the policy answered",
     FactKind.POLICY_FAILED: "the policy gave no answer",
@@ -130,7 +136,7 @@ _FACTS: Final[Mapping[FactKind, str]] = {
 #: ``{where}`` is the worker type that a job moves to.
 _GROUNDS: Final[Mapping[Ground, str]] = {
     Ground.TURN: "it is its turn (else {lag} behind its share)",
-    Ground.OVERDUE: "it would be more than a round behind its share",
+    Ground.OVERDUE: "else it would be more than a round behind its share by the round's end",
     Ground.FULL_TIME: "its share is nearly all of the time",
     Ground.LEFT_OVER: "nobody else is due on these workers",
     Ground.FASTER: "moved, since {where} is {gain:.2g}x as fast and worth the restart",
@@ -144,7 +150,7 @@ _GROUNDS: Final[Mapping[Ground, str]] = {
 }
 #: The same where it is known who is to have the workers; ``{rival}`` may have been named just now.
 _WITH_RIVAL: Final[Mapping[Ground, str]] = {
-    Ground.OVERDUE: "{rival} would be more than a round behind its share",
+    Ground.OVERDUE: "{rival} would else be more than a round behind its share by the round's end",
     Ground.FULL_TIME: "{rival} is to run nearly all of the time",
     Ground.BEHIND: "{rival} is further behind",
     Ground.LENT: "{rival} is to have the workers, which were only lent",

@@ -209,6 +209,17 @@ class ProgressReported:
     steps_done: FloatArray
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class WorkSaved:
+    """Jobs that had lost their work have saved some of it; told once for each lease.
+
+    Attributes:
+        lease_ids: (n,) under which they run; those that are not in force are passed over.
+    """
+
+    lease_ids: IntArray
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseEnded:
     """A lease is over and its workers are free (or lost).
@@ -312,6 +323,7 @@ Event: TypeAlias = (
     | WorkersLost
     | WorkersReturned
     | ProgressReported
+    | WorkSaved
     | LeaseEnded
     | LeasesReleased
     | AgentDied

@@ -33,6 +33,7 @@ class Word(enum.Enum):
     FLAG = enum.auto()
     COMMAND = enum.auto()  #: program and arguments
     VARIABLES = enum.auto()  #: name -> value
+    SECRETS = enum.auto()  #: name -> value that nobody is shown
     LABELS = enum.auto()  #: key -> value
     JOB_IDS = enum.auto()
     WORKER_COUNTS = enum.auto()
@@ -77,6 +78,8 @@ class Number:
 SOME_SECONDS = Number(gt=0, le=LONGEST_S, written=Written.SPAN)
 SECONDS = Number(ge=0, le=LONGEST_S, written=Written.SPAN)
 SHORT_SECONDS = Number(ge=0, le=3600, written=Written.SPAN)
+#: How often something is tried again.
+RETRIES = Number(whole=True, ge=0, le=1000)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,7 +178,11 @@ def asked(
         "option": option,
     }
     if isinstance(default, dict):  # dataclasses take no unhashable default
-        return field(default_factory=lambda: MappingProxyType(default), metadata=metadata)
+        return field(
+            default_factory=lambda: MappingProxyType(default),
+            metadata=metadata,
+            repr=kind is not Word.SECRETS,
+        )
     return field(default=default, metadata=metadata)
 
 

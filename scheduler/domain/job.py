@@ -52,6 +52,11 @@ class Job:
         steps_before: steps that were done, and are safe, in that life.
         scale_factors: worker counts at which it can run, ascending from ``scale_factor``; empty for
             that one alone. Only replays read it: the service has them in the specification.
+        preemptible: whether others may have its workers before it is done; where they may not, it
+            is kept running within its entity's share.
+        min_run_time_s: for which a lease is not taken back for another job.
+        checkpoints: whether it is certain that it saves its work when it has to leave. The service
+            is certain of none, and sees what each has kept.
     """
 
     job_id: str
@@ -68,6 +73,9 @@ class Job:
     attempts_before: int = 0
     steps_before: float = 0.0
     scale_factors: tuple[int, ...] = ()
+    preemptible: bool = True
+    min_run_time_s: float = 0.0
+    checkpoints: bool = True
 
     @property
     def counts(self) -> tuple[int, ...]:
@@ -102,6 +110,12 @@ class Job:
         _require(passed, "deadline_s", self.deadline_s, "must be a time, or be left out")
         _require(self.max_failures >= 0, "max_failures", self.max_failures, "must be >= 0")
         _require(self.restart_s >= 0, "restart_s", self.restart_s, "must be >= 0")
+        _require(
+            math.isfinite(self.min_run_time_s) and self.min_run_time_s >= 0,
+            "min_run_time_s",
+            self.min_run_time_s,
+            "must be >= 0",
+        )
         before = self.attempts_before
         _require(before >= 0, "attempts_before", before, "must be >= 0")
         _require(

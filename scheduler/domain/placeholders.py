@@ -29,6 +29,8 @@ def filled(spec: JobSpec, *, job_id: str) -> JobSpec:
         spec: the job, or an element of an array.
         job_id: its id.
     """
+    if not any("{" in text for text in _texts(spec)):
+        return spec
     values = _values(spec) | {"job_id": job_id}
     env = {name: _filled(text, values) for name, text in spec.env.items()}
     return replace(
@@ -45,9 +47,7 @@ def filled(spec: JobSpec, *, job_id: str) -> JobSpec:
 
 def count_placeholders(spec: JobSpec) -> int:
     """Return how many there are: each may make a text longer by the longest name."""
-    paths = (spec.working_dir, spec.checkpoint_dir or "", spec.progress_file or "")
-    texts = (*paths, *spec.command, *spec.env.values())
-    return sum(len(_PLACEHOLDER.findall(text)) for text in texts if "{" in text)
+    return sum(len(_PLACEHOLDER.findall(text)) for text in _texts(spec) if "{" in text)
 
 
 def shareable_folder(spec: JobSpec) -> str | None:
@@ -64,6 +64,12 @@ def shareable_folder(spec: JobSpec) -> str | None:
 def needs_array(folder: str) -> bool:
     """Tell whether a folder's name has ``{index}``."""
     return any(match[2] == "index" for match in _PLACEHOLDER.finditer(folder))
+
+
+def _texts(spec: JobSpec) -> tuple[str, ...]:
+    """Return the texts of a job in which placeholders may stand."""
+    paths = (spec.working_dir, spec.checkpoint_dir or "", spec.progress_file or "")
+    return (*paths, *spec.command, *spec.env.values())
 
 
 def _values(spec: JobSpec) -> dict[str, str]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from scheduler.domain.fields import (
+    RETRIES,
     SECONDS,
     SHORT_SECONDS,
     SOME_SECONDS,
@@ -71,6 +72,18 @@ class JobSpec:
             short="-e",
             metavar="K[=V]",
             page="variable; `--env K` takes yours along; repeatable",
+        ),
+    )
+    #: As given in a submission; sealed by ``scheduler.runtime.secret_box`` from then on.
+    secret_env: Mapping[str, str] = asked(
+        Word.SECRETS,
+        "environment variables that are kept encrypted and never shown",
+        default={},
+        page="; see [Keep secrets](../how-to/keep-secrets.md)",
+        option=Option(
+            help="A variable of yours that is kept encrypted. Repeatable.",
+            metavar="K",
+            page="variable of your environment that is kept encrypted; repeatable",
         ),
     )
     working_dir: str = asked(
@@ -174,8 +187,28 @@ class JobSpec:
         default=None,
         option=Option(help="How long it may hold workers in all.", metavar="SPAN"),
     )
+    preemptible: bool = asked(
+        Word.FLAG,
+        "whether others may have its workers before it is done",
+        default=True,
+        option=Option(
+            help="Runs to its end once it has begun.",
+            page="runs to its end once it has begun, within the share of its project",
+        ),
+    )
+    min_run_time_s: float = asked(
+        SECONDS,
+        "seconds for which a lease is not taken back for another job",
+        default=0.0,
+        page="; at most `engine.patience_s`",
+        option=Option(
+            help="How long it runs at least before others have its workers.",
+            metavar="SPAN",
+            default="0",
+        ),
+    )
     max_failures: int = asked(
-        Number(whole=True, ge=0, le=1000),
+        RETRIES,
         "failures of its own that are retried",
         default=3,
         option=Option(help="Failures of its own that are retried.", flag="--retries", default="3"),
@@ -185,6 +218,43 @@ class JobSpec:
         "whether running out of memory is retried",
         default=True,
         option=Option(help="Running out of memory is final."),
+    )
+    max_out_of_memory: int | None = asked(
+        RETRIES,
+        "times that running out of memory is retried; null: they count as failures alone",
+        default=None,
+        option=Option(
+            help="Retries after running out of memory, as far as those of failures allow.",
+            flag="--oom-retries",
+        ),
+    )
+    max_node_faults: int | None = asked(
+        RETRIES,
+        "times that it is retried after its node failed; null for any number",
+        default=None,
+        option=Option(
+            help="Retries after faults of nodes.", flag="--node-fault-retries", default="any number"
+        ),
+    )
+    max_image_failures: int | None = asked(
+        RETRIES,
+        "times that it is retried after its image could not be had; null for any number",
+        default=None,
+        option=Option(
+            help="Retries after its image could not be had.",
+            flag="--image-retries",
+            default="any number",
+        ),
+    )
+    max_preemptions: int | None = asked(
+        RETRIES,
+        "times that it may be made to leave; null for any number",
+        default=None,
+        option=Option(
+            help="How often it may be made to leave.",
+            flag="--max-preemptions",
+            default="any number",
+        ),
     )
     checkpoint_dir: str | None = asked(
         Word.PATH,
@@ -221,10 +291,10 @@ class JobSpec:
         "ids of jobs that have to complete first",
         default=(),
         option=Option(
-            help="Runs when that job has completed. Repeatable.",
+            help="Runs when that job, or array, has completed. Repeatable.",
             flag="--after",
             metavar="JOB",
-            page="runs when that job has completed; repeatable",
+            page="runs when that job, or all of that array, has completed; repeatable",
         ),
     )
     #: Its position in the array that it is a part of, or None; nobody gives it.

@@ -269,7 +269,8 @@ class Assigner:
         """Let jobs move away from a node for those that are due on one and find none otherwise.
 
         Of all nodes the one is cleared from which the fewest workers move. Jobs that share, or that
-        must lie on one node themselves, are not moved. Who moves is taken out of ``stays``.
+        must lie on one node themselves, or are kept, are not moved. Who moves is taken out of
+        ``stays``.
         """
         jobs, fleet = self.jobs, self.fleet
         due = begins & choice.charged & (choice.configuration != NONE)
@@ -284,6 +285,8 @@ class Assigner:
         for row in np.flatnonzero(stays).tolist():
             workers = list(self._workers_of(row))
             free[workers] = False
+            if choice.kept is not None and choice.kept[row]:
+                continue
             alone = choice.configuration[row] != NONE and jobs["pair"][row] == NONE
             near = self.manners.consolidated[jobs["profile"][row], choice.configuration[row]]
             if alone and not near and grantable[workers].all():

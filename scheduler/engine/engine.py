@@ -11,6 +11,7 @@ from scheduler.domain.causes import Cause, FactKind
 from scheduler.engine import on_answers, on_jobs, on_leases, on_workers
 from scheduler.engine.grounds import Grounds
 from scheduler.engine.jobs import NONE, WAITING
+from scheduler.engine.keeping import keep
 from scheduler.engine.questions import pose
 from scheduler.engine.rounds import choose_round
 from scheduler.engine.state import GRACE, PLAN, State
@@ -339,6 +340,7 @@ class Engine:
         available = state.workers_for(pinned)
         bars = state.assigner.bars(available)
         settle(state.jobs, state.assigner.alike)
+        kept = keep(state, eligible & ~pinned)
         choice = choose_round(
             state.jobs,
             state.pairs,
@@ -350,7 +352,9 @@ class Engine:
             lead_s=max(start_s - state.now_s, 0.0),
             keep_bonus_s=state.settings.keep_bonus * length_s,
             bars=bars,
+            kept=kept,
         )
+        state.jobs["ahead_s"][choice.beyond] += length_s
         stays = np.flatnonzero(choice.turn_of != NONE)
         state.jobs.credit_s[stays, choice.turn_of[stays]] -= length_s
         state.jobs.credit_s[stays, choice.configuration[stays]] += length_s

@@ -49,6 +49,13 @@ _ROW = np.dtype(
         ("retry_at_s", np.float64),  # may not run before; inf: until told otherwise
         ("rank", np.float64),  # order in which left-over workers are offered; inf without one
         ("x_only", np.int64),  # 1 where the policy means it to run by X and on nothing left over
+        ("unpreemptible", np.int64),  # 1 where it asks to run to its end once it has begun
+        ("saves", np.int64),  # 1 where it is certain that it saves its work when it has to leave
+        ("wasted", np.int64),  # leases in a row that were taken back and of which it kept nothing
+        ("kept", np.int64),  # why its lease goes on in this round, see ``keeping.Kept``
+        ("min_run_s", np.float64),  # for which a lease is not taken back
+        ("lost_s", np.float64),  # seconds of the wasted leases
+        ("ahead_s", np.float64),  # seconds for which it was kept beyond its turn and charged
     ]
 )
 #: Rows as plain bytes: numpy copies named columns one by one, 25 times as slowly.
@@ -190,6 +197,7 @@ class JobTable:
             *(job.total_steps, job.steps_before, job.steps_before),
             *(job.arrival_s, deadline_s, 0.0, 0.0),
             *(job.restart_s, -np.inf, np.inf, 0),
+            *(not job.preemptible, job.checkpoints, 0, 0, job.min_run_time_s, 0.0, 0.0),
         )
         self._x[i] = 0.0
         self._credit_s[i] = 0.0

@@ -23,6 +23,7 @@ _FIXED: Final[Mapping[type, Occasion]] = {
     ev.ConfigurationsChanged: Occasion(fact=FactKind.THROUGHPUTS_CHANGED),
     ev.RestartsMeasured: Occasion(fact=FactKind.RESTARTS_MEASURED),
     ev.ProgressReported: Occasion(fact=FactKind.PROGRESS_REPORTED),
+    ev.WorkSaved: Occasion(fact=FactKind.PROGRESS_REPORTED),
     ev.LeasesReleased: Occasion(fact=FactKind.LEASE_ENDED),
     ev.LeasesSkipped: Occasion(fact=FactKind.RESTORED),
     ev.AllocationComputed: Occasion(fact=FactKind.POLICY_ANSWERED),

@@ -8,9 +8,11 @@ import numpy as np
 
 from scheduler.domain import commands as do
 from scheduler.domain import events as ev
+from scheduler.domain.causes import Cause, FactKind
 from scheduler.domain.lease import EndReason, RevokeReason
 from scheduler.engine.grounds import CausesOfGrants
 from scheduler.engine.jobs import NONE, RUNNING, WAITING
+from scheduler.engine.keeping import WORTH_TELLING, lost, patience_s, saved
 from scheduler.engine.state import RETRY
 
 if TYPE_CHECKING:
@@ -50,9 +52,12 @@ def _ended(state: State, event: ev.LeaseEnded) -> None:
     ran_s = state.now_s - lease.start_s if event.ran_s is None else event.ran_s
     if event.steps_done > record["steps_safe"] or ran_s >= GOT_ON_S:
         record["losses"] = record["deaths"] = 0
+    told_to = revoked and event.reason is EndReason.RELEASED
+    told_to &= event.lease_id not in state.after_end
+    _heed_what_was_kept(state, lease.job_id, row, event.steps_done, ran_s if told_to else 0.0)
     record["steps_done"] = record["steps_safe"] = min(event.steps_done, record["total_steps"])
     record["lease"] = record["configuration"] = record["pair"] = NONE
-    record["charged"] = 0
+    record["charged"] = record["kept"] = 0
     record["workers_held"] = 0.0
     if record["status"] == RUNNING:
         record["status"] = WAITING
@@ -93,6 +98,11 @@ def _released(state: State, event: ev.LeasesReleased) -> None:
         ran_s = state.now_s - book.start_s_of(lease_ids[i])
         if event.steps_done[i] > jobs["steps_safe"][rows[i]] or ran_s >= GOT_ON_S:
             jobs["losses"][rows[i]] = jobs["deaths"][rows[i]] = 0
+    for i in ((jobs["saves"][rows] == 0) | (jobs["wasted"][rows] > 0)).nonzero()[0].tolist():
+        ran_s = state.now_s - book.start_s_of(lease_ids[i])
+        row, steps_done = int(rows[i]), float(event.steps_done[i])
+        job_id = jobs.job_of[int(jobs["number"][row])].job_id
+        _heed_what_was_kept(state, job_id, row, steps_done, ran_s)
     done = np.minimum(event.steps_done, jobs["total_steps"][rows])
     jobs["steps_done"][rows] = done
     jobs["steps_safe"][rows] = done
@@ -100,6 +110,7 @@ def _released(state: State, event: ev.LeasesReleased) -> None:
     jobs["lease"][rows] = NONE
     jobs["configuration"][rows] = NONE
     jobs["charged"][rows] = 0
+    jobs["kept"][rows] = 0
     jobs["workers_held"][rows] = 0.0
     ready, last = book.end(lease_ids)
     assert state.round_end_s is not None
@@ -129,6 +140,46 @@ def _ordinary(state: State, lease_ids: list[int], rows: IntArray) -> bool:
     jobs = state.jobs
     pairs, statuses = set(jobs["pair"][rows].tolist()), set(jobs["status"][rows].tolist())
     return pairs <= {NONE} and statuses <= {RUNNING}
+
+
+def _heed_what_was_kept(
+    state: State, job_id: str, row: int, steps_done: float, ran_s: float
+) -> None:
+    """Note whether a job has lost its work with a lease; must come before its steps are noted.
+
+    Args:
+        state: of the engine.
+        job_id: the job.
+        row: its row.
+        steps_done: that outlive the lease.
+        ran_s: seconds of a lease that it was told to give back; 0 for one that ended otherwise.
+    """
+    jobs = state.jobs
+    if steps_done > jobs["steps_safe"][row]:
+        saved(jobs, np.array([row]))
+    elif ran_s > 0 and not jobs["saves"][row]:
+        lost(jobs, row, ran_s=ran_s)
+        losses, lost_s = int(jobs["wasted"][row]), float(jobs["lost_s"][row])
+        if losses >= WORTH_TELLING:
+            left_s = patience_s(jobs["lost_s"][[row]], state.settings)
+            state.commands.append(
+                do.RecordEvent(
+                    kind="job_keeps_nothing",
+                    subject=job_id,
+                    at_s=state.now_s,
+                    cause=Cause(fact=FactKind.LEASE_ENDED, subject=job_id),
+                    data={
+                        "times": losses,
+                        "lost_s": lost_s,
+                        "left_running_s": float(left_s[0]),
+                    },
+                )
+            )
+
+
+def _saved(state: State, event: ev.WorkSaved) -> None:
+    rows = state.rows_under(event.lease_ids)
+    saved(state.jobs, rows[rows != NONE])
 
 
 def _heed_start(state: State, event: ev.LeaseEnded, lease: Lease) -> None:
@@ -221,6 +272,7 @@ def _skipped(state: State, event: ev.LeasesSkipped) -> None:
 HANDLERS: Final[dict[type, Callable[[State, Any], None]]] = {
     ev.ProgressReported: _progress,
     ev.LeasesSkipped: _skipped,
+    ev.WorkSaved: _saved,
     ev.LeaseEnded: _ended,
     ev.LeasesReleased: _released,
 }

@@ -100,7 +100,8 @@ def take_over(
         pairs: the pair table; its entries are replaced, but for those that run.
         planned: leases about to be granted, whose pairs must stay known.
         alike: what is of equal value; a promise of it is kept in whichever of it X wants now.
-        round_length_s: nobody starts further ahead of the new X than this.
+        round_length_s: nobody starts further ahead of the new X than this, and than what it has had
+            beyond its turns.
         carry_credit: whether credits outlive the allocation that gave them.
     """
     allocation = answer.allocation
@@ -113,7 +114,8 @@ def take_over(
     settle(jobs, alike)
     # A configuration that X no longer wants has no claim left; one ahead of X stays ahead.
     np.minimum(credit_s, 0.0, out=credit_s, where=x <= NEGLIGIBLE)
-    np.maximum(credit_s, -round_length_s, out=credit_s)
+    # But for whoever was kept beyond its turn: what it had of others is not forgiven.
+    np.maximum(credit_s, -round_length_s - jobs["ahead_s"][:, None], out=credit_s)
     if not carry_credit:
         credit_s[:] = 0.0
     jobs["rank"][:] = np.inf

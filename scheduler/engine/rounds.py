@@ -63,6 +63,8 @@ class Choice:
         shared: the pairs that X gives any time; None without pairs.
         held: (N,) single configuration that each job had before.
         profile: (N,) row of the configuration table.
+        kept: (N,) whose leases go on whoever is due; None: nobody's.
+        beyond: (N,) those of them that are charged though it is not their turn.
     """
 
     configuration: IntArray
@@ -75,6 +77,8 @@ class Choice:
     shared: Candidates | None
     held: IntArray
     profile: IntArray
+    kept: BoolArray | None
+    beyond: BoolArray
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -122,6 +126,7 @@ def choose_round(
     lead_s: float,
     keep_bonus_s: float,
     bars: Bars | None = None,
+    kept: BoolArray | None = None,
 ) -> Choice:
     """Choose what runs for the next ``length_s`` seconds.
 
@@ -136,8 +141,12 @@ def choose_round(
         lead_s: seconds until it begins.
         keep_bonus_s: seconds of lag that a configuration held now is credited with.
         bars: what jobs that avoid nodes cannot have; None where none does.
+        kept: (N,) jobs that go on as they are, whoever is due; their workers are among the free
+            ones. None: nobody.
     """
     draft = _Draft(jobs, eligible, free)
+    if kept is not None:
+        draft.keep(kept, jobs, pairs, table)
     held, profile = jobs.ints("configuration"), jobs.ints("profile")
     wanted, found = _singles(
         jobs,
@@ -193,6 +202,11 @@ def choose_round(
             negligible=NEGLIGIBLE,
         )
         turn_of[~draft.charged] = NONE
+    beyond = np.zeros(len(jobs), dtype=bool)
+    if kept is not None:
+        beyond = draft.charge_kept(
+            kept, found, wanted=wanted, turn_of=turn_of, jobs=jobs, pairs=pairs, table=table
+        )
     return Choice(
         configuration=draft.configuration,
         pair=draft.pair,
@@ -204,6 +218,8 @@ def choose_round(
         shared=every_pair,
         held=held,
         profile=profile,
+        kept=kept,
+        beyond=beyond,
     )
 
 
@@ -218,6 +234,63 @@ class _Draft:
         self.pair: IntArray = np.full(n, NONE, dtype=np.int64)
         self.charged: BoolArray = np.zeros(n, dtype=bool)
 
+    def keep(
+        self, kept: BoolArray, jobs: JobTable, pairs: PairTable, table: ConfigurationTable
+    ) -> None:
+        """Let jobs go on as they are."""
+        rows = np.flatnonzero(kept)
+        self.busy[rows] = True
+        self.configuration[rows] = jobs["configuration"][rows]
+        self.pair[rows] = jobs["pair"][rows]
+        alone = rows[self.configuration[rows] != NONE]
+        taken = table.demand[jobs["profile"][alone], self.configuration[alone]].sum(axis=0)
+        entries = np.unique(self.pair[rows])
+        taken += table.pair_demand[pairs.index[entries[entries != NONE]]].sum(axis=0)
+        self.free[: len(taken)] -= taken
+
+    def charge_kept(
+        self,
+        kept: BoolArray,
+        found: Candidates,
+        *,
+        wanted: BoolArray,
+        turn_of: IntArray,
+        jobs: JobTable,
+        pairs: PairTable,
+        table: ConfigurationTable,
+    ) -> BoolArray:
+        """Let the time of kept jobs count against X, where somebody who is due waits for them.
+
+        Where nobody does, it is a bonus as what is left over; and so it is of those to whom X gives
+        no time, or nothing but what it gives: they could only make up for it by leaving workers
+        idle.
+
+        Returns:
+            (N,) those that are charged though it is not their turn; ``turn_of`` is written where
+            it, or X, is in another configuration.
+        """
+        beyond: BoolArray = np.zeros(len(jobs), dtype=bool)
+        waits = (self.configuration == NONE) & (self.pair == NONE)
+        contested = (found.demand[waits[found.first]] > 0).any(axis=0)
+        for row in np.flatnonzero(kept).tolist():
+            held, entry = int(self.configuration[row]), int(self.pair[row])
+            own = np.flatnonzero((found.first == row) | (found.second == row))
+            if len(own):
+                self.charged[row] = True
+                due = found.configuration[own]
+                if held != NONE and not (due == held).any():
+                    turn_of[row] = due[np.argmax(found.deficit_s[own])]
+                continue
+            if held != NONE:
+                demand, promised = table.demand[jobs["profile"][row], held], wanted[row].any()
+            else:
+                demand, promised = table.pair_demand[pairs.index[entry]], pairs.x[entry] > 0
+            if promised and not jobs["x_only"][row] and (contested & (demand > 0)).any():
+                self.charged[row] = beyond[row] = True
+                if held != NONE and not wanted[row, held]:
+                    turn_of[row] = np.argmax(jobs.x[row])
+        return beyond
+
     def take(
         self, found: Candidates, bonus_s: FloatArray, urgent: BoolArray, *, charged: bool
     ) -> None:
@@ -228,8 +301,8 @@ class _Draft:
         order = np.lexsort((found.elsewhere, found.first, -found.demand.sum(axis=1), -lag_s))
         chosen = choose_entitled(
             order,
-            found.first,
-            found.second,
+            np.ascontiguousarray(found.first),  # else it is compiled twice
+            np.ascontiguousarray(found.second),
             found.demand,
             found.promise,
             urgent,

@@ -33,6 +33,8 @@ class EngineSettings:
             doubles each time in a row, up to sixteen times as long. 0: not at all.
         hold_after_deaths: a job is held after so many agents in a row have died soon after its
             starts; 0 for never.
+        patience_s: for how long at most a lease is kept from whoever is due on its workers, since
+            its job asks for a least time, or has lost its work before; 0: not at all.
         refuse_what_cannot_fit: whether a job that the cluster could never run is refused. Off where
             nodes or throughputs may come later: then it is admitted and waits.
         entities: weights and inner policies of entities that are not the default.
@@ -47,6 +49,7 @@ class EngineSettings:
     retry_backoff_s: float = 30.0
     avoid_node_s: float = 60.0
     hold_after_deaths: int = 2
+    patience_s: float = 86_400.0
     refuse_what_cannot_fit: bool = True
     entities: tuple[Entity, ...] = ()
 
@@ -67,7 +70,7 @@ class EngineSettings:
             )
         if self.keep_bonus < 0:
             raise ParameterError(f"keep_bonus is {self.keep_bonus!r}; it must be >= 0")
-        for name in ("solve_grace_s", "retry_backoff_s", "avoid_node_s"):
+        for name in ("solve_grace_s", "retry_backoff_s", "avoid_node_s", "patience_s"):
             value = getattr(self, name)
             if not (math.isfinite(value) and value >= 0):
                 raise ParameterError(f"{name} is {value!r}; it must be a number of seconds >= 0")

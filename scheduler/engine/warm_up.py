@@ -10,6 +10,7 @@ from scheduler.domain.cluster import parse_cluster_spec
 from scheduler.domain.configuration import Configuration, ConfigurationTable, Profile
 from scheduler.domain.job import Job
 from scheduler.engine.engine import Engine
+from scheduler.engine.kernels import choose_staying
 from scheduler.engine.settings import EngineSettings
 
 
@@ -34,3 +35,6 @@ def warm_up() -> None:
     )
     engine.handle(answer, now=0.0)
     engine.handle(now=1.0)
+    # A job that would move where it is better off by less than is known.
+    one, yes = np.ones((1, 2), dtype=np.int64), np.ones(1, dtype=bool)
+    choose_staying(one, yes, yes, yes, np.ones(1), np.ones(2, dtype=np.int64))

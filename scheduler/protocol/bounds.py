@@ -37,6 +37,9 @@ LONGEST_PATH: Final = 4096
 LONGEST_MESSAGE: Final = 4000
 #: Characters of an argument or an environment variable, as Linux takes them.
 LONGEST_TEXT: Final = 131_072
+#: Uids of jobs: below are those of systems and people, above what some programs take for negative.
+LEAST_UID: Final = 65_536
+LARGEST_UID: Final = 2**31 - 2
 #: Remarks on a node, and accelerators named for a lease.
 MOST_REMARKS: Final = 64
 MOST_DEVICES: Final = 256

@@ -63,6 +63,7 @@ class DesiredLease:
         job_id: the job's name.
         command: (n,) program and arguments; never given to a shell.
         env: the job's own environment variables.
+        secret_env: those that are kept encrypted, in the clear; never written to a disk.
         working_dir: absolute path; empty for a folder of the job's own on this node.
         checkpoint_dir: where the job keeps its state; None if it keeps none.
         workers: (n,) local indices of the workers held.
@@ -94,6 +95,8 @@ class DesiredLease:
         project: whose quota it falls under; empty where the scheduler does not tell.
         owner: who submitted it, likewise.
         plan: by which it is to be launched, as its configuration says; empty for none.
+        uid: under which its processes run where the node keeps owners apart: that of the owner
+            within the project, on every node; None where the scheduler does not tell.
     """
 
     lease_id: int
@@ -102,6 +105,7 @@ class DesiredLease:
     job_id: str
     command: tuple[str, ...]
     env: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    secret_env: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}), repr=False)
     working_dir: str = "/"
     checkpoint_dir: str | None = None
     workers: tuple[int, ...]
@@ -127,6 +131,7 @@ class DesiredLease:
     project: str = ""
     owner: str = ""
     plan: str = ""
+    uid: int | None = None
 
     def __post_init__(self) -> None:
         """Refuse what could not be launched."""
@@ -304,7 +309,7 @@ def to_dict(value: Desired | DesiredLease | NodeReport) -> dict[str, object]:
             "term": value.term,
             "revision": value.revision,
             "held_s": value.held_s,
-            "leases": [_lease_to_dict(lease) for lease in value.leases],
+            "leases": [sent(lease) for lease in value.leases],
             "images": [asdict(image) for image in value.images],
         }
     return asdict(bounded(value))
@@ -421,15 +426,22 @@ def report_from_dict(data: object) -> NodeReport:
 
 
 def _lease_to_dict(lease: DesiredLease) -> dict[str, object]:
-    names = (
-        name for name in DesiredLease.__dataclass_fields__ if name not in {"env", "kubernetes"}
-    )
+    special = {"env", "secret_env", "kubernetes"}
+    names = (name for name in DesiredLease.__dataclass_fields__ if name not in special)
     plain: dict[str, object] = {name: getattr(lease, name) for name in names}
     for name in ("command", "workers", "local_ranks", "gang"):
         plain[name] = list(getattr(lease, name))
     if not lease.plan:
         del plain["plan"]
+    if lease.uid is None:
+        del plain["uid"]
     return plain | {"env": dict(lease.env), "kubernetes": dict(lease.kubernetes)}
+
+
+def sent(lease: DesiredLease) -> dict[str, object]:
+    """Return a lease as it is sent to its node: alone here its secret variables are written."""
+    plain = _lease_to_dict(lease)
+    return plain | {"secret_env": dict(lease.secret_env)} if lease.secret_env else plain
 
 
 def _lease(item: Reader) -> DesiredLease:
@@ -440,6 +452,7 @@ def _lease(item: Reader) -> DesiredLease:
         job_id=item.text("job_id", longest=bounds.LONGEST_ID),
         command=item.texts("command"),
         env=MappingProxyType(item.environment("env")),
+        secret_env=MappingProxyType(item.optional("secret_env", item.secrets) or {}),
         working_dir=item.maybe("working_dir", longest=bounds.LONGEST_PATH),
         checkpoint_dir=item.optional("checkpoint_dir", _path(item)),
         workers=item.integers("workers", most=bounds.MOST_WORKERS),
@@ -465,11 +478,16 @@ def _lease(item: Reader) -> DesiredLease:
         project=item.maybe("project", longest=bounds.LONGEST_NAME),
         owner=item.maybe("owner", longest=bounds.LONGEST_NAME),
         plan=item.maybe("plan", longest=bounds.LONGEST_PATH),
+        uid=item.optional("uid", _uid(item)),
     )
 
 
 def _path(item: Reader) -> Callable[[str], str]:
     return lambda name: item.text(name, longest=bounds.LONGEST_PATH)
+
+
+def _uid(item: Reader) -> Callable[[str], int]:
+    return lambda name: item.integer(name, at_least=bounds.LEAST_UID, at_most=bounds.LARGEST_UID)
 
 
 def _worker_report(item: Reader, index: int) -> WorkerReport:

@@ -186,6 +186,14 @@ class Reader:
             )
         return dict(value)
 
+    def secrets(self, name: str) -> dict[str, str]:
+        """Read environment variables of which an error quotes none."""
+        try:
+            return self.environment(name)
+        except InputError:
+            what = f"{self.where(name)} is not what it must be: an object of texts"
+            raise InputError(what) from None
+
     def json(self, name: str) -> dict[str, object]:
         """Read an object that may hold anything which can be stored and sent on."""
         value = self.data.get(name)

@@ -140,6 +140,8 @@ class NodeView:
         address: where its jobs' rank 0 can be reached.
         version: of its agent.
         workers: by local index.
+        approved: worker type -> how many it may have; None where it may have any.
+        refused: worker type -> how many it reports beyond that.
     """
 
     name: str
@@ -149,6 +151,8 @@ class NodeView:
     address: str
     version: str
     workers: tuple[WorkerView, ...]
+    approved: Mapping[str, int] | None = None
+    refused: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -348,6 +352,19 @@ class ClusterService(Protocol):
         """Cordon, drain or uncordon a node."""
         ...
 
+    async def approve_workers(
+        self, name: str, workers: Mapping[str, int], *, actor: str, by: str = "operator"
+    ) -> None:
+        """Set what a node may have, by worker type; it need not be known yet.
+
+        Args:
+            name: of the node.
+            workers: worker type -> how many.
+            actor: who says so.
+            by: ``operator``, ``enrolment`` or ``label``.
+        """
+        ...
+
     async def remove_node(self, name: str, *, actor: str) -> None:
         """Forget a node that is lost or drained.
 
@@ -403,16 +420,32 @@ class ClusterService(Protocol):
 class Agents(Protocol):
     """The agents' side. ``node`` is the subject of the agent's token."""
 
-    async def desired(self, node: str, *, after: tuple[int, int], wait_s: float) -> Desired:
-        """Return the node's desired set, at once if newer than ``after``; see ``agent.loop``."""
+    async def desired(
+        self, node: str, *, after: tuple[int, int], wait_s: float, hindrance: str = ""
+    ) -> Desired:
+        """Return the node's desired set, at once if newer than ``after``; see ``agent.loop``.
+
+        ``hindrance`` says why secret variables may not be sent on this way; empty where they may.
+        """
         ...
 
-    async def desired_json(self, node: str, *, after: tuple[int, int], wait_s: float) -> bytes:
+    async def desired_json(
+        self, node: str, *, after: tuple[int, int], wait_s: float, hindrance: str = ""
+    ) -> bytes:
         """Return the same as JSON."""
         ...
 
-    async def report(self, report: NodeReport, *, address: str, version: str) -> None:
-        """Take a report in; ends of leases are durable on return."""
+    async def report(
+        self, report: NodeReport, *, address: str, version: str, enrolled: bool = False
+    ) -> None:
+        """Take a report in; ends of leases are durable on return.
+
+        Args:
+            report: what an agent says.
+            address: where its jobs' rank 0 can be reached; empty: it does not say.
+            version: of the agent.
+            enrolled: whether it may have no more workers than it reports first.
+        """
         ...
 
     async def append_log(

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import math
-from dataclasses import asdict
+from dataclasses import asdict, replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import orjson
@@ -12,10 +13,11 @@ import orjson
 from scheduler.control.consequences import stop_times
 from scheduler.errors import InputError
 from scheduler.protocol.bounds import words
-from scheduler.protocol.desired import Desired, DesiredLease, to_dict
+from scheduler.protocol.desired import Desired, DesiredLease, sent
+from scheduler.runtime.secret_box import SecretBox
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
     from scheduler.control.leases import LiveLease, Member
     from scheduler.control.view import View
@@ -36,19 +38,35 @@ class DesiredSets:
 
     Args:
         untold: called with lease id, node and reason, once for each that cannot be told.
+        box: opens the jobs' secret variables; one without a key by default.
     """
 
-    def __init__(self, untold: Callable[[int, str, str], None]) -> None:
+    def __init__(
+        self, untold: Callable[[int, str, str], None], box: SecretBox | None = None
+    ) -> None:
         self._untold = untold
+        self._box = box or SecretBox()
         #: node -> lease id -> (master's address, what it is told while the lease lasts).
         self._pieces: dict[str, dict[int, tuple[str, bytes]]] = {}
 
-    def of(self, view: View, name: str, *, now_s: float, held_s: float) -> Desired:
-        """Return what a node is to hold; empty for a node that is not known."""
+    def of(
+        self, view: View, name: str, *, now_s: float, held_s: float, hindrance: str = ""
+    ) -> Desired:
+        """Return what a node is to hold; empty for a node that is not known.
+
+        Args:
+            view: what is published.
+            name: of the node.
+            now_s: the time.
+            held_s: for how long the request was held.
+            hindrance: why secret variables may not be sent to it; empty where they may.
+        """
         node = view.nodes.by_name.get(name)
         if node is None:
             return Desired(term=view.term, revision=0, held_s=held_s, leases=())
-        told = (self._told(view, live, member, now_s) for live, member in _wanted(view, name))
+        told = (
+            self._told(view, live, member, now_s, hindrance) for live, member in _wanted(view, name)
+        )
         return Desired(
             term=view.term,
             revision=node.revision,
@@ -57,7 +75,9 @@ class DesiredSets:
             images=view.images.get(name, ()),
         )
 
-    def json_of(self, view: View, name: str, *, now_s: float, held_s: float) -> bytes:
+    def json_of(
+        self, view: View, name: str, *, now_s: float, held_s: float, hindrance: str = ""
+    ) -> bytes:
         """Return the same as JSON, made of pieces that last as long as their leases.
 
         A thousand nodes are told within a second that most of their leases go on as they are.
@@ -73,11 +93,13 @@ class DesiredSets:
             lease_id, address = live.lease.lease_id, _master(view, live)
             piece = before.get(lease_id)
             if piece is None or piece[0] != address:
-                told = self._told(view, live, member, now_s)
+                told = self._told(view, live, member, now_s, hindrance)
                 if told is None:
                     continue
                 piece = address, told[1]
-            after[lease_id] = piece
+            # One with secrets is made anew each time, for whoever asks then.
+            if not view.jobs.by_id[live.lease.job_id].spec.secret_env:
+                after[lease_id] = piece
             passing = orjson.dumps(dict(zip(_PASSING, _times(live, member, now_s), strict=True)))
             pieces.append(b"%b,%b" % (piece[1], passing[1:]))
         if after:
@@ -87,11 +109,13 @@ class DesiredSets:
         return b'%b,"leases":[%b]}' % (orjson.dumps(head)[:-1], b",".join(pieces))
 
     def _told(
-        self, view: View, live: LiveLease, member: Member, now_s: float
+        self, view: View, live: LiveLease, member: Member, now_s: float, hindrance: str
     ) -> tuple[DesiredLease, bytes] | None:
         try:
             lease = _desired(view, live, member, now_s)
-            plain = to_dict(lease)
+            if kept := view.jobs.by_id[live.lease.job_id].spec.secret_env:
+                lease = replace(lease, secret_env=self._opened(kept, lease.job_id, hindrance))
+            plain = sent(lease)
             for name in _PASSING:
                 del plain[name]
             return lease, orjson.dumps(plain)[:-1]
@@ -101,6 +125,11 @@ class DesiredSets:
                 _log.error("job '%s': %s", live.lease.job_id, why)
                 self._untold(live.lease.lease_id, member.node, why)
             return None
+
+    def _opened(self, kept: Mapping[str, str], job_id: str, hindrance: str) -> Mapping[str, str]:
+        if hindrance:
+            raise InputError(f"its secret_env is not sent: {hindrance}")
+        return MappingProxyType(self._box.opened(kept, job_id))
 
 
 def _wanted(view: View, name: str) -> Iterator[tuple[LiveLease, Member]]:
@@ -121,6 +150,12 @@ def _master(view: View, live: LiveLease) -> str:
     return master.address if master is not None else "127.0.0.1"
 
 
+def _local_indices(view: View, member: Member) -> tuple[int, ...]:
+    """Return what a node calls the workers of a lease."""
+    node = view.nodes.by_name.get(member.node)
+    return member.local if node is None else tuple(map(node.index_of, member.local))
+
+
 def _desired(view: View, live: LiveLease, member: Member, now_s: float) -> DesiredLease:
     lease = live.lease
     record = view.jobs.by_id[lease.job_id]
@@ -136,7 +171,7 @@ def _desired(view: View, live: LiveLease, member: Member, now_s: float) -> Desir
         env=spec.env,
         working_dir=spec.working_dir,
         checkpoint_dir=spec.checkpoint_dir,
-        workers=member.local,
+        workers=_local_indices(view, member),
         rank=member.rank,
         world_size=len(lease.workers),
         local_ranks=tuple(range(len(member.local))),
@@ -159,4 +194,5 @@ def _desired(view: View, live: LiveLease, member: Member, now_s: float) -> Desir
         project=spec.project,
         owner=record.owner,
         plan=live.plan,
+        uid=view.uids.get((spec.project, record.owner)),
     )

@@ -449,6 +449,12 @@ class Driver:
                     metrics.leases_started()
                 case do.RevokeLease(reason=RevokeReason.OUTBID):
                     metrics.preempted()
+        ended = {record.job_id: record for record in decision.ended}
+        for row in decision.rows.attempts:
+            record = ended.get(row.job_id) or self.view.jobs.by_id.get(row.job_id)
+            if row.ended_s is not None and record is not None:
+                worker_s = (row.ended_s - row.start_s) * len(row.workers)
+                metrics.used(record.project, row.worker_type, worker_s)
         for record in decision.ended:
             metrics.job_ended(record.status, jct_s=(record.finished_s or 0.0) - record.submitted_s)
         for launch in decision.launches:

@@ -3,36 +3,34 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
 from functools import cached_property
 from itertools import chain
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from scheduler.control.consequences import known
+from scheduler.control.consequences import known, own_cause
 from scheduler.control.housekeeping import DEPENDENCY_FAILED
 from scheduler.control.jobs import ENDED
 from scheduler.control.progress import keeps_steps
+from scheduler.control.retries import spent_in_words
 from scheduler.control.submitting import fit_of, names_of, out_of_reach, room_of
 from scheduler.domain.job import JobStatus
 from scheduler.domain.reasons import WaitReason
-from scheduler.domain.troubles import REMEDIES, Trouble, trouble_of
+from scheduler.domain.troubles import REMEDIES, trouble_of
 from scheduler.engine.jobs import HELD, NONE, WAITING
 from scheduler.engine.rounds import NEGLIGIBLE
 from scheduler.runtime.contract import Explanation
-from scheduler.store.queries import HistoryQuery
+from scheduler.runtime.explaining_kept import goes_on, kept_by_others, lost_work
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from scheduler.control.jobs import JobRecord
-    from scheduler.control.leases import LiveLease
     from scheduler.control.submitting import Room
     from scheduler.control.view import View
     from scheduler.domain.arrays import BoolArray, FloatArray, IntArray
     from scheduler.domain.rows import JobRow
-    from scheduler.store.protocol import Store
 
 _ORDER: Mapping[WaitReason, int] = {reason: place for place, reason in enumerate(WaitReason)}
 
@@ -45,7 +43,7 @@ _DEFERRED, _X_ONLY = 64, 128
 _SITUATIONS = 256
 
 #: Said of a job that is held by request, as long as its history has not been read.
-_SOMEBODY = "somebody holds it"
+SOMEBODY = "somebody holds it"
 
 _UNBLOCKS: Mapping[WaitReason, str] = {
     WaitReason.HELD: "release it",
@@ -73,13 +71,22 @@ class Glance:
     """
 
     def __init__(self, view: View) -> None:
-        self._view = view
+        self._view, self._engine = view, view.engine
         self._fits: dict[int, WaitReason | None] = {}
         self._startable: dict[int, bool] = {}
         #: first reasons of jobs that are alike: profile, status, situation.
         self.first: dict[tuple[int, JobStatus, int], WaitReason] = {}
         #: profile -> steps/s of its jobs in a 1/n share of every worker type.
         self.isolated: dict[int, float] = {}
+
+    def shows(self, view: View) -> bool:
+        """Tell whether it is of a view as that is now: the engine has not been called since."""
+        return self._view is view and self._engine is view.engine
+
+    @cached_property
+    def waiting(self) -> Counter[WaitReason]:
+        """First reasons of the jobs that wait, and how many wait for each."""
+        return count_reasons(self._view, self)
 
     @cached_property
     def situations(self) -> list[int]:
@@ -244,14 +251,14 @@ def queue(view: View) -> list[str]:
     return [jobs.job_of[number].job_id for number in numbers.tolist()]
 
 
-def explain(view: View, row: JobRow) -> Explanation:
+def explain(view: View, row: JobRow, glance: Glance) -> Explanation:
     """Say why a job is where it is, without a forecast."""
     record = view.jobs.by_id.get(row.job_id)
     if record is None:
         return explain_ended(row)
     if record.status is JobStatus.RUNNING:
         return _explain_running(view, record)
-    reasons = reasons_of(view, record, Glance(view))
+    reasons = reasons_of(view, record, glance)
     waiting = queue(view)
     position = waiting.index(record.job_id) + 1 if record.job_id in waiting else None
     return Explanation(
@@ -260,8 +267,10 @@ def explain(view: View, row: JobRow) -> Explanation:
         reason=reasons[0],
         also=reasons[1:],
         message=_words(view, record, reasons[0], position, len(waiting))
+        + (kept_by_others(view) if reasons[0] is WaitReason.TURN else "")
         + _avoided(view, record)
-        + _nothing_kept(record, None, attempts=record.attempts),
+        + lost_work(view, record)
+        + spent_in_words(record),
         unblocks=_unblocks(view, record, reasons[0]),
         position=position,
         waiting=len(waiting),
@@ -302,8 +311,8 @@ def _explain_running(view: View, record: JobRecord) -> Explanation:
     message = (
         f"it {verb} on {len(live.lease.workers)} x {live.worker_type or 'several types'} "
         f"on {where}, attempt {live.lease.attempt}{leaving}"
-        f"{''.join(troubles)}{''.join(unseen)}"
-        f"{_nothing_kept(record, live, attempts=live.lease.attempt - 1)}"
+        f"{''.join(troubles)}{''.join(unseen)}{goes_on(view, record)}{lost_work(view, record)}"
+        f"{spent_in_words(record)}"
     )
     return Explanation(
         job_id=record.job_id,
@@ -312,89 +321,18 @@ def _explain_running(view: View, record: JobRecord) -> Explanation:
         message=message,
         unblocks="" if trouble is None else REMEDIES[trouble],
         trouble=trouble,
-        granted=known(view, live.cause),
+        granted=own_cause(view, record.job_id, live.cause),
         ended=None if live.notice is None else known(view, live.notice),
     )
 
 
-def _nothing_kept(record: JobRecord, live: LiveLease | None, *, attempts: int) -> str:
-    """Say that a job loses its work with every early end, where it has done so before."""
-    if attempts < 1 or keeps_steps(record, live):
-        return ""
-    return (
-        f"; it keeps nothing when it is preempted, and has begun anew after {attempts} "
-        f"attempt{'s' if attempts > 1 else ''}: let it save its state and report that"
-    )
-
-
-def with_history(explanation: Explanation, store: Store) -> Explanation:
-    """Return the explanation of a job that does not run, with what its history says.
-
-    Who holds it, and what ended its last lease.
-    """
-    return last_trouble(_with_holder(explanation, store), store)
-
-
-def _with_holder(explanation: Explanation, store: Store) -> Explanation:
-    """Say who holds a job, and why, where somebody has asked for it since it was submitted."""
-    if not explanation.message.startswith(_SOMEBODY):
-        return explanation
-    query = HistoryQuery(
-        subject_kind="job",
-        subject=explanation.job_id,
-        kinds=("hold_requested",),
-        descending=True,
-        limit=1,
-    )
-    asked = next(iter(store.history(query)), None)
-    if asked is None:
-        return explanation
-    why = asked.data.get("reason")
-    said = f"'{asked.actor}' holds it" + (f": {why}" if why else " and gave no reason")
-    return replace(explanation, message=said + explanation.message.removeprefix(_SOMEBODY))
-
-
-def last_trouble(explanation: Explanation, store: Store) -> Explanation:
-    """Return the explanation of a job that does not run with what ended its last lease.
-
-    Where that was trouble, or the job has failed, as the newest line of its history on the end of
-    a lease says.
-    """
-    query = HistoryQuery(
-        subject_kind="job",
-        subject=explanation.job_id,
-        kinds=("lease_ended",),
-        descending=True,
-        limit=1,
-    )
-    ended = next(iter(store.history(query)), None)
-    told = "" if ended is None else ended.data.get("trouble", "")
-    if ended is None:
-        return explanation
-    explanation = replace(explanation, ended=ended.cause)
-    if not told or told not in set(Trouble):
-        failed = explanation.status is JobStatus.FAILED
-        return _with_last_words(explanation, ended.data) if failed else explanation
-    trouble = Trouble(told)
-    said = ": ".join(filter(None, (str(ended.data.get("code", "")), ended.data["message"])))
-    unblocks = explanation.unblocks
-    if explanation.status is JobStatus.FAILED:
-        unblocks = f"{REMEDIES[trouble]}; then {unblocks}" if unblocks else REMEDIES[trouble]
-    return replace(
-        explanation,
-        message=f"{explanation.message}; its last lease ended by trouble ({said or told})",
-        unblocks=unblocks,
-        trouble=trouble,
-    )
-
-
-def _with_last_words(explanation: Explanation, end: Mapping[str, object]) -> Explanation:
-    """Add what the agent said about the end of a failed job's last lease."""
-    code = end.get("exit_code")
-    said = end.get("message") or ("" if code is None else f"exit code {code}")
-    if not said:
-        return explanation
-    return replace(explanation, message=f"{explanation.message}; its last attempt: {said}")
+def keeps_nothing(view: View, job_id: str) -> bool:
+    """Tell whether a job that has been granted workers before is not known to save anything."""
+    record = view.jobs.by_id.get(job_id)
+    if record is None or not record.attempts:
+        return False
+    live = view.leases.by_id.get(view.leases.of_job.get(job_id, NONE))
+    return not keeps_steps(record, live)
 
 
 def _words(
@@ -403,7 +341,7 @@ def _words(
     policy = view.policy.choice.name
     why = record.reason and record.parked is None
     words: Mapping[WaitReason, Callable[[], str]] = {
-        WaitReason.HELD: lambda: f"it is held: {record.reason}" if why else _SOMEBODY,
+        WaitReason.HELD: lambda: f"it is held: {record.reason}" if why else SOMEBODY,
         WaitReason.DEPENDENCY: lambda: f"it waits for {', '.join(sorted(record.waits_for))}",
         WaitReason.QUOTA: lambda: _quota_words(view, record),
         WaitReason.BACKOFF: lambda: _backoff_words(view, record),
@@ -464,7 +402,8 @@ def _backoff_words(view: View, record: JobRecord) -> str:
         return "no workers are left for it but on nodes that could not start it"
     if (losses := int(jobs["losses"][row])) > 1:
         return f"it was lost {losses} times in a row without getting on; next try in {left_s:.0f} s"
-    return f"it failed {record.failures} times and is tried again in {left_s:.0f} s"
+    times = "once" if record.failures == 1 else f"{record.failures} times"
+    return f"it failed {times} and is tried again in {left_s:.0f} s"
 
 
 def _avoided(view: View, record: JobRecord) -> str:

@@ -31,6 +31,7 @@ class EventKind(enum.StrEnum):
     JOB_PREEMPTED = "job_preempted"
     JOB_INTERRUPTED = "job_interrupted"  #: its workers went away
     JOB_AVOIDS_NODE = "job_avoids_node"  #: it could not be started there
+    JOB_KEEPS_NOTHING = "job_keeps_nothing"  #: it has lost its work several times in a row
     JOB_RETRIED = "job_retried"  #: it failed and will be tried again
     JOB_COMPLETED = "job_completed"
     JOB_FAILED = "job_failed"
@@ -48,6 +49,14 @@ class EventKind(enum.StrEnum):
     LEASE_ENDED = "lease_ended"
     NODE_JOINED = "node_joined"
     NODE_CHANGED = "node_changed"  #: its workers
+    WORKERS_APPROVED = "workers_approved"  #: what a node may have
+    WORKERS_REFUSED = "workers_refused"  #: what it reports beyond that
+    NODE_SUSPECTED = "node_suspected"  #: jobs fail there, but it is needed
+    NODE_AVOIDED = "node_avoided"  #: jobs fail there; nothing new starts there for a while
+    NODE_QUARANTINED = "node_quarantined"  #: likewise, until somebody uncordons it
+    NODE_TRIED_AGAIN = "node_tried_again"  #: it was avoided for long enough
+    NODE_SLOW = "node_slow"  #: beside others of its type
+    NODE_FAST_AGAIN = "node_fast_again"
     NODE_LOST = "node_lost"
     NODE_RETURNED = "node_returned"
     NODE_CORDON = "node_cordon"
@@ -65,5 +74,7 @@ class EventKind(enum.StrEnum):
     THROUGHPUTS_DECLARED = "throughputs_declared"
     TOKEN_CREATED = "token_created"  # noqa: S105 - a word
     TOKEN_REVOKED = "token_revoked"  # noqa: S105 - a word
+    TOKEN_RENEWED = "token_renewed"  # noqa: S105 - a word
+    TOKEN_REUSED = "token_reused"  # noqa: S105 - a word; after its renewal: it may be stolen
     ENROLMENT_CREATED = "enrolment_created"
     RESTORED = "restored"  #: the scheduler started on a backup

@@ -22,7 +22,9 @@ from scheduler.domain.job import JobStatus
 from scheduler.domain.reasons import WaitReason
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
+
+    from scheduler.control.nodes import NodeState
 
 _ENDED = (JobStatus.COMPLETED, JobStatus.CANCELLED, JobStatus.FAILED, JobStatus.REFUSED)
 _ACTIVE = tuple(status for status in JobStatus if status not in _ENDED)
@@ -93,6 +95,12 @@ class Metrics:
             "reason",
             page="waiting jobs by [reason](../explanation/live-service.md#why-a-job-waits)",
         )
+        self._losing = self._gauge(
+            "jobs_keeping_nothing",
+            "Active jobs that have lost all their work several times in a row.",
+            page="active jobs that lost all their work at least three times in a row when they "
+            "were preempted; `leasehold explain JOB` says how much",
+        )
         self._workers = self._gauge(
             "workers",
             "Workers by type; known to the scheduler, in service, under a lease.",
@@ -101,6 +109,20 @@ class Metrics:
             page="workers `known`, `in_service`, `busy`",
         )
         self._agents = self._gauge("agents_connected", "Agents that have reported recently.")
+        self._refused = self._gauge(
+            "workers_refused",
+            "Workers that nodes report beyond what is approved.",
+            page="workers that nodes report beyond what is approved; above 0 somebody added some, "
+            "or a node lies: `leasehold nodes` names it",
+        )
+        self._doubted = self._gauge(
+            "nodes_doubted",
+            "Nodes that the scheduler avoids for a while, has quarantined, or finds slow.",
+            "state",
+            page="nodes that the scheduler keeps out since jobs fail there (`avoided` for a while, "
+            "`quarantined` until `leasehold uncordon`), or that are `slow` beside others of their "
+            "type",
+        )
         self._submitted = self._counter("jobs_submitted", "Jobs taken in.")
         self._ended = self._counter(
             "jobs_ended",
@@ -121,6 +143,14 @@ class Metrics:
             "preemptions", "Running jobs told to leave for another job."
         )
         self._ends = self._counter("lease_ends", "Leases that have ended, by reason.", "reason")
+        self._used = self._counter(
+            "worker_seconds",
+            "Worker-seconds of leases that have ended, by project and worker type.",
+            "project",
+            "worker_type",
+            page="worker-seconds of leases that have ended; a lease counts when it ends, "
+            "[`leasehold usage`](see-what-was-used.md) counts it as it goes",
+        )
         self._deviation = self._gauge(
             "deviation_rounds",
             "How far jobs are from the time that X promises them, in rounds: mean and largest.",
@@ -148,6 +178,12 @@ class Metrics:
         self._solve_failures = self._counter(
             "solve_failures", "Questions that the policy did not answer."
         )
+        self._policy_failing = self._gauge(
+            "policy_failing",
+            "1 while the policy in force gives no answer.",
+            page="1 while the policy in force gives no answer: its last question failed, or it "
+            "cannot be loaded",
+        )
         self._launch = self._histogram(
             "launch_seconds",
             "Seconds of a launch by phase: the image alone; until the start; until it was ready.",
@@ -171,6 +207,10 @@ class Metrics:
         )
         self._longest_stall = self._gauge(
             "event_loop_longest_stall_seconds", "Longest time the event loop stood still."
+        )
+        self._reused = self._counter(
+            "agent_tokens_reused",
+            "Times that an agent's token was shown after its renewal: it may be stolen.",
         )
         self._longest_s = 0.0
 
@@ -196,6 +236,24 @@ class Metrics:
     def set_agents(self, connected: int) -> None:
         """Set how many agents have reported recently."""
         self._agents.set(connected)
+
+    def set_doubted(self, nodes: Iterable[NodeState]) -> None:
+        """Set how many nodes are avoided, quarantined and slow."""
+        counts = dict.fromkeys(("avoided", "quarantined", "slow"), 0)
+        for node in nodes:
+            if node.doubt is not None:
+                counts["quarantined" if node.doubt.lasts else "avoided"] += 1
+            counts["slow"] += node.slow is not None
+        for state, count in counts.items():
+            self._doubted.labels(state).set(count)
+
+    def set_refused(self, workers: int) -> None:
+        """Set how many workers nodes report beyond what is approved."""
+        self._refused.set(workers)
+
+    def set_losing(self, jobs: int) -> None:
+        """Set how many jobs have lost all their work several times in a row."""
+        self._losing.set(jobs)
 
     def set_deviation(self, *, mean: float, largest: float) -> None:
         """Set how far jobs are from X, in rounds: |time received - time promised|."""
@@ -228,6 +286,10 @@ class Metrics:
         """Count a lease that has ended."""
         self._ends.labels(reason).inc()
 
+    def used(self, project: str, worker_type: str, worker_s: float) -> None:
+        """Count worker-seconds of a lease that has ended."""
+        self._used.labels(project, worker_type).inc(max(worker_s, 0.0))
+
     def preempted(self, jobs: int = 1) -> None:
         """Count running jobs that were told to leave for another one."""
         self._preemptions.inc(jobs)
@@ -255,11 +317,19 @@ class Metrics:
         """Count a question that was not answered."""
         self._solve_failures.inc()
 
+    def set_policy_failing(self, failing: bool) -> None:
+        """Set whether the policy in force gives no answer."""
+        self._policy_failing.set(1 if failing else 0)
+
     def stalled(self, seconds: float) -> None:
         """Note that the event loop stood still."""
         self._stalls.inc()
         self._longest_s = max(self._longest_s, seconds)
         self._longest_stall.set(self._longest_s)
+
+    def token_reused(self) -> None:
+        """Note that an agent's token was shown after its renewal."""
+        self._reused.inc()
 
     def render(self) -> bytes:
         """Return everything in Prometheus' text format."""

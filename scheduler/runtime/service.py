@@ -8,9 +8,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
-from scheduler.control.control import Control
 from scheduler.control.facts import (
-    BackupRestored,
     JobActionAsked,
     JobChangeAsked,
     NodeOrdered,
@@ -19,19 +17,21 @@ from scheduler.control.facts import (
     PolicySet,
     ProjectSet,
     ThroughputsDeclared,
+    WorkersApproved,
 )
 from scheduler.control.job_actions import try_act
 from scheduler.control.operator_orders import node_of
+from scheduler.control.requests import Submitted
 from scheduler.control.submitting import first_fit
 from scheduler.domain.job import JobStatus
 from scheduler.domain.rows import HistoryRow
 from scheduler.engine.warm_up import warm_up
 from scheduler.errors import (
+    AdmissionError,
     NotLeadingError,
-    ParameterError,
     StaleLeaderError,
+    StartingError,
     StoreUnavailableError,
-    UnknownPolicyError,
 )
 from scheduler.protocol.desired import LeaseState
 from scheduler.runtime import views
@@ -42,16 +42,23 @@ from scheduler.runtime.contract import (
     ProjectView,
 )
 from scheduler.runtime.desired_sets import DesiredSets
-from scheduler.runtime.driver import Driver
 from scheduler.runtime.driving import drive, end
-from scheduler.runtime.explaining import explain, explain_ended, with_history
+from scheduler.runtime.explaining import (
+    Glance,
+    explain,
+    explain_ended,
+    keeps_nothing,
+)
+from scheduler.runtime.history_kinds import EventKind
 from scheduler.runtime.intake import submitted
 from scheduler.runtime.leadership import LeaderKeeper
 from scheduler.runtime.log_following import Output
 from scheduler.runtime.logbook import LogBook
+from scheduler.runtime.looking_back import with_history
 from scheduler.runtime.retention import Retention
+from scheduler.runtime.secret_box import NO_KEY, SecretBox
 from scheduler.runtime.signals import News, NodeSignals, first_of
-from scheduler.runtime.snapshots import by_decider, recover
+from scheduler.runtime.takeover import Takeover
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
@@ -67,7 +74,6 @@ if TYPE_CHECKING:
         PolicyChoice,
         ProjectLimits,
         Submission,
-        Submitted,
     )
     from scheduler.control.view import View
     from scheduler.domain.knowledge import MakeKnowledge
@@ -83,7 +89,7 @@ if TYPE_CHECKING:
         PolicyView,
         ThroughputView,
     )
-    from scheduler.runtime.driver import Told
+    from scheduler.runtime.driver import Driver, Told
     from scheduler.runtime.metrics import Metrics
     from scheduler.runtime.output import LogChunk, LogEnd, LogWanted
     from scheduler.runtime.settings import RuntimeSettings
@@ -92,8 +98,12 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("leasehold.service")
 
-#: More leases than could have been granted since a backup.
-SKIPPED_LEASES = 1_000_000
+#: What a process does before it can lead or stand by.
+STARTING = (
+    "starting: what plans rounds is compiled, which takes up to a minute after an installation"
+)
+RECOVERING = "recovering"
+_NOT_READY = frozenset({STARTING, RECOVERING})
 
 
 class Forecaster(Protocol):
@@ -130,6 +140,7 @@ class LiveService:
         after_restore: whether an old backup was put in place: nodes may hold leases that it does
             not know.
         solver_is_warm: tells whether the solver's first start is over.
+        box: keeps the jobs' secret variables; one without a key by default.
     """
 
     def __init__(
@@ -149,11 +160,11 @@ class LiveService:
         version: str = "",
         after_restore: bool = False,
         solver_is_warm: Callable[[], bool] = lambda: True,
+        box: SecretBox | None = None,
     ) -> None:
         self._store = store
         self._clock = clock
         self._solver = solver
-        self._knowledge = knowledge
         self._settings = settings
         self._metrics = metrics
         self._keeper = LeaderKeeper(store, clock, holder=holder, ttl_s=ttl_s, address=address)
@@ -162,13 +173,24 @@ class LiveService:
         self._retention = Retention(store, self._logs, clock, settings)
         self._forecaster = forecaster
         self._version = version
-        self._after_restore = after_restore
         self._solver_is_warm = solver_is_warm
+        self._box = box or SecretBox()
         self._started_s = clock.now_s()
         self._driver: Driver | None = None
         self._desired_sets: DesiredSets | None = None
         self._signals = NodeSignals()
-        self._problem = "starting"
+        self._takeover = Takeover(
+            store=store,
+            clock=clock,
+            solver=solver,
+            knowledge=knowledge,
+            settings=settings,
+            metrics=metrics,
+            signals=self._signals,
+            after_restore=after_restore,
+        )
+        self._glance: Glance | None = None
+        self._problem = STARTING
         #: set whenever this process begins or ceases to lead; replaced by a new one then.
         self._turned = News()
 
@@ -196,14 +218,21 @@ class LiveService:
 
         A part of ``run``, which does both; for tests that let the driver's turns happen one by one.
         """
-        self._problem = "recovering"
-        driver = await self._recover(token, suspects)
+        self._problem = RECOVERING
+        driver = await self._takeover.driver(token, suspects)
         self._driver, self._problem = driver, ""
-        self._desired_sets = DesiredSets(driver.untold)
+        self._desired_sets = DesiredSets(driver.untold, self._box)
+        self._tell_lost_keys(driver.view)
         self._output.leading_since_s = self._clock.now_s()
         self._metrics.set_leading(True)
         self._turn_around()
         return driver
+
+    def _tell_lost_keys(self, view: View) -> None:
+        records = view.jobs.by_id.items()
+        kept = ((job_id, r.spec.secret_env) for job_id, r in records if r.spec.secret_env)
+        if lost := self._box.lost(kept):
+            _log.error("%s", lost)
 
     def cease(self) -> None:
         """Answer as the leader no more; what is under way is left to whoever leads next."""
@@ -222,71 +251,6 @@ class LiveService:
             for task in (keep, prune):
                 await end(task)
 
-    async def _recover(self, token: int, suspects: Sequence[Told]) -> Driver:
-        """Load the state; the database may go away meanwhile."""
-        while True:
-            try:
-                return await self._load(token, suspects)
-            except StoreUnavailableError as error:
-                _log.warning("the state cannot be loaded, trying again: %s", error)
-                await asyncio.sleep(1.0)
-
-    async def _load(self, token: int, suspects: Sequence[Told]) -> Driver:
-        recovered = await asyncio.to_thread(self._store.load)
-        self._clock.never_before(max((e.now_s for e in recovered.entries), default=0.0))
-        now_s = self._clock.now_s()
-        state = await asyncio.to_thread(
-            recover,
-            self._store,
-            recovered,
-            self._settings,
-            knowledge=self._knowledge,
-            time_dependent=self._time_dependent,
-            term=token,
-            now_s=now_s,
-        )
-        head = await asyncio.to_thread(self._store.head)
-        self._clock.never_before(state.engine.now_s)
-        driver = Driver(
-            control=Control(state),
-            settings=self._settings,
-            store=self._store,
-            next_sequence=recovered.next_sequence,
-            clock=self._clock,
-            solver=self._solver,
-            metrics=self._metrics,
-            signals=self._signals,
-            suspects=suspects,
-        )
-        driver.event_id = head.event_id
-        own, others = by_decider(recovered)
-        if others:  # what follows is decided from here
-            _log.warning(
-                "another release left %d journal entries; they are not replayed, and leases and "
-                "jobs are taken over as they are on record",
-                len(others),
-            )
-            await driver.write_snapshot()
-        driver.resume()
-        if self._after_restore:
-            self._after_restore = False
-            driver.soon(BackupRestored(leases=SKIPPED_LEASES))
-        _log.info(
-            "leading: %d active jobs, %d leases, %d nodes; %d journal entries were replayed",
-            len(state.jobs),
-            len(state.leases.by_id),
-            len(state.nodes.by_name),
-            len(own),
-        )
-        return driver
-
-    def _time_dependent(self, choice: PolicyChoice) -> bool | None:
-        """Tell whether a stored policy's answers change with time; None where it is gone."""
-        try:
-            return self._solver.time_dependent(choice)
-        except (UnknownPolicyError, ParameterError):
-            return None
-
     def _turn_around(self) -> None:
         self._turned.set()
         self._turned = News()
@@ -301,12 +265,14 @@ class LiveService:
         """The driver of a leading process.
 
         Raises:
-            NotLeadingError: this process does not lead.
+            NotLeadingError: this process does not lead, or not yet.
             StoreUnavailableError: nobody can lead while the database is away.
         """
         if self._driver is None:
             if self._keeper.failure is not None:
                 raise _renewed(self._keeper.failure)
+            if self._problem in _NOT_READY:
+                raise StartingError(self._problem)
             leader = self._keeper.leader_address
             # Before it leads again, a leader that was restarted finds its own earlier self.
             raise NotLeadingError("" if leader == self._keeper.address else leader)
@@ -315,6 +281,12 @@ class LiveService:
     @property
     def _view(self) -> View:
         return self.driver.view
+
+    def _look(self, view: View) -> Glance:
+        """Return what looks at many jobs have found since the engine was called last."""
+        if self._glance is None or not self._glance.shows(view):
+            self._glance = Glance(view)
+        return self._glance
 
     async def until_turned(self) -> None:
         """Wait until this process begins or ceases to lead."""
@@ -330,13 +302,22 @@ class LiveService:
         self, submissions: Sequence[Submission], *, actor: str
     ) -> tuple[Submitted, ...]:
         """Take jobs in; each stands for itself. Durable on return."""
-        fact = await asyncio.to_thread(submitted, self._store, submissions, actor=actor)
-        results: tuple[Submitted, ...] = await self._tell(fact)
-        self._metrics.submitted(sum(result.created for result in results))
-        return results
+        sealable = self._box.can_seal
+        refused = [bool(item.spec.secret_env) and not sealable for item in submissions]
+        rest = [item for item, no in zip(submissions, refused, strict=True) if not no]
+        taken: tuple[Submitted, ...] = ()
+        if rest:
+            fact = await asyncio.to_thread(submitted, self._store, rest, actor=actor, box=self._box)
+            taken = await self._tell(fact)
+        self._metrics.submitted(sum(result.created for result in taken))
+        left = iter(taken)
+        without_key = Submitted(code="refused", refusal=NO_KEY)
+        return tuple(without_key if no else next(left) for no in refused)
 
     async def fit(self, spec: JobSpec) -> Fit:
         """Tell whether and where a job could run; changes nothing."""
+        if spec.secret_env and not self._box.can_seal:
+            raise AdmissionError(NO_KEY)
         return first_fit(self._view, spec)
 
     async def act(
@@ -395,16 +376,20 @@ class LiveService:
         """Return what is known of active jobs; others, and all on a standby, are left out."""
         if self._driver is None:
             return {}
-        return views.live_jobs(self._driver.view, job_ids, now_s=self._clock.now_s())
+        view = self._driver.view
+        return views.live_jobs(view, job_ids, self._look(view), now_s=self._clock.now_s())
 
     async def explain(self, row: JobRow, *, forecast: bool = True) -> Explanation:
         """Say why a job is where it is and, if asked, when it will start and end."""
         if self._driver is None:
             return await asyncio.to_thread(with_history, explain_ended(row), self._store)
         view = self._driver.view
-        explanation = explain(view, row)
-        if explanation.status is not JobStatus.RUNNING:
-            explanation = await asyncio.to_thread(with_history, explanation, self._store)
+        explanation = explain(view, row, self._look(view))
+        lossy = keeps_nothing(view, row.job_id)
+        if lossy or explanation.status is not JobStatus.RUNNING:
+            explanation = await asyncio.to_thread(
+                with_history, explanation, self._store, keeps_nothing=lossy
+            )
         if explanation.status is JobStatus.FAILED:
             tail = await self._output.last_words(row, is_active=self._activity(row.job_id))
             return replace(explanation, stderr_tail=tail)
@@ -443,6 +428,12 @@ class LiveService:
         await self._tell(NodeOrdered(node=name, action=action, reason=reason, actor=actor))
         return views.node_view(self._view, node_of(self._view, name))
 
+    async def approve_workers(
+        self, name: str, workers: Mapping[str, int], *, actor: str, by: str = "operator"
+    ) -> None:
+        """Set what a node may have, by worker type; it need not be known yet."""
+        await self._tell(WorkersApproved(node=name, workers=dict(workers), actor=actor, by=by))
+
     async def remove_node(self, name: str, *, actor: str) -> None:
         """Forget a node that is lost or drained."""
         await self._tell(NodeRemoved(node=name, actor=actor))
@@ -453,7 +444,8 @@ class LiveService:
 
     def cluster(self) -> ClusterView:
         """Return the cluster in figures."""
-        return views.cluster(self._view)
+        view = self._view
+        return views.cluster(view, self._look(view))
 
     def allocation(self) -> AllocationView:
         """Return the allocation in force."""
@@ -491,17 +483,25 @@ class LiveService:
 
     # -- agents -----------------------------------------------------------------------------------
 
-    async def desired(self, node: str, *, after: tuple[int, int], wait_s: float) -> Desired:
+    async def desired(
+        self, node: str, *, after: tuple[int, int], wait_s: float, hindrance: str = ""
+    ) -> Desired:
         """Return the node's desired set, at once if newer than ``after``."""
         now_s, held_s = await self._until_newer(node, after=after, wait_s=wait_s)
         assert self._desired_sets is not None
-        return self._desired_sets.of(self._view, node, now_s=now_s, held_s=held_s)
+        return self._desired_sets.of(
+            self._view, node, now_s=now_s, held_s=held_s, hindrance=hindrance
+        )
 
-    async def desired_json(self, node: str, *, after: tuple[int, int], wait_s: float) -> bytes:
+    async def desired_json(
+        self, node: str, *, after: tuple[int, int], wait_s: float, hindrance: str = ""
+    ) -> bytes:
         """Return the same as JSON."""
         now_s, held_s = await self._until_newer(node, after=after, wait_s=wait_s)
         assert self._desired_sets is not None
-        return self._desired_sets.json_of(self._view, node, now_s=now_s, held_s=held_s)
+        return self._desired_sets.json_of(
+            self._view, node, now_s=now_s, held_s=held_s, hindrance=hindrance
+        )
 
     async def _until_newer(
         self, node: str, *, after: tuple[int, int], wait_s: float
@@ -523,10 +523,12 @@ class LiveService:
         now_s = self._clock.now_s()
         return now_s, now_s - asked_s
 
-    async def report(self, report: NodeReport, *, address: str, version: str) -> None:
+    async def report(
+        self, report: NodeReport, *, address: str, version: str, enrolled: bool = False
+    ) -> None:
         """Take a report in; ends of leases are durable on return."""
         await self._tell(
-            NodeReported(report=report, address=address, version=version),
+            NodeReported(report=report, address=address, version=version, enrolled=enrolled),
             patient=1 + sum(lease.state is LeaseState.ENDED for lease in report.leases),
         )
 
@@ -563,11 +565,12 @@ class LiveService:
         # The keeper's writes are small, and may pass where an entry does not.
         away = self._keeper.problem or ("" if self._driver is None else self._driver.problem)
         cold = "" if self._solver_is_warm() else "the solver is starting"
+        policy = "" if self._driver is None else views.policy_problem(self._driver.view)
         return Health(
-            ready=own not in {"starting", "recovering"} and not away and not cold,
+            ready=own not in _NOT_READY and not away and not cold,
             leading=leading,
             leader_address=self._keeper.leader_address,
-            problems=tuple(problem for problem in (own, away, cold) if problem),
+            problems=tuple(problem for problem in (own, away, cold, policy) if problem),
             started_s=self._started_s,
             version=self._version,
         )
@@ -584,6 +587,8 @@ class LiveService:
             actor=actor,
             data=dict(data),
         )
+        if kind == EventKind.TOKEN_REUSED:
+            self._metrics.token_reused()
         head = await asyncio.to_thread(self._store.append_history, (row,))
         if self._driver is not None:
             self._driver.tell_news(head)
@@ -601,7 +606,8 @@ class LiveService:
     def metrics(self) -> bytes:
         """Return the figures in Prometheus' text format."""
         if self._driver is not None:
-            views.measure(self._driver.view, self._metrics, now_s=self._clock.now_s())
+            view = self._driver.view
+            views.measure(view, self._metrics, self._look(view), now_s=self._clock.now_s())
         return self._metrics.render()
 
 

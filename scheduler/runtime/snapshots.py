@@ -11,8 +11,10 @@ import orjson
 from scheduler.control.consequences import follow_leases
 from scheduler.control.jobs import ACTIVE, JobBook, JobRecord
 from scheduler.control.leases import ABRUPT, Leases, LiveLease, MemberEnd, members_of
-from scheduler.control.nodes import NodeBook
-from scheduler.control.requests import NodeAction, PolicyChoice, ProjectLimits
+from scheduler.control.nodes import Doubt, NodeBook
+from scheduler.control.owners import Owners
+from scheduler.control.project_rules import limits_from_json
+from scheduler.control.requests import NodeAction, PolicyChoice
 from scheduler.control.snapshot import VERSION, Taken
 from scheduler.control.specs import spec_from_json
 from scheduler.control.state import ControlState, PolicyInForce
@@ -102,6 +104,7 @@ def recover(
         time_dependent=time_dependent(policy.choice),
         settings=settings,
         term=term,
+        owners=Owners.of_settings({key: row.value for key, row in stored.items()}),
     )
     if "asked" in stored:
         state.asked = PolicyChoice(**stored["asked"].value)
@@ -187,6 +190,9 @@ def _restore_jobs(state: ControlState, store: Store) -> None:
         spec = spec_from_json(row.spec)
         profile = state.knowledge.profile_of(spec)
         state.jobs.add(JobRecord.of_row(row, profile=profile))
+    # Those of the release before have none; stored with the first decision.
+    pairs = ((record.project, record.owner) for record in state.jobs.by_id.values())
+    state.owners.give(pairs, state.settings)
 
 
 def active_rows(store: Store) -> Iterator[JobRow]:
@@ -239,23 +245,37 @@ def _restore_leases(state: ControlState, shell: Mapping[str, Any]) -> None:
 def _restore_orders(state: ControlState, stored: Mapping[str, Any], now_s: float) -> None:
     for key, row in stored.items():
         kind, _, rest = key.partition("/")
-        if kind == "node" and rest in state.nodes.by_name:
-            node = state.nodes.by_name[rest]
-            node.order, node.reason = NodeAction(row.value["order"]), row.value["reason"]
-        elif kind == "project":
-            state.jobs.limits[rest] = ProjectLimits(**row.value)
-        elif kind == "ended":
-            lease_id, _, name = rest.partition("/")
-            end = MemberEnd(**row.value | {"reason": LeaseEnd(row.value["reason"])})
-            state.leases.restore_end(int(lease_id), name, end)
+        _restore_one(state, kind, rest, row.value)
     retired = state.engine.retired
     for name, node in list(state.nodes.by_name.items()):
         node.since_s = now_s
         if len(node.types) and all(retired[worker] for worker in node.workers):
             state.nodes.remove(name)
         node.lost = f"lost/{name}" in stored
-        if f"exclusive/{name}" in stored:
-            node.exclusive = frozenset(stored[f"exclusive/{name}"].value)
+
+
+def _restore_one(state: ControlState, kind: str, rest: str, value: Any) -> None:
+    """Bring back one setting: what people ordered, and what nobody could find out again."""
+    node, record = state.nodes.by_name.get(rest), state.jobs.by_id.get(rest)
+    match kind:
+        case "node" if node is not None:
+            node.order, node.reason = NodeAction(value["order"]), value["reason"]
+        case "exclusive" if node is not None:
+            node.exclusive = frozenset(value)
+        case "indices" if node is not None and len(value) == len(node.types):
+            node.indices = tuple(value)
+        case "doubt" if node is not None:
+            node.doubt = Doubt.of_data(value)
+        case "approved":
+            state.nodes.approved = {**state.nodes.approved, rest: value}
+        case "project":
+            state.jobs.limits[rest] = limits_from_json(value)
+        case "spent" if record is not None:
+            record.spent = value
+        case "ended":
+            lease_id, _, name = rest.partition("/")
+            end = MemberEnd(**value | {"reason": LeaseEnd(value["reason"])})
+            state.leases.restore_end(int(lease_id), name, end)
 
 
 def _restore_launches(state: ControlState, store: Store) -> None:

@@ -9,9 +9,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from scheduler.control.inventory import in_words
+from scheduler.control.node_health import doubt_in_words
 from scheduler.control.progress import shown_steps
 from scheduler.control.requests import NodeAction, ProjectLimits
 from scheduler.engine.jobs import NONE
+from scheduler.engine.keeping import WORTH_TELLING
 from scheduler.runtime.contract import (
     AllocationView,
     ClusterView,
@@ -23,7 +26,7 @@ from scheduler.runtime.contract import (
     ThroughputView,
     WorkerView,
 )
-from scheduler.runtime.explaining import Glance, count_reasons, reason_of
+from scheduler.runtime.explaining import reason_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -32,12 +35,14 @@ if TYPE_CHECKING:
     from scheduler.control.leases import LiveLease
     from scheduler.control.nodes import NodeState
     from scheduler.control.view import View
+    from scheduler.runtime.explaining import Glance
     from scheduler.runtime.metrics import Metrics
 
 
-def live_jobs(view: View, job_ids: Iterable[str], *, now_s: float) -> Mapping[str, LiveJob]:
+def live_jobs(
+    view: View, job_ids: Iterable[str], glance: Glance, *, now_s: float
+) -> Mapping[str, LiveJob]:
     """Return what is known of active jobs; others are left out."""
-    glance = Glance(view)
     records = ((job_id, view.jobs.by_id.get(job_id)) for job_id in job_ids)
     return {
         job_id: _live_job(view, record, glance, now_s=now_s)
@@ -172,7 +177,7 @@ def _node(view: View, node: NodeState, jobs: Mapping[int, list[str]]) -> NodeVie
     workers = tuple(
         WorkerView(
             index=worker,
-            local_index=local,
+            local_index=node.index_of(local),
             worker_type=node.types[local],
             in_service=bool(serving[worker]),
             problem=node.problems.get(local, ""),
@@ -184,12 +189,23 @@ def _node(view: View, node: NodeState, jobs: Mapping[int, list[str]]) -> NodeVie
     return NodeView(
         name=node.name,
         state=_state_of(view, node),
-        reason=node.reason or ("it has not reported" if node.lost else _common_problem(node)),
+        reason=_reason_of(node),
         last_seen_s=node.last_seen_s,
         address=node.address,
         version=node.version,
         workers=workers,
+        approved=view.nodes.approved.get(node.name),
+        refused=node.refused,
     )
+
+
+def _reason_of(node: NodeState) -> str:
+    """Return why a node, or some of what it offers, is not used; empty where all is."""
+    found = node.reason or ("it has not reported" if node.lost else _common_problem(node))
+    found = found or doubt_in_words(node)
+    if found or not node.refused:
+        return found
+    return f"beyond what is approved, so refused: {in_words(node.refused)}"
 
 
 def _common_problem(node: NodeState) -> str:
@@ -201,14 +217,14 @@ def _common_problem(node: NodeState) -> str:
 def _state_of(view: View, node: NodeState) -> str:
     if node.lost:
         return "lost"
-    if node.order is NodeAction.CORDON:
+    if node.order is NodeAction.CORDON or (node.order is None and node.doubt is not None):
         return "cordoned"
     if node.order is NodeAction.DRAIN:
         return "draining" if any(view.leases.held_by(node.name)) else "drained"
     return "unknown" if node.last_seen_s is None else "ready"
 
 
-def cluster(view: View) -> ClusterView:
+def cluster(view: View, glance: Glance) -> ClusterView:
     """Return the cluster in figures."""
     engine = view.engine
     names = engine.cluster.type_names
@@ -227,14 +243,8 @@ def cluster(view: View) -> ClusterView:
         busy=busy,
         utilisation=min(sum(busy.values()) / total, 1.0) if total else 0.0,
         jobs={status.value: count for status, count in statuses.items()},
-        waiting=waiting_reasons(view),
+        waiting={reason.value: count for reason, count in glance.waiting.items()},
     )
-
-
-def waiting_reasons(view: View) -> dict[str, int]:
-    """Return reason -> waiting jobs."""
-    found = count_reasons(view, Glance(view))
-    return {reason.value: count for reason, count in found.items()}
 
 
 def _by_type(names: tuple[str, ...], counts: np.ndarray) -> dict[str, int]:
@@ -290,6 +300,17 @@ def deviation(view: View) -> tuple[float, float]:
     return float(off.mean()), float(off.max())
 
 
+def policy_problem(view: View) -> str:
+    """Return why the policy in force gives no answer, in words; empty where it does.
+
+    Without jobs it is asked for none, so that what it met last says nothing of the next time.
+    """
+    policy = view.policy
+    if not policy.last_failure or not len(view.engine.jobs):
+        return ""
+    return f"policy '{policy.choice.name}' gives no answer: {policy.last_failure}"
+
+
 def policy_view(view: View) -> PolicyView:
     """Return the policy in force."""
     policy = view.policy
@@ -343,14 +364,18 @@ def throughputs(view: View) -> tuple[ThroughputView, ...]:
     )
 
 
-def measure(view: View, metrics: Metrics, *, now_s: float) -> None:
+def measure(view: View, metrics: Metrics, glance: Glance, *, now_s: float) -> None:
     """Bring the gauges up to date."""
-    seen = cluster(view)
+    seen = cluster(view, glance)
     metrics.set_jobs(seen.jobs, seen.waiting)
+    metrics.set_losing(int((view.engine.jobs["wasted"] >= WORTH_TELLING).sum()))
     metrics.set_workers(seen.workers, seen.in_service, seen.busy)
     recent_s = now_s - view.settings.node_timeout_s
     heard = (node.last_seen_s for node in view.nodes.by_name.values() if not node.lost)
     metrics.set_agents(sum(1 for at_s in heard if at_s is not None and at_s >= recent_s))
+    metrics.set_doubted(view.nodes.by_name.values())
+    metrics.set_refused(sum(sum(n.refused.values()) for n in view.nodes.by_name.values()))
     mean, largest = deviation(view)
     metrics.set_deviation(mean=mean, largest=largest)
     metrics.set_round(seen.round_number)
+    metrics.set_policy_failing(bool(view.policy.last_failure))

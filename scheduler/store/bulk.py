@@ -18,7 +18,7 @@ import orjson
 from scheduler.store import tables
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Collection, Iterator, Sequence
 
     from sqlalchemy import Table
     from sqlalchemy.engine import Connection
@@ -42,12 +42,33 @@ def insert_rows(connection: Connection, table: Table, names: Sequence[str], rows
     _put(connection, table, tuple(names), rows, "")
 
 
-def upsert_rows(connection: Connection, table: Table, names: Sequence[str], rows: Rows) -> None:
-    """Insert rows, or replace those with the same primary key; of two such rows the last counts."""
+def upsert_rows(
+    connection: Connection,
+    table: Table,
+    names: Sequence[str],
+    rows: Rows,
+    *,
+    added: Collection[str] = (),
+) -> None:
+    """Insert rows, or replace those with the same primary key; of two such rows the last counts.
+
+    Args:
+        connection: in a transaction.
+        table: where.
+        names: columns of the rows.
+        rows: a value for each of those columns.
+        added: columns that are added to what is there instead; then no key may come twice.
+    """
     key = [column.name for column in table.primary_key]
     places = [list(names).index(name) for name in key]
     unique = {tuple(row[place] for place in places): row for row in rows}
-    kept = ", ".join(f'"{name}" = excluded."{name}"' for name in names if name not in key)
+    kept = ", ".join(
+        f'"{name}" = {table.name}."{name}" + excluded."{name}"'
+        if name in added
+        else f'"{name}" = excluded."{name}"'
+        for name in names
+        if name not in key
+    )
     tail = f" ON CONFLICT ({', '.join(key)}) DO UPDATE SET {kept}"
     _put(connection, table, tuple(names), list(unique.values()), tail)
 

@@ -29,6 +29,7 @@ class Filter:
         help: a few words about it in a list of jobs.
         selects: likewise where it says to which jobs something is done; empty: it cannot.
         option: of ``leasehold jobs``.
+        arrays: whether the name of an array passes its elements, which are called ``NAME[i]``.
     """
 
     attribute: str
@@ -38,6 +39,7 @@ class Filter:
     help: str
     selects: str
     option: Option
+    arrays: bool = False
 
     @property
     def flag(self) -> str:
@@ -52,16 +54,22 @@ def _any_of(
     *,
     most: int = 100,
     selects: str = "any of these",
+    arrays: bool = False,
 ) -> Any:
     """Declare a filter that passes any of some values; also of those to whom something is done."""
     told = {"name": name, "kind": kind, "most": most, "help": "any of these", "option": option}
-    return field(default=(), metadata=told | {"selects": selects})
+    return field(default=(), metadata=told | {"selects": selects, "arrays": arrays})
 
 
 def _exactly(name: str, kind: Word, help: str, option: Option) -> Any:  # noqa: A002 - likewise
     """Declare a filter that passes one value; also of those to whom something is done."""
     told = {"name": name, "kind": kind, "most": 0, "help": help, "option": option}
     return field(default="", metadata=told | {"selects": "exactly this"})
+
+
+def beginning(array: str) -> str:
+    """Return how the names of an array's elements begin."""
+    return f"{array}["
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +81,8 @@ class JobFilter:
 
     Attributes:
         labels: every one of these.
-        called: the name of the job, or the beginning of its id.
+        called: the name of the job, or of the array that it is an element of, or the beginning of
+            its id.
     """
 
     statuses: tuple[JobStatus, ...] = _any_of(
@@ -94,6 +103,13 @@ class JobFilter:
     )
     job_types: tuple[str, ...] = _any_of(
         "job_type", Word.JOB_TYPE, Option(help="Only these types.", metavar="A[,B...]")
+    )
+    names: tuple[str, ...] = _any_of(
+        "name",
+        Word.NAME,
+        Option(help="Only jobs, or arrays, of these names.", metavar="A[,B...]"),
+        selects="any of these; that of an array means its elements",
+        arrays=True,
     )
     owner: str = _exactly(
         "owner", Word.SUBJECT, "who submitted it", Option(help="Only this one's jobs.")

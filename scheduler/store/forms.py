@@ -17,7 +17,7 @@ from scheduler.domain.job import JobStatus
 from scheduler.domain.lease import EndReason
 from scheduler.domain.rows import AttemptRow, HistoryRow, JobRow, JobState, SettingRow
 from scheduler.errors import CodecError, UnstorableError
-from scheduler.store.rows import TokenRow
+from scheduler.store.rows import EnrolmentRow, TokenRow
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -108,6 +108,7 @@ _FORMS: Mapping[type, Mapping[str, tuple[Callable[[Any], Any], Callable[[Any], A
     HistoryRow: {"data": (to_json, _mapping)},
     SettingRow: {"value": (to_json, json.loads)},
     TokenRow: {"projects": (to_json, _tuple)},
+    EnrolmentRow: {"workers": (to_json, json.loads)},
 }
 
 

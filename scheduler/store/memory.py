@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import math
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from scheduler.domain.rows import HistoryRow
 from scheduler.errors import ConflictError, StoreError
@@ -17,20 +18,22 @@ from scheduler.store.checks import (
     check_storable,
     next_token,
 )
-from scheduler.store.filters import FILTERS
+from scheduler.store.filters import FILTERS, beginning
 from scheduler.store.forms import to_columns, to_values
 from scheduler.store.protocol import Entry, Head, JournalEntry, Recovered, Snapshot
 from scheduler.store.queries import SORT_KEYS, JobPage, make_cursor, read_cursor
 from scheduler.store.rows import Leadership
+from scheduler.store.usage import DAY_S, UsageKey, add_up, in_us, used_by
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping
 
     from scheduler.domain.job import JobStatus
     from scheduler.domain.rows import AttemptRow, IdempotencyRow, JobRow, Projections, SettingRow
-    from scheduler.store.filters import JobFilter
+    from scheduler.store.filters import Filter, JobFilter
     from scheduler.store.queries import HistoryQuery, JobQuery
     from scheduler.store.rows import EnrolmentRow, TokenRow
+    from scheduler.store.usage import UsageQuery, UsageRow, UsedRow
 
 
 class MemoryStore:
@@ -52,6 +55,8 @@ class MemoryStore:
         #: by event id, ascending.
         self._history: list[HistoryRow] = []
         self._settings: dict[str, SettingRow] = {}
+        #: of jobs that have been forgotten.
+        self._usage: list[UsedRow] = []
         self._tokens: dict[str, TokenRow] = {}
         self._enrolments: dict[str, EnrolmentRow] = {}
 
@@ -283,6 +288,29 @@ class MemoryStore:
         with self._lock:
             return tuple(s for key, s in sorted(self._settings.items()) if key.startswith(prefix))
 
+    def usage(self, query: UsageQuery) -> tuple[UsageRow, ...]:
+        """Add up what was held in a window."""
+        with self._lock:
+            return add_up(query, self._used(query))
+
+    def _used(self, query: UsageQuery) -> Iterator[tuple[int, Mapping[UsageKey, str], int, int]]:
+        for attempt in self._attempts.values():
+            job = self._jobs[attempt.job_id]
+            if query.projects is not None and job.project not in query.projects:
+                continue
+            ended_s = query.to_s if attempt.ended_s is None else attempt.ended_s
+            for day, begin, end in query.windows:
+                held = min(in_us(ended_s), end) - max(in_us(attempt.start_s), begin)
+                if held > 0:
+                    keys = _usage_keys(job, attempt.worker_type) | {UsageKey.JOB: job.job_id}
+                    yield day, keys, 1, held * len(attempt.workers)
+        days = range(math.ceil(query.from_s / DAY_S), math.ceil(query.to_s / DAY_S))
+        for row in self._usage:
+            if row.day in days and (query.projects is None or row.project in query.projects):
+                day = row.day if UsageKey.DAY in query.by else -1
+                keys = _usage_keys(row, row.worker_type) | {UsageKey.JOB: ""}
+                yield day, keys, row.leases, row.worker_us
+
     def prune_finished(self, before_s: float, *, limit: int) -> int:
         """Forget jobs that ended before a time, oldest first."""
         with self._lock:
@@ -293,6 +321,8 @@ class MemoryStore:
                 if row.finished_s is not None and row.finished_s < before_s
             )[:limit]
             gone = {job_id for _, _, job_id in old}
+            used = (a for a in self._attempts.values() if a.job_id in gone)
+            self._usage += used_by(self._jobs, used)
             for _, number, job_id in old:
                 del self._jobs[job_id], self._numbers[number]
             self._keys = {k: r for k, r in self._keys.items() if r.job_id not in gone}
@@ -329,10 +359,11 @@ class MemoryStore:
             found = (t for t in self._tokens.values() if t.secret_hash == secret_hash)
             return next(found, None)
 
-    def tokens(self) -> tuple[TokenRow, ...]:
-        """Return every token, by id."""
+    def tokens(self, subject: str | None = None) -> tuple[TokenRow, ...]:
+        """Return every token, or those of one subject, by id."""
         with self._lock:
-            return tuple(row for _, row in sorted(self._tokens.items()))
+            rows = (row for _, row in sorted(self._tokens.items()))
+            return tuple(row for row in rows if subject in (None, row.subject))
 
     def revoke_token(self, token_id: str, *, now_s: float) -> bool:
         """Revoke a token; False if there is none of that id."""
@@ -341,6 +372,44 @@ class MemoryStore:
             if row is not None and row.revoked_s is None:
                 self._tokens[token_id] = dataclasses.replace(row, revoked_s=now_s)
             return row is not None
+
+    def replace_specs(self, specs: Mapping[str, Mapping[str, Any]]) -> None:
+        """Replace the specifications of stored jobs."""
+        with self._lock:
+            for job_id in specs.keys() & self._jobs.keys():
+                self._jobs[job_id] = dataclasses.replace(self._jobs[job_id], spec=specs[job_id])
+
+    def replace_token(self, token_id: str, *, now_s: float, expires_s: float) -> bool:
+        """Note that the token which was made for this one is used."""
+        with self._lock:
+            row = self._tokens.get(token_id)
+            if row is None or row.replaced_s is not None:
+                return False
+            if row.expires_s is not None:
+                expires_s = min(expires_s, row.expires_s)
+            ended = dataclasses.replace(row, replaced_s=now_s, expires_s=expires_s)
+            self._tokens[token_id] = ended
+            return True
+
+    def drop_token(self, token_id: str) -> None:
+        """Drop a token of which nobody needs to know any more."""
+        with self._lock:
+            self._tokens.pop(token_id, None)
+
+    def forget_tokens(self, subject: str, *, before_s: float) -> int:
+        """Drop a subject's tokens that were replaced and ended before a time."""
+        with self._lock:
+            old = [
+                token_id
+                for token_id, row in self._tokens.items()
+                if row.subject == subject
+                and row.replaced_s is not None
+                and row.expires_s is not None
+                and row.expires_s < before_s
+            ]
+            for token_id in old:
+                del self._tokens[token_id]
+            return len(old)
 
     def touch_tokens(self, last_used_s: Mapping[str, float]) -> None:
         """Note when tokens (by id) were last used."""
@@ -358,13 +427,15 @@ class MemoryStore:
                 raise ConflictError("this enrolment secret is taken; make another")
             self._enrolments[row.secret_hash] = row
 
-    def use_enrolment(self, secret_hash: str, *, node: str, now_s: float) -> EnrolmentRow | None:
+    def use_enrolment(
+        self, secret_hash: str, *, node: str, now_s: float, named: bool = False
+    ) -> EnrolmentRow | None:
         """Use an enrolment up; None if it cannot be used."""
         with self._lock:
             row = self._enrolments.get(secret_hash)
             if row is None or row.used_s is not None or row.expires_s <= now_s:
                 return None
-            if row.node not in ("", node):
+            if row.node != node and (row.node or named):
                 return None
             used = dataclasses.replace(row, used_s=now_s, used_by=node)
             self._enrolments[secret_hash] = used
@@ -373,14 +444,22 @@ class MemoryStore:
 
 def _passes(row: JobRow, where: JobFilter) -> bool:
     return (
-        all(_agrees(getattr(row, one.name), getattr(where, one.attribute)) for one in FILTERS)
+        all(_agrees(one, getattr(row, one.name), getattr(where, one.attribute)) for one in FILTERS)
         and all(row.labels.get(key) == value for key, value in where.labels.items())
-        and (row.job_id.startswith(where.called) or row.name == where.called or not where.called)
+        and (not where.called or _is_called(row, where.called))
     )
 
 
-def _agrees(value: str, wanted: str | tuple[str, ...]) -> bool:
-    return not wanted or (value in wanted if isinstance(wanted, tuple) else value == wanted)
+def _is_called(row: JobRow, word: str) -> bool:
+    return row.job_id.startswith(word) or row.name == word or row.name.startswith(beginning(word))
+
+
+def _agrees(known: Filter, value: str, wanted: str | tuple[str, ...]) -> bool:
+    if not wanted:
+        return True
+    if known.arrays and any(value.startswith(beginning(one)) for one in wanted):
+        return True
+    return value in wanted if isinstance(wanted, tuple) else value == wanted
 
 
 def _is_asked(row: HistoryRow, query: HistoryQuery) -> bool:
@@ -394,3 +473,12 @@ def _is_asked(row: HistoryRow, query: HistoryQuery) -> bool:
         and row.event_id > query.after_id
         and (query.before_id is None or row.event_id < query.before_id)
     )
+
+
+def _usage_keys(row: JobRow | UsedRow, worker_type: str) -> dict[UsageKey, str]:
+    return {
+        UsageKey.PROJECT: row.project,
+        UsageKey.OWNER: row.owner,
+        UsageKey.JOB_TYPE: row.job_type,
+        UsageKey.WORKER_TYPE: worker_type,
+    }

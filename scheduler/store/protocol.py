@@ -13,7 +13,7 @@ locked, and ``StoreError`` where it refuses.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from scheduler.store.filters import JobFilter
     from scheduler.store.queries import HistoryQuery, JobPage, JobQuery
     from scheduler.store.rows import EnrolmentRow, Leadership, TokenRow
+    from scheduler.store.usage import UsageQuery, UsageRow
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -253,6 +254,8 @@ class Queries(Protocol):
     def prune_finished(self, before_s: float, *, limit: int) -> int:
         """Forget jobs that ended before a time, with their attempts, history and keys.
 
+        What they used stays in the ledger.
+
         Args:
             before_s: jobs that ended at or after this time stay.
             limit: jobs at most, so that other writers need not wait long; oldest first.
@@ -267,8 +270,24 @@ class Queries(Protocol):
         ...
 
 
+class Ledger(Protocol):
+    """What was used, by whom. Any process may ask."""
+
+    def usage(self, query: UsageQuery) -> tuple[UsageRow, ...]:
+        """Add up what was held under leases in a window, by the keys of the query.
+
+        Jobs that have been forgotten count by whole days of UTC, on those that begin within the
+        window.
+        """
+        ...
+
+
 class Secrets(Protocol):
-    """Tokens and enrolments. Only hashes of secrets come here."""
+    """Tokens and enrolments, of which only hashes come here; what jobs keep comes sealed."""
+
+    def replace_specs(self, specs: Mapping[str, Mapping[str, Any]]) -> None:
+        """Replace the specifications of stored jobs (by id); those of others are left out."""
+        ...
 
     def add_token(self, row: TokenRow) -> None:
         """Store a new token.
@@ -282,12 +301,28 @@ class Secrets(Protocol):
         """Return the token of that hash, expired and revoked ones too; None if there is none."""
         ...
 
-    def tokens(self) -> tuple[TokenRow, ...]:
-        """Return every token, by id."""
+    def tokens(self, subject: str | None = None) -> tuple[TokenRow, ...]:
+        """Return every token, or those of one subject, by id."""
         ...
 
     def revoke_token(self, token_id: str, *, now_s: float) -> bool:
         """Revoke a token; False if there is none of that id. A second time changes nothing."""
+        ...
+
+    def replace_token(self, token_id: str, *, now_s: float, expires_s: float) -> bool:
+        """Note that the token which was made for this one is used: this one ends then, or before.
+
+        Returns:
+            Whether that is news.
+        """
+        ...
+
+    def drop_token(self, token_id: str) -> None:
+        """Drop a token of which nobody needs to know any more."""
+        ...
+
+    def forget_tokens(self, subject: str, *, before_s: float) -> int:
+        """Drop a subject's tokens that were replaced and ended before a time; returns how many."""
         ...
 
     def touch_tokens(self, last_used_s: Mapping[str, float]) -> None:
@@ -302,15 +337,17 @@ class Secrets(Protocol):
         """
         ...
 
-    def use_enrolment(self, secret_hash: str, *, node: str, now_s: float) -> EnrolmentRow | None:
+    def use_enrolment(
+        self, secret_hash: str, *, node: str, now_s: float, named: bool = False
+    ) -> EnrolmentRow | None:
         """Use an enrolment up; None if it is unknown, used, expired or another node's.
 
-        Of several that try at once, one succeeds.
+        Of several that try at once, one succeeds. ``named``: only one that names the node will do.
         """
         ...
 
 
-class Store(Journal, Queries, Secrets, Protocol):
+class Store(Journal, Queries, Ledger, Secrets, Protocol):
     """All of it."""
 
     def close(self) -> None:

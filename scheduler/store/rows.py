@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -13,12 +17,14 @@ class TokenRow:
         token_id: public name by which it is listed and revoked.
         secret_hash: hexadecimal hash of the secret; unique.
         subject: user or agent that it stands for.
-        role: viewer, user, operator, admin or agent.
+        role: viewer, user, operator, admin, agent or metrics.
         projects: projects that it is confined to; empty for all.
         created_s: when it was made.
         expires_s: when it ends, or None.
         revoked_s: when it was revoked, or None.
         last_used_s: when it was last seen, or None.
+        replaces: id of the token that it was made for when that was renewed; empty for none.
+        replaced_s: when the token that was made for it was first shown, or None.
     """
 
     token_id: str
@@ -30,6 +36,8 @@ class TokenRow:
     expires_s: float | None = None
     revoked_s: float | None = None
     last_used_s: float | None = None
+    replaces: str = ""
+    replaced_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +51,7 @@ class EnrolmentRow:
         expires_s: until when it can be used.
         used_s: when it was used, or None.
         used_by: by which node.
+        workers: worker type -> how many the node may have; None: those that it reports first.
     """
 
     secret_hash: str
@@ -51,6 +60,7 @@ class EnrolmentRow:
     expires_s: float
     used_s: float | None = None
     used_by: str = ""
+    workers: Mapping[str, int] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,9 +11,10 @@ from scheduler.domain.job import JobStatus
 from scheduler.domain.rows import AttemptRow, HistoryRow, IdempotencyRow, JobRow, SettingRow
 from scheduler.store import tables
 from scheduler.store.databases import reading, writing
-from scheduler.store.filters import FILTERS
+from scheduler.store.filters import FILTERS, beginning
 from scheduler.store.forms import from_columns
 from scheduler.store.queries import SORT_KEYS, JobPage, make_cursor, read_cursor
+from scheduler.store.sql_usage import remember_use
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -167,6 +168,7 @@ class SqlQueries:
         )
         with writing(self._engine) as connection:
             gone = list(connection.execute(old).scalars())
+            remember_use(connection, gone)
             connection.execute(
                 delete(tables.HISTORY).where(
                     _HISTORY.subject_kind == "job", _HISTORY.subject.in_(gone)
@@ -210,6 +212,11 @@ def _after(key: Any, start: Position, *, descending: bool) -> ColumnElement[bool
     return and_(entered, or_(beyond, and_(key == start.value, tied)))
 
 
+def _begins(column: Any, text: str) -> ColumnElement[bool]:
+    found: ColumnElement[bool] = func.substr(column, 1, len(text)) == text
+    return found
+
+
 def _conditions(where: JobFilter, sort_key: str = "number") -> list[ColumnElement[bool]]:
     conditions: list[ColumnElement[bool]] = []
     for one in FILTERS:
@@ -221,10 +228,12 @@ def _conditions(where: JobFilter, sort_key: str = "number") -> list[ColumnElemen
             # Nearly all jobs have ended: SQLite would fetch and sort them by way of the index on
             # the status (64 ms of 100,000). An expression keeps it to that of the order (2 ms).
             column = column.concat("")
-        conditions.append(column.in_([*map(str, wanted)]) if one.most else column == wanted)
+        agrees = column.in_([*map(str, wanted)]) if one.most else column == wanted
+        elements = [_begins(column, beginning(name)) for name in wanted] if one.arrays else []
+        conditions.append(or_(agrees, *elements))
     if where.called:
-        begins = func.substr(_JOBS.job_id, 1, len(where.called)) == where.called
-        conditions.append(or_(begins, _JOBS.name == where.called))
+        named = _JOBS.name == where.called, _begins(_JOBS.name, beginning(where.called))
+        conditions.append(or_(_begins(_JOBS.job_id, where.called), *named))
     labels = tables.JOB_LABELS.c
     for key, value in where.labels.items():
         labelled = select(labels.number).where(labels.key == key, labels.value == value)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import bindparam, insert, or_, select, update
+from sqlalchemy import bindparam, case, delete, insert, or_, select, update
 
 from scheduler.store import tables
 from scheduler.store.databases import reading, writing
-from scheduler.store.forms import from_columns, to_columns
+from scheduler.store.forms import from_columns, to_columns, to_json
 from scheduler.store.rows import EnrolmentRow, TokenRow
 
 if TYPE_CHECKING:
@@ -27,6 +27,16 @@ class SqlSecrets:
     _engine: Engine
     _writer: Engine
 
+    def replace_specs(self, specs: Mapping[str, Mapping[str, Any]]) -> None:
+        """Replace the specifications of stored jobs."""
+        if not specs:
+            return
+        new: BindParameter[str] = bindparam("new_spec")
+        which = tables.JOBS.c.job_id == bindparam("changed")
+        records = [{"changed": key, "new_spec": to_json(spec)} for key, spec in specs.items()]
+        with writing(self._writer) as connection:
+            connection.execute(update(tables.JOBS).where(which).values(spec=new), records)
+
     def add_token(self, row: TokenRow) -> None:
         """Store a new token."""
         with writing(self._writer) as connection:
@@ -39,10 +49,13 @@ class SqlSecrets:
             found = connection.execute(statement).first()
         return None if found is None else from_columns(TokenRow, found)
 
-    def tokens(self) -> tuple[TokenRow, ...]:
-        """Return every token, by id."""
+    def tokens(self, subject: str | None = None) -> tuple[TokenRow, ...]:
+        """Return every token, or those of one subject, by id."""
+        statement = select(tables.TOKENS).order_by(_TOKENS.token_id)
+        if subject is not None:
+            statement = statement.where(_TOKENS.subject == subject)
         with reading(self._engine) as connection:
-            found = connection.execute(select(tables.TOKENS).order_by(_TOKENS.token_id)).all()
+            found = connection.execute(statement).all()
         return tuple(from_columns(TokenRow, columns) for columns in found)
 
     def revoke_token(self, token_id: str, *, now_s: float) -> bool:
@@ -52,6 +65,32 @@ class SqlSecrets:
             unrevoked = update(tables.TOKENS).where(known, _TOKENS.revoked_s.is_(None))
             connection.execute(unrevoked.values(revoked_s=now_s))
             return connection.execute(select(_TOKENS.token_id).where(known)).first() is not None
+
+    def replace_token(self, token_id: str, *, now_s: float, expires_s: float) -> bool:
+        """Note that the token which was made for this one is used."""
+        earlier = case((_TOKENS.expires_s < expires_s, _TOKENS.expires_s), else_=expires_s)
+        statement = (
+            update(tables.TOKENS)
+            .where(_TOKENS.token_id == token_id, _TOKENS.replaced_s.is_(None))
+            .values(replaced_s=now_s, expires_s=earlier)
+        )
+        with writing(self._writer) as connection:
+            return bool(connection.execute(statement).rowcount)
+
+    def drop_token(self, token_id: str) -> None:
+        """Drop a token of which nobody needs to know any more."""
+        with writing(self._writer) as connection:
+            connection.execute(delete(tables.TOKENS).where(_TOKENS.token_id == token_id))
+
+    def forget_tokens(self, subject: str, *, before_s: float) -> int:
+        """Drop a subject's tokens that were replaced and ended before a time."""
+        statement = delete(tables.TOKENS).where(
+            _TOKENS.subject == subject,
+            _TOKENS.replaced_s.is_not(None),
+            _TOKENS.expires_s < before_s,
+        )
+        with writing(self._writer) as connection:
+            return int(connection.execute(statement).rowcount)
 
     def touch_tokens(self, last_used_s: Mapping[str, float]) -> None:
         """Note when tokens (by id) were last used."""
@@ -76,7 +115,9 @@ class SqlSecrets:
         with writing(self._writer) as connection:
             connection.execute(insert(tables.ENROLMENTS), to_columns(row))
 
-    def use_enrolment(self, secret_hash: str, *, node: str, now_s: float) -> EnrolmentRow | None:
+    def use_enrolment(
+        self, secret_hash: str, *, node: str, now_s: float, named: bool = False
+    ) -> EnrolmentRow | None:
         """Use an enrolment up; None if it cannot be used."""
         statement = (
             update(tables.ENROLMENTS)
@@ -84,7 +125,7 @@ class SqlSecrets:
                 _ENROLMENTS.secret_hash == secret_hash,
                 _ENROLMENTS.used_s.is_(None),
                 _ENROLMENTS.expires_s > now_s,
-                _ENROLMENTS.node.in_(("", node)),
+                _ENROLMENTS.node.in_((node,) if named else ("", node)),
             )
             .values(used_s=now_s, used_by=node)
         )

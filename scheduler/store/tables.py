@@ -155,6 +155,17 @@ ATTEMPTS = Table(
     Index(None, "ended_s", "lease_id"),
 )
 
+# What forgotten jobs used, by day of UTC.
+USAGE = Table(
+    "usage",
+    METADATA,
+    _number("day"),
+    *(_text(name) for name in ("project", "owner", "job_type", "worker_type")),
+    _number("leases"),
+    _number("worker_us"),
+    PrimaryKeyConstraint("day", "project", "owner", "job_type", "worker_type"),
+)
+
 HISTORY = Table(
     "history",
     METADATA,
@@ -181,6 +192,9 @@ TOKENS = Table(
     *(_text(name) for name in ("secret_hash", "subject", "role", "projects")),
     _double("created_s"),
     *(_double(name, nullable=True) for name in ("expires_s", "revoked_s", "last_used_s")),
+    # The defaults are for processes of the release before, which go on during an upgrade.
+    Column("replaces", TEXT, nullable=False, server_default=""),
+    _double("replaced_s", nullable=True),
     UniqueConstraint("secret_hash"),
 )
 
@@ -193,4 +207,5 @@ ENROLMENTS = Table(
     _double("expires_s"),
     _double("used_s", nullable=True),
     _text("used_by"),
+    Column("workers", TEXT, nullable=False, server_default="null"),
 )

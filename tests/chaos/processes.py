@@ -135,6 +135,7 @@ def environment(home: Path) -> dict[str, str]:
         "HOME": str(home),
         "XDG_CONFIG_HOME": str(home / "config"),
         "XDG_STATE_HOME": str(home / "xdg"),
+        "LEASEHOLD_AGENT__ISOLATION": "off",  # jobs write where all of them can read
         "PYTHONPATH": str(ROOT),  # this checkout, whatever is installed
         # The many small matrices of this test are not worth a thread each.
         "OMP_NUM_THREADS": "1",

@@ -446,7 +446,7 @@ class Soak:
     async def _judge(self, orders: list[Order], jobs: dict[str, Any]) -> None:
         """Compare what the scheduler says with what the processes have left behind."""
         stories: list[Story] = []
-        leases = 0
+        leases = held_us = 0
         for order in orders:
             job = jobs.get(order.name)
             if job is None:
@@ -474,7 +474,15 @@ class Soak:
                 if (run.first.lease, run.first.attempt) not in known
             ]
             leases += len(attempts)
+            held_us += sum(
+                (int(a["ended_s"] * 1e6) - int(a["start_s"] * 1e6)) * len(a["workers"])
+                for a in attempts
+                if a["ended_s"] is not None
+            )
             self.counts.update(f"lease {attempt['end_reason']}" for attempt in attempts)
+        used = await self._ask("GET", "/v1/usage?by=project&by=owner&by=worker_type")
+        if (told_us := sum(row["worker_us"] for row in used["usage"])) != held_us:
+            self.problems.append(f"the ledger has {told_us} worker-us, the leases {held_us}")
         self.problems += check_workers(stories)
         self.problems += check_tokens(stories)
         done = sum(len(run.steps) for story in stories for run in story.runs if not run.first.rank)
@@ -482,6 +490,7 @@ class Soak:
         self.figures |= {
             "jobs": len(stories),
             "leases": leases,
+            "worker_hours": round(held_us / 3.6e9, 3),
             "processes": sum(len(story.runs) for story in stories),
             "steps_counted": counted,
             "steps_lost": done - counted,

@@ -51,6 +51,8 @@ class Rendered:
         return [item for item in self.objects if item["kind"] == kind]
 
     def one(self, kind, name=None):
+        if kind == "Deployment":
+            name = name or "-scheduler"
         found = [
             item
             for item in self.all(kind)
@@ -89,6 +91,27 @@ def rendered_file(path):
 def configuration(rendered):
     """The scheduler's configuration file, as the chart renders it."""
     return rendered.one("ConfigMap", "-config")["data"]["leasehold.toml"]
+
+
+def as_mounted(text, folder):
+    """Return a configuration with what its pod would have mounted lying in a folder."""
+    (folder / "token").write_text("lh_" + "0" * 43)
+    if "/etc/leasehold/tls" in text:
+        command = [
+            "openssl",
+            "req",
+            "-x509",
+            "-newkey",
+            "ec",
+            "-pkeyopt",
+            "ec_paramgen_curve:P-256",
+        ]
+        command += ["-nodes", "-subj", "/CN=leasehold", "-days", "1"]
+        command += ["-keyout", folder / "tls.key", "-out", folder / "tls.crt"]
+        subprocess.run(command, check=True, capture_output=True)
+    for mounted in ("tls", "admin"):
+        text = text.replace(f"/etc/leasehold/{mounted}", str(folder))
+    return text
 
 
 def environment(container):

@@ -92,8 +92,10 @@ def test_the_program_knows_every_option_that_the_chart_gives_it(everything, mini
             assert given <= known
             if name == "agent":
                 names = {n for n in environment(container) if n.startswith("LEASEHOLD_")}
-                settings = describe(AgentConfig).values()
-                assert names <= variables.union(*(setting.variables for setting in settings))
+                settings = tuple(describe(AgentConfig).values())
+                known_names = {name for setting in settings for name in setting.variables}
+                known_names |= {setting.variable for setting in settings}
+                assert names <= variables | known_names
 
 
 def test_agents_enrol_by_the_tokens_of_their_pods(minimal):
@@ -109,7 +111,9 @@ def test_agents_enrol_by_the_tokens_of_their_pods(minimal):
 
 def test_agents_of_a_scheduler_elsewhere_have_tokens_by_node():
     rendered = render(CHART / "ci" / "agents-only-values.yaml")
-    assert not rendered.kinds & {"Deployment", "ConfigMap", "Secret", "Ingress", "Pod"}
+    assert not rendered.kinds & {"Secret", "Ingress", "Pod"}
+    theirs = [*rendered.all("Deployment"), *rendered.all("ConfigMap")]
+    assert all("-foreign" in item["metadata"]["name"] for item in theirs)
     container = rendered.container("DaemonSet")
     assert "--token-file=/etc/leasehold/tokens/$(NODE_NAME)" in container["args"]
     assert "--server=https://leasehold.example:8642" in container["args"]
@@ -127,8 +131,9 @@ def test_without_tokens_nobody_enrols():
 
 def test_a_scheduler_without_agents_has_no_rights_and_no_namespace_of_jobs():
     rendered = render(agent__enabled=False)
-    gone = {"DaemonSet", "Role", "ClusterRole", "Namespace", "NetworkPolicy"}
+    gone = {"DaemonSet", "Role", "ClusterRole", "Namespace", "ValidatingAdmissionPolicy"}
     assert not rendered.kinds & gone
+    assert len(rendered.all("NetworkPolicy")) == 1
     assert rendered.pod()["automountServiceAccountToken"] is False
 
 

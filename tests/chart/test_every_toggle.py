@@ -8,6 +8,8 @@ import pytest
 import yaml
 from chart_rendering import CHART, render
 
+from agent.kubernetes.foreign_pods import SHARDS
+
 EVERYTHING, MINIMAL = (CHART / "ci" / f"{n}-values.yaml" for n in ("everything", "minimal"))
 SCHEDULERS = """
 ClusterRole/gpus-shared-gpus-scheduler ClusterRoleBinding/gpus-shared-gpus-scheduler
@@ -16,25 +18,35 @@ Ingress/shared-gpus Job/shared-gpus-migrate NetworkPolicy/shared-gpus-scheduler 
 PodDisruptionBudget/shared-gpus-scheduler PrometheusRule/shared-gpus-scheduler Service/shared-gpus
 ServiceAccount/gpu-scheduler ServiceMonitor/shared-gpus-scheduler
 """
-AGENTS = """
+COUNTER = """
+ClusterRole/gpus-shared-gpus-foreign ClusterRoleBinding/gpus-shared-gpus-foreign
+Deployment/shared-gpus-foreign NetworkPolicy/shared-gpus-foreign Role/shared-gpus-foreign
+Role/shared-gpus-foreign-agents RoleBinding/shared-gpus-foreign
+RoleBinding/shared-gpus-foreign-agents ServiceAccount/shared-gpus-foreign
+""" + " ".join(f"ConfigMap/shared-gpus-foreign-{n}" for n in range(SHARDS))
+OWN_NODE = """
+ValidatingAdmissionPolicy/gpus-shared-gpus-own-node
+ValidatingAdmissionPolicyBinding/gpus-shared-gpus-own-node
+"""
+JOB_PODS = """
+ValidatingAdmissionPolicy/gpus-shared-gpus-job-pods
+ValidatingAdmissionPolicyBinding/gpus-shared-gpus-job-pods
+"""
+AGENTS = f"""
 ClusterRole/gpus-shared-gpus-agent ClusterRole/gpus-shared-gpus-scheduler
 ClusterRoleBinding/gpus-shared-gpus-agent ClusterRoleBinding/gpus-shared-gpus-scheduler
 DaemonSet/shared-gpus-agent-amd DaemonSet/shared-gpus-agent-gpu LimitRange/gpus-shared-gpus-jobs
 Namespace/training NetworkPolicy/gpus-shared-gpus-jobs NetworkPolicy/shared-gpus-agent
 ResourceQuota/gpus-shared-gpus-jobs Role/gpus-shared-gpus-agent RoleBinding/gpus-shared-gpus-agent
 Service/shared-gpus-agent ServiceAccount/gpu-agent ServiceAccount/trainer
-ValidatingAdmissionPolicy/gpus-shared-gpus-own-node
-ValidatingAdmissionPolicyBinding/gpus-shared-gpus-own-node
+{OWN_NODE} {JOB_PODS} {COUNTER}
 """
-RIGHTS = """
+RIGHTS = f"""
 ClusterRole/gpus-shared-gpus-agent ClusterRole/gpus-shared-gpus-scheduler
 ClusterRoleBinding/gpus-shared-gpus-agent ClusterRoleBinding/gpus-shared-gpus-scheduler
-Role/gpus-shared-gpus-agent RoleBinding/gpus-shared-gpus-agent
+Role/gpus-shared-gpus-agent RoleBinding/gpus-shared-gpus-agent {COUNTER}
 """
-OWN_NODE = """
-ValidatingAdmissionPolicy/gpus-shared-gpus-own-node
-ValidatingAdmissionPolicyBinding/gpus-shared-gpus-own-node
-"""
+DAEMONS = "DaemonSet/shared-gpus-agent-amd DaemonSet/shared-gpus-agent-gpu"
 SETTINGS = "ConfigMap/shared-gpus-config Deployment/shared-gpus-scheduler"
 #: Switch -> (what is there with it only, what is another with it).
 TOGGLES = {
@@ -43,18 +55,22 @@ TOGGLES = {
     "scheduler.migrations.hook": ("Job/shared-gpus-migrate", SETTINGS),
     "scheduler.podDisruptionBudget.enabled": ("PodDisruptionBudget/shared-gpus-scheduler", ""),
     "scheduler.serviceAccount.create": ("ServiceAccount/given", ""),
-    "agent.enabled": (AGENTS, f"{SETTINGS} NetworkPolicy/shared-gpus-scheduler"),
+    "agent.enabled": (AGENTS, SETTINGS),
     "agent.guard.enabled": ("", "DaemonSet/shared-gpus-agent-gpu"),
-    "agent.logJson": ("", "DaemonSet/shared-gpus-agent-amd DaemonSet/shared-gpus-agent-gpu"),
+    "agent.logJson": ("", f"{DAEMONS} Deployment/shared-gpus-foreign"),
     "agent.serviceAccount.create": ("ServiceAccount/given", ""),
     "jobs.createNamespace": ("Namespace/training", ""),
     "jobs.resourceQuota.enabled": ("ResourceQuota/gpus-shared-gpus-jobs", ""),
     "jobs.limitRange.enabled": ("LimitRange/gpus-shared-gpus-jobs", ""),
-    "rbac.create": (RIGHTS, ""),
-    "rbac.foreignPods": ("", "ClusterRole/gpus-shared-gpus-agent"),
-    "admissionPolicy.enabled": (OWN_NODE, ""),
+    "rbac.create": (RIGHTS, DAEMONS),
+    "rbac.foreignPods": (COUNTER, DAEMONS),
+    "admissionPolicy.enabled": (f"{OWN_NODE} {JOB_PODS}", ""),
+    "admissionPolicy.jobPods.enabled": (JOB_PODS, ""),
     "networkPolicies.scheduler.enabled": ("NetworkPolicy/shared-gpus-scheduler", ""),
-    "networkPolicies.agent.enabled": ("NetworkPolicy/shared-gpus-agent", ""),
+    "networkPolicies.agent.enabled": (
+        "NetworkPolicy/shared-gpus-agent NetworkPolicy/shared-gpus-foreign",
+        "",
+    ),
     "networkPolicies.jobs.enabled": ("NetworkPolicy/gpus-shared-gpus-jobs", ""),
     "networkPolicies.jobs.internet": ("", "NetworkPolicy/gpus-shared-gpus-jobs"),
     "monitoring.metricsOpen": ("", SETTINGS),

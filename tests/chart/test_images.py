@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import http.server
 import os
 import re
 import subprocess
 import sys
+import threading
 import tomllib
 
 from chart_rendering import ROOT
@@ -22,7 +24,7 @@ def stages():
 
 def test_every_stage_stands_on_one_base_that_can_be_pinned():
     found, head = stages()
-    assert "ARG BASE=" in head
+    assert "ARG BASE=${IMAGE}${DIGEST:+@${DIGEST}}" in head
     assert {base for base, _ in found.values()} == {"${BASE}", "common"}
 
 
@@ -70,16 +72,56 @@ def test_the_program_is_process_one_and_starts_with_compiled_loops(tmp_path):
         assert [path.name for path in (tmp_path / "own").iterdir()] == ["loop.nbc"]
 
 
-def test_the_image_installs_what_the_project_depends_on():
+def test_the_image_installs_by_hashes_alone():
+    text = stages()[0]["build"][1]
+    installs = re.findall(r"pip install (.*?)(?: \\\\|\n)", text)
+    outside = [line for line in installs if "--no-index" not in line]
+    assert len(outside) == 2
+    assert all("--require-hashes" in line and "-r /locks/" in line for line in outside)
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    command = [sys.executable, str(DOCKER / "requirements.py"), str(ROOT / "pyproject.toml")]
-    done = subprocess.run(command, check=True, capture_output=True, text=True)
     extras = project["optional-dependencies"]
-    (everything,), for_notebooks = extras.pop("all"), extras.pop("notebook")
+    (everything,) = extras.pop("all")
+    extras.pop("notebook")
     assert everything == f"leasehold[{','.join(extras)}]"
-    wanted = {*project["dependencies"], *(one for extra in extras.values() for one in extra)}
-    assert wanted.isdisjoint(for_notebooks)
-    assert sorted(done.stdout.splitlines()) == sorted(wanted)
+
+
+def test_the_digest_of_the_base_is_asked_of_its_registry_and_written(tmp_path):
+    digest = "sha256:" + "ab" * 32
+
+    class Registry(http.server.BaseHTTPRequestHandler):
+        def do_HEAD(self):
+            known = self.headers.get("Authorization") == "Bearer pull"
+            self.send_response(200 if known else 401)
+            where = f"http://127.0.0.1:{self.server.server_port}/token"
+            self.send_header("WWW-Authenticate", f'Bearer realm="{where}",service="r",scope="s"')
+            self.send_header("Docker-Content-Digest", digest)
+            self.end_headers()
+
+        def do_GET(self):
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(b'{"token": "pull"}')
+
+        def log_message(self, *_):
+            pass
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Registry)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    file = tmp_path / "Dockerfile"
+    file.write_text((DOCKER / "Dockerfile").read_text())
+    command = [sys.executable, DOCKER / "base-digest.py", file]
+    command += ["--registry", f"http://127.0.0.1:{server.server_port}"]
+    try:
+        for expected in (1, 0):  # --check says whether it is the one of today
+            done = subprocess.run(
+                [*command, "--check"], check=False, capture_output=True, text=True
+            )
+            assert done.returncode == expected, done.stderr
+            subprocess.run(command, check=True, capture_output=True)
+            assert f'ARG DIGEST="{digest}"' in file.read_text()
+    finally:
+        server.shutdown()
+        server.server_close()
 
 
 def test_the_build_sees_every_package_of_the_wheel():

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 import pytest
 import yaml
-from chart_rendering import CHART, RefusedError, configuration, render
+from chart_rendering import CHART, RefusedError, as_mounted, configuration, render
 
 from leasehold.config.fields import describe
 from leasehold.config.load import load_config
@@ -27,9 +27,11 @@ THE_CHARTS = {
     "server.metrics_open",
     "server.admin_token_file",
     "store.url",
+    "secrets.keys",  # never of a file: by scheduler.extraEnv
     "store.migrate",
     "kubernetes.agent_account",
     "kubernetes.audience",
+    "kubernetes.approved_label",
 }
 
 
@@ -127,9 +129,8 @@ def test_the_schema_takes_the_settings_that_the_program_takes():
 
 
 def test_the_proxies_of_an_ingress_are_those_that_the_program_trusts(tmp_path):
-    (tmp_path / "leasehold.toml").write_text(
-        configuration(render(scheduler__ingress__trustedProxies=["10.244.0.0/16", "fd00::7"]))
-    )
+    text = configuration(render(scheduler__ingress__trustedProxies=["10.244.0.0/16", "fd00::7"]))
+    (tmp_path / "leasehold.toml").write_text(as_mounted(text, tmp_path))
     config = load_config(path=str(tmp_path / "leasehold.toml"), environment={}).config
     assert config.server.trusted_proxies == "10.244.0.0/16,fd00::7"
     assert "trusted_proxies" not in configuration(render())

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import io
-import re
-import subprocess
-import tarfile
-
 import pytest
 import yaml
-from chart_rendering import CHART, KUBERNETES, ROOT, helm
+from chart_rendering import CHART, KUBERNETES, ROOT, as_mounted, helm
 
 from leasehold.config.load import load_config
+from leasehold_testing.releases import chart_of_release
 
-RELEASE = "9d5e9d5"
 FILES = ("minimal", "everything", "postgresql-ha")
 #: Kubernetes takes no other value for these once an object is there.
 FIXED = {
@@ -26,15 +21,7 @@ FIXED = {
 
 @pytest.fixture(scope="module")
 def before(tmp_path_factory):
-    """Return the first release's chart, made from the git history."""
-    if not (ROOT / ".git").exists():
-        pytest.skip("no git history here to make the first release from")
-    folder = tmp_path_factory.mktemp("before")
-    git = ["git", "-C", str(ROOT), "archive", RELEASE, "helm/leasehold"]
-    files = subprocess.run(git, check=True, capture_output=True).stdout
-    with tarfile.open(fileobj=io.BytesIO(files)) as archive:
-        archive.extractall(folder, filter="data")
-    return folder / "helm" / "leasehold"
+    return chart_of_release(ROOT, tmp_path_factory.mktemp("before"))
 
 
 def objects(chart, values):
@@ -70,10 +57,7 @@ def test_the_configuration_that_it_made_is_taken_by_this_scheduler(before, name,
     made = objects(before, before / "ci" / f"{name}-values.yaml")
     (maps,) = [item for (kind, _), item in made.items() if kind == "ConfigMap" and _is_its(item)]
     file = tmp_path / "leasehold.toml"
-    text = maps["data"]["leasehold.toml"]
-    for mounted in set(re.findall(r"/etc/leasehold/tls/([\w.]+)", text)):  # by the pod
-        (tmp_path / mounted).touch()
-    file.write_text(text.replace("/etc/leasehold/tls", str(tmp_path)))
+    file.write_text(as_mounted(maps["data"]["leasehold.toml"], tmp_path))
     loaded = load_config(path=str(file), environment={"XDG_CONFIG_HOME": str(tmp_path)})
     assert loaded.config.engine.round_length_s > 0
 

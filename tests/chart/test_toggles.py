@@ -8,7 +8,7 @@ import json
 import re
 import tomllib
 
-from chart_rendering import CHART, configuration, environment, mounts, render, volumes
+from chart_rendering import CHART, as_mounted, configuration, environment, mounts, render, volumes
 
 from agent.kubernetes.pods import GUARD_WINDOW_S
 from leasehold.config.load import load_config
@@ -73,9 +73,7 @@ def test_a_password_is_never_part_of_a_url(everything):
 
 
 def test_the_program_takes_the_configuration_that_the_chart_writes(everything, tmp_path):
-    for name in ("tls.crt", "tls.key"):
-        (tmp_path / name).touch()
-    text = configuration(everything).replace("/etc/leasehold/tls", str(tmp_path))
+    text = as_mounted(configuration(everything), tmp_path)
     (tmp_path / "leasehold.toml").write_text(text)
     variables = {"LEASEHOLD_STORE__URL": "postgresql://x@db/y"}
     config = load_config(path=str(tmp_path / "leasehold.toml"), environment=variables).config
@@ -86,13 +84,13 @@ def test_the_program_takes_the_configuration_that_the_chart_writes(everything, t
     assert config.retention.log_bytes == 8388608
     assert config.kubernetes.agent_account == "gpus/gpu-agent"
     assert config.kubernetes.audience == "gpus"
-    assert config.server.admin_token_file == "/etc/leasehold/admin/token"
+    assert config.server.admin_token_file == str(tmp_path / "token")
     assert config.store.migrate is False
     assert config.log.json is False
 
 
 def test_the_defaults_make_a_configuration_that_the_program_takes(minimal, tmp_path):
-    (tmp_path / "leasehold.toml").write_text(configuration(minimal))
+    (tmp_path / "leasehold.toml").write_text(as_mounted(configuration(minimal), tmp_path))
     config = load_config(path=str(tmp_path / "leasehold.toml"), environment={}).config
     assert config.log.json
     assert config.store.url == "sqlite:////var/lib/leasehold/leasehold.db"
@@ -136,10 +134,17 @@ def test_replicas_on_different_nodes_leave_room_for_what_their_clocks_differ(ha)
 
 def test_images_are_pulled_ahead_where_the_values_say_so(tmp_path):
     text = configuration(render(scheduler__config={"kubernetes": {"prepull_images": 3}}))
-    (tmp_path / "leasehold.toml").write_text(text)
+    (tmp_path / "leasehold.toml").write_text(as_mounted(text, tmp_path))
     config = load_config(path=str(tmp_path / "leasehold.toml"), environment={}).config
     assert config.kubernetes.prepull_images == 3
     assert config.kubernetes.agent_account == "gpus/lh-leasehold-agent"
+
+
+def test_groups_of_a_provider_reach_the_program():
+    groups = {"eng/ml": "user:vision", "ops": "operator"}
+    given = {"issuer": "https://id.example", "audience": "leasehold", "groups": groups}
+    text = configuration(render(scheduler__config={"oidc": given}))
+    assert tomllib.loads(text)["oidc"] == given
 
 
 def test_text_cannot_break_out_of_the_configuration():
@@ -304,7 +309,7 @@ def rules(role):
 
 
 def test_agents_may_do_what_they_need_where_jobs_run_and_nothing_elsewhere(everything):
-    (role,) = everything.all("Role")
+    role = everything.one("Role", "gpus-shared-gpus-agent")
     assert role["metadata"]["namespace"] == "training"
     granted = rules(role)
     assert granted == {
@@ -312,20 +317,23 @@ def test_agents_may_do_what_they_need_where_jobs_run_and_nothing_elsewhere(every
         ("pods/log", "get"),
         ("services", "create"),
         ("services", "delete"),
+        ("secrets", "create"),
+        ("namespaces", "get"),
     }
-    cluster = everything.one("ClusterRole", "-agent")
-    assert rules(cluster) == {("nodes", "get"), ("pods", "list"), ("pods", "watch")}
-    alone = render(rbac__foreignPods=False).one("ClusterRole", "-agent")
-    assert rules(alone) == {("nodes", "get")}
-    (binding,) = everything.all("RoleBinding")
+    assert rules(everything.one("ClusterRole", "-agent")) == {("nodes", "get")}
+    binding = everything.one("RoleBinding", "gpus-shared-gpus-agent")
     assert binding["subjects"] == [
         {"kind": "ServiceAccount", "name": "gpu-agent", "namespace": "gpus"}
     ]
     assert binding["roleRef"]["name"] == role["metadata"]["name"]
 
 
-def test_the_scheduler_may_only_ask_whose_a_token_is(everything):
-    assert rules(everything.one("ClusterRole", "-scheduler")) == {("tokenreviews", "create")}
+def test_the_scheduler_may_only_ask_whose_a_token_is_and_what_a_node_was_approved(
+    everything, minimal
+):
+    reviews = {("tokenreviews", "create")}
+    assert rules(minimal.one("ClusterRole", "-scheduler")) == reviews
+    assert rules(everything.one("ClusterRole", "-scheduler")) == reviews | {("nodes", "get")}
 
 
 def test_rights_can_be_left_to_others():
@@ -340,17 +348,7 @@ def test_rights_can_be_left_to_others():
         agent__serviceAccount__name="mine",
     )
     assert own.pod("DaemonSet")["serviceAccountName"] == "mine"
-    assert own.one("RoleBinding")["subjects"][0]["name"] == "mine"
-
-
-def test_the_admission_policy_is_for_the_agents_account_in_the_jobs_namespace(everything, minimal):
-    assert "ValidatingAdmissionPolicy" not in minimal.kinds
-    policy = everything.one("ValidatingAdmissionPolicy")["spec"]
-    assert "system:serviceaccount:gpus:gpu-agent" in policy["matchConditions"][0]["expression"]
-    names = policy["matchConstraints"]["namespaceSelector"]["matchLabels"]
-    assert names == {"kubernetes.io/metadata.name": "training"}
-    binding = everything.one("ValidatingAdmissionPolicyBinding")["spec"]
-    assert binding["validationActions"] == ["Audit"]
+    assert own.one("RoleBinding", "-leasehold-agent")["subjects"][0]["name"] == "mine"
 
 
 # -- the jobs' namespace ---------------------------------------------------------------------------
@@ -386,7 +384,7 @@ def test_quotas_and_limits_are_made_where_asked_for(everything, minimal):
 
 
 def test_jobs_reach_each_other_their_agent_and_the_internet_but_no_private_address(minimal):
-    spec = minimal.one("NetworkPolicy")["spec"]
+    spec = minimal.one("NetworkPolicy", "-jobs")["spec"]
     assert spec["podSelector"] == {}
     assert spec["policyTypes"] == ["Ingress", "Egress"]
     assert spec["ingress"] == [{"from": [{"podSelector": {}}]}]
@@ -397,13 +395,13 @@ def test_jobs_reach_each_other_their_agent_and_the_internet_but_no_private_addre
     assert agent["to"][0]["podSelector"]["matchLabels"].items() <= labels.items()
     assert agent["ports"] == [{"port": 8643, "protocol": "TCP"}]
     assert "169.254.0.0/16" in internet["to"][0]["ipBlock"]["except"]
-    closed = render(networkPolicies__jobs__internet=False).one("NetworkPolicy")["spec"]
+    closed = render(networkPolicies__jobs__internet=False).one("NetworkPolicy", "-jobs")["spec"]
     assert closed["egress"] == [gang, dns, agent]
-    assert "NetworkPolicy" not in render(networkPolicies__jobs__enabled=False).kinds
 
 
 def test_policies_of_scheduler_and_agents_let_in_whom_they_name(everything, minimal):
-    assert len(minimal.all("NetworkPolicy")) == 1
+    names = {item["metadata"]["name"].rpartition("-")[2] for item in minimal.all("NetworkPolicy")}
+    assert names == {"agent", "foreign", "jobs", "scheduler"}
     scheduler = everything.one("NetworkPolicy", "-scheduler")["spec"]
     peers = json.dumps(scheduler["ingress"][0]["from"])
     assert "ingress-nginx" in peers
@@ -416,9 +414,9 @@ def test_policies_of_scheduler_and_agents_let_in_whom_they_name(everything, mini
     assert everything.one("NetworkPolicy", "-jobs")["spec"]["ingress"][1]["ports"] == [
         {"port": 6006}
     ]
-    values = {"networkPolicies__scheduler__enabled": True}
-    open_one = render(**values).one("NetworkPolicy", "-scheduler")["spec"]
-    assert "from" not in open_one["ingress"][0]
+    assert {port["port"] for rule in agent["egress"] for port in rule.get("ports", ())} >= {8642}
+    open_one = minimal.one("NetworkPolicy", "-scheduler")["spec"]
+    assert "from" not in open_one["ingress"][0], "Ingress and Prometheus reach it"
 
 
 # -- helm test and notes ---------------------------------------------------------------------------
@@ -446,7 +444,8 @@ def test_the_same_values_render_the_same_objects_but_for_the_token(minimal):
 
 def test_a_setting_that_is_gone_is_rendered_and_the_program_warns(tmp_path):
     file = tmp_path / "leasehold.toml"
-    file.write_text(configuration(render(scheduler__config__engine__stay=False)))
+    text = configuration(render(scheduler__config__engine__stay=False))
+    file.write_text(as_mounted(text, tmp_path))
     loaded = load_config(path=str(file), environment={})
     assert [line.partition(": 'engine.stay' is no setting")[0] for line in loaded.warnings] == [
         f"{file}: engine.stay"

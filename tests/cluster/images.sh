@@ -40,14 +40,13 @@ if [[ ! -e $base ]]; then
 fi
 
 # The wheels that the project and its build need.
-"$python" docker/requirements.py pyproject.toml > "$cache/requirements.txt"
-wheels_key=$(sha256sum "$cache/requirements.txt" | cut -c 1-16)
+wheels_key=$(cat locks/image.txt locks/build.txt | sha256sum | cut -c 1-16)
 wheels=$cache/wheels-$wheels_key
 if [[ ! -d $wheels ]]; then
     echo "images.sh: fetching wheels" >&2
     rm -rf "$cache"/wheels-*
     "$python" -m pip download --quiet --disable-pip-version-check --only-binary=:all: --python-version=3.11 \
-        --dest "$wheels.new" -r "$cache/requirements.txt" hatchling >&2
+        --require-hashes --dest "$wheels.new" -r locks/image.txt -r locks/build.txt >&2
     mv "$wheels.new" "$wheels"
 fi
 
@@ -94,7 +93,7 @@ END
     mv "$file.new" "$file"
 }
 
-sources() { git ls-files -z --cached --others --exclude-standard -- pyproject.toml README.md LICENSE .dockerignore docker leasehold scheduler policies planner simulator traces agent api; }
+sources() { git ls-files -z --cached --others --exclude-standard -- pyproject.toml README.md LICENSE .dockerignore docker locks leasehold scheduler policies planner simulator traces agent api; }
 key=$({ sources | xargs -0 sha256sum; cat "$here"/train/* "$here/images.sh"; stat -c %s%Y "$base"; echo "$wheels_key"; } | sha256sum | cut -c 1-16)
 made=$cache/$key.tar
 if [[ ! -e $made ]]; then

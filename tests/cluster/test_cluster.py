@@ -19,9 +19,7 @@ V100, K80, BOTH = {"v100": 10.0}, {"k80": 10.0}, {"v100": 10.0, "k80": 10.0}
 
 
 def test_the_chart_is_installed_and_its_own_test_passes(cluster, installed):
-    pods = cluster.pods(NAMESPACE)
-    names = sorted(p["spec"]["containers"][0]["name"] for p in pods)
-    assert names == ["agent", "agent", "scheduler"]
+    assert _programs(cluster) == ["agent", "agent", "counter", "scheduler"]
     said = cluster.helm("test", "leasehold", "--namespace", NAMESPACE)
     assert "Succeeded" in said
 
@@ -140,7 +138,7 @@ def test_without_agents_the_guards_end_jobs_when_their_leases_are_over(cluster, 
     installed.await_steps("guarded", 30)
     agents = ("daemonset/leasehold-agent-gpu", "-n", NAMESPACE, "--type=merge", "-p")
     cluster.kubectl("patch", *agents, _selector("nowhere"))
-    eventually("the agents are gone", lambda: len(cluster.pods(NAMESPACE)) == 1, limit_s=60)
+    eventually("the agents are gone", lambda: "agent" not in _programs(cluster), limit_s=60)
     (pod,) = installed.pods_of(job)
     assert pod["status"]["phase"] == "Running", "it runs for as long as its lease holds"
     eventually(
@@ -154,6 +152,10 @@ def test_without_agents_the_guards_end_jobs_when_their_leases_are_over(cluster, 
     installed.await_status(job, "completed", limit_s=150)
     check(installed.checkpoints / "guarded", steps=steps, lost=30)
     assert installed.get(f"/v1/jobs/{job}")["failures"] == 0
+
+
+def _programs(cluster):
+    return sorted(pod["spec"]["containers"][0]["name"] for pod in cluster.pods(NAMESPACE))
 
 
 def _selector(value):

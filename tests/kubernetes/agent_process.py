@@ -38,6 +38,8 @@ async def main(given: dict[str, str]) -> None:
                 instance=given["instance"],
                 endpoint_port=int(given["port"]),
                 guard_image=given["guard_image"],
+                foreign_pods=given["foreign_pods"],
+                pod_security="restricted",
             ),
             kubeconfig=Path(given["kubeconfig"]),
             listen=given["address"],

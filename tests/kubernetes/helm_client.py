@@ -28,8 +28,8 @@ class Helm:
 
     def __init__(self, plane: ControlPlane, *, namespace: str, values: str) -> None:
         home = Path(tempfile.mkdtemp(dir=plane.folder))
-        self._values, self._namespace = home / "values.yaml", namespace
-        self._values.write_text(values)
+        self.values, self._namespace = home / "values.yaml", namespace
+        self.values.write_text(values)
         self._environment = os.environ | {
             "KUBECONFIG": str(plane.kubeconfig("helm", ADMIN)),
             "HELM_CACHE_HOME": str(home),
@@ -52,8 +52,8 @@ class Helm:
         return done.stdout
 
     def install(self, release: str, *more: str, chart: Path = CHART) -> str:
-        given = ("--create-namespace", "--values", self._values, *more)
+        given = ("--create-namespace", "--values", self.values, *more)
         return self("install", release, chart, *given)
 
     def upgrade(self, release: str, *more: str, chart: Path = CHART) -> str:
-        return self("upgrade", release, chart, "--values", self._values, *more)
+        return self("upgrade", release, chart, "--values", self.values, *more)

@@ -46,7 +46,8 @@ SETTINGS: dict[str, Any] = {
     "server.anonymous_rate_burst": 10000,
 }
 RELEASE, NAMESPACE, JOBS = "lh", "gpus", "leasehold-jobs"
-VALUES = "admissionPolicy: {enabled: true}\n"
+COUNTER = f"{RELEASE}-leasehold-foreign"
+VALUES = "scheduler: {tls: {mode: none}}\n"
 ENDED = {"completed", "failed", "cancelled", "refused"}
 
 
@@ -104,7 +105,7 @@ class Process:
 
 
 class Installation:
-    """A scheduler with SQLite and an agent per node.
+    """A scheduler with SQLite, an agent per node, and what counts the pods of others.
 
     Args:
         plane: where the chart is installed.
@@ -158,6 +159,15 @@ class Installation:
         self._jobs_port = free_ports(2)[1]
         self._nodes = {node.name: node for node in nodes}
         self.agents = {node.name: self._agent(node) for node in nodes}
+        own = plane.account_token(NAMESPACE, COUNTER)
+        self.counter = Process(
+            [
+                sys.executable, "-m", "leasehold", "count-pods", f"--into={NAMESPACE}/{COUNTER}",
+                f"--instance={NAMESPACE}.{RELEASE}-leasehold",
+                "--kubeconfig", plane.kubeconfig("counter", own),
+            ],
+            folder / "counter.log",
+        )  # fmt: skip
 
     def _mount_credentials(self) -> str:
         """Write what the scheduler's pod would find mounted; return the administrator's token."""
@@ -175,6 +185,7 @@ class Installation:
 
     def start(self) -> None:
         self.scheduler.start()
+        self.counter.start()
         for name in self.agents:
             self.start_agent(name)
         count = sum(node.gpus for node in self._nodes.values())
@@ -190,7 +201,7 @@ class Installation:
         self.agents[name].start()
 
     def stop(self) -> None:
-        for process in (*self.agents.values(), self.scheduler):
+        for process in (*self.agents.values(), self.counter, self.scheduler):
             process.end()
         self.client.close()
 
@@ -207,6 +218,7 @@ class Installation:
             "namespace": JOBS,
             "guard_image": self._guard_image,
             "instance": f"{NAMESPACE}.{RELEASE}-leasehold",
+            "foreign_pods": f"{NAMESPACE}/{COUNTER}",
         } | self._times
         script = Path(__file__).with_name("agent_process.py")
         return Process(

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import ssl
+from collections import defaultdict
 from typing import TYPE_CHECKING, Any, Self
 
 import aiohttp
@@ -31,6 +32,8 @@ class KubeletLink:
 
     def __init__(self, plane: ControlPlane, faults: list[str]) -> None:
         self._plane, self._faults = plane, faults
+        #: pod -> held while its status is sent: as real kubelets do, in the order of what happened.
+        self._telling: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 
     async def __aenter__(self) -> Self:
         trust = ssl.create_default_context(cafile=self._plane.authority)
@@ -71,8 +74,9 @@ class KubeletLink:
     async def patch_status(self, pod: Pod, status: dict[str, Any]) -> None:
         """Say where a pod is, if it still is that pod."""
         body = {"metadata": {"uid": pod.uid}, "status": status}
-        if not pod.gone:
-            await self.ask("PATCH", f"{pod.path}/status", body, STRATEGIC)
+        async with self._telling[pod.uid]:
+            if not pod.gone:
+                await self.ask("PATCH", f"{pod.path}/status", body, STRATEGIC)
 
     async def remove(self, pod: Pod) -> None:
         """Confirm to the API server that nothing of a pod is left."""

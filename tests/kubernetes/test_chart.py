@@ -15,8 +15,6 @@ from leasehold.daemon.token_review import TokenReviewer
 VALUES = """
 scheduler: {image: {tag: dev}}
 agent: {image: {tag: dev}}
-admissionPolicy: {enabled: true}
-networkPolicies: {scheduler: {enabled: true}, agent: {enabled: true}}
 monitoring: {dashboard: {enabled: true}}
 jobs: {resourceQuota: {enabled: true, hard: {pods: "50"}}}
 """
@@ -114,9 +112,8 @@ def test_an_agent_makes_notes_and_deletes_pods_of_its_own_node_and_of_no_other(a
     assert "spec.nodeName" in refused(
         agent.create, PODS, job_pod("forced", "alpha", nodeName="alpha")
     )
-    assert "automountServiceAccountToken" in refused(
-        agent.create, PODS, job_pod("token", "alpha", automountServiceAccountToken=True)
-    )
+    said = refused(agent.create, PODS, job_pod("token", "alpha", automountServiceAccountToken=True))
+    assert "automountServiceAccountToken" in said or "serviceAccountToken: jobs get no" in said
     admin.create(PODS, job_pod("foreign", "beta"))
     assert "own node only" in refused(agent.ask, "DELETE", f"{PODS}/foreign", {})
     note = {"metadata": {"annotations": {"x": "y"}}}
@@ -156,10 +153,131 @@ def test_an_agent_may_do_nothing_else(agent, method, path):
     assert "forbidden" in refused(agent.ask, method, path, None if method == "GET" else {})
 
 
-def test_an_agent_reads_its_node_and_all_pods_there(agent):
+def test_an_agent_reads_its_node_and_who_else_holds_gpus_there_but_no_pod_of_others(agent):
     assert agent.get("/api/v1/nodes/alpha")["metadata"]["name"] == "alpha"
-    found = agent.get("/api/v1/pods", fieldSelector="spec.nodeName=alpha")["items"]
-    assert "agent-alpha" in {pod["metadata"]["name"] for pod in found}
+    assert "forbidden" in refused(agent.get, "/api/v1/pods")
+    assert "forbidden" in refused(agent.get, "/api/v1/namespaces/gpus/pods")
+    maps = "/api/v1/namespaces/gpus/configmaps"
+    own = "lh-leasehold-foreign-3"
+    found = agent.ask("GET", maps, None, fieldSelector=f"metadata.name={own}")["items"]
+    assert [item["metadata"]["name"] for item in found] == [own]
+    assert "forbidden" in refused(agent.get, f"{maps}/lh-leasehold-config")
+    assert "forbidden" in refused(agent.patch, f"{maps}/{own}", {"data": {"alpha": "{}"}})
+    space = agent.get("/api/v1/namespaces/leasehold-jobs")
+    assert space["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] == "restricted"
+
+
+def test_the_counter_reads_all_pods_and_writes_its_config_maps_alone(plane, admin):
+    counter = plane.api(plane.account_token("gpus", "lh-leasehold-foreign"))
+    try:
+        assert "items" in counter.get("/api/v1/pods")
+        maps = "/api/v1/namespaces/gpus/configmaps"
+        counter.patch(f"{maps}/lh-leasehold-foreign-3", {"data": {"alpha": "{}"}})
+        for call in (
+            lambda: counter.patch(f"{maps}/lh-leasehold-config", {"data": {"x": "y"}}),
+            lambda: counter.get("/api/v1/namespaces/gpus/secrets"),
+            lambda: counter.create(PODS, job_pod("own", "alpha")),
+        ):
+            assert "forbidden" in refused(call)
+    finally:
+        counter.close()
+    admin.patch(
+        "/api/v1/namespaces/gpus/configmaps/lh-leasehold-foreign-3", {"data": {"alpha": None}}
+    )
+
+
+def container(**fields):
+    context = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+    return {"name": "job", "image": "train", "securityContext": context} | fields
+
+
+def projected(**token):
+    source = {"serviceAccountToken": {"path": "token"} | token}
+    return {"volumes": [{"name": "t", "projected": {"sources": [source]}}]}
+
+
+NOBODY = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {}, "namespaceSelector": {}}
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+#: What the level `restricted` takes of a pod, and the policy of the chart does not.
+HOSTILE = {
+    "a token": (projected(), "no rights in the cluster"),
+    "a token for others": (projected(audience="leasehold"), "no rights in the cluster"),
+    "priority": ({"priorityClassName": "system-node-critical"}, "cluster's own pods"),
+    "another scheduler": ({"schedulerName": "mine"}, "schedulerName"),
+    "the guard": ({"shareProcessNamespace": True}, "guard"),
+    "nobody else": ({"affinity": {"podAntiAffinity": {REQUIRED: [NOBODY]}}}, "off the node"),
+    "claims": (
+        {"resourceClaims": [{"name": "gpu", "resourceClaimName": "gpu"}]},
+        "outside of the lease",
+    ),
+    "all devices": (
+        {
+            "containers": [
+                container(),
+                container(name="spy", env=[{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]),
+            ]
+        },
+        "chooses its devices",
+    ),
+    "all devices before": (
+        {
+            "initContainers": [
+                container(name="spy", env=[{"name": "AMD_VISIBLE_DEVICES", "value": "all"}])
+            ]
+        },
+        "chooses its devices",
+    ),
+    "devices by a mount": (
+        {
+            "volumes": [{"name": "v", "emptyDir": {}}],
+            "containers": [
+                container(
+                    volumeMounts=[
+                        {"name": "v", "mountPath": "/var/run/nvidia-container-devices/all"}
+                    ]
+                )
+            ],
+        },
+        "a mount chooses",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_an_agent_that_was_taken_over_makes_no_pod_that_templates_may_not_say(agent, name):
+    changes, said = HOSTILE[name]
+    await_answer(agent, changes, said)
+
+
+def await_answer(api, changes, said, limit_s=240.0):
+    """Wait until a pod is refused so: policies apply some moments after they were made."""
+    end = time.monotonic() + limit_s
+    while time.monotonic() < end:
+        answer = None
+        try:
+            api.ask("POST", PODS, job_pod("hostile", "alpha", **changes), dryRun="All")
+        except ApiError as error:
+            answer = error
+        if answer is not None:
+            assert answer.code == 403, answer
+            assert said in str(answer), answer
+            return
+        time.sleep(0.1)
+    raise AssertionError("it was made")
+
+
+@pytest.mark.usefixtures("agent")
+def test_what_a_job_may_say_passes_both_policies(agent):
+    devices = [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}]
+    fine = {
+        "containers": [
+            container(env=[{"name": "NVIDIA_VISIBLE_DEVICES", "value": "3"}]),
+            container(name="board", env=devices),
+        ],
+        **projected(audience="sts.amazonaws.com"),
+    }
+    made = agent.ask("POST", PODS, job_pod("fine", "alpha", **fine), dryRun="All")
+    assert made["metadata"]["name"] == "fine"
 
 
 def test_the_scheduler_learns_an_agents_node_from_the_token_of_its_pod(

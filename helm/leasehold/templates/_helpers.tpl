@@ -44,6 +44,63 @@
 {{- default (include "leasehold.nameOf" (list . "state")) .Values.scheduler.persistence.existingClaim -}}
 {{- end -}}
 
+{{- define "leasehold.madeTlsSecret" -}}
+{{- include "leasehold.nameOf" (list . "tls") -}}
+{{- end -}}
+
+{{/* Whether helm speaks to a cluster; `helm template` does not, and would make another certificate each time. */}}
+{{- define "leasehold.hasCluster" -}}
+{{- if lookup "v1" "Namespace" "" "default" }}true{{ end -}}
+{{- end -}}
+
+{{/* Whether the chart makes the scheduler's certificate. Values of an earlier chart (--reuse-values) know no mode. */}}
+{{- define "leasehold.makesTls" -}}
+{{- $s := .Values.scheduler -}}
+{{- $mode := default "auto" $s.tls.mode -}}
+{{- if and $s.enabled (not $s.tls.existingSecret) -}}
+{{- if eq $mode "generate" -}}true
+{{- else if and (eq $mode "auto") (include "leasehold.hasCluster" .) -}}
+{{- if lookup "v1" "Secret" .Release.Namespace (include "leasehold.madeTlsSecret" .) -}}true
+{{- else if and .Release.IsInstall (not $s.ingress.enabled) (le (int $s.replicas) 1) -}}true
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Name of the Secret with the scheduler's certificate; empty: it speaks HTTP. */}}
+{{- define "leasehold.tlsSecret" -}}
+{{- if .Values.scheduler.tls.existingSecret -}}
+{{- .Values.scheduler.tls.existingSecret -}}
+{{- else if include "leasehold.makesTls" . -}}
+{{- include "leasehold.madeTlsSecret" . -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Who counts pods of others: "counter", "agents" themselves, or nobody. */}}
+{{- define "leasehold.countedBy" -}}
+{{- if and .Values.agent.enabled .Values.rbac.foreignPods -}}
+{{- .Values.rbac.create | ternary "counter" "agents" -}}
+{{- end -}}
+{{- end -}}
+
+{{/* What a policy does with a request that it refuses: (list . "name of the binding" given). At an upgrade from a
+release without the policy it warns only: jobs that are stored run on. What it did once it goes on doing. */}}
+{{- define "leasehold.policyActions" -}}
+{{- $root := index . 0 -}}
+{{- $given := index . 2 -}}
+{{- $kind := "ValidatingAdmissionPolicyBinding" -}}
+{{- $found := lookup "admissionregistration.k8s.io/v1" $kind "" (index . 1) | default dict -}}
+{{- if $given -}}
+{{- toJson (list $given) -}}
+{{- else if dig "spec" "validationActions" list $found -}}
+{{- toJson $found.spec.validationActions -}}
+{{- else if and $root.Release.IsUpgrade (include "leasehold.hasCluster" $root) -}}
+["Warn","Audit"]
+{{- else -}}
+["Deny"]
+{{- end -}}
+{{- end -}}
+
 {{/* Labels ----------------------------------------------------------------------------------------- */}}
 
 {{/* What selects a component's pods; never changes: (list . "component"). */}}
@@ -106,7 +163,7 @@ annotations:
 {{/* Addresses -------------------------------------------------------------------------------------- */}}
 
 {{- define "leasehold.scheme" -}}
-{{- .Values.scheduler.tls.existingSecret | empty | ternary "http" "https" -}}
+{{- include "leasehold.tlsSecret" . | empty | ternary "http" "https" -}}
 {{- end -}}
 
 {{/* Where agents and tests find the scheduler within the cluster. */}}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
 
 import typer
 
@@ -15,7 +15,7 @@ from leasehold.cli.service.times import parse_moment
 from scheduler.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from leasehold.cli.service.client import ServiceClient
     from leasehold.client.forms import Bulk, JobAction
@@ -26,6 +26,14 @@ Why: TypeAlias = Annotated[
 DryRun: TypeAlias = Annotated[
     bool, typer.Option("--dry-run", help="Say what would happen to each; do nothing.")
 ]
+
+#: What has become of a job.
+_DONE: Final[Mapping[JobAction, str]] = {
+    "cancel": "cancelled",
+    "hold": "held",
+    "release": "released",
+    "requeue": "requeued",
+}
 
 
 def _action(name: JobAction, what: str) -> Callable[..., None]:
@@ -80,7 +88,7 @@ def change(
         body["deadline_s"] = moment_s
     if not body:
         raise InputError("nothing to set; give --weight or --deadline")
-    _finish(service.change_all(**chosen(ids, selector), **body), "set", as_json=as_json)
+    _finish(service.change_all(**chosen(ids, selector), **body), "changed", as_json=as_json)
 
 
 def _act(
@@ -91,11 +99,11 @@ def _act(
     *,
     as_json: bool,
 ) -> None:
-    said = f"would {action}" if how["dry_run"] else action
+    said = f"would be {_DONE[action]}" if how["dry_run"] else _DONE[action]
     _finish(service.act(action, **which, **how), said, as_json=as_json)
 
 
-def _finish(found: Bulk, action: str, *, as_json: bool) -> None:
+def _finish(found: Bulk, done: str, *, as_json: bool) -> None:
     """Show what became of each job, and end with the code of the worst.
 
     Raises:
@@ -108,13 +116,13 @@ def _finish(found: Bulk, action: str, *, as_json: bool) -> None:
             if acted["error"]:
                 remark(f"{acted['job_id']}: {acted['error']}")
             elif acted["changed"]:
-                typer.echo(f"{acted['job_id']} {action}")
+                typer.echo(f"{acted['job_id']} {done}")
             else:
                 typer.echo(f"{acted['job_id']} unchanged")
         if not found["jobs"]:
             remark("no job matches")
     if found["truncated"]:
-        remark(f"more jobs match than one request acts on; {action} again until none is left")
+        remark("more jobs match than one request acts on; repeat it until none is left")
     codes = {acted["code"] for acted in found["jobs"] if acted["error"]}
     if not codes:
         return

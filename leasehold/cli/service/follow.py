@@ -32,7 +32,7 @@ def wait_for_jobs(service: ServiceClient, job_ids: Sequence[str]) -> int:
     """
     code = 0
     for job_id in job_ids:
-        status = _await_end(service, job_id)
+        status = await_end(service, job_id)
         if status != "completed":
             remark(f"{job_id} {status}")
             code = exit_codes.FAILED
@@ -112,7 +112,8 @@ def _page(service: ServiceClient, after: int, filters: ListEventsQuery) -> Event
     return service.history(**asked)
 
 
-def _await_end(service: ServiceClient, job_id: str) -> str:
+def await_end(service: ServiceClient, job_id: str) -> str:
+    """Wait until a job has ended, and return its status: "is forgotten" where it is gone."""
     look = _FIRST_LOOK
     while True:
         try:

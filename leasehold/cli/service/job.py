@@ -50,7 +50,7 @@ def job(
     now_s = time.time()
     print_shown(table(("field", "value"), _fields(details, now_s)))
     if attempts:
-        print_shown("", _attempts(attempts, now_s))
+        print_shown("", _attempts(attempts, now_s, seconds=_by_duration(details)))
     if lines:
         print_shown("", _history(lines))
 
@@ -91,7 +91,7 @@ def explain(service: ServiceClient, job_id: JobId, *, as_json: Json = False) -> 
 def _fields(job: forms.JobWithSpec, now_s: float) -> list[tuple[str, Any]]:
     spec = job.get("spec") or {}
     where = f"{job['worker_type']} x {job['workers']} on {', '.join(job['nodes'])}"
-    by_duration = spec.get("total_steps") is None and spec.get("duration_s") is not None
+    by_duration = _by_duration(job)
     fields = [
         ("job", job["job_id"]),
         ("name", job["name"]),
@@ -106,7 +106,7 @@ def _fields(job: forms.JobWithSpec, now_s: float) -> list[tuple[str, Any]]:
         ("weight", job["weight"]),
         ("duration" if by_duration else "steps", _work(job, seconds=by_duration)),
         ("allocation", " ".join(f"{k}={percent(v)}" for k, v in job["allocation"].items())),
-        ("share", job["share"]),
+        ("of isolated share", _times(job["share"])),
         ("submitted", when(job["submitted_s"], now_s)),
         ("started", when(job["started_s"], now_s)),
         ("finished", when(job["finished_s"], now_s)),
@@ -123,6 +123,17 @@ def _fields(job: forms.JobWithSpec, now_s: float) -> list[tuple[str, Any]]:
     return [(label, value) for label, value in fields if value not in (None, "", 0)]
 
 
+def _times(share: float | None) -> str | None:
+    """Write how much a job gets in terms of its isolated share."""
+    return None if share is None else f"{share:.2f}x"
+
+
+def _by_duration(job: forms.JobWithSpec) -> bool:
+    """Tell whether a job counts seconds of its duration and no steps."""
+    spec = job.get("spec") or {}
+    return spec.get("total_steps") is None and spec.get("duration_s") is not None
+
+
 def _work(job: forms.JobWithSpec, *, seconds: bool) -> str:
     """Write how much of its work a job has done: steps, or seconds of its duration."""
     written = span if seconds else number
@@ -131,10 +142,10 @@ def _work(job: forms.JobWithSpec, *, seconds: bool) -> str:
     return f"{written(job['steps_done'])} of {written(job['total_steps'])} ({progress(job)})"
 
 
-def _attempts(attempts: list[forms.Attempt], now_s: float) -> Any:
+def _attempts(attempts: list[forms.Attempt], now_s: float, *, seconds: bool) -> Any:
     headings = (
         ">attempt", "worker type", "nodes", "began", ">launch", ">held", "ended by", ">exit",
-        ">steps", "message",
+        ">done" if seconds else ">steps", "message",
     )  # fmt: skip
     rows = [
         (
@@ -146,12 +157,12 @@ def _attempts(attempts: list[forms.Attempt], now_s: float) -> Any:
             span((a["ended_s"] or now_s) - a["start_s"]),
             (a["end_reason"] or "").replace("_", " "),
             a["exit_code"],
-            number(a["steps_done"]),
+            (span if seconds else number)(a["steps_done"]),
             a["message"],
         )
         for a in attempts
     ]
-    spare = ("launch", "steps", "held", "began", "worker type")
+    spare = ("launch", "steps", "done", "held", "began", "worker type")
     return table(headings, rows, spare=spare, wrapped=True)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections import defaultdict
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
 
 import typer
 
@@ -21,12 +21,18 @@ from leasehold.client.streams import LogEnd
 from scheduler.errors import InputError, LeaseholdError, NotFoundError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from leasehold.cli.service.client import ServiceClient
+    from leasehold.client.forms import Attempt
     from leasehold.client.streams import LogPiece
 
 #: Lines about what is missing.
 _MOST_REMARKS: Final = 10
 _STREAM_NAMES: Final = {"out": "the standard output", "err": "the standard error"}
+Raw: TypeAlias = Annotated[
+    bool, typer.Option("--raw", help="Let a job's control sequences act on the terminal, too.")
+]
 
 
 @remote
@@ -50,10 +56,7 @@ def logs(
             help="Of the newest attempt, the last bytes of each stream: 4K, 1M.",
         ),
     ] = None,
-    raw: Annotated[
-        bool,
-        typer.Option("--raw", help="Let a job's control sequences act on the terminal, too."),
-    ] = False,
+    raw: Raw = False,
     as_json: Json = False,
 ) -> None:
     """Print a job's output, all attempts; what it wrote to its standard error goes to yours.
@@ -64,7 +67,8 @@ def logs(
         raise InputError(f"--stream is '{stream}'; give out, err or both")
     tail_bytes = None if tail is None else parse_size(tail, name="--tail")
     job_id = service.job(job_id)["job_id"]
-    attempts = _Attempts(service, job_id)
+    attempts = Attempts(service, job_id)
+    attempts.ask()
     if attempt is not None and attempts.type_of(attempt) is None:
         raise NotFoundError(
             f"{job_id} has no attempt {attempt}; `leasehold job {job_id}` lists the attempts"
@@ -73,27 +77,31 @@ def logs(
         job_id, attempt=attempt, stream=stream, follow=follow, tail_bytes=tail_bytes
     )
     marked = attempt is None and len(attempts) > 1
-    printer = _Printer(attempts, as_json=as_json, marked=marked, raw=raw)
-    shown, end = 0, LogEnd(complete=None, missing=())
-    try:
-        for piece in pieces:
-            if isinstance(piece, LogEnd):
-                end = piece
-                continue
-            printer.print(piece)
-            shown += 1
-    finally:
-        printer.end()
-    if not (shown or attempt is None or as_json or end.complete or end.missing):
-        remark(
-            f"no output of attempt {attempt} is kept; `leasehold job {job_id}` lists the attempts"
-        )
-    _tell_end(end, follow=follow, job_id=job_id)
+    printer = Printer(attempts, as_json=as_json, marked=marked, raw=raw)
+    end = printer.print_all(pieces)
+    if not (printer.shown or as_json or end.missing):
+        _tell_nothing(attempts, job_id, attempt)
+    tell_end(end, follow=follow, job_id=job_id)
     if follow and end.complete is False:
         raise typer.Exit(exit_codes.FAILED)
 
 
-def _tell_end(end: LogEnd, *, follow: bool, job_id: str) -> None:
+def _tell_nothing(attempts: Attempts, job_id: str, attempt: int | None) -> None:
+    """Say why there is no output: nothing has run, or how the attempt ended that printed none."""
+    attempts.look_again()  # it may have begun and ended since
+    if not len(attempts):
+        remark(f"{job_id} has not run yet; `leasehold explain {job_id}` says why")
+        return
+    told = attempts.end_of(attempt)
+    if told:
+        remark(f"{told}; `leasehold explain {job_id}` says more")
+    elif attempt is not None:
+        remark(
+            f"no output of attempt {attempt} is kept; `leasehold job {job_id}` lists the attempts"
+        )
+
+
+def tell_end(end: LogEnd, *, follow: bool, job_id: str) -> None:
     """Say what is missing of a job that has ended."""
     streams: dict[tuple[int, str, bool], list[str]] = {}
     for gap in end.missing:
@@ -114,30 +122,44 @@ def _tell_end(end: LogEnd, *, follow: bool, job_id: str) -> None:
         remark(f"and of {len(streams) - _MOST_REMARKS} more")
 
 
-class _Attempts:
+class Attempts:
     """A job's attempts, as far as they are known; asked for anew when there is another one."""
 
     def __init__(self, service: ServiceClient, job_id: str) -> None:
         self._service = service
         self._job_id = job_id
-        self._types = self._ask()
+        self._made: dict[int, Attempt] = {}
 
     def __len__(self) -> int:
-        return len(self._types)
+        return len(self._made)
 
     def type_of(self, attempt: int) -> str | None:
         """Return what an attempt ran on; empty where it is of several types, None if unknown."""
-        if attempt not in self._types:
-            with contextlib.suppress(LeaseholdError):  # a heading is not worth more
-                self._types = self._ask()
-        return self._types.get(attempt)
+        if attempt not in self._made:
+            self.look_again()  # a heading is not worth an error
+        made = self._made.get(attempt)
+        return None if made is None else made["worker_type"]
 
-    def _ask(self) -> dict[int, str]:
-        made = self._service.attempts(self._job_id)
-        return {one["attempt"]: one["worker_type"] for one in made}
+    def look_again(self) -> None:
+        """Ask anew; where nobody answers, what is known stays."""
+        with contextlib.suppress(LeaseholdError):
+            self.ask()
+
+    def end_of(self, attempt: int | None) -> str:
+        """Return how an attempt ended, the newest unless told; empty where that is all well."""
+        made = self._made[max(self._made) if attempt is None else attempt]
+        said = plain(made["message"])
+        if made["end_reason"] in {None, "completed"} or not said:
+            return ""
+        ended = f"attempt {made['attempt']} ended as {made['end_reason']}: {said}"
+        return f"there is no output; {ended}"
+
+    def ask(self) -> None:
+        """Ask for them."""
+        self._made = {one["attempt"]: one for one in self._service.attempts(self._job_id)}
 
 
-class _Printer:
+class Printer:
     """Writes pieces of output as they are; a heading stands where the node or attempt changes.
 
     Args:
@@ -145,19 +167,40 @@ class _Printer:
         as_json: write a line of JSON per piece instead.
         marked: whether a heading stands before the first piece, too.
         raw: whether control sequences reach a terminal.
+
+    Attributes:
+        shown: (attempt, node, stream) -> offset behind the last byte that was written.
     """
 
-    def __init__(self, attempts: _Attempts, *, as_json: bool, marked: bool, raw: bool) -> None:
+    def __init__(self, attempts: Attempts, *, as_json: bool, marked: bool, raw: bool) -> None:
         self._attempts = attempts
         self._as_json = as_json
         self._marked = marked
         self._raw = raw
+        self.shown: dict[tuple[int, str, str], int] = {}
         #: (attempt, node, stream) -> its text, where a terminal shows it.
         self._texts: defaultdict[tuple[int, str, str], TerminalText] = defaultdict(TerminalText)
         self._last: tuple[Any, ...] | None = None
 
-    def print(self, piece: LogPiece) -> None:
-        """Write a piece."""
+    def print_all(self, pieces: Iterable[LogPiece | LogEnd]) -> LogEnd:
+        """Write pieces, and return what is known of their end."""
+        found = LogEnd(complete=None, missing=())
+        try:
+            for piece in pieces:
+                if isinstance(piece, LogEnd):
+                    found = piece
+                    continue
+                place = (piece["attempt"], piece["node"], piece["stream"])
+                behind = piece["offset"] + len(piece["data"])
+                try:
+                    self._print(piece)
+                finally:  # what Ctrl-C interrupts has been written, or waits in the buffer
+                    self.shown[place] = behind
+        finally:
+            self._end()
+        return found
+
+    def _print(self, piece: LogPiece) -> None:
         if self._as_json:
             text = piece["data"].decode("utf-8", errors="replace")
             print_json_line({k: v for k, v in piece.items() if k != "data"} | {"text": text})
@@ -182,7 +225,7 @@ class _Printer:
         target.buffer.write(data)
         target.buffer.flush()
 
-    def end(self) -> None:
+    def _end(self) -> None:
         """Write what pieces ended with, and the end of their colours."""
         for (_, _, stream), text in self._texts.items():
             target = sys.stderr if stream == "err" else sys.stdout

@@ -10,6 +10,7 @@ import typer
 from leasehold.cli import exit_codes
 from leasehold.cli.service.completion import complete_node
 from leasehold.cli.service.output import print_json, print_shown, remark, table
+from leasehold.cli.service.pairs import parse_workers
 from leasehold.cli.service.remote import Json, remote
 from leasehold.cli.service.times import ago
 from scheduler.errors import ConflictError, InputError, NotFoundError
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 Names: TypeAlias = Annotated[
     list[str], typer.Argument(metavar="NODE...", help="Nodes.", autocompletion=complete_node)
 ]
+#: What worker types are refused as that are too many to be named.
+OTHERS = "others"
 Reason: TypeAlias = Annotated[
     str, typer.Option("--reason", "-r", help="Why, in words; shown beside the node.")
 ]
@@ -93,6 +96,44 @@ def uncordon(
     _act(service.uncordon, names, reason, as_json=as_json)
 
 
+@remote
+def approve(
+    service: ServiceClient,
+    name: Annotated[
+        str, typer.Argument(metavar="NODE", help="The node.", autocompletion=complete_node)
+    ],
+    *,
+    worker: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--worker",
+            metavar="TYPE:COUNT",
+            help="What it may have, such as v100:4, and nothing else; what it reports now by "
+            "default. Repeatable.",
+        ),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Say which workers a node may have; what it reports beyond that is refused.
+
+    Where that changes which of them are used, leases on the node end: drain it first.
+    """
+    workers = parse_workers(worker or [], option="--worker")
+    if not workers:
+        node = service.node(name)
+        workers = dict(node["refused"])
+        for kind, count in _counts(node).items():
+            workers[kind] = workers.get(kind, 0) + count
+        if OTHERS in node["refused"]:
+            raise InputError(f"node '{name}' reports too many types; name them: --worker v100:4")
+    node = service.approve_workers(name, workers)
+    if as_json:
+        print_json(node)
+        return
+    shown = " ".join(f"{kind}:{count}" for kind, count in sorted(workers.items()))
+    typer.echo(f"{name} may have {shown or 'no workers'}")
+
+
 def nodes_table(found: list[Node], *, now_s: float) -> Text:
     """Make a table with a row per node."""
     headings = ("node", "state", "workers", ">in service", ">busy", ">seen", "agent", "reason")
@@ -131,19 +172,23 @@ def _act(do: Callable[..., Node], names: list[str], reason: str, *, as_json: boo
 
 def _row(node: Node, now_s: float) -> tuple[Any, ...]:
     workers = node["workers"]
-    counts: dict[str, int] = {}
-    for worker in workers:
-        counts[worker["worker_type"]] = counts.get(worker["worker_type"], 0) + 1
     return (
         node["name"],
         node["state"],
-        " ".join(f"{kind}:{count}" for kind, count in counts.items()),
+        " ".join(f"{kind}:{count}" for kind, count in _counts(node).items()),
         sum(worker["in_service"] for worker in workers),
         sum(bool(worker["jobs"]) for worker in workers),
         ago(node["last_seen_s"], now_s),
         node["version"],
         node["reason"],
     )
+
+
+def _counts(node: Node) -> dict[str, int]:
+    counts: dict[str, int] = {}
+    for worker in node["workers"]:
+        counts[worker["worker_type"]] = counts.get(worker["worker_type"], 0) + 1
+    return counts
 
 
 def _workers(node: Node) -> Text:

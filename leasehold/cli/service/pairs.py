@@ -43,6 +43,23 @@ def parse_figures(items: Iterable[str], *, option: str) -> dict[str, float]:
     return found
 
 
+def parse_workers(items: Iterable[str], *, option: str) -> dict[str, int]:
+    """Turn ``TYPE:COUNT`` items, or several in one joined by commas, into a mapping.
+
+    Raises:
+        InputError: an item is no such pair, or names a type a second time.
+    """
+    found: dict[str, int] = {}
+    for item in split_list(items, option=option):
+        worker_type, colon, count = item.rpartition(":")
+        if not colon or not worker_type or not count.isdecimal():
+            raise InputError(f"{option} is '{item}'; give TYPE:COUNT, such as v100:4")
+        if worker_type in found:
+            raise InputError(f"{option} names '{worker_type}' twice; name it once")
+        found[worker_type] = int(count[:10])
+    return found
+
+
 def split_list(items: Iterable[str], *, option: str) -> list[str]:
     """Return the parts of a repeatable option whose values may hold commas.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -15,6 +15,11 @@ from scheduler.errors import InputError
 if TYPE_CHECKING:
     from leasehold.cli.service.client import ServiceClient
     from leasehold.client.forms import Project
+
+#: Columns that every table of projects has.
+_PLAIN: Final = 8
+#: What lifts a rule.
+_ANY: Final = "none"
 
 app = typer.Typer(help="Show projects, or set what one may have.", cls=group_with_default("list"))
 
@@ -50,6 +55,30 @@ def set_project(
         str | None,
         typer.Option("--max-jobs", metavar="N", help="Jobs at once, or none for any number."),
     ] = None,
+    entities: Annotated[
+        str | None,
+        typer.Option(
+            "--entities",
+            metavar="A[,B...]",
+            help="Entities besides itself that its jobs may name; empty for itself alone.",
+        ),
+    ] = None,
+    job_types: Annotated[
+        str | None,
+        typer.Option(
+            "--job-types",
+            metavar="A[,B...]",
+            help="Patterns of job types besides PROJECT/* that its jobs may name.",
+        ),
+    ] = None,
+    max_job_weight: Annotated[
+        str | None,
+        typer.Option(
+            "--max-job-weight",
+            metavar="X",
+            help="Largest weight of one of its jobs, or none.",
+        ),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Set what a project may have; what is not given stays."""
@@ -62,8 +91,17 @@ def set_project(
         changes["max_workers"] = _quota(max_workers, "--max-workers")
     if max_jobs is not None:
         changes["max_jobs"] = _quota(max_jobs, "--max-jobs")
+    if entities is not None:
+        changes["entities"] = _names(entities)
+    if job_types is not None:
+        changes["job_types"] = _names(job_types)
+    if max_job_weight is not None:
+        changes["max_job_weight"] = _weight(max_job_weight, "--max-job-weight")
     if not changes:
-        raise InputError("nothing to set; give --weight, --inner-policy, --max-workers, --max-jobs")
+        raise InputError(
+            "nothing to set; give --weight, --inner-policy, --max-workers, --max-jobs, "
+            "--entities, --job-types, --max-job-weight"
+        )
     known = [dict(p["limits"]) for p in service.projects()]
     before = next((limits for limits in known if limits["project"] == name), {})
     limits: Any = {key: value for key, value in before.items() if key != "project"} | changes
@@ -83,10 +121,25 @@ def _quota(text: str, option: str) -> int | None:
         raise InputError(f"{option} is '{text}'; give a whole number, or none") from None
 
 
+def _names(text: str) -> list[str] | None:
+    if text.strip().lower() == _ANY:
+        return None
+    return [name for part in text.split(",") if (name := part.strip())]
+
+
+def _weight(text: str, option: str) -> float | None:
+    if text.strip().lower() == _ANY:
+        return None
+    try:
+        return float(text)
+    except ValueError:
+        raise InputError(f"{option} is '{text}'; give a number, or {_ANY}") from None
+
+
 def _table(projects: list[Project]) -> Any:
     headings = (
         "project", ">weight", "inside", ">running", ">admitted", ">max workers", ">jobs",
-        ">max jobs",
+        ">max jobs", "entities", "job types", ">max job weight",
     )  # fmt: skip
     rows = [
         (
@@ -98,7 +151,18 @@ def _table(projects: list[Project]) -> Any:
             p["limits"]["max_workers"],
             p["active_jobs"],
             p["limits"]["max_jobs"],
+            _words(p["limits"].get("entities")),  # an older scheduler tells none
+            _words(p["limits"].get("job_types")),
+            _words(p["limits"].get("max_job_weight")),
         )
         for p in projects
     ]
-    return table(headings, rows)
+    # Rules that no project has need no column.
+    shown = [c for c in range(len(headings)) if c < _PLAIN or any(row[c] for row in rows)]
+    return table([headings[c] for c in shown], [[row[c] for c in shown] for row in rows])
+
+
+def _words(rule: Any) -> str:
+    if isinstance(rule, list):
+        return ", ".join(rule) or "its own"
+    return number(rule)

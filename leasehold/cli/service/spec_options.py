@@ -112,6 +112,8 @@ def _read(known: Asked, value: Any, env: dict[str, str]) -> dict[str, Any]:
         return dict(parse_deadline(value, name=known.flag))
     if kind is Word.VARIABLES:
         return {name: _environment(value, known.flag, env)}
+    if kind is Word.SECRETS:
+        return {name: _secrets(value, known.flag, env)}
     return {name: _READERS[kind](value, known.flag) if kind in _READERS else value}
 
 
@@ -154,11 +156,24 @@ def _environment(items: list[str], flag: str, env: dict[str, str]) -> dict[str, 
     return parse_pairs(full, option=flag)
 
 
+def _secrets(names: list[str], flag: str, env: dict[str, str]) -> dict[str, str]:
+    """Return variables of the caller's; a value among arguments could be read by other users."""
+    for name in names:
+        if "=" in name:
+            raise InputError(
+                f"{flag} is '{name.partition('=')[0]}=...': give the name alone, and the value in "
+                "your environment; other users of this machine can read arguments"
+            )
+        if name not in env:
+            raise InputError(f"{flag} is '{name}', which is not in your environment; put it there")
+    return {name: env[name] for name in names}
+
+
 #: What is given by options, in the order of the specification.
 OPTIONAL: Final = tuple(known for known in JOB_FIELDS if known.option is not None)
 #: What may be given several times.
 _REPEATED: Final = frozenset(
-    {Word.VARIABLES, Word.LABELS, Word.JOB_IDS, Word.WORKER_TYPES, Word.RATES}
+    {Word.VARIABLES, Word.SECRETS, Word.LABELS, Word.JOB_IDS, Word.WORKER_TYPES, Word.RATES}
 )
 _COMPLETED: Final[Mapping[Word, Callable[..., Any]]] = {
     Word.PROJECT: complete_project,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import uuid
-from typing import TYPE_CHECKING, Annotated, Any, Final, cast
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias, cast
 
 import typer
 from typer.core import TyperCommand
@@ -28,7 +28,12 @@ if TYPE_CHECKING:
 #: Jobs of one request; many small ones would each cost a commit.
 _BATCH: Final = 500
 #: Where the words behind ``--`` are kept while the options are parsed.
-_COMMAND_KEY: Final = "leasehold.command"
+COMMAND_KEY: Final = "leasehold.command"
+ClientId: TypeAlias = Annotated[
+    str | None,
+    typer.Option("--client-id", help="Submitting the same id again changes nothing."),
+]
+Hold: TypeAlias = Annotated[bool, typer.Option("--hold", help="Hold it until it is released.")]
 Files = Annotated[
     list[str] | None,
     typer.Argument(
@@ -39,13 +44,14 @@ Files = Annotated[
 ]
 
 
-class _SubmitCommand(TyperCommand):
+class CommandBehindDashes(TyperCommand):
     """Keeps what stands behind ``--`` apart: a command is never taken for a file."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse what stands before it."""
         if "--" in args:
             at = args.index("--")
-            ctx.meta[_COMMAND_KEY] = args[at + 1 :]
+            ctx.meta[COMMAND_KEY] = args[at + 1 :]
             args = args[:at]
         return super().parse_args(ctx, args)
 
@@ -60,11 +66,8 @@ def submit(
     array: Annotated[
         int | None, typer.Option("--array", min=1, metavar="N", help="Submit N copies.")
     ] = None,
-    hold: Annotated[bool, typer.Option("--hold", help="Hold it until it is released.")] = False,
-    client_id: Annotated[
-        str | None,
-        typer.Option("--client-id", help="Submitting the same id again changes nothing."),
-    ] = None,
+    hold: Hold = False,
+    client_id: ClientId = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Tell whether and where it could run; submit nothing.")
     ] = False,
@@ -83,7 +86,7 @@ def submit(
 ) -> None:
     """Submit jobs. Options apply to every job of a file."""
     values = of_jobs | {"array": array, "hold": hold}
-    command = context.meta.get(_COMMAND_KEY)
+    command = context.meta.get(COMMAND_KEY)
     jobs, wordings = _jobs(service, files or [], command, values)
     if len(jobs) == 1:
         service.wording = wordings[0]
@@ -99,6 +102,7 @@ def submit(
         print_json({"jobs": results})
     elif not as_json:
         _show(results, wordings)
+    _tell_new_project(service, results, values.get("project"))
     code = _code(results)
     if code == 0 and watch:
         code = follow_jobs(service, ids, as_json=as_json)
@@ -106,6 +110,29 @@ def submit(
         code = wait_for_jobs(service, ids)
     if code:
         raise typer.Exit(code)
+
+
+def submit_command(
+    service: ServiceClient, command: list[str], values: dict[str, Any], *, client_id: str | None
+) -> dict[str, Any]:
+    """Submit one job of the command line.
+
+    Args:
+        service: takes it.
+        command: program and arguments.
+        values: of the options, by the names of ``submit``'s parameters.
+        client_id: by which it is known again; made unless given.
+
+    Returns:
+        its ``job_id``, and whether it was ``created`` by this.
+
+    Raises:
+        LeaseholdError: an option cannot be used, or the scheduler refuses the job.
+    """
+    jobs, wordings = _jobs(service, [], command, values)
+    service.wording = wordings[0]
+    _name_requests(jobs, client_id or uuid.uuid4().hex)
+    return _submit(service, jobs)[0]
 
 
 def _jobs(
@@ -122,7 +149,8 @@ def _jobs(
         )
     own = given.job_of_options(command or [], values, env=dict(os.environ))
     if "depends_on" in own:
-        own["depends_on"] = [_meant(service, word) for word in own["depends_on"]]
+        words = own["depends_on"]
+        own["depends_on"] = list(dict.fromkeys(i for word in words for i in _meant(service, word)))
     check_values(own, word=option_of)
     if command:
         return [own], [wording_of_job(None, own)]
@@ -155,12 +183,15 @@ def _further_mistakes(
     ]
 
 
-def _meant(service: ServiceClient, word: str) -> str:
-    """Return the id of the job that a word means; the scheduler refuses a word that means none."""
+def _meant(service: ServiceClient, word: str) -> list[str]:
+    """Return the ids that a word means: of one job, or of all elements of an array.
+
+    The scheduler refuses a word that means none.
+    """
     try:
-        return service.job(word)["job_id"]
+        return service.ids_of(word)
     except NotFoundError:
-        return word
+        return [word]
 
 
 def _changed(job: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
@@ -168,7 +199,7 @@ def _changed(job: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
     made = job | own
     if own.keys() & {"deadline_s", "deadline_in_s"}:  # one of them at most
         made = {k: v for k, v in made.items() if not k.startswith("deadline_") or k in own}
-    for field in ("env", "labels", "throughputs"):
+    for field in ("env", "secret_env", "labels", "throughputs"):
         if field in own and isinstance(job.get(field), dict):
             made[field] = job[field] | own[field]
     return made
@@ -242,6 +273,21 @@ def _code(results: list[dict[str, Any]]) -> int:
     if len(refused) < len(results):
         return exit_codes.FAILED
     return max(exit_codes.code_of(problem_error(result["error"])) for result in refused)
+
+
+def _tell_new_project(
+    service: ServiceClient, results: list[dict[str, Any]], project: str | None
+) -> None:
+    """Say that a project had no jobs before: its name may be misspelt."""
+    ids = {result["job_id"] for result in results if result["job_id"] and result["created"]}
+    if not project or not ids:
+        return
+    try:
+        oldest = service.job_page(project=[project], sort="submitted", limit=1)["jobs"]
+    except LeaseholdError:  # the jobs are there, and this is only a remark
+        return
+    if {job["job_id"] for job in oldest} <= ids:
+        remark(f"project '{project}' had no jobs before these")
 
 
 def _show(results: list[dict[str, Any]], wordings: Sequence[Wording]) -> None:
@@ -345,5 +391,5 @@ def _show_fit(name: str, fit: dict[str, Any]) -> None:
 
 
 _app = typer.Typer(add_completion=False)
-_app.command("submit", cls=_SubmitCommand)(submit)
+_app.command("submit", cls=CommandBehindDashes)(submit)
 command = typer.main.get_command(_app)

@@ -13,7 +13,7 @@ import typer
 from leasehold.cli.service.completion import complete_node
 from leasehold.cli.service.groups import group_with_default
 from leasehold.cli.service.output import print_json, print_shown, remark, table
-from leasehold.cli.service.pairs import split_list
+from leasehold.cli.service.pairs import parse_workers, split_list
 from leasehold.cli.service.remote import Json, remote
 from leasehold.cli.service.times import ago, moment, parse_span
 from scheduler.errors import InputError
@@ -71,7 +71,7 @@ def create(
     subject: Annotated[str, typer.Argument(help="The user, or the node for role agent.")],
     *,
     role: Annotated[
-        str, typer.Option("--role", help="viewer, user, operator, admin or agent.")
+        str, typer.Option("--role", help="viewer, user, operator, admin, agent or metrics.")
     ] = "user",
     project: Annotated[
         list[str] | None,
@@ -126,13 +126,26 @@ def enrol(
     ttl: Annotated[
         str, typer.Option("--ttl", metavar="SPAN", help="For how long it can be used.")
     ] = "1h",
+    worker: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--worker",
+            metavar="TYPE:COUNT",
+            help="The workers that the node may have, such as v100:4, and no others; those that "
+            "it reports first by default. Repeatable.",
+        ),
+    ] = None,
     out: Out = None,
     as_json: Json = False,
 ) -> None:
     """Make a secret with which an agent joins, and print it, this once."""
     ttl_s = parse_span(ttl, name="--ttl")
+    workers = parse_workers(worker or [], option="--worker")
     with _private_file(out) as file:
-        made = service.enrol(node=node, ttl_s=ttl_s)
+        fields: Any = {"node": node, "ttl_s": ttl_s}
+        if workers:  # a scheduler of the release before does not know them
+            fields["workers"] = workers
+        made = service.enrol(**fields)
         what = f"for {node or 'any node'}, until {moment(made['expires_s'])}"
         _show_secret(made, made["secret"], what, file=file, as_json=as_json)
 

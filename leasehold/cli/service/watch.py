@@ -9,9 +9,12 @@ import typer
 
 from leasehold.cli.service.completion import complete_job, complete_project
 from leasehold.cli.service.follow import follow_jobs, show_event
+from leasehold.cli.service.output import remark
 from leasehold.cli.service.pairs import split_list
 from leasehold.cli.service.remote import Json, remote
+from leasehold.cli.service.selection import Selector, chosen
 from leasehold.cli.service.times import parse_past
+from leasehold.naming import ACTIVE
 
 if TYPE_CHECKING:
     from leasehold.cli.service.client import ServiceClient
@@ -30,6 +33,7 @@ def watch(
         ),
     ] = None,
     *,
+    selector: Selector = None,
     kind: Annotated[
         list[str] | None,
         typer.Option("--kind", metavar="A[,B...]", help="Only these kinds of events."),
@@ -55,10 +59,11 @@ def watch(
     as_json: Json = False,
 ) -> None:
     """Show the history as it is written, through restarts of the scheduler."""
-    if ids:
-        # A name that is wrong is told at once.
-        found = dict.fromkeys(service.job(word)["job_id"] for word in ids)
-        if code := follow_jobs(service, list(found), as_json=as_json):
+    if ids or selector:
+        found = _meant(service, ids, selector)
+        if not found:
+            remark("no job matches")
+        elif code := follow_jobs(service, found, as_json=as_json):
             raise typer.Exit(code)
         return
     filters: Any = {
@@ -72,3 +77,14 @@ def watch(
         after = after or 0
     for event in service.events(**filters, after=after):
         show_event(event, as_json=as_json)
+
+
+def _meant(service: ServiceClient, ids: list[str] | None, selector: list[str] | None) -> list[str]:
+    """Return the ids of the jobs that are to be watched; a name that is wrong is told at once."""
+    which = chosen(ids, selector)
+    if "ids" in which:
+        return list(dict.fromkeys(i for word in which["ids"] for i in service.ids_of(word)))
+    query = which["selector"]
+    labels = [f"{key}={value}" for key, value in query.pop("labels", {}).items()]
+    asked: Any = {"status": [*ACTIVE], **query, "label": labels}
+    return [job["job_id"] for job in service.jobs(**asked)]

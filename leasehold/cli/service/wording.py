@@ -44,7 +44,7 @@ _PLAIN: Final = frozenset(
     }
 )  # fmt: skip
 #: Options whose values have names of their own, as in ``--env NAME=VALUE``.
-_NAMED: Final = frozenset({"env", "labels", "throughputs", "parameters"})
+_NAMED: Final = frozenset({"env", "secret_env", "labels", "throughputs", "parameters"})
 #: Fields that the scheduler names in its sentences.
 _IN_SENTENCES: Final = re.compile(
     r"\b(deadline_s|notice_s|grace_s|depends_on|total_steps|duration_s|deadline_in_s)\b"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -103,7 +104,7 @@ class Node:
         return process
 
     @contextlib.asynccontextmanager
-    async def agent(self, *, groups=None, **settings):
+    async def agent(self, *, groups=None, confinement=None, **settings):
         """An agent in this process."""
         agent = local_agent(
             node="n1",
@@ -112,6 +113,7 @@ class Node:
             state_dir=self.state_dir,
             settings=replace(QUICK, **settings),
             groups=groups,
+            confinement=confinement,
         )
         task = asyncio.create_task(agent.run())
         try:
@@ -133,20 +135,35 @@ class Node:
 
 
 @pytest.fixture
-def node():
-    folder = Path(tempfile.mkdtemp(prefix="lh-"))  # short: a socket's path has a limit
-    node = Node(folder)
-    yield node
-    for process in node.processes:
-        process.kill()
-        process.wait()
-    for lease in (folder / "state" / "leases").glob("*"):
-        for pid in find_remnants(lease):
-            with contextlib.suppress(ProcessLookupError):
-                import os
+def node(new_node):
+    return new_node(Node, Path(tempfile.mkdtemp(prefix="lh-")))  # short: a socket's path is
 
-                os.kill(pid, 9)
-    shutil.rmtree(folder, ignore_errors=True)
+
+@pytest.fixture
+def plain_node():
+    """The class of ``node``, for tests that need more of it."""
+    return Node
+
+
+@pytest.fixture
+def new_node():
+    """Make a node that is cleared away in the end: new_node(class, folder)."""
+    made = []
+
+    def make(kind, folder):
+        made.append(kind(folder))
+        return made[-1]
+
+    yield make
+    for node in made:
+        for process in node.processes:
+            process.kill()
+            process.wait()
+        for lease in (node.folder / "state" / "leases").glob("*"):
+            for pid in find_remnants(lease):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, 9)
+        shutil.rmtree(node.folder, ignore_errors=True)
 
 
 class Scheduler:

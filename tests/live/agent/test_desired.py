@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 
 import orjson
 import pytest
@@ -291,3 +292,19 @@ def test_an_error_shows_a_part_of_whatever_it_is_about():
         with pytest.raises(InputError) as error:
             report_from_dict({"node": value})
         assert len(str(error.value)) < 600
+
+
+def test_a_uid_is_told_and_who_knows_of_none_reads_on(node):
+    lease = node.lease(1, "x")
+    assert "uid" not in to_dict(lease)  # as the release before writes it
+    assert lease_from_dict(to_dict(lease)).uid is None
+    told = to_dict(replace(lease, uid=1_900_000_000))
+    assert lease_from_dict(told).uid == 1_900_000_000
+    # The release before takes what it knows, and nothing else.
+    assert lease_from_dict(told | {"of a later release": 1}).uid == 1_900_000_000
+
+
+@pytest.mark.parametrize("uid", [0, 998, 65_534, 2**31 - 1, 2**32 - 1, "1900000000", True])
+def test_a_uid_of_root_or_of_somebody_else_is_no_uid_of_a_job(node, uid):
+    with pytest.raises(InputError, match="uid"):
+        lease_from_dict(to_dict(node.lease(1, "x")) | {"uid": uid})

@@ -63,6 +63,17 @@ class FakeNVML:
     def nvmlDeviceGetMemoryInfo(self, handle):  # noqa: N802
         return SimpleNamespace(total=16 * 2**30)
 
+    def nvmlDeviceGetMinorNumber(self, handle):  # noqa: N802
+        return {"GPU-0": 1, "GPU-1": 0, "GPU-2": 2}[handle]  # not in PCI order
+
+    def nvmlDeviceGetGpuInstanceId(self, handle):  # noqa: N802
+        return 7 + int(handle[-1])
+
+    def nvmlDeviceGetComputeInstanceId(self, handle):  # noqa: N802
+        if "instances" in self.broken:
+            raise _NVMLError("not supported")
+        return 0
+
     def nvmlDeviceGetTotalEccErrors(self, handle, kind, counter):  # noqa: N802
         if handle.startswith("MIG"):
             raise _NVMLError("not supported")
@@ -83,6 +94,22 @@ def test_whole_gpus_and_mig_instances_are_workers():
         "CUDA_VISIBLE_DEVICES": "1,MIG-GPU-2-2",
         "LEASEHOLD_WORKER_TYPE": "v100-sxm2-16gb,a100-sxm4-80gb-mig-1g.10gb",
     }
+
+
+def test_workers_are_reached_by_their_own_device_nodes(tmp_path, monkeypatch):
+    monkeypatch.setattr("agent.inventory.CAPABILITIES", tmp_path)
+    for number, folder in enumerate(("gi7", "gi7/ci0", "gi9", "gi9/ci0")):
+        path = tmp_path / "gpu2" / "mig" / folder
+        path.mkdir(parents=True)
+        (path / "access").write_text(f"DeviceFileMinor: {30 + number}\nDeviceFileMode: 444\n")
+    caps = "/dev/nvidia-caps/nvidia-cap"
+    inventory = discover(nvml=FakeNVML())
+    assert inventory.nodes([0, 1]) == ("/dev/nvidia1", "/dev/nvidia0")
+    assert inventory.nodes([2]) == ("/dev/nvidia2", f"{caps}30", f"{caps}31")
+    assert inventory.nodes([2, 3]) == ("/dev/nvidia2", *(f"{caps}{n}" for n in (30, 31, 32, 33)))
+    unknown = discover(nvml=FakeNVML(broken=["instances"]))
+    assert unknown.nodes([0, 3]) == ("/dev/nvidia1", "/dev/nvidia2")
+    assert declared("v100:3").nodes([2]) == ("/dev/nvidia2",)
 
 
 def test_types_can_be_given_other_names():

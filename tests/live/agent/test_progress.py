@@ -13,6 +13,7 @@ import pytest
 import agent.lease_record
 import agent.matching
 from agent.clock import lease_clock_s
+from agent.process.acting import Reach
 from agent.process.lease_files import LeaseFolder
 from agent.process.steps_file import StepsFile
 from agent.process.supervisor import NotRegularError, read_regular
@@ -208,10 +209,10 @@ def test_a_hanging_file_system_holds_up_one_thread_and_nobody_else(tmp_path, mon
         hang.wait(60)
         return b"3 of 4"
 
-    monkeypatch.setattr("agent.process.steps_file.read_regular", hanging)
+    monkeypatch.setattr("agent.process.acting.read_regular", hanging)
     monkeypatch.setattr("agent.process.steps_file.EVERY_S", 0.0)
     settled = threading.Event()
-    file = StepsFile(tmp_path / "steps", on_settled=settled.set)
+    file = StepsFile(Reach(uid=None, base=None, name=tmp_path / "steps"), on_settled=settled.set)
     for _ in range(5):
         file.look()
         file.look_last()
@@ -233,7 +234,7 @@ def test_a_hanging_file_system_holds_up_one_thread_and_nobody_else(tmp_path, mon
 def test_the_last_number_of_a_file_counts(node, tmp_path, text, number):
     (tmp_path / "steps").write_text(text)
     settled = threading.Event()
-    file = StepsFile(tmp_path / "steps", on_settled=settled.set)
+    file = StepsFile(Reach(uid=None, base=None, name=tmp_path / "steps"), on_settled=settled.set)
     file.look_last()
     assert settled.wait(60)
     record = Remembered(

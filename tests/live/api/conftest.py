@@ -196,10 +196,17 @@ def serve() -> Iterator[Callable[..., Daemon]]:
     """Return what serves a fake daemon with given settings."""
     with contextlib.ExitStack() as stack:
 
-        def start(*, workers: int = 8, node_of: Any = None, **settings: Any) -> Daemon:
+        def start(
+            *, workers: int = 8, node_of: Any = None, approved_of: Any = None, **settings: Any
+        ) -> Daemon:
             clock, service = Clock(), FakeService(workers=workers)
             app = create_app(
-                service, ApiSettings(**settings), now=clock, monotonic=clock, node_of=node_of
+                service,
+                ApiSettings(**settings),
+                now=clock,
+                monotonic=clock,
+                node_of=node_of,
+                approved_of=approved_of,
             )
             loop = asyncio.new_event_loop()
             stack.callback(loop.close)

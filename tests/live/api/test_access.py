@@ -14,9 +14,9 @@ from leasehold_testing.service import FakeService
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-ROLES = ("nobody", "viewer", "user", "operator", "admin", "agent")
+ROLES = ("nobody", "viewer", "user", "operator", "admin", "agent", "metrics")
 EVERYBODY = set(ROLES)
-ANY_TOKEN = EVERYBODY - {"nobody"}
+ANY_TOKEN = EVERYBODY - {"nobody", "metrics"}
 READ = {"viewer", "user", "operator", "admin"}
 WRITE = {"user", "operator", "admin"}
 OPERATE = {"operator", "admin"}
@@ -32,7 +32,7 @@ TABLE: dict[tuple[str, str], tuple[set[str], str, object]] = {
     ("GET", "/healthz"): (EVERYBODY, "/healthz", None),
     ("GET", "/readyz"): (EVERYBODY, "/readyz", None),
     ("GET", "/v1/openapi.json"): (EVERYBODY, "/v1/openapi.json", None),
-    ("GET", "/metrics"): (READ, "/metrics", None),
+    ("GET", "/metrics"): (READ | {"metrics"}, "/metrics", None),
     ("GET", "/v1/version"): (ANY_TOKEN, "/v1/version", None),
     ("GET", "/v1/whoami"): (ANY_TOKEN, "/v1/whoami", None),
     ("POST", "/v1/jobs"): (WRITE, "/v1/jobs", {"name": "a", "command": ["b"]}),
@@ -51,6 +51,11 @@ TABLE: dict[tuple[str, str], tuple[set[str], str, object]] = {
     ("GET", "/v1/nodes/{name}"): (READ, "/v1/nodes/alpha", None),
     ("GET", "/v1/nodes/{name}/attempts"): (READ, "/v1/nodes/alpha/attempts", None),
     ("POST", "/v1/nodes/{name}/{action}"): (OPERATE, "/v1/nodes/alpha/drain", {"reason": "dust"}),
+    ("PUT", "/v1/nodes/{name}/workers"): (
+        OPERATE,
+        "/v1/nodes/alpha/workers",
+        {"workers": {"v100": 1}},
+    ),
     ("DELETE", "/v1/nodes/{name}"): (OPERATE, "/v1/nodes/alpha", None),
     ("GET", "/v1/cluster"): (READ, "/v1/cluster", None),
     ("GET", "/v1/leases"): (READ, "/v1/leases", None),
@@ -61,6 +66,7 @@ TABLE: dict[tuple[str, str], tuple[set[str], str, object]] = {
     ("PUT", "/v1/policy"): (OPERATE, "/v1/policy", {"name": "fifo"}),
     ("GET", "/v1/projects"): (READ, "/v1/projects", None),
     ("PUT", "/v1/projects/{name}"): (OPERATE, "/v1/projects/vision", {}),
+    ("GET", "/v1/usage"): (READ, "/v1/usage", None),
     ("GET", "/v1/throughputs"): (READ, "/v1/throughputs", None),
     ("PUT", "/v1/throughputs"): (
         OPERATE,
@@ -73,6 +79,7 @@ TABLE: dict[tuple[str, str], tuple[set[str], str, object]] = {
     ("POST", "/v1/enrolments"): (ADMIN, "/v1/enrolments", {}),
     # The secret of an enrolment is what lets in here; this one is wrong for everybody.
     ("POST", "/v1/agent/enrol"): (set(), "/v1/agent/enrol", {"node": "alpha", "secret": "no"}),
+    ("POST", "/v1/agent/token"): (AGENT, "/v1/agent/token", {}),
     ("GET", "/v1/agent/desired"): (AGENT, "/v1/agent/desired", None),
     ("POST", "/v1/agent/report"): (AGENT, "/v1/agent/report", REPORT),
     ("PUT", "/v1/agent/logs/{lease_id}/{stream}"): (AGENT, "/v1/agent/logs/1/out", None),

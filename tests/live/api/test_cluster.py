@@ -73,7 +73,8 @@ def test_the_live_policy_is_switched_with_parameters_of_any_json_type(operator: 
 def test_projects_get_shares_and_quotas(operator: Any) -> None:
     body = {"weight": 2, "inner_policy": "fifo", "max_workers": 4}
     made = operator.put("/v1/projects/vision", json=body).json()
-    limits = {"project": "vision", "max_jobs": None} | body
+    unbounded = dict.fromkeys(("max_jobs", "entities", "job_types", "max_job_weight"))
+    limits = {"project": "vision"} | unbounded | body
     assert made["limits"] == limits
     assert operator.get("/v1/projects").json()["projects"] == [made]
     for bad in ({"weight": 0}, {"inner_policy": "lifo"}, {"max_jobs": -1}, {"max_jobs": 1.5}):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import asyncio
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,10 @@ import scheduler.control
 import scheduler.domain
 import scheduler.engine
 import scheduler.runtime
+from api.conversions import event_answer
+from api.roles import ANONYMOUS
 from scheduler.control.requests import JobAction, NodeAction
+from scheduler.domain.rows import HistoryRow
 from scheduler.runtime.history_kinds import EventKind
 
 SSE = "text/event-stream"
@@ -188,7 +192,7 @@ def test_every_kind_that_is_written_is_known() -> None:
             for node in ast.walk(ast.parse(file.read_text())):
                 if not isinstance(node, ast.Call):
                     continue
-                if isinstance(node.func, ast.Name) and node.func.id == "RecordEvent":
+                if "RecordEvent" in {getattr(node.func, "id", ""), getattr(node.func, "attr", "")}:
                     kinds = (word.value for word in node.keywords if word.arg == "kind")
                     written |= {str(k.value) for k in kinds if isinstance(k, ast.Constant)}
                 if not isinstance(node.func, ast.Attribute):
@@ -202,3 +206,21 @@ def test_every_kind_that_is_written_is_known() -> None:
     assert written - set(EventKind) == set()
     # Both words of an end come from a status.
     assert set(EventKind) - written <= {"job_completed", "job_failed", "job_cancelled"}
+
+
+@pytest.mark.parametrize(
+    ("told", "category"),
+    [
+        ({"reason": "completed"}, None),
+        ({"reason": "failed"}, "user_error"),
+        ({"reason": "lost", "trouble": "image"}, "image"),
+        ({"reason": "oom", "trouble": "out_of_memory"}, "out_of_memory"),
+        ({"reason": "released"}, "preemption"),
+        ({"reason": "lost"}, "node_fault"),
+    ],
+)
+def test_the_end_of_a_lease_is_of_a_kind(told: dict[str, str], category: str | None) -> None:
+    row = HistoryRow(at_s=1.0, kind="lease_ended", subject_kind="job", subject="a", data=told)
+    assert event_answer(row, ANONYMOUS)["data"] == told | {"category": category}
+    other = dataclasses.replace(row, kind="lease_granted")
+    assert event_answer(other, ANONYMOUS)["data"] == told

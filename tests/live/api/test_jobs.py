@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import pytest
@@ -135,6 +136,14 @@ def test_a_lease_tells_how_its_pods_were_launched(daemon: Any, user: Any) -> Non
     (attempt,) = user.get(f"/v1/jobs/{job}/attempts").json()["attempts"]
     told = {"image_s": None, "launch_s": 4.0, "ready_s": None, "devices": ["GPU-a"]}
     assert attempt["launches"] == [{"node": "alpha", **told}]
+
+
+def test_an_attempt_that_goes_on_tells_the_steps_that_its_job_tells(daemon: Any, user: Any) -> None:
+    job = user.submit()
+    lease = daemon.service.run(job)
+    daemon.service._leases[job] = dataclasses.replace(lease, steps_done=130.0)
+    (attempt,) = user.get(f"/v1/jobs/{job}/attempts").json()["attempts"]
+    assert attempt["steps_done"] == user.get(f"/v1/jobs/{job}").json()["steps_done"] == 130.0
 
 
 def test_an_action_changes_a_job_once_and_conflicts_are_told(daemon: Any, user: Any) -> None:

@@ -525,3 +525,28 @@ def test_no_expression_is_compiled_by_python(user: Any, monkeypatch: pytest.Monk
     batch = {"jobs": [JOB | {"progress_regex": pattern} for pattern in slow]}
     answer = user.post("/v1/jobs?dry_run=true", json=batch)
     assert answer.status_code in {200, 207}
+
+
+def test_what_is_wrong_with_a_value_is_said_in_plain_words(user: Any) -> None:
+    bad = {
+        "command": "train.py",
+        "scale_factor": -1,
+        "total_steps": "many",
+        "weight": 0,
+        "max_failures": 1.5,
+        "retry_oom": "perhaps",
+        "env": [],
+        "labels": 3,
+        "array": 0,
+        "depends_on": ["a"] * 1001,
+    }
+    problem = user.post("/v1/jobs", json={"name": "a"} | bad).json()
+    said = {entry["field"].partition(".")[0]: entry["problem"] for entry in problem["errors"]}
+    assert said.keys() == bad.keys()
+    assert said["env"] == "must be names with values"
+    assert said["array"] == said["scale_factor"] == "must be at least 1"
+    assert said["total_steps"] == "must be a number"
+    assert said["max_failures"] == "must be a whole number"
+    assert said["retry_oom"] == "must be true or false"
+    assert said["depends_on"] == "must have at most 1000 entries, and has 1001"
+    assert [words for words in said.values() if "hould" in words or "alid" in words] == []

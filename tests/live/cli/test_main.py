@@ -59,6 +59,7 @@ def test_an_unknown_command_is_a_usage_error():
         (["jobs", "--bogus"], "No such option: --bogus", "leasehold jobs"),
         (["job"], "Missing argument 'JOB'.", "leasehold job"),
         (["traces", "inspct"], "No such command 'inspct'", "leasehold traces"),
+        (["sbumit"], "No such command 'sbumit'; did you mean 'submit'?", "leasehold"),
         (
             ["submit", "--weight", "x", "--", "a"],
             "Invalid value for '--weight'",
@@ -100,6 +101,9 @@ def test_an_error_of_ours_is_one_line_on_stderr_and_exit_code_2(monkeypatch, cap
     captured = capsys.readouterr()
     assert captured.err == "leasehold: x is 3; give 4\n"
     assert not captured.out
+    monkeypatch.setattr(main_module, "app", _raising(InputError("f: a is 3\nf: b is 4")))
+    assert main() == 2
+    assert capsys.readouterr().err == "leasehold: f: a is 3; f: b is 4\n"
 
 
 def test_an_interrupt_ends_with_130(monkeypatch, capsys):

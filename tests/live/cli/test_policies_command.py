@@ -12,7 +12,7 @@ from leasehold.cli import policies
 from leasehold.cli.policies import app, shown
 from policies import registry
 from policies.registry import BUILT_IN
-from scheduler.errors import UnknownPolicyError
+from scheduler.errors import NotFoundError
 
 
 def run(*arguments: str):
@@ -64,7 +64,7 @@ def test_parameters_are_shown_as_they_would_be_given() -> None:
 
 def test_an_unknown_policy_is_an_error_with_the_names_that_there_are() -> None:
     result = run("show", "fifoo")
-    assert isinstance(result.exception, UnknownPolicyError)
+    assert isinstance(result.exception, NotFoundError)
     assert "did you mean 'fifo'" in str(result.exception)
 
 

@@ -19,6 +19,7 @@ from scheduler.errors import (
     AnswerError,
     ConflictError,
     InputError,
+    LeaseholdError,
     NotFoundError,
     NotPermittedError,
     UnreachableError,
@@ -243,6 +244,17 @@ def test_a_write_that_may_not_be_repeated_is_repeated_only_if_it_was_surely_not_
 
     assert client(breaks_once, away_s=9.0).call("POST", "/jobs", {}) == 1
     assert len(tries) == 3
+
+
+def test_a_scheduler_that_starts_is_waited_for_longer_and_that_is_said(capsys):
+    answers = iter(
+        [*[problem(503, "starting", detail="it compiles")] * 40, httpx.Response(200, json=1)]
+    )
+    assert client(lambda _: next(answers), busy_s=1e-9).call("GET", "/x") == 1
+    said = capsys.readouterr().err
+    assert said == "leasehold: it compiles; trying again until it is back (Ctrl-C ends)\n"
+    with pytest.raises(LeaseholdError, match="it compiles"):  # completion waits for nothing
+        client(lambda _: problem(503, "starting", detail="it compiles")).call("GET", "/x")
 
 
 def test_a_repeated_submission_is_the_same_request(scheduler, leasehold, monkeypatch):

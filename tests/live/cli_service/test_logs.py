@@ -82,6 +82,21 @@ def test_an_attempt_without_output_is_told(job, scheduler, leasehold):
     assert leasehold("logs", job).err == ""
 
 
+def test_why_there_is_no_output_is_told(job, scheduler, leasehold):
+    ran = leasehold("logs", job)
+    assert (ran.code, ran.out) == (0, "")
+    assert ran.err == "leasehold: job-1 has not run yet; `leasehold explain job-1` says why\n"
+    scheduler.do(scheduler.service.run, job)
+    scheduler.do(scheduler.service.fail, job, "cannot start './train'")
+    for words in ([], ["--attempt", "1"]):
+        ran = leasehold("logs", job, *words)
+        assert (ran.code, ran.out) == (0, "")
+        assert ran.err == (
+            "leasehold: there is no output; attempt 1 ended as failed: cannot start './train'; "
+            "`leasehold explain job-1` says more\n"
+        )
+
+
 def test_following_shows_each_byte_once_through_a_restart(job, scheduler, leasehold, until):
     put(scheduler, job, b"one\n")
     put(scheduler, job, b"err\n", stream="err")
@@ -227,3 +242,18 @@ def test_silence_is_filled_so_that_nobody_takes_it_for_a_break(serve, leasehold,
         rest = [json.loads(line) for line in lines if line]
     assert rest[0]["data"] == "MQo="
     assert rest[-1] == {"end": True, "complete": True}
+
+
+def test_why_there_is_no_output_is_told_of_what_ran_while_it_was_followed(
+    job, scheduler, leasehold, until
+):
+    def meanwhile() -> None:
+        until(lambda: scheduler.service._news._waiters)
+        scheduler.do(scheduler.service.run, job)
+        scheduler.do(scheduler.service.fail, job, "cannot start './train'")
+
+    other = threading.Thread(target=meanwhile)
+    other.start()
+    ran = leasehold("logs", "-f", job)
+    other.join()
+    assert "attempt 1 ended as failed: cannot start './train'" in ran.err

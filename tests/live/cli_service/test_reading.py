@@ -142,9 +142,9 @@ def test_a_job_that_is_not_there_ends_with_5(command, scheduler, leasehold):
 
 
 def test_jobs_are_acted_on_by_id_and_by_selector(job, scheduler, leasehold):
-    assert leasehold("hold", job).out == "job-1 hold\n"
+    assert leasehold("hold", job).out == "job-1 held\n"
     assert leasehold("hold", job).out == "job-1 unchanged\n"
-    assert leasehold("release", "--selector", "label.k=v").out == "job-1 release\n"
+    assert leasehold("release", "--selector", "label.k=v").out == "job-1 released\n"
     ran = leasehold("set", job, "--weight", "3", "--deadline", "2h", "--json")
     assert json.loads(ran.out)["changed"] == 1
     row = scheduler.service.store.job(job)
@@ -154,7 +154,7 @@ def test_jobs_are_acted_on_by_id_and_by_selector(job, scheduler, leasehold):
     assert scheduler.service.store.job(job).deadline_s is None
     assert leasehold("cancel", "-s", "owner=anonymous", "-s", "status=waiting,held").code == 0
     assert scheduler.service.store.job(job).status == "cancelled"
-    assert leasehold("requeue", job).out == "job-1 requeue\n"
+    assert leasehold("requeue", job).out == "job-1 requeued\n"
     ran = leasehold("cancel", "-s", "project=none")
     assert (ran.code, ran.err) == (0, "leasehold: no job matches\n")
 
@@ -164,7 +164,7 @@ def test_what_could_not_be_done_makes_the_exit_code(job, scheduler, leasehold):
     scheduler.do(scheduler.service.run, job)
     assert leasehold("release", job).code == 6
     ran = leasehold("cancel", job, "nothing")
-    assert (ran.code, ran.out) == (1, "job-1 cancel\n")
+    assert (ran.code, ran.out) == (1, "job-1 cancelled\n")
     assert "nothing: there is no job" in ran.err
 
 
@@ -253,6 +253,7 @@ def test_projects_keep_what_is_not_set_anew(scheduler, leasehold):
         "inner_policy": "fifo",
         "max_workers": 4,
         "max_jobs": 9,
+        **dict.fromkeys(("entities", "job_types", "max_job_weight")),
     }
     assert json.loads(ran.out)["limits"] == limits
     ran = leasehold("project", "set", "p", "--max-workers", "none")

@@ -56,6 +56,17 @@ def test_refusals_have_status_words_and_fields(client):
         assert caught.value.status == 404
 
 
+def test_a_refusal_says_why_once_and_does_not_send_its_reader_elsewhere(client):
+    with pytest.raises(ClientError) as caught:
+        client.submit(name="a", command=["x"], nosuch=1)
+    assert str(caught.value) == "'nosuch' cannot be used:\n  nosuch: unknown field; leave it out"
+
+
+def test_arguments_that_do_not_fit_are_told_of_the_client_that_was_asked(client):
+    with pytest.raises(TypeError, match=r"^Client.submit\(\) missing .*'command'"):
+        client.submit(name="a")
+
+
 def test_a_command_in_one_string_is_not_taken_for_letters(client, scheduler):
     with pytest.raises(TypeError, match="command is 'no'; give a list"):
         client.submit(name="x", command="no")

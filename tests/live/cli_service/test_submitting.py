@@ -469,3 +469,11 @@ def test_mistakes_are_told_where_no_scheduler_answers(leasehold, tmp_path):
     server = ["--server", "http://127.0.0.1:9", "--retry-for", "0s"]
     ran = leasehold("submit", *server, str(file))
     assert (ran.code, "for 2 mistakes" in ran.err) == (2, True)
+
+
+def test_a_project_that_is_new_is_remarked_upon(scheduler, leasehold):
+    ran = leasehold("submit", "--project", "vison", "--array", "2", "--", "./x")
+    assert (ran.code, ran.out) == (0, "job-1\njob-2\n")
+    assert ran.err == "leasehold: project 'vison' had no jobs before these\n"
+    assert leasehold("submit", "--project", "vison", "--", "./x").err == ""
+    assert leasehold("submit", "--", "./x").err == ""

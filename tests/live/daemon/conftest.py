@@ -138,6 +138,7 @@ def start(tmp_path):
         "HOME": str(tmp_path),
         "XDG_CONFIG_HOME": str(tmp_path / "config"),
         "XDG_STATE_HOME": str(tmp_path / "xdg"),
+        "LEASEHOLD_AGENT__ISOLATION": "off",
     }
 
     def start(command, *arguments, quick=True, **more):

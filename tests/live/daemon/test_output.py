@@ -49,6 +49,7 @@ def test_five_short_jobs_are_followed_to_their_ends_while_the_scheduler_is_kille
         quick=False,
     )
     env = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "LEASEHOLD_SERVER": url}
+    env |= {"LEASEHOLD_AGENT__ISOLATION": "off"}
     followers = []
     with httpx.Client(base_url=url, timeout=30) as client:
         wait_until(lambda: client.get("/readyz").json()["leading"])

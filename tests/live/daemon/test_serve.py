@@ -10,12 +10,14 @@ import ssl
 import stat
 import subprocess
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import httpx
 import pytest
 
 import leasehold.daemon.serve as serve_module
+from leasehold.config.settings import PolicySection
 from leasehold.daemon.first_token import ensure_admin_token, ensure_given_token
 from leasehold.daemon.http_server import bind, url_of
 from leasehold.daemon.serve import banner
@@ -289,13 +291,13 @@ def test_a_start_waits_for_a_database_that_comes_and_says_so(
 ):
     tries, config = [], make_config(store__url="postgresql://db.example/none", store__wait_s=20)
 
-    def opened(_config):
+    def opened(_config, *, migrate):
         tries.append(1)
         if len(tries) < 3:
             raise StoreUnavailableError("the database cannot be used now:\n it starts")
         return SqlStore.open(f"sqlite:///{tmp_path}/later.db")
 
-    monkeypatch.setattr(serve_module, "_open_store", opened)
+    monkeypatch.setattr(serve_module, "open_store", opened)
 
     async def scenario():
         async with daemon(config) as (_, client):
@@ -513,6 +515,17 @@ def test_the_banner_names_the_policy_in_force_and_not_only_the_configured_one(ma
         async with daemon(config) as (running, _):
             said = "  policy  alpha_fairness alpha=2, agnostic, set by anonymous; configured: fifo"
             assert said in banner(config, running, version="1")
+
+    asyncio.run(scenario())
+
+
+def test_the_banner_says_that_the_policy_in_force_cannot_be_used(make_config, daemon):
+    async def scenario():
+        async with daemon(make_config(policy__name="fifo")) as (running, _):
+            gone = replace(make_config(), policy=PolicySection(name="gone"))
+            said = banner(gone, running, version="1")
+            assert "  policy  gone\n          ERROR: it cannot be used: no policy is named" in said
+            assert "choose another policy by `leasehold policy set`" in said
 
     asyncio.run(scenario())
 

@@ -51,6 +51,14 @@ class Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(sent)
 
+    def do_GET(self):
+        self.server.asked.append((self.path, self.headers["Authorization"], None))
+        sent = json.dumps(self.server.answer).encode()
+        self.send_response(self.server.code)
+        self.send_header("Content-Length", str(len(sent)))
+        self.end_headers()
+        self.wfile.write(sent)
+
     def log_message(self, *_):
         pass
 
@@ -113,6 +121,42 @@ def test_an_api_server_that_refuses_is_told_from_a_refused_token(api_server, nod
         node_of()
 
 
+@pytest.fixture
+def approved_of(api_server, tmp_path):
+    (tmp_path / "token").write_text("own\n")
+    reviewer = TokenReviewer(
+        account="gpus/agent",
+        audience="leasehold",
+        api_server=api_server.url,
+        credentials=tmp_path,
+        approved_label="workers.node-restriction.kubernetes.io",
+    )
+    return lambda node="alpha": asyncio.run(reviewer.approved_of(node))
+
+
+def test_labels_say_which_workers_a_node_may_have(api_server, approved_of, caplog):
+    prefix = "workers.node-restriction.kubernetes.io"
+    labels = {f"{prefix}/v100": "4", f"{prefix}/a100-80g": "0", f"{prefix}/k80": "many"}
+    api_server.answer = {"metadata": {"labels": labels | {"v100": "8", "other/v100": "9"}}}
+    assert approved_of() == {"v100": 4, "a100-80g": 0}
+    assert api_server.asked == [("/api/v1/nodes/alpha", "Bearer own", None)]
+    assert "is 'many', and no count" in caplog.text
+
+
+def test_without_such_a_label_nothing_is_approved(api_server, approved_of, caplog):
+    for answer in ({}, {"metadata": {}}, {"metadata": {"labels": {"a": "b"}}}):
+        api_server.answer = answer
+        assert approved_of("n/../x") == {}
+    assert {path for path, *_ in api_server.asked} == {"/api/v1/nodes/n%2F..%2Fx"}
+    assert "says what it may have" in caplog.text
+
+
+def test_labels_that_cannot_be_read_are_told_from_none(api_server, approved_of):
+    api_server.code, api_server.answer = 403, {}
+    with pytest.raises(OSError, match="answers 403"):
+        approved_of()
+
+
 @pytest.mark.parametrize("account", ["agent", "/agent", "gpus/", "a/b/c", ""])
 def test_an_account_is_a_namespace_and_a_name(account):
     with pytest.raises(InputError, match="NAMESPACE/NAME"):
@@ -122,4 +166,4 @@ def test_an_account_is_a_namespace_and_a_name(account):
 def test_in_a_cluster_the_api_server_is_where_kubernetes_says():
     given = {"KUBERNETES_SERVICE_HOST": "fd00::1", "KUBERNETES_SERVICE_PORT": "6443"}
     made = TokenReviewer.in_cluster(account="gpus/agent", audience="x", environment=given)
-    assert made._url.startswith("https://[fd00::1]:6443/apis/")
+    assert made._api_server == "https://[fd00::1]:6443"

@@ -61,6 +61,8 @@ class Stage:
         self.api, self.url, self.folder, self.settings = api, url, folder, settings
         self.changes = 0
 
+    task: asyncio.Task[None] | None = None
+
     async def begin(self):
         configuration = package.Configuration(host=self.url)
         self.client = KubernetesClient(package.ApiClient(configuration), settings=QUICK)
@@ -74,16 +76,23 @@ class Stage:
             endpoint=self.endpoint,
             on_change=self.changed,
             state_dir=self.folder,
-            settings=PodSettings(),
-            **({"bounds": StartBounds(trouble_s=0.3), "node_every_s": 0.1} | self.settings),
+            **(
+                {
+                    "settings": PodSettings(),
+                    "bounds": StartBounds(trouble_s=0.3),
+                    "node_every_s": 0.1,
+                }
+                | self.settings
+            ),
         )
         self.held = await self.backend.open()
         self.task = asyncio.ensure_future(self.backend.run())
 
     async def stop(self):
-        self.task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await self.task
+        if self.task is not None:  # it may have had to end before
+            self.task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self.task
         await self.endpoint.close()
         await self.client.close()
 
@@ -125,8 +134,8 @@ def play(tmp_path):
             api = fake_api.FakeApi(node(gpus))
             async with fake_api.Running(api) as running:
                 stage = Stage(api, running.url, tmp_path, **settings)
-                await stage.begin()
                 try:
+                    await stage.begin()
                     async with asyncio.timeout(20):
                         await scene(stage)
                 finally:

@@ -39,7 +39,8 @@ class FakeApi:
 
     def __init__(self, node):
         self.nodes = {node["metadata"]["name"]: node}
-        self.pods, self.services, self.logs = {}, {}, {}
+        self.pods, self.services, self.secrets, self.logs = {}, {}, {}, {}
+        self.config_maps, self.namespaces = {}, {}
         self.version, self.oldest, self.history = 100, 0, []
         self.news = asyncio.Event()
         #: (method, text in path) -> list of responses to give instead, first come first served.
@@ -114,9 +115,13 @@ class FakeApi:
             routes=[
                 Route("/api/v1/nodes/{name}", self.get_node),
                 Route("/api/v1/pods", self.list_pods),
+                Route(base, self.get_namespace),
+                Route(base + "/configmaps", self.list_config_maps),
+                Route(base + "/configmaps/{name}", self.patch_config_map, methods=["PATCH"]),
                 Route(base + "/pods", self.list_pods),
                 Route(base + "/pods", self.create_pod, methods=["POST"]),
                 Route(base + "/services", self.create_service, methods=["POST"]),
+                Route(base + "/secrets", self.create_secret, methods=["POST"]),
                 Route(base + "/pods/{name}", self.get_pod),
                 Route(base + "/pods/{name}", self.patch_pod, methods=["PATCH"]),
                 Route(base + "/pods/{name}", self.delete_pod, methods=["DELETE"]),
@@ -138,14 +143,54 @@ class FakeApi:
         node = self.nodes.get(request.path_params["name"])
         return JSONResponse(node) if node else failure(404, "NotFound", "no such node")
 
+    async def get_namespace(self, request):
+        if (bad := self.check(request)) is not None:
+            return bad
+        found = self.namespaces.get(request.path_params["namespace"])
+        return JSONResponse(found) if found else failure(404, "NotFound", "no such namespace")
+
+    async def list_config_maps(self, request):
+        if (bad := self.check(request)) is not None:
+            return bad
+        name = request.query_params["fieldSelector"].removeprefix("metadata.name=")
+
+        def matches(item):
+            return "data" in item and item["metadata"]["name"] == name
+
+        if request.query_params.get("watch"):
+            return StreamingResponse(self.watch(request, matches), media_type="application/json")
+        items = [item for item in self.config_maps.values() if matches(item)]
+        return JSONResponse({"metadata": {"resourceVersion": str(self.version)}, "items": items})
+
+    async def patch_config_map(self, request):
+        if (bad := self.check(request)) is not None:
+            return bad
+        item = self.config_maps.get(request.path_params["name"])
+        if item is None:
+            return failure(404, "NotFound", "no such config map")
+        patch = await request.json()
+        data = item["data"] | patch.get("data", {})
+        item["data"] = {name: text for name, text in data.items() if text is not None}
+        told = patch.get("metadata", {}).get("annotations", {})
+        item["metadata"].setdefault("annotations", {}).update(told)
+        self.record("MODIFIED", item)
+        return JSONResponse(item)
+
+    def add_config_map(self, name):
+        self.config_maps[name] = {"metadata": {"name": name}, "data": {}}
+        self.record("ADDED", self.config_maps[name])
+
     def matching(self, request):
         query = request.query_params
         namespace = request.path_params.get("namespace")
-        node = query.get("fieldSelector", "").removeprefix("spec.nodeName=")
+        node = ""
+        if query.get("fieldSelector", "").startswith("spec.nodeName="):
+            node = query["fieldSelector"].removeprefix("spec.nodeName=")
 
         def matches(pod):
             return (
-                (not namespace or pod["metadata"]["namespace"] == namespace)
+                "spec" in pod
+                and (not namespace or pod["metadata"]["namespace"] == namespace)
                 and labels_match(pod, query.get("labelSelector"))
                 and (not node or pod["spec"].get("nodeName") == node)
             )
@@ -211,6 +256,16 @@ class FakeApi:
             return failure(409, "AlreadyExists", f'services "{name}" already exists')
         self.services[name] = service
         return JSONResponse(service, 201)
+
+    async def create_secret(self, request):
+        secret = await request.json()
+        if (bad := self.check(request)) is not None:
+            return bad
+        name = secret["metadata"]["name"]
+        if name in self.secrets:
+            return failure(409, "AlreadyExists", f'secrets "{name}" already exists')
+        self.secrets[name] = secret
+        return JSONResponse(secret, 201)
 
     async def get_pod(self, request):
         if (bad := self.check(request)) is not None:

@@ -1,6 +1,7 @@
 """The same jobs through the live service and through the simulator."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -33,8 +34,13 @@ NODES = {
 class Case:
     """One comparison."""
 
-    def __init__(self, folder, policy, *, jobs, pace, space_sharing, round_length_s, parameters):
+    def __init__(
+        self, folder, policy, *, jobs, pace, space_sharing, round_length_s, parameters, manners
+    ):
         self.folder = folder
+        #: position of a job -> what its specification says beside what all say; "unsaved" if it
+        #: never saves anything.
+        self.unsaved = {i for i, said in manners.items() if "unsaved" in said}
         self.store = ShakyStore()
         throughputs = read_throughputs("bundled")
         trace = read_trace("bundled", throughputs=throughputs, seed=0, limit=jobs)
@@ -52,8 +58,9 @@ class Case:
                 deadline_s=job.deadline_s,
                 notice_s=0.0,
                 grace_s=0.0,
+                **{n: v for n, v in manners.get(i, {}).items() if n != "unsaved"},
             )
-            for job in trace.jobs
+            for i, job in enumerate(trace.jobs)
         ]
         self.arrivals = [job.arrival_s / pace for job in trace.jobs]
         self.choice = PolicyChoice(name=policy, parameters=parameters, space_sharing=space_sharing)
@@ -75,6 +82,7 @@ class Case:
         stage = Stage(self.folder, self.settings, store=self.store)
         world = stage.world
         world.whole_steps, world.pairs = False, True
+        world.unsaved = {f"job-{i}" for i in self.unsaved}
         world.totals = {f"job-{i}": spec.total_steps for i, spec in enumerate(self.specs)}
         return stage
 
@@ -133,12 +141,15 @@ class Case:
     def simulated(self):
         """Return the log of the simulator; ``live`` must have run, as it numbers workers."""
         jobs = [
-            engine_job(
-                spec,
-                job_id=f"job-{i}",
-                arrival_s=self.arrivals[i],
-                weight=spec.weight,
-                deadline_s=spec.deadline_s,
+            replace(
+                engine_job(
+                    spec,
+                    job_id=f"job-{i}",
+                    arrival_s=self.arrivals[i],
+                    weight=spec.weight,
+                    deadline_s=spec.deadline_s,
+                ),
+                checkpoints=i not in self.unsaved,
             )
             for i, spec in enumerate(self.specs)
         ]
@@ -172,7 +183,14 @@ def case(tmp_path):
     """Return a function that composes a comparison."""
 
     def compose(
-        policy, *, jobs=40, pace=10.0, space_sharing=False, round_length_s=360.0, **parameters
+        policy,
+        *,
+        jobs=40,
+        pace=10.0,
+        space_sharing=False,
+        round_length_s=360.0,
+        manners=None,
+        **parameters,
     ):
         return Case(
             tmp_path,
@@ -182,6 +200,7 @@ def case(tmp_path):
             space_sharing=space_sharing,
             round_length_s=round_length_s,
             parameters=parameters,
+            manners=manners or {},
         )
 
     return compose

@@ -47,9 +47,11 @@ SWITCH_S, CHOICE = 2000.5, PolicyChoice(name="finish_time_fairness")
 OUTAGES = (Outage(node="v100-0", lost_s=1300.5, back_s=1700.25),)
 #: Position of a job -> steps at which it is out of memory, and whether that is retried.
 OUT_OF_MEMORY = {2: (3000.0, True), 8: (1000.0, False)}
+#: What every tenth job says: whether it checkpoints, is preemptible, and its least time.
+MANNERS = {3: "false,,", 6: "false,false,", 8: ",,200"}
 HEADER = (
     "job_id,job_type,total_steps,scale_factor,arrival_s,weight,project,depends_on,array_index,"
-    "max_run_time_s,retry_oom\n"
+    "max_run_time_s,retry_oom,checkpoints,preemptible,min_run_time_s\n"
 )
 
 
@@ -65,7 +67,8 @@ def write_trace(path):
         retried = "" if OUT_OF_MEMORY.get(i, (0.0, True))[1] else "false"
         lines.append(
             f'{job.job_id},"{job.job_type}",{job.total_steps / PACE},{job.scale_factor},'
-            f"{job.arrival_s / PACE},{job.weight},{project},{after},{index},{limit},{retried}\n"
+            f"{job.arrival_s / PACE},{job.weight},{project},{after},{index},{limit},{retried},"
+            f"{MANNERS.get(i % 10, ',,')}\n"
         )
     path.write_text(HEADER + "".join(lines))
     return path
@@ -121,6 +124,7 @@ class Both:
             pairs=True,
             checkpoint_interval_s=self.failures().checkpoint_interval_s,
             mishaps=self.failures().mishaps_of_jobs(),
+            unsaved={job.job_id for job in self.trace.jobs if not job.checkpoints},
         )
         stage = self.stage = Stage(self.folder, runtime_settings(self.config), world=world)
         stage.actor = "replay"

@@ -12,7 +12,7 @@ import pytest
 
 from leasehold_testing.faults import Fault
 from scheduler.domain.codec import encode
-from scheduler.domain.commands import ExtendLeases, GrantLease, RevokeLease
+from scheduler.domain.commands import ExtendLeases, GrantLease, RecordEvent, RevokeLease
 
 CASES = [
     ("fifo", {}),
@@ -38,6 +38,21 @@ def test_the_live_path_gives_the_simulators_log(case, policy, options):
     assert sum(isinstance(command, RevokeLease) for command in live) > 40
     completed = comparison.stage_after.world.completions
     assert completed == {f"job-{i}": 1 for i in range(len(comparison.specs))}
+
+
+def test_jobs_that_lose_their_work_or_must_not_be_preempted_give_the_simulators_log(case):
+    manners = {i: {"unsaved": True} for i in range(0, 40, 4)}
+    manners |= {i: {"unsaved": True, "preemptible": False} for i in range(1, 40, 8)}
+    manners |= {i: {"min_run_time_s": 1500.0} for i in range(3, 40, 8)}
+    comparison = case("max_min_fairness", manners=manners)
+    live = asyncio.run(comparison.live())
+    assert comparison.difference(live, comparison.simulated()) is None
+    told = [command.kind for command in live if isinstance(command, RecordEvent)]
+    assert told.count("job_completed") == len(comparison.specs)
+    revoked = {command.lease_id for command in live if isinstance(command, RevokeLease)}
+    grants = [command.lease for command in live if isinstance(command, GrantLease)]
+    wasted = [one for one in grants if one.lease_id in revoked and int(one.job_id[4:]) % 4 == 0]
+    assert len(wasted) > 5
 
 
 @pytest.mark.parametrize("policy", ["max_min_fairness", "finish_time_fairness"])

@@ -21,7 +21,7 @@ from scheduler.domain.codec import encode
 from scheduler.domain.job import JobStatus
 from scheduler.domain.spec import JobSpec
 from scheduler.engine.settings import EngineSettings
-from scheduler.runtime import service as service_module
+from scheduler.runtime import takeover
 from scheduler.runtime.clock import WallClock
 from scheduler.runtime.metrics import Metrics
 from scheduler.runtime.service import LiveService
@@ -115,9 +115,7 @@ async def until(holds):
 
 async def run(folder, monkeypatch):
     made = []
-    monkeypatch.setattr(
-        service_module, "Control", lambda state: made.append(Recorder(state)) or made[-1]
-    )
+    monkeypatch.setattr(takeover, "Control", lambda state: made.append(Recorder(state)) or made[-1])
     store = MemoryStore()
     service = LiveService(
         store=store,

@@ -93,7 +93,9 @@ def test_a_failed_job_says_when_it_is_tried_again(live):
         await stage.wait(3)
         explanation = await stage.explanation()
         assert explanation.reason is WaitReason.BACKOFF
-        assert "failed 1 times and is tried again in" in explanation.message
+        assert explanation.message == (
+            "it failed once and is tried again in 60 s; its last attempt: a mishap"
+        )
 
     live(story, engine={"retry_backoff_s": 60.0})
 

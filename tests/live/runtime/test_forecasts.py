@@ -13,7 +13,7 @@ from scheduler.control.requests import ProjectLimits, Submission
 from scheduler.domain.reasons import WaitReason
 from scheduler.errors import InputError
 from scheduler.protocol.desired import LeaseEnd
-from scheduler.runtime.explaining import explain
+from scheduler.runtime.explaining import Glance, explain
 from simulator.forecast import ForecastInput, Outlook, forecast
 from simulator.nodes import Mishap
 
@@ -25,7 +25,7 @@ def in_this_process(monkeypatch):
 
 
 async def times(stage, forecaster, name):
-    explanation = explain(stage.driver.view, stage.row(name))
+    explanation = explain(stage.driver.view, stage.row(name), Glance(stage.driver.view))
     return await stage.do(forecaster.add_times(stage.driver.copied, explanation))
 
 
@@ -108,7 +108,7 @@ def test_who_asks_while_a_long_replay_goes_on_hears_that_and_later_gets_its_time
         forecaster = SimulatedForecaster(stage.clock, patience_s=0.01)
         await stage.job("a", total_steps=100.0)
         await stage.wait(1)
-        explanation = explain(stage.driver.view, stage.row("a"))
+        explanation = explain(stage.driver.view, stage.row("a"), Glance(stage.driver.view))
         for _ in range(2):
             told = await forecaster.add_times(stage.driver.copied, explanation)
             assert "ask again" in told.forecast

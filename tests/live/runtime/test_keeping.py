@@ -8,10 +8,10 @@ from scheduler.control.facts import BackupRestored
 from scheduler.control.requests import JobAction
 from scheduler.errors import InputError, NotFoundError, StoreUnavailableError
 from scheduler.runtime import log_following
-from scheduler.runtime import service as service_module
 from scheduler.runtime.logbook import LogBook
 from scheduler.runtime.output import LogEnd, LogWanted
 from scheduler.runtime.retention import DAY_S, Retention
+from scheduler.runtime.takeover import SKIPPED_LEASES
 from scheduler.store.queries import HistoryQuery
 
 
@@ -181,14 +181,14 @@ def test_after_a_restore_no_lease_gets_an_id_that_a_node_may_know(live):
         await stage.job("a", total_steps=100.0)
         await stage.wait(2)
         assert max(stage.state.leases.by_id) < 10
-        stage.driver.soon(BackupRestored(leases=service_module.SKIPPED_LEASES))
+        stage.driver.soon(BackupRestored(leases=SKIPPED_LEASES))
         await stage.job("b", total_steps=100.0, throughputs={"k80": 1.0, "v100": 1.0})
         await stage.wait(25)
         await stage.restart()
         await stage.job("c", total_steps=1.0)
         await stage.wait(25)
         newest = stage.state.engine.newest_lease
-        assert newest > service_module.SKIPPED_LEASES
+        assert newest > SKIPPED_LEASES
         kinds = [row.kind for row in stage.store.history(HistoryQuery(limit=1000))]
         assert kinds.count("restored") == 1
 

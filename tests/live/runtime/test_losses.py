@@ -139,6 +139,24 @@ def test_a_job_alone_on_a_node_whose_agent_dies_again_is_held(live):
     live(story)
 
 
+@pytest.mark.parametrize("returns", [False, True])
+def test_a_job_that_a_dead_agent_was_never_told_of_is_no_suspect(live, returns):
+    async def story(stage):
+        node = stage.node("n0")
+        stage.links["n0"].cut = True
+        node.wipe()
+        await stage.wait(2)
+        await stage.job(total_steps=500.0)  # granted to a node that nobody knows to be dead
+        await stage.run_until(lambda: stage.status() == "running", at_most_s=30)
+        if returns:
+            stage.links["n0"].cut = False
+            node.restart_agent(crashed=True)
+        await stage.run_until(lambda: stage.history("agent_died"), at_most_s=90)
+        assert stage.history("agent_died")[-1].figures == {"suspects": []}
+
+    live(story)
+
+
 def test_a_node_that_falls_silent_counts_as_a_death(live):
     async def story(stage):
         await stage.job(total_steps=500.0)

@@ -76,6 +76,7 @@ class Play:
         )
         self.stage = Stage(Path(self.folder.name), SETTINGS, store=store, world=world)
         self.jobs, self.mishaps, self.cancelled, self.old = {}, {}, set(), []
+        self.glance = None
         for name, types in NODES.items():
             self.stage.add_node(name, *types)
         self.do(self.stage.start())
@@ -85,16 +86,19 @@ class Play:
         """Look at everything in the middle of a commit, and say what happens to it."""
         view, store = self.stage.driver.view, self.stage.store
         assert picture(view) == self.stage.published, "seen before it was committed"
-        for look in (views.nodes, views.cluster, views.allocation, views.projects):
+        for look in (views.nodes, views.allocation, views.projects):
             look(view)
         views.leases(view, now_s=view.engine.now_s)
-        views.live_jobs(view, list(self.jobs), now_s=view.engine.now_s)
         glance = Glance(view)
+        if self.glance is None or not self.glance.shows(view):
+            self.glance = Glance(view)
+        assert views.cluster(view, self.glance) == views.cluster(view, glance), "out of date"
+        views.live_jobs(view, list(self.jobs), self.glance, now_s=view.engine.now_s)
         each = [reason_of(view, record, glance) for record in view.jobs.by_id.values()]
         all_at_once = sorted(count_reasons(view, Glance(view)).elements())
         assert all_at_once == sorted(reason for reason in each if reason is not None)
         for job_id in self.jobs:
-            explain(view, store.job(job_id))
+            explain(view, store.job(job_id), glance)
         for name in NODES:
             now = {"now_s": view.engine.now_s, "held_s": 0.0}
             sets = DesiredSets(lambda *_: None)

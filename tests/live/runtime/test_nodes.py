@@ -6,10 +6,12 @@ from dataclasses import replace
 import pytest
 
 from scheduler.control.nodes import CHANGES_WITHIN_S, MOST_CHANGES
-from scheduler.control.requests import NodeAction, PolicyChoice
+from scheduler.control.requests import JobAction, NodeAction, PolicyChoice
 from scheduler.domain.reasons import WaitReason
 from scheduler.domain.throughput import ThroughputTable
 from scheduler.errors import ConflictError, NotFoundError
+from scheduler.protocol.desired import LeaseEnd
+from simulator.nodes import Mishap
 
 CORDON, DRAIN, UNCORDON = NodeAction
 
@@ -372,3 +374,60 @@ def test_a_new_leader_knows_from_the_start_which_nodes_cannot_share(live):
         assert not [row for row in stage.store.settings() if row.key.startswith("exclusive/")]
 
     live(story, **SHARING)
+
+
+def test_what_is_approved_and_which_workers_that_are_is_known_after_a_restart(live):
+    async def story(stage):
+        approve = stage.service.approve_workers("n0", {"v100": 1}, actor="boss")
+        await stage.do(approve)
+        await stage.wait(1)
+
+        def seen():
+            (node,) = stage.service.nodes()
+            workers = [(worker.local_index, worker.worker_type) for worker in node.workers]
+            return workers, dict(node.refused), dict(node.approved)
+
+        expected = [(1, "v100")], {"k80": 2}, {"v100": 1}
+        assert seen() == expected
+        await stage.job(total_steps=40.0)
+        await stage.wait(1)
+        before = stage.ends()
+        await stage.restart()
+        await stage.wait(1)
+        assert seen() == expected
+        assert stage.ends() == before == [None], "its lease goes on, on the worker that it names"
+        desired = await stage.service.desired("n0", after=(0, 0), wait_s=0.0)
+        assert [lease.workers for lease in desired.leases] == [(1,)]
+        assert len(stage.history("node_changed")) == 1
+
+    live(story, nodes={"n0": ("k80", "v100", "k80")})
+
+
+def test_a_quarantine_and_what_a_job_has_spent_are_known_after_a_restart(live):
+    async def story(stage):
+        for name in ("one", "two"):
+            stage.world.mishaps[name] = [Mishap(steps=2.0, end=LeaseEnd.LOST)]
+            await stage.job(name, total_steps=400.0, max_node_faults=5)
+            while "lost" not in stage.ends(name):
+                await stage.wait(1)
+            await stage.act(JobAction.HOLD, name)  # the next one gets its place
+            await stage.wait(15)
+        (node,) = (node for node in stage.service.nodes() if "quarantined" in node.reason)
+        assert node.state == "cordoned"
+        (line,) = stage.history("node_quarantined")
+        assert {one["job"] for one in line.data["evidence"]} == {"one", "two"}
+        metrics = stage.service.metrics().decode()
+        assert 'leasehold_nodes_doubted{state="quarantined"} 1.0' in metrics
+        explained = (await stage.explanation("one")).message
+        assert "node fault" in explained
+        await stage.restart()
+        await stage.wait(1)
+        assert states(stage)[node.name] == "cordoned"
+        assert (await stage.explanation("one")).message.split("; retries used")[1] == (
+            explained.split("; retries used")[1]
+        )
+        await order(stage, node.name, UNCORDON)
+        assert states(stage)[node.name] == "ready"
+
+    nodes = {f"n{n}": ("v100",) for n in range(5)}
+    live(story, nodes=nodes, quarantine_after=2)

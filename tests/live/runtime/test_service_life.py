@@ -22,6 +22,7 @@ from scheduler.errors import (
     CodecError,
     NotLeadingError,
     OutcomeUnknownError,
+    StartingError,
     StoreFullError,
     StoreUnavailableError,
 )
@@ -74,6 +75,8 @@ def test_a_standby_takes_over_and_nodes_and_jobs_go_with_it(tmp_path):
         store = MemoryStore()
         one, two = make(store, tmp_path), make(store, tmp_path, "two")
         assert not one.health().ready
+        with pytest.raises(StartingError, match="what plans rounds is compiled"):
+            one.nodes()
         first = asyncio.create_task(one.run())
         await until(lambda: one.health().leading)
         second = asyncio.create_task(two.run())

@@ -35,6 +35,18 @@ def test_a_repeated_submission_is_the_same_job_in_every_turn(live):
     live(story)
 
 
+def test_a_dry_run_names_worker_types_that_there_are_none_of_and_what_is_assumed(live):
+    async def story(stage):
+        fit = await stage.service.fit(stage.spec(throughputs={"v100": 2.0, "zzz": 1.0}))
+        none = "it declares steps/s on zzz, of which the cluster has no workers"
+        assert fit.message == f"it could start at once; {none}"
+        assert [one.source for one in fit.configurations] == ["declared"]
+        fit = await stage.service.fit(stage.spec(total_steps=None, throughputs={}))
+        assert [(one.steps_per_s, one.source) for one in fit.configurations] == [(1.0, "assumed")]
+
+    live(story)
+
+
 def test_two_requests_in_flight_with_one_client_id_make_one_job(live):
     async def story(stage):
         # Both look into the store before either is committed: one in a turn of its own, or both.
@@ -177,6 +189,50 @@ def test_a_project_over_its_quota_of_jobs_is_told_so_and_over_workers_waits(live
         assert stage.row("d").reason == ""
         entity = next(e for e in stage.state.engine.entities if e.name == "p")
         assert entity.weight == 2.0
+
+    live(story, nodes={"n0": ("v100",) * 4})
+
+
+def test_jobs_stay_within_what_their_project_may_use(live):
+    async def story(stage):
+        service = stage.service
+        await stage.job("early", project="p", entity="ads", weight=9.0, total_steps=1e4)
+        await stage.job("done", project="p", entity="ads", total_steps=1.0)
+        await stage.wait(12)
+        assert stage.row("done").status.value == "completed"
+        limits = ProjectLimits(
+            project="p", entities=("nlp",), job_types=("bert*",), max_job_weight=2.0
+        )
+        await stage.do(service.set_project(limits, actor="boss"))
+        await stage.restart()
+        service = stage.service
+        for word, wrong in (
+            ("entity is 'ads'", {"entity": "ads"}),
+            ("job_type is 'resnet'", {"job_type": "resnet"}),
+            ("weight is 3", {"weight": 3.0}),
+        ):
+            spec = stage.spec(project="p", **{"entity": "nlp", "job_type": "bert-large"} | wrong)
+            (refused,) = await stage.submit(Submission(spec=spec, owner="me"))
+            assert (refused.code, refused.created) == ("quota", False)
+            assert word in refused.refusal
+            fit = await service.fit(spec)
+            assert (fit.fits, fit.reason) == (False, WaitReason.QUOTA)
+            assert word in fit.message
+            elsewhere = await service.fit(replace(spec, project="q"))
+            assert elsewhere.reason is not WaitReason.QUOTA
+        await stage.job("fine", project="p", entity="nlp", job_type="bert-large", weight=2.0)
+
+        async def reweigh(job_id, weight):
+            (acted,) = await stage.do(service.change((job_id,), actor="me", weight=weight))
+            return acted.code, acted.changed
+
+        assert await reweigh("fine", 3.0) == ("quota", False)
+        assert await reweigh("fine", 1.5) == ("", True)
+        assert await reweigh("early", 9.5) == ("quota", False)
+        assert await reweigh("early", 5.0) == ("", True)  # lighter, if too heavy for a new one
+        (again,) = await stage.do(service.act(("done",), JobAction.REQUEUE, actor="me"))
+        assert (again.code, again.changed) == ("quota", False)
+        assert "entity is 'ads'" in again.error
 
     live(story, nodes={"n0": ("v100",) * 4})
 

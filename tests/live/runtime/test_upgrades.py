@@ -2,6 +2,7 @@
 
 import pytest
 
+from scheduler.control.owners import Owners
 from scheduler.control.requests import JobAction, NodeAction, PolicyChoice
 from scheduler.engine import version
 from scheduler.engine.engine import Engine
@@ -160,3 +161,32 @@ def test_owed_s_are_those_of_the_last_snapshot(live, upgrade):
         assert not jobs.credit_s[2:].any()
 
     live(story, policy=PolicyChoice(name="max_min_fairness"))
+
+
+def test_owners_of_the_release_before_get_their_uids_at_the_start(live, monkeypatch):
+    async def story(stage):
+        with monkeypatch.context() as before:
+            before.setattr(Owners, "give", lambda *_: None)
+            await stage.job("one", total_steps=20.0)
+            await stage.wait(3)
+            assert not stage.store.settings("uid/")
+        await stage.crash()
+        await stage.start()
+        project, owner = next(iter(stage.state.owners.uids))
+        uid = stage.state.settings.first_uid
+        assert stage.state.owners.uids == {(project, owner): uid}
+        told = [
+            lease.uid
+            for node in stage.state.nodes.by_name
+            for lease in (await stage.service.desired(node, after=(0, -1), wait_s=0.0)).leases
+        ]
+        assert told == [uid]
+        await stage.settle()
+        await stage.wait(2)
+        (row,) = stage.store.settings("uid/")
+        assert (row.key, row.value) == (f"uid/{uid}", {"project": project, "owner": owner})
+        await stage.restart()
+        assert stage.state.owners.uids == {(project, owner): uid}
+        assert stage.state.owners.unstored == ()
+
+    live(story)

@@ -365,6 +365,19 @@ def test_filters_pass_the_jobs_that_meet_all_of_them(many: Store, where: Any, pa
     assert sum(many.job_counts(where).values()) == len(expected)
 
 
+def test_the_name_of_an_array_means_its_elements(store: Store) -> None:
+    names = ("sweep[0]", "sweep[1]", "sweep", "sweeper[0]", "swe_p[0]", "Sweep[0]")
+    jobs = tuple(job_row(n, name=name) for n, name in enumerate(names, 1))
+    store.commit(entry(1, jobs=jobs), token=lead(store))
+    for where, expected in (
+        (JobFilter(names=("sweep",)), [1, 2, 3]),
+        (JobFilter(names=("sweep[1]", "sweeper")), [2, 4]),
+        (JobFilter(called="sweep"), [1, 2, 3]),
+        (JobFilter(called="swe_p"), [5]),
+    ):
+        assert listed(store, where=where, descending=False) == expected
+
+
 @pytest.mark.parametrize("order", JobOrder)
 @pytest.mark.parametrize("descending", [False, True])
 def test_pages_join_to_the_sorted_list(many: Store, order: JobOrder, descending: bool) -> None:
@@ -552,6 +565,44 @@ def test_an_enrolment_is_used_once_in_time_and_by_its_node(store: Store) -> None
         ]
     )
     assert sum(row is not None for row in winners) == 1
+
+
+def test_an_enrolment_keeps_what_it_approves_and_may_have_to_name_its_node(store: Store) -> None:
+    anyone = EnrolmentRow(secret_hash="any", created_s=0.0, expires_s=9.0, workers={"v100": 2})
+    own = EnrolmentRow(secret_hash="own", node="alpha", created_s=0.0, expires_s=9.0)
+    for row in (anyone, own):
+        store.add_enrolment(row)
+    assert store.use_enrolment("any", node="alpha", now_s=1.0, named=True) is None
+    used = store.use_enrolment("any", node="beta", now_s=1.0)
+    assert used is not None
+    assert used.workers == {"v100": 2}
+    used = store.use_enrolment("own", node="alpha", now_s=1.0, named=True)
+    assert used is not None
+    assert used.workers is None
+
+
+def test_a_token_is_replaced_once_and_forgotten_when_it_is_old(store: Store) -> None:
+    first = TokenRow(token_id="a1", secret_hash="h1", subject="n0", role="agent", created_s=0.0)
+    soon = dataclasses.replace(first, token_id="a2", secret_hash="h2", expires_s=3.0, replaces="a1")
+    other = dataclasses.replace(first, token_id="b1", secret_hash="h3", subject="n1")
+    for row in (first, soon, other):
+        store.add_token(row)
+    assert store.tokens("n0") == (first, soon)
+    assert store.tokens("n2") == ()
+    assert store.replace_token("a1", now_s=1.0, expires_s=5.0)
+    assert not store.replace_token("a1", now_s=2.0, expires_s=9.0)
+    assert not store.replace_token("none", now_s=2.0, expires_s=9.0)
+    assert store.replace_token("a2", now_s=1.0, expires_s=5.0)
+    assert store.tokens("n0") == (
+        dataclasses.replace(first, replaced_s=1.0, expires_s=5.0),
+        dataclasses.replace(soon, replaced_s=1.0),
+    )
+    assert store.forget_tokens("n0", before_s=4.0) == 1
+    assert [row.token_id for row in store.tokens()] == ["a1", "b1"]
+    assert store.forget_tokens("n1", before_s=1e9) == 0
+    store.drop_token("b1")
+    store.drop_token("b1")
+    assert [row.token_id for row in store.tokens()] == ["a1"]
 
 
 def test_a_store_is_closed_quietly(store: Store) -> None:

@@ -185,6 +185,17 @@ def test_a_command_names_the_extra_that_it_lacks(arguments, extras: str, install
     assert (ran.returncode, ran.stdout) == (2, "")
 
 
+@pytest.mark.parametrize(
+    "code", ["import simulator.api", "import leasehold; leasehold.read_service('x')"]
+)
+@pytest.mark.parametrize("extras", [(), ("agent",)])
+def test_a_program_is_told_the_extra_that_it_lacks(code: str, extras, installed) -> None:
+    ran = installed(*extras).run("-c", code)
+    last = ran.stderr.splitlines()[-1]
+    assert last.startswith("ModuleNotFoundError: the simulator needs more than is installed here")
+    assert last.endswith("pip install 'leasehold[simulator]'")
+
+
 def test_the_simulator_has_what_it_needs(installed) -> None:
     environment = installed("simulator")
     ran = environment.leasehold("simulate", *REPLAY, "--policy", "max_min_fairness", "--out", "out")

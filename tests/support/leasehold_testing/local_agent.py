@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from agent.link import Link
+    from agent.process.confinement import Confinement
     from agent.process.control_groups import ControlGroups
 
 
@@ -24,6 +25,7 @@ def local_agent(
     state_dir: Path,
     settings: AgentSettings | None = None,
     groups: ControlGroups | None = None,
+    confinement: Confinement | None = None,
 ) -> Agent:
     """Return an agent of declared workers, such as ``v100:4``."""
     settings = settings or AgentSettings()
@@ -39,6 +41,6 @@ def local_agent(
         link=link,
         inventory=inventory,
         state_dir=state_dir,
-        make_backend=process_backend(setup, inventory, groups=groups),
+        make_backend=process_backend(setup, inventory, groups=groups, confinement=confinement),
         settings=settings,
     )

@@ -84,6 +84,8 @@ class FakeService(FakeOutput):
         self.workers = workers
         self.leading, self.ready, self.reason = True, True, ""  #: of the last action
         self.reports: list[tuple[NodeReport, str, str]] = []
+        self.enrolled = False  #: whether the last report was of an enrolled agent
+        self.approved: dict[str, dict[str, int]] = {}
         self.wanted: dict[str, Desired] = {}
         self._store = MemoryStore()
         leader = self._store.acquire_leadership("fake", now_s=now_s, ttl_s=1e9)
@@ -306,6 +308,17 @@ class FakeService(FakeOutput):
         self._note(f"node_{action.value}", "node", name, actor, {"reason": reason})
         return self._nodes[name]
 
+    async def approve_workers(
+        self, name: str, workers: Mapping[str, int], *, actor: str, by: str = "operator"
+    ) -> None:
+        """Keep what is approved."""
+        self._may_write()
+        self.approved[name] = dict(workers)
+        if name in self._nodes:
+            self._nodes[name] = dataclasses.replace(self._nodes[name], approved=dict(workers))
+        data = {"approved": dict(workers), "by": by}
+        self._note("workers_approved", "node", name, actor, data)
+
     async def remove_node(self, name: str, *, actor: str) -> None:
         """Forget a node that is draining or lost."""
         self._may_write()
@@ -417,7 +430,9 @@ class FakeService(FakeOutput):
 
     # -- agents -----------------------------------------------------------------------------------
 
-    async def desired(self, node: str, *, after: tuple[int, int], wait_s: float) -> Desired:
+    async def desired(
+        self, node: str, *, after: tuple[int, int], wait_s: float, hindrance: str = ""
+    ) -> Desired:
         """Return what a test has put into ``wanted``; waits while that is not newer."""
         found = self.wanted.get(node, Desired(term=1, revision=1, leases=()))
         if (found.term, found.revision) <= after:
@@ -425,13 +440,18 @@ class FakeService(FakeOutput):
             found = self.wanted.get(node, found)
         return found
 
-    async def desired_json(self, node: str, *, after: tuple[int, int], wait_s: float) -> bytes:
+    async def desired_json(
+        self, node: str, *, after: tuple[int, int], wait_s: float, hindrance: str = ""
+    ) -> bytes:
         """Return the same as JSON."""
         return orjson.dumps(to_dict(await self.desired(node, after=after, wait_s=wait_s)))
 
-    async def report(self, report: NodeReport, *, address: str, version: str) -> None:
+    async def report(
+        self, report: NodeReport, *, address: str, version: str, enrolled: bool = False
+    ) -> None:
         """Keep a report in ``reports``."""
         self._may_write()
+        self.enrolled = enrolled
         self.reports.append((report, address, version))
 
     # -- the rest ---------------------------------------------------------------------------------
@@ -502,19 +522,35 @@ class FakeService(FakeOutput):
 
     def finish(self, job_id: str) -> None:
         """Let a job complete, and its lease end."""
+        self._end(job_id, JobStatus.COMPLETED, EndReason.COMPLETED, {})
+
+    def fail(
+        self, job_id: str, message: str, *, exit_code: int | None = None, reason: str = ""
+    ) -> None:
+        """Let a job fail for good, and its lease end."""
+        ended = {"message": message, "exit_code": exit_code}
+        self._end(job_id, JobStatus.FAILED, EndReason.FAILED, ended, why=reason)
+
+    def _end(
+        self,
+        job_id: str,
+        status: JobStatus,
+        reason: EndReason,
+        ended: Mapping[str, Any],
+        *,
+        why: str = "",
+    ) -> None:
         row = self._store.job(job_id)
         assert row is not None
         self._leases.pop(job_id, None)
         now_s, held = self.now_s, self._store.attempts(job_id)
-        ended = tuple(
-            dataclasses.replace(a, ended_s=now_s, end_reason=EndReason.COMPLETED)
+        attempts = tuple(
+            dataclasses.replace(a, ended_s=now_s, end_reason=reason, **ended)
             for a in held
             if a.ended_s is None
         )
-        row = dataclasses.replace(
-            row, status=JobStatus.COMPLETED, finished_s=now_s, updated_s=now_s
-        )
-        self._commit("job_completed", job_id, "", jobs=(row,), attempts=ended)
+        row = dataclasses.replace(row, status=status, reason=why, finished_s=now_s, updated_s=now_s)
+        self._commit(f"job_{status.value}", job_id, "", jobs=(row,), attempts=attempts)
 
     def _may_write(self) -> None:
         if self.failure is not None:

@@ -25,7 +25,7 @@ def live_job(row: JobRow, lease: LeaseView | None) -> LiveJob:
     return LiveJob(
         status=row.status,
         reason=wait_reason(row),
-        steps_done=row.steps_done,
+        steps_done=max(row.steps_done, 0.0 if lease is None else lease.steps_done),
         lease_id=None if lease is None else lease.lease_id,
         worker_type="" if lease is None else lease.worker_type,
         workers=0 if lease is None else len(lease.workers),

@@ -119,6 +119,8 @@ class VirtualShell:
         #: workers that were drained or cordoned.
         self._closed: set[int] = set()
         self._totals: dict[str, float] = {}
+        #: ids of jobs that save nothing before they are complete.
+        self._unsaved: set[str] = set()
         self._queue: list[tuple[float, int, _Due]] = []
         self._sequence = 0
         #: the last snapshot, and (time, what the engine was told) of each call since.
@@ -368,6 +370,8 @@ class VirtualShell:
                 if event.job.job_id not in self.engine.jobs.number_of:
                     self._totals[event.job.job_id] = event.job.total_steps
                     self.steps[event.job.job_id] = event.job.steps_before
+                    if not event.job.checkpoints:
+                        self._unsaved.add(event.job.job_id)
             case ev.WorkersLost():
                 self._lost |= set(event.workers)
             case ev.WorkersRetired():
@@ -461,6 +465,7 @@ class VirtualShell:
         )
         if lost and reason is EndReason.RELEASED:
             reason = EndReason.LOST
+        lost |= run.lease.job_id in self._unsaved
         done = run.safe if lost and reason is not EndReason.COMPLETED else run.done
         self.steps[run.lease.job_id] = done
         event = ev.LeaseEnded(lease_id=lease_id, reason=reason, steps_done=done)

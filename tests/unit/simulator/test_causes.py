@@ -124,7 +124,7 @@ def test_a_quota_keeps_a_job_until_another_one_of_the_project_has_ended():
     conditions = {name: Conditions(project="p") for name in ("one", "two")}
     log = decisions(job("one", steps=200.0), job("two"), conditions=conditions, projects=limits)
     admitted = story(log, "two", "job_admitted", "lease_granted")
-    assert admitted[0] == "job_admitted: it arrived"
+    assert admitted[0] == "job_admitted: the quota of its project has room for it"
     assert admitted[1].startswith("lease_granted: in round")
 
 

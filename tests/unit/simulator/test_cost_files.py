@@ -65,7 +65,9 @@ def test_a_wrong_overhead_names_key_and_value(file, text, message):
 
 
 def test_a_missing_overhead_file_is_named(tmp_path):
-    with pytest.raises(InputError, match=r"nowhere\.yaml' cannot be read"):
+    with pytest.raises(
+        InputError, match=r"overhead file \S*nowhere\.yaml: cannot be read.*none and default"
+    ):
         read_overheads(str(tmp_path / "nowhere.yaml"))
 
 
@@ -93,7 +95,7 @@ def test_a_failure_file_sets_the_fields_of_the_model(file):
         ("checkpoint_interval_s: .nan", "'checkpoint_interval_s' is nan"),
         ("mtbf: 3", "unknown key 'mtbf'; known are mtbf_s"),
         ("- 3", "give a mapping with mtbf_s"),
-        ("{", "cannot be read"),
+        ("{", "file .*: the YAML is malformed"),
     ],
 )
 def test_a_wrong_failure_names_key_and_value(file, text, message):

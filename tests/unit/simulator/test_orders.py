@@ -209,7 +209,7 @@ def test_equal_orders_and_failures_give_equal_results(replay):
         ("- {at_s: 1, set: a, weight: 0}", "'weight' is 0; it must be > 0"),
         ("- {at_s: 1, set: a, deadline_s: never}", "'deadline_s' is 'never'"),
         ("- {at_s: 1, project: p, max_workers: -1}", "project 'p': 'max_workers' is -1"),
-        ("{", "cannot be read"),
+        ("{", "orders file .*: the YAML is malformed"),
         ("[" * 3000, "nested too deeply"),
     ],
 )

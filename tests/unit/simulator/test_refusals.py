@@ -26,6 +26,14 @@ def test_a_job_with_zero_throughput_everywhere_is_refused(simulation):
     assert result.summary.to_dict()["average_jct_s"] is None
 
 
+def test_a_window_that_goes_beyond_the_trace_is_remarked_upon(simulation):
+    result = simulation(100, 100, window=(1, 5)).run()
+    assert result.warnings == (
+        "the window 1:5 goes beyond the 2 jobs of the trace; 1 are measured",
+    )
+    assert simulation(100, 100, window=(0, 2)).run().warnings == ()
+
+
 def test_a_window_beyond_the_trace_is_refused(simulation):
     with pytest.raises(ParameterError, match="window is 2:5, but the trace has 2 jobs"):
         simulation(100, 100, window=(2, 5))

@@ -15,6 +15,7 @@ from scheduler.engine.settings import EngineSettings
 from scheduler.errors import InputError, LeaseholdError, ParameterError, SolveError
 from simulator.failures import FailureModel
 from simulator.overheads import Overheads
+from simulator.remarks import Remarks
 from simulator.request import SimulationRequest
 from simulator.run import Simulation, simulate
 
@@ -82,7 +83,15 @@ def test_any_other_error_of_a_policy_names_the_policy():
 def test_a_refused_job_is_told_with_its_reason():
     result = run(Moody(good=9), gangs=(1, 4))
     assert [job.status for job in result.jobs] == ["completed", "refused"]
-    assert "a job was refused: job '1'" in result.warnings[0]
+    assert "job '1' was refused: job '1'" in result.warnings[0]
+
+
+def test_limits_of_a_project_without_jobs_are_remarked_upon():
+    remarks = Remarks()
+    remarks.projects(["vison", "nlp"], ["vision", "nlp", "nlp"])
+    assert remarks.sentences("fifo", 1) == (
+        "no job of the trace is project 'vison's, which has limits; its projects are nlp, vision",
+    )
 
 
 def test_a_worker_type_that_the_table_lacks_is_refused():

@@ -6,6 +6,7 @@ import pytest
 from typer.testing import CliRunner
 
 from leasehold.cli.main import app
+from planner.oracle import build_table
 from policies.registry import make_policy
 from scheduler.control.requests import PolicyChoice, ProjectLimits
 from scheduler.control.settings import ControlSettings
@@ -13,12 +14,14 @@ from scheduler.domain.configuration import Configuration
 from scheduler.domain.job import Job, JobStatus
 from scheduler.domain.sources import ConfigurationSource
 from scheduler.domain.throughput import ThroughputTable
+from scheduler.domain.ways import CatalogueKey
 from scheduler.engine.settings import EngineSettings
 from scheduler.errors import InputError, LeaseholdError
 from simulator.failures import FailureModel
 from simulator.overheads import Overhead, Overheads
 from simulator.projects import read_projects
 from simulator.replay import Replay
+from simulator.run import Simulation
 from traces.cluster import read_cluster
 from traces.trace import Conditions, Trace
 
@@ -159,6 +162,8 @@ def test_equal_replays_are_equal():
         ("p: {weight: 0}", "'weight' is 0"),
         ("p: {inner_policy: best}", "'inner_policy' is 'best'"),
         ("p: {max_jobs: true}", "'max_jobs' is True"),
+        ("p: {wieght: 2}", r"unknown key 'wieght' \(did you mean 'weight'\?\)"),
+        ("p: {gpus: 3, weight: 0}\nq: 7", "'gpus'.*; 'weight' is 0.*; project 'q': it is 7"),
     ],
 )
 def test_limits_that_cannot_be_are_refused_by_name(tmp_path, text, message):
@@ -222,6 +227,8 @@ def test_a_replay_runs_jobs_by_the_plans_of_a_plugin():
     planned = replay(job("one", steps=1200.0, scale_factor=2), sources=[("halves", Halves())]).run()
     assert outcomes(plain)["one"][2] == pytest.approx(300.0)
     assert outcomes(planned)["one"][2] == pytest.approx(100.0)
+    assert [lease.plan for lease in plain.leases] == [""]
+    assert [lease.plan for lease in planned.leases] == ["halves"]
 
 
 class ByType(ConfigurationSource):
@@ -260,3 +267,41 @@ def test_the_series_of_a_replay_show_the_cluster_after_what_happened():
     busy = dict(zip(result.series.time_s.tolist(), result.series.busy[:, 0].tolist(), strict=True))
     assert busy[10.0] == 1
     assert busy[110.0] == 0
+
+
+def ideal(*jobs):
+    """Run jobs without the service around the engine, on the same two workers."""
+    cluster = read_cluster("v100:2", workers_per_node=1)
+    return Simulation(
+        cluster=cluster,
+        jobs=jobs,
+        profiles=[0] * len(jobs),
+        table=build_table(cluster, TRUTH, [CatalogueKey(job_type="a", scale_factors=(1,))]),
+        policy=make_policy("max_min_fairness", {}),
+        settings=EngineSettings(round_length_s=60.0),
+        overheads=Overheads(),
+        failures=FailureModel(),
+        record=True,
+    )
+
+
+@pytest.mark.parametrize("made", [replay, ideal])
+def test_jobs_of_a_trace_that_save_nothing_lose_their_work_and_get_done(made):
+    plain = [job(name, steps=1400.0, checkpoints=False) for name in ("one", "two", "three")]
+    result = made(*plain, job("saves", steps=1400.0)).run()
+    assert {one.status for one in result.jobs} == {"completed"}
+    spans = {one.job_id: [] for one in result.jobs}
+    for span in result.leases:
+        spans[span.job_id].append(span.end_s - span.start_s)
+    assert max(len(spans[one.job_id]) for one in plain) in {2, 3, 4}
+    assert all(spans[one.job_id][-1] == pytest.approx(700.0) for one in plain)
+    assert sum(spans["saves"]) == pytest.approx(700.0, abs=1.0)
+
+
+@pytest.mark.parametrize("made", [replay, ideal])
+def test_jobs_of_a_trace_may_ask_not_to_be_preempted(made):
+    jobs = [job(name, steps=600.0, preemptible=False) for name in ("one", "two", "three")]
+    result = made(*jobs, job("short", steps=600.0, min_run_time_s=200.0)).run()
+    assert {one.attempts for one in result.jobs if one.job_id != "short"} == {1}
+    short = [one.end_s - one.start_s for one in result.leases if one.job_id == "short"]
+    assert min(short[:-1], default=200.0) >= 200.0

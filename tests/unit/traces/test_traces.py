@@ -177,7 +177,7 @@ NATIVE = "job_type,total_steps,arrival_s,scale_factor\n"
         # native CSV
         ("job_type,total_steps\na,3\n", 1, "arrival_s", "job_type,total_steps"),
         ("job_type,arrival_s\na,3\n", 1, "total_steps", "job_type,arrival_s"),
-        (NATIVE.strip() + ",wait\na,1,1,1,1", 1, "wait", NATIVE.strip() + ",wait"),
+        (NATIVE.strip() + ",wait\na,1,1,1,1", 1, "wait", None),
         (NATIVE.strip() + ",job_type\na,1,1,1,1", 1, "job_type", NATIVE.strip() + ",job_type"),
         (NATIVE + "a,,1,1", 2, "total_steps", None),
         (NATIVE + "a,1,,1", 2, "arrival_s", None),
@@ -262,6 +262,9 @@ def some_jobs(draw: st.DrawFn) -> tuple[Job, ...]:
             max_failures=draw(st.integers(0, 9)),
             restart_s=draw(st.floats(0, 1e4)),
             labels=draw(st.dictionaries(words, words, max_size=2)),
+            checkpoints=draw(st.booleans()),
+            preemptible=draw(st.booleans()),
+            min_run_time_s=draw(st.just(0.0) | st.floats(0, 1e6)),
         )
         for i, arrival_s in enumerate(arrivals)
     )
@@ -372,5 +375,9 @@ def test_json_lines_are_one_object_each(tmp_path):
 def test_a_name_without_its_unit_is_told_the_name_that_is_meant(tmp_path, name, text) -> None:
     path = tmp_path / name
     path.write_text(text)
-    with pytest.raises(TraceError, match=r"unknown (column|field) \(did you mean 'duration_s'\?\)"):
+    with pytest.raises(
+        TraceError, match=r"unknown (column|field) \(did you mean 'duration_s'\?\)"
+    ) as caught:
         read_trace(path)
+    known = str(caught.value).partition("known are ")[2].split(", ")
+    assert len(known) == len(set(known))

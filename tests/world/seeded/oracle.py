@@ -412,7 +412,7 @@ class Oracle:
             store.load(),
             self._world.settings,
             knowledge=LearnedKnowledge,
-            time_dependent=service._time_dependent,
+            time_dependent=service._takeover.time_dependent,
             term=term,
             now_s=service._clock.now_s(),
         )

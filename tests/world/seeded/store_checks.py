@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -12,10 +13,12 @@ from scheduler.errors import SequenceError, StaleLeaderError, StoreError
 from scheduler.store.filters import JobFilter
 from scheduler.store.protocol import Entry, Snapshot
 from scheduler.store.queries import JobOrder, JobQuery
+from scheduler.store.usage import UsageKey, UsageQuery
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from scheduler.domain.rows import AttemptRow
     from scheduler.store.memory import MemoryStore
 
 
@@ -64,6 +67,26 @@ def check_queries(store: MemoryStore) -> Iterator[str]:
         ran_s = sum((a.ended_s or 0.0) - a.start_s for a in own)
         if abs(store.run_times([row.job_id], now_s=0.0).get(row.job_id, 0.0) - ran_s) > 1e-6:
             yield f"{row.job_id} has run for {ran_s}, told is something else"
+    yield from _check_ledger(store, attempts)
+
+
+def _check_ledger(store: MemoryStore, attempts: list[AttemptRow]) -> Iterator[str]:
+    """Yield where the ledger is not the sum of the leases, to the microsecond."""
+    if not attempts:
+        return
+    from_s = min(a.start_s for a in attempts) - 1.0
+    to_s = max(a.ended_s or a.start_s for a in attempts) + 1.0
+    held: Counter[str] = Counter()
+    for a in attempts:
+        if a.ended_s is not None:
+            held[a.job_id] += (int(a.ended_s * 1e6) - int(a.start_s * 1e6)) * len(a.workers)
+    for by in ((UsageKey.JOB,), (UsageKey.DAY, UsageKey.JOB), ()):
+        rows = store.usage(UsageQuery(from_s=from_s, to_s=to_s, by=by))
+        told: Counter[str] = Counter()
+        for row in rows:
+            told[row.job or ""] += row.worker_us
+        if +told != +(held if by else Counter({"": held.total()})):
+            yield f"the ledger by {by} has {told}, the leases {held}"
 
 
 def check_guards(store: MemoryStore) -> Iterator[str]:

@@ -5,7 +5,7 @@
     - {port: 53, protocol: TCP}
 {{- end -}}
 
-{{/* Egress to the API server, whose address a policy cannot name. */}}
+{{/* Egress to the API server, whose address a policy cannot name. The scheduler also asks others by HTTPS there. */}}
 {{- define "leasehold.egressApiServer" -}}
 - ports:
     - {port: 443, protocol: TCP}

@@ -1,13 +1,16 @@
 {{/* A value of TOML. JSON's strings, numbers and truth values are TOML's; `inf` is only TOML's. */}}
 {{- define "leasehold.tomlValue" -}}
-{{- if and (kindIs "string" .) (eq . "inf") }}inf{{ else }}{{ toJson . }}{{ end -}}
+{{- if and (kindIs "string" .) (eq . "inf") }}inf
+{{- else if kindIs "map" . }}{ {{ range $n, $name := keys . | sortAlpha }}{{ if $n }}, {{ end }}{{ toJson $name }} = {{ toJson (index $ $name) }}{{ end }} }
+{{- else }}{{ toJson . }}
+{{- end -}}
 {{- end -}}
 
 {{/* The program's configuration: what follows from the chart's values, and `scheduler.config`. */}}
 {{- define "leasehold.toml" -}}
 {{- $v := .Values -}}
 {{- $server := dict "host" "0.0.0.0" "port" 8642 "metrics_open" $v.monitoring.metricsOpen "admin_token_file" "/etc/leasehold/admin/token" -}}
-{{- if $v.scheduler.tls.existingSecret -}}
+{{- if include "leasehold.tlsSecret" . -}}
 {{- $server = merge $server (dict "tls_cert" "/etc/leasehold/tls/tls.crt" "tls_key" "/etc/leasehold/tls/tls.key") -}}
 {{- end -}}
 {{- if gt (int $v.scheduler.replicas) 1 -}}
@@ -20,7 +23,11 @@
 {{- $chart := dict "server" $server "log" (dict "json" true) -}}
 {{- if include "leasehold.reviewsTokens" . -}}
 {{- $account := printf "%s/%s" .Release.Namespace (include "leasehold.agentAccount" .) -}}
-{{- $_ := set $chart "kubernetes" (dict "agent_account" $account "audience" $v.agent.enrolment.audience) -}}
+{{- $kubernetes := dict "agent_account" $account "audience" $v.agent.enrolment.audience -}}
+{{- with $v.agent.enrolment.approvedLabel -}}
+{{- $_ := set $kubernetes "approved_label" . -}}
+{{- end -}}
+{{- $_ := set $chart "kubernetes" $kubernetes -}}
 {{- end -}}
 {{- if or $v.agent.enabled (gt (int $v.scheduler.replicas) 1) -}}
 {{- /* On a node out of sight the guard ends a pod so long after its lease: docs/adr/0006. And the clocks of

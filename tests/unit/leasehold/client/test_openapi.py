@@ -82,7 +82,9 @@ def sample(hint: Any, name: str = "") -> Any:
     if origin in {collections.abc.Sequence, list}:
         return [sample(arguments[0], name)]
     if origin in {collections.abc.Mapping, dict}:
-        return {"k": sample(arguments[1])}
+        places = typing.get_args(arguments[0])  # of a tuple
+        key = tuple(map(sample, places)) if places else "k"
+        return {key: sample(arguments[1])}
     return {str: "a", int: 1, float: 1.0, bool: True, bytes: b"a"}.get(hint, "a")
 
 

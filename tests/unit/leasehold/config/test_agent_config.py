@@ -13,6 +13,7 @@ from agent.http_link import LinkSettings
 from agent.kubernetes.pod_ends import StartBounds
 from agent.kubernetes.pods import PodSettings
 from agent.loop import AgentSettings
+from agent.process.node import ProcessJobs
 from leasehold.cli.main import main
 from leasehold.config.agent_settings import AgentConfig
 from leasehold.config.fields import describe
@@ -51,7 +52,9 @@ def problems_of(**arguments):
 def test_without_settings_an_agent_runs_as_its_parts_do_by_default(home):
     config = load_agent_config(environment=home).config
     assert config.servers == (DEFAULT_SERVER,)
-    assert options_of(config, {}) == AgentOptions()
+    # Whoever makes one by hand, as `leasehold up` does, says whether jobs are kept apart.
+    jobs = ProcessJobs(isolation="auto", devices=("/dev/infiniband",))
+    assert options_of(config, {}) == AgentOptions(backend=jobs)
     pods = options_of(load_agent_config(
         environment=home, flags={"backend": ("--backend", "kubernetes")}
     ).config, {"NODE_NAME": "n7", "HOST_IP": "10.0.0.7"})  # fmt: skip

@@ -53,9 +53,12 @@ def plugged(monkeypatch):
     return use
 
 
+BY_DEFAULT = ProcessJobs(isolation="auto", devices=("/dev/infiniband",))
+
+
 def test_the_built_in_ones_are_found():
     assert backend_names() == ("kubernetes", "process")
-    assert make_backend(AgentConfig(), {}) == ProcessJobs()
+    assert make_backend(AgentConfig(), {}) == BY_DEFAULT
     pods = make_backend(AgentConfig(backend="kubernetes"), {"NODE_NAME": "n7"})
     assert isinstance(pods, PodJobs)
     assert pods.node == "n7"
@@ -86,7 +89,7 @@ def test_an_unknown_name_lists_what_there_is(plugged):
 
 def test_the_extra_that_a_backend_lacks_is_named(monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
-    assert make_backend(AgentConfig(), {}) == ProcessJobs()
+    assert make_backend(AgentConfig(), {}) == BY_DEFAULT
     with pytest.raises(
         MissingExtraError,
         match=r"no module 'kubernetes'\); get it by: pip install 'leasehold\[agent,kubernetes\]'",

@@ -185,6 +185,35 @@ def test_the_right_name_in_the_wrong_section_is_recognised(write, home):
     assert "did you mean 'leadership.ttl_s'?" in problem
 
 
+@pytest.mark.parametrize("text", ["spec.a,spec.b", "spec.a spec.b", '["spec.a", "spec.b"]'])
+def test_a_list_is_read_as_words_or_as_in_the_file(home, text):
+    flags = {"kubernetes.template_allows": ("--set kubernetes.template_allows", text)}
+    loaded = load_config(environment=home, texts=flags)
+    assert loaded.config.kubernetes.template_allows == ("spec.a", "spec.b")
+
+
+@pytest.mark.parametrize("text", ['["spec.a"', "[1]"])
+def test_a_malformed_list_is_refused_with_what_is_wanted(home, text):
+    flags = {"kubernetes.template_allows": ("--set kubernetes.template_allows", text)}
+    with pytest.raises(ConfigError, match="give a list of text"):
+        load_config(environment=home, texts=flags)
+
+
+@pytest.mark.parametrize(
+    ("key", "hint"),
+    [
+        ("engine.nosuch", "`leasehold config reference` lists all"),
+        ("engine.round_lenght_s", "did you mean 'engine.round_length_s'?"),
+        ("enigne.tik_s", "did you mean 'engine.tick_s'?"),
+        ("state_dri", "did you mean 'state_dir'?"),
+    ],
+)
+def test_only_a_name_that_is_close_is_suggested(home, key, hint):
+    with pytest.raises(ConfigError) as caught:
+        load_config(environment=home, texts={key: (f"--set {key}", "3")})
+    assert str(caught.value).endswith(f"there is no setting '{key}'; {hint}")
+
+
 def test_a_mapping_is_set_by_name(write, home):
     (problem,) = problems_of(path=write("[policy]\nparameters = 'a=1'"), environment=home)
     assert "give policy.parameters.NAME" in problem
@@ -297,6 +326,43 @@ def test_throughputs_are_a_file_or_bundled(home):
     assert "there is no file '/none.csv'" in problem
 
 
+@pytest.mark.parametrize(
+    ("text", "setting", "said"),
+    [
+        (
+            "[throughputs]\nsources = ['tensor_splt']",
+            "throughputs.sources",
+            "no source of configurations is named 'tensor_splt'",
+        ),
+        ("[throughputs]\npath = 'FILE'", "throughputs.path", "job_type,scale_factor,worker"),
+        ("[store]\nurl = 'sqlite:///'", "store.url", "in memory cannot be shared"),
+        ("[store]\nurl = 'sqlite:///:memory:'", "store.url", "in memory cannot be shared"),
+        ("[store]\nurl = 'postgresql://h:ten/d'", "store.url", "is no URL: Port could not"),
+        ("[isolation]\nfirst_uid = 2147483600", "isolation.first_uid", "beyond the largest uid"),
+        ("[kubernetes]\nagent_account = 'agent'", "kubernetes.agent_account", "NAMESPACE/NAME"),
+        ("[server]\nadmin_token_file = 'FILE'", "server.admin_token_file", "must hold one token"),
+        ("[server]\nadmin_token_file = '/none'", "server.admin_token_file", "cannot be read"),
+        (
+            "[server]\ntls_cert = 'FILE'\ntls_key = 'FILE'",
+            "server.tls_cert",
+            "are no certificate with its key in PEM",
+        ),
+    ],
+)
+def test_what_a_start_would_refuse_is_found_with_its_setting(write, home, text, setting, said):
+    file = write("type,rate\na b,1\n", name="file")
+    path = write(text.replace("FILE", file))
+    (problem,) = problems_of(path=path, environment=home)
+    assert problem.startswith(f"{path}: {setting}: "), problem
+    assert said in problem
+
+
+def test_a_replay_elsewhere_needs_neither_certificate_nor_token(write, home):
+    path = write("[server]\ntls_cert = '/no'\ntls_key = '/no'\nadmin_token_file = '/no'")
+    assert len(problems_of(path=path, environment=home)) == 3
+    assert load_config(path=path, environment=home, elsewhere=True).config.server.tls_cert == "/no"
+
+
 def test_a_parameter_that_the_policy_does_not_know_is_refused_where_it_stands(write, home):
     path = write("[policy]\nname = 'alpha_fairness'\n[policy.parameters]\nalfa = 2")
     (problem,) = problems_of(path=path, environment=home)
@@ -314,9 +380,9 @@ def test_a_parameter_that_the_policy_does_not_know_is_refused_where_it_stands(wr
 def test_the_advertised_address_follows_from_where_it_listens(home, tmp_path, host, cert, url):
     flags = {"server.host": ("--host", host), "server.port": ("--port", 1)}
     if cert:
-        (tmp_path / cert).touch()
         flags["server.tls_cert"] = flags["server.tls_key"] = ("--tls", str(tmp_path / cert))
-    assert load_config(environment=home, flags=flags).config.server.advertise == url
+    loaded = load_config(environment=home, flags=flags, elsewhere=True)
+    assert loaded.config.server.advertise == url
 
 
 def test_who_listens_everywhere_is_reached_by_name(home, monkeypatch):

@@ -31,12 +31,12 @@ def leasehold(monkeypatch, tmp_path, capsys):
 def test_show_prints_values_and_origins_without_passwords(leasehold, tmp_path, monkeypatch):
     file = tmp_path / "a.toml"
     file.write_text("[server]\nport = 7\n[retention]\nhistory_days = inf\n")
-    monkeypatch.setenv("LEASEHOLD_STORE__URL", "postgresql://me:secret@h/d")
+    monkeypatch.setenv("LEASEHOLD_STORE__URL", "postgresql://me:hunter2@h/d")
     code, out, _ = leasehold("config", "show", "--config", str(file))
     assert code == 0
     line = next(line for line in out.splitlines() if "server.port" in line)
     assert line.split() == ["server.port", "7", str(file)]
-    assert "secret" not in out
+    assert "hunter2" not in out
     _, out, _ = leasehold("config", "show", "--config", str(file), "--json")
     shown = json.loads(out)
     assert shown["server.port"] == {"value": 7, "origin": str(file)}

@@ -14,9 +14,25 @@ from scheduler.control.settings import ControlSettings
 from scheduler.runtime.settings import RuntimeSettings
 
 #: Settings of the daemon's shell: where it listens, what it stores and keeps, how it logs, who may
-#: enrol, how long its processes may take. Two more are handed over beside the settings of control.
-SHELL = {"server", "store", "solver", "retention", "leadership", "log", "state_dir"}
-SHELL_TOO = {"kubernetes.agent_account", "kubernetes.audience"}
+#: enrol, what it takes in, how long its processes may take. Two more are handed over beside the
+#: settings of control.
+SHELL = {
+    "server",
+    "oidc",
+    "store",
+    "secrets",
+    "solver",
+    "retention",
+    "leadership",
+    "log",
+    "state_dir",
+}
+SHELL_TOO = {
+    "kubernetes.agent_account",
+    "kubernetes.approved_label",
+    "kubernetes.audience",
+    "kubernetes.template_allows",
+}
 BESIDE = {"throughputs.path", "throughputs.sources"}
 KEYS = [
     key

@@ -4,103 +4,41 @@ from dataclasses import replace
 
 import pytest
 
-from planner.knowledge import LearnedKnowledge
-from policies.registry import make_policy
-from scheduler.control.control import Control
+from leasehold_testing.control_shell import (
+    Shell,
+    begin,
+    new_control,
+    report,
+    submission,
+    told,
+)
 from scheduler.control.facts import (
-    AllocationAnswered,
     JobActionAsked,
-    JobsSubmitted,
     NodeOrdered,
-    NodeReported,
     ProjectSet,
 )
 from scheduler.control.requests import (
     JobAction,
     NodeAction,
-    PolicyChoice,
     ProjectLimits,
-    Submission,
 )
-from scheduler.control.settings import ControlSettings
 from scheduler.control.snapshot import take_snapshot
 from scheduler.control.submitting import fit_of
 from scheduler.domain import commands as do
-from scheduler.domain.answers import Solved
 from scheduler.domain.codec import encode
 from scheduler.domain.configuration import CONSOLIDATED, Configuration
 from scheduler.domain.job import JobStatus
 from scheduler.domain.reasons import WaitReason
 from scheduler.domain.sources import ConfigurationSource
-from scheduler.domain.spec import JobSpec
 from scheduler.errors import NotFoundError
 from scheduler.protocol.desired import (
     LeaseEnd,
     LeaseReport,
     LeaseState,
-    NodeReport,
-    WorkerReport,
     desired_from_dict,
     to_dict,
 )
 from scheduler.runtime.desired_sets import DesiredSets
-
-POLICY = PolicyChoice(name="max_min_fairness")
-
-
-def new_control(sources=(), **settings):
-    settings = ControlSettings(policy=POLICY, **settings)
-    return Control.new(settings, knowledge=LearnedKnowledge(None, {}, sources=sources))
-
-
-def report(sequence, *leases, types=("v100",), revision=0):
-    told = NodeReport(
-        node="n0",
-        incarnation=1.0,
-        sequence=sequence,
-        term=1,
-        revision=revision,
-        workers=tuple(WorkerReport(index=i, worker_type=t) for i, t in enumerate(types)),
-        leases=leases,
-    )
-    return NodeReported(report=told, address="10.0.0.1", version="test")
-
-
-def submission(*names, **spec):
-    spec = {"command": ("x",), "total_steps": 100.0, "throughputs": {"v100": 1.0}} | spec
-    items = tuple(Submission(spec=JobSpec(name=n, **spec), owner="me", job_id=n) for n in names)
-    return JobsSubmitted(
-        submissions=items, job_ids=names, digests=tuple("d" for _ in names), actor="me"
-    )
-
-
-class Shell:
-    """The least that a shell does: it publishes, and lets the policy answer at once."""
-
-    def __init__(self, control):
-        self.control, self.log, self.answers = control, [], []
-        self.policy = make_policy(POLICY.name)
-
-    def tell(self, *facts, now_s):
-        while True:
-            decision = self.control.handle(*facts, now_s=now_s)
-            self.control.publish(decision)
-            self.log.append(decision)
-            self.answers += decision.answers
-            if decision.question is None:
-                return decision
-            solved = Solved(allocation=self.policy.allocate(decision.question.problem), solve_s=0.0)
-            facts = [AllocationAnswered(policy=POLICY, question=decision.question, answer=solved)]
-
-    def commands(self, kind):
-        return [c for decision in self.log for c in decision.commands if isinstance(c, kind)]
-
-
-def begin(*, types=("v100",), **settings):
-    shell = Shell(new_control(**settings))
-    shell.tell(report(1, types=types), now_s=1.0)
-    shell.tell(report(2, types=types), now_s=2.0)
-    return shell
 
 
 class OnTwo(ConfigurationSource):
@@ -111,11 +49,6 @@ class OnTwo(ConfigurationSource):
         way = {"locality": CONSOLIDATED, "plan": "halves"}
         plain = Configuration(demand=demand, throughput=0.0)  # not in any other way
         return (plain, Configuration(demand=demand, throughput=3.0, doubt=0.1, **way))
-
-
-def told(shell, node="n0"):
-    sets = DesiredSets(lambda *_: None)
-    return sets.of(shell.control.view, node, now_s=4.0, held_s=0.0)
 
 
 def test_the_plan_of_a_configuration_is_in_the_lease_that_agents_are_told():
@@ -272,8 +205,8 @@ def test_facts_that_one_control_has_taken_in_give_the_same_decisions_in_another(
     for moment in range(10, 100, 10):
         shell.tell(report(moment), now_s=float(moment))
     other = begin().control
-    for (told, now_s), first in zip(facts, shell.log[-len(facts) :], strict=True):
-        second = other.handle(*told, now_s=now_s)
+    for (given, now_s), first in zip(facts, shell.log[-len(facts) :], strict=True):
+        second = other.handle(*given, now_s=now_s)
         other.publish(second)
         assert [encode(event) for event in second.events] == [
             encode(event) for event in first.events

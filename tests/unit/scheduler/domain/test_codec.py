@@ -255,6 +255,7 @@ VALUES: dict[type, st.SearchStrategy[Any]] = {
         allocation=allocations(),
     ),
     ev.LeasesSkipped: st.builds(ev.LeasesSkipped, last=COUNTS),
+    ev.WorkSaved: st.builds(ev.WorkSaved, lease_ids=array(np.int64, 3)),
     ev.AllocationFailed: st.builds(ev.AllocationFailed, generation=COUNTS, reason=NAMES),
     do.ComputeAllocation: st.builds(
         do.ComputeAllocation, generation=COUNTS, problem=problems(), cause=CAUSES

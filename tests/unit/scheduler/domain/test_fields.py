@@ -20,6 +20,7 @@ SAMPLES = {
     Word.NAME: "a", Word.PROJECT: "p", Word.SUBJECT: "s", Word.JOB_TYPE: "t", Word.IMAGE: "i:1",
     Word.LINE: "some text", Word.PATH: "/x/y", Word.ANY_PATH: "y", Word.EXPRESSION: "step (\\d+)",
     Word.COMMAND: ["train"], Word.VARIABLES: {"K": "v"}, Word.LABELS: {"k": "v"},
+    Word.SECRETS: {"S": "v"},
     Word.JOB_IDS: ["j-1"], Word.WORKER_COUNTS: [2, 1], Word.WORKER_TYPES: ["v100"],
     Word.RATES: {"v100": 2.5}, Word.MOMENT: 2e9, Word.PODS: {"shm_bytes": 7},
 }  # fmt: skip
@@ -65,7 +66,7 @@ def test_a_job_of_nothing_but_its_needs_is_the_specification_of_nothing_but_them
 #: What stands on the command line for the sample of a kind.
 TYPED = {
     Word.LABELS: ["k=v"], Word.VARIABLES: ["K=v"], Word.RATES: ["v100=2.5"],
-    Word.WORKER_COUNTS: "2,1", Word.MOMENT: "2033-05-18T03:33:20Z",
+    Word.SECRETS: ["S"], Word.WORKER_COUNTS: "2,1", Word.MOMENT: "2033-05-18T03:33:20Z",
 }  # fmt: skip
 
 
@@ -78,7 +79,7 @@ def typed(known):
 @pytest.mark.parametrize("known", [k for k in JOB_FIELDS if k.option], ids=lambda k: k.name)
 def test_an_option_gives_the_field_and_is_named_for_it(known):
     key = known.flag.removeprefix("--").replace("-", "_")
-    assert job_of_options([], {key: typed(known)}, env={}) == {known.name: stored(known)}
+    assert job_of_options([], {key: typed(known)}, env={"S": "v"}) == {known.name: stored(known)}
     assert option_of(known.name) == known.flag
 
 

@@ -53,6 +53,14 @@ CONSOLIDATED_WAYS = {(4, 0), (2, 1)}
 MOST_JOBS, MOST_WORKERS = 14, 40
 VARIANTS = [0, 0, 1, 2, 3]
 SEEDS = 20
+#: What most jobs do not say, and some do.
+MANNERS = (
+    {},
+    {},
+    {"checkpoints": False},
+    {"checkpoints": False, "preemptible": False},
+    {"min_run_time_s": 250.0},
+)
 
 
 def table_of(types, variant=0):
@@ -208,11 +216,13 @@ class EngineMachine(RuleBasedStateMachine):
     @rule(
         profile=st.sampled_from([0, 0, 0, 1, 2, 2, 3, 4, 5, 6]),
         total_steps=st.sampled_from([1.0, 150.0, 400.0, 2000.0]),
-        weight=st.sampled_from([1.0, 3.0]),
-        max_failures=st.integers(0, 2),
         count=st.integers(1, 3),
+        values=st.fixed_dictionaries(
+            {"weight": st.sampled_from([1.0, 3.0]), "max_failures": st.integers(0, 2)}
+        ),
+        manners=st.sampled_from(MANNERS),
     )
-    def submit(self, profile, total_steps, weight, max_failures, count):
+    def submit(self, profile, total_steps, count, values, manners):
         jobs = []
         for _ in range(count):
             job_id = f"job-{len(self.submitted)}"
@@ -224,8 +234,8 @@ class EngineMachine(RuleBasedStateMachine):
                     total_steps=total_steps,
                     scale_factor=GANGS[profile],
                     arrival_s=self.shell.now,
-                    weight=weight,
-                    max_failures=max_failures,
+                    **values,
+                    **manners,
                 )
             )
         refused = self.must_be_refused(profile)
@@ -408,6 +418,8 @@ class EngineMachine(RuleBasedStateMachine):
             for _, entry in self.shell.log
             if isinstance(entry, do.GrantLease) and entry.lease.lease_id in fell_back
         }
+        job_of = self.engine.jobs.job_of.values()
+        lost_jobs |= {job.job_id for job in job_of if not job.checkpoints}
         self.seen = len(self.shell.log)
         jobs = self.engine.jobs
         now = {
@@ -536,7 +548,8 @@ class LongHistory(EngineMachine):
             (5, lambda: self.submit(
                 profile=of(0, 0, 0, 1, 2, 2, 3, 4, 5, 6, 7, 7),
                 total_steps=of(150.0, 400.0, 2000.0),
-                weight=of(1.0, 3.0), max_failures=2, count=2,
+                count=2, values={"weight": of(1.0, 3.0), "max_failures": 2},
+            manners=of(*MANNERS),
             )),
             (2, lambda: self.join(
                 size=int(rng.integers(1, 9)), kind=int(rng.integers(4)),

@@ -1,0 +1,366 @@
+"""What a pod template may say: a list, outside of which everything is refused. Pure.
+
+The list holds what a job needs for itself and what cannot reach beyond its pod. An operator may add
+to it (``kubernetes.template_allows``). It is asked when a job is submitted: jobs that are stored
+already keep what they have.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from agent.kubernetes.device_variables import (
+    chooses_devices,
+    could_choose,
+    mounts_devices,
+    widens_access,
+)
+from scheduler.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping
+
+    from agent.kubernetes.pod_options import PodOptions
+
+#: Name of the setting, as an error tells it.
+SETTING: Final = "kubernetes.template_allows"
+_LEASE: Final = "which accelerators a job sees follows from its lease; take it out"
+
+
+@dataclass(frozen=True, slots=True)
+class _Only:
+    """A field that takes these values."""
+
+    values: tuple[object, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Checked:
+    """A value that a function looks at, which returns what is wrong; empty if nothing is."""
+
+    wrong: Callable[[Any], str]
+
+
+@dataclass(frozen=True, slots=True)
+class _Names:
+    """An object with names that a function looks at likewise."""
+
+    wrong: Callable[[str], str]
+
+
+_ANY: Final = object()
+
+
+def _fields(*names: str) -> dict[str, Any]:
+    return dict.fromkeys(names, _ANY)
+
+
+def _resource(name: str) -> str:
+    if name in {"cpu", "memory", "ephemeral-storage"} or name.startswith("hugepages-"):
+        return ""
+    return "devices are not a template's; accelerators follow from the job's field 'scale_factor'"
+
+
+def _label(name: str) -> str:
+    """Names with a domain are read by programs of the cluster and of the node."""
+    if "/" not in name or name in {
+        "cluster-autoscaler.kubernetes.io/safe-to-evict",
+        "kubectl.kubernetes.io/default-container",
+        "prometheus.io/scrape",
+        "prometheus.io/port",
+        "prometheus.io/path",
+    }:
+        return ""
+    return "names with a domain steer programs of the cluster; use one without"
+
+
+def _mount_path(path: Any) -> str:
+    if mounts_devices(str(path)):
+        return "a mount there is taken for the name of a device; use another path"
+    return ""
+
+
+def _prefix(prefix: Any) -> str:
+    if prefix and could_choose(str(prefix)):
+        return f"{_LEASE}: with this prefix a name may choose them"
+    return ""
+
+
+def _dropped(names: Any) -> str:
+    if isinstance(names, list) and "ALL" in names:
+        return ""
+    return "jobs have no capabilities; drop ALL"
+
+
+def _added(names: Any) -> str:
+    if names is None or (isinstance(names, list) and set(map(str, names)) <= {"NET_BIND_SERVICE"}):
+        return ""
+    return "jobs have no capabilities, NET_BIND_SERVICE apart"
+
+
+_PROFILE: Final = {"type": _Only(("RuntimeDefault", "Localhost")), "localhostProfile": _ANY}
+_USER: Final = _fields("runAsUser", "runAsGroup", "runAsNonRoot") | {
+    "seccompProfile": _PROFILE,
+    "appArmorProfile": _PROFILE,
+    "seLinuxOptions": _fields("level"),
+}
+#: Without a host: the kubelet asks from the node's own network.
+_HANDLER: Final = {
+    "exec": _fields("command"),
+    "httpGet": _fields("path", "port", "scheme", "httpHeaders"),
+    "tcpSocket": _fields("port"),
+    "grpc": _fields("port", "service"),
+    "sleep": _fields("seconds"),
+}
+_PROBE: Final = _HANDLER | _fields(
+    "initialDelaySeconds",
+    "timeoutSeconds",
+    "periodSeconds",
+    "successThreshold",
+    "failureThreshold",
+    "terminationGracePeriodSeconds",
+)
+_RESOURCES: Final = {"limits": _Names(_resource), "requests": _Names(_resource)}
+_VALUE_FROM: Final = _fields("configMapKeyRef", "secretKeyRef", "fieldRef", "resourceFieldRef")
+_CONTAINER: Final = _fields(
+    "name",
+    "image",
+    "imagePullPolicy",
+    "command",
+    "args",
+    "workingDir",
+    "stdin",
+    "tty",
+    "terminationMessagePath",
+    "terminationMessagePolicy",
+    "restartPolicy",
+) | {
+    "env": [_fields("name", "value") | {"valueFrom": _VALUE_FROM}],
+    "envFrom": [{"prefix": _Checked(_prefix)} | _fields("configMapRef", "secretRef")],
+    "ports": [_fields("name", "containerPort", "protocol")],
+    "resources": _RESOURCES,
+    "volumeMounts": [
+        _fields("name", "subPath", "subPathExpr", "readOnly", "recursiveReadOnly")
+        | {"mountPath": _Checked(_mount_path), "mountPropagation": _Only(("None",))}
+    ],
+    "securityContext": _USER
+    | _fields("readOnlyRootFilesystem")
+    | {
+        "allowPrivilegeEscalation": _Only((False,)),
+        "privileged": _Only((False,)),
+        "procMount": _Only(("Default",)),
+        "capabilities": {"drop": _Checked(_dropped), "add": _Checked(_added)},
+    },
+    "lifecycle": {"postStart": _HANDLER, "preStop": _HANDLER},
+    "livenessProbe": _PROBE,
+    "readinessProbe": _PROBE,
+    "startupProbe": _PROBE,
+}
+_VOLUME: Final = _fields("name", "configMap", "secret", "downwardAPI", "ephemeral") | {
+    "emptyDir": _fields("medium", "sizeLimit"),
+    "persistentVolumeClaim": _fields("claimName", "readOnly"),
+    "projected": {
+        "defaultMode": _ANY,
+        "sources": [_fields("configMap", "secret", "downwardAPI")],
+    },
+}
+_POD: Final = {
+    "kind": _ANY,
+    "apiVersion": _ANY,
+    "metadata": {"labels": _Names(_label), "annotations": _Names(_label)},
+    "spec": {
+        "containers": [_CONTAINER],
+        "initContainers": [_CONTAINER],
+        "volumes": [_VOLUME],
+        "affinity": _fields("nodeAffinity"),
+        "securityContext": _USER
+        | _fields(
+            "fsGroup", "fsGroupChangePolicy", "supplementalGroups", "supplementalGroupsPolicy"
+        ),
+        "resources": _RESOURCES,
+        "schedulerName": _Only(("default-scheduler",)),
+        "preemptionPolicy": _Only(("Never",)),
+        "hostNetwork": _Only((False,)),
+        "hostPID": _Only((False,)),
+        "hostIPC": _Only((False,)),
+        "hostUsers": _Only((False,)),
+        "shareProcessNamespace": _Only((False,)),
+    }
+    | _fields(
+        "nodeSelector",
+        "tolerations",
+        "imagePullSecrets",
+        "hostAliases",
+        "dnsPolicy",
+        "dnsConfig",
+        "enableServiceLinks",
+        "runtimeClassName",
+    ),
+}
+_CLAIM: Final = "give it a volume claim: kubernetes.volumes"
+#: Why, and what to do instead, by the end of a path.
+_WHY: Final = {
+    "hostPath": f"a job has no part in its node's files; {_CLAIM}",
+    "hostNetwork": "a job has no part in its node's network",
+    "hostPID": "a job does not see its node's processes",
+    "hostIPC": "a job does not share its node's memory",
+    "hostUsers": "users of the pod are not the node's",
+    "hostPort": "ports of the node are not a job's; pods reach each other by their own",
+    "hostIP": "ports of the node are not a job's; pods reach each other by their own",
+    "host": "the kubelet would ask there from the node's network; leave it out",
+    "privileged": "a job has no power over its node",
+    "allowPrivilegeEscalation": "a job gets no more rights than it begins with",
+    "shareProcessNamespace": "a job may not reach the guard of its lease",
+    "serviceAccountToken": "jobs get no rights in the cluster",
+    "priorityClassName": "other pods would be evicted for it; use the job's field 'priority'",
+    "priority": "other pods would be evicted for it; use the job's field 'priority'",
+    "schedulerName": "only the cluster's own scheduler counts what is taken",
+    "resourceClaims": "use the job's field 'scale_factor'",
+    "claims": "use the job's field 'scale_factor'",
+    "podAffinity": "the scheduler decides where a job runs",
+    "podAntiAffinity": "it keeps others' pods off the node; the scheduler decides where a job runs",
+    "topologySpreadConstraints": "the scheduler decides where a job runs",
+    "csi": _CLAIM,
+    "nfs": _CLAIM,
+    "mountPropagation": "what a job mounts is its own",
+    "volumeDevices": "volumes are mounted, not handed over raw",
+}
+
+
+def check_submitted(
+    options: PodOptions, env: Mapping[str, str], *, allows: Collection[str]
+) -> None:
+    """Refuse what a job that is submitted may not say about its pods.
+
+    Args:
+        options: what it says.
+        env: its variables.
+        allows: what the operator adds to the list: paths as in the errors, ``PATH=VALUE`` for
+            one value of a field, or a beginning with ``*`` at its end.
+
+    Raises:
+        InputError: names the field, its value, and what to do instead.
+    """
+    allowed = _Allowed(tuple(allows))
+    for name, value in env.items():
+        _check_variable(name, value, f"env.{name}", allowed)
+    for name, quantity in options.requests.items():
+        path = f"requests.{name}"
+        if (wrong := _resource(name)) and not allowed(path, quantity):
+            raise _refused(f"kubernetes.{path}", quantity, wrong, path)
+    for position, mount in enumerate(options.volumes):
+        if wrong := _mount_path(mount.path):
+            raise _refused(f"kubernetes.volumes[{position}].path", mount.path, wrong)
+    template = dict(options.template)
+    _check_variables(template, allowed)
+    _check(template, _POD, "", "", allowed)
+
+
+@dataclass(frozen=True, slots=True)
+class _Allowed:
+    """What the operator adds to the list."""
+
+    entries: tuple[str, ...]
+
+    def __call__(self, path: str, value: object) -> bool:
+        return any(
+            path.startswith(entry[:-1])
+            if entry.endswith("*")
+            else entry in {path, f"{path}={value}"}
+            for entry in self.entries
+        )
+
+
+def _check_variables(template: Mapping[str, Any], allowed: _Allowed) -> None:
+    """Look at the names of all containers' variables; what chooses devices nobody can allow."""
+    spec = template.get("spec")
+    for part in ("containers", "initContainers"):
+        containers = spec.get(part) if isinstance(spec, dict) else None
+        for place, container in enumerate(containers if isinstance(containers, list) else ()):
+            env = container.get("env") if isinstance(container, dict) else None
+            for position, variable in enumerate(env if isinstance(env, list) else ()):
+                if isinstance(variable, dict):
+                    path = f"kubernetes.template.spec.{part}[{place}].env[{position}].name"
+                    name = str(variable.get("name", ""))
+                    _check_variable(name, name, path, allowed)
+
+
+def _check_variable(name: str, value: object, path: str, allowed: _Allowed) -> None:
+    if chooses_devices(name):
+        raise _refused(path, value, _LEASE)
+    if widens_access(name) and not allowed(f"env.{name}", value):
+        wrong = "it brings more of the node into the container; take it out"
+        raise _refused(path, value, wrong, f"env.{name}")
+
+
+def _check(value: Any, rule: Any, path: str, pattern: str, allowed: _Allowed) -> None:
+    """Compare a value with its rule, and what it holds with theirs.
+
+    Args:
+        value: of the template.
+        rule: of the list.
+        path: where the value stands.
+        pattern: likewise, with the positions in lists left out.
+        allowed: what the operator adds.
+    """
+    if rule is _ANY or allowed(pattern, value):
+        return
+    if wrong := _wrong(value, rule, pattern):
+        raise _refused(f"kubernetes.template.{path}", value, wrong, pattern)
+    if isinstance(value, list) and isinstance(rule, list):
+        for position, item in enumerate(value):
+            _check(item, rule[0], f"{path}[{position}]", f"{pattern}[]", allowed)
+    elif isinstance(value, dict) and isinstance(rule, dict | _Names):
+        _check_fields(value, rule, path, pattern, allowed)
+
+
+def _wrong(value: Any, rule: Any, pattern: str) -> str:
+    """Return what is wrong with a value itself; empty if nothing is."""
+    if isinstance(rule, _Only):
+        return "" if any(_same(value, one) for one in rule.values) else _why(pattern, rule)
+    if isinstance(rule, _Checked):
+        return rule.wrong(value)
+    if value is None:  # which stands for nothing at all
+        return ""
+    if isinstance(rule, list):
+        return "" if isinstance(value, list) else "it must be a list"
+    return "" if isinstance(value, dict) else "it must be an object"
+
+
+def _check_fields(
+    value: Mapping[str, Any], rule: Any, path: str, pattern: str, allowed: _Allowed
+) -> None:
+    for name, inner in value.items():
+        here, there = (f"{path}.{name}", f"{pattern}.{name}") if path else (name, name)
+        if isinstance(rule, dict) and name in rule:
+            _check(inner, rule[name], here, there, allowed)
+            continue
+        wrong = rule.wrong(name) if isinstance(rule, _Names) else _why(there, None)
+        if wrong and not allowed(there, inner):
+            raise _refused(f"kubernetes.template.{here}", inner, wrong, there)
+
+
+def _why(pattern: str, rule: _Only | None) -> str:
+    last = re.split(r"[.\[\]]+", pattern.rstrip("[]"))[-1]
+    why = _WHY.get(last, "" if rule else "a template may not say it")
+    if rule is None:
+        return why
+    taken = " or ".join(_shown(one) for one in rule.values)
+    return f"{why}; leave it out, or say {taken}".lstrip("; ")
+
+
+def _same(value: object, one: object) -> bool:
+    return type(value) is type(one) and value == one
+
+
+def _shown(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else repr(value)
+
+
+def _refused(path: str, value: object, wrong: str, pattern: str = "") -> InputError:
+    shown = repr(value)
+    shown = shown if len(shown) <= 80 else shown[:77] + "..."
+    more = f'; an operator may allow it: {SETTING} = ["{pattern}"]' if pattern else ""
+    return InputError(f"field '{path}' is {shown}: {wrong}{more}")

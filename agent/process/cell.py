@@ -1,0 +1,204 @@
+"""The namespaces of one lease, held open by bubblewrap, and the processes in them.
+
+For the supervisor, hence the standard library only. Bubblewrap makes the namespaces (mounts,
+processes, System V memory) and stays in them as their first process; what dies with it is
+everything in them. The job's processes join one by one, as children of the supervisor, so that it
+signals and reaps them as it does without a cell. They run as the owner's user, in no other group
+than its own and those that the node gives to all jobs, and can gain no privileges.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import json
+import os
+import select
+import signal
+import subprocess
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+#: How long bubblewrap may take; an automounted folder may keep it waiting.
+OPEN_MOST_S: Final = 60.0
+#: Entries of a checkpoint folder that are looked at, whether the job could read them.
+LOOKED_AT: Final = 256
+
+_PR_SET_PDEATHSIG, _PR_SET_NO_NEW_PRIVS = 1, 38
+#: What is joined by the process itself; that of processes only children can be in.
+_JOINED = ("ipc", "mnt")
+#: Says that everything is mounted, then does nothing.
+_KEEPER = ("/bin/sh", "-c", "echo ready; exec sleep infinity")
+
+
+@dataclass(kw_only=True)
+class Cell:
+    """One lease's namespaces.
+
+    Attributes:
+        command: of bubblewrap, without the program that it is to run.
+        uid: user and group of the job.
+        groups: further groups.
+        whose: the owner, in words.
+    """
+
+    command: list[str]
+    uid: int
+    groups: list[int]
+    whose: str
+    _keeper: subprocess.Popen[bytes] | None = None
+    _spaces: dict[str, int] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, told: dict[str, Any]) -> Cell:
+        """Return the cell that ``launch.json`` asks for; see ``agent.process.confinement``."""
+        return cls(
+            command=told["command"], uid=told["uid"], groups=told["groups"], whose=told["whose"]
+        )
+
+    def open(self, prepare: Callable[[], None]) -> str:
+        """Make the namespaces; return what went wrong, else an empty text.
+
+        Args:
+            prepare: run in the child before bubblewrap.
+        """
+        reading, writing = os.pipe()
+        command = [self.command[0], "--info-fd", str(writing), *self.command[1:]]
+        try:
+            self._keeper = subprocess.Popen(  # noqa: S603 - our own command
+                [*command, "--", *_KEEPER],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                pass_fds=(writing,),
+                start_new_session=True,
+                preexec_fn=prepare,  # noqa: PLW1509 - nothing else forks here meanwhile
+            )
+        except (OSError, subprocess.SubprocessError) as error:
+            os.close(reading)
+            return f"cannot start {command[0]}: {error}"
+        finally:
+            os.close(writing)
+        self._keeper.returncode = 0  # whoever collects all children collects it
+        with open(reading, "rb") as info:  # noqa: PTH123 - of a descriptor
+            if not _comes(self._keeper, OPEN_MOST_S):
+                return f"{command[0]} made no namespaces: {_said(self._keeper)}"
+            first = json.loads(info.read())["child-pid"]
+        for name in ("pid", *_JOINED):
+            self._spaces[name] = os.open(f"/proc/{first}/ns/{name}", os.O_RDONLY | os.O_CLOEXEC)
+        return ""
+
+    @contextlib.contextmanager
+    def bearing(self) -> Any:
+        """Let the children that are begun within be processes of the cell."""
+        own = os.open("/proc/self/ns/pid", os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            _join(self._spaces["pid"])
+            yield
+        finally:
+            _join(own)
+            os.close(own)
+
+    def enter(self, folder: str) -> None:
+        """Become a process of the job; in a child that was begun within ``bearing``.
+
+        Raises:
+            OSError: the kernel refuses, or the folder cannot be entered.
+        """
+        for name in _JOINED:
+            _join(self._spaces[name])
+        os.setgroups(self.groups)
+        os.setresgid(self.uid, self.uid, self.uid)
+        os.setresuid(self.uid, self.uid, self.uid)
+        prctl = ctypes.CDLL(None, use_errno=True).prctl
+        prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # a change of user has undone it
+        if prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0):
+            raise OSError(ctypes.get_errno(), "PR_SET_NO_NEW_PRIVS")
+        os.chdir(folder)
+
+    def look(self, folder: str, checkpoints: str | None) -> str:
+        """Say why the job could not work in its folders; empty if it can.
+
+        Args:
+            folder: where it works.
+            checkpoints: where it keeps its state; made where the folder above it is there.
+        """
+        reading, writing = os.pipe()
+        with self.bearing():
+            pid = os.fork()
+            if pid == 0:
+                said = "the job's folders could not be looked at"
+                try:
+                    self.enter("/")
+                    said = self._fault(folder, checkpoints)
+                except OSError as error:
+                    said = f"{said}: {error}"
+                finally:
+                    os.write(writing, said.encode(errors="replace")[:4000])
+                    os._exit(0)
+        os.close(writing)
+        with open(reading, "rb") as pipe:  # noqa: PTH123 - of a descriptor
+            text = pipe.read().decode(errors="replace")
+        os.waitpid(pid, 0)
+        return text
+
+    def _fault(self, folder: str, checkpoints: str | None) -> str:
+        try:
+            os.chdir(folder)
+        except FileNotFoundError:
+            return f"working_dir {folder} is not there"
+        except OSError as error:
+            return f"working_dir {self._in_words(Path(folder), error.strerror)}"
+        return "" if checkpoints is None else self._fault_of_checkpoints(Path(checkpoints))
+
+    def _fault_of_checkpoints(self, path: Path) -> str:
+        try:
+            path.mkdir(mode=0o700, exist_ok=True)
+        except FileNotFoundError:
+            return ""  # nor is the folder above it; the job may know what to do
+        except OSError as error:
+            return (
+                f"checkpoint_dir {path} cannot be made by uid {self.uid}, as which jobs of "
+                f"{self.whose} run: {error.strerror}; make it, and `chown {self.uid}:{self.uid} "
+                f"{path}`"
+            )
+        why = "" if os.access(path, os.R_OK | os.W_OK | os.X_OK) else os.strerror(errno.EACCES)
+        if not why:
+            with os.scandir(path) as entries:
+                for _, entry in zip(range(LOOKED_AT), entries, strict=False):
+                    if not entry.is_symlink() and not os.access(entry.path, os.R_OK):
+                        why = f"{entry.name} in it cannot be read"
+        return f"checkpoint_dir {self._in_words(path, why)}" if why else ""
+
+    def _in_words(self, path: Path, why: str | None) -> str:
+        whose = ""
+        with contextlib.suppress(OSError):
+            whose = f", which belongs to uid {path.stat().st_uid},"
+        return (
+            f"{path}{whose} cannot be used by uid {self.uid}, as which jobs of {self.whose} run: "
+            f"{why}; `chown -R {self.uid}:{self.uid} {path}` gives it to them"
+        )
+
+
+def _join(space: int) -> None:
+    if ctypes.CDLL(None, use_errno=True).setns(space, 0):
+        raise OSError(ctypes.get_errno(), "setns")
+
+
+def _comes(keeper: subprocess.Popen[bytes], most_s: float) -> bool:
+    """Wait until the keeper says that it is ready."""
+    assert keeper.stdout is not None
+    ready, _, _ = select.select([keeper.stdout], [], [], most_s)
+    return bool(ready) and os.read(keeper.stdout.fileno(), 16).startswith(b"ready")
+
+
+def _said(keeper: subprocess.Popen[bytes]) -> str:
+    assert keeper.stderr is not None
+    os.set_blocking(keeper.stderr.fileno(), False)
+    said = (keeper.stderr.read(2000) or b"").decode(errors="replace").strip()
+    return said or f"it gave no answer within {OPEN_MOST_S:g} s"

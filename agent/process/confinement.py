@@ -1,0 +1,273 @@
+"""Keeping the jobs of a node apart: under which user each lease runs, and what it sees.
+
+What is kept where, in a confined lease's folder:
+
+| folder | whose | holds |
+|---|---|---|
+| ``told`` | root's; the job reads it | ``notice.json`` |
+| ``own`` | the job's | ``progress.json`` |
+| ``tmp``, ``var-tmp`` | the job's | what it sees as /tmp and /var/tmp |
+
+The first two it finds in ``/run/leasehold``; everything else of the agent's is out of its sight.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import grp
+import logging
+import os
+import shutil
+import subprocess
+import threading
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Final
+
+from agent.process.acting import Reach
+from agent.process.surroundings import Places
+from scheduler.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from scheduler.protocol.desired import DesiredLease
+
+_log = logging.getLogger("leasehold.agent")
+
+#: What may be asked for: where it can be had, at any price, or not at all.
+AUTO, REQUIRED, OFF = MODES = "auto", "required", "off"
+#: Folders that each lease has of its own, by the name of what stands for them on the disk.
+PRIVATE: Final = {"tmp": "/tmp", "var-tmp": "/var/tmp"}  # noqa: S108 - they are private
+#: Folder in the agent's with the socket for confined jobs: the socket is another one after a
+#: restart of the agent.
+DOOR: Final = "door"
+#: Where a job finds what is between it and the agent, and its place to work where it names none.
+#: Of the agent's own folder, which may lie anywhere, it sees nothing.
+ROOM: Final = Path("/run/leasehold")
+#: What NVIDIA's driver needs besides the nodes of the devices themselves.
+DRIVER_NODES: Final = ("/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools")
+#: How long the first try may take.
+TRY_MOST_S: Final = 30.0
+#: Everybody's folders, processes and System V memory are left behind; the network is shared.
+_SPACES: Final = (
+    *("--unshare-pid", "--unshare-ipc", "--die-with-parent", "--cap-drop", "ALL"),
+    *("--bind", "/", "/", "--proc", "/proc", "--dev", "/dev"),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Confinement:
+    """How leases are confined on this node.
+
+    Attributes:
+        bwrap: bubblewrap.
+        state_dir: of the agent; out of the jobs' sight.
+        required: whether a lease that cannot be confined must not run.
+        devices: device nodes and folders of such that every job sees.
+        groups: that every job is a member of.
+    """
+
+    bwrap: str
+    state_dir: Path
+    required: bool = False
+    devices: tuple[str, ...] = ()
+    groups: tuple[int, ...] = ()
+
+    @property
+    def door(self) -> Path:
+        """The folder with the socket."""
+        return self.state_dir / DOOR
+
+    def fault(self, lease: DesiredLease) -> str:
+        """Say why a lease must not run; empty where it may."""
+        if lease.uid is None:
+            why = "the scheduler gives it no uid (it is of an earlier release)"
+            return f"{why}, and isolation is required" if self.required else ""
+        for name in ("working_dir", "checkpoint_dir"):
+            if Path(getattr(lease, name) or "/").is_relative_to(self.state_dir):
+                return f"{name} {getattr(lease, name)} lies in the agent's own folder"
+            for private in PRIVATE.values():
+                path = os.path.normpath(getattr(lease, name) or "/")
+                if PurePosixPath(path).is_relative_to(private):
+                    return (
+                        f"{name} {path} lies in {private}, and each lease has a {private} of its "
+                        "own on this node; name a folder elsewhere"
+                    )
+        return ""
+
+    def furnish(self, folder: Path, uid: int, *, socket: str) -> Places:
+        """Make what a confined lease needs in its folder, and return where its job finds what.
+
+        Args:
+            folder: of the lease.
+            uid: of the job.
+            socket: name of the endpoint's.
+        """
+        (folder / "told").mkdir(mode=0o755)
+        for name in ("own", *PRIVATE):
+            (folder / name).mkdir(mode=0o700)
+            os.chown(folder / name, uid, uid)
+        for name, line in (
+            ("passwd", f"{user_name(uid)}:x:{uid}:{uid}::/tmp:/bin/sh"),
+            ("group", f"{user_name(uid)}:x:{uid}:"),
+        ):
+            there = Path("/etc", name)
+            if there.is_file() and not there.is_symlink():
+                (folder / name).write_text(f"{there.read_text().rstrip()}\n{line}\n")
+                (folder / name).chmod(0o644)
+        return Places(
+            folder=folder,
+            socket=ROOM / DOOR / socket,
+            told=ROOM / "told",
+            own=ROOM / "own",
+            user=user_name(uid),
+        )
+
+    def cell(self, lease: DesiredLease, folder: Path, nodes: Iterable[str]) -> dict[str, object]:
+        """Return what the supervisor is told; see ``agent.process.cell``.
+
+        Args:
+            lease: with a uid.
+            folder: of the lease.
+            nodes: device nodes of its workers.
+        """
+        seen = [self.bwrap, *_SPACES]
+        for node in (*nodes, *DRIVER_NODES, *self.devices):
+            seen += ["--dev-bind-try", node, node]
+        seen += ["--perms", "1777", "--tmpfs", "/dev/shm"]  # noqa: S108 - its own
+        for name, private in PRIVATE.items():
+            seen += ["--bind", str(folder / name), private]
+        seen += ["--tmpfs", str(self.state_dir), "--tmpfs", str(ROOM)]
+        seen += ["--ro-bind", str(self.door), str(ROOM / DOOR)]
+        seen += ["--ro-bind", str(folder / "told"), str(ROOM / "told")]
+        seen += ["--bind", str(folder / "own"), str(ROOM / "own")]
+        if self._is_our_work(lease):
+            seen += ["--bind", lease.working_dir, str(ROOM / "work")]
+        for name in ("passwd", "group"):
+            if (folder / name).exists():
+                seen += ["--ro-bind", str(folder / name), f"/etc/{name}"]
+        return {
+            "command": seen,
+            "uid": lease.uid,
+            "groups": list(self.groups),
+            "whose": f"'{lease.owner}' in project '{lease.project}'",
+        }
+
+    def seen_work(self, lease: DesiredLease) -> str:
+        """Return what a confined job calls the folder that it works in."""
+        return str(ROOM / "work") if self._is_our_work(lease) else lease.working_dir
+
+    def _is_our_work(self, lease: DesiredLease) -> bool:
+        return Path(lease.working_dir).parent == self.state_dir / "work"
+
+
+def reach(uid: int | None, path: Path, *, folder: Path, work: Path) -> Reach:
+    """Return how the agent reaches what a job calls by a path.
+
+    Args:
+        uid: of the job; None where it is not confined.
+        path: absolute.
+        folder: of the lease.
+        work: that the agent has made for the job, or that it names.
+    """
+    if uid is None:
+        return Reach(uid=None, base=None, name=path)
+    made = {private: folder / name for name, private in PRIVATE.items()}
+    made[str(ROOM / "own")] = folder / "own"
+    if work.parent == folder.parents[1] / "work":
+        made |= {str(work): work, str(ROOM / "work"): work}
+    plain = PurePosixPath(os.path.normpath(path))
+    for seen, base in made.items():
+        if str(plain) != seen and plain.is_relative_to(seen):
+            return Reach(uid=uid, base=base, name=Path(plain.relative_to(seen)))
+    return Reach(uid=uid, base=None, name=path)
+
+
+def discard(folder: Path, rubbish: Path) -> None:
+    """Remove what a job has filled, which may take long: not in this thread.
+
+    Args:
+        folder: to be removed.
+        rubbish: where it goes first, on the same disk; what is left there goes too.
+    """
+    rubbish.mkdir(exist_ok=True, mode=0o700)
+    with contextlib.suppress(OSError):
+        folder.rename(rubbish / folder.name)
+    threading.Thread(target=_empty, args=(rubbish,), daemon=True).start()
+
+
+def _empty(rubbish: Path) -> None:
+    for path in rubbish.iterdir():
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def user_name(uid: int) -> str:
+    """Return what the user of a job is called on nodes."""
+    return f"leasehold-{uid}"
+
+
+def find_confinement(
+    mode: str, state_dir: Path, *, devices: Sequence[str] = (), groups: Sequence[str] = ()
+) -> Confinement | None:
+    """Find out whether jobs can be kept apart here, and say in one line where they are not.
+
+    Args:
+        mode: one of ``MODES``.
+        state_dir: of the agent.
+        devices: what every job sees of /dev besides its workers.
+        groups: names or numbers of groups that every job is a member of.
+
+    Raises:
+        InputError: there is no such mode; it is required and cannot be; or a group is not known, or
+            is root's.
+    """
+    if mode not in MODES:
+        raise InputError(f"isolation is '{mode}'; it must be {', '.join(MODES)}")
+    numbers = tuple(_group(name) for name in groups)
+    problem = "isolation is off" if mode == OFF else _obstacle()
+    if problem:
+        if mode == REQUIRED:
+            raise InputError(f"isolation is required, and jobs cannot be kept apart: {problem}")
+        level = logging.INFO if mode == OFF else logging.WARNING
+        _log.log(level, "jobs on this node trust one another, and the agent them: %s", problem)
+        return None
+    os.setgroups([])  # what is read as a job's user must not be read by root's groups
+    bwrap = shutil.which("bwrap")
+    assert bwrap is not None
+    return Confinement(
+        bwrap=bwrap,
+        state_dir=state_dir,
+        required=mode == REQUIRED,
+        devices=tuple(devices),
+        groups=numbers,
+    )
+
+
+def _obstacle() -> str:
+    """Say why jobs cannot be kept apart here; empty where they can."""
+    if os.geteuid() != 0:
+        return "the agent does not run as root"
+    bwrap = shutil.which("bwrap")
+    if bwrap is None:
+        return "bubblewrap is not installed; apt-get install bubblewrap"
+    try:
+        tried = subprocess.run(  # noqa: S603 - our own command
+            [bwrap, *_SPACES, "--", "/bin/true"],
+            capture_output=True, text=True, errors="replace", timeout=TRY_MOST_S, check=False,
+        )  # fmt: skip
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return f"bubblewrap does not run here: {error}"
+    if tried.returncode:
+        return f"bubblewrap cannot make namespaces here: {tried.stderr.strip()}"
+    return ""
+
+
+def _group(name: str) -> int:
+    try:
+        number = int(name) if name.isdecimal() else grp.getgrnam(name).gr_gid
+    except KeyError as error:
+        raise InputError(f"job_groups: there is no group '{name}' here") from error
+    if number == 0:
+        raise InputError(f"job_groups: '{name}' is root's group; jobs must not be in it")
+    return number

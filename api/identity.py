@@ -1,0 +1,95 @@
+"""What is taken of an identity provider, as an operator says it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
+
+from api.roles import Role
+from scheduler.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+#: Algorithms that may be listed: all sign with a private key.
+ALGORITHMS: Final = (
+    *("RS256", "RS384", "RS512", "PS256", "PS384", "PS512"),
+    *("ES256", "ES384", "ES512"),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grant:
+    """What members of a group may do.
+
+    Attributes:
+        role: which includes those above it.
+        projects: that they are confined to; empty for all.
+    """
+
+    role: Role
+    projects: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProviderSettings:
+    """What is taken of an identity provider.
+
+    Attributes:
+        issuer: that tokens must name, letter by letter.
+        audience: that they must be made for.
+        grants: group -> what its members may do.
+        jwks_url: where the keys are; empty: as the issuer's discovery document says.
+        algorithms: of ``ALGORITHMS``.
+        subject_claim: claim that names the person.
+        subject_prefix: put before it, so that nobody there is taken for somebody here.
+        groups_claim: claim with the groups; dots lead into objects.
+        leeway_s: by which clocks may differ.
+        keep_s: after so long the keys are fetched again.
+        stale_s: so long they are good where they cannot be fetched.
+        refetch_s: least time between two fetches for unknown keys.
+    """
+
+    issuer: str
+    audience: str
+    grants: Mapping[str, Grant]
+    jwks_url: str = ""
+    algorithms: tuple[str, ...] = ALGORITHMS
+    subject_claim: str = "sub"
+    subject_prefix: str = "oidc-"
+    groups_claim: str = "groups"
+    leeway_s: float = 60.0
+    keep_s: float = 3600.0
+    stale_s: float = 86400.0
+    refetch_s: float = 30.0
+
+
+def parse_grant(text: str) -> Grant:
+    """Return what ``ROLE`` or ``ROLE:PROJECT,PROJECT`` allows.
+
+    Raises:
+        InputError: it has another form, or the role cannot be given or confined.
+    """
+    word, _, rest = text.partition(":")
+    projects = frozenset(part.strip() for part in rest.split(",") if part.strip())
+    given = (Role.VIEWER, Role.USER, Role.OPERATOR, Role.ADMIN, Role.METRICS)
+    role = next((role for role in given if role.value == word.strip()), None)
+    if role is None:
+        raise InputError(f"'{text}' gives no role; one of {', '.join(given)} may be given")
+    if ":" in text and (role not in {Role.VIEWER, Role.USER} or not projects):
+        raise InputError(
+            f"'{text}' cannot be: viewer and user are confined, as in user:vision,nlp; the others "
+            "concern all projects"
+        )
+    return Grant(role=role, projects=projects)
+
+
+def is_safe_url(url: str) -> bool:
+    """Tell whether what is fetched there comes from its host: by TLS, or from this machine."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return False
+    local = parts.hostname in {"localhost", "127.0.0.1", "::1"}
+    return bool(parts.hostname) and (parts.scheme == "https" or (parts.scheme == "http" and local))

@@ -1,0 +1,335 @@
+"""Tokens of an identity provider (OpenID Connect): whose they are, and what they allow here.
+
+A token is a JWT that the provider has signed. Its keys are fetched from there, within bounds, and
+kept; they are fetched again when a token names an unknown one, but seldom: anybody can send those.
+Only signatures by a private key are taken, by algorithms that the operator lists.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import hashlib
+import json
+import logging
+import math
+import re
+from collections import OrderedDict
+from typing import TYPE_CHECKING, Any, Final, NoReturn
+
+import httpx
+from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
+from joserfc import jwt
+from joserfc.errors import JoseError
+from joserfc.jwk import ECKey, JWKRegistry, RSAKey
+
+from api.identity import Grant, is_safe_url
+from api.roles import Principal, Role, TokenFault
+
+if TYPE_CHECKING:
+    import ssl
+    from collections.abc import Callable, Mapping
+
+    from api.identity import ProviderSettings
+
+#: Longest token that is looked at.
+LONGEST: Final = 8192
+#: Largest document that is fetched, and most keys in one.
+MOST_BYTES: Final = 256 * 1024
+MOST_KEYS: Final = 100
+#: Sizes of RSA keys that are taken, in bits: below it is weak, above it costs too much.
+LEAST_BITS, MOST_BITS = 2048, 8192
+#: Groups of one token that are looked at.
+MOST_GROUPS: Final = 1000
+#: Tokens that are remembered, and for how long without a look at the signature.
+_REMEMBERED: Final = 10_000
+_REMEMBER_S: Final = 60.0
+#: Until another try where there are no keys at all.
+_NO_KEYS_AGAIN_S: Final = 5.0
+_TIMES: Final = httpx.Timeout(5.0)
+#: Kinds of JWT that stand for a person; logout tokens and the like do not.
+_KINDS: Final = {"", "jwt", "at+jwt", "application/at+jwt"}
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@+-]{0,127}")
+
+_log = logging.getLogger("leasehold.api")
+
+
+class Provider:
+    """Knows the tokens of an identity provider.
+
+    Args:
+        settings: what is taken of it.
+        now: seconds since the Unix epoch.
+        monotonic: seconds on a clock that never goes back.
+        verify: checks the provider's certificate; by the usual authorities where None.
+        transport: for tests; a real one by default.
+    """
+
+    def __init__(
+        self,
+        settings: ProviderSettings,
+        *,
+        now: Callable[[], float],
+        monotonic: Callable[[], float],
+        verify: ssl.SSLContext | None = None,
+        transport: httpx.AsyncBaseTransport | None = None,
+    ) -> None:
+        self._settings, self._now, self._monotonic = settings, now, monotonic
+        self._client = httpx.AsyncClient(
+            timeout=_TIMES,
+            verify=True if verify is None else verify,
+            transport=transport,
+            follow_redirects=False,
+            trust_env=False,
+        )
+        self._fetching = asyncio.Lock()
+        #: key id -> keys of that id; those without one under an empty id.
+        self._keys: dict[str, list[RSAKey | ECKey]] = {}
+        self._fetched_at = self._tried_at = -math.inf
+        #: digest of a token -> (whose it is, until when that needs no look).
+        self._known: OrderedDict[str, tuple[Principal, float]] = OrderedDict()
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._client.aclose()
+
+    async def principal(self, secret: str) -> Principal | TokenFault:
+        """Return whom a token stands for, or why it is refused."""
+        if len(secret) > LONGEST:
+            return TokenFault(f"it is longer than {LONGEST} characters")
+        digest = hashlib.sha256(secret.encode(errors="replace")).hexdigest()
+        known = self._known.get(digest)
+        if known is not None and self._monotonic() < known[1] and self._lives(known[0]):
+            return known[0]
+        try:
+            found = await self._verified(secret)
+        except _RefusedError as error:
+            return TokenFault(str(error), away=error.away)
+        self._known[digest] = found, self._monotonic() + _REMEMBER_S
+        self._known.move_to_end(digest)
+        while len(self._known) > _REMEMBERED:
+            self._known.popitem(last=False)
+        return found
+
+    def _lives(self, principal: Principal) -> bool:
+        return (principal.expires_s or 0.0) + self._settings.leeway_s > self._now()
+
+    async def _verified(self, secret: str) -> Principal:
+        header = _header(secret)
+        algorithm, key_id = header.get("alg"), header.get("kid", "")
+        if algorithm not in self._settings.algorithms:
+            _refuse("it is signed by an algorithm that is not taken here")
+        if not isinstance(key_id, str) or str(header.get("typ", "")).lower() not in _KINDS:
+            _refuse("its header is not that of a token of a person")
+        for key in await self._candidates(key_id):
+            if key.get("alg") not in {None, algorithm} or key.get("use") not in {None, "sig"}:
+                continue
+            try:
+                claims = jwt.decode(secret, key, algorithms=[str(algorithm)]).claims
+            except (JoseError, ValueError, TypeError, RecursionError):
+                continue
+            return self._person(claims)
+        raise _RefusedError("its signature is not the provider's")
+
+    # -- claims -----------------------------------------------------------------------------------
+
+    def _person(self, claims: Mapping[str, Any]) -> Principal:
+        settings = self._settings
+        if claims.get("iss") != settings.issuer:
+            _refuse("it is of another issuer")
+        audience = claims.get("aud")
+        if settings.audience not in (audience if isinstance(audience, list) else [audience]):
+            _refuse("it is made for another audience")
+        expires_s = self._check_times(claims)
+        name = claims.get(settings.subject_claim)
+        subject = f"{settings.subject_prefix}{name}"
+        if not isinstance(name, str) or not _NAME.fullmatch(subject):
+            _refuse(
+                f"its claim '{settings.subject_claim}' is no name of letters, digits and ._@+-; "
+                "an operator may choose another claim (oidc.subject_claim)"
+            )
+        if settings.subject_claim == "email" and claims.get("email_verified") is False:
+            _refuse("its address is not verified")
+        grant = self._grant(_groups(claims, settings.groups_claim))
+        whole = f"{settings.issuer}\0{name}"
+        return Principal(
+            subject=subject,
+            role=grant.role,
+            projects=grant.projects,
+            token_id=f"oidc-{hashlib.sha256(whole.encode()).hexdigest()[:16]}",
+            expires_s=expires_s,
+            foreign=True,
+        )
+
+    def _check_times(self, claims: Mapping[str, Any]) -> float:
+        """Return when it expires."""
+        leeway_s, now_s = self._settings.leeway_s, self._now()
+        expires_s = _moment(claims, "exp", missing=-math.inf)
+        if expires_s == -math.inf:
+            _refuse("it never expires")
+        if expires_s + leeway_s <= now_s:
+            _refuse("it has expired")
+        if any(_moment(claims, name, missing=0.0) - leeway_s > now_s for name in ("nbf", "iat")):
+            _refuse("it is not valid yet; compare the clocks")
+        return expires_s
+
+    def _grant(self, groups: frozenset[str]) -> Grant:
+        """Return what somebody's groups allow: the highest role, and its projects together."""
+        grants = [grant for name, grant in self._settings.grants.items() if name in groups]
+        order = (Role.ADMIN, Role.OPERATOR, Role.USER, Role.VIEWER, Role.METRICS)
+        for role in order:
+            mine = [grant for grant in grants if grant.role is role]
+            if mine:
+                anywhere = any(not grant.projects for grant in mine)
+                projects = frozenset().union(*(grant.projects for grant in mine))
+                return Grant(role=role, projects=frozenset() if anywhere else projects)
+        raise _RefusedError(
+            "its owner is in no group that has a role here; an operator gives roles to groups "
+            "(oidc.groups)"
+        )
+
+    # -- keys -------------------------------------------------------------------------------------
+
+    async def _candidates(self, key_id: str) -> list[RSAKey | ECKey]:
+        """Return the keys that a token may be signed with."""
+        if self._age() >= self._settings.keep_s or not self._has(key_id):
+            await self._fetch_if_due(key_id)
+        if not self._keys or self._age() > self._settings.stale_s:
+            _refuse("the provider's keys cannot be fetched at the moment", away=True)
+        if not self._has(key_id):
+            _refuse("it is signed by a key that the provider does not show")
+        return self._all() if not key_id else self._keys[key_id]
+
+    def _has(self, key_id: str) -> bool:
+        return key_id in self._keys if key_id else bool(self._keys)
+
+    def _all(self) -> list[RSAKey | ECKey]:
+        return [key for keys in self._keys.values() for key in keys]
+
+    def _age(self) -> float:
+        return self._monotonic() - self._fetched_at
+
+    async def _fetch_if_due(self, key_id: str) -> None:
+        async with self._fetching:
+            least_s = self._settings.refetch_s if self._keys else _NO_KEYS_AGAIN_S
+            fresh = self._age() < self._settings.keep_s and self._has(key_id)
+            if fresh or self._monotonic() - self._tried_at < least_s:
+                return
+            self._tried_at = self._monotonic()
+            try:
+                found = _usable_keys(await self._document(await self._keys_url()))
+            except (httpx.HTTPError, httpx.InvalidURL, ValueError, RecursionError) as error:
+                _log.warning("the identity provider's keys cannot be fetched: %s", _said(error))
+                return
+            self._keys, self._fetched_at = found, self._monotonic()
+            self._known.clear()  # what a key has signed that is gone is good no more
+
+    async def _keys_url(self) -> str:
+        settings = self._settings
+        if settings.jwks_url:
+            return settings.jwks_url
+        url = f"{settings.issuer.rstrip('/')}/.well-known/openid-configuration"
+        document = await self._document(url)
+        if document.get("issuer") != settings.issuer:
+            raise ValueError(f"{url} is of another issuer than {settings.issuer}")
+        found = document.get("jwks_uri")
+        if not isinstance(found, str) or not is_safe_url(found):
+            raise ValueError(f"{url} names no https address of keys")
+        return found
+
+    async def _document(self, url: str) -> dict[str, Any]:
+        body = b""
+        async with asyncio.timeout(10.0), self._client.stream("GET", url) as answer:
+            if answer.status_code != httpx.codes.OK:
+                raise ValueError(f"{url} answers {answer.status_code}")
+            async for piece in answer.aiter_bytes():
+                body += piece
+                if len(body) > MOST_BYTES:
+                    raise ValueError(f"{url} is larger than {MOST_BYTES} bytes")
+        document = json.loads(body)
+        if not isinstance(document, dict):
+            raise ValueError(f"{url} is no JSON object")  # noqa: TRY004 - of what came, not of types
+        return document
+
+
+class _RefusedError(Exception):
+    """A token is refused, and why."""
+
+    def __init__(self, why: str, *, away: bool = False) -> None:
+        super().__init__(why)
+        self.away = away
+
+
+def _refuse(why: str, *, away: bool = False) -> NoReturn:
+    raise _RefusedError(why, away=away)
+
+
+def _header(secret: str) -> dict[str, Any]:
+    parts = secret.split(".")
+    try:
+        head = parts[0] + "=" * (-len(parts[0]) % 4)
+        header = json.loads(base64.b64decode(head, altchars=b"-_", validate=True))
+    except (ValueError, RecursionError):
+        header = None
+    if len(parts) != 3 or not isinstance(header, dict):
+        _refuse("it is no signed JWT")
+    return header
+
+
+def _moment(claims: Mapping[str, Any], name: str, *, missing: float) -> float:
+    """Return a time of a token, seconds since the Unix epoch."""
+    value = claims.get(name)
+    if value is None:
+        return missing
+    plain = isinstance(value, int | float) and not isinstance(value, bool)
+    if not plain or not 0 <= value < 1e11:
+        _refuse(f"its claim '{name}' is no time")
+    return float(value)
+
+
+def _groups(claims: Mapping[str, Any], claim: str) -> frozenset[str]:
+    found: Any = claims.get(claim)
+    if found is None:
+        found = claims
+        for name in claim.split("."):
+            found = found.get(name) if isinstance(found, dict) else None
+    listed = [found] if isinstance(found, str) else found
+    if not isinstance(listed, list):
+        return frozenset()
+    return frozenset(name for name in listed[:MOST_GROUPS] if isinstance(name, str))
+
+
+def _usable_keys(document: dict[str, Any]) -> dict[str, list[RSAKey | ECKey]]:
+    """Return the public keys of a document by their ids; others are passed over.
+
+    Raises:
+        ValueError: there is none.
+    """
+    listed = document.get("keys")
+    found: dict[str, list[RSAKey | ECKey]] = {}
+    for item in listed[:MOST_KEYS] if isinstance(listed, list) else ():
+        if not isinstance(item, dict) or item.get("kty") not in {"RSA", "EC"}:
+            continue  # a shared secret, above all, would let whoever knows a key sign
+        if item["kty"] == "RSA" and not LEAST_BITS <= len(str(item.get("n"))) * 6 <= MOST_BITS + 64:
+            continue
+        try:
+            key = JWKRegistry.import_key(item)
+        except (JoseError, ValueError, TypeError, KeyError):
+            continue
+        if isinstance(key, RSAKey) and not _has_fair_size(key):
+            continue
+        key_id = item.get("kid", "")
+        if isinstance(key, RSAKey | ECKey) and isinstance(key_id, str):
+            found.setdefault(key_id, []).append(key)
+    if not found:
+        raise ValueError("the provider shows no key that can be used")
+    return found
+
+
+def _has_fair_size(key: RSAKey) -> bool:
+    public = key.public_key
+    return isinstance(public, RSAPublicKey) and LEAST_BITS <= public.key_size <= MOST_BITS
+
+
+def _said(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__

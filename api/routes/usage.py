@@ -1,0 +1,74 @@
+"""The ledger: worker-seconds under leases."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+
+from api.access import Ctx, Viewer
+from api.answers import Answer
+from api.routing import StrictRoute
+from api.schemas.answers import UsageOut
+from api.schemas.fields import ProjectName, QueryMoment
+from api.threads import in_thread
+from scheduler.store.usage import DAY_S, UsageKey, UsageQuery
+
+router = APIRouter(prefix="/v1", tags=["usage"], route_class=StrictRoute)
+
+#: Days that are looked back on unless told otherwise.
+DAYS = 30
+
+
+@router.get(
+    "/usage",
+    summary="Show what was used",
+    operation_id="show_usage",
+    responses={200: {"model": UsageOut}},
+)
+async def show_usage(
+    *,
+    context: Ctx,
+    principal: Viewer,
+    by: Annotated[list[UsageKey], Query(max_length=6, description="add up by these")] = [],  # noqa: B006 - copied
+    since_s: Annotated[QueryMoment | None, Query(description="at that time or later")] = None,
+    until_s: Annotated[QueryMoment | None, Query(description="before that time")] = None,
+    project: Annotated[ProjectName | None, Query(description="only this project's")] = None,
+) -> Answer:
+    """Return worker-seconds that were held under leases, by project, owner and so on.
+
+    The window is the last 30 days unless told otherwise, and ends now at the latest. Sums are exact
+    in `worker_us`, whole microseconds: they are the same by every grouping. Leases that have not
+    ended count as far as they have come. Jobs that have been forgotten count by whole days of UTC,
+    and have no id. A worker that two jobs share is held by both.
+    """
+    until_s = min(context.now() if until_s is None else until_s, context.now())
+    projects = principal.projects or None
+    if project is not None:
+        projects = frozenset({project}) if principal.sees(project) else frozenset()
+    query = UsageQuery(
+        from_s=max(until_s - DAYS * DAY_S, 0.0) if since_s is None else since_s,
+        to_s=until_s,
+        by=tuple(by),
+        projects=projects,
+    )
+    rows = await in_thread(context.store.usage, query)
+    return Answer(
+        {
+            "since_s": query.from_s,
+            "until_s": query.to_s,
+            "worker_s": sum(row.worker_us for row in rows) / 1e6,
+            "usage": [
+                {
+                    "project": row.project,
+                    "owner": row.owner,
+                    "job_type": row.job_type,
+                    "worker_type": row.worker_type,
+                    "job": row.job,
+                    "day_s": row.day_s,
+                    "leases": row.leases,
+                    "worker_s": row.worker_s,
+                    "worker_us": row.worker_us,
+                }
+                for row in rows
+            ],
+        }
+    )

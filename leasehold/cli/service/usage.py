@@ -1,0 +1,113 @@
+"""``leasehold usage``: worker-hours under leases, by whom and on what."""
+
+from __future__ import annotations
+
+import csv
+import sys
+import time
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from leasehold.cli.service.completion import complete_project
+from leasehold.cli.service.output import number, percent, print_json, print_shown, table
+from leasehold.cli.service.pairs import split_list
+from leasehold.cli.service.remote import Json, remote
+from leasehold.cli.service.times import moment, parse_past
+from scheduler.errors import InputError
+from scheduler.store.usage import UsageKey
+
+if TYPE_CHECKING:
+    from leasehold.cli.service.client import ServiceClient
+    from leasehold.client.forms import ShowUsageQuery, UsageOfGroup
+
+KEYS = tuple(key.value for key in UsageKey)
+
+
+@remote
+def usage(
+    service: ServiceClient,
+    *,
+    by: Annotated[
+        str,
+        typer.Option("--by", metavar="KEYS", help=f"Add up by any of: {', '.join(KEYS)}."),
+    ] = "project,worker_type",
+    since: Annotated[
+        str, typer.Option("--since", metavar="WHEN", help="From 30d ago, or an ISO 8601 time.")
+    ] = "30d",
+    until: Annotated[
+        str | None, typer.Option("--until", metavar="WHEN", help="Until then; now unless given.")
+    ] = None,
+    project: Annotated[
+        str | None,
+        typer.Option(
+            "--project", "-p", help="Only this project's.", autocompletion=complete_project
+        ),
+    ] = None,
+    as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV, in worker-seconds.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Show worker-hours that were held under leases: who used what, and how much of it."""
+    if as_csv and as_json:
+        raise InputError("--csv and --json exclude each other")
+    keys = _keys(by)
+    now_s = time.time()
+    query: ShowUsageQuery = {
+        "by": keys,  # type: ignore[typeddict-item]  # checked above
+        "since_s": parse_past(since, now_s=now_s, name="--since"),
+        "project": project,
+    }
+    if until is not None:
+        query["until_s"] = parse_past(until, now_s=now_s, name="--until")
+    found = service.usage(**query)
+    if as_json:
+        print_json(found)
+    elif as_csv:
+        writer = csv.writer(sys.stdout, lineterminator="\n")
+        writer.writerow([*keys, "leases", "worker_s"])
+        writer.writerows(
+            [*(_cell(row, key) for key in keys), row["leases"], f"{row['worker_s']:.6f}"]
+            for row in found["usage"]
+        )
+    else:
+        print_shown(_table(found["usage"], keys) if found["usage"] else "nothing was used")
+        print_shown(
+            f"{number(found['worker_s'] / 3600)} worker-hours from {moment(found['since_s'])} "
+            f"to {moment(found['until_s'])}"
+        )
+
+
+def _keys(text: str) -> list[str]:
+    keys = [key.replace("-", "_") for key in split_list([text], option="--by")]
+    for key in keys:
+        if key not in KEYS:
+            raise InputError(f"--by is '{key}'; give any of {', '.join(KEYS)}")
+    return keys
+
+
+def _cell(row: UsageOfGroup, key: str) -> str:
+    value: Any = row["day_s" if key == "day" else key]  # type: ignore[literal-required]  # one of its keys
+    if key == "day":
+        return f"{datetime.fromtimestamp(value, tz=UTC):%Y-%m-%d}"
+    return str(value)
+
+
+#: What an empty value of a key stands for.
+_EMPTY = {"worker_type": "(several types)", "job": "(forgotten jobs)"}
+
+
+def _table(rows: list[UsageOfGroup], keys: list[str]) -> Any:
+    whole = sum(row["worker_us"] for row in rows)
+    headings = [*(key.replace("_", " ") for key in keys), ">leases", ">worker-hours", ">part"]
+    ordered = sorted(rows, key=lambda row: -row["worker_us"]) if "day" not in keys else rows
+    cells = [
+        [
+            *(_cell(row, key) or _EMPTY.get(key, "") for key in keys),
+            row["leases"],
+            number(row["worker_s"] / 3600),
+            percent(row["worker_us"] / whole),
+        ]
+        for row in ordered
+    ]
+    return table(headings, cells)

@@ -1,0 +1,39 @@
+"""The identity provider, from the configuration."""
+
+from __future__ import annotations
+
+import ssl
+from typing import TYPE_CHECKING
+
+from api.identity import ProviderSettings, parse_grant
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from api.oidc import Provider
+    from leasehold.config.settings import ServerConfig
+
+
+def identity_provider(
+    config: ServerConfig, *, now: Callable[[], float], monotonic: Callable[[], float]
+) -> Provider | None:
+    """Return who knows an identity provider's tokens; None where none are taken."""
+    oidc = config.oidc
+    if oidc.issuer is None or config.server.no_auth:
+        return None
+    from api.oidc import Provider  # noqa: PLC0415  most have none
+
+    settings = ProviderSettings(
+        issuer=oidc.issuer,
+        audience=oidc.audience or "",
+        grants={group: parse_grant(text) for group, text in oidc.groups.items()},
+        jwks_url=oidc.jwks_url or "",
+        algorithms=oidc.algorithms,
+        subject_claim=oidc.subject_claim,
+        subject_prefix=oidc.subject_prefix,
+        groups_claim=oidc.groups_claim,
+        leeway_s=oidc.leeway_s,
+        keep_s=oidc.keep_s,
+    )
+    verify = None if oidc.ca_file is None else ssl.create_default_context(cafile=oidc.ca_file)
+    return Provider(settings, now=now, monotonic=monotonic, verify=verify)

@@ -1,0 +1,128 @@
+"""What is known against nodes: faults, failures of jobs, and how fast jobs run there."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+#: Faults and failures that are remembered of a node, or of a job.
+MOST_FAULTS: Final = 32
+#: Stretches of running that a speed is the mean of, and those that it needs.
+STRETCHES: Final = 3
+LEAST_STRETCHES: Final = 2
+#: Job types whose speeds by node are remembered.
+MOST_KEYS: Final = 2000
+
+#: (job type, workers, worker type).
+Key = tuple[str, int, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    """What a job came to on a node: when, of which kind, and what was said."""
+
+    job_id: str
+    at_s: float
+    category: str
+    said: str
+
+    def to_data(self) -> Mapping[str, object]:
+        """Return it as plain JSON values."""
+        told = {"job": self.job_id, "at_s": self.at_s, "category": self.category}
+        return MappingProxyType(told | {"message": self.said})
+
+
+@dataclass(slots=True)
+class Speeds:
+    """How fast jobs of one kind run alone on each node.
+
+    Attributes:
+        stretches: node -> steps/s of the last stretches of running.
+        means: node -> their mean, where there are enough of them.
+        total: sum of the means.
+    """
+
+    stretches: dict[str, deque[float]] = field(default_factory=dict)
+    means: dict[str, float] = field(default_factory=dict)
+    total: float = 0.0
+
+    def add(self, node: str, steps_per_s: float) -> None:
+        """Note a stretch of running."""
+        found = self.stretches.setdefault(node, deque(maxlen=STRETCHES))
+        found.append(steps_per_s)
+        if len(found) >= LEAST_STRETCHES:
+            mean = sum(found) / len(found)
+            self.total += mean - self.means.get(node, 0.0)
+            self.means[node] = mean
+
+    def drop(self, node: str) -> None:
+        """Forget a node."""
+        self.stretches.pop(node, None)
+        self.total -= self.means.pop(node, 0.0)
+
+    def relative(self, node: str) -> float | None:
+        """Return the speed on a node beside the mean of all others; None where it is not known."""
+        own, others = self.means.get(node), len(self.means) - 1
+        if own is None or others < 1 or (rest := (self.total - own) / others) <= 0.0:
+            return None
+        return own / rest
+
+
+@dataclass(slots=True, kw_only=True)
+class NodeHealth:
+    """What is held against nodes; of this process.
+
+    Attributes:
+        faults: node -> what is held against it.
+        failures: job -> (node, failure) of failures that may be its own, while it has not ended.
+        speeds: key -> how fast such jobs run on each node.
+        keys: node -> keys of the jobs that ran there.
+        measured: nodes whose speeds are to be looked at.
+    """
+
+    faults: dict[str, deque[Fault]] = field(default_factory=dict)
+    failures: dict[str, deque[tuple[str, Fault]]] = field(default_factory=dict)
+    speeds: dict[Key, Speeds] = field(default_factory=dict)
+    keys: dict[str, dict[Key, None]] = field(default_factory=dict)
+    measured: set[str] = field(default_factory=set)
+
+    def copied(self) -> NodeHealth:
+        """Return a copy of what decisions need: what is slow is only told."""
+        return NodeHealth(
+            faults={name: deque(faults, MOST_FAULTS) for name, faults in self.faults.items()},
+            failures={job: deque(found, MOST_FAULTS) for job, found in self.failures.items()},
+        )
+
+    def measure(self, key: Key, node: str, steps_per_s: float) -> None:
+        """Note how fast a job ran alone on a node."""
+        if key not in self.speeds and len(self.speeds) >= MOST_KEYS:
+            oldest = next(iter(self.speeds))
+            for name in self.speeds.pop(oldest).stretches:
+                self.keys[name].pop(oldest, None)
+        self.speeds.setdefault(key, Speeds()).add(node, steps_per_s)
+        self.keys.setdefault(node, {})[key] = None
+        self.measured.add(node)
+
+    def relative_speed(self, node: str) -> float | None:
+        """Return how fast jobs run on a node beside others of its types; None: nobody knows."""
+        found = (self.speeds[key].relative(node) for key in self.keys.get(node, ()))
+        known = [ratio for ratio in found if ratio is not None]
+        return sum(known) / len(known) if known else None
+
+    def trust(self, name: str) -> None:
+        """Hold nothing against a node any more."""
+        self.faults.pop(name, None)
+        for job_id, failures in list(self.failures.items()):
+            kept = [one for one in failures if one[0] != name]
+            self.failures[job_id] = deque(kept, MOST_FAULTS)
+
+    def drop_node(self, name: str) -> None:
+        """Forget a node."""
+        self.trust(name)
+        for key in self.keys.pop(name, ()):
+            self.speeds[key].drop(name)

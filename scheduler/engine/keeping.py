@@ -1,0 +1,143 @@
+"""Keeping: leases that go on into the next round, whoever else is due on their workers.
+
+Three kinds of them: of jobs that are not to be preempted, those that have not run for as long as
+they have to, and those of jobs that have lost their work and get the time to get done. What others
+may lose by them is bounded, in workers by shares and in time by ``EngineSettings.patience_s``; and
+the time counts against X, so that it is given back.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from scheduler.engine.jobs import HELD, NONE, RUNNING
+
+if TYPE_CHECKING:
+    from scheduler.domain.arrays import BoolArray, FloatArray, IntArray
+    from scheduler.engine.jobs import JobTable
+    from scheduler.engine.settings import EngineSettings
+    from scheduler.engine.state import State
+
+#: A job that has lost work is left running for so many times what it has lost in a row, so that it
+#: loses no more in all than 9/8 of what it needs. ``benchmarks/getting_done.py`` compares others.
+TIMES_LOST: Final = 8.0
+#: Losses in a row of which people are told.
+WORTH_TELLING: Final = 3
+
+
+class Kept(enum.IntEnum):
+    """Why a lease goes on, as the column ``kept`` of the job table has it."""
+
+    NOT = 0  #: it does not, or would have anyway as far as anybody asked
+    LEAST_TIME = 1  #: it has not run for as long as its job asks for
+    TO_ITS_END = 2  #: its job is not to be preempted
+    AFTER_LOSSES = 3  #: its job has lost its work before, and saves none
+    NO_ROOM = 4  #: it need not: its job is not to be preempted, but others have the share
+
+
+def patience_s(lost_s: FloatArray, settings: EngineSettings) -> FloatArray:
+    """Return for how long jobs are left running that have lost so many seconds in a row."""
+    result: FloatArray = np.minimum(TIMES_LOST * lost_s, settings.patience_s)
+    return result
+
+
+def shares(state: State) -> FloatArray:
+    """Return (E, K) whole workers of each type that are an entity's share; 0 without jobs.
+
+    Its weight's part of what is in service, among the entities that have jobs that are not held.
+    """
+    jobs = state.jobs
+    capacity = state.fleet.count(state.fleet.in_service)
+    weight = np.zeros(len(state.entities))
+    present = np.unique(jobs["entity"][jobs["status"] != HELD])
+    weight[present] = [state.entities[e].weight for e in present.tolist()]
+    total = weight.sum()
+    part = weight / total if total > 0 else weight
+    result: FloatArray = np.floor(part[:, None] * capacity + 1e-9)
+    return result
+
+
+def keep(state: State, candidates: BoolArray) -> BoolArray | None:
+    """Find the leases that go on into the next round, and note why in the column ``kept``.
+
+    Oldest leases first: a job that is kept is not outdone by one that came after it.
+
+    Args:
+        state: of the engine.
+        candidates: (N,) jobs that compete for workers.
+
+    Returns:
+        (N,) jobs that keep what they hold; None where nobody asks for it.
+    """
+    jobs = state.jobs
+    if jobs["kept"].any():
+        jobs["kept"][:] = Kept.NOT
+    asks = (jobs["unpreemptible"] != 0) | (jobs["min_run_s"] > 0) | (jobs["lost_s"] > 0)
+    asks &= candidates & (jobs["status"] == RUNNING)
+    asks &= (jobs["configuration"] != NONE) | (jobs["pair"] != NONE)
+    if not asks.any():
+        return None
+    if state.book.stopping:
+        asks &= ~np.isin(jobs["lease"], list(state.book.stopping))
+    rows = np.flatnonzero(asks)
+    if not len(rows):
+        return None
+    rows = rows[np.argsort(jobs["lease"][rows])]
+    leases = jobs["lease"][rows].tolist()
+    ran_s = state.now_s - np.array([state.book.start_s_of(lease_id) for lease_id in leases])
+    settings = state.settings
+    least_s = np.minimum(jobs["min_run_s"][rows], settings.patience_s)
+    # What a launch takes is not time that the job has run.
+    early = (least_s > 0) & (ran_s - jobs["restart_s"][rows] < least_s)
+    waits = ran_s < patience_s(jobs["lost_s"][rows], settings)
+    share = shares(state)
+    used = np.zeros_like(share)
+    result: BoolArray = np.zeros(len(jobs), dtype=bool)
+    columns = (early, jobs["unpreemptible"][rows] != 0, waits, jobs["entity"][rows])
+    for row, lease_id, begins, lasts, loses, entity in zip(
+        rows.tolist(), leases, *(column.tolist() for column in columns), strict=True
+    ):
+        workers = state.fleet.type_of[list(state.book.workers_of(lease_id))]
+        held = np.bincount(workers, minlength=share.shape[1])
+        within = bool((used[entity] + held <= share[entity]).all())
+        if begins:
+            why = Kept.LEAST_TIME
+        elif lasts and within:
+            why = Kept.TO_ITS_END
+        elif loses and (within or not used[entity].any()):
+            why = Kept.AFTER_LOSSES
+        else:
+            if lasts:
+                jobs["kept"][row] = Kept.NO_ROOM
+            continue
+        used[entity] += held
+        _note(state, result, row, why)
+    return result if result.any() else None
+
+
+def _note(state: State, kept: BoolArray, row: int, why: Kept) -> None:
+    """Keep a job, and who shares its workers with it and is not told to leave."""
+    jobs = state.jobs
+    kept[row] = True
+    jobs["kept"][row] = why
+    entry = jobs["pair"][row]
+    if entry != NONE:
+        both = (jobs["pair"] == entry) & (jobs["status"] == RUNNING) & ~kept
+        both &= ~np.isin(jobs["lease"], list(state.book.stopping))
+        jobs["kept"][both] = why
+        kept |= both
+
+
+def lost(jobs: JobTable, row: int, *, ran_s: float) -> None:
+    """Note that a job was told to leave and has kept nothing of a lease."""
+    jobs["wasted"][row] += 1
+    jobs["lost_s"][row] += ran_s
+
+
+def saved(jobs: JobTable, rows: IntArray) -> None:
+    """Note that jobs have saved something: they may be preempted again like others."""
+    jobs["wasted"][rows] = 0
+    jobs["lost_s"][rows] = 0.0

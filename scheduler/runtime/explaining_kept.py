@@ -1,0 +1,62 @@
+"""In words: what a job has lost by being preempted, and why it is not preempted."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from scheduler.engine.jobs import NONE
+from scheduler.engine.keeping import Kept, patience_s
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from scheduler.control.jobs import JobRecord
+    from scheduler.control.view import View
+
+_GOES_ON: Mapping[Kept, str] = {
+    Kept.LEAST_TIME: "; it keeps its workers until it has run for {least} s",
+    Kept.TO_ITS_END: "; it keeps its workers until it ends, since it is not preemptible",
+    Kept.NO_ROOM: (
+        "; it is not preemptible, but jobs like it have what is the share of '{account}', so it "
+        "may have to leave"
+    ),
+}
+
+
+def goes_on(view: View, record: JobRecord) -> str:
+    """Say that a running job keeps its workers whoever is due on them; nothing if it does not."""
+    jobs = view.engine.jobs
+    number = jobs.number_of.get(record.job_id)
+    if number is None:
+        return ""
+    kept = Kept(int(jobs["kept"][jobs.row_of(number)]))
+    spec = record.spec
+    return _GOES_ON.get(kept, "").format(least=f"{spec.min_run_time_s:.0f}", account=spec.account)
+
+
+def kept_by_others(view: View) -> str:
+    """Say how many jobs keep their workers though others may be due on them; nothing for none."""
+    kept = view.engine.jobs["kept"]
+    count = int(((kept != Kept.NOT) & (kept != Kept.NO_ROOM)).sum())
+    if not count:
+        return ""
+    them = "jobs keep their" if count > 1 else "job keeps its"
+    return f"; {count} running {them} workers for now, whoever is due"
+
+
+def lost_work(view: View, record: JobRecord) -> str:
+    """Say how much of a job's work is lost, and for how long it is left running therefore."""
+    jobs = view.engine.jobs
+    number = jobs.number_of.get(record.job_id)
+    row = NONE if number is None else jobs.row_of(number)
+    times = 0 if row == NONE else int(jobs["wasted"][row])
+    if not times:
+        return ""
+    lost_s = jobs["lost_s"][row]
+    left_s = patience_s(np.array([lost_s]), view.engine.settings)
+    return (
+        f"; it has lost {lost_s:.0f} s of work ({times} times in a row) and is left running for "
+        f"{left_s[0]:.0f} s before it is preempted again"
+    )

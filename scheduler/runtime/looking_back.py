@@ -1,0 +1,130 @@
+"""What a job's history adds to why it is where it is: who holds it, and how its leases ended."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from scheduler.domain.job import JobStatus
+from scheduler.domain.troubles import REMEDIES, Trouble
+from scheduler.protocol.desired import LeaseEnd
+from scheduler.runtime.explaining import SOMEBODY
+from scheduler.store.queries import MAX_LIMIT, HistoryQuery
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from scheduler.runtime.contract import Explanation
+    from scheduler.store.protocol import Store
+
+#: Ends of an attempt that were not its own doing: a job that saves nothing has lost its work.
+_CUT_SHORT = frozenset({LeaseEnd.RELEASED, LeaseEnd.LOST, LeaseEnd.CANCELLED})
+
+
+def with_history(
+    explanation: Explanation, store: Store, *, keeps_nothing: bool = False
+) -> Explanation:
+    """Return an explanation with what the job's history says.
+
+    Of a job that does not run, who holds it, and what ended its last lease.
+
+    Args:
+        explanation: without it.
+        store: where the history is.
+        keeps_nothing: whether the job saves nothing, so that an early end costs all its work.
+    """
+    if explanation.status is not JobStatus.RUNNING:
+        explanation = last_end(_with_holder(explanation, store), store)
+    return _with_lost_work(explanation, store) if keeps_nothing else explanation
+
+
+def _with_lost_work(explanation: Explanation, store: Store) -> Explanation:
+    """Say that a job loses its work with every early end, where it has done so before.
+
+    What failed by itself was not cut short, and what could not be started has lost nothing.
+    """
+    query = HistoryQuery(
+        subject_kind="job",
+        subject=explanation.job_id,
+        kinds=("lease_launched", "lease_ended"),
+        descending=True,
+        limit=MAX_LIMIT,
+    )
+    lines = store.history(query)
+    began = {line.data["lease"] for line in lines if line.kind == "lease_launched"}
+    times = sum(
+        line.data["reason"] in _CUT_SHORT
+        and ("code" not in line.data or line.data["lease"] in began)
+        for line in lines
+        if line.kind == "lease_ended"
+    )
+    if not times:
+        return explanation
+    said = (
+        f"; it keeps nothing when it is preempted, and has begun anew after {times} "
+        f"attempt{'s' if times > 1 else ''}: let it save its state and report that"
+    )
+    return replace(explanation, message=explanation.message + said)
+
+
+def _with_holder(explanation: Explanation, store: Store) -> Explanation:
+    """Say who holds a job, and why, where somebody has asked for it since it was submitted."""
+    if not explanation.message.startswith(SOMEBODY):
+        return explanation
+    query = HistoryQuery(
+        subject_kind="job",
+        subject=explanation.job_id,
+        kinds=("hold_requested",),
+        descending=True,
+        limit=1,
+    )
+    asked = next(iter(store.history(query)), None)
+    if asked is None:
+        return explanation
+    why = asked.data.get("reason")
+    said = f"'{asked.actor}' holds it" + (f": {why}" if why else " and gave no reason")
+    return replace(explanation, message=said + explanation.message.removeprefix(SOMEBODY))
+
+
+def last_end(explanation: Explanation, store: Store) -> Explanation:
+    """Return the explanation of a job that does not run with what ended its last lease.
+
+    Where that was trouble, or the job failed by itself, as the newest line of its history on the
+    end of a lease says.
+    """
+    query = HistoryQuery(
+        subject_kind="job",
+        subject=explanation.job_id,
+        kinds=("lease_ended",),
+        descending=True,
+        limit=1,
+    )
+    ended = next(iter(store.history(query)), None)
+    told = "" if ended is None else ended.data.get("trouble", "")
+    if ended is None:
+        return explanation
+    explanation = replace(explanation, ended=ended.cause)
+    if not told or told not in set(Trouble):
+        own = ended.data.get("reason") == LeaseEnd.FAILED
+        failed = own or explanation.status is JobStatus.FAILED
+        return _with_last_words(explanation, ended.data) if failed else explanation
+    trouble = Trouble(told)
+    said = ": ".join(filter(None, (str(ended.data.get("code", "")), ended.data["message"])))
+    unblocks = explanation.unblocks
+    if explanation.status is JobStatus.FAILED:
+        unblocks = f"{REMEDIES[trouble]}; then {unblocks}" if unblocks else REMEDIES[trouble]
+    return replace(
+        explanation,
+        message=f"{explanation.message}; its last lease ended by trouble ({said or told})",
+        unblocks=unblocks,
+        trouble=trouble,
+    )
+
+
+def _with_last_words(explanation: Explanation, end: Mapping[str, object]) -> Explanation:
+    """Add what the agent said about the end of the last lease of a job that failed."""
+    code = end.get("exit_code")
+    said = end.get("message") or ("" if code is None else f"exit code {code}")
+    if not said:
+        return explanation
+    return replace(explanation, message=f"{explanation.message}; its last attempt: {said}")

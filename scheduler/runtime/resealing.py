@@ -1,0 +1,74 @@
+"""Sealing stored secret variables anew, under the first key."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from scheduler.store.queries import MAX_LIMIT, JobQuery
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from scheduler.domain.rows import JobRow
+    from scheduler.runtime.secret_box import SecretBox
+    from scheduler.store.protocol import Store
+
+#: Jobs that are written at once.
+_BATCH: Final = 500
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resealed:
+    """What became of stored jobs.
+
+    Attributes:
+        jobs: that have secret variables.
+        changed: of these, those that were sealed anew.
+        lost: which keys are lost, and which jobs need them; empty if none is.
+    """
+
+    jobs: int
+    changed: int
+    lost: str
+
+
+def reseal(store: Store, box: SecretBox) -> Resealed:
+    """Seal the secret variables of every stored job under the first key.
+
+    Schedulers may run meanwhile. What they have in memory stays under the key before until they are
+    restarted, so that key has to be kept until then.
+
+    Raises:
+        InputError: there is no key, or what is stored is damaged.
+    """
+    jobs = changed = 0
+    lost: list[tuple[str, Mapping[str, str]]] = []
+    news: dict[str, Mapping[str, Any]] = {}
+    for row in _rows(store):
+        kept: Mapping[str, str] = row.spec.get("secret_env") or {}
+        if not kept:
+            continue
+        jobs += 1
+        if box.lost([(row.job_id, kept)]):
+            lost.append((row.job_id, kept))
+            continue
+        anew = box.resealed(kept, row.job_id)
+        if anew is not None:
+            changed += 1
+            news[row.job_id] = {**row.spec, "secret_env": anew}
+        if len(news) >= _BATCH:
+            store.replace_specs(news)
+            news = {}
+    store.replace_specs(news)
+    return Resealed(jobs=jobs, changed=changed, lost=box.lost(lost))
+
+
+def _rows(store: Store) -> Iterator[JobRow]:
+    cursor = None
+    while True:
+        page = store.jobs(JobQuery(limit=MAX_LIMIT, cursor=cursor))
+        yield from page.rows
+        cursor = page.next_cursor
+        if cursor is None:
+            return

@@ -1,0 +1,162 @@
+"""Taking over: what is stored becomes the state of a process that leads."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from scheduler.control.control import Control
+from scheduler.control.facts import BackupRestored
+from scheduler.domain.rows import HistoryRow
+from scheduler.errors import ParameterError, StoreUnavailableError, UnknownPolicyError
+from scheduler.runtime.driver import Driver
+from scheduler.runtime.snapshots import by_decider, recover
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from scheduler.control.requests import PolicyChoice
+    from scheduler.control.state import PolicyInForce
+    from scheduler.domain.knowledge import MakeKnowledge
+    from scheduler.runtime.clock import Clock
+    from scheduler.runtime.driver import Told
+    from scheduler.runtime.metrics import Metrics
+    from scheduler.runtime.settings import RuntimeSettings
+    from scheduler.runtime.signals import NodeSignals
+    from scheduler.runtime.solver import Solver
+    from scheduler.store.protocol import Store
+
+_log = logging.getLogger("leasehold.service")
+
+#: What is done while the policy in force cannot be asked.
+MEANWHILE = (
+    "the shares that it gave last stay in force, and jobs that came since have to do with workers "
+    "that nobody else is due on; mend the plugin and restart, or choose another policy by "
+    "`leasehold policy set`"
+)
+#: More leases than could have been granted since a backup.
+SKIPPED_LEASES = 1_000_000
+
+
+@dataclass(slots=True, kw_only=True)
+class Takeover:
+    """What a process needs to lead.
+
+    Attributes:
+        store: the database.
+        clock: the time.
+        solver: answers questions.
+        knowledge: makes it of the operator's throughputs and of what was stored.
+        settings: of the runtime.
+        metrics: what is counted.
+        signals: wake those who wait for a node.
+        after_restore: whether an old backup was put in place, and nobody has led since.
+    """
+
+    store: Store
+    clock: Clock
+    solver: Solver
+    knowledge: MakeKnowledge
+    settings: RuntimeSettings
+    metrics: Metrics
+    signals: NodeSignals
+    after_restore: bool
+
+    async def driver(self, token: int, suspects: Sequence[Told]) -> Driver:
+        """Load the state and return its driver, still to be run; the database may go away.
+
+        Args:
+            token: the leader's fencing token.
+            suspects: facts that were at hand when a driver before this one came to its end.
+        """
+        while True:
+            try:
+                return await self._load(token, suspects)
+            except StoreUnavailableError as error:
+                _log.warning("the state cannot be loaded, trying again: %s", error)
+                await asyncio.sleep(1.0)
+
+    async def _load(self, token: int, suspects: Sequence[Told]) -> Driver:
+        recovered = await asyncio.to_thread(self.store.load)
+        self.clock.never_before(max((e.now_s for e in recovered.entries), default=0.0))
+        now_s = self.clock.now_s()
+        state = await asyncio.to_thread(
+            recover,
+            self.store,
+            recovered,
+            self.settings,
+            knowledge=self.knowledge,
+            time_dependent=self.time_dependent,
+            term=token,
+            now_s=now_s,
+        )
+        await asyncio.to_thread(self._look_at_policy, state.policy, now_s)
+        head = await asyncio.to_thread(self.store.head)
+        self.clock.never_before(state.engine.now_s)
+        driver = Driver(
+            control=Control(state),
+            settings=self.settings,
+            store=self.store,
+            next_sequence=recovered.next_sequence,
+            clock=self.clock,
+            solver=self.solver,
+            metrics=self.metrics,
+            signals=self.signals,
+            suspects=suspects,
+        )
+        driver.event_id = head.event_id
+        own, others = by_decider(recovered)
+        if others:  # what follows is decided from here
+            _log.warning(
+                "another release left %d journal entries; they are not replayed, and leases and "
+                "jobs are taken over as they are on record",
+                len(others),
+            )
+            await driver.write_snapshot()
+        driver.resume()
+        if self.after_restore:
+            self.after_restore = False
+            driver.soon(BackupRestored(leases=SKIPPED_LEASES))
+        _log.info(
+            "leading: %d active jobs, %d leases, %d nodes; %d journal entries were replayed",
+            len(state.jobs),
+            len(state.leases.by_id),
+            len(state.nodes.by_name),
+            len(own),
+        )
+        return driver
+
+    def time_dependent(self, choice: PolicyChoice) -> bool | None:
+        """Tell whether a stored policy's answers change with time; None where it is gone."""
+        try:
+            return self.solver.time_dependent(choice)
+        except (UnknownPolicyError, ParameterError):
+            return None
+
+    def _look_at_policy(self, policy: PolicyInForce, now_s: float) -> None:
+        """Say where the policy in force cannot be used, as a plugin that is stored may be broken.
+
+        Every question fails then, and the allocation in force stays. The figures, the health and
+        who asks for the policy say so from the start.
+        """
+        try:
+            self.solver.time_dependent(policy.choice)
+        except (UnknownPolicyError, ParameterError) as error:
+            policy.last_failure = str(error)
+            _log.error(
+                "policy '%s'%s cannot be used: %s; %s",
+                policy.choice.name,
+                f", set by {policy.actor}," if policy.actor else "",
+                error,
+                MEANWHILE,
+            )
+            line = HistoryRow(
+                at_s=now_s,
+                kind="policy_warning",
+                subject_kind="policy",
+                subject=policy.choice.name,
+                data={"text": f"it cannot be used: {error}; {MEANWHILE}"},
+            )
+            self.store.append_history((line,))

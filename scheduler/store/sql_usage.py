@@ -1,0 +1,116 @@
+"""The ledger in a database."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import BigInteger, case, cast, func, or_, select
+
+from scheduler.domain.rows import AttemptRow, JobRow
+from scheduler.store import tables
+from scheduler.store.bulk import upsert_rows
+from scheduler.store.databases import reading
+from scheduler.store.forms import columns_of, from_columns, to_values
+from scheduler.store.usage import DAY_S, US, UsageKey, UsedRow, add_up, used_by
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from sqlalchemy import ColumnElement, Select
+    from sqlalchemy.engine import Connection, Engine
+
+    from scheduler.store.usage import UsageQuery, UsageRow
+
+_JOBS, _ATTEMPTS, _USAGE = tables.JOBS.c, tables.ATTEMPTS.c, tables.USAGE.c
+_SUMS = ("leases", "worker_us")
+_COLUMNS: Mapping[UsageKey, ColumnElement[str]] = {
+    UsageKey.PROJECT: _JOBS.project,
+    UsageKey.OWNER: _JOBS.owner,
+    UsageKey.JOB_TYPE: _JOBS.job_type,
+    UsageKey.WORKER_TYPE: _ATTEMPTS.worker_type,
+    UsageKey.JOB: _JOBS.job_id,
+}
+
+
+class SqlUsage:
+    """The contract of ``Ledger`` in SQL."""
+
+    _engine: Engine
+
+    def usage(self, query: UsageQuery) -> tuple[UsageRow, ...]:
+        """Add up what was held in a window."""
+        with reading(self._engine, frozen=True) as connection:
+            return add_up(query, _found(connection, query))
+
+
+def remember_use(connection: Connection, job_ids: Sequence[str]) -> None:
+    """Keep the use of jobs that are about to be forgotten."""
+    jobs = {
+        row.job_id: from_columns(JobRow, row)
+        for row in connection.execute(select(tables.JOBS).where(_JOBS.job_id.in_(job_ids)))
+    }
+    leases = select(tables.ATTEMPTS).where(_ATTEMPTS.job_id.in_(job_ids))
+    attempts = (from_columns(AttemptRow, row) for row in connection.execute(leases))
+    rows = to_values(UsedRow, used_by(jobs, attempts))
+    upsert_rows(connection, tables.USAGE, columns_of(UsedRow), rows, added=_SUMS)
+
+
+def _found(
+    connection: Connection, query: UsageQuery
+) -> Iterator[tuple[int, Mapping[UsageKey, str], int, int]]:
+    keys = [key for key in query.by if key is not UsageKey.DAY]
+    for day, begin, end in query.windows:
+        statement = _of_leases(query, keys, begin, end, connection.dialect.name)
+        for *texts, leases, held in connection.execute(statement):
+            yield day, dict(zip(keys, texts, strict=True)), int(leases), int(held)
+    kept = [key for key in keys if key is not UsageKey.JOB]
+    for day, *texts, leases, held in connection.execute(_of_forgotten(query, kept)):
+        named = {UsageKey.JOB: ""} | dict(zip(kept, texts, strict=True))
+        yield day if UsageKey.DAY in query.by else -1, named, int(leases), int(held)
+
+
+def _of_leases(
+    query: UsageQuery, keys: Sequence[UsageKey], begin: int, end: int, dialect: str
+) -> Select[Any]:
+    """Select the keys, leases and worker-microseconds of jobs that are known, in one window."""
+    begun, ended = (_in_us(time_s, dialect) for time_s in (_ATTEMPTS.start_s, _ATTEMPTS.ended_s))
+    since = case((begun < begin, begin), else_=begun)
+    until = case((or_(ended.is_(None), ended > end), end), else_=ended)
+    # Indices are stored as a JSON list of at least one.
+    commas = func.replace(_ATTEMPTS.workers, ",", "")
+    workers = func.length(_ATTEMPTS.workers) - func.length(commas) + 1
+    columns: list[Any] = [_COLUMNS[key] for key in keys]
+    statement: Select[Any] = (
+        select(*columns, func.count(), func.sum((until - since) * workers))
+        .select_from(tables.ATTEMPTS.join(tables.JOBS, _JOBS.job_id == _ATTEMPTS.job_id))
+        .where(
+            or_(_ATTEMPTS.ended_s.is_(None), _ATTEMPTS.ended_s > begin / US),
+            _ATTEMPTS.start_s < end / US,
+            until > since,
+        )
+    )
+    if query.projects is not None:
+        statement = statement.where(_JOBS.project.in_(query.projects))
+    if columns:
+        return statement.group_by(*columns)
+    return statement.having(func.count() > 0)
+
+
+def _of_forgotten(query: UsageQuery, keys: Sequence[UsageKey]) -> Select[Any]:
+    """Select day, keys, leases and worker-microseconds of jobs that have been forgotten."""
+    columns = [_USAGE.day, *(_USAGE[key.value] for key in keys)]
+    statement = (
+        select(*columns, func.sum(_USAGE.leases), func.sum(_USAGE.worker_us))
+        .where(_USAGE.day >= query.from_s / DAY_S, _USAGE.day < query.to_s / DAY_S)
+        .group_by(*columns)
+    )
+    if query.projects is not None:
+        statement = statement.where(_USAGE.project.in_(query.projects))
+    return statement
+
+
+def _in_us(time_s: ColumnElement[Any], dialect: str) -> ColumnElement[int]:
+    """Return a time in whole microseconds, rounded as Python does it."""
+    exact = time_s * float(US)
+    # SQLite cuts the fraction off, PostgreSQL rounds.
+    return cast(exact if dialect == "sqlite" else func.floor(exact), BigInteger)

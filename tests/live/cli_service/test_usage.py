@@ -1,0 +1,53 @@
+"""``leasehold usage``: tables, CSV, JSON."""
+
+from __future__ import annotations
+
+import csv
+import json
+import time
+
+
+def submitted(leasehold, scheduler, project):
+    ran = leasehold("submit", "--name", "t", "--project", project, "--type", "t", "--", "true")
+    assert ran.code == 0, ran.err
+    job = ran.out.strip()
+    scheduler.service.run(job)
+    return job
+
+
+def test_use_is_shown_as_a_table_as_csv_and_as_json(scheduler, leasehold):
+    assert leasehold("usage").out.startswith("nothing was used\n0 worker-hours from ")
+    for project, hours in (("vision", 1.5), ("nlp", 0.5)):
+        scheduler.service.now_s = float(int(time.time()) - 7200)
+        job = submitted(leasehold, scheduler, project)
+        scheduler.service.now_s += hours * 3600.0
+        scheduler.service.finish(job)
+    ran = leasehold("usage", "--by", "project")
+    lines = ran.out.splitlines()
+    assert lines[0].split() == ["project", "leases", "worker-hours", "part"]
+    assert [line.split() for line in lines[1:3]] == [
+        ["vision", "1", "1.5", "75%"],
+        ["nlp", "1", "0.5", "25%"],
+    ]
+    assert lines[3].startswith("2 worker-hours from ")
+    rows = list(csv.reader(leasehold("usage", "--by", "project,worker-type", "--csv").out.split()))
+    assert rows == [
+        ["project", "worker_type", "leases", "worker_s"],
+        ["nlp", "v100", "1", "1800.000000"],
+        ["vision", "v100", "1", "5400.000000"],
+    ]
+    found = json.loads(leasehold("usage", "--by", "job", "-p", "nlp", "--json").out)
+    assert [row["worker_us"] for row in found["usage"]] == [1_800_000_000]
+    assert len(leasehold("usage", "--by", "day,project").out.splitlines()) >= 3
+
+
+def test_what_cannot_be_asked_names_the_option(scheduler, leasehold):
+    for words, complaint in (
+        (("--by", "colour"), "--by is 'colour'; give any of project, owner"),
+        (("--csv", "--json"), "--csv and --json exclude each other"),
+        (("--since", "yesterday"), "--since is 'yesterday'"),
+        (("--since", "1h", "--until", "2h"), "must be before"),
+    ):
+        ran = leasehold("usage", *words)
+        assert ran.code == 2
+        assert complaint in ran.err

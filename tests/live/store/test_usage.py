@@ -1,0 +1,174 @@
+"""The ledger: worker-seconds under leases, of jobs that are known and of forgotten ones."""
+
+from __future__ import annotations
+
+import random
+from collections import defaultdict
+from typing import TYPE_CHECKING
+
+import pytest
+
+from leasehold_testing.stored import attempt_row, entry, job_row, lead
+from scheduler.domain.job import JobStatus
+from scheduler.errors import InputError
+from scheduler.store.usage import DAY_S, MOST_DAYS, UsageKey, UsageQuery, UsageRow
+
+if TYPE_CHECKING:
+    from scheduler.domain.rows import AttemptRow, JobRow
+    from scheduler.store.protocol import Store
+
+DAY = 20_000
+FIRST_S = float(DAY * DAY_S)
+PROJECTS, OWNERS, TYPES, WORKERS = ("nlp", "vision"), ("ada", "bob"), ("bert", "gpt"), ("", "v100")
+
+
+def test_a_lease_belongs_to_a_job_an_owner_a_project_and_a_worker_type(store: Store) -> None:
+    jobs = (job_row(1), job_row(2, project="nlp", owner="bob", job_type="bert"))
+    attempts = (
+        attempt_row(1, 1, workers=(3, 4), worker_type="v100", start_s=10.0, ended_s=14.5),
+        attempt_row(2, 2, workers=(5,), worker_type="t4", start_s=12.0),
+        attempt_row(3, 2, workers=(6, 7, 8), worker_type="v100", start_s=90.0),
+    )
+    store.commit(entry(1, jobs=jobs, attempts=attempts), token=lead(store))
+
+    def ask(*by: UsageKey, to_s: float = 20.0, **given: object) -> tuple[UsageRow, ...]:
+        return store.usage(UsageQuery(from_s=0.0, to_s=to_s, by=by, **given))  # type: ignore[arg-type]
+
+    assert ask() == (UsageRow(leases=2, worker_us=17_000_000),)
+    assert ask(UsageKey.PROJECT, UsageKey.OWNER) == (
+        UsageRow(project="nlp", owner="bob", leases=1, worker_us=8_000_000),
+        UsageRow(project="vision", owner="ada", leases=1, worker_us=9_000_000),
+    )
+    assert ask(UsageKey.WORKER_TYPE, UsageKey.JOB_TYPE, to_s=91.0) == (
+        UsageRow(worker_type="t4", job_type="bert", leases=1, worker_us=79_000_000),
+        UsageRow(worker_type="v100", job_type="bert", leases=1, worker_us=3_000_000),
+        UsageRow(worker_type="v100", job_type="resnet", leases=1, worker_us=9_000_000),
+    )
+    assert ask(UsageKey.JOB, projects=frozenset({"nlp"})) == (
+        UsageRow(job="job-2", leases=1, worker_us=8_000_000),
+    )
+    assert ask(projects=frozenset()) == ()
+    assert store.usage(UsageQuery(from_s=14.5, to_s=15.0))[0].worker_s == 0.5
+    assert store.usage(UsageQuery(from_s=1.0, to_s=2.0)) == ()
+
+
+@pytest.mark.parametrize("forgotten", [0, 12, 40])
+def test_sums_are_exact_by_every_grouping_in_every_part_of_the_time(
+    store: Store, forgotten: int
+) -> None:
+    draw = random.Random(forgotten)
+    jobs, attempts = _drawn(draw)
+    token = lead(store)
+    store.commit(entry(1, jobs=jobs, attempts=attempts), token=token)
+    if forgotten:
+        before_s = sorted(job.finished_s or 0.0 for job in jobs)[forgotten - 1]
+        gone = store.prune_finished(before_s + 1e-3, limit=100)
+        assert gone >= forgotten
+    truth = _truth(jobs, attempts)
+    end_s = FIRST_S + 6 * DAY_S
+    for by in (
+        (),
+        (UsageKey.PROJECT,),
+        (UsageKey.DAY,),
+        (UsageKey.OWNER, UsageKey.WORKER_TYPE),
+        (UsageKey.DAY, UsageKey.PROJECT, UsageKey.JOB_TYPE),
+    ):
+        expected: defaultdict[tuple[object, ...], int] = defaultdict(int)
+        for keys, held in truth.items():
+            named = dict(zip(UsageKey, keys, strict=True))
+            expected[tuple(named[key] for key in by)] += held
+        rows = store.usage(UsageQuery(from_s=FIRST_S, to_s=end_s, by=by))
+        told = {tuple(_value(row, key) for key in by): row.worker_us for row in rows}
+        assert told == dict(expected)
+        # The same in two parts; at midnight, since forgotten jobs count by whole days.
+        parts = [
+            store.usage(UsageQuery(from_s=begin_s, to_s=until_s, by=by))
+            for begin_s, until_s in (
+                (FIRST_S, FIRST_S + 2 * DAY_S),
+                (FIRST_S + 2 * DAY_S, end_s),
+            )
+        ]
+        assert sum(row.worker_us for rows in parts for row in rows) == sum(expected.values())
+    each = store.usage(UsageQuery(from_s=FIRST_S, to_s=end_s, by=(UsageKey.JOB,)))
+    assert sum(row.worker_us for row in each) == sum(truth.values())
+    assert {row.job for row in each if row.job} <= {job.job_id for job in jobs}
+    assert any(row.job == "" for row in each) == bool(forgotten)
+
+
+def test_what_is_forgotten_in_several_parts_adds_up(store: Store) -> None:
+    jobs, attempts = _drawn(random.Random(7))
+    store.commit(entry(1, jobs=jobs, attempts=attempts), token=lead(store))
+    query = UsageQuery(from_s=FIRST_S, to_s=FIRST_S + 6 * DAY_S, by=(UsageKey.PROJECT,))
+    before = store.usage(query)
+    while store.prune_finished(FIRST_S + 9 * DAY_S, limit=7) == 7:
+        assert [(r.project, r.worker_us) for r in store.usage(query)] == [
+            (r.project, r.worker_us) for r in before
+        ]
+    assert store.job("job-1") is None
+
+
+@pytest.mark.parametrize(
+    ("from_s", "to_s", "by", "complaint"),
+    [
+        (5.0, 5.0, (), "'from' must be before 'to'"),
+        (5.0, float("inf"), (), "empty"),
+        (0.0, 1.0, (UsageKey.JOB, UsageKey.JOB), "names a key twice: job, job"),
+        (0.0, (MOST_DAYS + 1.0) * DAY_S, (UsageKey.DAY,), "more than 400 days"),
+    ],
+)
+def test_what_cannot_be_added_up_is_refused(
+    from_s: float, to_s: float, by: tuple[UsageKey, ...], complaint: str
+) -> None:
+    with pytest.raises(InputError, match=complaint):
+        UsageQuery(from_s=from_s, to_s=to_s, by=by)
+
+
+def _drawn(draw: random.Random) -> tuple[tuple[JobRow, ...], tuple[AttemptRow, ...]]:
+    """Return forty jobs that have ended, with leases over up to three days each."""
+    jobs, attempts = [], []
+    for number in range(1, 41):
+        at_s = FIRST_S + draw.random() * DAY_S
+        for _ in range(draw.randrange(4)):
+            begin_s, at_s = at_s, at_s + draw.random() * 1.3 * DAY_S
+            attempts.append(
+                attempt_row(
+                    len(attempts) + 1,
+                    number,
+                    worker_type=draw.choice(WORKERS),
+                    workers=tuple(range(draw.choice((1, 2, 12)))),
+                    start_s=begin_s,
+                    ended_s=at_s,
+                )
+            )
+        jobs.append(
+            job_row(
+                number,
+                project=draw.choice(PROJECTS),
+                owner=draw.choice(OWNERS),
+                job_type=draw.choice(TYPES),
+                status=JobStatus.COMPLETED,
+                finished_s=at_s,
+            )
+        )
+    return tuple(jobs), tuple(attempts)
+
+
+def _truth(
+    jobs: tuple[JobRow, ...], attempts: tuple[AttemptRow, ...]
+) -> dict[tuple[object, ...], int]:
+    """Return worker-microseconds by all keys in their order, from second to second of each day."""
+    found: defaultdict[tuple[object, ...], int] = defaultdict(int)
+    for a in attempts:
+        job = jobs[int(a.job_id.removeprefix("job-")) - 1]
+        assert a.ended_s is not None
+        for day in range(DAY, DAY + 6):
+            begin, end = day * DAY_S * 10**6, (day + 1) * DAY_S * 10**6
+            held = min(int(a.ended_s * 1e6), end) - max(int(a.start_s * 1e6), begin)
+            if held > 0:
+                keys = (job.project, job.owner, job.job_type, a.worker_type, job.job_id)
+                found[*keys, float(day * DAY_S)] += held * len(a.workers)
+    return found
+
+
+def _value(row: UsageRow, key: UsageKey) -> object:
+    return row.day_s if key is UsageKey.DAY else getattr(row, key)

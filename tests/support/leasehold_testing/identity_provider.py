@@ -1,0 +1,122 @@
+"""An identity provider in the process: real keys, and a real server that shows them."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import TYPE_CHECKING, Any, Self
+
+from joserfc import jwt
+from joserfc.jwk import ECKey, RSAKey
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+#: What tokens are made for.
+AUDIENCE = "leasehold"
+
+
+class IdentityProvider:
+    """Signs tokens, and tells over HTTP by which keys.
+
+    Attributes:
+        keys: key id -> the key, of those that sign.
+        shown: what is told of keys; None: the public halves of ``keys``.
+        asked: paths that were asked for.
+        answers: path -> (status, body) to answer in place of what is right.
+    """
+
+    def __init__(self) -> None:
+        self.keys: dict[str, RSAKey | ECKey] = {}
+        self.shown: list[dict[str, Any]] | None = None
+        self.asked: list[str] = []
+        self.answers: dict[str, tuple[int, bytes]] = {}
+        self.add_key("k1")
+        provider = self
+
+        class Handler(BaseHTTPRequestHandler):
+            """Answers as the provider says."""
+
+            def do_GET(self) -> None:
+                status, body = provider.answer(self.path)
+                self.send_response(status)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, *_: object) -> None:
+                """Say nothing."""
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.issuer = f"http://127.0.0.1:{self._server.server_address[1]}"
+        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
+
+    def __enter__(self) -> Self:
+        """Begin to answer."""
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Stop."""
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join(10)
+
+    def add_key(self, key_id: str, *, bits: int = 2048) -> None:
+        """Make a key that signs with RSA."""
+        self.keys[key_id] = RSAKey.generate_key(bits, {"kid": key_id, "use": "sig"})
+
+    def add_curve(self, key_id: str) -> None:
+        """Make a key that signs with an elliptic curve."""
+        self.keys[key_id] = ECKey.generate_key("P-256", {"kid": key_id, "use": "sig"})
+
+    def public(self, key_id: str) -> dict[str, Any]:
+        """Return what is told of a key."""
+        return dict(self.keys[key_id].as_dict(private=False))
+
+    def answer(self, path: str) -> tuple[int, bytes]:
+        """Return status and body."""
+        self.asked.append(path)
+        if path in self.answers:
+            return self.answers[path]
+        if path == "/.well-known/openid-configuration":
+            document: Any = {"issuer": self.issuer, "jwks_uri": f"{self.issuer}/keys"}
+        elif path == "/keys":
+            shown = [self.public(key_id) for key_id in self.keys]
+            document = {"keys": shown if self.shown is None else self.shown}
+        else:
+            return 404, b""
+        return 200, json.dumps(document).encode()
+
+    def claims(self, **changes: Any) -> dict[str, Any]:
+        """Return the claims of a good token; those that are changed to None are left out."""
+        now_s = int(time.time())
+        usual = {
+            "iss": self.issuer,
+            "aud": AUDIENCE,
+            "sub": "ann",
+            "iat": now_s,
+            "exp": now_s + 300,
+            "groups": ["vision-team"],
+        }
+        return {name: value for name, value in (usual | changes).items() if value is not None}
+
+    def token(
+        self,
+        *,
+        key: str = "k1",
+        algorithm: str = "RS256",
+        header: dict[str, Any] | None = None,
+        **claims: Any,
+    ) -> str:
+        """Return a signed token."""
+        head = {"alg": algorithm, "kid": key, "typ": "JWT"} | (header or {})
+        signed = self.keys[key]
+        return jwt.encode(head, self.claims(**claims), signed, algorithms=[algorithm])

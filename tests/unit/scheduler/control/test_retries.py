@@ -1,0 +1,129 @@
+"""Each end of a lease is of a kind, and a job may bound how many of a kind it has."""
+
+from __future__ import annotations
+
+import pytest
+
+from leasehold_testing.control_shell import Shell, begin, report, submission
+from scheduler.control.facts import JobActionAsked
+from scheduler.control.requests import JobAction
+from scheduler.control.retries import Category, category_of, spent_in_words
+from scheduler.domain.troubles import Trouble
+from scheduler.protocol.desired import LeaseEnd, LeaseReport, LeaseState
+
+
+@pytest.mark.parametrize(
+    ("reason", "trouble", "category"),
+    [
+        (LeaseEnd.COMPLETED, None, None),
+        (LeaseEnd.CANCELLED, None, None),
+        (LeaseEnd.FAILED, None, Category.USER_ERROR),
+        (LeaseEnd.FAILED, Trouble.OUT_OF_MEMORY, Category.OUT_OF_MEMORY),
+        (LeaseEnd.OOM, None, Category.OUT_OF_MEMORY),
+        (LeaseEnd.LOST, None, Category.NODE_FAULT),
+        (LeaseEnd.LOST, Trouble.DISK, Category.NODE_FAULT),
+        (LeaseEnd.LOST, Trouble.IMAGE, Category.IMAGE),
+        (LeaseEnd.FAILED, Trouble.IMAGE_NAME, Category.IMAGE),
+        (LeaseEnd.RELEASED, None, Category.PREEMPTION),
+    ],
+)
+def test_every_end_is_of_a_kind(
+    reason: LeaseEnd, trouble: Trouble | None, category: Category | None
+) -> None:
+    assert category_of(reason, trouble) is category
+
+
+class Story:
+    """One node, one job, and a node that says how the job's leases end."""
+
+    def __init__(self, **spec: object) -> None:
+        self.shell: Shell = begin()
+        self.shell.tell(submission("a", **spec), now_s=3.0)
+        self.now_s, self.sequence = 4.0, 2
+
+    def end(self, reason: LeaseEnd, code: str = "") -> None:
+        """Let time pass until the job holds a lease, and end that."""
+        state = self.shell.control.state
+        while not state.leases.by_id:
+            self.now_s = max(self.shell.control.next_due_s, self.now_s + 1.0)
+            self.told()
+        (live,) = state.leases.by_id.values()
+        ended = LeaseReport(
+            lease_id=live.lease.lease_id,
+            token=live.lease.token,
+            state=LeaseState.ENDED,
+            reason=reason,
+            exit_code=1,
+            message="so",
+            reason_code=code,
+        )
+        self.told(ended)
+
+    def told(self, *leases: LeaseReport) -> None:
+        self.sequence += 1
+        node = self.shell.control.state.nodes.by_name["n0"]
+        self.now_s += 0.5
+        fact = report(self.sequence, *leases, revision=node.revision)
+        self.shell.tell(fact, now_s=self.now_s)
+
+    @property
+    def final(self) -> tuple[str, str] | None:
+        ended = [r for decision in self.shell.log for r in decision.ended]
+        return (ended[-1].status.value, ended[-1].reason) if ended else None
+
+
+@pytest.mark.parametrize(
+    ("field", "reason", "code", "category"),
+    [
+        ("max_node_faults", LeaseEnd.LOST, "", "node_fault"),
+        ("max_image_failures", LeaseEnd.LOST, "ImagePullBackOff", "image"),
+        ("max_preemptions", LeaseEnd.RELEASED, "", "preemption"),
+        ("max_out_of_memory", LeaseEnd.OOM, "", "out_of_memory"),
+    ],
+)
+def test_one_end_too_many_of_a_kind_that_a_job_bounds_ends_it(
+    field: str, reason: LeaseEnd, code: str, category: str
+) -> None:
+    story = Story(**{field: 1})
+    story.end(reason, code)
+    assert story.final is None
+    record = story.shell.control.state.jobs.by_id["a"]
+    assert spent_in_words(record) == f"; retries used: {category.replace('_', ' ')} 1 of 1"
+    story.end(reason, code)
+    assert story.final == ("failed", f"too_many_{category}")
+    settings = [row for d in story.shell.log for row in d.rows.settings if row.key == "spent/a"]
+    assert [row.value for row in settings][-1] is None, "nothing of it is kept"
+
+
+def test_ends_of_other_kinds_are_not_counted() -> None:
+    story = Story(max_node_faults=0)
+    story.end(LeaseEnd.RELEASED)
+    story.end(LeaseEnd.FAILED)
+    assert story.final is None
+    story.end(LeaseEnd.LOST)
+    assert story.final == ("failed", "too_many_node_fault")
+
+
+def test_without_bounds_a_job_is_tried_again_as_before() -> None:
+    story = Story()
+    for _ in range(4):
+        story.end(LeaseEnd.LOST)
+        story.end(LeaseEnd.RELEASED)
+    assert story.final is None
+    assert not [r for d in story.shell.log for r in d.rows.settings if r.key.startswith("spent/")]
+
+
+def test_two_reasons_to_fail_at_once_are_one_end() -> None:
+    story = Story(max_failures=0, max_out_of_memory=0)
+    story.end(LeaseEnd.OOM)
+    assert story.final == ("failed", "too_many_out_of_memory")
+
+
+def test_what_people_ask_for_costs_no_retry() -> None:
+    story = Story(max_preemptions=0)
+    while not story.shell.control.state.leases.by_id:
+        story.told()
+    asked = JobActionAsked(job_ids=("a",), action=JobAction.REQUEUE, actor="me")
+    story.shell.tell(asked, now_s=story.now_s)
+    story.end(LeaseEnd.RELEASED)
+    assert story.final is None
