@@ -75,13 +75,14 @@ class Scene:
             self.url = running.url
             self.admin_token = running.admin_token_file
             await self.until(running.leader_known, "somebody leads")
-            for node, workers in (("n1", "v100:4"), ("n2", "k80:1")):
-                await self.begin_agent(admin, node, workers)
+            await self.begin_agent(admin, "n1", "v100:4")
             people = {name: await as_user(admin, name) for name in ("bob", "eve")}
             for name, owner in (("prey", "bob"), ("sister", "eve")):
                 await self.submit(admin, people[owner], name, VICTIM)
             await self.submit(admin, people["bob"], "mover", MOVER, ["v100", "k80"])
             await self.until_running(admin, "prey", "sister", "mover")
+            # Only now, so that no job can begin on the node that the mover is to move to.
+            await self.begin_agent(admin, "n2", "k80:1")
             targets = self.targets()
             (self.shared / "targets").write_text(json.dumps(targets))
             shutil.copy(Path(__file__).with_name("loot.py"), self.shared / "loot.py")
