@@ -53,7 +53,9 @@ class Speeds:
 
     def add(self, node: str, steps_per_s: float) -> None:
         """Note a stretch of running."""
-        found = self.stretches.setdefault(node, deque(maxlen=STRETCHES))
+        found = self.stretches.get(node)
+        if found is None:
+            found = self.stretches[node] = deque(maxlen=STRETCHES)
         found.append(steps_per_s)
         if len(found) >= LEAST_STRETCHES:
             mean = sum(found) / len(found)
@@ -100,12 +102,16 @@ class NodeHealth:
 
     def measure(self, key: Key, node: str, steps_per_s: float) -> None:
         """Note how fast a job ran alone on a node."""
-        if key not in self.speeds and len(self.speeds) >= MOST_KEYS:
-            oldest = next(iter(self.speeds))
-            for name in self.speeds.pop(oldest).stretches:
-                self.keys[name].pop(oldest, None)
-        self.speeds.setdefault(key, Speeds()).add(node, steps_per_s)
-        self.keys.setdefault(node, {})[key] = None
+        speeds = self.speeds.get(key)
+        if speeds is None:
+            if len(self.speeds) >= MOST_KEYS:
+                oldest = next(iter(self.speeds))
+                for name in self.speeds.pop(oldest).stretches:
+                    self.keys[name].pop(oldest, None)
+            speeds = self.speeds[key] = Speeds()
+        if node not in speeds.stretches:
+            self.keys.setdefault(node, {})[key] = None
+        speeds.add(node, steps_per_s)
         self.measured.add(node)
 
     def relative_speed(self, node: str) -> float | None:

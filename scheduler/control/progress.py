@@ -165,18 +165,12 @@ def _measure(state: ControlState, live: LiveLease, now_s: float) -> None:
     since_s, steps = live.mark
     if now_s - since_s < state.settings.measure_least_s:
         return
+    done, took_s = live.steps_live - steps, now_s - since_s
     record = state.jobs.by_id[live.lease.job_id]
-    state.knowledge.observe(
-        record.spec.type_key,
-        len(live.lease.workers),
-        live.worker_type,
-        live.steps_live - steps,
-        now_s - since_s,
-    )
+    key = record.spec.type_key, len(live.lease.workers), live.worker_type
+    state.knowledge.observe(*key, done, took_s)
     if len(live.members) == 1:
-        key = record.spec.type_key, len(live.lease.workers), live.worker_type
-        speed = (live.steps_live - steps) / (now_s - since_s)
-        state.health.measure(key, live.members[0].node, speed)
+        state.health.measure(key, live.members[0].node, done / took_s)
     live.mark = (now_s, live.steps_live)
     state.estimates_due = True
 

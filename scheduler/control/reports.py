@@ -20,6 +20,7 @@ from scheduler.protocol.desired import NODE_NAME, LeaseEnd, LeaseState
 if TYPE_CHECKING:
     from scheduler.control.draft import Draft
     from scheduler.control.facts import NodeReported
+    from scheduler.control.inventory import Inventory
     from scheduler.control.leases import LiveLease, Member
     from scheduler.control.nodes import NodeState
     from scheduler.control.state import ControlState
@@ -65,7 +66,7 @@ def take_report(state: ControlState, draft: Draft, fact: NodeReported) -> None:
     if report.crashed and report.incarnation > node.incarnation and not node.lost:
         note_death(state, draft, node, {lease.lease_id for lease in report.leases})
     heed_inventory(state, draft, fact, inventory)
-    meet(state, draft, fact)
+    meet(state, draft, fact, inventory)
     if changed:
         if not joins:  # two such reports in one decision: the next one tells again
             state.nodes.note_change(node.name, draft.now_s)
@@ -119,8 +120,17 @@ def _check_changes(state: ControlState, draft: Draft, node: NodeState) -> None:
     raise ConflictError(why)
 
 
-def meet(state: ControlState, draft: Draft, fact: NodeReported) -> None:
-    """Note that an agent has spoken, and where it can be reached."""
+def meet(
+    state: ControlState, draft: Draft, fact: NodeReported, inventory: Inventory | None = None
+) -> None:
+    """Note that an agent has spoken, and where it can be reached.
+
+    Args:
+        state: of the leader.
+        draft: of the decision.
+        fact: the report.
+        inventory: what is taken of its workers, where that is known already.
+    """
     report = fact.report
     node = state.nodes.by_name.get(report.node)
     if node is not None:
@@ -128,7 +138,7 @@ def meet(state: ControlState, draft: Draft, fact: NodeReported) -> None:
         node.suspects.clear()
         node.incarnation, node.sequence = report.incarnation, report.sequence
         node.last_seen_s, node.version = draft.now_s, fact.version
-        inventory = inventory_of(state, fact)
+        inventory = inventory or inventory_of(state, fact)
         node.refused = inventory.refused
         if inventory.types == node.types:
             node.indices = inventory.indices

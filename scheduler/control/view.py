@@ -10,6 +10,7 @@ Left as it is: what has been learned of throughputs, which is no decision.
 from __future__ import annotations
 
 import copy
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
     from scheduler.control.settings import ControlSettings
     from scheduler.control.state import ControlState, PolicyInForce
+    from scheduler.domain.job import JobStatus
     from scheduler.domain.knowledge import Knowledge
     from scheduler.protocol.desired import DesiredImage
 
@@ -43,6 +45,8 @@ class View:
         term: the leader's fencing token.
         images: node -> images that it may soon need.
         uids: (project, owner) -> uid of the owner's jobs.
+        statuses: how many jobs have each status.
+        outside: ids of the jobs that the engine does not know, in no order that means anything.
     """
 
     engine: EngineView
@@ -55,6 +59,8 @@ class View:
     term: int
     images: Mapping[str, tuple[DesiredImage, ...]] = field(default_factory=dict)
     uids: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    statuses: Counter[JobStatus] = field(default_factory=Counter)
+    outside: dict[str, None] = field(default_factory=dict)
 
     @classmethod
     def of(cls, state: ControlState) -> View:
@@ -101,11 +107,18 @@ class View:
 
     def _copy_jobs(self, jobs: JobBook) -> None:
         for job_id in jobs.changed:
-            record = jobs.by_id.get(job_id)
+            record, before = jobs.by_id.get(job_id), self.jobs.by_id.get(job_id)
+            if before is not None:
+                self.statuses[before.status] -= 1
             if record is None:
                 self.jobs.by_id.pop(job_id, None)
             else:
                 self.jobs.by_id[job_id] = job_twin(record)
+                self.statuses[record.status] += 1
+            if record is not None and record.parked is not None:
+                self.outside[job_id] = None
+            else:
+                self.outside.pop(job_id, None)
         jobs.changed.clear()
         self.jobs.limits, self.jobs.active = dict(jobs.limits), dict(jobs.active)
         self.jobs.admitted = dict(jobs.admitted)

@@ -8,6 +8,7 @@ changes nothing, and one that is overtaken is ignored.
 from __future__ import annotations
 
 import enum
+import marshal
 import re
 from dataclasses import asdict, dataclass, field, replace
 from types import MappingProxyType
@@ -48,6 +49,9 @@ class LeaseEnd(enum.StrEnum):
     LOST = "lost"  #: the processes vanished: reboot, a worker gone, a supervisor killed
     OOM = "oom"  #: out of memory, on the host or on the accelerator
     CANCELLED = "cancelled"  #: the lease went out of the desired set while it ran
+
+
+_STATES, _ENDS = frozenset(LeaseState), frozenset(LeaseEnd)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -415,10 +419,7 @@ def report_from_dict(data: object) -> NodeReport:
         sequence=message.integer("sequence"),
         term=message.integer("term"),
         revision=message.integer("revision"),
-        workers=tuple(
-            _worker_report(item, index)
-            for index, item in enumerate(message.objects("workers", most=bounds.MOST_WORKERS))
-        ),
+        workers=_worker_reports(message),
         leases=_lease_reports(message),
         remarks=message.sayings("remarks"),
         crashed=message.optional("crashed", message.flag) or False,
@@ -490,6 +491,36 @@ def _uid(item: Reader) -> Callable[[str], int]:
     return lambda name: item.integer(name, at_least=bounds.LEAST_UID, at_most=bounds.LARGEST_UID)
 
 
+#: Lists of workers as they came (most nodes are alike, and tell the same each time) and as read;
+#: how many are kept, and of how many bytes each.
+_KNOWN_WORKERS: dict[bytes, tuple[WorkerReport, ...]] = {}
+_MOST_KNOWN, _LONGEST_KNOWN = 1024, 16_384
+
+
+def _worker_reports(message: Reader) -> tuple[WorkerReport, ...]:
+    """Read a node's workers, which are mostly what many others have told before."""
+    try:
+        wire = marshal.dumps(message.data.get("workers"), 2)  # 2: equal values, equal bytes
+    except ValueError:  # nested too deeply
+        wire = b""
+    if not 0 < len(wire) <= _LONGEST_KNOWN:
+        return _read_workers(message)
+    known = _KNOWN_WORKERS.get(wire)
+    if known is None:
+        known = _read_workers(message)
+        if len(_KNOWN_WORKERS) >= _MOST_KNOWN:
+            _KNOWN_WORKERS.clear()
+        _KNOWN_WORKERS[wire] = known
+    return known
+
+
+def _read_workers(message: Reader) -> tuple[WorkerReport, ...]:
+    return tuple(
+        _worker_report(item, index)
+        for index, item in enumerate(message.objects("workers", most=bounds.MOST_WORKERS))
+    )
+
+
 def _worker_report(item: Reader, index: int) -> WorkerReport:
     """Read a worker. They are numbered as they stand: the scheduler finds them by their place."""
     return WorkerReport(
@@ -511,10 +542,10 @@ def _lease_reports(message: Reader) -> tuple[LeaseReport, ...]:
 
 def _lease_report(item: Reader) -> LeaseReport:
     state = item.text("state")
-    if state not in set(LeaseState):
+    if state not in _STATES:
         raise item.refuse("state", f"one of {', '.join(LeaseState)}")
     reason = item.optional("reason", item.text)
-    if reason is not None and reason not in set(LeaseEnd):
+    if reason is not None and reason not in _ENDS:
         raise item.refuse("reason", f"null or one of {', '.join(LeaseEnd)}")
     if (state == LeaseState.ENDED) != (reason is not None):
         raise item.refuse("reason", "given for an ended lease and for no other")
@@ -523,7 +554,7 @@ def _lease_report(item: Reader) -> LeaseReport:
         token=item.integer("token"),
         state=LeaseState(state),
         reason=None if reason is None else LeaseEnd(reason),
-        exit_code=item.optional("exit_code", _exit_code(item)),
+        exit_code=item.optional("exit_code", lambda name: _exit_code(item, name)),
         steps_done=_steps(item, "steps_done"),
         steps_live=_steps(item, "steps_live"),
         started_s=item.optional("started_s", item.number),
@@ -537,9 +568,8 @@ def _lease_report(item: Reader) -> LeaseReport:
     )
 
 
-def _exit_code(item: Reader) -> Callable[[str], int]:
-    least, most = bounds.LEAST_EXIT_CODE, bounds.MOST_EXIT_CODE
-    return lambda name: item.integer(name, at_least=least, at_most=most)
+def _exit_code(item: Reader, name: str) -> int:
+    return item.integer(name, at_least=bounds.LEAST_EXIT_CODE, at_most=bounds.MOST_EXIT_CODE)
 
 
 def _steps(item: Reader, name: str) -> int:

@@ -15,6 +15,7 @@ from scheduler.control.jobs import ENDED
 from scheduler.control.progress import keeps_steps
 from scheduler.control.retries import spent_in_words
 from scheduler.control.submitting import fit_of, names_of, out_of_reach, room_of
+from scheduler.domain.configuration import ANYWHERE
 from scheduler.domain.job import JobStatus
 from scheduler.domain.reasons import WaitReason
 from scheduler.domain.troubles import REMEDIES, trouble_of
@@ -73,7 +74,6 @@ class Glance:
     def __init__(self, view: View) -> None:
         self._view, self._engine = view, view.engine
         self._fits: dict[int, WaitReason | None] = {}
-        self._startable: dict[int, bool] = {}
         #: first reasons of jobs that are alike: profile, status, situation.
         self.first: dict[tuple[int, JobStatus, int], WaitReason] = {}
         #: profile -> steps/s of its jobs in a 1/n share of every worker type.
@@ -127,24 +127,45 @@ class Glance:
 
     def misfit(self, record: JobRecord) -> WaitReason | None:
         """Return why a job cannot run on the cluster as it is, if it cannot."""
-        if record.profile not in self._fits:
+        profile = record.profile
+        if profile < len(self._fitting) and self._fitting[profile]:
+            return None
+        if profile not in self._fits:
             fit = fit_of(self._view, record.spec, self._room).reason
-            self._fits[record.profile] = None if fit is WaitReason.TURN else fit
-        return self._fits[record.profile]
+            self._fits[profile] = None if fit is WaitReason.TURN else fit
+        return self._fits[profile]
+
+    @cached_property
+    def _fitting(self) -> list[bool]:
+        """(U,) whether jobs of each profile fit, by a look at all of them at once.
+
+        Configurations that must not span nodes need a closer one, unless they hold one worker.
+        """
+        engine = self._view.engine
+        table, counts = engine.table, engine.count(engine.in_service & ~engine.cordoned)
+        demand = table.demand
+        held = demand.sum(axis=2)
+        fits = (table.throughput > 0) & (held > 0)
+        fits &= (demand <= counts[: demand.shape[2]]).all(axis=2)
+        unsure = fits & (held > 1)
+        unsure[(fits & ~unsure).any(axis=1)] = False
+        for u, j in np.argwhere(unsure).tolist():
+            fits[u, j] = table.profiles[u].configurations[j].locality == ANYWHERE
+        found: list[bool] = fits.any(axis=1).tolist()
+        return found
 
     def could_start(self, profile: int) -> bool:
         """Tell whether idle workers would do for a job."""
-        if profile not in self._startable:
-            self._startable[profile] = self._could_start(profile)
-        return self._startable[profile]
+        return profile < len(self._startable) and self._startable[profile]
 
-    def _could_start(self, profile: int) -> bool:
-        table = self._view.engine.table
-        if profile >= len(table.profiles):
-            return False
-        demand, idle = table.demand[profile], self._idle
-        usable = (table.throughput[profile] > 0) & (demand.sum(axis=1) > 0)
-        return bool((usable & (demand <= idle[: demand.shape[1]]).all(axis=1)).any())
+    @cached_property
+    def _startable(self) -> list[bool]:
+        """(U,) whether idle workers would do for jobs of each profile."""
+        table, idle = self._view.engine.table, self._idle
+        usable = (table.throughput > 0) & (table.demand.sum(axis=2) > 0)
+        usable &= (table.demand <= idle[: table.demand.shape[2]]).all(axis=2)
+        found: list[bool] = usable.any(axis=1).tolist()
+        return found
 
 
 def reason_of(view: View, record: JobRecord, glance: Glance) -> WaitReason | None:
@@ -176,8 +197,7 @@ def count_reasons(view: View, glance: Glance) -> Counter[WaitReason]:
     held = (
         jobs.job_of[number].job_id for number in jobs["number"][jobs["status"] == HELD].tolist()
     )
-    unknown = records.keys() - jobs.number_of.keys()
-    for job_id in chain(held, unknown):
+    for job_id in chain(held, view.outside):
         reason = reason_of(view, records[job_id], glance)
         if reason is not None:
             found[reason] += 1

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from operator import attrgetter
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -233,7 +232,6 @@ def cluster(view: View, glance: Glance) -> ClusterView:
         for mask in (~engine.retired, engine.in_service, engine.held & ~engine.retired)
     )
     total = sum(serving.values())
-    statuses = Counter(map(attrgetter("status"), view.jobs.by_id.values()))
     return ClusterView(
         round_number=engine.round_number,
         round_ends_s=engine.round_end_s,
@@ -242,7 +240,7 @@ def cluster(view: View, glance: Glance) -> ClusterView:
         in_service=serving,
         busy=busy,
         utilisation=min(sum(busy.values()) / total, 1.0) if total else 0.0,
-        jobs={status.value: count for status, count in statuses.items()},
+        jobs={status.value: count for status, count in view.statuses.items() if count},
         waiting={reason.value: count for reason, count in glance.waiting.items()},
     )
 

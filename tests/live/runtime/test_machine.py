@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import random
 import tempfile
+from collections import Counter
 from pathlib import Path
 
 import orjson
@@ -21,7 +22,9 @@ from scheduler.control.requests import (
     ProjectLimits,
     Submission,
 )
+from scheduler.control.submitting import fit_of
 from scheduler.domain.job import JobStatus
+from scheduler.domain.reasons import WaitReason
 from scheduler.domain.spec import JobSpec
 from scheduler.engine import version
 from scheduler.engine.settings import EngineSettings
@@ -92,7 +95,12 @@ class Play:
         glance = Glance(view)
         if self.glance is None or not self.glance.shows(view):
             self.glance = Glance(view)
-        assert views.cluster(view, self.glance) == views.cluster(view, glance), "out of date"
+        cluster = views.cluster(view, glance)
+        assert views.cluster(view, self.glance) == cluster, "out of date"
+        assert cluster.jobs == Counter(r.status.value for r in view.jobs.by_id.values())
+        for record in view.jobs.by_id.values():
+            closer = fit_of(view, record.spec).reason
+            assert glance.misfit(record) == (None if closer is WaitReason.TURN else closer)
         views.live_jobs(view, list(self.jobs), self.glance, now_s=view.engine.now_s)
         each = [reason_of(view, record, glance) for record in view.jobs.by_id.values()]
         all_at_once = sorted(count_reasons(view, Glance(view)).elements())
