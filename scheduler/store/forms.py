@@ -51,7 +51,8 @@ def to_json(value: object) -> str:
             text.encode()  # halves of characters are texts to Python, and to nobody else
             return text
         # It writes null for numbers that are not finite; the other one refuses them.
-        return _ENCODER.encode(value) if "null" in text else text
+        plain = "null" not in text or orjson.loads(text) == value
+        return text if plain else _ENCODER.encode(value)
     except (TypeError, ValueError, RecursionError) as error:
         raise UnstorableError(f"a value has no form as JSON: {str(error)[:200]}") from error
 
