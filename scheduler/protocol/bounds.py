@@ -70,6 +70,8 @@ def printable(text: str) -> bool:
 def words(text: object, longest: int = LONGEST_MESSAGE) -> str:
     """Return what is said to people as it may be sent and stored: cut, and clean."""
     said = text if isinstance(text, str) else str(text)
+    if not said:
+        return said
     if len(said) > longest:
         said = f"{said[: longest - 3]}..."
     return _UNPRINTABLE.sub("\ufffd", said)

@@ -500,7 +500,8 @@ _MOST_KNOWN, _LONGEST_KNOWN = 1024, 16_384
 def _worker_reports(message: Reader) -> tuple[WorkerReport, ...]:
     """Read a node's workers, which are mostly what many others have told before."""
     try:
-        wire = marshal.dumps(message.data.get("workers"), 2)  # 2: equal values, equal bytes
+        # Its version 2 writes equal values as equal bytes.
+        wire = marshal.dumps(message.data.get("workers"), 2)  # type: ignore[arg-type]
     except ValueError:  # nested too deeply
         wire = b""
     if not 0 < len(wire) <= _LONGEST_KNOWN:
@@ -554,22 +555,25 @@ def _lease_report(item: Reader) -> LeaseReport:
         token=item.integer("token"),
         state=LeaseState(state),
         reason=None if reason is None else LeaseEnd(reason),
-        exit_code=item.optional("exit_code", lambda name: _exit_code(item, name)),
+        exit_code=_exit_code(item),
         steps_done=_steps(item, "steps_done"),
         steps_live=_steps(item, "steps_live"),
         started_s=item.optional("started_s", item.number),
         message=item.words("message"),
         reason_code=item.words("reason_code", longest=bounds.LONGEST_WORD),
-        image_s=item.optional("image_s", _seconds(item)),
-        launch_s=item.optional("launch_s", _seconds(item)),
-        ready_s=item.optional("ready_s", _seconds(item)),
+        image_s=_seconds(item, "image_s"),
+        launch_s=_seconds(item, "launch_s"),
+        ready_s=_seconds(item, "ready_s"),
         devices=item.optional("devices", _devices(item)) or (),
         progress_problem=item.words("progress_problem"),
     )
 
 
-def _exit_code(item: Reader, name: str) -> int:
-    return item.integer(name, at_least=bounds.LEAST_EXIT_CODE, at_most=bounds.MOST_EXIT_CODE)
+def _exit_code(item: Reader) -> int | None:
+    if item.data.get("exit_code") is None:
+        return None
+    least, most = bounds.LEAST_EXIT_CODE, bounds.MOST_EXIT_CODE
+    return item.integer("exit_code", at_least=least, at_most=most)
 
 
 def _steps(item: Reader, name: str) -> int:
@@ -577,8 +581,10 @@ def _steps(item: Reader, name: str) -> int:
     return bounds.clipped(item.integer(name, at_most=2**64))
 
 
-def _seconds(item: Reader) -> Callable[[str], float]:
-    return lambda name: item.number(name, at_least=0.0, at_most=bounds.LONGEST_S)
+def _seconds(item: Reader, name: str) -> float | None:
+    if item.data.get(name) is None:
+        return None
+    return item.number(name, at_least=0.0, at_most=bounds.LONGEST_S)
 
 
 def _devices(item: Reader) -> Callable[[str], tuple[str, ...]]:
