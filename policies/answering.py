@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from policies.registry import make_policy
-from scheduler.domain.answers import Failure, Question, Solved, check_answer
+from scheduler.domain.answers import Failure, Question, Solved, TableOnce, check_answer
 from scheduler.domain.configuration import Configuration, ConfigurationTable, Profile
 from scheduler.domain.problem import Entity, Problem
 from scheduler.errors import LeaseholdError, SolveError
@@ -82,8 +82,9 @@ class PolicyAnswerer:
         threading.Thread(target=_follow_parent, daemon=True).start()
         try:
             connection.send(True)  # ready
+            tables = TableOnce()
             while True:
-                connection.send(self._reply(connection.recv()))
+                connection.send(self._reply(tables.unpacked(*connection.recv())))
         except (EOFError, OSError):
             return
 

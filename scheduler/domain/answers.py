@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
 from scheduler.domain.allocation import Allocation
+from scheduler.domain.configuration import ConfigurationTable
 from scheduler.errors import SolveError
 
 if TYPE_CHECKING:
@@ -18,6 +19,8 @@ PolicyKey: TypeAlias = tuple[str, tuple[tuple[str, str], ...]]
 
 #: By how much an answer may break a bound: beyond solvers' noise, below a worker in a thousand.
 _TOLERANCE = 1e-3
+#: In place of a table that the other end has already.
+_NO_TABLE = ConfigurationTable.build((), ())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -39,6 +42,38 @@ class Question:
 
     policy: PolicyKey
     problem: Problem | None
+
+
+class TableOnce:
+    """Tells a table of configurations once over a line on which many questions follow each other.
+
+    Tables change far less often than questions are asked, and are most of what these weigh. Each
+    end of the line has one; a new line needs new ones.
+    """
+
+    def __init__(self) -> None:
+        self._table: ConfigurationTable | None = None
+
+    def packed(self, question: Question) -> tuple[Question, bool]:
+        """Return a question as it is to be sent, and whether its table is the last one."""
+        problem = question.problem
+        if problem is None:
+            return question, False
+        if problem.table is self._table:
+            return replace(question, problem=replace(problem, table=_NO_TABLE)), True
+        self._table = problem.table
+        return question, False
+
+    def unpacked(self, question: Question, again: bool) -> Question:
+        """Return a question as it was asked; its table cannot be written to."""
+        problem = question.problem
+        if problem is None:
+            return question
+        if again and self._table is not None:
+            return replace(question, problem=replace(problem, table=self._table))
+        self._table = problem.table
+        self._table.protect()
+        return question
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -122,16 +122,7 @@ class ConfigurationTable:
         pair_profiles = np.array([p.profiles for p in pairs], dtype=np.int64).reshape(-1, 2)
         pair_demand = np.array([p.demand for p in pairs], dtype=np.int64).reshape(len(pairs), k)
         pair_throughput = np.array([p.throughput for p in pairs], dtype=float).reshape(-1, 2)
-        arrays: tuple[NDArray[np.generic], ...] = (
-            throughput,
-            demand,
-            pair_profiles,
-            pair_demand,
-            pair_throughput,
-        )
-        for array in arrays:
-            array.setflags(write=False)
-        return cls(
+        table = cls(
             worker_types=worker_types,
             profiles=profiles,
             throughput=throughput,
@@ -140,6 +131,20 @@ class ConfigurationTable:
             pair_demand=pair_demand,
             pair_throughput=pair_throughput,
         )
+        table.protect()
+        return table
+
+    def protect(self) -> None:
+        """Have whoever writes to an array told so; a copy from another process needs it anew."""
+        arrays: tuple[NDArray[np.generic], ...] = (
+            self.throughput,
+            self.demand,
+            self.pair_profiles,
+            self.pair_demand,
+            self.pair_throughput,
+        )
+        for array in arrays:
+            array.setflags(write=False)
 
     def with_worker_types(self, worker_types: tuple[str, ...]) -> ConfigurationTable:
         """Return the same table over more worker types, on which nothing runs yet.

@@ -11,7 +11,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Protocol
 
-from scheduler.domain.answers import Failure, Question
+from scheduler.domain.answers import Failure, Question, TableOnce
 from scheduler.errors import SolveError, SupersededError
 
 if TYPE_CHECKING:
@@ -206,6 +206,7 @@ class _Seat:
         self._context = multiprocessing.get_context("spawn")
         self._process: SpawnProcess | None = None
         self._line: Connection | None = None
+        self._tables = TableOnce()
         #: whether the process has said that it listens
         self._ready = False
         self._closed = False
@@ -266,7 +267,7 @@ class _Seat:
         deadline.daemon = True
         deadline.start()
         try:
-            line.send(question)
+            line.send(self._tables.packed(question))
             reply: Solved | Failure = self._receive(deadline_s)
         except (EOFError, OSError) as error:
             if late.is_set():
@@ -293,7 +294,7 @@ class _Seat:
         )
         self._process.start()
         theirs.close()
-        self._line = ours
+        self._line, self._tables = ours, TableOnce()
         self._ready = False
         if self._is_closed():  # meanwhile
             self._kill()

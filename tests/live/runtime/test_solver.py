@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import multiprocessing
 import os
+import pickle
 import signal
 import threading
 from dataclasses import dataclass, field
@@ -18,7 +19,7 @@ from policies.base import Policy
 from policies.registry import BUILT_IN
 from scheduler.control.requests import PolicyChoice
 from scheduler.domain.allocation import Allocation
-from scheduler.domain.answers import Question, Solved, check_answer
+from scheduler.domain.answers import Question, Solved, TableOnce, check_answer
 from scheduler.errors import SolveError, SupersededError
 from scheduler.runtime.solver import InlineSolver, SolverPool
 
@@ -255,9 +256,10 @@ def test_the_process_answers_until_the_line_is_closed(monkeypatch):
     """Here in the test's own process, which no parent is to be followed by."""
     monkeypatch.setattr(signal, "signal", lambda *_: None)
     ours, theirs = multiprocessing.Pipe()
+    tables, problem = TableOnce(), small_problem()
     for policy in ("fifo", "fifi"):
-        ours.send(Question(policy=(policy, ()), problem=small_problem()))
-    ours.send(Question(policy=("fifo", ()), problem=None))
+        ours.send(tables.packed(Question(policy=(policy, ()), problem=problem)))
+    ours.send(tables.packed(Question(policy=("fifo", ()), problem=None)))
     answered = threading.Thread(target=PolicyAnswerer().serve, args=(theirs,))
     answered.start()
     assert ours.recv() is True
@@ -268,6 +270,23 @@ def test_the_process_answers_until_the_line_is_closed(monkeypatch):
     answered.join(10)
     assert not answered.is_alive()
     theirs.close()
+
+
+def test_a_table_is_sent_once_until_another_comes_and_cannot_be_written_to():
+    there, here = TableOnce(), TableOnce()
+    first, second = small_problem(), small_problem()
+    sizes = []
+    for problem in (first, first, second, first, first):
+        wire = pickle.dumps(there.packed(Question(policy=("fifo", ()), problem=problem)))
+        sizes.append(len(wire))
+        got = here.unpacked(*pickle.loads(wire)).problem
+        assert got.table.profiles == problem.table.profiles
+        assert (got.table.throughput == problem.table.throughput).all()
+        assert (got.weight == problem.weight).all()
+        with pytest.raises(ValueError, match="read-only"):
+            got.table.throughput[0, 0] = 1.0
+    assert sizes[0] == sizes[2] == sizes[3]
+    assert sizes[1] == sizes[4] < sizes[0]
 
 
 def test_only_the_last_few_policies_are_kept():
