@@ -46,6 +46,7 @@ EventKind: TypeAlias = Literal[
     "node_tried_again",
     "node_slow",
     "node_fast_again",
+    "node_silent",
     "node_lost",
     "node_returned",
     "node_cordon",

@@ -220,7 +220,11 @@ class LeasesSection:
         "From SIGTERM to SIGKILL, where a job asks for nothing else. A plan leaves room for it.",
         ge=0,
     )
-    node_timeout_s: float = setting(60.0, "A node that is silent for so long is lost.", gt=0)
+    node_timeout_s: float = setting(
+        60.0,
+        "A node that is silent for so long is lost; after half of it, nothing new starts there.",
+        gt=0,
+    )
     start_timeout_s: float = setting(
         3600.0, "A lease that does not run after so long is revoked.", gt=0
     )

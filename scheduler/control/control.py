@@ -26,7 +26,7 @@ from scheduler.control.facts import (
     ThroughputsDeclared,
     WorkersApproved,
 )
-from scheduler.control.housekeeping import after_step, keep_house, next_limit_s
+from scheduler.control.housekeeping import after_step, hear, keep_house, next_limit_s
 from scheduler.control.inventory import approve_workers
 from scheduler.control.job_actions import act, change
 from scheduler.control.jobs import JobBook
@@ -345,12 +345,14 @@ def _answer(state: ControlState, draft: Draft, fact: AllocationAnswered) -> None
     )
 
 
-def _hear(state: ControlState, _draft: Draft, fact: NodesHeard) -> None:
+def _hear(state: ControlState, draft: Draft, fact: NodesHeard) -> None:
     for name, at_s in fact.heard_s.items():
         node = state.nodes.by_name.get(name)
         if node is not None and node.last_seen_s is not None:
             node.last_seen_s = max(node.last_seen_s, at_s)
             state.nodes.touch(name)
+            if node.silent and not node.lost:
+                hear(state, draft, node)
 
 
 def _note_untold(state: ControlState, _draft: Draft, fact: LeaseUntold) -> None:

@@ -51,6 +51,7 @@ def keep_house(state: ControlState, draft: Draft) -> None:
         state.next_look_s = draft.now_s + state.settings.tick_s
         _expire(state, draft)
         _lose_silent_nodes(state, draft)
+        _hush_silent_nodes(state, draft)
         enforce_time_limits(state, draft)
         _give_up_starts(state, draft)
         _look_for_images(state)
@@ -216,6 +217,28 @@ def _lose_silent_nodes(state: ControlState, draft: Draft) -> None:
         draft.note("node_lost", "node", node.name, silent_s=silent_s)
         draft.cause = TIME_PASSES
         draft.set(f"lost/{node.name}", {"silent_s": silent_s})
+
+
+def _hush_silent_nodes(state: ControlState, draft: Draft) -> None:
+    """Grant nothing new on nodes that may soon be lost; what they hold they keep."""
+    timeout_s = state.settings.node_timeout_s
+    for node in list(state.nodes.fall_silent(draft.now_s, timeout_s=timeout_s)):
+        node.silent = True
+        state.nodes.touch(node.name)
+        cause = Cause(fact=FactKind.NODE_SILENT, subject=node.name)
+        if node.order is None and node.doubt is None and node.usable:
+            draft.give_reason(cause, node=node.name)
+            draft.tell(ev.WorkersCordoned(workers=node.usable))
+        silent_s = round(draft.now_s - node.silent_since(), 1)
+        draft.note_for(cause, "node_silent", "node", node.name, silent_s=silent_s)
+
+
+def hear(state: ControlState, draft: Draft, node: NodeState) -> None:
+    """Let a node that was silent have new leases again."""
+    node.silent = False
+    state.nodes.touch(node.name)
+    if node.order is None and node.doubt is None:
+        apply_order(draft, node)
 
 
 def note_death(
@@ -496,7 +519,8 @@ def apply_order(draft: Draft, node: NodeState) -> None:
     if not usable or node.lost:
         return
     draft.tell(ev.WorkersReturned(workers=usable))
-    if node.order is NodeAction.CORDON or (node.order is None and node.doubt is not None):
+    doubted = node.doubt is not None or node.silent
+    if node.order is NodeAction.CORDON or (node.order is None and doubted):
         draft.tell(ev.WorkersCordoned(workers=usable))
     elif node.order is NodeAction.DRAIN:
         draft.tell(ev.WorkersDrained(workers=usable, by_s=draft.now_s))

@@ -22,6 +22,9 @@ _NONE: Mapping[str, int] = MappingProxyType({})
 #: So often may a node's workers be exchanged within so long.
 MOST_CHANGES: Final = 16
 CHANGES_WITHIN_S: Final = 3600.0
+#: A node that has said nothing for this part of the time after which it is lost gets nothing new.
+#: By default that is 30 s: two of an agent's polls, or three of its reports.
+SILENT: Final = 0.5
 #: A node that claims one thing now and another then is told of once within so long.
 TOLD_AGAIN_S: Final = 3600.0
 
@@ -78,6 +81,7 @@ class NodeState:
         sequence: of the agent's newest report.
         last_seen_s: when it last spoke; None since the scheduler's start.
         lost: whether it is taken for lost.
+        silent: whether nothing new is granted there until it speaks again; see ``SILENT``.
         suspects: ids of jobs that were lost there while it was silent; see ``note_death``.
         problems: position among its workers -> why a worker cannot be used.
         exclusive: worker types of which two jobs cannot share a worker there.
@@ -101,6 +105,7 @@ class NodeState:
     sequence: int = -1
     last_seen_s: float | None = None
     lost: bool = False
+    silent: bool = False
     suspects: list[str] = field(default_factory=list)
     problems: dict[int, str] = field(default_factory=dict)
     exclusive: frozenset[str] = frozenset()
@@ -238,4 +243,14 @@ class NodeBook:
         """Yield nodes that have said nothing for too long and do not count as lost."""
         for state in self.by_name.values():
             if not state.lost and now_s - state.silent_since() > timeout_s:
+                yield state
+
+    def fall_silent(self, now_s: float, *, timeout_s: float) -> Iterator[NodeState]:
+        """Yield nodes that may soon be lost, and do not count as silent yet."""
+        for state in self.by_name.values():
+            if (
+                now_s - state.silent_since() > SILENT * timeout_s
+                and not state.silent
+                and not state.lost
+            ):
                 yield state

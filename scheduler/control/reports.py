@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from scheduler.control.housekeeping import apply_order, end_member, note_death
+from scheduler.control.housekeeping import apply_order, end_member, hear, note_death
 from scheduler.control.inventory import heed_inventory, inventory_of
 from scheduler.control.leases import MemberEnd
 from scheduler.control.node_health import note_end
@@ -146,6 +146,8 @@ def meet(
         exclusive = _exclusive(report, inventory.types)
         state.table_due |= exclusive != node.exclusive
         node.exclusive = exclusive
+        if node.silent:
+            hear(state, draft, node)
 
 
 def _exclusive(report: NodeReport, types: tuple[str, ...]) -> frozenset[str]:

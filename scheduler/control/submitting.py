@@ -422,6 +422,8 @@ def _why_out(state: ControlState | View, node: NodeState, local: int) -> str:
         return "broken"
     if node.order is not None:
         return "cordoned" if node.order is NodeAction.CORDON else "drained"
+    if node.silent:
+        return "silent"
     return "" if state.engine.in_service[node.workers[local]] else "not in service"
 
 

@@ -133,8 +133,9 @@ class NodeView:
 
     Attributes:
         name: unique.
-        state: ``ready``, ``cordoned``, ``draining``, ``drained``, ``lost`` or ``unknown`` (the
-            scheduler has started and not heard of it yet).
+        state: ``ready``, ``cordoned``, ``draining``, ``drained``, ``lost``, ``silent``
+            (it has missed its reports, and gets nothing new) or ``unknown`` (the scheduler has
+            started and not heard of it yet).
         reason: why it is cordoned, drained or lost.
         last_seen_s: when it last reported, or None.
         address: where its jobs' rank 0 can be reached.

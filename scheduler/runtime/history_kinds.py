@@ -57,6 +57,7 @@ class EventKind(enum.StrEnum):
     NODE_TRIED_AGAIN = "node_tried_again"  #: it was avoided for long enough
     NODE_SLOW = "node_slow"  #: beside others of its type
     NODE_FAST_AGAIN = "node_fast_again"
+    NODE_SILENT = "node_silent"
     NODE_LOST = "node_lost"
     NODE_RETURNED = "node_returned"
     NODE_CORDON = "node_cordon"

@@ -252,6 +252,8 @@ def _restore_orders(state: ControlState, stored: Mapping[str, Any], now_s: float
         if len(node.types) and all(retired[worker] for worker in node.workers):
             state.nodes.remove(name)
         node.lost = f"lost/{name}" in stored
+        cordoned = any(state.engine.cordoned[worker] for worker in node.workers)
+        node.silent = cordoned and node.order is None and node.doubt is None
 
 
 def _restore_one(state: ControlState, kind: str, rest: str, value: Any) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -201,6 +202,9 @@ def _node(view: View, node: NodeState, jobs: Mapping[int, list[str]]) -> NodeVie
 def _reason_of(node: NodeState) -> str:
     """Return why a node, or some of what it offers, is not used; empty where all is."""
     found = node.reason or ("it has not reported" if node.lost else _common_problem(node))
+    if node.silent and not node.lost and not found:
+        since = datetime.fromtimestamp(node.silent_since(), UTC).isoformat(timespec="seconds")
+        found = f"silent since {since}; it gets nothing new until it reports again"
     found = found or doubt_in_words(node)
     if found or not node.refused:
         return found
@@ -220,6 +224,8 @@ def _state_of(view: View, node: NodeState) -> str:
         return "cordoned"
     if node.order is NodeAction.DRAIN:
         return "draining" if any(view.leases.held_by(node.name)) else "drained"
+    if node.silent:
+        return "silent"
     return "unknown" if node.last_seen_s is None else "ready"
 
 

@@ -31,6 +31,7 @@ STYLES: Final = {
     "failed": "red",
     "refused": "red",
     "lost": "red",
+    "silent": "yellow",
     "held": "yellow",
     "cordoned": "yellow",
     "draining": "yellow",
