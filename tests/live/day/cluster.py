@@ -11,13 +11,13 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from oracle import ENDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
 ROUND_S = 5
 SETTINGS = {
@@ -235,6 +235,7 @@ def _environment(home: Path) -> dict[str, str]:
         "XDG_CONFIG_HOME": str(home / "config"),
         "XDG_STATE_HOME": str(home / "xdg"),
         "LEASEHOLD_AGENT__ISOLATION": "off",
+        "PYTHONPATH": str(Path(__file__).resolve().parents[3]),  # this checkout, if it is one
         "OMP_NUM_THREADS": "1",
         "OPENBLAS_NUM_THREADS": "1",
         "NO_COLOR": "1",

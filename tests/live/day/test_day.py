@@ -145,7 +145,11 @@ def speech(bob, day):
     day.note(bob.submit("-n", "script", "--array", "5", *python("plain.py", 9)), "speech", count=5)
     failed = {"end": "failed", "attempts": (1, 99)}
     (crash,) = day.note(
-        bob.submit("-n", "crash", "--retries", "0", "--", "false"), "speech", count=1, **failed
+        bob.submit("-n", "crash", "--hold", "--retries", "0", "--", "false"),
+        "speech",
+        count=1,
+        held=True,
+        **failed,
     )
     day.note(
         bob.submit("-n", "twice", "--retries", "1", "--", "sh", "-c", "exit 3"),
@@ -186,12 +190,14 @@ def speech(bob, day):
         attempts=(0, 0),
         after=[crash],
     )
+    bob("release", crash)
     said = bob("run", "-n", "hello", "--", "sh", "-c", "echo hello; echo oh >&2", said="oh\n")
     assert said == "hello\n"
     bob("run", "-n", "seven", "--", "sh", "-c", "exit 7", code=7, said="failed")
     ran = {job["name"]: job["job_id"] for job in bob.ask("jobs", "--name", "hello,seven")["jobs"]}
     day.note([ran["hello"]], "speech", count=1)
     day.note([ran["seven"]], "speech", count=1, **failed)
+    bob("watch", orphan, code=1)
     # More workers than the project may ever have.
     bob("submit", "-n", "huge", "-w", "3", "--", "true", code=6, said="may have 2 at once")
     assert bob.ask("explain", orphan)["status"] == "cancelled"
