@@ -90,6 +90,16 @@ COMMANDS = {
         summary="Count the accelerators that pods of others hold on Kubernetes, for all agents.",
         extras=("agent", "kubernetes"),
     ),
+    "alerts": LazyCommand(
+        module="leasehold.cli.monitoring",
+        attribute="alerts",
+        summary="Print alert rules for Prometheus.",
+    ),
+    "dashboard": LazyCommand(
+        module="leasehold.cli.monitoring",
+        attribute="dashboard",
+        summary="Print a dashboard for Grafana.",
+    ),
     "submit": LazyCommand(
         module="leasehold.cli.service.submit",
         attribute="command",

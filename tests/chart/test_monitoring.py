@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import re
 import tomllib
 
+import yaml
 from chart_rendering import configuration
-from prometheus_client.parser import text_string_to_metric_families
 
-from scheduler.runtime.metrics import Metrics
+from leasehold_testing.monitored import check_expressions, promtool
 
 
 def test_prometheus_asks_with_a_viewers_token_unless_none_is_needed(everything, ha):
@@ -26,36 +25,7 @@ def test_prometheus_asks_with_a_viewers_token_unless_none_is_needed(everything, 
     assert selector.items() <= service.items()
 
 
-def exposed():
-    """Return the names of all series that the daemon shows, and the values of their labels."""
-    metrics = Metrics()
-    metrics.set_workers({"v100": 1}, {"v100": 1}, {"v100": 1})
-    metrics.set_deviation(mean=0.0, largest=0.0)
-    metrics.lease_ended("completed")
-    names, labels = set(), {}
-    for family in text_string_to_metric_families(metrics.render().decode()):
-        for sample in family.samples:
-            names.add(sample.name)
-            for label, value in sample.labels.items():
-                labels.setdefault((sample.name, label), set()).add(value)
-    return names, labels
-
-
-def check_expressions(expressions):
-    names, labels = exposed()
-    assert expressions
-    for text in expressions:
-        used = set(re.findall(r"\b(?:leasehold|process)_[a-z_]+", text))
-        assert used, text
-        assert used <= names, text
-        assert text.count("(") == text.count(")"), text
-        assert text.count("{") == text.count("}"), text
-        for name, inside in re.findall(r"\b(leasehold_[a-z_]+)\{([^}]*)\}", text):
-            for label, values in re.findall(r'\b(status|reason|state)=~?"([^"]*)"', inside):
-                assert set(values.split("|")) <= labels[name, label], text
-
-
-def test_alerts_speak_of_figures_that_the_daemon_shows(everything):
+def test_alerts_speak_of_figures_that_the_daemon_shows(everything, ha, tmp_path):
     (group,) = everything.one("PrometheusRule")["spec"]["groups"]
     alerts = [rule for rule in group["rules"] if "alert" in rule]
     check_expressions([rule["expr"] for rule in alerts])
@@ -67,6 +37,11 @@ def test_alerts_speak_of_figures_that_the_daemon_shows(everything):
         assert 'namespace="gpus",job="shared-gpus"' in rule["expr"]
     assert group["rules"][-1] == {"record": "leasehold:jobs", "expr": "sum(leasehold_jobs)"}
     assert "[360s]" in json.dumps(alerts), "three rounds of the configured 120 s"
+    assert "1080s" not in json.dumps(alerts)
+    for number, release in enumerate((everything, ha)):
+        file = tmp_path / f"{number}.yaml"
+        file.write_text(yaml.safe_dump(release.one("PrometheusRule")["spec"]))
+        promtool("check", "rules", file)
 
 
 def test_the_dashboard_speaks_of_figures_that_the_daemon_shows(everything, minimal):
@@ -76,6 +51,3 @@ def test_the_dashboard_speaks_of_figures_that_the_daemon_shows(everything, minim
     assert one["metadata"]["annotations"]["grafana_folder"] == "GPUs"
     dashboard = json.loads(one["data"]["leasehold.json"])
     check_expressions([t["expr"] for panel in dashboard["panels"] for t in panel["targets"]])
-    assert len({panel["id"] for panel in dashboard["panels"]}) == len(dashboard["panels"])
-    for panel in dashboard["panels"]:
-        assert panel["gridPos"]["x"] + panel["gridPos"]["w"] <= 24

@@ -1,4 +1,4 @@
-"""Tables of the reference pages, written from what the program declares: ``make written``.
+"""Tables of the reference pages and the copies that the chart has, written anew: ``make written``.
 
 A page holds a table between ``<!-- written: NAME -->`` and ``<!-- end of NAME -->``.
 """
@@ -10,6 +10,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import leasehold
 from leasehold_testing import changes
 from leasehold_testing.client_forms import document
 from scheduler.domain.fields import Number, Word, Written
@@ -151,8 +152,20 @@ def rewritten(page: str, text: str) -> str:
     return text
 
 
+#: What the chart has copies of, since helm reads no file outside of it: source and copy.
+COPIES: Final = tuple(
+    (
+        Path(leasehold.__file__).parent / "monitoring" / name,
+        DOCS.parent / "helm" / "leasehold" / "monitoring" / name,
+    )
+    for name in ("alerts.yaml", "dashboard.json")
+)
+
+
 def main() -> None:
-    """Write every table anew."""
+    """Write every table and copy anew."""
+    for source, copy in COPIES:
+        copy.write_bytes(source.read_bytes())
     for page in TABLES:
         file = DOCS / page
         file.write_text(rewritten(page, file.read_text()))

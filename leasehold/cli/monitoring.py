@@ -1,0 +1,67 @@
+"""``leasehold alerts`` and ``leasehold dashboard``: what Prometheus and Grafana are given."""
+
+from __future__ import annotations
+
+import math
+from importlib import resources
+from typing import Annotated
+
+import typer
+
+#: What stands in ``alerts.yaml``, and how the chart and these commands replace it.
+_SELECTOR = 'job="leasehold"'
+_THREE_ROUNDS = "1080s"
+_HALF_DEADLINE = "0.5 * 60"
+
+
+def alerts(
+    *,
+    job: Annotated[
+        str, typer.Option("--job", help="Name of the job of Prometheus that scrapes the scheduler.")
+    ] = "leasehold",
+    round_length_s: Annotated[
+        float,
+        typer.Option("--round-length-s", min=0.001, help="`engine.round_length_s` of the daemon."),
+    ] = 360.0,
+    deadline_s: Annotated[
+        float, typer.Option("--deadline-s", min=0.001, help="`solver.deadline_s` of the daemon.")
+    ] = 60.0,
+) -> None:
+    """Print the alert rules for Prometheus.
+
+    Write them to a file that `rule_files` in prometheus.yml names.
+    """
+    typer.echo(alert_rules(job=job, round_length_s=round_length_s, deadline_s=deadline_s), nl=False)
+
+
+def dashboard() -> None:
+    """Print the dashboard for Grafana.
+
+    Import it in Grafana, or write it into the folder of a provider of dashboards.
+    """
+    typer.echo(_read("dashboard.json"), nl=False)
+
+
+def alert_rules(*, job: str, round_length_s: float, deadline_s: float) -> str:
+    """Return the alert rules as a YAML file of Prometheus.
+
+    Args:
+        job: label ``job`` of what Prometheus scrapes from the scheduler.
+        round_length_s: length of a round, in seconds.
+        deadline_s: the deadline of a policy's answer, in seconds.
+
+    Raises:
+        typer.BadParameter: the name of the job cannot stand in a rule.
+    """
+    if not job or not job.isprintable() or set(job) & set("\"'\\"):
+        raise typer.BadParameter(
+            f"{job!r} is no name of a job: it is empty, or has quotes or backslashes",
+            param_hint="--job",
+        )
+    text = _read("alerts.yaml").replace(_SELECTOR, f'job="{job}"')
+    text = text.replace(_THREE_ROUNDS, f"{math.ceil(3 * round_length_s)}s")
+    return text.replace(_HALF_DEADLINE, f"0.5 * {deadline_s:g}")
+
+
+def _read(name: str) -> str:
+    return (resources.files("leasehold") / "monitoring" / name).read_text(encoding="utf-8")
