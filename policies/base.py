@@ -40,6 +40,15 @@ class Policy(ABC):
         """Refuse parameters outside their ranges."""
         check_ranges(self)
 
+    @property
+    def half_life_s(self) -> float:
+        """In which half of what entities have used is forgotten; 0 where that does not matter.
+
+        A policy that wants it has the parameter ``usage_half_life_s``, and finds what is left of it
+        as the problem's ``entity_usage_s``.
+        """
+        return float(getattr(self, "usage_half_life_s", 0.0))
+
     @classmethod
     def from_text(cls, params: Mapping[str, str]) -> Self:
         """Build the policy from the texts of its parameters.

@@ -11,7 +11,7 @@ import numpy as np
 
 from policies.base import Policy
 from policies.parameters import parameter
-from policies.shares import equal_share_throughput
+from policies.shares import equal_share_throughput, usage_factors, usage_half_life
 from policies.solving.classes import ClassProblem
 from policies.solving.max_min import hierarchical_fill
 
@@ -28,6 +28,9 @@ class Hierarchical(Policy):
     is divided among its jobs that can still rise: by their weights where the entity is
     ``fairness``, and all to the first arrived where it is ``fifo``. What an entity cannot use goes
     to the others.
+
+    With a half-life, an entity that has used more than its share of late counts for less, see
+    ``scheduler.domain.fair_share``.
 
     Entities are the jobs' ``entity``; weights and rules come with the problem (the daemon's or the
     trace's) unless a parameter gives others.
@@ -46,10 +49,19 @@ class Hierarchical(Policy):
         help="Rules by entity, as in team-a:fifo.",
     )
 
+    usage_half_life_s: float = usage_half_life()
+
+    def __post_init__(self) -> None:
+        """Ask to be asked again as usage fades."""
+        super().__post_init__()
+        if self.usage_half_life_s:
+            object.__setattr__(self, "time_dependent", True)
+
     def allocate(self, problem: Problem) -> Allocation:
         """Answer the problem; see the class."""
         rules = [self.entity_policies.get(e.name, e.policy) for e in problem.entities]
-        weights = [self.entity_weights.get(e.name, e.weight) for e in problem.entities]
+        given = [self.entity_weights.get(e.name, e.weight) for e in problem.entities]
+        weights = np.array(given, dtype=float) * usage_factors(problem, given)
         # Jobs that wait for each other are no twins; all others of an entity may be.
         in_turn = np.array([rule == "fifo" for rule in rules])[problem.entity]
         turn = np.where(in_turn, problem.job_number, -1).astype(float)
@@ -59,7 +71,7 @@ class Hierarchical(Policy):
             classes,
             classes.of_jobs(problem.scale_factor / yardstick),
             entity=problem.entity[classes.representative],
-            entity_weight=np.array(weights, dtype=float),
+            entity_weight=weights,
             entity_policy=rules,
             order=classes.of_jobs(problem.job_number.astype(float)),
             weight=classes.of_jobs(problem.weight),

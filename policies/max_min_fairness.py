@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from policies.families import MaxMin
 from policies.program import ProgramPolicy
+from policies.shares import usage_factors, usage_half_life
 
 if TYPE_CHECKING:
     from policies.families import Family
     from policies.terms import Terms
+    from scheduler.domain.allocation import Allocation
     from scheduler.domain.arrays import FloatArray
+    from scheduler.domain.problem import Problem
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,11 +26,29 @@ class MaxMinFairness(ProgramPolicy):
     most 1). The value is at least 1 for single-worker jobs of weight 1, since the equal share
     itself is feasible. Among the optima the one that also maximises the sum is taken.
 
+    With a half-life, w_m is multiplied by the factor of the job's entity: jobs of an entity that
+    has used more than its share of late count for less, see ``scheduler.domain.fair_share``.
+
     Source: the least-attained-service objective of Gavel (Narayanan et al., OSDI 2020, section
     4.1).
     """
 
     name: ClassVar[str] = "max_min_fairness"
+
+    usage_half_life_s: float = usage_half_life()
+
+    def __post_init__(self) -> None:
+        """Ask to be asked again as usage fades."""
+        super().__post_init__()
+        if self.usage_half_life_s:
+            object.__setattr__(self, "time_dependent", True)
+
+    def allocate(self, problem: Problem) -> Allocation:
+        """Answer the problem, with weights that usage has changed; see the class."""
+        if problem.entity_usage_s is not None:
+            by_entity = usage_factors(problem, [entity.weight for entity in problem.entities])
+            problem = replace(problem, weight=problem.weight * by_entity[problem.entity])
+        return super().allocate(problem)
 
     def objective(self, terms: Terms) -> Any:
         """State the objective; see the class."""

@@ -68,6 +68,7 @@ class Partitioned(Policy):
         inner = tuple(make_policy(self.policy, self.params) for _ in range(self.k))
         object.__setattr__(self, "_inner", inner)
         object.__setattr__(self, "time_dependent", inner[0].time_dependent)
+        object.__setattr__(self, "usage_half_life_s", inner[0].half_life_s)
 
     @classmethod
     def from_text(cls, params: Mapping[str, str]) -> Self:

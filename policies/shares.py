@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from policies.parameters import parameter
+from scheduler.domain.fair_share import factors
+
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from scheduler.domain.arrays import BoolArray, FloatArray, IntArray
     from scheduler.domain.problem import Problem
 
@@ -79,6 +85,32 @@ def isolated_throughput(problem: Problem) -> FloatArray:
     rates = _from_rates(problem, fastest_by_type(problem)[0] @ share)
     result: FloatArray = rates / row
     return result
+
+
+def usage_half_life() -> float:
+    """Declare the parameter ``usage_half_life_s``; whoever asks a policy looks for that name."""
+    found: float = parameter(
+        0.0,
+        ge=0.0,
+        lt=math.inf,
+        help="Half of what entities have used is forgotten in so long, and the rest counts against "
+        "them; 0: it does not.",
+    )
+    return found
+
+
+def usage_factors(problem: Problem, weights: Sequence[float]) -> FloatArray:
+    """Return (E,) by what usage changes the entities' weights; 1 where it is not counted.
+
+    Args:
+        problem: with the entities' usage, or without.
+        weights: (E,) of the entities.
+    """
+    if problem.entity_usage_s is None:
+        return np.ones(len(weights))
+    competes = np.zeros(len(weights), dtype=bool)
+    competes[problem.entity] = True
+    return factors(np.array(weights, dtype=float), problem.entity_usage_s, competes)
 
 
 def _from_rates(problem: Problem, by_profile: FloatArray) -> FloatArray:

@@ -269,7 +269,12 @@ class Simulation:
         )
         self._ledger = Ledger(cluster, table, self._jobs, profiles, window=window, record=record)
         if beginning is None:
-            self._engine = Engine(cluster, settings, time_dependent=policy.time_dependent)
+            self._engine = Engine(
+                cluster,
+                settings,
+                time_dependent=policy.time_dependent,
+                usage_half_life_s=policy.half_life_s,
+            )
             self._engine.handle(ev.ConfigurationsChanged(table=believed or table), now=0.0)
         else:
             self._engine = beginning.engine

@@ -411,6 +411,8 @@ class ProjectOut(BaseModel):
     active_jobs: int
     admitted_workers: int
     running_workers: int
+    usage_worker_s: float | None
+    effective_weight: float | None
 
 
 class ProjectsOut(BaseModel):

@@ -1034,6 +1034,8 @@ class Project(TypedDict):
     active_jobs: int
     admitted_workers: int
     running_workers: int
+    usage_worker_s: float | None
+    effective_weight: float | None
 
 
 class Projects(TypedDict):

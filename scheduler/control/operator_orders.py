@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import math
+from typing import TYPE_CHECKING, Final
 
 from scheduler.control.housekeeping import apply_order
 from scheduler.control.node_health import trust
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
     from scheduler.control.requests import ProjectLimits
     from scheduler.control.state import ControlState
     from scheduler.control.view import View
+
+#: The parameter by which a policy asks for what entities have used of late.
+HALF_LIFE: Final = "usage_half_life_s"
 
 
 def node_of(state: ControlState | View, name: str) -> NodeState:
@@ -115,9 +119,31 @@ def ask_policy(state: ControlState, draft: Draft) -> None:
     dependent = state.time_dependent
     if dependent is None:  # a stored policy may be a plugin that is gone; every question fails
         dependent = state.engine.time_dependent
-    draft.tell(ev.PolicyChanged(policy=choice.name, time_dependent=dependent, record=False))
+    draft.tell(
+        ev.PolicyChanged(
+            policy=choice.name,
+            time_dependent=dependent,
+            record=False,
+            usage_half_life_s=half_life_of(choice),
+        )
+    )
     draft.set("asked", policy_to_json(choice))
     state.asked = choice
+
+
+def half_life_of(choice: PolicyChoice) -> float:
+    """Return in which time half of what entities have used is forgotten; 0 where it is not asked.
+
+    A policy says it by a parameter of this name, its own or that of one inside it.
+    """
+    for name, text in choice.parameters.items():
+        if name.rpartition(".")[2] == HALF_LIFE:
+            try:
+                half_life_s = float(text)
+            except ValueError:  # a stored choice that the policy itself refuses
+                return 0.0
+            return half_life_s if math.isfinite(half_life_s) and half_life_s > 0 else 0.0
+    return 0.0
 
 
 def policy_to_json(choice: PolicyChoice) -> dict[str, object]:

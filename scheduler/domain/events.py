@@ -126,11 +126,14 @@ class PolicyChanged:
         time_dependent: whether its answer changes with progress alone.
         record: whether the history is to say so; not after a restart, when the policy is the same
             and the answer to the open question will never come.
+        usage_half_life_s: in which half of what entities have used is forgotten; 0 where the policy
+            does not ask for it.
     """
 
     policy: str
     time_dependent: bool
     record: bool = True
+    usage_half_life_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

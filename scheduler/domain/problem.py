@@ -68,6 +68,8 @@ class Problem:
         restart_s: (N,) seconds of work that a change of workers costs.
         round_length_s: workers are granted for so long at a time, so that the time a job receives
             may be behind X by two of them; 0 if that is not known.
+        entity_usage_s: (E,) worker-seconds of each of ``entities`` that fade away by the policy's
+            half-life; None where it has none.
     """
 
     now_s: float
@@ -88,6 +90,7 @@ class Problem:
     held: IntArray
     restart_s: FloatArray
     round_length_s: float = 0.0
+    entity_usage_s: FloatArray | None = None
 
     @property
     def jobs(self) -> int:

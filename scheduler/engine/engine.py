@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from scheduler.domain import events as ev
-    from scheduler.domain.arrays import BoolArray, IntArray
+    from scheduler.domain.arrays import BoolArray, FloatArray, IntArray
     from scheduler.domain.causes import Occasion
     from scheduler.domain.cluster import Cluster
     from scheduler.domain.configuration import ConfigurationTable
@@ -55,13 +55,25 @@ class Engine:
         cluster: the workers at first; it may be empty.
         settings: of the round mechanism.
         time_dependent: whether the policy's answer changes with progress alone.
+        usage_half_life_s: in which half of what entities have used is forgotten; 0 where the policy
+            does not ask for it.
     """
 
     def __init__(
-        self, cluster: Cluster, settings: EngineSettings, *, time_dependent: bool = False
+        self,
+        cluster: Cluster,
+        settings: EngineSettings,
+        *,
+        time_dependent: bool = False,
+        usage_half_life_s: float = 0.0,
     ) -> None:
         #: everything that must survive a restart; for ``snapshot``, others read the properties.
-        self.state = State(cluster, settings, time_dependent=time_dependent)
+        self.state = State(
+            cluster,
+            settings,
+            time_dependent=time_dependent,
+            usage_half_life_s=usage_half_life_s,
+        )
 
     # -- what others may read -------------------------------------------------------------------
 
@@ -150,6 +162,12 @@ class Engine:
     def entities(self) -> tuple[Entity, ...]:
         """The entities that were set, or have had jobs."""
         return tuple(self.state.entities)
+
+    @property
+    def usage_s(self) -> FloatArray | None:
+        """(E,) worker-seconds of each entity that fade away; None where none are counted."""
+        usage = self.state.usage
+        return usage.of(len(self.state.entities)).copy() if usage.half_life_s else None
 
     @property
     def now_s(self) -> float:
@@ -247,6 +265,8 @@ class Engine:
         elapsed = now - state.now_s
         state.now_s = state.assigner.now_s = now
         jobs, pairs = state.jobs, state.pairs
+        if state.usage.half_life_s and elapsed > 0:
+            state.usage.advance(jobs, elapsed, len(state.entities))
         if elapsed <= 0 or not len(jobs):
             return
         credit_s = jobs.credit_s
@@ -302,6 +322,7 @@ class Engine:
             now_s=state.now_s,
             left_out=pinned,
             round_length_s=state.settings.round_length_s,
+            usage_s=self.usage_s,
         )
         state.question_open = state.blocked = problem is not None
         if problem is not None:

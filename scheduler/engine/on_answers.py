@@ -62,6 +62,7 @@ def _failed(state: State, event: ev.AllocationFailed) -> None:
 
 def _policy(state: State, event: ev.PolicyChanged) -> None:
     state.time_dependent = event.time_dependent
+    state.usage.begin(event.usage_half_life_s)
     _drop_question(state)
     state.heed(serve=False)
     if event.record:

@@ -34,6 +34,7 @@ def pose(
     now_s: float,
     left_out: BoolArray,
     round_length_s: float = 0.0,
+    usage_s: FloatArray | None = None,
 ) -> Problem | None:
     """Make the allocation problem of the jobs that may run; None if there are none.
 
@@ -48,6 +49,7 @@ def pose(
         now_s: the time of the snapshot.
         left_out: (N,) jobs that the policy does not decide about.
         round_length_s: for how long workers are granted at a time.
+        usage_s: (E,) what entities have used of late; None where that is not counted.
     """
     asked = (jobs["status"] != HELD) & (jobs["retry_at_s"] <= now_s) & ~left_out
     if not asked.any() or not len(capacity):
@@ -76,6 +78,7 @@ def pose(
         held=jobs.ints("configuration")[rows],
         restart_s=jobs.floats("restart_s")[rows],
         round_length_s=round_length_s,
+        entity_usage_s=usage_s,
     )
 
 

@@ -101,6 +101,8 @@ class EngineState:
         recent: see ``Occasions``, like the next two.
         served: how many of these had come when idle workers were last served.
         to_ask: for which the policy is to be asked.
+        usage_half_life_s: see ``Usage``, like the next one.
+        usage_s: (E,) worker-seconds by entity; None where none are counted.
     """
 
     now_s: float
@@ -137,6 +139,8 @@ class EngineState:
     recent: tuple[Occasion, ...] = ()
     served: int = 0
     to_ask: Occasion | None = None
+    usage_half_life_s: float = 0.0
+    usage_s: FloatArray | None = None
 
 
 #: Fields that a state of the engine has under the same name.
@@ -181,6 +185,8 @@ def dump(engine: Engine) -> EngineState:
         recent=tuple(state.occasions.recent),
         served=state.occasions.served,
         to_ask=state.occasions.to_ask,
+        usage_half_life_s=state.usage.half_life_s,
+        usage_s=engine.usage_s,
     )
 
 
@@ -209,6 +215,9 @@ def restore(stored: EngineState, settings: EngineSettings) -> Engine:
         setattr(state, name, getattr(stored, name))
     state.entities = list(stored.entities)
     state.entity_of = {entity.name: e for e, entity in enumerate(stored.entities)}
+    state.usage.begin(stored.usage_half_life_s)
+    if stored.usage_s is not None:
+        state.usage.by_entity = stored.usage_s.copy()
     state.after_end = dict(stored.after_end)
     state.assigner.now_s = stored.now_s
     state.assigner.next_lease = stored.next_lease

@@ -11,6 +11,7 @@ from scheduler.domain.causes import Cause
 from scheduler.engine.assignment import Assigner
 from scheduler.engine.jobs import NONE, RUNNING
 from scheduler.engine.occasions import Occasions, occasion_of
+from scheduler.engine.usage import Usage
 
 if TYPE_CHECKING:
     from scheduler.domain import events as ev
@@ -32,7 +33,14 @@ class State:
     Whatever is added here belongs into ``snapshot`` as well, unless it is derived.
     """
 
-    def __init__(self, cluster: Cluster, settings: EngineSettings, *, time_dependent: bool) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        settings: EngineSettings,
+        *,
+        time_dependent: bool,
+        usage_half_life_s: float = 0.0,
+    ) -> None:
         self.settings = settings
         self.assigner = Assigner(cluster)
         self.fleet = self.assigner.fleet
@@ -44,6 +52,8 @@ class State:
         self.entities: list[Entity] = list(settings.entities)
         #: name -> its position in ``entities``.
         self.entity_of = {entity.name: e for e, entity in enumerate(self.entities)}
+        #: what they have used of late, where the policy asks for it.
+        self.usage = Usage(usage_half_life_s)
         self.now_s = 0.0
         #: number of the next job.
         self.next_number = 0

@@ -10,9 +10,10 @@ import numpy as np
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from scheduler.domain.arrays import BoolArray, IntArray
+    from scheduler.domain.arrays import BoolArray, FloatArray, IntArray
     from scheduler.domain.cluster import Cluster
     from scheduler.domain.configuration import ConfigurationTable
+    from scheduler.domain.problem import Entity
     from scheduler.engine.engine import Engine
     from scheduler.engine.jobs import JobTable
     from scheduler.engine.pairs import PairTable
@@ -41,6 +42,8 @@ class EngineView:
         barred: (N,) jobs that nothing was left for, because of the nodes that they avoid.
         avoided: job number -> (node, times in a row, until when it is avoided) of those nodes.
         type_of: (W,) type of each worker.
+        entities: that were set, or have had jobs.
+        usage_s: (E,) what they have used of late; None where that is not counted.
     """
 
     now_s: float
@@ -60,6 +63,8 @@ class EngineView:
     barred: BoolArray
     avoided: Mapping[int, list[tuple[str, int, float]]]
     type_of: IntArray
+    entities: tuple[Entity, ...]
+    usage_s: FloatArray | None
 
     @classmethod
     def of(cls, engine: Engine, before: EngineView | None = None) -> EngineView:
@@ -94,6 +99,8 @@ class EngineView:
                 for number in (avoidance.active(now_s) if avoidance else ())
             },
             type_of=engine.fleet.type_of,
+            entities=engine.entities,
+            usage_s=engine.usage_s,
         )
 
     def count(self, workers: BoolArray) -> IntArray:

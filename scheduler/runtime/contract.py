@@ -235,12 +235,24 @@ class PolicyView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProjectView:
-    """A project with its limits and what it uses."""
+    """A project with its limits and what it uses.
+
+    Attributes:
+        limits: what it may have.
+        active_jobs: that have not ended.
+        admitted_workers: that its admitted jobs ask for.
+        running_workers: under leases.
+        usage_worker_s: worker-seconds of the entity of its name that have not faded; None where the
+            policy has no half-life.
+        effective_weight: what that entity's weight counts for; None likewise.
+    """
 
     limits: ProjectLimits
     active_jobs: int
     admitted_workers: int
     running_workers: int
+    usage_worker_s: float | None = None
+    effective_weight: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,6 +23,7 @@ from scheduler.engine.jobs import HELD, NONE, WAITING
 from scheduler.engine.rounds import NEGLIGIBLE
 from scheduler.runtime.contract import Explanation
 from scheduler.runtime.explaining_kept import goes_on, kept_by_others, lost_work
+from scheduler.runtime.shares import fair_shares
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -367,10 +368,12 @@ def _words(
         WaitReason.BACKOFF: lambda: _backoff_words(view, record),
         WaitReason.STOPPING: lambda: "its last lease is coming to an end",
         WaitReason.NO_ALLOCATION: lambda: _unanswered_words(view),
-        WaitReason.NO_SHARE: lambda: f"policy '{policy}' gives it no time at present",
+        WaitReason.NO_SHARE: lambda: (
+            f"policy '{policy}' gives it no time at present{_used_words(view, record)}"
+        ),
         WaitReason.IDLING: lambda: f"policy '{policy}' keeps the idle workers idle on purpose",
         WaitReason.PLACEMENT: lambda: "workers are idle, but none that it could have together",
-        WaitReason.TURN: lambda: _turn_words(position, waiting),
+        WaitReason.TURN: lambda: _turn_words(position, waiting) + _used_words(view, record),
     }
     return words.get(reason, lambda: fit_of(view, record.spec).message)()
 
@@ -437,6 +440,18 @@ def _avoided(view: View, record: JobRecord) -> str:
         for node, times, until_s in nodes
     )
     return "".join(told)
+
+
+def _used_words(view: View, record: JobRecord) -> str:
+    """Return in words that a job's entity has had more than its share; nothing where it has not."""
+    entity = record.spec.account
+    share = fair_shares(view).get(entity)
+    if share is None or share.of_share is None or share.of_share <= 1.0:
+        return ""
+    return (
+        f"; '{entity}' has had {share.of_share:.1f} times its share of late, so that its weight "
+        f"counts as {share.effective_weight:.2g}"
+    )
 
 
 def _turn_words(position: int | None, waiting: int) -> str:

@@ -27,6 +27,7 @@ from scheduler.runtime.contract import (
     WorkerView,
 )
 from scheduler.runtime.explaining import reason_of
+from scheduler.runtime.shares import fair_shares
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -337,7 +338,7 @@ def projects(view: View) -> tuple[ProjectView, ...]:
         record = view.jobs.by_id.get(live.lease.job_id)
         if record is not None:
             running[record.project] += len(live.lease.workers)
-    jobs = view.jobs
+    jobs, shares = view.jobs, fair_shares(view)
     names = sorted({*jobs.limits, *(name for name, count in jobs.active.items() if count)})
     return tuple(
         ProjectView(
@@ -345,6 +346,8 @@ def projects(view: View) -> tuple[ProjectView, ...]:
             active_jobs=jobs.active.get(name, 0),
             admitted_workers=jobs.admitted.get(name, 0),
             running_workers=running[name],
+            usage_worker_s=shares[name].usage_worker_s if name in shares else None,
+            effective_weight=shares[name].effective_weight if name in shares else None,
         )
         for name in names
     )

@@ -139,7 +139,8 @@ def _weight(text: str, option: str) -> float | None:
 def _table(projects: list[Project]) -> Any:
     headings = (
         "project", ">weight", "inside", ">running", ">admitted", ">max workers", ">jobs",
-        ">max jobs", "entities", "job types", ">max job weight",
+        ">max jobs", "entities", "job types", ">max job weight", ">used of late",
+        ">weight counts as",
     )  # fmt: skip
     rows = [
         (
@@ -154,12 +155,22 @@ def _table(projects: list[Project]) -> Any:
             _words(p["limits"].get("entities")),  # an older scheduler tells none
             _words(p["limits"].get("job_types")),
             _words(p["limits"].get("max_job_weight")),
+            _hours(p.get("usage_worker_s")),
+            _counts_as(p.get("effective_weight")),
         )
         for p in projects
     ]
     # Rules that no project has need no column.
     shown = [c for c in range(len(headings)) if c < _PLAIN or any(row[c] for row in rows)]
     return table([headings[c] for c in shown], [[row[c] for c in shown] for row in rows])
+
+
+def _hours(worker_s: float | None) -> str:
+    return "" if worker_s is None else f"{worker_s / 3600:.1f} h"
+
+
+def _counts_as(weight: float | None) -> str:
+    return "" if weight is None else f"{weight:.2f}"
 
 
 def _words(rule: Any) -> str:

@@ -1,0 +1,66 @@
+"""What entities have used of late, and what their weights count for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from scheduler.domain.fair_share import factors
+from scheduler.engine.jobs import HELD
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from scheduler.control.view import View
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FairShare:
+    """Half-life fair share of one entity.
+
+    Attributes:
+        usage_worker_s: worker-seconds that have not faded.
+        effective_weight: what its weight counts for; the weight itself while none of its jobs could
+            run.
+        of_share: its part of what those who compete have used, over its part of their weights;
+            None while it does not compete, or nobody has used anything.
+    """
+
+    usage_worker_s: float
+    effective_weight: float
+    of_share: float | None
+
+
+def fair_shares(view: View) -> Mapping[str, FairShare]:
+    """Return the fair share of every entity; empty where the policy has no half-life."""
+    engine = view.engine
+    usage_s = engine.usage_s
+    if usage_s is None or not len(usage_s):
+        return {}
+    given = _weights_of_policy(view)
+    weight = np.array([given.get(e.name, e.weight) for e in engine.entities])
+    jobs = engine.jobs
+    asked = (jobs["status"] != HELD) & (jobs["retry_at_s"] <= engine.now_s)
+    competes = np.zeros(len(weight), dtype=bool)
+    competes[jobs["entity"][asked]] = True
+    effective = weight * factors(weight, usage_s, competes)
+    used, shared = float(usage_s[competes].sum()), float(weight[competes].sum())
+    return {
+        entity.name: FairShare(
+            usage_worker_s=float(usage_s[e]),
+            effective_weight=float(effective[e]),
+            of_share=float(usage_s[e] / used / (weight[e] / shared))
+            if used > 0 and competes[e]
+            else None,
+        )
+        for e, entity in enumerate(engine.entities)
+    }
+
+
+def _weights_of_policy(view: View) -> dict[str, float]:
+    """Return the weights that the policy's own parameter gives, as in ``team-a:2,team-b:1``."""
+    text = view.policy.choice.parameters.get("entity_weights", "")
+    pairs = (part.rpartition(":") for part in text.split(",") if ":" in part)
+    return {name.strip(): float(weight) for name, _, weight in pairs}
