@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from policies.quotas import within_quotas
 from policies.registry import make_policy
 from scheduler.domain.answers import Failure, Question, Solved, TableOnce, check_answer
 from scheduler.domain.configuration import Configuration, ConfigurationTable, Profile
@@ -47,7 +48,8 @@ class PolicyAnswerer:
         """
         begin = time.perf_counter()
         try:
-            allocation = self._policy(key).allocate(problem)
+            # A plugin need not know of quotas.
+            allocation = within_quotas(problem, self._policy(key).allocate(problem))
             check_answer(problem, allocation)
         except LeaseholdError as error:
             raise SolveError(f"policy '{key[0]}': {error}") from error

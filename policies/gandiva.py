@@ -11,6 +11,7 @@ import numpy as np
 from policies.base import Policy
 from policies.greedy import offers_of, same_workers
 from policies.parameters import parameter
+from policies.quotas import within_quotas
 from scheduler.domain.allocation import Allocation
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ class Gandiva(Policy):
         x = np.zeros((problem.jobs, problem.table.throughput.shape[1]))
         single = modes.row < 0
         x[modes.first[single], modes.configuration[single]] = fractions[single]
-        return Allocation(
+        answer = Allocation(
             x=x,
             pair_jobs=np.stack((modes.first[~single], modes.second[~single]), axis=1),
             pair_index=modes.row[~single],
@@ -62,6 +63,7 @@ class Gandiva(Policy):
             rank=rank,
             solver="round robin",
         )
+        return within_quotas(problem, answer)
 
     def _pairs(self, problem: Problem) -> IntArray:
         """Return (Q, 2) positions of the pairs in force, the smaller profile first."""

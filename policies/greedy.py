@@ -46,17 +46,19 @@ def serve_in_order(
     blocks = np.zeros(problem.jobs, dtype=np.bool_)
     if not backfill:
         blocks = best_throughput(problem) > 0
+    profile, throughput, demand, capacity = under_quotas(problem)
     choice = place(
         order,
-        problem.profile,
-        problem.table.throughput,
-        problem.table.demand,
-        problem.capacity,
+        profile,
+        throughput,
+        demand,
+        capacity,
         problem.remaining_steps,
         problem.restart_s,
         problem.held,
         anything if preferred is None else preferred,
         blocks,
+        len(problem.capacity),
     )
     rank = np.empty(problem.jobs)
     rank[order] = np.arange(problem.jobs)
@@ -65,6 +67,37 @@ def serve_in_order(
     else:
         answer = _allocation(problem, choice, rank)
     return answer if backfill else replace(answer, x_only=np.ones(problem.jobs, dtype=bool))
+
+
+def under_quotas(problem: Problem) -> tuple[IntArray, FloatArray, IntArray, FloatArray]:
+    """Return what jobs can run and hold, with a row of capacity for each quota behind the workers.
+
+    Returns:
+        (N,) row of each job, and by row (U, J) steps/s and (U, J, K) demand; and (K,) capacity.
+    """
+    table, caps = problem.table, problem.caps
+    if caps is None:
+        return problem.profile, table.throughput, table.demand, problem.capacity
+    kinds, row = np.unique(np.stack((problem.profile, caps.group)), axis=1, return_inverse=True)
+    demand = caps.widened(kinds[1], table.demand[kinds[0]])
+    capacity = np.concatenate((problem.capacity, np.maximum(caps.limit, 0.0)))
+    return row.ravel(), table.throughput[kinds[0]], demand, capacity
+
+
+def _quotas_for_guests(
+    problem: Problem, choice: IntArray, offers: Offers
+) -> tuple[IntArray, BoolArray, IntArray, FloatArray]:
+    """Return the last arguments of ``share``: (N,), (G, Q), (E, Q) and (Q,)."""
+    caps, table = problem.caps, problem.table
+    if caps is None:
+        group = np.zeros(problem.jobs, dtype=np.int64)
+        held = np.zeros((len(offers.row), 0), dtype=np.int64)
+        return group, np.zeros((1, 0), dtype=bool), held, np.zeros(0)
+    runs = np.flatnonzero(choice >= 0)
+    demand = table.demand[problem.profile[runs], choice[runs]]
+    used = caps.held(caps.group[runs], demand).sum(axis=0)
+    held = table.pair_demand[offers.row] @ caps.counts.T.astype(np.int64)
+    return caps.group, caps.member, held, caps.limit - used
 
 
 def first_come_first_served(problem: Problem, *keys: FloatArray) -> IntArray:
@@ -169,6 +202,7 @@ def _with_sharing(
         offers.configuration,
         *problem.table.throughput.shape,
         blocks,
+        *_quotas_for_guests(problem, choice, offers),
     )
     guests = order[host[order] >= 0]
     hosts, used = host[guests], offer[guests]

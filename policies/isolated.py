@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from policies.base import Policy
+from policies.quotas import within_quotas
 from policies.shares import fastest_by_type
 from scheduler.domain.allocation import Allocation
 
@@ -21,7 +22,8 @@ class Isolated(Policy):
 
     Program: none. X_mk = W_k / (N s_m) in the job's fastest configuration on type k, scaled down
     where a job's fractions sum to more than 1; 0 on types that cannot run it. Weights play no
-    part, and nothing is lent to others. Jobs that can run nowhere at present are not among the N.
+    part, and nothing is lent to others; whom a quota holds down gets less. Jobs that can run
+    nowhere at present are not among the N.
 
     Source: the isolated baseline of Gavel (Narayanan et al., OSDI 2020, section 7).
     """
@@ -40,4 +42,4 @@ class Isolated(Policy):
         rows = np.arange(problem.jobs)
         for k, configuration in enumerate(choice[problem.profile].T):
             x[rows, configuration] += share[:, k]
-        return Allocation.singles(x, solver="formula")
+        return within_quotas(problem, Allocation.singles(x, solver="formula"))

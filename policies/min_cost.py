@@ -119,9 +119,9 @@ class _Costs:
 
     def __init__(self, classes: ClassProblem, price: FloatArray) -> None:
         self.classes = classes
-        held = classes.demand @ price
+        held = classes.demand[:, :, : classes.types] @ price
         self.single = np.where(held > 0, held, 1.0)
-        self.pair = classes.pair_demand @ price
+        self.pair = classes.pair_demand[:, : classes.types] @ price
 
     def of(self, answer: FamilyAnswer) -> float:
         """Return USD per hour of an allocation."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 
 from policies.base import Policy
+from policies.greedy import under_quotas
 from policies.parameters import parameter, parse
 from policies.registry import make_policy
 from scheduler.domain.allocation import Allocation
@@ -18,6 +19,7 @@ from scheduler.errors import ParameterError
 if TYPE_CHECKING:
     from scheduler.domain.arrays import FloatArray, IntArray
     from scheduler.domain.problem import Problem
+    from scheduler.domain.quota import Caps
 
 #: Fields of a problem that have one entry per job.
 _PER_JOB = (
@@ -106,8 +108,16 @@ def split(problem: Problem, k: int) -> list[tuple[IntArray, Problem]]:
         jobs = np.sort(dealt[part::k])
         figures = {name: getattr(problem, name)[jobs] for name in _PER_JOB}
         capacity = _part_of(problem.capacity, part, k)
-        parts.append((jobs, replace(problem, capacity=capacity, **figures)))
+        caps = _caps_of(problem.caps, jobs, part, k)
+        parts.append((jobs, replace(problem, capacity=capacity, caps=caps, **figures)))
     return parts
+
+
+def _caps_of(caps: Caps | None, jobs: IntArray, part: int, k: int) -> Caps | None:
+    """Return the quotas of a part's jobs."""
+    if caps is None:
+        return None
+    return replace(caps.of_jobs(jobs), limit=_part_of(caps.limit, part, k))
 
 
 def _part_of(capacity: FloatArray, part: int, k: int) -> FloatArray:
@@ -121,12 +131,12 @@ def _part_of(capacity: FloatArray, part: int, k: int) -> FloatArray:
 
 def _most_parts(problem: Problem) -> int:
     """Return into how many parts the workers can be split with room for every job that runs."""
-    table = problem.table
-    present = np.unique(problem.profile)
-    demand = table.demand[present].astype(float)
-    room = np.floor(problem.capacity / np.maximum(demand, 1.0))
+    profile, throughput, demands, capacity = under_quotas(problem)
+    present = np.unique(profile)
+    demand = demands[present].astype(float)
+    room = np.floor(capacity / np.maximum(demand, 1.0))
     times = np.where(demand > 0, room, np.inf).min(axis=2, initial=np.inf)
-    runs = (table.throughput[present] > 0) & (times >= 1) & (demand.max(axis=2) > 0)
+    runs = (throughput[present] > 0) & (times >= 1) & (demand.max(axis=2) > 0)
     most = np.where(runs, times, 0.0).max(axis=1, initial=0.0)
     return int(most[most > 0].min(initial=problem.jobs))
 

@@ -6,6 +6,7 @@ import math
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from scheduler.control.requests import ProjectLimits
+from scheduler.domain.quota import IdleQuota
 from scheduler.errors import InputError
 from traces.header_csv import meant
 from traces.yaml_file import read_yaml
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 _KNOWN = (
     *("max_workers", "max_jobs", "weight", "inner_policy"),
     *("entities", "job_types", "max_job_weight"),
+    *("max_workers_of", "max_workers_per_user", "max_workers_per_user_of", "idle_quota"),
 )
 _INNER = ("fairness", "fifo")
 
@@ -63,6 +65,8 @@ def limits_of(name: str, given: Any) -> ProjectLimits:
     found: dict[str, Any] = {
         key: tuple(v) if isinstance(v, list) else v for key, v in given.items()
     }
+    if "idle_quota" in found:
+        found["idle_quota"] = IdleQuota(found["idle_quota"])
     return ProjectLimits(project=name, **found)
 
 
@@ -74,19 +78,33 @@ _WANTED: Mapping[str, str] = {
     "entities": "it must be a list of names",
     "job_types": "it must be a list of patterns",
     "max_job_weight": "it must be a number > 0",
+    "max_workers_of": "it must map worker types to whole numbers >= 0",
+    "max_workers_per_user": "it must be a whole number >= 0",
+    "max_workers_per_user_of": "it must map worker types to whole numbers >= 0",
+    "idle_quota": "it must be keep, lend or share",
 }
 
 
 def _fits(key: str, value: object) -> bool:
-    if key == "inner_policy":
-        return value in _INNER
+    if key in {"inner_policy", "idle_quota"}:
+        return value in (_INNER if key == "inner_policy" else tuple(IdleQuota))
+    if key in {"max_workers_of", "max_workers_per_user_of"}:
+        return isinstance(value, dict) and all(
+            isinstance(name, str) and name and _is_count(most) for name, most in value.items()
+        )
     if key in {"entities", "job_types"}:
         return isinstance(value, list) and all(isinstance(item, str) and item for item in value)
+    return _is_weight(value) if key in {"weight", "max_job_weight"} else _is_count(value)
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def _is_weight(value: object) -> bool:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return False
-    if key in {"weight", "max_job_weight"}:
-        return math.isfinite(value) and value > 0
-    return isinstance(value, int) and value >= 0
+    return math.isfinite(value) and value > 0
 
 
 def _fail(name: str, problem: str) -> NoReturn:

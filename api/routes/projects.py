@@ -15,8 +15,11 @@ from scheduler.control.requests import ProjectLimits
 
 router = APIRouter(prefix="/v1", tags=["projects"], route_class=StrictRoute)
 
-#: What its jobs may say of themselves.
-_RULES: Final = ("entities", "job_types", "max_job_weight")
+#: What its jobs may say of themselves, and quotas that earlier releases did not know.
+_RULES: Final = (
+    *("entities", "job_types", "max_job_weight"),
+    *("max_workers_of", "max_workers_per_user", "max_workers_per_user_of", "idle_quota"),
+)
 
 
 @router.get(
@@ -45,8 +48,8 @@ async def set_project(
 ) -> Answer:
     """Set a project's share and quotas; fields that are left out take their defaults.
 
-    What its jobs may say of themselves stays as it was where it is left out, since clients of
-    earlier releases know nothing of it.
+    What its jobs may say of themselves stays as it was where it is left out, and so do quotas of
+    worker types and of users, since clients of earlier releases know nothing of them.
     """
     limits = ProjectLimits(
         project=name,
@@ -60,7 +63,7 @@ async def set_project(
 
 
 def _rules(context: Context, name: str, given: ProjectIn) -> dict[str, Any]:
-    """Return what jobs may say of themselves: as given, else as it was."""
+    """Return the rules that may be left out: as given, else as they were."""
     known = (p.limits for p in context.service.projects() if p.limits.project == name)
     before = next(known, ProjectLimits(project=name))
     found = {

@@ -19,6 +19,7 @@ from api.schemas.fields import (
     WorkerType,
 )
 from scheduler.domain.fields import LONGEST_S
+from scheduler.domain.quota import IdleQuota
 from scheduler.protocol.bounds import MOST_WORKERS
 
 #: Longest life of an enrolment: 30 days.
@@ -54,13 +55,34 @@ class PolicyIn(Form):
         }
 
 
+#: Workers that a quota may be of.
+_Most = Annotated[int, Field(strict=True, ge=0, le=10**9)]
+
+
 class ProjectIn(Form):
     """What a project may have."""
 
     weight: Weight = Field(1.0, description="share relative to other projects")
     inner_policy: Literal["fairness", "fifo"] = Field("fairness", description="among its own jobs")
     max_workers: Annotated[int, Field(strict=True, ge=0, le=10**9)] | None = Field(
-        None, description="workers that its admitted jobs may ask for at once; null for any number"
+        None, description="workers that its jobs may hold at once; null for any number"
+    )
+    max_workers_of: Annotated[dict[WorkerType, _Most], Field(max_length=100)] = Field(
+        {},
+        description="worker type -> workers of it that its jobs may hold at once; what was set "
+        "stays where this is left out, as with the next three",
+    )
+    max_workers_per_user: _Most | None = Field(
+        None, description="workers that the jobs of each of its users may hold; null for any number"
+    )
+    max_workers_per_user_of: Annotated[dict[WorkerType, _Most], Field(max_length=100)] = Field(
+        {}, description="worker type -> workers of it, likewise"
+    )
+    idle_quota: IdleQuota = Field(
+        IdleQuota.KEEP,
+        description="what becomes of what its jobs do not ask for of `max_workers` and "
+        "`max_workers_of`: `keep` it idle; `lend` it to projects that share, until its jobs ask; "
+        "or `share`: lend it, and use what others lend",
     )
     max_jobs: Annotated[int, Field(strict=True, ge=0, le=10**9)] | None = Field(
         None, description="jobs that have not ended; null for any number"

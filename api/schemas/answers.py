@@ -6,6 +6,7 @@ from pydantic import BaseModel, Field
 
 from scheduler.domain.causes import FactKind, Ground
 from scheduler.domain.job import JobStatus
+from scheduler.domain.quota import IdleQuota
 from scheduler.domain.reasons import WaitReason
 from scheduler.domain.troubles import Trouble
 
@@ -221,6 +222,23 @@ class CauseOut(BaseModel):
     text: str = Field(description="the same in words; empty where there is nothing to say")
 
 
+class QuotaInTheWayOut(BaseModel):
+    """A quota that keeps a job waiting."""
+
+    project: str
+    owner: str = Field(description="the user, where it is a quota of each; else empty")
+    worker_type: str = Field(description="of which workers; empty for all")
+    limit: int = Field(description="workers, as it was set")
+    allowed: int = Field(description="workers that may be held now: the limit, and what is lent")
+    shared: bool = Field(description="whether it is what several projects may hold together")
+    held: int = Field(description="workers held of it now")
+    asks: int = Field(description="workers that the job asks for")
+    missing: int = Field(description="by how much it is too small for the job to run now")
+    gain_steps_per_s: float = Field(
+        description="steps/s at which it could then run at once, on idle workers; 0 without any"
+    )
+
+
 class ExplanationOut(BaseModel):
     """Why a job is where it is."""
 
@@ -246,6 +264,7 @@ class ExplanationOut(BaseModel):
     ended: CauseOut | None = Field(
         description="why its lease is coming to an end, or its last one has ended"
     )
+    quotas: list[QuotaInTheWayOut] = Field(description="quotas that keep it waiting")
 
 
 class EventOut(BaseModel):
@@ -402,6 +421,10 @@ class ProjectLimitsOut(BaseModel):
     entities: list[str] | None
     job_types: list[str] | None
     max_job_weight: float | None
+    max_workers_of: dict[str, int]
+    max_workers_per_user: int | None
+    max_workers_per_user_of: dict[str, int]
+    idle_quota: IdleQuota
 
 
 class ProjectOut(BaseModel):

@@ -103,6 +103,7 @@ FactKind: TypeAlias = Literal[
     "workers_returned",
     "workers_retired",
     "share_changed",
+    "quota_changed",
     "policy_changed",
     "policy_answered",
     "policy_failed",
@@ -129,8 +130,12 @@ Ground: TypeAlias = Literal[
     "lent",
     "ahead",
     "no_share",
+    "quota",
     "no_fit",
 ]
+
+#: What becomes of the part of a quota that its project does not ask for.
+IdleQuota: TypeAlias = Literal["keep", "lend", "share"]
 
 #: What can be done to a job.
 JobAction: TypeAlias = Literal["cancel", "hold", "release", "requeue"]
@@ -492,6 +497,7 @@ class Explanation(TypedDict):
             most; of its whole output where it ran in pods, which have one stream for both
         granted: why it was given the lease that it holds
         ended: why its lease is coming to an end, or its last one has ended
+        quotas: quotas that keep it waiting
     """
 
     job_id: str
@@ -509,6 +515,7 @@ class Explanation(TypedDict):
     stderr_tail: str
     granted: Cause | None
     ended: Cause | None
+    quotas: list[QuotaInTheWay]
 
 
 class FieldProblem(TypedDict):
@@ -995,7 +1002,15 @@ class ProjectIn(TypedDict, total=False):
     Attributes:
         weight: share relative to other projects
         inner_policy: among its own jobs
-        max_workers: workers that its admitted jobs may ask for at once; null for any number
+        max_workers: workers that its jobs may hold at once; null for any number
+        max_workers_of: worker type -> workers of it that its jobs may hold at once; what was set
+            stays where this is left out, as with the next three
+        max_workers_per_user: workers that the jobs of each of its users may hold; null for any
+            number
+        max_workers_per_user_of: worker type -> workers of it, likewise
+        idle_quota: what becomes of what its jobs do not ask for of `max_workers` and
+            `max_workers_of`: `keep` it idle; `lend` it to projects that share, until its jobs ask;
+            or `share`: lend it, and use what others lend
         max_jobs: jobs that have not ended; null for any number
         entities: entities besides itself that its jobs may name; null for any; what was set stays
             where this is left out
@@ -1008,6 +1023,10 @@ class ProjectIn(TypedDict, total=False):
     weight: float
     inner_policy: Literal["fairness", "fifo"]
     max_workers: int | None
+    max_workers_of: Mapping[str, Any]
+    max_workers_per_user: int | None
+    max_workers_per_user_of: Mapping[str, Any]
+    idle_quota: IdleQuota
     max_jobs: int | None
     entities: Sequence[str] | None
     job_types: Sequence[str] | None
@@ -1025,6 +1044,10 @@ class ProjectLimits(TypedDict):
     entities: list[str] | None
     job_types: list[str] | None
     max_job_weight: float | None
+    max_workers_of: dict[str, int]
+    max_workers_per_user: int | None
+    max_workers_per_user_of: dict[str, int]
+    idle_quota: IdleQuota
 
 
 class Project(TypedDict):
@@ -1042,6 +1065,33 @@ class Projects(TypedDict):
     """Projects."""
 
     projects: list[Project]
+
+
+class QuotaInTheWay(TypedDict):
+    """A quota that keeps a job waiting.
+
+    Attributes:
+        owner: the user, where it is a quota of each; else empty
+        worker_type: of which workers; empty for all
+        limit: workers, as it was set
+        allowed: workers that may be held now: the limit, and what is lent
+        shared: whether it is what several projects may hold together
+        held: workers held of it now
+        asks: workers that the job asks for
+        missing: by how much it is too small for the job to run now
+        gain_steps_per_s: steps/s at which it could then run at once, on idle workers; 0 without any
+    """
+
+    project: str
+    owner: str
+    worker_type: str
+    limit: int
+    allowed: int
+    shared: bool
+    held: int
+    asks: int
+    missing: int
+    gain_steps_per_s: float
 
 
 class Ready(TypedDict):

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 @njit(cache=True)
-def place(  # noqa: PLR0917  compiled functions take positions
+def place(  # noqa: PLR0917  compiled functions take positions, and loop by hand
     order: IntArray,
     profile: IntArray,
     throughput: FloatArray,
@@ -23,6 +23,7 @@ def place(  # noqa: PLR0917  compiled functions take positions
     held: IntArray,
     preferred: IntArray,
     blocks: BoolArray,
+    types: int,
 ) -> IntArray:
     """Give each job in turn the configuration with room in which it would finish first.
 
@@ -31,13 +32,15 @@ def place(  # noqa: PLR0917  compiled functions take positions
         profile: (N,) row of the tables.
         throughput: (U, J) steps/s.
         demand: (U, J, K) workers held.
-        capacity: (K,) workers.
+        capacity: (K,) workers, and limits of quotas.
         remaining: (N,) steps to go.
         restart_s: (N,) seconds that leaving the held configuration costs.
         held: (N,) configuration that the job runs in now, or -1.
         preferred: (N,) the one configuration that a job accepts in the first pass, or -1 where it
             accepts any; a second pass offers all of them what is left.
-        blocks: (N,) whether the jobs behind one that finds no room wait with it.
+        blocks: (N,) whether the jobs behind one that finds no room wait with it. One that only a
+            quota has no room for holds up those under that quota.
+        types: how many of the K are worker types.
 
     Returns:
         (N,) chosen configuration, -1 where the job waits.
@@ -62,9 +65,49 @@ def place(  # noqa: PLR0917  compiled functions take positions
             if best >= 0:
                 choice[i] = best
                 left -= demand[u, best]
-            elif blocks[i]:
+            elif blocks[i] and not _waits_for_quota(throughput[u], demand[u], left, types):
                 return choice
     return choice
+
+
+@njit(cache=True)
+def _waits_for_quota(
+    throughput: FloatArray, demand: IntArray, left: FloatArray, types: int
+) -> bool:
+    """Tell whether only quotas have no room for a job; those that it waits for count as used up.
+
+    Args:
+        throughput: (J,) steps/s.
+        demand: (J, K) workers held.
+        left: (K,) workers, and of each quota; changed in place.
+        types: how many of the K are worker types.
+    """
+    for j in range(throughput.size):
+        if throughput[j] > 0 and (demand[j, :types] <= left[:types]).all():
+            for k in range(types, left.size):
+                if demand[j, k] > left[k]:
+                    left[k] = 0
+            return True
+    return False
+
+
+@njit(cache=True)
+def _joins(guest: BoolArray, host: BoolArray, held: IntArray, left: FloatArray) -> bool:
+    """Take what a guest holds of quotas beside its host; False where one has no room for it.
+
+    Args:
+        guest: (Q,) quotas that it falls under.
+        host: (Q,) likewise; where it does, its workers count already.
+        held: (Q,) what it holds.
+        left: (Q,) of each quota; changed in place.
+    """
+    for q in range(left.size):
+        if guest[q] and not host[q] and held[q] > left[q]:
+            return False
+    for q in range(left.size):
+        if guest[q] and not host[q]:
+            left[q] -= held[q]
+    return True
 
 
 @njit(cache=True)
@@ -78,6 +121,10 @@ def share(  # noqa: PLR0917  compiled functions take positions
     groups: int,
     width: int,
     blocks: BoolArray,
+    group: IntArray,
+    member: BoolArray,
+    held: IntArray,
+    left: FloatArray,
 ) -> tuple[IntArray, IntArray]:
     """Let waiting jobs, in order, join running jobs where the sharing pays most.
 
@@ -91,6 +138,10 @@ def share(  # noqa: PLR0917  compiled functions take positions
         groups: U, the number of profiles.
         width: J, the configurations of a profile.
         blocks: (N,) whether the jobs behind one that finds no host wait with it.
+        group: (N,) row of ``member``.
+        member: (G, Q) quotas that jobs fall under.
+        held: (E, Q) what a job under the quota holds of it by an offer.
+        left: (Q,) of each quota; changed in place.
 
     Returns:
         (N,) the host that each waiting job joins, -1 for none, and (N,) the offer that it uses.
@@ -103,24 +154,32 @@ def share(  # noqa: PLR0917  compiled functions take positions
     below = np.full(n, -1, np.int64)
     for i in order:
         if choice[i] >= 0:
-            group = profile[i] * width + choice[i]
-            below[i] = top[group]
-            top[group] = i
+            stack = profile[i] * width + choice[i]
+            below[i] = top[stack]
+            top[stack] = i
     # Hosts only grow fewer, so that an offer that is used up stays so: one pass over all offers.
     next_offer = start[:-1].copy()
     for i in order:
         if choice[i] >= 0:
             continue
         u = profile[i]
-        while next_offer[u] < start[u + 1]:
-            e = next_offer[u]
-            group = partner[e] * width + configuration[e]
-            if top[group] >= 0:
-                host[i] = top[group]
-                offer[i] = e
-                top[group] = below[top[group]]
-                break
-            next_offer[u] += 1
-        if blocks[i] and host[i] < 0:
+        e = next_offer[u]
+        no_room = False
+        while e < start[u + 1]:
+            stack = partner[e] * width + configuration[e]
+            if top[stack] < 0:
+                if e == next_offer[u]:
+                    next_offer[u] += 1
+                e += 1
+                continue
+            if not _joins(member[group[i]], member[group[top[stack]]], held[e], left):
+                no_room = True
+                e += 1
+                continue
+            host[i] = top[stack]
+            offer[i] = e
+            top[stack] = below[top[stack]]
+            break
+        if blocks[i] and host[i] < 0 and not no_room:
             break
     return host, offer

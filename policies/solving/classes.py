@@ -20,6 +20,7 @@ from scheduler.domain.allocation import Allocation
 if TYPE_CHECKING:
     from scheduler.domain.arrays import BoolArray, FloatArray, IntArray
     from scheduler.domain.problem import Problem
+    from scheduler.domain.quota import Caps
 
 #: Fractions below this are rounding noise of a solver, unless the job needs no more than that.
 NOISE = 1e-9
@@ -32,7 +33,8 @@ class ClassProblem:
     """An allocation problem over classes of interchangeable jobs.
 
     Letters: N jobs, M classes in order of their first job, J configurations, K worker types,
-    P class pairs.
+    P class pairs. Where quotas bind, K counts one more row of capacity for each of them behind the
+    worker types: a configuration holds of it what it holds of the workers that count.
 
     Attributes:
         problem: the problem over jobs.
@@ -42,8 +44,9 @@ class ClassProblem:
         profile: (M,) row of the configuration table.
         throughput: (M, J) steps/s of one job; 0 where the configuration is not usable.
         demand: (M, J, K) workers held by one job.
-        capacity: (K,) workers in service.
+        capacity: (K,) workers in service, and limits of quotas.
         usable: (M, J) whether the configuration fits the capacity and makes progress.
+        types: how many of the K are worker types.
     """
 
     problem: Problem
@@ -55,6 +58,7 @@ class ClassProblem:
     demand: FloatArray
     capacity: FloatArray
     usable: BoolArray
+    types: int
 
     @classmethod
     def build(cls, problem: Problem, keys: tuple[FloatArray, ...] = ()) -> ClassProblem:
@@ -66,6 +70,9 @@ class ClassProblem:
                 objective reads beside profile, weight and scale factor.
         """
         columns = (problem.profile, problem.weight, problem.scale_factor, *keys)
+        caps = problem.caps
+        if caps is not None:
+            columns = (*columns, caps.group)
         class_of, representative = _group(tuple(np.asarray(c, dtype=float) for c in columns))
         profile = problem.profile[representative]
         table = problem.table
@@ -73,16 +80,21 @@ class ClassProblem:
         fits = (demand <= problem.capacity).all(axis=2) & (demand.max(axis=2) > 0)
         usable_rows = fits & (table.throughput > 0)
         rates = np.where(usable_rows, table.throughput, 0.0)
+        capacity = problem.capacity.astype(float)
+        found = rates[profile], demand[profile], capacity, usable_rows[profile]
+        if caps is not None:
+            found = _under_caps(caps.of_jobs(representative), *found)
         return cls(
             problem=problem,
             class_of=class_of,
             count=np.bincount(class_of, minlength=len(representative)).astype(float),
             representative=representative,
             profile=profile,
-            throughput=rates[profile],
-            demand=demand[profile],
-            capacity=problem.capacity.astype(float),
-            usable=usable_rows[profile],
+            throughput=found[0],
+            demand=found[1],
+            capacity=found[2],
+            usable=found[3],
+            types=len(problem.capacity),
         )
 
     @property
@@ -117,7 +129,34 @@ class ClassProblem:
     @cached_property
     def pair_demand(self) -> FloatArray:
         """(P, K) workers held by a pair of jobs together."""
-        return self.problem.table.pair_demand[self.pair_index].astype(float)
+        return self.pair_held(slice(None))
+
+    def pair_held(self, pairs: IntArray | slice) -> FloatArray:
+        """Return (Q, K) workers held by some of the pairs."""
+        demand = self.problem.table.pair_demand[self.pair_index[pairs]].astype(float)
+        caps = self.problem.caps
+        if caps is None:
+            return demand
+        groups = caps.group[self.representative[self.pair_classes[pairs]]]
+        held = caps.held_by_pairs(groups[:, 0], groups[:, 1], demand)
+        return np.concatenate((demand, held), axis=1)
+
+    def pair_prices(self, price: FloatArray) -> tuple[IntArray, FloatArray, FloatArray]:
+        """Return what pairs are priced by: (P,) rows, and by row (R, 2) steps/s and (R,) rent.
+
+        Args:
+            price: (K,) of one worker.
+        """
+        if self.capped:
+            rows = np.arange(len(self.pair_index))
+            return rows, self.pair_throughput, self.pair_demand @ price
+        table = self.problem.table
+        return self.pair_index, table.pair_throughput, table.pair_demand @ price
+
+    @property
+    def capped(self) -> bool:
+        """Whether quotas bind."""
+        return len(self.capacity) > self.types
 
     @cached_property
     def runnable(self) -> BoolArray:
@@ -158,7 +197,7 @@ class ClassProblem:
         result: FloatArray = np.einsum("r,rk->k", weighted, self.demand.reshape(m * j, k))
         if len(pair_x):
             used = np.flatnonzero(pair_x)
-            held = self.problem.table.pair_demand[self.pair_index[used]]
+            held = self.pair_held(used)
             result = result + pair_x[used] @ held
         return result
 
@@ -292,6 +331,25 @@ class ClassProblem:
         )
 
 
+def _under_caps(
+    caps: Caps,
+    throughput: FloatArray,
+    demand: FloatArray,
+    capacity: FloatArray,
+    usable: BoolArray,
+) -> tuple[FloatArray, FloatArray, FloatArray, BoolArray]:
+    """Return a class problem's arrays with a row of capacity for each quota."""
+    held = caps.held(caps.group, demand)
+    usable = usable & (held <= caps.limit).all(axis=2)
+    held = np.where(usable[:, :, None], held, 0.0)
+    return (
+        np.where(usable, throughput, 0.0),
+        np.concatenate((demand, held), axis=2),
+        np.concatenate((capacity, np.maximum(caps.limit, 1.0))),
+        usable,
+    )
+
+
 def _group(columns: tuple[FloatArray, ...]) -> tuple[IntArray, IntArray]:
     """Return (N,) class numbers and (M,) first positions, classes in order of first position."""
     mixed = _mix(columns)
@@ -347,7 +405,19 @@ def _class_pairs(classes: ClassProblem) -> tuple[IntArray, IntArray]:
     keep = (a != b) | (first < second) | (lopsided & (first > second))
     keep |= (first == second) & (classes.count[first] >= 2)
     keep &= (a != b) | (first != second) | (classes.count[first] >= 2)
+    keep &= _allowed(classes, first, second, rows_out)
     return np.stack((first[keep], second[keep]), axis=1), rows_out[keep]
+
+
+def _allowed(classes: ClassProblem, first: IntArray, second: IntArray, rows: IntArray) -> BoolArray:
+    """Return (P,) pairs that quotas have room for at all."""
+    caps = classes.problem.caps
+    if caps is None:
+        return np.ones(len(rows), dtype=bool)
+    one, other = (caps.group[classes.representative[side]] for side in (first, second))
+    held = caps.held_by_pairs(one, other, classes.problem.table.pair_demand[rows])
+    result: BoolArray = np.all(held <= caps.limit, axis=1, keepdims=True)[:, 0]
+    return result
 
 
 def _useful_rows(classes: ClassProblem) -> IntArray:
@@ -362,7 +432,8 @@ def _useful_rows(classes: ClassProblem) -> IntArray:
     present = np.zeros(len(table.throughput), dtype=bool)
     present[classes.profile] = True
     demand = table.pair_demand
-    keep = present[table.pair_profiles].all(axis=1) & (demand <= classes.capacity).all(axis=1)
+    fits = (demand <= classes.capacity[: classes.types]).all(axis=1)
+    keep = present[table.pair_profiles].all(axis=1) & fits
     keep &= (table.pair_throughput > 0).any(axis=1) & (demand.max(axis=1, initial=0) > 0)
     rows: IntArray = np.flatnonzero(keep)
     gain = np.zeros(len(rows))

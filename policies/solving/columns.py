@@ -78,13 +78,12 @@ def profits(
         pair, and the size of a price to judge profits by.
     """
     classes = program.classes
-    table = classes.problem.table
     worth = solution.row_price * program.gain / classes.count
     time = solution.time_price / classes.count
-    rent = table.pair_demand @ solution.worker_price
+    rows, throughput, rent = classes.pair_prices(solution.worker_price)
     bonus = np.empty(0) if program.pair_cost is None else program.pair_cost
     best, which = price_pairs(
-        *(classes.pair_classes, classes.pair_index, table.pair_throughput),
+        *(classes.pair_classes, rows, throughput),
         *(rent, worth, time, bonus, turn),
     )
     scale = max(float(time.max(initial=0.0)), float(rent.max(initial=0.0)))

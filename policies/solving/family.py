@@ -13,6 +13,7 @@ from policies.families import (
 )
 from policies.solving.alpha_fair import solve_alpha_fair
 from policies.solving.finish_time import solve_finish_time
+from policies.solving.max_min import water_fill
 
 if TYPE_CHECKING:
     from policies.families import Family, FamilyAnswer
@@ -38,6 +39,9 @@ def solve_family(family: Family, classes: ClassProblem, *, canonical: bool = Tru
         UnprovenError: no solver's answer passed its checks; it says what none can beat.
         SolveError: likewise, and nothing is known.
     """
+    if isinstance(family, MaxMin) and classes.capped:
+        # Whoever a quota holds down must not hold down the others, or decide what they share.
+        return water_fill(classes, family.coefficient)
     if isinstance(family, MaxMin):
         return solve_max_min(family, classes, canonical=canonical)
     if isinstance(family, WeightedSum):

@@ -23,6 +23,10 @@ if TYPE_CHECKING:
 
 #: Newton needs 4 to 7 steps; more than this means that the numbers are beyond double precision.
 STEPS = 40
+#: Prices below this part of the largest are noise.
+NOISE = 1e-5
+#: How much of what it needs, relatively, a class may give up to rounding when others rise further.
+HOLD = 1e-7
 
 
 def solve_finish_time(
@@ -34,17 +38,50 @@ def solve_finish_time(
         return nothing(classes, warnings)
     answer = None if len(classes.pair_index) else _directly(family, classes, counts)
     program, checked, bound = answer or _newton(family, classes, counts)
+    value = largest_rho(family, classes, *_fractions(checked), counts)
+    if classes.capped:
+        program, checked = _beside_quotas(family, classes, counts, program, checked)
     if canonical:
         safe = np.where(counts, 1.0 / np.where(counts, family.remaining, 1.0), 0.0)
         checked = second_stage(program, checked, safe)
     return FamilyAnswer(
         x=checked.solution.x,
         pair_x=checked.solution.pair_x,
-        value=largest_rho(family, classes, *_fractions(checked), counts),
+        value=max(value, largest_rho(family, classes, *_fractions(checked), counts)),
         bound=bound,
         solver=checked.solution.solver,
         warnings=warnings,
     )
+
+
+def _beside_quotas(
+    family: FinishTime,
+    classes: ClassProblem,
+    counts: BoolArray,
+    program: LevelProgram,
+    checked: CheckedSolution,
+) -> tuple[LevelProgram, CheckedSolution]:
+    """Lower the largest rho of those whom no quota holds down, as long as one holds down others.
+
+    Whoever a quota holds down keeps what it has, and must not decide what the others share.
+    """
+    needs, active = np.zeros(classes.size), counts.copy()
+    while True:
+        solution = checked.solution
+        quotas = solution.worker_price[classes.types :]
+        if not (quotas > NOISE * solution.worker_price.max(initial=0.0)).any():
+            return program, checked
+        price = solution.row_price * program.slope
+        down = active & (price > NOISE * price.max(initial=0.0))
+        thr = classes.effective_throughput(*_fractions(checked))
+        needs = np.where(down, thr * (1.0 - HOLD), needs)
+        active &= ~down
+        if not active.any() or not down.any():
+            return program, checked
+        try:
+            program, checked, _ = _newton(family, classes, active, needs)
+        except UnprovenError:  # what has been reached stands
+            return program, checked
 
 
 def _directly(
@@ -86,22 +123,34 @@ def _fractions(checked: CheckedSolution) -> tuple[FloatArray, FloatArray]:
 
 
 def tangents(
-    family: FinishTime, classes: ClassProblem, counts: BoolArray, rho: float
+    family: FinishTime,
+    classes: ClassProblem,
+    counts: BoolArray,
+    rho: float,
+    needs: FloatArray | None = None,
 ) -> LevelProgram:
     """Return the program whose level z says that rho - z is reached, linearised at rho.
 
-    Rows are divided by the throughput that rho asks for, so that they are of order 1.
+    Rows are divided by the throughput that rho asks for, so that they are of order 1. Classes that
+    need a throughput whatever rho is (M,) have a row of their own; 0: they need none.
     """
     one = np.where(counts, 1.0, 0.0)
     span = np.where(counts, rho * family.isolated_time - family.age, 1.0)
     gain = np.where(counts, span / np.where(counts, family.remaining, 1.0), 0.0)
     slope = np.where(counts, family.isolated_time / span, 0.0)
     floor: FloatArray = np.where(counts, one, -np.inf)
+    if needs is not None:
+        kept = needs > 0
+        gain = np.where(kept, 1.0 / np.where(kept, needs, 1.0), gain)
+        floor = np.where(kept, 1.0, floor)
     return LevelProgram(classes=classes, gain=gain, slope=slope, floor=floor, price=1.0, scale=rho)
 
 
 def _newton(
-    family: FinishTime, classes: ClassProblem, counts: BoolArray
+    family: FinishTime,
+    classes: ClassProblem,
+    counts: BoolArray,
+    needs: FloatArray | None = None,
 ) -> tuple[LevelProgram, CheckedSolution, float]:
     """Return the last linear program, its answer, and the best lower bound on rho."""
     pole = float((family.age[counts] / family.isolated_time[counts]).max())
@@ -109,7 +158,7 @@ def _newton(
     bound = pole
     checked: CheckedSolution | None = None
     for _ in range(STEPS):
-        program = tangents(family, classes, counts, rho)
+        program = tangents(family, classes, counts, rho, needs)
         try:
             checked = solve_level(program, checked)
         except UnprovenError as error:

@@ -61,7 +61,7 @@ class Layout:
             v=v,
             throughput=throughput,
             time_fraction=time_fraction,
-            workers=held @ v,
+            workers=held[: classes.types] @ v,
             constraints=constraints,
         )
 

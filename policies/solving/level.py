@@ -119,10 +119,10 @@ def _raise_for_pairs(
 ) -> FloatArray:
     """Return (M,) profits that also cover every class pair."""
     classes = program.classes
-    table = classes.problem.table
+    rows, throughput, rent = classes.pair_prices(p)
     best, _ = price_pairs(
-        *(classes.pair_classes, classes.pair_index, table.pair_throughput),
-        *(table.pair_demand @ p, y * program.gain / classes.count, u / classes.count),
+        *(classes.pair_classes, rows, throughput),
+        *(rent, y * program.gain / classes.count, u / classes.count),
         np.empty(0) if program.pair_cost is None else program.pair_cost,
         0,
     )

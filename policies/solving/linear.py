@@ -139,8 +139,9 @@ class Model:
             rate = (program.gain * self.row_scale)[member] * table.pair_throughput[rows, side]
             entries.append((self.level_row[member], column, rate * share))
             entries.append((n_level + member, column, share))
+        together = classes.pair_held(pairs)
         for k, scale in enumerate(self.capacity_scale):
-            held = table.pair_demand[rows, k] * scale
+            held = together[:, k] * scale
             entries.append((np.full(number, n_level + classes.size + k), column, held))
         return _columns(entries, (self.rows, number))
 

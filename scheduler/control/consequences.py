@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +12,6 @@ from scheduler.domain.causes import OF_A_JOB, FactKind
 from scheduler.domain.configuration import ANYWHERE
 from scheduler.domain.job import JobStatus
 from scheduler.domain.lease import EndReason, RevokeReason
-from scheduler.domain.reasons import WaitReason
 from scheduler.domain.rows import AttemptRow
 from scheduler.domain.troubles import Trouble, trouble_of
 from scheduler.engine.jobs import HELD, NONE
@@ -324,14 +322,9 @@ def _sync(state: ControlState, record: JobRecord, now_s: float) -> None:
         record.status = JobStatus.HELD
     else:
         record.status = JobStatus.WAITING if lease_id == NONE else JobStatus.RUNNING
-    deferred = float(jobs["retry_at_s"][row]) == math.inf
     if record.status is not JobStatus.HELD:  # then it says why it is
-        record.reason = WaitReason.QUOTA.value if deferred else ""
+        record.reason = ""
     record.failures = int(jobs["failures"][row])
-    if record.gave_back:
-        state.jobs.recheck = True
-    elif lease_id == NONE and jobs["retry_at_s"][row] > state.engine.now_s:
-        state.jobs.give_back(record)
     state.jobs.touch(record, now_s)
 
 

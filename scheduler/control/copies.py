@@ -154,10 +154,7 @@ def _fill(jobs: JobBook, copied: ControlCopy) -> None:
     jobs.limits.update(copied.limits)
     jobs.start_numbers_at(copied.next_number)
     for record in copied.jobs:
-        twin = job_twin(record)
-        jobs.add(twin)
-        if record.gave_back:
-            jobs.give_back(twin)
+        jobs.add(job_twin(record))
     jobs.recheck = copied.recheck
     jobs.touched.clear()
 

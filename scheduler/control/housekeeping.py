@@ -339,47 +339,45 @@ def enforce_time_limits(state: ControlState, draft: Draft) -> None:
 
 
 def admit(state: ControlState, draft: Draft) -> None:
-    """Let in whom quotas and dependencies kept out, and who has waited after a failure."""
-    _end_waits(state, draft)
+    """Let in whom dependencies kept out, and tell the engine what projects may hold."""
     if state.jobs.recheck:
         state.jobs.recheck = False
+        _tell_quotas(state, draft)
         _admit_parked(state, draft)
 
 
-def _end_waits(state: ControlState, draft: Draft) -> None:
-    """Let jobs whose waits after a failure are over run again, if their quota has room for them."""
-    now_s = max(draft.now_s, state.engine.now_s)
-    for record in state.jobs.gave_back():
-        if state.engine.retry_at_s_of(record.job_id) > now_s:
-            continue
-        if state.jobs.parked_reason(record) is None:
-            state.jobs.take_back(record)
-        else:
-            _defer(state, draft, record, WaitReason.QUOTA.value, until_s=math.inf)
+def _tell_quotas(state: ControlState, draft: Draft) -> None:
+    """Tell the engine of quotas, where it knows others."""
+    engine, limits = state.engine, state.jobs.limits
+    quotas = tuple(quota for _, one in sorted(limits.items()) for quota in one.quotas)
+    if quotas == engine.quotas.rules:
+        return
+    changed = {quota.project for quota in {*quotas} ^ {*engine.quotas.rules}}
+    # Of jobs that a release told of which knew no quotas, the engine does not know whose they are.
+    owners = {
+        job.job_id: (record.project, record.owner)
+        for job in engine.jobs.job_of.values()
+        if not job.project and (record := state.jobs.by_id.get(job.job_id)) is not None
+    }
+    project = changed.pop() if len(changed) == 1 else ""
+    draft.tell(ev.QuotasChanged(quotas=quotas, project=project, owners=owners))
 
 
-def _defer(
-    state: ControlState, draft: Draft, record: JobRecord, reason: str, *, until_s: float
-) -> None:
-    record.reason = reason
-    state.jobs.touch(record, draft.now_s)
-    draft.tell(ev.JobDeferred(job_id=record.job_id, until_s=until_s))
+def _end_old_waits(state: ControlState, draft: Draft) -> None:
+    """Let jobs run that the release before this one deferred until their quota had room."""
+    jobs = state.engine.jobs
+    for number in jobs["number"][np.isposinf(jobs["retry_at_s"])].tolist():
+        record = state.jobs.by_id.get(jobs.job_of[number].job_id)
+        if record is not None:
+            record.reason = ""
+            state.jobs.touch(record, draft.now_s)
+            draft.tell(ev.JobDeferred(job_id=record.job_id, until_s=draft.now_s))
 
 
 def _admit_parked(state: ControlState, draft: Draft) -> None:
-    """Let jobs in for which there is room, the oldest first; some of them were in before."""
-    deferred = [
-        record
-        for record in state.jobs.gave_back()
-        if math.isinf(state.engine.retry_at_s_of(record.job_id))
-    ]
-    waiting = sorted((*state.jobs.parked(), *deferred), key=lambda record: record.number)
-    for record in waiting:
-        if record.parked is None:
-            if state.jobs.parked_reason(record) is None:
-                state.jobs.take_back(record)
-                _defer(state, draft, record, "", until_s=draft.now_s)
-            continue
+    """Let jobs in that nothing keeps out any more, the oldest first."""
+    _end_old_waits(state, draft)
+    for record in list(state.jobs.parked()):
         reason = state.jobs.parked_reason(record)
         if reason is None:
             if record.parked is WaitReason.QUOTA:
@@ -399,6 +397,7 @@ def tell_submitted(state: ControlState, draft: Draft, record: JobRecord) -> None
     job = engine_job(
         record.spec,
         job_id=record.job_id,
+        owner=record.owner,
         arrival_s=record.submitted_s,
         weight=record.weight,
         deadline_s=record.deadline_s,

@@ -27,8 +27,6 @@ class JobRecord:
 
     Attributes:
         parked: why the engine does not know it yet; None once it does.
-        gave_back: whether it uses none of its project's quota though the engine knows it: it waits
-            after a failure, and then for room.
         profile: row of the configuration table.
         waits_for: jobs that it depends on and that have not completed.
         ending: (status, reason) that it is to end with, where the engine's word would not do.
@@ -55,7 +53,6 @@ class JobRecord:
     finished_s: float | None = None
     updated_s: float = 0.0
     parked: WaitReason | None = None
-    gave_back: bool = False
     waits_for: frozenset[str] = frozenset()
     ending: tuple[JobStatus, str] | None = None
     time_limit: bool = False
@@ -137,7 +134,7 @@ class JobRecord:
 
 
 class JobBook:
-    """Jobs that have not ended, what they wait for outside the engine, and what projects use."""
+    """Jobs that have not ended, what they wait for outside the engine, and limits of projects."""
 
     def __init__(self) -> None:
         self.by_id: dict[str, JobRecord] = {}
@@ -145,8 +142,7 @@ class JobBook:
         self.limits: dict[str, ProjectLimits] = {}
         #: project -> jobs that have not ended.
         self.active: dict[str, int] = {}
-        #: project -> workers that its jobs in the engine ask for, without those that gave theirs
-        #: back.
+        #: project -> workers that its jobs in the engine ask for.
         self.admitted: dict[str, int] = {}
         #: jobs whose stored rows are out of date.
         self.touched: dict[str, JobRecord] = {}
@@ -158,8 +154,6 @@ class JobBook:
         self.recheck = False
         #: jobs that the engine does not know yet, by number.
         self._parked: dict[str, JobRecord] = {}
-        #: jobs that gave their quota back.
-        self._gave_back: dict[str, JobRecord] = {}
         #: job -> jobs that wait for it.
         self._dependents: dict[str, set[str]] = {}
         self._next_number = 1
@@ -202,6 +196,7 @@ class JobBook:
         """Note that the engine does not know a job that was added as if it did."""
         record.waits_for = frozenset(o for o in record.spec.depends_on if o in self.by_id)
         self._count(record, -1)
+        # Whom the release before kept out for its quota is let in with the first decision.
         record.parked = self.parked_reason(record) or WaitReason.QUOTA
         self._parked[record.job_id] = record
         for other in record.waits_for:
@@ -228,10 +223,10 @@ class JobBook:
         self.changed.add(job_id)
         self.limited.discard(job_id)
         self.active[record.project] -= 1
-        self.recheck = bool(self._parked or self._gave_back)
+        self.recheck = bool(self._parked)
         if record.parked is not None:
             del self._parked[job_id]
-        elif self._gave_back.pop(job_id, None) is None:
+        else:
             self._count(record, -1)
         return record
 
@@ -242,40 +237,13 @@ class JobBook:
             return None
         return limits if self.active.get(project, 0) + more > limits.max_jobs else None
 
-    def over_workers(self, record: JobRecord) -> bool:
-        """Tell whether the project's quota has no room for a job."""
-        limits = self.limits.get(record.project)
-        if limits is None or limits.max_workers is None:
-            return False
-        used = self.admitted.get(record.project, 0)
-        return used + record.spec.scale_factor > limits.max_workers
-
-    def give_back(self, record: JobRecord) -> None:
-        """Let others of the project use the quota of a job that waits after a failure."""
-        record.gave_back = True
-        self.changed.add(record.job_id)
-        self._gave_back[record.job_id] = record
-        self._count(record, -1)
-        self.recheck = True
-
-    def take_back(self, record: JobRecord) -> None:
-        """Count a job again that gave its quota back."""
-        record.gave_back = False
-        self.changed.add(record.job_id)
-        del self._gave_back[record.job_id]
-        self._count(record, 1)
-
-    def gave_back(self) -> list[JobRecord]:
-        """Return the jobs that gave their quota back, by number."""
-        return sorted(self._gave_back.values(), key=lambda record: record.number)
-
     def parked_reason(self, record: JobRecord) -> WaitReason | None:
         """Return why a job may not go to the engine now; None if it may."""
         if record.status is JobStatus.HELD:
             return WaitReason.HELD
         if record.waits_for:
             return WaitReason.DEPENDENCY
-        return WaitReason.QUOTA if self.over_workers(record) else None
+        return None
 
     def parked(self) -> Iterator[JobRecord]:
         """Yield the jobs that the engine does not know, by number."""

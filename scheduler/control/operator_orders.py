@@ -157,7 +157,7 @@ def policy_to_json(choice: PolicyChoice) -> dict[str, object]:
 
 
 def set_project(state: ControlState, draft: Draft, fact: ProjectSet) -> None:
-    """Set a project's limits; jobs that fit now are admitted with the next decision."""
+    """Set a project's limits; the engine is told of its quotas with the next decision."""
     limits, actor = fact.limits, fact.actor
     state.jobs.limits[limits.project] = limits
     state.jobs.recheck = True

@@ -6,19 +6,24 @@ throughputs that are learned count for all jobs of the type, and weight is taken
 
 from __future__ import annotations
 
-from dataclasses import asdict, fields
+from collections.abc import Mapping
+from dataclasses import fields
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, Final
 
 from scheduler.control.requests import ProjectLimits
+from scheduler.domain.quota import IdleQuota
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable
 
     from scheduler.domain.spec import JobSpec
 
 #: Limits that are stored only where they are set, as releases wrote them that knew none.
-_RULES: Final = ("entities", "job_types", "max_job_weight")
+_RULES: Final = (
+    *("entities", "job_types", "max_job_weight"),
+    *("max_workers_of", "max_workers_per_user", "max_workers_per_user_of", "idle_quota"),
+)
 
 
 def beyond(limits: ProjectLimits | None, spec: JobSpec, weight: float) -> str:
@@ -67,9 +72,50 @@ def _words(field: str, value: str, project: str, allowed: str, option: str) -> s
 
 def limits_to_json(limits: ProjectLimits) -> dict[str, Any]:
     """Return limits as plain values; rules that are not set are left out."""
-    found = asdict(limits)
-    kept = {name: found[name] for name in found if name not in _RULES or found[name] is not None}
-    return {name: list(v) if isinstance(v, tuple) else v for name, v in kept.items()}
+    found = {one.name: getattr(limits, one.name) for one in fields(limits)}
+    unset = ProjectLimits(project=limits.project)
+    kept = {
+        name: value
+        for name, value in found.items()
+        if name not in _RULES or value != getattr(unset, name)
+    }
+    return {name: _plain(value) for name, value in kept.items()}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return list(value)
+    if isinstance(value, Mapping):
+        return dict(value)
+    return value.value if isinstance(value, IdleQuota) else value
+
+
+def too_many_workers(limits: ProjectLimits | None, spec: JobSpec, types: Iterable[str]) -> str:
+    """Say that a job alone asks for more workers than its project may hold; empty if it does not.
+
+    Args:
+        limits: of its project; None where nobody has set any.
+        spec: the job.
+        types: worker types that it can run on, as far as they are known; empty if none is.
+    """
+    if limits is None:
+        return ""
+    asks, project = spec.scale_factor, f"project '{limits.project}'"
+    for whom, whole, of in (
+        (project, limits.max_workers, limits.max_workers_of),
+        (
+            f"each user of {project}",
+            limits.max_workers_per_user,
+            limits.max_workers_per_user_of,
+        ),
+    ):
+        if whole is not None and asks > whole:
+            return f"the job asks for {asks} workers, and {whom} may have {whole} at once"
+        able = spec.worker_types or tuple(types)
+        if able and all(of.get(name, asks) < asks for name in able):
+            room = ", ".join(f"{of[name]} {name}" for name in able)
+            return f"the job asks for {asks} workers, and {whom} may have {room} at once"
+    return ""
 
 
 def limits_from_json(value: Mapping[str, Any]) -> ProjectLimits:
@@ -80,4 +126,6 @@ def limits_from_json(value: Mapping[str, Any]) -> ProjectLimits:
         for name, given in value.items()
         if name in known
     }
+    if "idle_quota" in found:
+        found["idle_quota"] = IdleQuota(found["idle_quota"])
     return ProjectLimits(**found)

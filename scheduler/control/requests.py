@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from scheduler.domain.configuration import ANYWHERE
+from scheduler.domain.quota import IdleQuota, Quota
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -137,7 +138,14 @@ class ProjectLimits:
         project: its name.
         weight: its share relative to other projects, where the policy heeds entities.
         inner_policy: ``fairness`` or ``fifo`` among its own jobs.
-        max_workers: workers that its admitted jobs may ask for at once; None for any number.
+        max_workers: workers that its jobs may hold at once; None for any number.
+        max_workers_of: worker type -> workers of it, likewise; types that are missing have no
+            limit of their own.
+        max_workers_per_user: workers that the jobs of each of its users may hold at once; None for
+            any number.
+        max_workers_per_user_of: worker type -> workers of it, likewise.
+        idle_quota: what becomes of what its jobs do not ask for of ``max_workers`` and
+            ``max_workers_of``.
         max_jobs: jobs that it may have that have not ended; None for any number.
         entities: entities besides itself that its jobs may be accounted to; None for any.
         job_types: patterns (``*``, ``?``, ``[...]``) of the job types besides ``project/...`` that
@@ -153,3 +161,25 @@ class ProjectLimits:
     entities: tuple[str, ...] | None = None
     job_types: tuple[str, ...] | None = None
     max_job_weight: float | None = None
+    max_workers_of: Mapping[str, int] = field(default_factory=dict)
+    max_workers_per_user: int | None = None
+    max_workers_per_user_of: Mapping[str, int] = field(default_factory=dict)
+    idle_quota: IdleQuota = IdleQuota.KEEP
+
+    @property
+    def quotas(self) -> tuple[Quota, ...]:
+        """What its jobs may hold at once."""
+        whole = {"": self.max_workers, **self.max_workers_of}
+        each = {"": self.max_workers_per_user, **self.max_workers_per_user_of}
+        return (
+            *(
+                Quota(project=self.project, limit=most, worker_type=name, idle=self.idle_quota)
+                for name, most in sorted(whole.items())
+                if most is not None
+            ),
+            *(
+                Quota(project=self.project, limit=most, worker_type=name, each_user=True)
+                for name, most in sorted(each.items())
+                if most is not None
+            ),
+        )

@@ -62,6 +62,7 @@ def engine_job(
     spec: JobSpec,
     *,
     job_id: str,
+    owner: str = "",
     arrival_s: float,
     weight: float,
     deadline_s: float | None,
@@ -74,6 +75,7 @@ def engine_job(
     Args:
         spec: as submitted.
         job_id: its id.
+        owner: who submitted it.
         arrival_s: when it was submitted.
         weight: its importance now.
         deadline_s: by when it should be complete now.
@@ -98,6 +100,8 @@ def engine_job(
         preemptible=spec.preemptible,
         min_run_time_s=spec.min_run_time_s,
         checkpoints=False,  # what it keeps is seen when its leases end
+        project=spec.project,
+        owner=owner,
     )
 
 

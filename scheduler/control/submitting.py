@@ -11,7 +11,7 @@ import numpy as np
 from scheduler.control.consequences import stop_times
 from scheduler.control.housekeeping import tell_submitted
 from scheduler.control.jobs import JobRecord
-from scheduler.control.project_rules import beyond
+from scheduler.control.project_rules import beyond, too_many_workers
 from scheduler.control.requests import (
     Fit,
     FitConfiguration,
@@ -176,12 +176,16 @@ def _over_quota(state: ControlState, spec: JobSpec) -> str:
             f"project '{spec.project}' has {state.jobs.active[spec.project]} jobs that have not "
             f"ended, and may have {limits.max_jobs}; wait, cancel some, or ask for more"
         )
-    if limits.max_workers is not None and spec.scale_factor > limits.max_workers:
-        return (
-            f"the job asks for {spec.scale_factor} workers, and project '{spec.project}' may have "
-            f"{limits.max_workers} at once"
-        )
-    return beyond(limits, spec, spec.weight)
+    return too_many_workers(limits, spec, _able_types(state, spec)) or beyond(
+        limits, spec, spec.weight
+    )
+
+
+def _able_types(state: ControlState, spec: JobSpec) -> tuple[str, ...]:
+    """Return the worker types that a job is known to run on."""
+    ways = state.knowledge.ways(CatalogueKey.of(spec), state.engine.cluster)
+    found = {way.worker_type for way in ways if way.estimate.steps_per_s > 0.0}
+    return tuple(sorted(found | {name for name, rate in spec.throughputs.items() if rate > 0.0}))
 
 
 def _too_long_at_least(state: ControlState, spec: JobSpec) -> str:

@@ -45,6 +45,7 @@ class FactKind(enum.StrEnum):
     WORKERS_RETURNED = "workers_returned"
     WORKERS_RETIRED = "workers_retired"
     SHARE_CHANGED = "share_changed"  #: weight or inner policy of whom jobs are accounted to
+    QUOTA_CHANGED = "quota_changed"  #: how many workers projects may hold
     POLICY_CHANGED = "policy_changed"
     POLICY_ANSWERED = "policy_answered"
     POLICY_FAILED = "policy_failed"
@@ -72,6 +73,7 @@ class Ground(enum.StrEnum):
     LENT = "lent"  #: it had the workers only as long as nobody was due on them
     AHEAD = "ahead"  #: it has had its share for now
     NO_SHARE = "no_share"  #: the policy gives it no time
+    QUOTA = "quota"  #: its project or its owner has as many workers as may be
     NO_FIT = "no_fit"  #: what others leave over does not fit it
 
 
@@ -87,6 +89,9 @@ OF_A_JOB: Final = frozenset(
         FactKind.RETRIES_SPENT,
     }
 )
+
+#: Facts whose subject is a project, or an entity.
+_OF_A_PROJECT: Final = frozenset({FactKind.SHARE_CHANGED, FactKind.QUOTA_CHANGED})
 
 _FACTS: Final[Mapping[FactKind, str]] = {
     FactKind.JOB_ARRIVED: "{} arrived",
@@ -120,6 +125,7 @@ _FACTS: Final[Mapping[FactKind, str]] = {
     FactKind.WORKERS_RETURNED: "workers of node {} returned",
     FactKind.WORKERS_RETIRED: "workers of node {} are gone for good",
     FactKind.SHARE_CHANGED: "the weight or inner policy of {} was changed",
+    FactKind.QUOTA_CHANGED: "the quota of {} was changed",
     FactKind.POLICY_CHANGED: "the policy is now {}",
     FactKind.POLICY_ANSWERED: "the policy answered",
     FactKind.POLICY_FAILED: "the policy gave no answer",
@@ -146,6 +152,7 @@ _GROUNDS: Final[Mapping[Ground, str]] = {
     Ground.LENT: "the workers were only lent to it",
     Ground.AHEAD: "it has had its share for now",
     Ground.NO_SHARE: "the policy gives it no time at present",
+    Ground.QUOTA: "others of its project use the quota, or it was lent and is asked for",
     Ground.NO_FIT: "what others leave over does not fit it",
 }
 #: The same where it is known who is to have the workers; ``{rival}`` may have been named just now.
@@ -243,7 +250,7 @@ class Cause:
         seen = self
         if self.fact in OF_A_JOB and not sees(self.project):
             seen = replace(seen, subject="", project="")
-        if self.fact is FactKind.SHARE_CHANGED and not sees(self.subject):
+        if self.fact in _OF_A_PROJECT and not sees(self.subject):
             seen = replace(seen, subject="")
         if self.rival and not sees(self.rival_project):
             seen = replace(seen, rival="", rival_project="")

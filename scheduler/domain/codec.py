@@ -36,6 +36,7 @@ from scheduler.domain.configuration import (
 from scheduler.domain.job import Job, JobStatus
 from scheduler.domain.lease import EndReason, Lease, Leases, RevokeReason
 from scheduler.domain.problem import Entity, Problem
+from scheduler.domain.quota import Caps, IdleQuota, Quota
 from scheduler.domain.reasons import WaitReason
 from scheduler.domain.spec import JobSpec
 from scheduler.domain.throughput import ThroughputTable
@@ -48,6 +49,7 @@ VERSION: Final = 1
 #: Every dataclass and enumeration of the domain.
 DOMAIN_TYPES: Final[tuple[type, ...]] = (
     *(Allocation, Cluster, Node, WorkerType, Job, JobStatus, Entity, Problem),
+    *(Quota, IdleQuota, Caps),
     *(Lease, Leases, EndReason, RevokeReason),
     *(Configuration, PairConfiguration, Profile, ConfigurationTable, ThroughputTable),
     *(JobSpec, WaitReason, Trouble),

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from scheduler.domain.allocation import Allocation
     from scheduler.domain.arrays import FloatArray, IntArray
     from scheduler.domain.cluster import Node, WorkerType
@@ -13,6 +15,7 @@ if TYPE_CHECKING:
     from scheduler.domain.job import Job
     from scheduler.domain.lease import EndReason
     from scheduler.domain.problem import Entity
+    from scheduler.domain.quota import Quota
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,6 +116,21 @@ class EntityChanged:
     """Somebody set the weight or the inner policy of an entity, known or new."""
 
     entity: Entity
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuotasChanged:
+    """Somebody set what projects may hold at once.
+
+    Attributes:
+        quotas: all that are in force from now on.
+        project: whose were changed; empty where it is not one project's.
+        owners: job id -> project and owner, of jobs of which a release told that knew no quotas.
+    """
+
+    quotas: tuple[Quota, ...]
+    project: str = ""
+    owners: Mapping[str, tuple[str, str]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -318,6 +336,7 @@ Event: TypeAlias = (
     | RestartsMeasured
     | JobRequeued
     | EntityChanged
+    | QuotasChanged
     | PolicyChanged
     | NodesJoined
     | WorkersRetired

@@ -57,6 +57,8 @@ class Job:
         min_run_time_s: for which a lease is not taken back for another job.
         checkpoints: whether it is certain that it saves its work when it has to leave. The service
             is certain of none, and sees what each has kept.
+        project: whose quotas it falls under; empty for none.
+        owner: who submitted it, for quotas of users.
     """
 
     job_id: str
@@ -76,6 +78,8 @@ class Job:
     preemptible: bool = True
     min_run_time_s: float = 0.0
     checkpoints: bool = True
+    project: str = ""
+    owner: str = ""
 
     @property
     def counts(self) -> tuple[int, ...]:

@@ -11,6 +11,7 @@ from scheduler.errors import InputError
 if TYPE_CHECKING:
     from scheduler.domain.arrays import FloatArray, IntArray
     from scheduler.domain.configuration import ConfigurationTable
+    from scheduler.domain.quota import Caps
 
 
 #: How the jobs of an entity may share among themselves.
@@ -70,6 +71,7 @@ class Problem:
             may be behind X by two of them; 0 if that is not known.
         entity_usage_s: (E,) worker-seconds of each of ``entities`` that fade away by the policy's
             half-life; None where it has none.
+        caps: quotas that the jobs' allocation must keep; None where none can bind.
     """
 
     now_s: float
@@ -91,6 +93,7 @@ class Problem:
     restart_s: FloatArray
     round_length_s: float = 0.0
     entity_usage_s: FloatArray | None = None
+    caps: Caps | None = None
 
     @property
     def jobs(self) -> int:

@@ -41,6 +41,7 @@ _HANDLERS: Final = {
         ev.EntityChanged,
         ev.LeasesSkipped,
         ev.NodesJoined,
+        ev.QuotasChanged,
         ev.RestartsMeasured,
         ev.WorkersCordoned,
         ev.WorkersDrained,
@@ -174,7 +175,10 @@ class _Adoption:
             return
         entity = on_jobs.entity_of(state, event.job.entity)
         state.jobs.widen(state.table.throughput.shape[1])
-        state.jobs.add(event.job, number=state.next_number, profile=event.profile, entity=entity)
+        group = state.quotas.group(event.job)
+        state.jobs.add(
+            event.job, number=state.next_number, profile=event.profile, entity=entity, group=group
+        )
         state.next_number += 1
         self._since_s[job_id] = state.now_s
 

@@ -18,6 +18,7 @@ from scheduler.engine.leases import LeaseBook, PlannedLease
 from scheduler.engine.manners import Manners
 from scheduler.engine.pairs import PairTable
 from scheduler.engine.placement import Placer, Unit, largest_first
+from scheduler.engine.quotas import hold_back
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from scheduler.domain.arrays import BoolArray, IntArray
     from scheduler.domain.causes import Cause
     from scheduler.domain.cluster import Cluster
+    from scheduler.domain.quota import Caps
     from scheduler.engine.grounds import Grounds
     from scheduler.engine.rounds import Choice
 
@@ -80,6 +82,7 @@ class Assigner:
         goes_on: Cause,
         start_s: float,
         end_s: float,
+        caps: Caps | None = None,
     ) -> list[do.Command | do.Batch]:
         """Extend what goes on, give notice to what ends, reserve workers for what begins.
 
@@ -90,6 +93,7 @@ class Assigner:
             goes_on: why leases go on.
             start_s: when it begins.
             end_s: when it ends.
+            caps: quotas over all jobs; None where there are none.
         """
         jobs = self.jobs
         commands: list[do.Command | do.Batch] = []
@@ -125,7 +129,7 @@ class Assigner:
         if joins or begins.any():
             available = self.fleet.grantable & ~self.book.stays()
             units = self._units(choice, begins)
-            commands += self._start(units, choice, grounds, available, end_s)
+            commands += self._start(units, choice, grounds, available, end_s, caps=caps)
         return commands
 
     def serve(
@@ -213,6 +217,8 @@ class Assigner:
         grounds: Grounds,
         available: BoolArray,
         end_s: float,
+        *,
+        caps: Caps | None = None,
     ) -> list[do.GrantLeases]:
         """Place units on available workers and grant their leases as soon as these are free."""
         avoided = [self._avoided(rows) for rows in units] if self.avoidance else ()
@@ -227,6 +233,10 @@ class Assigner:
         ]
         rows, held = [row for row, _ in begin], [workers for _, workers in begin]
         self._reserve(rows, held, choice, grounds, NONE)
+        if caps is not None:
+            # What goes on and what is planned keep the quotas; what is leaving holds of them, too.
+            for number in hold_back(caps, self):
+                self.drop_plan(number)
         ready = [plan for plan in self.book.planned.values() if not plan.blockers]
         return [self.grants(ready, end_s=end_s)] if ready else []
 

@@ -28,11 +28,13 @@ if TYPE_CHECKING:
     from scheduler.domain.cluster import Cluster
     from scheduler.domain.configuration import ConfigurationTable
     from scheduler.domain.problem import Entity
+    from scheduler.domain.quota import Caps
     from scheduler.engine.avoidance import Avoidance
     from scheduler.engine.fleet import Fleet
     from scheduler.engine.jobs import JobTable
     from scheduler.engine.leases import LeaseBook
     from scheduler.engine.pairs import PairTable
+    from scheduler.engine.quotas import CapOf, Quotas
     from scheduler.engine.rounds import Choice
     from scheduler.engine.settings import EngineSettings
 
@@ -157,6 +159,20 @@ class Engine:
         usable = self.table.throughput[self.jobs["profile"]] > 0
         result: BoolArray = bars.row & ~(usable & ~bars.configuration).any(axis=1)
         return result
+
+    @property
+    def quotas(self) -> Quotas:
+        """Quotas in force."""
+        return self.state.quotas
+
+    def quotas_held(self) -> tuple[Caps | None, tuple[CapOf, ...], IntArray]:
+        """Return the quotas of this moment, what each is about, and (Q,) workers held of each."""
+        state = self.state
+        caps = state.caps()
+        if caps is None:
+            return None, (), np.zeros(0, dtype=np.int64)
+        held = state.held_of(caps, np.arange(len(state.jobs)))
+        return caps, state.quotas.of(state.table.worker_types), held
 
     @property
     def entities(self) -> tuple[Entity, ...]:
@@ -321,6 +337,7 @@ class Engine:
             cost_usd_per_hour=state.fleet.cost_usd_per_hour,
             now_s=state.now_s,
             left_out=pinned,
+            caps=state.caps_beside(pinned),
             round_length_s=state.settings.round_length_s,
             usage_s=self.usage_s,
         )
@@ -361,7 +378,8 @@ class Engine:
         available = state.workers_for(pinned)
         bars = state.assigner.bars(available)
         settle(state.jobs, state.assigner.alike)
-        kept = keep(state, eligible & ~pinned)
+        caps = state.caps_beside(pinned)
+        kept = keep(state, eligible & ~pinned, caps)
         choice = choose_round(
             state.jobs,
             state.pairs,
@@ -374,6 +392,7 @@ class Engine:
             keep_bonus_s=state.settings.keep_bonus * length_s,
             bars=bars,
             kept=kept,
+            caps=caps,
         )
         state.jobs["ahead_s"][choice.beyond] += length_s
         stays = np.flatnonzero(choice.turn_of != NONE)
@@ -386,7 +405,13 @@ class Engine:
         grounds = self._grounds(choice, happened, is_round=True)
         cause = Cause(fact=FactKind.ROUND, round_number=state.round_number)
         state.commands += state.assigner.realise(
-            choice, eligible, grounds, goes_on=cause, start_s=start_s, end_s=state.round_end_s
+            choice,
+            eligible,
+            grounds,
+            goes_on=cause,
+            start_s=start_s,
+            end_s=state.round_end_s,
+            caps=state.caps(),
         )
         if state.assigner.next_lease > newest:
             state.rows_moved()
@@ -442,6 +467,7 @@ class Engine:
             lead_s=0.0,
             keep_bonus_s=0.0,
             bars=state.assigner.bars(available),
+            caps=state.caps_now(),
         )
         grounds = self._grounds(choice, happened, is_round=False)
         granted = state.assigner.serve(choice, grounds, available, end_s=state.round_end_s)

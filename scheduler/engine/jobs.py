@@ -55,6 +55,7 @@ _ROW = np.dtype(
         ("kept", np.int64),  # why its lease goes on in this round, see ``keeping.Kept``
         ("min_run_s", np.float64),  # for which a lease is not taken back
         ("lost_s", np.float64),  # seconds of the wasted leases
+        ("group", np.int64),  # index into the engine's groups of jobs under the same quotas
         ("ahead_s", np.float64),  # seconds for which it was kept beyond its turn and charged
     ]
 )
@@ -181,7 +182,7 @@ class JobTable:
         self["configuration"][rows] = now
         self["charged"][rows[(held != NONE) & (now == NONE)]] = 0
 
-    def add(self, job: Job, *, number: int, profile: int, entity: int) -> None:
+    def add(self, job: Job, *, number: int, profile: int, entity: int, group: int = 0) -> None:
         """Append a waiting job; ``number`` must be larger than every number before it."""
         if self._size == len(self._rows):
             self._rows = np.concatenate([self._rows, np.zeros_like(self._rows)])
@@ -197,7 +198,7 @@ class JobTable:
             *(job.total_steps, job.steps_before, job.steps_before),
             *(job.arrival_s, deadline_s, 0.0, 0.0),
             *(job.restart_s, -np.inf, np.inf, 0),
-            *(not job.preemptible, job.checkpoints, 0, 0, job.min_run_time_s, 0.0, 0.0),
+            *(not job.preemptible, job.checkpoints, 0, 0, job.min_run_time_s, 0.0, group, 0.0),
         )
         self._x[i] = 0.0
         self._credit_s[i] = 0.0

@@ -17,6 +17,7 @@ from scheduler.engine.jobs import HELD, NONE, RUNNING
 
 if TYPE_CHECKING:
     from scheduler.domain.arrays import BoolArray, FloatArray, IntArray
+    from scheduler.domain.quota import Caps
     from scheduler.engine.jobs import JobTable
     from scheduler.engine.settings import EngineSettings
     from scheduler.engine.state import State
@@ -60,7 +61,7 @@ def shares(state: State) -> FloatArray:
     return result
 
 
-def keep(state: State, candidates: BoolArray) -> BoolArray | None:
+def keep(state: State, candidates: BoolArray, caps: Caps | None = None) -> BoolArray | None:
     """Find the leases that go on into the next round, and note why in the column ``kept``.
 
     Oldest leases first: a job that is kept is not outdone by one that came after it.
@@ -68,6 +69,7 @@ def keep(state: State, candidates: BoolArray) -> BoolArray | None:
     Args:
         state: of the engine.
         candidates: (N,) jobs that compete for workers.
+        caps: quotas that are left to them; None where there are none.
 
     Returns:
         (N,) jobs that keep what they hold; None where nobody asks for it.
@@ -103,19 +105,31 @@ def keep(state: State, candidates: BoolArray) -> BoolArray | None:
         workers = state.fleet.type_of[list(state.book.workers_of(lease_id))]
         held = np.bincount(workers, minlength=share.shape[1])
         within = bool((used[entity] + held <= share[entity]).all())
+        rest, allowed = _beside(state, caps, row)
+        within &= allowed
         if begins:
             why = Kept.LEAST_TIME
         elif lasts and within:
             why = Kept.TO_ITS_END
-        elif loses and (within or not used[entity].any()):
+        elif loses and (within or (allowed and not used[entity].any())):
             why = Kept.AFTER_LOSSES
         else:
             if lasts:
                 jobs["kept"][row] = Kept.NO_ROOM
             continue
         used[entity] += held
+        caps = rest
         _note(state, result, row, why)
     return result if result.any() else None
+
+
+def _beside(state: State, caps: Caps | None, row: int) -> tuple[Caps | None, bool]:
+    """Return what is left of quotas beside a job that goes on, and whether it may by them."""
+    if caps is None:
+        return None, True
+    takes = state.held_of(caps, np.array([row]))
+    rest = caps.less(takes)
+    return rest, bool((rest.limit[takes > 0] >= 0.0).all())
 
 
 def _note(state: State, kept: BoolArray, row: int, why: Kept) -> None:

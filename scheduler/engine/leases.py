@@ -42,7 +42,8 @@ class PlannedLease:
         pair: entry of the pair table, NONE for a single job.
         charged: whether its time counts against X.
         workers: where it will run.
-        blockers: leases that still hold these workers, or the job itself.
+        blockers: leases that still hold these workers, or the job itself, or what a quota has room
+            for only when they have ended.
     """
 
     number: int
@@ -192,6 +193,17 @@ class LeaseBook:
         for lease_id in blockers:
             self.blocked_by.setdefault(lease_id, []).append(plan)
         self.planned[plan.number] = plan
+
+    def wait_for(self, plan: PlannedLease, lease_ids: Iterable[int]) -> None:
+        """Let a planned lease wait for further leases to end, whose workers it does not want."""
+        for lease_id in lease_ids:
+            if lease_id not in plan.blockers:
+                plan.blockers.add(lease_id)
+                plans = self.blocked_by.setdefault(lease_id, [])
+                plans.append(plan)
+                # In the order in which they were planned, as they are after a restart.
+                place = {number: i for i, number in enumerate(self.planned)}
+                plans.sort(key=lambda one: place.get(one.number, -1))
 
     def forget(self, numbers: Iterable[int]) -> None:
         """Drop the planned leases of jobs, of those that have one."""

@@ -137,6 +137,10 @@ def _entity(event: ev.EntityChanged, _fleet: Fleet, _ending: Lease | None) -> Oc
     return Occasion(fact=FactKind.SHARE_CHANGED, subject=event.entity.name)
 
 
+def _quotas(event: ev.QuotasChanged, _fleet: Fleet, _ending: Lease | None) -> Occasion:
+    return Occasion(fact=FactKind.QUOTA_CHANGED, subject=event.project)
+
+
 def _joined(event: ev.NodesJoined, fleet: Fleet, _ending: Lease | None) -> Occasion:
     count = sum(len(node.workers) for node in event.nodes)
     names = ", ".join(node.name for node in event.nodes)
@@ -160,6 +164,7 @@ _OTHERS: Final[Mapping[type, Callable[[Any, Fleet, Lease | None], Occasion]]] = 
     **dict.fromkeys(_OF_WORKERS, _of_workers),
     ev.JobSubmitted: _submitted,
     ev.EntityChanged: _entity,
+    ev.QuotasChanged: _quotas,
     ev.NodesJoined: _joined,
     ev.LeaseEnded: _ended,
     ev.TimerFired: _timer,

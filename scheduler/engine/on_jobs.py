@@ -12,6 +12,7 @@ from scheduler.domain.problem import Entity
 from scheduler.engine.admission import admit
 from scheduler.engine.jobs import HELD, NONE, RUNNING, WAITING
 from scheduler.engine.on_leases import set_retry_timer
+from scheduler.engine.quotas import is_firm
 from scheduler.errors import AdmissionError
 
 if TYPE_CHECKING:
@@ -36,7 +37,8 @@ def _submitted(state: State, event: ev.JobSubmitted) -> None:
         return
     entity = entity_of(state, job.entity)
     jobs.widen(state.table.throughput.shape[1])
-    jobs.add(job, number=state.next_number, profile=event.profile, entity=entity)
+    group = state.quotas.group(job)
+    jobs.add(job, number=state.next_number, profile=event.profile, entity=entity, group=group)
     state.next_number += 1
     state.rows_moved()
     state.heed()
@@ -165,6 +167,17 @@ def _entity(state: State, event: ev.EntityChanged) -> None:
     state.heed(serve=False)
 
 
+def _quotas(state: State, event: ev.QuotasChanged) -> None:
+    quotas, jobs = state.quotas, state.jobs
+    quotas.rules = event.quotas
+    for job_id, (project, owner) in event.owners.items():
+        row = state.row_of_job(job_id)
+        if row != NONE:
+            firm = is_firm(jobs.job_of[int(jobs["number"][row])])
+            jobs["group"][row] = quotas.group_of(project, owner, firm=firm)
+    state.heed()
+
+
 HANDLERS: Final[dict[type, Callable[[State, Any], None]]] = {
     ev.JobSubmitted: _submitted,
     ev.JobCancelled: _cancelled,
@@ -177,4 +190,5 @@ HANDLERS: Final[dict[type, Callable[[State, Any], None]]] = {
     ev.WeightChanged: _weight,
     ev.DeadlineChanged: _deadline,
     ev.EntityChanged: _entity,
+    ev.QuotasChanged: _quotas,
 }

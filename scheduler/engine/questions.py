@@ -8,16 +8,18 @@ import numpy as np
 
 from scheduler.domain.problem import Problem
 from scheduler.engine.jobs import HELD, NONE
+from scheduler.engine.quotas import most_held
 from scheduler.engine.rounds import NEGLIGIBLE
 from scheduler.engine.staying import settle
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from scheduler.domain.arrays import BoolArray, FloatArray
+    from scheduler.domain.arrays import BoolArray, FloatArray, IntArray
     from scheduler.domain.configuration import ConfigurationTable
     from scheduler.domain.events import AllocationComputed
     from scheduler.domain.problem import Entity
+    from scheduler.domain.quota import Caps
     from scheduler.engine.alike import Alike
     from scheduler.engine.jobs import JobTable
     from scheduler.engine.leases import PlannedLease
@@ -33,6 +35,7 @@ def pose(
     cost_usd_per_hour: FloatArray,
     now_s: float,
     left_out: BoolArray,
+    caps: Caps | None = None,
     round_length_s: float = 0.0,
     usage_s: FloatArray | None = None,
 ) -> Problem | None:
@@ -48,6 +51,7 @@ def pose(
         cost_usd_per_hour: (K,) price of one worker.
         now_s: the time of the snapshot.
         left_out: (N,) jobs that the policy does not decide about.
+        caps: quotas over all jobs; None where there are none.
         round_length_s: for how long workers are granted at a time.
         usage_s: (E,) what entities have used of late; None where that is not counted.
     """
@@ -55,6 +59,8 @@ def pose(
     if not asked.any() or not len(capacity):
         return None
     rows = slice(None) if asked.all() else np.flatnonzero(asked)
+    if caps is not None:
+        caps = _that_can_bind(caps.of_jobs(rows), table, jobs.ints("profile")[rows])
     arrival_s, total, done = (
         jobs.floats(c)[rows] for c in ("arrival_s", "total_steps", "steps_done")
     )
@@ -79,7 +85,14 @@ def pose(
         restart_s=jobs.floats("restart_s")[rows],
         round_length_s=round_length_s,
         entity_usage_s=usage_s,
+        caps=caps,
     )
+
+
+def _that_can_bind(caps: Caps, table: ConfigurationTable, profile: IntArray) -> Caps | None:
+    """Return the caps of which the jobs could hold more together; None where that are none."""
+    bind = caps.asked(most_held(table)[profile]) > caps.limit
+    return caps.only(bind) if bind.any() else None
 
 
 def take_over(

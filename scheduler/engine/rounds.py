@@ -32,6 +32,7 @@ from scheduler.engine.staying import exchange, pooled, stay
 if TYPE_CHECKING:
     from scheduler.domain.arrays import BoolArray, FloatArray, IntArray
     from scheduler.domain.configuration import ConfigurationTable
+    from scheduler.domain.quota import Caps
     from scheduler.engine.alike import Alike
     from scheduler.engine.avoidance import Bars
     from scheduler.engine.jobs import JobTable
@@ -93,7 +94,7 @@ class Candidates:
         deficit_s: (C,) seconds by which it would lag behind X at the end of the round.
         held: (C,) whether it runs now, or what is of equal value.
         always: (C,) whether X gives it nearly all the time.
-        demand: (C, K) workers.
+        demand: (C, K + Q) workers, and what is held of each quota.
         elsewhere: (C,) whether the job runs in another configuration of equal value.
         promise: (C,) number that a job's configurations of equal value share, NONE without such.
     """
@@ -127,6 +128,7 @@ def choose_round(
     keep_bonus_s: float,
     bars: Bars | None = None,
     kept: BoolArray | None = None,
+    caps: Caps | None = None,
 ) -> Choice:
     """Choose what runs for the next ``length_s`` seconds.
 
@@ -143,8 +145,9 @@ def choose_round(
         bars: what jobs that avoid nodes cannot have; None where none does.
         kept: (N,) jobs that go on as they are, whoever is due; their workers are among the free
             ones. None: nobody.
+        caps: quotas that are left; None where there are none.
     """
-    draft = _Draft(jobs, eligible, free)
+    draft = _Draft(jobs, eligible, free, caps)
     if kept is not None:
         draft.keep(kept, jobs, pairs, table)
     held, profile = jobs.ints("configuration"), jobs.ints("profile")
@@ -158,11 +161,12 @@ def choose_round(
         length_s=length_s,
         lead_s=lead_s,
         bars=bars,
+        caps=caps,
     )
     shared = every_pair = None
     if len(pairs):
         every_pair = shared = _shared(
-            jobs, pairs, table, eligible=eligible, length_s=length_s, lead_s=lead_s
+            jobs, pairs, table, eligible=eligible, length_s=length_s, lead_s=lead_s, caps=caps
         )
         if bars is not None:  # the partner may stay where the other one must not come
             strange = bars.row[shared.first] | bars.row[shared.second]
@@ -185,11 +189,18 @@ def choose_round(
             draft.take(shared, idle, idle > 0, charged=False)
         waiting = offered & ~draft.busy
         leftover = _leftover(
-            jobs, table, alike, waiting=waiting, free=draft.free, length_s=length_s, bars=bars
+            jobs,
+            table,
+            alike,
+            waiting=waiting,
+            free=draft.free,
+            length_s=length_s,
+            bars=bars,
+            caps=caps,
         )
         draft.configuration[leftover >= 0] = leftover[leftover >= 0]
     if alike.any:
-        exchange(draft.configuration, jobs, alike, bars)
+        exchange(draft.configuration, jobs, alike, bars, caps)
     turn_of: IntArray = np.full(len(jobs), NONE, dtype=np.int64)
     if (~eligible | (draft.configuration != NONE) | (draft.pair != NONE)).all():
         turn_of = stay(
@@ -200,6 +211,7 @@ def choose_round(
             alike,
             length_s=length_s,
             negligible=NEGLIGIBLE,
+            caps=caps,
         )
         turn_of[~draft.charged] = NONE
     beyond = np.zeros(len(jobs), dtype=bool)
@@ -226,9 +238,15 @@ def choose_round(
 class _Draft:
     """A choice in the making."""
 
-    def __init__(self, jobs: JobTable, eligible: BoolArray, free: IntArray) -> None:
+    def __init__(
+        self, jobs: JobTable, eligible: BoolArray, free: IntArray, caps: Caps | None
+    ) -> None:
         n = len(jobs)
-        self.free = free.copy()
+        #: (K + Q,) workers that are left, and what is left of each quota.
+        self.free = free.copy() if caps is None else _room(free, caps)
+        self.caps = caps
+        #: K, the worker types.
+        self.types = len(free) if caps is None else caps.counts.shape[1]
         self.busy = ~eligible
         self.configuration: IntArray = np.full(n, NONE, dtype=np.int64)
         self.pair: IntArray = np.full(n, NONE, dtype=np.int64)
@@ -243,10 +261,17 @@ class _Draft:
         self.configuration[rows] = jobs["configuration"][rows]
         self.pair[rows] = jobs["pair"][rows]
         alone = rows[self.configuration[rows] != NONE]
-        taken = table.demand[jobs["profile"][alone], self.configuration[alone]].sum(axis=0)
+        demand = table.demand[jobs["profile"][alone], self.configuration[alone]]
         entries = np.unique(self.pair[rows])
-        taken += table.pair_demand[pairs.index[entries[entries != NONE]]].sum(axis=0)
+        entries = entries[entries != NONE]
+        together = table.pair_demand[pairs.index[entries]]
+        if self.caps is not None:
+            demand = self.caps.widened(self.caps.group[alone], demand)
+            members = self.caps.group[jobs.rows_of(pairs.numbers[entries])]
+            together = _of_pairs(self.caps, members, together)
+        taken = demand.sum(axis=0) + together.sum(axis=0)
         self.free[: len(taken)] -= taken
+        np.maximum(self.free[self.types :], 0, out=self.free[self.types :])
 
     def charge_kept(
         self,
@@ -285,6 +310,8 @@ class _Draft:
                 demand, promised = table.demand[jobs["profile"][row], held], wanted[row].any()
             else:
                 demand, promised = table.pair_demand[pairs.index[entry]], pairs.x[entry] > 0
+            if self.caps is not None:
+                demand = self.caps.widened(self.caps.group[[row]], demand[None])[0]
             if promised and not jobs["x_only"][row] and (contested & (demand > 0)).any():
                 self.charged[row] = beyond[row] = True
                 if held != NONE and not wanted[row, held]:
@@ -298,7 +325,8 @@ class _Draft:
         if not len(found.first):
             return
         lag_s = found.deficit_s + bonus_s
-        order = np.lexsort((found.elsewhere, found.first, -found.demand.sum(axis=1), -lag_s))
+        workers = found.demand[:, : self.types].sum(axis=1)
+        order = np.lexsort((found.elsewhere, found.first, -workers, -lag_s))
         chosen = choose_entitled(
             order,
             np.ascontiguousarray(found.first),  # else it is compiled twice
@@ -329,6 +357,7 @@ def _singles(
     length_s: float,
     lead_s: float,
     bars: Bars | None,
+    caps: Caps | None,
 ) -> tuple[BoolArray, Candidates]:
     """List the single configurations that would lag behind X at the end of the round.
 
@@ -363,6 +392,7 @@ def _singles(
         entitled[:, : bars.configuration.shape[1]] &= ~bars.configuration
     first, configuration = np.nonzero(entitled)
     none = np.full(len(first), NONE, dtype=np.int64)
+    demand = table.demand[profile[first], configuration]
     return wanted, Candidates(
         first=first,
         second=none,
@@ -371,7 +401,7 @@ def _singles(
         deficit_s=deficit_s[first, configuration],
         held=kept[first, configuration],
         always=x[first, configuration] > NEARLY_ALWAYS,
-        demand=table.demand[profile[first], configuration],
+        demand=demand if caps is None else caps.widened(caps.group[first], demand),
         elsewhere=kept[first, configuration] & (held[first] != configuration),
         promise=promise[first, configuration],
     )
@@ -385,6 +415,7 @@ def _shared(
     eligible: BoolArray,
     length_s: float,
     lead_s: float,
+    caps: Caps | None,
 ) -> Candidates:
     """List the pairs that X wants, whether they lag behind it or are ahead."""
     rows = jobs.rows_of(pairs.numbers.ravel()).reshape(-1, 2)
@@ -393,6 +424,9 @@ def _shared(
     first, second = rows[q, 0], rows[q, 1]
     running = jobs["pair"][first] == q
     deficit_s = pairs.credit_s[q] + pairs.x[q] * (length_s + lead_s)
+    demand = table.pair_demand[pairs.index[q]]
+    if caps is not None:
+        demand = _of_pairs(caps, caps.group[rows[q]], demand)
     return Candidates(
         first=first,
         second=second,
@@ -401,10 +435,28 @@ def _shared(
         deficit_s=deficit_s - lead_s * (running & (jobs["charged"][first] != 0)),
         held=running,
         always=pairs.x[q] > NEARLY_ALWAYS,
-        demand=table.pair_demand[pairs.index[q]],
+        demand=demand,
         elsewhere=np.zeros(len(q), dtype=bool),
         promise=np.full(len(q), NONE, dtype=np.int64),
     )
+
+
+def _room(free: IntArray, caps: Caps) -> IntArray:
+    """Return (K + Q,) workers that are free, and what is left of each quota."""
+    left = np.maximum(np.floor(caps.limit), 0.0).astype(np.int64)
+    return np.concatenate((free[: caps.counts.shape[1]], left))
+
+
+def _of_pairs(caps: Caps, members: IntArray, demand: IntArray) -> IntArray:
+    """Return (P, K + Q) workers of pairs, and what they hold of each quota.
+
+    Args:
+        caps: the quotas.
+        members: (P, 2) groups of the members.
+        demand: (P, K) workers.
+    """
+    held = caps.held_by_pairs(members[:, 0], members[:, 1], demand)
+    return np.concatenate((demand, held), axis=1)
 
 
 def _join(one: Candidates, other: Candidates) -> Candidates:
@@ -426,6 +478,7 @@ def _leftover(
     free: IntArray,
     length_s: float,
     bars: Bars | None,
+    caps: Caps | None,
 ) -> IntArray:
     """Offer what is left to waiting jobs: by the policy's rank, then to who ends soonest."""
     rows = np.flatnonzero(waiting)
@@ -439,11 +492,14 @@ def _leftover(
         throughput = np.where(bars.configuration, 0.0, throughput)
     doubt = alike.doubt[profile]
     held = jobs.ints("configuration")
+    demand = table.demand[profile]
+    if caps is not None:
+        demand = caps.widened(caps.group, demand)
     unsure = margin(doubt[np.arange(len(held)), held], doubt.max(axis=1))
     leftover: IntArray = choose_leftover(
         order,
         throughput,
-        table.demand[profile],
+        demand,
         held,
         np.exp(np.maximum(unsure, 0.0)) * length_s / (length_s - restart_s),
         free,

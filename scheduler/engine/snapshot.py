@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from scheduler.domain.job import Job
     from scheduler.domain.lease import Lease
     from scheduler.domain.problem import Entity
+    from scheduler.domain.quota import Quota
     from scheduler.engine.settings import EngineSettings
     from scheduler.engine.state import State
 
@@ -103,6 +104,8 @@ class EngineState:
         to_ask: for which the policy is to be asked.
         usage_half_life_s: see ``Usage``, like the next one.
         usage_s: (E,) worker-seconds by entity; None where none are counted.
+        quotas: in force.
+        groups: of jobs, see ``Quotas``.
     """
 
     now_s: float
@@ -141,6 +144,8 @@ class EngineState:
     to_ask: Occasion | None = None
     usage_half_life_s: float = 0.0
     usage_s: FloatArray | None = None
+    quotas: tuple[Quota, ...] = ()
+    groups: tuple[tuple[str, str, bool], ...] = ()
 
 
 #: Fields that a state of the engine has under the same name.
@@ -187,6 +192,8 @@ def dump(engine: Engine) -> EngineState:
         to_ask=state.occasions.to_ask,
         usage_half_life_s=state.usage.half_life_s,
         usage_s=engine.usage_s,
+        quotas=state.quotas.rules,
+        groups=tuple(state.quotas.groups),
     )
 
 
@@ -218,6 +225,7 @@ def restore(stored: EngineState, settings: EngineSettings) -> Engine:
     state.usage.begin(stored.usage_half_life_s)
     if stored.usage_s is not None:
         state.usage.by_entity = stored.usage_s.copy()
+    state.quotas.restore(stored.quotas, stored.groups)
     state.after_end = dict(stored.after_end)
     state.assigner.now_s = stored.now_s
     state.assigner.next_lease = stored.next_lease

@@ -11,6 +11,7 @@ from scheduler.domain.causes import Cause
 from scheduler.engine.assignment import Assigner
 from scheduler.engine.jobs import NONE, RUNNING
 from scheduler.engine.occasions import Occasions, occasion_of
+from scheduler.engine.quotas import Quotas, held, planned
 from scheduler.engine.usage import Usage
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from scheduler.domain.configuration import ConfigurationTable
     from scheduler.domain.lease import Lease, RevokeReason
     from scheduler.domain.problem import Entity
+    from scheduler.domain.quota import Caps
     from scheduler.engine.settings import EngineSettings
 
 #: Names of the engine's timers.
@@ -54,6 +56,7 @@ class State:
         self.entity_of = {entity.name: e for e, entity in enumerate(self.entities)}
         #: what they have used of late, where the policy asks for it.
         self.usage = Usage(usage_half_life_s)
+        self.quotas = Quotas()
         self.now_s = 0.0
         #: number of the next job.
         self.next_number = 0
@@ -140,7 +143,8 @@ class State:
     def pinned(self) -> BoolArray:
         """Return (N,) jobs on cordoned workers: they keep what they hold, and compete for nothing.
 
-        Whoever outbid such a job could not run in its place, so the time would be lost.
+        Whoever outbid such a job could not run in its place, so the time would be lost. Those for
+        whom their quotas have no room are not among them: the oldest leases go on.
         """
         result = np.zeros(len(self.jobs), dtype=bool)
         if not self.fleet.any_cordoned:
@@ -150,7 +154,40 @@ class State:
                 if lease_id not in self.book.stopping:
                     row = self.jobs.row_of(self.book.leases[lease_id].job_number)
                     result[row] = self.jobs["status"][row] == RUNNING
+        caps = self.caps()
+        if caps is not None and (self.held_of(caps, np.flatnonzero(result)) > caps.limit).any():
+            rows = np.flatnonzero(result)
+            for row in rows[np.argsort(self.jobs["lease"][rows])]:
+                takes = self.held_of(caps, np.array([row]))
+                rest = caps.less(takes)
+                result[row] = bool((rest.limit[takes > 0] >= 0.0).all())
+                caps = rest if result[row] else caps
         return result
+
+    # -- quotas ---------------------------------------------------------------------------------
+
+    def caps(self) -> Caps | None:
+        """Return the quotas of this moment over all jobs; None where there are none."""
+        return self.quotas.caps(self.jobs, self.table, self.now_s)
+
+    def held_of(self, caps: Caps, rows: IntArray) -> IntArray:
+        """Return (Q,) workers that the leases of (R,) rows hold of each cap."""
+        return held(caps, rows, self.assigner)
+
+    def caps_beside(self, pinned: BoolArray) -> Caps | None:
+        """Return the quotas that are left beside jobs that go on; None where there are none."""
+        caps = self.caps()
+        if caps is None or not pinned.any():
+            return caps
+        return caps.less(self.held_of(caps, np.flatnonzero(pinned)))
+
+    def caps_now(self) -> Caps | None:
+        """Return the quotas that are left beside all leases in force and planned; None: none."""
+        caps = self.caps()
+        if caps is None:
+            return None
+        taken = self.held_of(caps, np.arange(len(self.jobs)))
+        return caps.less(taken + planned(caps, self.assigner))
 
     def workers_for(self, pinned: BoolArray) -> BoolArray:
         """Return (W,) the workers that all other jobs compete for."""

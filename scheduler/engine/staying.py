@@ -16,8 +16,9 @@ from scheduler.engine.jobs import NONE
 from scheduler.engine.kernels import choose_staying, swap_equals
 
 if TYPE_CHECKING:
-    from scheduler.domain.arrays import FloatArray, IntArray
+    from scheduler.domain.arrays import BoolArray, FloatArray, IntArray
     from scheduler.domain.configuration import ConfigurationTable
+    from scheduler.domain.quota import Caps
     from scheduler.engine.alike import Alike
     from scheduler.engine.avoidance import Bars
     from scheduler.engine.jobs import JobTable
@@ -47,20 +48,28 @@ def settle(jobs: JobTable, alike: Alike) -> None:
     jobs.credit_s[rows, :width] = np.where(total > 0.0, spread, credit_s)
 
 
-def exchange(choice: IntArray, jobs: JobTable, alike: Alike, bars: Bars | None) -> None:
+def exchange(
+    choice: IntArray, jobs: JobTable, alike: Alike, bars: Bars | None, caps: Caps | None = None
+) -> None:
     """Let jobs exchange what they are to run, where it is worth the same, so that more can stay.
 
-    Nobody gets anything of another value, and the workers that are taken are the same.
+    Nobody gets anything of another value, and the workers that are taken are the same. Jobs under
+    a quota take no part: what they hold of it might not be the same.
 
     Args:
         choice: (N,) single configuration of each job, NONE without one; changed in place.
         jobs: the job table.
         alike: what is of equal value.
         bars: what jobs that avoid nodes cannot have; None where none does.
+        caps: quotas; None where there are none.
     """
     profile, held = jobs.ints("profile"), jobs.ints("configuration")
+    may = alike.shared[profile] & (choice != NONE) & (choice != held)
+    if caps is not None:
+        capped: BoolArray = np.any(caps.member, axis=1, keepdims=True)[:, 0]
+        may &= ~capped[caps.group]
     swap_equals(
-        np.flatnonzero(alike.shared[profile] & (choice != NONE) & (choice != held)),
+        np.flatnonzero(may),
         profile,
         held,
         choice,
@@ -79,6 +88,7 @@ def stay(
     *,
     length_s: float,
     negligible: float,
+    caps: Caps | None = None,
 ) -> IntArray:
     """Leave jobs where they are if nobody waits and a move gains nothing that is certain.
 
@@ -90,12 +100,13 @@ def stay(
 
     Args:
         choice: (N,) single configuration of each job, NONE without one; changed in place.
-        free: (K,) workers that are left over; changed in place.
+        free: (K + Q,) workers that are left over, and of each quota; changed in place.
         jobs: the job table.
         table: configurations by profile.
         alike: what is of equal value.
         length_s: of the round.
         negligible: smaller fractions of X count as 0.
+        caps: quotas; None where there are none.
 
     Returns:
         (N,) configuration whose turn it was, where a job stays; NONE otherwise.
@@ -115,6 +126,8 @@ def stay(
     if not (loses.any() or content.any()):
         return turn_of
     more = table.demand[profile, here] - table.demand[profile, there]
+    if caps is not None:
+        more = caps.widened(caps.group[rows], more)
     wanted = same | (jobs.x[rows, here] > negligible)
     stays = choose_staying(more, content, wanted, loses, gain, free)
     choice[rows[stays]] = here[stays]

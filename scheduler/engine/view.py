@@ -14,9 +14,11 @@ if TYPE_CHECKING:
     from scheduler.domain.cluster import Cluster
     from scheduler.domain.configuration import ConfigurationTable
     from scheduler.domain.problem import Entity
+    from scheduler.domain.quota import Caps
     from scheduler.engine.engine import Engine
     from scheduler.engine.jobs import JobTable
     from scheduler.engine.pairs import PairTable
+    from scheduler.engine.quotas import CapOf
     from scheduler.engine.settings import EngineSettings
 
 
@@ -44,6 +46,9 @@ class EngineView:
         type_of: (W,) type of each worker.
         entities: that were set, or have had jobs.
         usage_s: (E,) what they have used of late; None where that is not counted.
+        caps: quotas over the jobs; None where there were none.
+        caps_of: (Q,) what each is about.
+        caps_held: (Q,) workers that were held of each.
     """
 
     now_s: float
@@ -65,6 +70,9 @@ class EngineView:
     type_of: IntArray
     entities: tuple[Entity, ...]
     usage_s: FloatArray | None
+    caps: Caps | None
+    caps_of: tuple[CapOf, ...]
+    caps_held: IntArray
 
     @classmethod
     def of(cls, engine: Engine, before: EngineView | None = None) -> EngineView:
@@ -78,6 +86,7 @@ class EngineView:
         if before is not None:
             jobs.follow(engine.jobs)
         avoidance, now_s = engine.avoidance, engine.now_s
+        caps, caps_of, caps_held = engine.quotas_held()
         return cls(
             now_s=now_s,
             settings=engine.settings,
@@ -101,6 +110,9 @@ class EngineView:
             type_of=engine.fleet.type_of,
             entities=engine.entities,
             usage_s=engine.usage_s,
+            caps=caps,
+            caps_of=caps_of,
+            caps_held=caps_held,
         )
 
     def count(self, workers: BoolArray) -> IntArray:

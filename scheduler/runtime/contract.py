@@ -66,6 +66,36 @@ class LiveJob:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class QuotaInTheWay:
+    """A quota that keeps a job waiting.
+
+    Attributes:
+        project: whose it is.
+        owner: the user, where it is a quota of each; else empty.
+        worker_type: of which workers; empty for all.
+        limit: workers, as it was set.
+        allowed: that may be held at present: the limit, and what others lend.
+        shared: whether it is what several projects lend each other, or may hold together.
+        held: workers held of it now.
+        asks: that the job asks for, in the way in which it would run fastest.
+        missing: by how many workers it would have to be larger for the job to run.
+        gain_steps_per_s: steps/s at which the job could then run at once, on workers that are idle;
+            0 where none are.
+    """
+
+    project: str
+    owner: str
+    worker_type: str
+    limit: int
+    allowed: int
+    shared: bool
+    held: int
+    asks: int
+    missing: int
+    gain_steps_per_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
     """Why a job is where it is.
 
@@ -85,6 +115,7 @@ class Explanation:
         stderr_tail: the last lines that a failed job wrote to its standard error.
         granted: why it was given the lease that it holds; None where it holds none.
         ended: why its lease is coming to an end, or its last one has ended; None where it goes on.
+        quotas: that keep it waiting.
     """
 
     job_id: str
@@ -102,6 +133,7 @@ class Explanation:
     stderr_tail: str = ""
     granted: Cause | None = None
     ended: Cause | None = None
+    quotas: tuple[QuotaInTheWay, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

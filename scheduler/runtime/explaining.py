@@ -23,6 +23,7 @@ from scheduler.engine.jobs import HELD, NONE, WAITING
 from scheduler.engine.rounds import NEGLIGIBLE
 from scheduler.runtime.contract import Explanation
 from scheduler.runtime.explaining_kept import goes_on, kept_by_others, lost_work
+from scheduler.runtime.explaining_quota import QuotaGlance, quota_words, quotas_in_the_way
 from scheduler.runtime.shares import fair_shares
 
 if TYPE_CHECKING:
@@ -37,10 +38,10 @@ if TYPE_CHECKING:
 _ORDER: Mapping[WaitReason, int] = {reason: place for place, reason in enumerate(WaitReason)}
 
 #: Bits of a job's situation: it holds a lease; it is held; it waits after a failure; no answer
-#: counts it in; X gives it time, alone or in a pair; it is planned for the next round; its wait
-#: after a failure is over, but its project's quota has no room for it; it runs by X alone.
+#: counts it in; X gives it time, alone or in a pair; it is planned for the next round; its quotas
+#: have no room for it now; it runs by X alone.
 _LEASED, _HELD, _BACKOFF, _UNANSWERED, _SHARED, _PLANNED = 1, 2, 4, 8, 16, 32
-_DEFERRED, _X_ONLY = 64, 128
+_CAPPED, _X_ONLY = 64, 128
 #: More than any situation.
 _SITUATIONS = 256
 
@@ -50,7 +51,7 @@ SOMEBODY = "somebody holds it"
 _UNBLOCKS: Mapping[WaitReason, str] = {
     WaitReason.HELD: "release it",
     WaitReason.DEPENDENCY: "the jobs that it depends on have to complete",
-    WaitReason.QUOTA: "other jobs of the project have to end, or the quota has to grow",
+    WaitReason.QUOTA: "other jobs under the quota have to make room, or it has to grow",
     WaitReason.NO_THROUGHPUT: "declare a throughput, or allow a worker type that it runs on",
     WaitReason.NO_WORKERS: "a node with workers of its types has to join",
     WaitReason.TOO_LARGE: "lower its scale factor, or add workers",
@@ -77,6 +78,7 @@ class Glance:
         self._fits: dict[int, WaitReason | None] = {}
         #: first reasons of jobs that are alike: profile, status, situation.
         self.first: dict[tuple[int, JobStatus, int], WaitReason] = {}
+        self.quotas = QuotaGlance(view)
         #: profile -> steps/s of its jobs in a 1/n share of every worker type.
         self.isolated: dict[int, float] = {}
 
@@ -101,8 +103,8 @@ class Glance:
         found = (
             (jobs["lease"] != NONE) * _LEASED
             + (jobs["status"] == HELD) * _HELD
-            + ((retry_at_s > engine.now_s) & (retry_at_s < np.inf) | engine.barred) * _BACKOFF
-            + (retry_at_s == np.inf) * _DEFERRED
+            + ((retry_at_s > engine.now_s) | engine.barred) * _BACKOFF
+            + self.quotas.capped * _CAPPED
             + (numbers > newest) * _UNANSWERED
             + shared * _SHARED
             + np.isin(numbers, engine.planned) * _PLANNED
@@ -209,22 +211,19 @@ def reasons_of(view: View, record: JobRecord, glance: Glance) -> tuple[WaitReaso
     """Return every reason for which a job waits, in order of precedence; none while it runs."""
     if record.status is JobStatus.RUNNING:
         return ()
-    reasons = set(_outside(view, record, glance))
+    reasons = set(_outside(record, glance))
     number = view.engine.jobs.number_of.get(record.job_id)
     if number is not None:
         reasons |= _inside(view, number, glance)
     return tuple(sorted(reasons or {WaitReason.TURN}, key=_ORDER.__getitem__))
 
 
-def _outside(view: View, record: JobRecord, glance: Glance) -> list[WaitReason]:
+def _outside(record: JobRecord, glance: Glance) -> list[WaitReason]:
     reasons = []
     if record.status is JobStatus.HELD:
         reasons.append(WaitReason.HELD)
-    if record.parked is not None:
-        if record.waits_for:
-            reasons.append(WaitReason.DEPENDENCY)
-        if view.jobs.over_workers(record):
-            reasons.append(WaitReason.QUOTA)
+    if record.parked is not None and record.waits_for:
+        reasons.append(WaitReason.DEPENDENCY)
     misfit = glance.misfit(record)
     if misfit is not None:
         reasons.append(misfit)
@@ -238,12 +237,12 @@ def _inside(view: View, number: int, glance: Glance) -> set[WaitReason]:
     reasons: set[WaitReason] = set()
     if situation & _LEASED:
         reasons.add(WaitReason.STOPPING)
-    if situation & _DEFERRED:
-        reasons.add(WaitReason.QUOTA)
-    if situation & (_HELD | _DEFERRED):
+    if situation & _HELD:
         return reasons
     if situation & _BACKOFF:
         reasons.add(WaitReason.BACKOFF)
+    elif situation & _CAPPED and not situation & (_PLANNED | _LEASED):
+        reasons.add(WaitReason.QUOTA)
     startable = not situation & _PLANNED and glance.could_start(int(jobs["profile"][row]))
     if situation & _UNANSWERED:
         reasons.add(WaitReason.NO_ALLOCATION)
@@ -295,6 +294,7 @@ def explain(view: View, row: JobRow, glance: Glance) -> Explanation:
         unblocks=_unblocks(view, record, reasons[0]),
         position=position,
         waiting=len(waiting),
+        quotas=quotas_in_the_way(view, record) if WaitReason.QUOTA in reasons else (),
     )
 
 
@@ -364,7 +364,7 @@ def _words(
     words: Mapping[WaitReason, Callable[[], str]] = {
         WaitReason.HELD: lambda: f"it is held: {record.reason}" if why else SOMEBODY,
         WaitReason.DEPENDENCY: lambda: f"it waits for {', '.join(sorted(record.waits_for))}",
-        WaitReason.QUOTA: lambda: _quota_words(view, record),
+        WaitReason.QUOTA: lambda: quota_words(view, record),
         WaitReason.BACKOFF: lambda: _backoff_words(view, record),
         WaitReason.STOPPING: lambda: "its last lease is coming to an end",
         WaitReason.NO_ALLOCATION: lambda: _unanswered_words(view),
@@ -386,22 +386,6 @@ def _unblocks(view: View, record: JobRecord, reason: WaitReason) -> str:
     ways = [f"`leasehold uncordon {names_of(ordered, ' ')}`"] if ordered else []
     ways += [f"wait until {', '.join(out)} workers return"] if out else []
     return ", or ".join(ways) or _UNBLOCKS[reason]
-
-
-def _quota_words(view: View, record: JobRecord) -> str:
-    used = view.jobs.admitted.get(record.project, 0)
-    limits = view.jobs.limits.get(record.project)
-    if limits is None or limits.max_workers is None:
-        return f"the quota of project '{record.project}' was lifted; it is admitted at once"
-    running = 0
-    for live in view.leases.by_id.values():
-        other = view.jobs.by_id.get(live.lease.job_id)
-        if other is not None and other.project == record.project:
-            running += len(live.lease.workers)
-    return (
-        f"project '{record.project}' may have {limits.max_workers} workers; the jobs that were "
-        f"admitted before it ask for {used}, and hold {running} now"
-    )
 
 
 def _unanswered_words(view: View) -> str:

@@ -295,6 +295,4 @@ def _park(state: ControlState) -> None:
     for record in list(state.jobs.by_id.values()):
         if record.job_id not in known:
             state.jobs.park(record)
-        elif state.engine.retry_at_s_of(record.job_id) > state.engine.now_s:
-            state.jobs.give_back(record)
     state.jobs.recheck = True

@@ -13,11 +13,15 @@ from leasehold.cli.service.remote import Json, remote
 from scheduler.errors import InputError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
     from leasehold.cli.service.client import ServiceClient
     from leasehold.client.forms import Project
 
 #: Columns that every table of projects has.
 _PLAIN: Final = 8
+#: What may become of idle quota.
+_IDLE: Final = ("keep", "lend", "share")
 #: What lifts a rule.
 _ANY: Final = "none"
 
@@ -49,7 +53,29 @@ def set_project(
     ] = None,
     max_workers: Annotated[
         str | None,
-        typer.Option("--max-workers", metavar="N", help="Workers at once, or none for any number."),
+        typer.Option(
+            "--max-workers",
+            metavar="N|TYPE=N[,...]",
+            help="Workers that its jobs may hold at once: of all types, of some, or both, as in "
+            "8,v100=4; none for any number.",
+        ),
+    ] = None,
+    max_workers_per_user: Annotated[
+        str | None,
+        typer.Option(
+            "--max-workers-per-user",
+            metavar="N|TYPE=N[,...]",
+            help="The same for the jobs of each of its users.",
+        ),
+    ] = None,
+    idle_quota: Annotated[
+        str | None,
+        typer.Option(
+            "--idle-quota",
+            metavar="keep|lend|share",
+            help="What becomes of workers of --max-workers that its jobs do not ask for: they stay "
+            "idle, are lent until its jobs ask, or are lent and those of others used.",
+        ),
     ] = None,
     max_jobs: Annotated[
         str | None,
@@ -82,25 +108,26 @@ def set_project(
     as_json: Json = False,
 ) -> None:
     """Set what a project may have; what is not given stays."""
+    given = {
+        "weight": weight,
+        "inner_policy": inner_policy,
+        "max_workers": max_workers,
+        "max_workers_per_user": max_workers_per_user,
+        "idle_quota": idle_quota,
+        "max_jobs": max_jobs,
+        "entities": entities,
+        "job_types": job_types,
+        "max_job_weight": max_job_weight,
+    }
     changes: dict[str, Any] = {}
-    if weight is not None:
-        changes["weight"] = weight
-    if inner_policy is not None:
-        changes["inner_policy"] = inner_policy
-    if max_workers is not None:
-        changes["max_workers"] = _quota(max_workers, "--max-workers")
-    if max_jobs is not None:
-        changes["max_jobs"] = _quota(max_jobs, "--max-jobs")
-    if entities is not None:
-        changes["entities"] = _names(entities)
-    if job_types is not None:
-        changes["job_types"] = _names(job_types)
-    if max_job_weight is not None:
-        changes["max_job_weight"] = _weight(max_job_weight, "--max-job-weight")
+    for option, value in given.items():
+        if value is not None:
+            changes |= _READ[option](value)
     if not changes:
         raise InputError(
-            "nothing to set; give --weight, --inner-policy, --max-workers, --max-jobs, "
-            "--entities, --job-types, --max-job-weight"
+            "nothing to set; give --weight, --inner-policy, --max-workers, "
+            "--max-workers-per-user, --idle-quota, --max-jobs, --entities, --job-types, "
+            "--max-job-weight"
         )
     known = [dict(p["limits"]) for p in service.projects()]
     before = next((limits for limits in known if limits["project"] == name), {})
@@ -119,6 +146,36 @@ def _quota(text: str, option: str) -> int | None:
         return int(text)
     except ValueError:
         raise InputError(f"{option} is '{text}'; give a whole number, or none") from None
+
+
+def _workers(text: str, field: str, option: str) -> dict[str, Any]:
+    """Return a quota of workers: of all types, and by type."""
+    whole: int | None = None
+    of: dict[str, int] = {}
+    if text.strip().lower() == _ANY:
+        return {field: None, f"{field}_of": {}}
+    for part in text.split(","):
+        name, equals, most = part.strip().rpartition("=")
+        try:
+            number_of = int(most)
+        except ValueError:
+            number_of = -1
+        if number_of < 0 or (equals and not name.strip()):
+            raise InputError(
+                f"{option} is '{text}'; give whole numbers, as in 8, v100=4,k80=8 or 8,v100=4, "
+                f"or {_ANY}"
+            )
+        if equals:
+            of[name.strip()] = number_of
+        else:
+            whole = number_of
+    return {field: whole, f"{field}_of": of}
+
+
+def _idle(text: str) -> str:
+    if text not in _IDLE:
+        raise InputError(f"--idle-quota is '{text}'; give {', '.join(_IDLE)}")
+    return text
 
 
 def _names(text: str) -> list[str] | None:
@@ -141,6 +198,7 @@ def _table(projects: list[Project]) -> Any:
         "project", ">weight", "inside", ">running", ">admitted", ">max workers", ">jobs",
         ">max jobs", "entities", "job types", ">max job weight", ">used of late",
         ">weight counts as",
+        ">max per user", "idle quota",
     )  # fmt: skip
     rows = [
         (
@@ -149,7 +207,7 @@ def _table(projects: list[Project]) -> Any:
             p["limits"]["inner_policy"],
             p["running_workers"],
             p["admitted_workers"],
-            p["limits"]["max_workers"],
+            _most(p["limits"], "max_workers"),
             p["active_jobs"],
             p["limits"]["max_jobs"],
             _words(p["limits"].get("entities")),  # an older scheduler tells none
@@ -157,6 +215,8 @@ def _table(projects: list[Project]) -> Any:
             _words(p["limits"].get("max_job_weight")),
             _hours(p.get("usage_worker_s")),
             _counts_as(p.get("effective_weight")),
+            _most(p["limits"], "max_workers_per_user"),
+            p["limits"].get("idle_quota", "keep").replace("keep", ""),
         )
         for p in projects
     ]
@@ -171,6 +231,31 @@ def _hours(worker_s: float | None) -> str:
 
 def _counts_as(weight: float | None) -> str:
     return "" if weight is None else f"{weight:.2f}"
+
+
+#: Option -> what is set by what was given for it.
+_READ: Final[Mapping[str, Callable[[Any], dict[str, Any]]]] = {
+    "weight": lambda given: {"weight": given},
+    "inner_policy": lambda given: {"inner_policy": given},
+    "max_workers": lambda given: _workers(given, "max_workers", "--max-workers"),
+    "max_workers_per_user": lambda given: _workers(
+        given, "max_workers_per_user", "--max-workers-per-user"
+    ),
+    "idle_quota": lambda given: {"idle_quota": _idle(given)},
+    "max_jobs": lambda given: {"max_jobs": _quota(given, "--max-jobs")},
+    "entities": lambda given: {"entities": _names(given)},
+    "job_types": lambda given: {"job_types": _names(given)},
+    "max_job_weight": lambda given: {"max_job_weight": _weight(given, "--max-job-weight")},
+}
+
+
+def _most(limits: Any, field: str) -> Any:
+    """Return a quota of workers as it is given, empty without one."""
+    whole, of = limits.get(field), limits.get(f"{field}_of") or {}
+    if not of:
+        return whole
+    parts = [] if whole is None else [str(whole)]
+    return ",".join([*parts, *(f"{name}={most}" for name, most in sorted(of.items()))])
 
 
 def _words(rule: Any) -> str:

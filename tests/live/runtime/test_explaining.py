@@ -173,11 +173,9 @@ def test_reasons_outside_the_engine_come_first_and_all_are_named(live):
         await stage.do(stage.service.set_project(limits, actor="boss"))
         await stage.job("a", project="p", total_steps=50.0)
         await stage.job("b", project="p", depends_on=("a",), held=True)
-        assert await reasons(stage, "b") == [
-            WaitReason.HELD,
-            WaitReason.DEPENDENCY,
-            WaitReason.QUOTA,
-        ]
+        await stage.job("c", project="p")
+        assert await reasons(stage, "b") == [WaitReason.HELD, WaitReason.DEPENDENCY]
+        assert (await reasons(stage, "c"))[0] is WaitReason.QUOTA
         assert (await stage.explanation("b")).unblocks == "release it"
         await stage.do(stage.service.node_action("n0", NodeAction.DRAIN, reason="", actor="boss"))
         await stage.wait(1)

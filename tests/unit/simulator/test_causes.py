@@ -119,13 +119,14 @@ def test_a_drain_is_named_and_who_gave_the_order():
     assert (order.cause.fact, order.cause.subject) == (FactKind.REQUEST, "ann")
 
 
-def test_a_quota_keeps_a_job_until_another_one_of_the_project_has_ended():
+def test_under_a_quota_a_job_starts_because_another_one_of_the_project_has_made_room():
     limits = (ProjectLimits(project="p", max_workers=1),)
     conditions = {name: Conditions(project="p") for name in ("one", "two")}
     log = decisions(job("one", steps=200.0), job("two"), conditions=conditions, projects=limits)
-    admitted = story(log, "two", "job_admitted", "lease_granted")
-    assert admitted[0] == "job_admitted: the quota of its project has room for it"
-    assert admitted[1].startswith("lease_granted: in round")
+    told = story(log, "two", "job_admitted", "lease_granted")
+    assert told[0] == "job_admitted: it arrived"
+    assert told[1].startswith("lease_granted: in round"), told
+    assert "its share" in told[1], told
 
 
 @pytest.mark.parametrize("seed", range(12))

@@ -227,7 +227,7 @@ def test_what_is_promised_comes(policy, usual):
     )
     question = at(made, 80.0)
     waits = sum(record.parked is not None for record in question.control.jobs)
-    assert waits > 5
+    assert waits == 2  # for others to complete; whom the quota keeps waiting, the engine knows
     result = forecast(question)
     assert result.complete
     told, ends = promised(question, result), came(made)

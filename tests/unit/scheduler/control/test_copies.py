@@ -92,8 +92,8 @@ def test_a_copy_decides_as_the_control_that_it_was_copied_from(replay):
         made.step()
         copies.append((len(told), made.control.copied()))
     kinds = {record.parked for _, copied in copies for record in copied.jobs}
-    assert len(kinds) == 3  # dependencies, quotas and none
-    assert any(record.gave_back for _, copied in copies for record in copied.jobs)
+    assert len(kinds) == 2  # dependencies and none
+    assert all(copied.limits for _, copied in copies)
     assert any(node.lost for _, copied in copies for node in copied.nodes)
     for since, copied in copies[::9]:
         knowledge = LearnedKnowledge(copied.settings.throughputs, copied.knowledge)

@@ -33,6 +33,7 @@ from scheduler.domain.configuration import (
 from scheduler.domain.job import Job
 from scheduler.domain.lease import EndReason, Lease, Leases
 from scheduler.domain.problem import Entity, Problem
+from scheduler.domain.quota import IdleQuota, Quota
 from scheduler.domain.throughput import ThroughputTable
 from scheduler.errors import CodecError
 
@@ -215,6 +216,20 @@ VALUES: dict[type, st.SearchStrategy[Any]] = {
     ev.EntityChanged: st.builds(
         ev.EntityChanged,
         entity=st.builds(Entity, name=NAMES, weight=st.floats(0.1, 9), policy=st.just("fifo")),
+    ),
+    ev.QuotasChanged: st.builds(
+        ev.QuotasChanged,
+        quotas=st.lists(
+            st.builds(
+                Quota,
+                project=NAMES,
+                limit=st.integers(0, 99),
+                worker_type=NAMES,
+                idle=st.sampled_from(IdleQuota),
+            )
+        ).map(tuple),
+        project=NAMES,
+        owners=st.dictionaries(NAMES, st.tuples(NAMES, NAMES)),
     ),
     ev.PolicyChanged: st.builds(
         ev.PolicyChanged, policy=NAMES, time_dependent=st.booleans(), record=st.booleans()

@@ -1,0 +1,113 @@
+"""Whom a quota keeps waiting, and what it costs: what the job would gain by a larger one."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from scheduler.engine.jobs import WAITING
+from scheduler.runtime.contract import QuotaInTheWay
+
+if TYPE_CHECKING:
+    from scheduler.control.jobs import JobRecord
+    from scheduler.control.view import View
+    from scheduler.domain.arrays import BoolArray, IntArray
+    from scheduler.domain.quota import Caps
+
+
+class QuotaGlance:
+    """What is left of quotas, for a look at many jobs.
+
+    Args:
+        view: of the leader.
+    """
+
+    def __init__(self, view: View) -> None:
+        self._view = view
+
+    @cached_property
+    def capped(self) -> BoolArray:
+        """(N,) jobs that wait and have no way to run that their quotas have room for now."""
+        engine = self._view.engine
+        jobs = engine.jobs
+        result = np.zeros(len(jobs), dtype=bool)
+        caps = engine.caps
+        if caps is None:
+            return result
+        capped: BoolArray = np.any(caps.member, axis=1, keepdims=True)[:, 0]
+        waits = np.flatnonzero((jobs["status"] == WAITING) & capped[caps.group])
+        kinds = np.stack((jobs["profile"][waits], caps.group[waits]))
+        unique, kind = np.unique(kinds, axis=1, return_inverse=True)
+        held = caps.held(unique[1], engine.table.demand[unique[0]])
+        left = np.maximum(caps.limit - engine.caps_held, 0.0)
+        usable = engine.table.throughput[unique[0]] > 0
+        fits = usable & (held <= left).all(axis=2)
+        result[waits] = (usable.any(axis=1) & ~fits.any(axis=1))[kind.ravel()]
+        return result
+
+
+def quotas_in_the_way(view: View, record: JobRecord) -> tuple[QuotaInTheWay, ...]:
+    """Return the quotas that keep a job waiting, for the way in which it would run fastest.
+
+    Of those in which idle workers would do, if there are any.
+    """
+    engine = view.engine
+    caps, number = engine.caps, engine.jobs.number_of.get(record.job_id)
+    if caps is None or number is None:
+        return ()
+    row = engine.jobs.row_of(number)
+    profile = int(engine.jobs["profile"][row])
+    demand, rate = engine.table.demand[profile], engine.table.throughput[profile]
+    idle = engine.count(engine.idle)[: demand.shape[1]]
+    at_once = (rate > 0) & (demand <= idle).all(axis=1) & (demand.sum(axis=1) > 0)
+    best = int(np.where(at_once, rate + rate.max(initial=0.0), rate).argmax())
+    held = caps.held(caps.group[[row]], demand[[best]])[0]
+    in_the_way = np.flatnonzero(held > np.maximum(caps.limit - engine.caps_held, 0.0))
+    gain = float(rate[best]) if at_once[best] else 0.0
+    return tuple(_in_the_way(view, caps, q, held, gain) for q in in_the_way.tolist())
+
+
+def _in_the_way(view: View, caps: Caps, q: int, held: IntArray, gain: float) -> QuotaInTheWay:
+    engine = view.engine
+    about, used, limit = engine.caps_of[q], int(engine.caps_held[q]), int(caps.limit[q])
+    missing = used + int(held[q]) - limit
+    return QuotaInTheWay(
+        project=about.quota.project,
+        owner=about.owner,
+        worker_type=about.quota.worker_type,
+        limit=about.quota.limit,
+        allowed=limit,
+        shared=about.shared,
+        held=used,
+        asks=int(held[q]),
+        missing=missing,
+        gain_steps_per_s=gain,
+    )
+
+
+def quota_words(view: View, record: JobRecord) -> str:
+    """Say in words which quotas keep a job waiting, and what it would gain by larger ones."""
+    found = quotas_in_the_way(view, record)
+    if not found:
+        return f"the quota of project '{record.project}' has room for it; it is let in at once"
+    told = "; ".join(_words(one, record) for one in found)
+    most = max(one.missing for one in found)
+    if found[0].gain_steps_per_s <= 0.0:
+        return f"{told}; with {most} more it would still wait for its turn, as no workers are idle"
+    rate = found[0].gain_steps_per_s
+    return f"{told}; with {most} more it could run at once, at {rate:.3g} steps/s"
+
+
+def _words(one: QuotaInTheWay, record: JobRecord) -> str:
+    what = one.worker_type or "workers"
+    if one.shared:
+        return (
+            f"what projects lend each other of their {what} is in use: {one.held} of {one.allowed}"
+        )
+    own = f"user '{one.owner}' of project '{record.project}'"
+    who = own if one.owner else f"project '{record.project}'"
+    lent = f" ({one.limit} of its own)" if one.allowed > one.limit else ""
+    used = f"{who} uses {one.held} of its {one.allowed} {what}{lent}"
+    return f"{used}, and the job asks for {one.asks}"
