@@ -91,7 +91,9 @@ def quota_words(view: View, record: JobRecord) -> str:
     """Say in words which quotas keep a job waiting, and what it would gain by larger ones."""
     found = quotas_in_the_way(view, record)
     if not found:
-        return f"the quota of project '{record.project}' has room for it; it is let in at once"
+        return (
+            f"the quota of project '{record.project}' has room for it; it is about to have its turn"
+        )
     told = "; ".join(_words(one, record) for one in found)
     most = max(one.missing for one in found)
     if found[0].gain_steps_per_s <= 0.0:

@@ -74,9 +74,17 @@ def test_projects_get_shares_and_quotas(operator: Any) -> None:
     body = {"weight": 2, "inner_policy": "fifo", "max_workers": 4}
     made = operator.put("/v1/projects/vision", json=body).json()
     unbounded = dict.fromkeys(("max_jobs", "entities", "job_types", "max_job_weight"))
-    limits = {"project": "vision"} | unbounded | body
+    of_types = {"max_workers_of": {"v100": 2}, "max_workers_per_user_of": {"v100": 1}}
+    unset = {"max_workers_of": {}, "max_workers_per_user_of": {}, "max_workers_per_user": None}
+    limits = {"project": "vision", "idle_quota": "keep"} | unbounded | unset | body
     assert made["limits"] == limits
     assert operator.get("/v1/projects").json()["projects"] == [made]
+    made = operator.put("/v1/projects/vision", json=body | of_types | {"idle_quota": "lend"}).json()
+    assert made["limits"] == limits | of_types | {"idle_quota": "lend"}
+    # A client of an earlier release, which knows nothing of them, leaves them as they are.
+    assert operator.put("/v1/projects/vision", json=body).json()["limits"] == made["limits"]
+    for bad in ({"idle_quota": "borrow"}, {"max_workers_of": {"v100": -1}}):
+        assert operator.put("/v1/projects/vision", json=bad).status_code == 422
     for bad in ({"weight": 0}, {"inner_policy": "lifo"}, {"max_jobs": -1}, {"max_jobs": 1.5}):
         assert operator.put("/v1/projects/vision", json=bad).status_code == 422
     assert operator.put("/v1/projects/..", json={}).status_code in {404, 405, 422}

@@ -254,6 +254,10 @@ def test_projects_keep_what_is_not_set_anew(scheduler, leasehold):
         "max_workers": 4,
         "max_jobs": 9,
         **dict.fromkeys(("entities", "job_types", "max_job_weight")),
+        "max_workers_of": {},
+        "max_workers_per_user": None,
+        "max_workers_per_user_of": {},
+        "idle_quota": "keep",
     }
     assert json.loads(ran.out)["limits"] == limits
     ran = leasehold("project", "set", "p", "--max-workers", "none")
@@ -262,6 +266,31 @@ def test_projects_keep_what_is_not_set_anew(scheduler, leasehold):
         json.loads(leasehold("project", "--json").out)["projects"][0]["limits"]["max_workers"]
         is None
     )
+
+
+def test_quotas_of_worker_types_and_of_users_are_set_and_shown(scheduler, leasehold):
+    def limits(*options):
+        ran = leasehold("project", "set", "p", *options, "--json")
+        assert ran.code == 0, ran.err
+        return json.loads(ran.out)["limits"]
+
+    found = limits("--max-workers", "8,v100=4,k80=6", "--idle-quota", "share")
+    assert (found["max_workers"], found["max_workers_of"]) == (8, {"v100": 4, "k80": 6})
+    assert found["idle_quota"] == "share"
+    found = limits("--max-workers-per-user", "v100=1")
+    assert found["max_workers_of"] == {"v100": 4, "k80": 6}  # what is not given stays
+    assert (found["max_workers_per_user"], found["max_workers_per_user_of"]) == (None, {"v100": 1})
+    shown = leasehold("project").out
+    assert "8,k80=6,v100=4" in shown
+    assert "v100=1" in shown
+    assert "share" in shown
+    assert limits("--max-workers", "none")["max_workers_of"] == {}
+    for wrong in ("x", "v100=", "=3", "v100=-1", "1.5"):
+        ran = leasehold("project", "set", "p", "--max-workers", wrong)
+        assert ran.code != 0
+        assert f"--max-workers is '{wrong}'" in ran.err
+    ran = leasehold("project", "set", "p", "--idle-quota", "borrow")
+    assert "--idle-quota is 'borrow'; give keep, lend, share" in ran.err
 
 
 def test_throughputs_are_declared_and_shown(scheduler, leasehold):
