@@ -39,6 +39,7 @@ from api.routes import (
     throughputs,
     tokens,
     usage,
+    webhooks,
 )
 
 if TYPE_CHECKING:
@@ -66,6 +67,7 @@ _SUBJECTS = (
     throughputs,
     tokens,
     usage,
+    webhooks,
     health,
 )
 OPENAPI_PATH = "/v1/openapi.json"

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 MOST_READ = 10_000
 #: Jobs whose projects are remembered.
 MOST_PROJECTS = 100_000
-#: Kinds of subjects that only administrators read of.
-_SECRET_KINDS = frozenset({"token", "enrolment"})
+#: Kinds of subjects that only administrators read of; with them begin the kinds of their events.
+SECRET_KINDS = ("token", "enrolment")
 _ONE_JOB, _MANY_JOBS = ("job", "job_id"), ("jobs", "job_ids")
 
 
@@ -107,7 +107,7 @@ class HistoryReader:
         return [(row, self._shown(row, projects)) for row in rows]
 
     def _may_read(self, row: HistoryRow) -> bool:
-        return row.subject_kind not in _SECRET_KINDS or self.principal.has(Role.ADMIN)
+        return row.subject_kind not in SECRET_KINDS or self.principal.has(Role.ADMIN)
 
     def _projects_of(self, rows: Sequence[HistoryRow]) -> dict[str, str]:
         """Return the projects of the jobs that lines name; other threads do the same meanwhile."""
@@ -132,6 +132,9 @@ class HistoryReader:
             return row if concerns(row.subject) else None
         if row.subject_kind == "project":
             return row if self._is_asked(row.subject) else None
+        if row.subject_kind == "webhook":
+            project = row.data.get("project")
+            return row if project is not None and self._is_asked(str(project)) else None
         if self.wanted.project is not None and not any(map(concerns, _jobs_of(row))):
             return None
         return dataclasses.replace(row, data=_without_foreign(row.data, concerns))

@@ -215,6 +215,11 @@ COMMANDS = {
         attribute="app",
         summary="Make, list and revoke tokens; enrol agents.",
     ),
+    "webhook": LazyCommand(
+        module="leasehold.cli.service.webhooks",
+        attribute="app",
+        summary="Register, list, test, resume and delete webhooks.",
+    ),
 }
 
 app = typer.Typer(

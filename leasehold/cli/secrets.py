@@ -95,9 +95,11 @@ def _reseal(config: ServerConfig) -> None:
         finally:
             store.close()
     say(f"{done.changed} of {done.jobs} jobs with secret variables were encrypted anew\n")
+    if done.webhooks:
+        say(f"{done.webhooks} webhooks were encrypted anew\n")
     if done.lost:
         raise InputError(done.lost)
-    if done.changed:
+    if done.changed or done.webhooks:
         say("older keys can be removed once every scheduler has been restarted\n")
 
 

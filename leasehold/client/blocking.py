@@ -142,6 +142,11 @@ class Client:
     create_token = _blocking(AsyncClient.create_token)
     revoke_token = _blocking(AsyncClient.revoke_token)
     enrol = _blocking(AsyncClient.enrol)
+    webhooks = _blocking(AsyncClient.webhooks)
+    create_webhook = _blocking(AsyncClient.create_webhook)
+    test_webhook = _blocking(AsyncClient.test_webhook)
+    resume_webhook = _blocking(AsyncClient.resume_webhook)
+    delete_webhook = _blocking(AsyncClient.delete_webhook)
 
     version = _blocking(AsyncClient.version)
     alive = _blocking(AsyncClient.alive)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class ClusterCalls(Calls):
-    """Nodes, leases, policy, projects, throughputs, tokens."""
+    """Nodes, leases, policy, projects, throughputs, tokens, webhooks."""
 
     # -- the cluster ------------------------------------------------------------------------------
 
@@ -171,6 +171,47 @@ class ClusterCalls(Calls):
         made: forms.Enrolment = await self._once("/enrolments", fields)
         return made
 
+    async def webhooks(self) -> list[forms.Webhook]:
+        """Return the webhooks, without their addresses and secrets."""
+        found: forms.Webhooks = await self.call("GET", "/webhooks")
+        return found["webhooks"]
+
+    async def create_webhook(
+        self,
+        name: str,
+        url: str,
+        *,
+        on: Sequence[str],
+        project: str | None = None,
+        template: forms.Template = "json",
+    ) -> forms.NewWebhook:
+        """Register an address that is told what happens; the answer alone holds its secret.
+
+        Args:
+            name: of the webhook.
+            url: where it sends.
+            on: kinds of events; dots may stand for underscores.
+            project: only what concerns it; None for everything.
+            template: ``json`` or ``slack``.
+        """
+        body = {"name": name, "url": url, "on": list(on), "project": project, "template": template}
+        made: forms.NewWebhook = await self._once("/webhooks", body)
+        return made
+
+    async def test_webhook(self, name: str) -> forms.WebhookTest:
+        """Send a test message, and return what became of it."""
+        found: forms.WebhookTest = await self.call("POST", _hook_path(name, "/test"), {})
+        return found
+
+    async def resume_webhook(self, name: str, *, skip: bool = False) -> forms.Webhook:
+        """Let a webhook send again; ``skip``: only what happens from now on."""
+        found: forms.Webhook = await self.call("POST", _hook_path(name, "/resume"), {"skip": skip})
+        return found
+
+    async def delete_webhook(self, name: str) -> None:
+        """Delete a webhook."""
+        await self.call("DELETE", _hook_path(name))
+
     # -- the scheduler itself ---------------------------------------------------------------------
 
     async def version(self) -> forms.Version:
@@ -200,3 +241,7 @@ class ClusterCalls(Calls):
 
 def _node_path(name: str, rest: str = "") -> str:
     return f"/nodes/{quote(name, safe='')}{rest}"
+
+
+def _hook_path(name: str, rest: str = "") -> str:
+    return f"/webhooks/{quote(name, safe='')}{rest}"

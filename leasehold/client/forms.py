@@ -67,6 +67,11 @@ EventKind: TypeAlias = Literal[
     "token_renewed",
     "token_reused",
     "enrolment_created",
+    "webhook_created",
+    "webhook_deleted",
+    "webhook_failing",
+    "webhook_paused",
+    "webhook_resumed",
     "restored",
 ]
 
@@ -153,8 +158,11 @@ Role: TypeAlias = Literal["viewer", "user", "operator", "admin", "agent", "metri
 
 #: What a line of history is about.
 SubjectKind: TypeAlias = Literal[
-    "job", "node", "policy", "project", "throughputs", "scheduler", "token", "enrolment"
+    "job", "node", "policy", "project", "throughputs", "scheduler", "token", "enrolment", "webhook"
 ]
+
+#: How a message looks.
+Template: TypeAlias = Literal["json", "slack"]
 
 #: What is wrong with a pod, or with making it.
 Trouble: TypeAlias = Literal[
@@ -863,6 +871,28 @@ class NewToken(TypedDict):
     token: str
 
 
+class NewWebhook(TypedDict):
+    """A new webhook with the secret of its signatures, which is shown this once."""
+
+    name: str
+    place: str
+    on: list[str]
+    project: str | None
+    template: Template
+    created_s: float
+    actor: str
+    state: str
+    cursor: int
+    delivered: int
+    delivered_s: float | None
+    failures: int
+    failing_since_s: float | None
+    problem: str
+    next_s: float | None
+    paused_s: float | None
+    secret: str
+
+
 class NodeAttempts(TypedDict):
     """Leases that had workers of a node.
 
@@ -1283,6 +1313,77 @@ class Version(TypedDict):
 
     version: str
     api: str
+
+
+class WebhookOptions(TypedDict, total=False):
+    """What may be left out of ``WebhookIn``.
+
+    Attributes:
+        project: only what concerns its jobs and itself; null for everything
+        template: json, or slack for Slack's incoming webhooks
+    """
+
+    project: str | None
+    template: Template
+
+
+class WebhookIn(WebhookOptions):
+    """A webhook to make.
+
+    Attributes:
+        name: by which it is listed, tested and deleted
+        url: where it sends, https://host/path; kept encrypted and shown to nobody
+        on: kinds of events; dots may stand for underscores
+    """
+
+    name: str
+    url: str
+    on: Sequence[EventKind]
+
+
+class Webhook(TypedDict):
+    """A webhook, without its secrets."""
+
+    name: str
+    place: str
+    on: list[str]
+    project: str | None
+    template: Template
+    created_s: float
+    actor: str
+    state: str
+    cursor: int
+    delivered: int
+    delivered_s: float | None
+    failures: int
+    failing_since_s: float | None
+    problem: str
+    next_s: float | None
+    paused_s: float | None
+
+
+class WebhookResumeIn(TypedDict, total=False):
+    """How a webhook goes on.
+
+    Attributes:
+        skip: pass over what has happened until now
+    """
+
+    skip: bool
+
+
+class WebhookTest(TypedDict):
+    """What became of a test message."""
+
+    delivered: bool
+    status: int | None
+    problem: str
+
+
+class Webhooks(TypedDict):
+    """Webhooks by name."""
+
+    webhooks: list[Webhook]
 
 
 class WhoAmI(TypedDict):

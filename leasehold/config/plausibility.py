@@ -93,6 +93,7 @@ def check(config: ServerConfig, origins: Mapping[str, str]) -> Iterator[str]:
     for key, problem in (
         *_check_rounds(config),
         *_check_server(config),
+        *_check_webhooks(config),
         *_check_provider(config),
         *_check_places(config),
         *_check_policy(config),
@@ -105,7 +106,11 @@ def check(config: ServerConfig, origins: Mapping[str, str]) -> Iterator[str]:
 
 def check_files(config: ServerConfig, origins: Mapping[str, str]) -> Iterator[str]:
     """Yield a line for every file that only the daemon reads and cannot use, with its origin."""
-    for key, problem in (*_check_certificate(config.server), *_check_token_file(config.server)):
+    for key, problem in (
+        *_check_certificate(config.server),
+        *_check_token_file(config.server),
+        *_check_authority(config.webhooks.ca_file),
+    ):
         yield f"{origins[key]}: {key}: {problem}"
 
 
@@ -159,6 +164,18 @@ def _check_server(config: ServerConfig) -> Iterator[tuple[str, str]]:
             "server.trusted_proxies",
             f"{error}; give addresses and networks such as 10.0.0.7, 192.168.0.0/16",
         )
+
+
+def _check_webhooks(config: ServerConfig) -> Iterator[tuple[str, str]]:
+    try:
+        networks(",".join(config.webhooks.allowed_networks))
+    except ValueError as error:
+        yield "webhooks.allowed_networks", f"{error}; give networks such as 10.0.0.0/8"
+
+
+def _check_authority(path: str | None) -> Iterator[tuple[str, str]]:
+    if path is not None and not Path(path).is_file():
+        yield "webhooks.ca_file", f"there is no file '{path}'"
 
 
 def _check_certificate(server: ServerSection) -> Iterator[tuple[str, str]]:

@@ -312,6 +312,28 @@ class IsolationSection:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class WebhooksSection:
+    """How webhooks send, and where they may send to."""
+
+    allowed_networks: tuple[str, ...] = setting(
+        (),
+        "Networks that webhooks may send to though they are not public, as 10.0.0.0/8; plain "
+        "http goes to these alone.",
+    )
+    ca_file: str | None = setting(
+        None, "PEM file with the authorities of receivers' certificates, instead of the system's."
+    )
+    timeout_s: float = setting(10.0, "How long a receiver may take for a message.", gt=0, le=60)
+    first_pause_s: float = setting(
+        2.0, "Wait until a message that was not taken is sent again; doubles.", gt=0
+    )
+    longest_pause_s: float = setting(600.0, "Longest wait between two tries.", gt=0)
+    pause_after_s: float = setting(
+        86_400.0, "A webhook that has failed for so long is paused until somebody resumes it.", gt=0
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LogSection:
     """What the daemon says on its standard error."""
 
@@ -355,4 +377,5 @@ class ServerConfig:
     throughputs: ThroughputsSection = field(default_factory=ThroughputsSection)
     kubernetes: KubernetesSection = field(default_factory=KubernetesSection)
     isolation: IsolationSection = field(default_factory=IsolationSection)
+    webhooks: WebhooksSection = field(default_factory=WebhooksSection)
     log: LogSection = field(default_factory=LogSection)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from api.app import create_app
 from leasehold.config.decisions import policy_choice
+from leasehold.config.plausibility import networks
 from leasehold.config.sources import mask
 from leasehold.daemon.connections import more_descriptors
 from leasehold.daemon.first_token import ensure_admin_token, ensure_given_token
@@ -27,6 +28,7 @@ from leasehold.daemon.settings import api_settings, runtime_settings
 from leasehold.daemon.state_dir import StateDir
 from leasehold.daemon.threads import quick_switches
 from leasehold.daemon.token_review import TokenReviewer
+from leasehold.daemon.webhook_post import WebPost
 from planner.knowledge import LearnedKnowledge
 from planner.registry import make_sources
 from policies.answering import PolicyAnswerer
@@ -125,6 +127,8 @@ async def serve(
         forecaster = SimulatedForecaster(clock, sources=config.throughputs.sources)
         stack.callback(forecaster.close)
         solver, warm = await stack.enter_async_context(_warm_solver(config))
+        post = _post(config)
+        stack.push_async_callback(post.close)
         service = LiveService(
             store=store,
             clock=clock,
@@ -141,6 +145,7 @@ async def serve(
             version=version,
             after_restore=after_restore,
             box=box,
+            post=post,
         )
         running = Running(
             url=url_of(bound, config.server),
@@ -190,6 +195,20 @@ async def _run_both(
     for end in ends:
         if isinstance(end, Exception):
             raise end
+
+
+def _post(config: ServerConfig) -> WebPost:
+    given = config.webhooks
+    try:
+        return WebPost(
+            allowed=networks(",".join(given.allowed_networks)),
+            timeout_s=given.timeout_s,
+            ca_file=given.ca_file,
+        )
+    except OSError as error:
+        raise InputError(
+            f"webhooks.ca_file: the authorities in '{given.ca_file}' cannot be read: {error}"
+        ) from error
 
 
 def _reviewer(config: ServerConfig) -> TokenReviewer | None:

@@ -10,6 +10,7 @@ from api.settings import ApiSettings, RateLimit
 from leasehold.config.decisions import control_settings
 from leasehold.config.plausibility import words
 from scheduler.runtime.settings import RuntimeSettings
+from scheduler.runtime.webhooks import WebhookRules
 
 if TYPE_CHECKING:
     from leasehold.config.settings import ServerConfig, ServerSection
@@ -50,4 +51,9 @@ def runtime_settings(config: ServerConfig) -> RuntimeSettings:
         finished_days=config.retention.finished_days,
         history_days=config.retention.history_days,
         log_bytes=config.retention.log_bytes,
+        webhooks=WebhookRules(
+            first_pause_s=config.webhooks.first_pause_s,
+            longest_pause_s=config.webhooks.longest_pause_s,
+            pause_after_s=config.webhooks.pause_after_s,
+        ),
     )

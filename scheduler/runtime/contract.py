@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from scheduler.domain.spec import JobSpec
     from scheduler.domain.troubles import Trouble
     from scheduler.protocol.desired import Desired, NodeReport
+    from scheduler.runtime.webhook_messages import Template
+    from scheduler.runtime.webhooks import Posted, WebhookView
     from scheduler.store.protocol import Store
 
 
@@ -511,12 +513,57 @@ class Agents(Protocol):
         ...
 
 
+class Hooks(Protocol):
+    """Webhooks; see ``scheduler.runtime.webhook_delivery``."""
+
+    async def all(self) -> tuple[WebhookView, ...]:
+        """Return every webhook by name; on a standby as they are stored."""
+        ...
+
+    async def add(
+        self,
+        name: str,
+        url: str,
+        *,
+        on: tuple[str, ...],
+        project: str | None,
+        template: Template,
+        actor: str,
+        counted: bool = False,
+    ) -> tuple[WebhookView, str]:
+        """Make a webhook; returns it and the secret of its signatures.
+
+        Raises:
+            InputError: the address cannot be used.
+            AdmissionError: there are too many, or no key to seal with.
+            ConflictError: the name is taken.
+        """
+        ...
+
+    async def delete(self, name: str, *, actor: str) -> None:
+        """Forget a webhook."""
+        ...
+
+    async def resume(self, name: str, *, actor: str, skip: bool = False) -> WebhookView:
+        """Send again, at once; ``skip``: only what happens from now on."""
+        ...
+
+    async def test(self, name: str, *, actor: str) -> Posted:
+        """Send a message that says it is a test, once."""
+        ...
+
+
 class Service(Jobs, Outputs, ClusterService, Agents, Protocol):
     """All of it."""
 
     @property
     def store(self) -> Store:
         """The store, for reading rows and for tokens."""
+        ...
+
+    @property
+    def webhooks(self) -> Hooks:
+        """Addresses that are told what happens."""
         ...
 
     def health(self) -> Health:

@@ -16,6 +16,7 @@ class SubjectKind(enum.StrEnum):
     SCHEDULER = "scheduler"
     TOKEN = "token"  # noqa: S105 - a word
     ENROLMENT = "enrolment"
+    WEBHOOK = "webhook"
 
 
 class EventKind(enum.StrEnum):
@@ -78,4 +79,9 @@ class EventKind(enum.StrEnum):
     TOKEN_RENEWED = "token_renewed"  # noqa: S105 - a word
     TOKEN_REUSED = "token_reused"  # noqa: S105 - a word; after its renewal: it may be stolen
     ENROLMENT_CREATED = "enrolment_created"
+    WEBHOOK_CREATED = "webhook_created"
+    WEBHOOK_DELETED = "webhook_deleted"
+    WEBHOOK_FAILING = "webhook_failing"  #: its receiver has not taken a message several times
+    WEBHOOK_PAUSED = "webhook_paused"  #: nothing is sent until somebody resumes it
+    WEBHOOK_RESUMED = "webhook_resumed"
     RESTORED = "restored"  #: the scheduler started on a backup

@@ -213,6 +213,18 @@ class Metrics:
             "Times that an agent's token was shown after its renewal: it may be stolen.",
         )
         self._longest_s = 0.0
+        self._webhooks = self._gauge(
+            "webhooks",
+            "Webhooks by state.",
+            "state",
+            page="webhooks that are `ok`, `failing` (they are tried again) or `paused` until "
+            "`leasehold webhook resume`; `leasehold webhook list` says why",
+        )
+        self._messages = self._counter(
+            "webhook_messages", "Tries to send a message of a webhook, by outcome.", "outcome"
+        )
+        for outcome in ("delivered", "failed"):
+            self._messages.labels(outcome)
 
     # -- what the daemon tells -------------------------------------------------------------------
 
@@ -330,6 +342,15 @@ class Metrics:
     def token_reused(self) -> None:
         """Note that an agent's token was shown after its renewal."""
         self._reused.inc()
+
+    def set_webhooks(self, states: Mapping[str, int]) -> None:
+        """Set how many webhooks there are by state."""
+        for state, count in states.items():
+            self._webhooks.labels(state).set(count)
+
+    def webhook_sent(self, *, delivered: bool) -> None:
+        """Count a try to send a message of a webhook."""
+        self._messages.labels("delivered" if delivered else "failed").inc()
 
     def render(self) -> bytes:
         """Return everything in Prometheus' text format."""

@@ -1,10 +1,11 @@
-"""Sealing stored secret variables anew, under the first key."""
+"""Sealing stored secret variables, and those of webhooks, anew under the first key."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
+from scheduler.runtime.webhooks import DEFINED
 from scheduler.store.queries import MAX_LIMIT, JobQuery
 
 if TYPE_CHECKING:
@@ -25,16 +26,18 @@ class Resealed:
     Attributes:
         jobs: that have secret variables.
         changed: of these, those that were sealed anew.
-        lost: which keys are lost, and which jobs need them; empty if none is.
+        webhooks: that were sealed anew.
+        lost: which keys are lost, and which jobs and webhooks need them; empty if none is.
     """
 
     jobs: int
     changed: int
+    webhooks: int
     lost: str
 
 
 def reseal(store: Store, box: SecretBox) -> Resealed:
-    """Seal the secret variables of every stored job under the first key.
+    """Seal the secret variables of every stored job, and webhooks, under the first key.
 
     Schedulers may run meanwhile. What they have in memory stays under the key before until they are
     restarted, so that key has to be kept until then.
@@ -61,7 +64,24 @@ def reseal(store: Store, box: SecretBox) -> Resealed:
             store.replace_specs(news)
             news = {}
     store.replace_specs(news)
-    return Resealed(jobs=jobs, changed=changed, lost=box.lost(lost))
+    webhooks = _reseal_webhooks(store, box, lost)
+    return Resealed(jobs=jobs, changed=changed, webhooks=webhooks, lost=box.lost(lost))
+
+
+def _reseal_webhooks(
+    store: Store, box: SecretBox, lost: list[tuple[str, Mapping[str, str]]]
+) -> int:
+    news = []
+    for row in store.settings(DEFINED):
+        kept = row.value["sealed"]
+        if box.lost([(row.key, kept)]):
+            lost.append((row.key, kept))
+            continue
+        anew = box.resealed(kept, row.key)
+        if anew is not None:
+            news.append(replace(row, value={**row.value, "sealed": anew}))
+    store.write_settings(tuple(news), token=None)
+    return len(news)
 
 
 def _rows(store: Store) -> Iterator[JobRow]:

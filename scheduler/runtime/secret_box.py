@@ -140,12 +140,7 @@ class SecretBox:
         """
         if not spec.secret_env:
             return spec
-        keys = self._keys()
-        if not keys:
-            raise InputError(NO_KEY)
-        kept = {
-            name: _seal(keys[0], value, job_id, name) for name, value in spec.secret_env.items()
-        }
+        kept = self.seal(spec.secret_env, job_id)
         return replace(spec, secret_env=MappingProxyType(kept))
 
     def opened(self, kept: Mapping[str, str], job_id: str) -> dict[str, str]:
@@ -158,6 +153,17 @@ class SecretBox:
             return {}
         keys = {key_id(key): key for key in self._keys()}
         return {name: self._open(keys, sealed, job_id, name) for name, sealed in kept.items()}
+
+    def seal(self, values: Mapping[str, str], owner: str) -> dict[str, str]:
+        """Return values as they are kept, sealed for what they belong to; see ``opened``.
+
+        Raises:
+            InputError: there is no key.
+        """
+        keys = self._keys()
+        if not keys:
+            raise InputError(NO_KEY)
+        return {name: _seal(keys[0], value, owner, name) for name, value in values.items()}
 
     def resealed(self, kept: Mapping[str, str], job_id: str) -> dict[str, str] | None:
         """Return what is kept under the first key; None where it is so already.

@@ -59,6 +59,7 @@ from scheduler.runtime.retention import Retention
 from scheduler.runtime.secret_box import NO_KEY, SecretBox
 from scheduler.runtime.signals import News, NodeSignals, first_of
 from scheduler.runtime.takeover import Takeover
+from scheduler.runtime.webhook_delivery import Webhooks
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
@@ -94,6 +95,7 @@ if TYPE_CHECKING:
     from scheduler.runtime.output import LogChunk, LogEnd, LogWanted
     from scheduler.runtime.settings import RuntimeSettings
     from scheduler.runtime.solver import Solver
+    from scheduler.runtime.webhooks import Post
     from scheduler.store.protocol import Store
 
 _log = logging.getLogger("leasehold.service")
@@ -141,6 +143,7 @@ class LiveService:
             not know.
         solver_is_warm: tells whether the solver's first start is over.
         box: keeps the jobs' secret variables; one without a key by default.
+        post: sends the messages of webhooks; none are sent by default.
     """
 
     def __init__(
@@ -161,6 +164,7 @@ class LiveService:
         after_restore: bool = False,
         solver_is_warm: Callable[[], bool] = lambda: True,
         box: SecretBox | None = None,
+        post: Post | None = None,
     ) -> None:
         self._store = store
         self._clock = clock
@@ -175,6 +179,18 @@ class LiveService:
         self._version = version
         self._solver_is_warm = solver_is_warm
         self._box = box or SecretBox()
+        #: addresses that are told what happens.
+        self.webhooks = Webhooks(
+            store,
+            clock,
+            self._box,
+            metrics,
+            news=lambda after_id, wait_s: self.wait_for_history(after_id, wait_s=wait_s),
+            note=self.note,
+            post=post,
+            rules=settings.webhooks,
+            leader=lambda: self.driver,
+        )
         self._started_s = clock.now_s()
         self._driver: Driver | None = None
         self._desired_sets: DesiredSets | None = None
@@ -245,10 +261,11 @@ class LiveService:
     async def _lead(self, token: int) -> None:
         keep = asyncio.create_task(self._keeper.keep())
         prune = asyncio.create_task(self._retention.run())
+        send = asyncio.create_task(self.webhooks.run(token))
         try:
             await drive(partial(self.begin, token), self.cease, keep, prune)
         finally:
-            for task in (keep, prune):
+            for task in (send, keep, prune):
                 await end(task)
 
     def _turn_around(self) -> None:

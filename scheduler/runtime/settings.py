@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from scheduler.control.settings import ControlSettings
 from scheduler.errors import ParameterError
+from scheduler.runtime.webhooks import WebhookRules
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,12 +18,14 @@ class RuntimeSettings(ControlSettings):
         finished_days: how long jobs that have ended are kept.
         history_days: how long lines of history are kept.
         log_bytes: of output kept per attempt and stream on a node.
+        webhooks: how their messages are sent.
     """
 
     snapshot_entries: int = 1000
     finished_days: float = 30.0
     history_days: float = 90.0
     log_bytes: int = 16 * 2**20
+    webhooks: WebhookRules = field(default_factory=WebhookRules)
 
     def __post_init__(self) -> None:
         """Refuse numbers that cannot be."""

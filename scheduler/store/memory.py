@@ -8,7 +8,7 @@ import math
 import threading
 from typing import TYPE_CHECKING, Any
 
-from scheduler.domain.rows import HistoryRow
+from scheduler.domain.rows import HistoryRow, SettingRow
 from scheduler.errors import ConflictError, StoreError
 from scheduler.store.checks import (
     check_entry,
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
 
     from scheduler.domain.job import JobStatus
-    from scheduler.domain.rows import AttemptRow, IdempotencyRow, JobRow, Projections, SettingRow
+    from scheduler.domain.rows import AttemptRow, IdempotencyRow, JobRow, Projections
     from scheduler.store.filters import Filter, JobFilter
     from scheduler.store.queries import HistoryQuery, JobQuery
     from scheduler.store.rows import EnrolmentRow, TokenRow
@@ -131,10 +131,13 @@ class MemoryStore:
             self._attempts[attempt.lease_id] = attempt
         for extension in changes.extensions:
             self._extend(extension.lease_ids, extension.deadline_s)
-        for setting in changes.settings:
-            self._settings[setting.key] = setting
-            if setting.value is None:
-                del self._settings[setting.key]
+        self._put_settings(changes.settings)
+
+    def _put_settings(self, rows: tuple[SettingRow, ...]) -> None:
+        for row in rows:
+            self._settings[row.key] = row
+            if row.value is None:
+                del self._settings[row.key]
 
     def _extend(self, lease_ids: tuple[int, ...], deadline_s: float) -> None:
         for lease_id in lease_ids:
@@ -166,6 +169,14 @@ class MemoryStore:
             return self._append(rows)
 
     # -- leadership -------------------------------------------------------------------------------
+
+    def write_settings(self, rows: tuple[SettingRow, ...], *, token: int | None) -> None:
+        """Make, replace or remove settings of which nothing that decides knows."""
+        to_values(SettingRow, rows)  # refuses what has no stored form
+        with self._lock:
+            if token is not None:
+                check_leader(token, self._leader)
+            self._put_settings(rows)
 
     def acquire_leadership(
         self, holder: str, *, now_s: float, ttl_s: float, address: str = ""

@@ -146,6 +146,18 @@ class Journal(Protocol):
         """Append lines of history that belong to no journal entry (a token made, say)."""
         ...
 
+    def write_settings(self, rows: tuple[SettingRow, ...], *, token: int | None) -> None:
+        """Make, replace or (value None) remove settings of which nothing that decides knows.
+
+        Args:
+            rows: the settings.
+            token: the leader's fencing token; None for who writes what only operators change.
+
+        Raises:
+            StaleLeaderError: the token is not the leader's.
+        """
+        ...
+
     def acquire_leadership(
         self, holder: str, *, now_s: float, ttl_s: float, address: str = ""
     ) -> Leadership | None:

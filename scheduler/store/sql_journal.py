@@ -153,6 +153,14 @@ class SqlJournal:
             _set_head(connection, event_id=event_id)
         return Head(sequence=head.sequence, event_id=event_id)
 
+    def write_settings(self, rows: tuple[SettingRow, ...], *, token: int | None) -> None:
+        """Make, replace or remove settings of which nothing that decides knows."""
+        with writing(self._writer) as connection:
+            head = _lock_head(connection)
+            if token is not None:
+                check_leader(token, _leadership(head))
+            _put_settings(connection, rows)
+
     def acquire_leadership(
         self, holder: str, *, now_s: float, ttl_s: float, address: str = ""
     ) -> Leadership | None:

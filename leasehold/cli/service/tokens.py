@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 import time
-from pathlib import Path
-from typing import IO, TYPE_CHECKING, Annotated, Any, TypeAlias
+from typing import IO, TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -15,23 +12,12 @@ from leasehold.cli.service.groups import group_with_default
 from leasehold.cli.service.output import print_json, print_shown, remark, table
 from leasehold.cli.service.pairs import parse_workers, split_list
 from leasehold.cli.service.remote import Json, remote
+from leasehold.cli.service.secret_files import Out, private_file
 from leasehold.cli.service.times import ago, moment, parse_span
-from scheduler.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from leasehold.cli.service.client import ServiceClient
     from leasehold.client.forms import Enrolment, NewToken, Token
-
-Out: TypeAlias = Annotated[
-    str | None,
-    typer.Option(
-        "--out",
-        metavar="FILE",
-        help="Write the secret to a new file that only you may read, instead of printing it.",
-    ),
-]
 
 app = typer.Typer(
     help="Make, list and revoke tokens; enrol agents.", cls=group_with_default("list")
@@ -91,7 +77,7 @@ def create(
         "projects": split_list(project or [], option="--project"),
         "ttl_s": None if ttl is None else parse_span(ttl, name="--ttl"),
     }
-    with _private_file(out) as file:
+    with private_file(out) as file:
         made = service.create_token(**fields)
         what = f"token {made['token_id']} of {subject}"
         _show_secret(made, made["token"], what, file=file, as_json=as_json)
@@ -141,7 +127,7 @@ def enrol(
     """Make a secret with which an agent joins, and print it, this once."""
     ttl_s = parse_span(ttl, name="--ttl")
     workers = parse_workers(worker or [], option="--worker")
-    with _private_file(out) as file:
+    with private_file(out) as file:
         fields: Any = {"node": node, "ttl_s": ttl_s}
         if workers:  # a scheduler of the release before does not know them
             fields["workers"] = workers
@@ -160,30 +146,6 @@ def whoami(service: ServiceClient, *, as_json: Json = False) -> None:
         return
     projects = ", ".join(found["projects"]) or "all projects"
     print_shown(f"{found['subject']} ({found['role']}, {projects})")
-
-
-@contextlib.contextmanager
-def _private_file(path: str | None) -> Iterator[IO[str] | None]:
-    """Make a file that its owner alone may read, before a secret exists that it could not take.
-
-    Raises:
-        InputError: it exists, or cannot be made.
-    """
-    if path is None:
-        yield None
-        return
-    try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    except FileExistsError:
-        raise InputError(f"--out '{path}' exists; remove it, or name another file") from None
-    except OSError as error:
-        raise InputError(f"--out '{path}' cannot be written: {error.strerror}") from None
-    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-        try:
-            yield file
-        except BaseException:
-            Path(path).unlink(missing_ok=True)
-            raise
 
 
 def _show_secret(

@@ -460,6 +460,22 @@ def test_lines_of_history_are_chosen_by_actor_and_time(store: Store) -> None:
     assert lines(store, since_s=0.0, until_s=0.0) == []
 
 
+def test_settings_of_which_no_entry_tells_are_the_leader_s_to_write(store: Store) -> None:
+    token = lead(store)
+    hook = SettingRow(key="webhook/a", value={"on": ["x"]}, updated_s=1.0, actor="ada")
+    store.write_settings((hook,), token=token)
+    assert store.settings("webhook/") == (hook,)
+    newer = dataclasses.replace(hook, value={"on": []})
+    with pytest.raises(StaleLeaderError):
+        store.write_settings((newer,), token=token - 1)
+    assert store.settings("webhook/") == (hook,)
+    store.write_settings((newer,), token=None)
+    assert store.settings("webhook/") == (newer,)
+    store.write_settings((dataclasses.replace(hook, value=None),), token=token)
+    assert store.settings() == ()
+    assert (store.head().sequence, store.head().event_id) == (0, 0)
+
+
 def test_settings_are_set_replaced_and_removed(store: Store) -> None:
     token = lead(store)
     policy = SettingRow(key="policy", value={"name": "fifo", "p": [1, None]}, updated_s=1.0)

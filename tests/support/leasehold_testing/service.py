@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
+from leasehold_testing.hooks import FakeHooks
 from leasehold_testing.output import FakeOutput
 from leasehold_testing.service_values import ACTIVE, live_job, plain_spec, spec_digest, wait_reason
 from policies.registry import make_policy
@@ -97,6 +98,7 @@ class FakeService(FakeOutput):
         self._projects: dict[str, ProjectLimits] = {}
         self._figures: dict[tuple[str, int, str], float] = {}
         self._news = asyncio.Event()
+        self.webhooks = FakeHooks(self)
         self._policy = PolicyView(
             name="max_min_fairness",
             parameters={},

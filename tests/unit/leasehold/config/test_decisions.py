@@ -26,6 +26,7 @@ SHELL = {
     "leadership",
     "log",
     "state_dir",
+    "webhooks",
 }
 SHELL_TOO = {
     "kubernetes.agent_account",
@@ -75,4 +76,4 @@ def test_a_setting_that_changes_decisions_reaches_daemon_and_replay(key):
 def test_what_the_daemon_has_beyond_that_decides_nothing():
     own = {f.name for f in dataclasses.fields(RuntimeSettings)}
     own -= {f.name for f in dataclasses.fields(ControlSettings)}
-    assert own == {"snapshot_entries", "finished_days", "history_days", "log_bytes"}
+    assert own == {"snapshot_entries", "finished_days", "history_days", "log_bytes", "webhooks"}

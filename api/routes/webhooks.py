@@ -1,0 +1,168 @@
+"""Webhooks: made, listed, tested, resumed, deleted."""
+
+from dataclasses import asdict
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Path
+from starlette.responses import Response
+
+from api.access import Ctx, User, Viewer
+from api.answers import Answer
+from api.context import Context
+from api.history import SECRET_KINDS
+from api.problems import ProblemError, not_found
+from api.roles import Principal, Role
+from api.routing import StrictRoute
+from api.schemas.fields import Name
+from api.schemas.webhooks import (
+    NewWebhookOut,
+    WebhookIn,
+    WebhookOut,
+    WebhookResumeIn,
+    WebhooksOut,
+    WebhookTestOut,
+)
+from scheduler.runtime.webhooks import Webhook, WebhookView
+
+router = APIRouter(prefix="/v1", tags=["webhooks"], route_class=StrictRoute)
+
+HookName = Annotated[Name, Path(description="name of the webhook")]
+
+
+@router.get(
+    "/webhooks",
+    summary="List webhooks",
+    operation_id="list_webhooks",
+    responses={200: {"model": WebhooksOut}},
+)
+async def list_webhooks(context: Ctx, principal: Viewer) -> Answer:
+    """Return the webhooks of the projects that the token sees, and whether they get through."""
+    found = await context.service.webhooks.all()
+    shown = [webhook_answer(view) for view in found if _sees(principal, view.webhook)]
+    return Answer({"webhooks": shown})
+
+
+@router.post(
+    "/webhooks",
+    summary="Register a webhook",
+    operation_id="create_webhook",
+    status_code=201,
+    responses={201: {"model": NewWebhookOut}},
+)
+async def create_webhook(given: WebhookIn, context: Ctx, principal: User) -> Answer:
+    """Register an address that is told what happens from now on.
+
+    An operator may for everything; a user for a project that the token sees. The secret of the
+    signatures is in this answer and nowhere else.
+    """
+    _check_project(principal, given.project)
+    secret = [kind for kind in given.on if kind.value.startswith(SECRET_KINDS)]
+    if secret and not principal.has(Role.ADMIN):
+        raise ProblemError(
+            403,
+            f"on: {', '.join(secret)} is what administrators alone read, and '{principal.subject}' "
+            f"has role {principal.role}; name other kinds",
+        )
+    view, made = await context.service.webhooks.add(
+        given.name,
+        given.url,
+        on=tuple(dict.fromkeys(kind.value for kind in given.on)),
+        project=given.project,
+        template=given.template,
+        actor=principal.subject,
+        counted=not principal.has(Role.OPERATOR),
+    )
+    return Answer(webhook_answer(view) | {"secret": made}, 201)
+
+
+@router.post(
+    "/webhooks/{name}/test",
+    summary="Send a test message",
+    operation_id="test_webhook",
+    responses={200: {"model": WebhookTestOut}},
+)
+async def test_webhook(name: HookName, context: Ctx, principal: User) -> Answer:
+    """Send a message of type `webhook_test`, once, and tell what became of it."""
+    await _own(context, principal, name)
+    posted = await context.service.webhooks.test(name, actor=principal.subject)
+    return Answer(
+        {"delivered": not posted.problem, "status": posted.status, "problem": posted.problem}
+    )
+
+
+@router.post(
+    "/webhooks/{name}/resume",
+    summary="Let a webhook send again",
+    operation_id="resume_webhook",
+    responses={200: {"model": WebhookOut}},
+)
+async def resume_webhook(
+    name: HookName, given: WebhookResumeIn, context: Ctx, principal: User
+) -> Answer:
+    """Send again at once, from where it stopped; with `skip` only what happens from now on."""
+    await _own(context, principal, name)
+    view = await context.service.webhooks.resume(name, actor=principal.subject, skip=given.skip)
+    return Answer(webhook_answer(view))
+
+
+@router.delete(
+    "/webhooks/{name}",
+    summary="Delete a webhook",
+    operation_id="delete_webhook",
+    status_code=204,
+    response_class=Response,
+)
+async def delete_webhook(name: HookName, context: Ctx, principal: User) -> Response:
+    """Delete a webhook; what it has not sent is sent no more."""
+    await _own(context, principal, name)
+    await context.service.webhooks.delete(name, actor=principal.subject)
+    return Response(status_code=204)
+
+
+def webhook_answer(view: WebhookView) -> dict[str, Any]:
+    """Return a webhook as it is shown: neither its address nor its secret."""
+    hook = view.webhook
+    names = ("name", "place", "on", "project", "template", "created_s", "actor")
+    shown = {name: getattr(hook, name) for name in names}
+    return shown | {"state": view.state.word} | asdict(view.state)
+
+
+def _sees(principal: Principal, webhook: Webhook) -> bool:
+    if webhook.project is None:
+        return not principal.projects
+    return principal.sees(webhook.project)
+
+
+def _check_project(principal: Principal, project: str | None) -> None:
+    """Refuse a webhook for what somebody may not read, or for everything.
+
+    Raises:
+        ProblemError: they may not.
+    """
+    if project is None and not principal.has(Role.OPERATOR):
+        raise ProblemError(
+            403,
+            f"a webhook for all projects needs role {Role.OPERATOR}, and '{principal.subject}' has "
+            f"{principal.role}; name a project",
+        )
+    if project is not None and not principal.sees(project):
+        raise ProblemError(
+            403, f"project '{project}' is none of '{principal.subject}'; name one of theirs"
+        )
+
+
+async def _own(context: Context, principal: Principal, name: str) -> None:
+    """Refuse what is done to a webhook of somebody else's.
+
+    Raises:
+        ProblemError: there is no such webhook for them, or it is another person's.
+    """
+    found = await context.service.webhooks.all()
+    hook = next((view.webhook for view in found if view.webhook.name == name), None)
+    if hook is None or not _sees(principal, hook):
+        raise not_found("webhook", name)
+    if hook.actor != principal.subject and not principal.has(Role.OPERATOR):
+        raise ProblemError(
+            403,
+            f"webhook '{name}' is of '{hook.actor}'; they or an operator may do this",
+        )

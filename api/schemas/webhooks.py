@@ -1,0 +1,85 @@
+"""Webhooks, as they are asked for and answered."""
+
+from typing import Annotated
+
+from pydantic import BaseModel, BeforeValidator, Field
+
+from api.schemas.fields import Flag, Form, Name, ProjectName
+from scheduler.runtime.history_kinds import EventKind
+from scheduler.runtime.webhook_messages import Template
+
+
+def _underscored(kind: object) -> object:
+    return kind.replace(".", "_") if isinstance(kind, str) else kind
+
+
+#: ``job.failed`` is another way to write ``job_failed``.
+Kind = Annotated[EventKind, BeforeValidator(_underscored)]
+
+
+class WebhookIn(Form):
+    """A webhook to make."""
+
+    name: Name = Field(description="by which it is listed, tested and deleted")
+    url: Annotated[str, Field(min_length=8, max_length=2000, pattern=r"^[\x21-\x7e]+$")] = Field(
+        description="where it sends, https://host/path; kept encrypted and shown to nobody"
+    )
+    on: Annotated[list[Kind], Field(min_length=1, max_length=50)] = Field(
+        description="kinds of events; dots may stand for underscores"
+    )
+    project: ProjectName | None = Field(
+        None, description="only what concerns its jobs and itself; null for everything"
+    )
+    template: Template = Field(
+        Template.JSON, description="json, or slack for Slack's incoming webhooks"
+    )
+
+
+class WebhookResumeIn(Form):
+    """How a webhook goes on."""
+
+    skip: Flag = Field(False, description="pass over what has happened until now")
+
+
+class WebhookOut(BaseModel):
+    """A webhook, without its secrets.
+
+    `place` is scheme and host of its address. `state` is ok, failing or paused.
+    """
+
+    name: str
+    place: str
+    on: list[str]
+    project: str | None
+    template: Template
+    created_s: float
+    actor: str
+    state: str
+    cursor: int
+    delivered: int
+    delivered_s: float | None
+    failures: int
+    failing_since_s: float | None
+    problem: str
+    next_s: float | None
+    paused_s: float | None
+
+
+class WebhooksOut(BaseModel):
+    """Webhooks by name."""
+
+    webhooks: list[WebhookOut]
+
+
+class NewWebhookOut(WebhookOut):
+    """A new webhook with the secret of its signatures, which is shown this once."""
+
+    secret: str
+
+
+class WebhookTestOut(BaseModel):
+    """What became of a test message."""
+
+    delivered: bool
+    status: int | None
+    problem: str

@@ -1,0 +1,158 @@
+"""``leasehold webhook``: addresses that are told what happens."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from leasehold.cli.service.groups import group_with_default
+from leasehold.cli.service.output import print_json, print_shown, remark, table
+from leasehold.cli.service.pairs import split_list
+from leasehold.cli.service.remote import Json, remote
+from leasehold.cli.service.secret_files import Out, private_file
+from leasehold.cli.service.times import ago, when
+
+if TYPE_CHECKING:
+    from leasehold.cli.service.client import ServiceClient
+    from leasehold.client.forms import Webhook
+
+#: Exit code of a test that was not taken.
+NOT_TAKEN = 1
+
+app = typer.Typer(
+    help="Register, list, test, resume and delete webhooks.", cls=group_with_default("list")
+)
+
+
+@app.command("list")
+@remote
+def list_webhooks(service: ServiceClient, *, as_json: Json = False) -> None:
+    """List webhooks: where they send, what, and whether they get through."""
+    found = service.webhooks()
+    if as_json:
+        print_json({"webhooks": found})
+        return
+    now_s = time.time()
+    headings = ("webhook", "to", "project", "on", "state", ">sent", ">last", "problem")
+    rows = [
+        (
+            hook["name"],
+            hook["place"],
+            hook["project"] or "all",
+            ",".join(hook["on"]),
+            _state(hook, now_s),
+            str(hook["delivered"]),
+            ago(hook["delivered_s"], now_s),
+            hook["problem"],
+        )
+        for hook in found
+    ]
+    print_shown(table(headings, rows) if rows else "no webhooks")
+
+
+@app.command("add")
+@remote
+def add(
+    service: ServiceClient,
+    name: Annotated[str, typer.Argument(help="By which you list, test and delete it.")],
+    *,
+    url: Annotated[
+        str, typer.Option("--url", metavar="URL", help="Where it sends: https://host/path.")
+    ],
+    on: Annotated[
+        list[str],
+        typer.Option(
+            "--on", metavar="KIND[,KIND...]", help="Kinds of events, such as job.failed,node.lost."
+        ),
+    ],
+    project: Annotated[
+        str | None,
+        typer.Option("--project", "-p", help="Only what concerns its jobs; everything by default."),
+    ] = None,
+    template: Annotated[
+        str, typer.Option("--template", help="json, or slack for Slack's incoming webhooks.")
+    ] = "json",
+    out: Out = None,
+    as_json: Json = False,
+) -> None:
+    """Register an address, and print the secret of its signatures, this once.
+
+    The first events that are sent are those that happen from now on.
+    """
+    kinds = split_list(on, option="--on")
+    fields: Any = {"on": kinds, "project": project, "template": template}
+    with private_file(out) as file:
+        made = service.create_webhook(name, url, **fields)
+        if file is not None:
+            file.write(made["secret"] + "\n")
+            kept = {key: value for key, value in made.items() if key != "secret"}
+            remark(f"webhook {name}; its secret is in the file, and nowhere else")
+            if as_json:
+                print_json(kept)
+            return
+    if as_json:
+        print_json(made)
+        return
+    remark(f"webhook {name} sends to {made['place']}; its secret is shown this once:")
+    typer.echo(made["secret"])
+
+
+@app.command("test")
+@remote
+def send_test(
+    service: ServiceClient,
+    name: Annotated[str, typer.Argument(help="Of the webhook.")],
+    *,
+    as_json: Json = False,
+) -> None:
+    """Send a test message; exits with 1 where it is not taken."""
+    found = service.test_webhook(name)
+    if as_json:
+        print_json(found)
+    elif found["delivered"]:
+        print_shown(f"webhook {name}: taken, status {found['status']}")
+    else:
+        print_shown(f"webhook {name}: not taken: {found['problem']}")
+    if not found["delivered"]:
+        raise typer.Exit(NOT_TAKEN)
+
+
+@app.command("resume")
+@remote
+def resume(
+    service: ServiceClient,
+    name: Annotated[str, typer.Argument(help="Of the webhook.")],
+    *,
+    skip: Annotated[
+        bool, typer.Option("--skip", help="Pass over what has happened until now.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Let a webhook that is paused or failing send again, at once."""
+    found = service.resume_webhook(name, skip=skip)
+    if as_json:
+        print_json(found)
+        return
+    print_shown(f"webhook {name} sends again" + (", from now on" if skip else ""))
+
+
+@app.command("delete")
+@remote
+def delete(
+    service: ServiceClient,
+    names: Annotated[list[str], typer.Argument(metavar="NAME...", help="Of the webhooks.")],
+) -> None:
+    """Delete webhooks; what they have not sent is sent no more."""
+    for name in names:
+        service.delete_webhook(name)
+        typer.echo(f"{name} deleted")
+
+
+def _state(hook: Webhook, now_s: float) -> str:
+    if hook["paused_s"] is not None:
+        return f"paused {ago(hook['paused_s'], now_s)}"
+    if hook["failures"]:
+        return f"failing {hook['failures']}x, again {when(hook['next_s'], now_s)}"
+    return "ok"

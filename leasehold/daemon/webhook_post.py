@@ -1,0 +1,212 @@
+"""Sends messages of webhooks, and only to where an operator lets them go.
+
+Whoever may register a webhook has the scheduler call an address for them. So the address is looked
+up, every one that is found is checked, and the connection goes to one that was checked: a name that
+means another machine a moment later leads nowhere. Redirects are not followed, proxies not used,
+and of an answer nothing but its head is read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import socket
+import ssl
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+import httpx
+
+from scheduler.errors import InputError
+from scheduler.runtime.webhooks import Posted
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
+Network: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+#: Longest address.
+_LONGEST_URL: Final = 2000
+_GOOD: Final = range(200, 300)
+#: Where networks of IPv6 alone show addresses of IPv4.
+_NAT64: Final = ipaddress.ip_network("64:ff9b::/96")
+#: Names that are looked up at once.
+_LOOKUPS: Final = 4
+
+
+#: Where Azure and Oracle's cloud serve credentials, though it looks public to some Pythons.
+_METADATA: Final = tuple(map(ipaddress.ip_network, ("168.63.129.16/32", "192.0.0.0/24")))
+
+
+class WebPost:
+    """The port ``scheduler.runtime.webhooks.Post`` over HTTP.
+
+    Args:
+        allowed: networks that may be sent to though they are not public; plain http goes to these
+            alone.
+        timeout_s: for a message as a whole.
+        ca_file: authorities of certificates; None for the system's.
+    """
+
+    def __init__(
+        self,
+        *,
+        allowed: Sequence[Network] = (),
+        timeout_s: float = 10.0,
+        ca_file: str | None = None,
+    ) -> None:
+        self._allowed = tuple(allowed)
+        self._timeout_s = timeout_s
+        self._client = httpx.AsyncClient(
+            verify=ssl.create_default_context(cafile=ca_file),
+            follow_redirects=False,
+            trust_env=False,
+            timeout=timeout_s,
+            limits=httpx.Limits(max_connections=None, max_keepalive_connections=0),
+        )
+        # Its own threads: a name server that does not answer must hold up nobody else.
+        self._threads = ThreadPoolExecutor(_LOOKUPS, thread_name_prefix="webhook-names")
+
+    async def check(self, url: str) -> None:
+        """Refuse an address to which nothing may be sent."""
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                await self._target(_parsed(url))
+        except TimeoutError:
+            raise InputError(
+                f"url: the name of the address was not found within {self._timeout_s:g} s"
+            ) from None
+
+    async def send(self, url: str, *, headers: Mapping[str, str], body: bytes) -> Posted:
+        """Send a message, once."""
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                return await self._send(_parsed(url), headers, body)
+        except InputError as error:
+            return Posted(problem=str(error))
+        except TimeoutError:
+            return Posted(problem=f"no answer within {self._timeout_s:g} s")
+        except (httpx.HTTPError, httpx.InvalidURL, OSError, ssl.SSLError) as error:
+            words = " ".join(str(error).split()) or type(error).__name__
+            return Posted(problem=f"it cannot be reached: {words[:200]}")
+
+    async def close(self) -> None:
+        """Let go of connections."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        await self._client.aclose()
+
+    async def _send(self, url: httpx.URL, headers: Mapping[str, str], body: bytes) -> Posted:
+        address = await self._target(url)
+        host = url.netloc.decode("ascii")
+        request = self._client.build_request(
+            "POST",
+            url.copy_with(host=str(address)),
+            headers={**headers, "host": host, "user-agent": "leasehold-webhooks"},
+            content=body,
+            # The certificate is checked against the name, wherever the connection goes.
+            extensions={"sni_hostname": url.raw_host.decode("ascii")},
+        )
+        response = await self._client.send(request, stream=True)
+        try:
+            status = response.status_code
+            if status in _GOOD:
+                return Posted(status=status)
+            problem = f"it answered {status}"
+            if response.is_redirect:
+                problem += ", and redirects are not followed; register the address that it leads to"
+            after_s = _seconds(response.headers.get("retry-after", ""))
+            return Posted(status=status, problem=problem, retry_after_s=after_s)
+        finally:
+            await response.aclose()
+
+    async def _target(self, url: httpx.URL) -> Address:
+        """Return the address to connect to.
+
+        Raises:
+            InputError: there is none, or one of them may not be sent to.
+        """
+        found = await self._addresses(url)
+        allowed = [self._is_allowed(address) for address in found]
+        for address, known in zip(found, allowed, strict=True):
+            if not known and not is_public(address):
+                raise InputError(
+                    f"url: {url.host} is {address}, which is no public address; an operator can "
+                    "allow it in the setting webhooks.allowed_networks"
+                )
+        if url.scheme == "http" and not all(allowed):
+            raise InputError(
+                "url: begins with http://, which everybody on the way can read; give https://, or "
+                "have an operator allow its address in the setting webhooks.allowed_networks"
+            )
+        return found[0]
+
+    def _is_allowed(self, address: Address) -> bool:
+        plain = _embedded(address)
+        return any(plain in network for network in self._allowed)
+
+    async def _addresses(self, url: httpx.URL) -> list[Address]:
+        try:
+            return [ipaddress.ip_address(url.host)]
+        except ValueError:
+            pass
+        port = url.port or (443 if url.scheme == "https" else 80)
+        name = url.raw_host.decode("ascii")
+        try:
+            found = await asyncio.get_running_loop().run_in_executor(
+                self._threads, _look_up, name, port
+            )
+        except (OSError, UnicodeError) as error:
+            raise InputError(f"url: the name {name} is not known: {error}") from None
+        if not found:
+            raise InputError(f"url: the name {name} has no address")
+        return found
+
+
+def is_public(address: Address) -> bool:
+    """Tell whether an address is one of the public internet, and nobody's own."""
+    plain = _embedded(address)
+    if plain.is_multicast or any(plain in network for network in _METADATA):
+        return False
+    return plain.is_global
+
+
+def _embedded(address: Address) -> Address:
+    """Return the address of IPv4 that one of IPv6 stands for."""
+    if isinstance(address, ipaddress.IPv4Address):
+        return address
+    teredo = address.teredo
+    inner = address.ipv4_mapped or address.sixtofour or (teredo[1] if teredo else None)
+    if inner is None and address in _NAT64:
+        inner = ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
+    return address if inner is None else inner
+
+
+def _look_up(name: str, port: int) -> list[Address]:
+    found = socket.getaddrinfo(name, port, type=socket.SOCK_STREAM)
+    # A link-local address carries the name of an interface.
+    return [ipaddress.ip_address(str(place[0]).partition("%")[0]) for *_, place in found]
+
+
+def _parsed(url: str) -> httpx.URL:
+    """Return an address.
+
+    Raises:
+        InputError: it is no web address; quotes nothing behind the host, which is secret.
+    """
+    if len(url) > _LONGEST_URL:
+        raise InputError(f"url: has {len(url)} characters; the most are {_LONGEST_URL}")
+    try:
+        parsed = httpx.URL(url)
+    except (httpx.InvalidURL, ValueError, TypeError) as error:
+        raise InputError(f"url: is no web address: {error}") from None
+    if parsed.scheme not in {"https", "http"} or not parsed.host:
+        raise InputError("url: is no web address; give one as https://host/path")
+    if parsed.userinfo:
+        raise InputError("url: must hold no user or password; put what is secret into its path")
+    return parsed
+
+
+def _seconds(text: str) -> float:
+    """Return what Retry-After says, where it is a number."""
+    return float(text) if text.isascii() and text.isdigit() and len(text) < 8 else 0.0
