@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 
 from agent.disk import AGAIN_BYTES, PROBE_BYTES
 from agent.folders import private_folder
+from agent.gpu_use import GpuMeter
+from agent.inventory import Inventory
 from agent.log_upload import LogUploader, UploadSettings
 from agent.machine import Machine
 from agent.reconcile import (
@@ -71,6 +73,7 @@ class AgentSettings:
         retry_refused_s: longest wait after the scheduler has refused the agent's token.
         start_most_s: how long processes of a lease may take to be there.
         disk_every_s: between two attempts to write in the state folder.
+        gpu_every_s: between two looks at how busy GPUs are.
     """
 
     margin_s: float = MARGIN_S
@@ -85,6 +88,7 @@ class AgentSettings:
     retry_refused_s: float = 30.0
     start_most_s: float = 120.0
     disk_every_s: float = 10.0
+    gpu_every_s: float = 2.0
 
 
 class Agent:
@@ -133,6 +137,7 @@ class Agent:
         self._sequence = 0
         self._problems: dict[int, str] = {}
         self._told_problems: dict[int, str] = {}
+        self._gpus = _meter(inventory)
         self._remark = ""
         self._disk = ""  # why nothing can be written; empty while it can
         self._crashed = False
@@ -170,7 +175,14 @@ class Agent:
             self._to_report.set()  # a scheduler that does not know this node learns of it at once
             async with asyncio.TaskGroup() as tasks:
                 for work in (
-                    *(self._ask, self._act, self._tell, self._check, self._watch_disk),
+                    *(
+                        self._ask,
+                        self._act,
+                        self._tell,
+                        self._check,
+                        self._watch_disk,
+                        self._measure,
+                    ),
                     *(self._uploader.run, self._backend.run),
                 ):
                     tasks.create_task(work())
@@ -309,6 +321,16 @@ class Agent:
                 self._to_report.set()
             await asyncio.sleep(self._settings.health_every_s)
 
+    async def _measure(self) -> None:
+        """Look at how busy the GPUs of the leases are; what is found goes with the next report."""
+        while self._gpus is not None:
+            held = {h.lease_id: h.workers for h in self._backend.held() if not h.ended}
+            try:
+                await asyncio.to_thread(self._gpus.look, held, self._now_s())
+            except Exception:  # noqa: BLE001 - of the driver's library: the jobs go on
+                _log.exception("the GPUs could not be asked how busy they are")
+            await asyncio.sleep(self._settings.gpu_every_s)
+
     async def _watch_disk(self) -> None:
         """Find out in time that nothing can be written, and that it can again."""
         while True:
@@ -412,6 +434,8 @@ class Agent:
     def _lease_reports(self) -> tuple[LeaseReport, ...]:
         """Return what is held and what is about to start: what is not in it is not here."""
         held = self._backend.reports()
+        if (gpus := self._gpus) is not None:
+            held = tuple(replace(report, gpu=gpus.of(report.lease_id)) for report in held)
         present = {report.lease_id for report in held}
         coming = (
             LeaseReport(
@@ -459,6 +483,13 @@ class Agent:
                 term=data.integer("term"),
                 revision=data.integer("revision", at_least=-1),
             )
+
+
+def _meter(workers: Workers) -> GpuMeter | None:
+    """Return what measures GPUs, where NVML has found them."""
+    if not isinstance(workers, Inventory) or workers.nvml is None:
+        return None
+    return GpuMeter(workers)
 
 
 def _level(failures: int, error: Exception) -> int:

@@ -62,6 +62,8 @@ _NO_LEASE: Mapping[str, Any] = MappingProxyType(
         "lease_deadline_s": None,
         "allocation": {},
         "share": None,
+        "gpu_use": None,
+        "idle_since_s": None,
     }
 )
 
@@ -172,6 +174,8 @@ def job_answer(
             lease_deadline_s=live.deadline_s,
             allocation=live.allocation,
             share=live.share,
+            gpu_use=live.gpu_use,
+            idle_since_s=live.idle_since_s,
         )
     if spec is not None:
         answer["spec"] = spec

@@ -1,8 +1,9 @@
 """The cluster in figures: rounds, leases, the allocation."""
 
 import dataclasses
+from typing import Annotated
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Query
 
 from api.access import Ctx, Viewer
 from api.answers import Answer
@@ -30,10 +31,20 @@ async def get_cluster(context: Ctx, principal: Viewer) -> Answer:  # noqa: ARG00
     operation_id="list_leases",
     responses={200: {"model": LeasesOut}},
 )
-async def list_leases(context: Ctx, principal: Viewer) -> Answer:
+async def list_leases(
+    *,
+    context: Ctx,
+    principal: Viewer,
+    idle: Annotated[
+        bool, Query(description="only those whose GPUs hardly compute, the longest idle first")
+    ] = False,
+) -> Answer:
     """Return the leases in force by id, those of the caller's projects."""
-    leases = context.service.leases()
-    return Answer({"leases": [lease for lease in leases if principal.sees(lease.project)]})
+    leases = [one for one in context.service.leases() if principal.sees(one.project)]
+    if idle:
+        since = [(one.idle_since_s, one) for one in leases if one.idle_since_s is not None]
+        leases = [one for _, one in sorted(since, key=lambda pair: pair[0])]
+    return Answer({"leases": leases})
 
 
 @router.get(

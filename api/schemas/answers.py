@@ -68,6 +68,12 @@ class JobOut(BaseModel):
         description="worker type -> fraction of time that the policy gives it"
     )
     share: float | None = Field(description="effective throughput over that of a 1/n share")
+    gpu_use: float | None = Field(
+        description="share of the time in which its GPUs computed of late; null: not measured"
+    )
+    idle_since_s: float | None = Field(
+        description="since when its GPUs hardly compute; null: they do, or it is not measured"
+    )
 
 
 class JobWithSpec(JobOut):
@@ -333,6 +339,13 @@ class LeaseOut(BaseModel):
     deadline_s: float
     state: str
     steps_done: float
+    owner: str
+    gpu_use: float | None = Field(
+        description="share of the time in which its GPUs computed of late; null: not measured"
+    )
+    idle_since_s: float | None = Field(
+        description="since when its GPUs hardly compute; null: they do, or it is not measured"
+    )
 
 
 class LeasesOut(BaseModel):

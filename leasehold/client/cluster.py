@@ -23,9 +23,9 @@ class ClusterCalls(Calls):
         found: forms.Cluster = await self.call("GET", "/cluster")
         return found
 
-    async def leases(self) -> list[forms.Lease]:
-        """Return the leases in force."""
-        found: forms.Leases = await self.call("GET", "/leases")
+    async def leases(self, **query: Unpack[forms.ListLeasesQuery]) -> list[forms.Lease]:
+        """Return the leases in force; with ``idle`` those whose GPUs hardly compute."""
+        found: forms.Leases = await self.call("GET", "/leases", params=query)
         return found["leases"]
 
     async def allocation(self) -> forms.Allocation:

@@ -30,6 +30,9 @@ EventKind: TypeAlias = Literal[
     "release_requested",
     "requeue_requested",
     "time_limit",
+    "job_idle",
+    "job_busy",
+    "idle_limit",
     "lease_granted",
     "lease_launched",
     "lease_waits",
@@ -92,6 +95,7 @@ FactKind: TypeAlias = Literal[
     "lease_lost",
     "time_limit",
     "out_of_memory",
+    "idle",
     "retries_spent",
     "start_late",
     "dependency_ended",
@@ -694,6 +698,8 @@ class Job(TypedDict):
         workers: workers that it holds
         allocation: worker type -> fraction of time that the policy gives it
         share: effective throughput over that of a 1/n share
+        gpu_use: share of the time in which its GPUs computed of late; null: not measured
+        idle_since_s: since when its GPUs hardly compute; null: they do, or it is not measured
     """
 
     job_id: str
@@ -725,6 +731,8 @@ class Job(TypedDict):
     lease_deadline_s: float | None
     allocation: dict[str, float | None]
     share: float | None
+    gpu_use: float | None
+    idle_since_s: float | None
 
 
 class JobPage(TypedDict):
@@ -753,6 +761,8 @@ class JobWithSpec(TypedDict):
         workers: workers that it holds
         allocation: worker type -> fraction of time that the policy gives it
         share: effective throughput over that of a 1/n share
+        gpu_use: share of the time in which its GPUs computed of late; null: not measured
+        idle_since_s: since when its GPUs hardly compute; null: they do, or it is not measured
     """
 
     job_id: str
@@ -784,6 +794,8 @@ class JobWithSpec(TypedDict):
     lease_deadline_s: float | None
     allocation: dict[str, float | None]
     share: float | None
+    gpu_use: float | None
+    idle_since_s: float | None
     spec: dict[str, Any]
 
 
@@ -834,7 +846,12 @@ class Launch(TypedDict):
 
 
 class Lease(TypedDict):
-    """A lease in force."""
+    """A lease in force.
+
+    Attributes:
+        gpu_use: share of the time in which its GPUs computed of late; null: not measured
+        idle_since_s: since when its GPUs hardly compute; null: they do, or it is not measured
+    """
 
     lease_id: int
     job_id: str
@@ -847,6 +864,9 @@ class Lease(TypedDict):
     deadline_s: float
     state: str
     steps_done: float
+    owner: str
+    gpu_use: float | None
+    idle_since_s: float | None
 
 
 class Leases(TypedDict):
@@ -1558,6 +1578,16 @@ class ListNodeAttemptsQuery(TypedDict, total=False):
 
     before: int | None
     limit: int | None
+
+
+class ListLeasesQuery(TypedDict, total=False):
+    """What the query of ``list_leases`` may hold.
+
+    Attributes:
+        idle: only those whose GPUs hardly compute, the longest idle first
+    """
+
+    idle: bool | None
 
 
 class ListThroughputsQuery(TypedDict, total=False):

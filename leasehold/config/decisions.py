@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from scheduler.control.requests import PolicyChoice
-from scheduler.control.settings import ControlSettings
+from scheduler.control.settings import ControlSettings, IdleSettings
 from scheduler.engine.settings import EngineSettings
 
 if TYPE_CHECKING:
@@ -54,4 +54,10 @@ def control_settings(config: ServerConfig) -> ControlSettings:
         prepull_images=config.kubernetes.prepull_images,
         first_uid=config.isolation.first_uid,
         uids=config.isolation.uids,
+        idle=IdleSettings(
+            use_percent=config.idle.use_percent,
+            after_s=config.idle.after_s,
+            stop_after_s=config.idle.stop_after_s,
+            exempt_projects=frozenset(config.idle.exempt_projects),
+        ),
     )

@@ -239,6 +239,27 @@ class LeasesSection:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class IdleSection:
+    """Jobs that hold GPUs and do not use them, where agents can measure that (NVML)."""
+
+    use_percent: float = setting(
+        5.0,
+        "A job is idle while its GPUs compute for less than this share of the time, in percent.",
+        ge=0,
+        le=100,
+    )
+    after_s: float = setting(
+        900.0, "A job that has been idle for so long is told in the history; 0: never.", ge=0
+    )
+    stop_after_s: float = setting(
+        0.0, "A job that has been idle for so long is ended as failed, `idle`; 0: never.", ge=0
+    )
+    exempt_projects: tuple[str, ...] = setting(
+        (), "Projects whose jobs are told, and never ended for that."
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RetentionSection:
     """What is forgotten, and when."""
 
@@ -372,6 +393,7 @@ class ServerConfig:
     policy: PolicySection = field(default_factory=PolicySection)
     solver: SolverSection = field(default_factory=SolverSection)
     leases: LeasesSection = field(default_factory=LeasesSection)
+    idle: IdleSection = field(default_factory=IdleSection)
     retention: RetentionSection = field(default_factory=RetentionSection)
     leadership: LeadershipSection = field(default_factory=LeadershipSection)
     throughputs: ThroughputsSection = field(default_factory=ThroughputsSection)

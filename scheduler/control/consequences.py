@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from scheduler.control.idle import use_told
 from scheduler.control.leases import LiveLease, members_of
 from scheduler.domain import commands as do
 from scheduler.domain import events as ev
@@ -215,6 +216,7 @@ def _lease_ended(state: ControlState, draft: Draft, event: ev.LeaseEnded) -> set
         **told,
         exit_code=end.exit_code,
         message=end.message,
+        **use_told(live),
         **_trouble(end),
     )
     return {record.job_id}

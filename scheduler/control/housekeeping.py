@@ -10,6 +10,7 @@ import numpy as np
 
 from scheduler.control.consequences import stop_time_s
 from scheduler.control.draft import TIME_PASSES
+from scheduler.control.idle import heed_idle_jobs
 from scheduler.control.images import upcoming_images
 from scheduler.control.leases import ABRUPT, END_REASON, MemberEnd
 from scheduler.control.progress import safe_steps
@@ -53,6 +54,7 @@ def keep_house(state: ControlState, draft: Draft) -> None:
         _lose_silent_nodes(state, draft)
         _hush_silent_nodes(state, draft)
         enforce_time_limits(state, draft)
+        heed_idle_jobs(state, draft)
         _give_up_starts(state, draft)
         _look_for_images(state)
     state.owners.store(draft)

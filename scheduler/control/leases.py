@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from scheduler.domain import commands as do
     from scheduler.domain.causes import Cause
     from scheduler.domain.lease import Lease
+    from scheduler.protocol.gpu_use import GpuUse
 
 #: Reasons of a revocation that leave the job no time to checkpoint.
 ABRUPT = frozenset({RevokeReason.CANCEL, RevokeReason.WORKER_LOST})
@@ -74,6 +75,23 @@ class Member:
     kept: bool = False
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartUse:
+    """How busy the GPUs of a member are.
+
+    Attributes:
+        at_s: when its node told.
+        told: what it told, since its agent began to look.
+        share: of the time between the last two reports in which they computed.
+        idle_since_s: since when each report was below the bound; None where the last was not.
+    """
+
+    at_s: float
+    told: GpuUse
+    share: float
+    idle_since_s: float | None = None
+
+
 @dataclass(slots=True, kw_only=True)
 class LiveLease:
     """A lease in force.
@@ -100,6 +118,8 @@ class LiveLease:
             to be placed or launched, since that figure is another one.
         told: (time, steps) of the first and of the newest report of progress under this lease; None
             before the first.
+        uses: rank -> how busy its GPUs are there, where nodes measure that; replaced, not changed.
+        idle_told: whether it was told that the job is idle.
     """
 
     lease: Lease
@@ -120,6 +140,26 @@ class LiveLease:
     plan: str = ""
     learned: bool = True
     told: tuple[tuple[float, float], tuple[float, float]] | None = None
+    uses: Mapping[int, PartUse] = field(default_factory=dict)
+    idle_told: bool = False
+
+    @property
+    def use(self) -> float | None:
+        """Share of the time in which its GPUs computed of late; None where it is not measured."""
+        if not self.uses:
+            return None
+        parts = [
+            (self.uses[m.rank].share, len(m.local)) for m in self.members if m.rank in self.uses
+        ]
+        return sum(share * n for share, n in parts) / sum(n for _, n in parts)
+
+    @property
+    def idle_since_s(self) -> float | None:
+        """Since when all of its GPUs idle; None where one is used, or is not measured."""
+        if len(self.uses) < len(self.members):
+            return None
+        since = [part.idle_since_s for part in self.uses.values()]
+        return None if None in since else max(s for s in since if s is not None)
 
     @property
     def nodes(self) -> tuple[str, ...]:
@@ -194,7 +234,8 @@ class Leases:
         changed: nodes whose desired sets have changed since this was last emptied.
         touched: ids of leases that have changed since this was last emptied.
         extended: likewise of those of which only the deadline has.
-        stepped: likewise of those of which only what is known of the steps has.
+        stepped: likewise of those of which only what is known of steps and use has.
+        used: ids of leases in force whose GPUs are measured.
     """
 
     by_id: dict[int, LiveLease] = field(default_factory=dict)
@@ -208,6 +249,7 @@ class Leases:
     touched: set[int] = field(default_factory=set)
     extended: set[int] = field(default_factory=set)
     stepped: set[int] = field(default_factory=set)
+    used: set[int] = field(default_factory=set)
 
     def grant(self, live: LiveLease) -> None:
         """Put a lease in force."""
@@ -215,6 +257,7 @@ class Leases:
         self.by_id[lease_id] = live
         self.touched.add(lease_id)
         self.starting[lease_id] = None
+        self.note_use(live)
         self.of_job[live.lease.job_id] = lease_id
         live.promised_s = max(live.promised_s, live.deadline_s)
         self.earliest_s = min(self.earliest_s, live.promised_s)
@@ -275,12 +318,26 @@ class Leases:
             return None
         self.touched.add(lease_id)
         self.starting.pop(lease_id, None)
+        self.used.discard(lease_id)
         if self.of_job.get(live.lease.job_id) == lease_id:
             del self.of_job[live.lease.job_id]
         for member in live.members:
             self.on_node.get(member.node, set()).discard(lease_id)
             self.changed.add(member.node)
         return live
+
+    def note_use(self, live: LiveLease) -> None:
+        """Note that the GPUs of a lease are measured, if they are."""
+        if live.uses:
+            self.used.add(live.lease.lease_id)
+
+    def follow_steps(self, live: LiveLease, seen: LiveLease) -> None:
+        """Bring a copy of a lease of these to what is known of its steps and use."""
+        seen.steps_done, seen.steps_live = live.steps_done, live.steps_live
+        seen.counted, seen.mark, seen.told = live.counted, live.mark, live.told
+        if live.uses is not seen.uses:
+            seen.uses = live.uses
+            self.note_use(seen)
 
     def restore_end(self, lease_id: int, node: str, end: MemberEnd) -> None:
         """Note how a member of a gang ended before this process began, if the lease goes on."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from scheduler.control.housekeeping import apply_order, end_member, hear, note_death
+from scheduler.control.idle import take_use
 from scheduler.control.inventory import heed_inventory, inventory_of
 from scheduler.control.leases import MemberEnd
 from scheduler.control.node_health import note_end
@@ -278,6 +279,8 @@ def _take_lease(
             steps_live=float(lease.steps_live),
             now_s=draft.now_s,
         )
+    if lease.gpu is not None:
+        take_use(state, draft, live, member, lease.gpu)
     _heed_trouble(draft, live, member, lease)
     _heed_progress(draft, live, member, lease)
     _take_launch(state, draft, live, member, lease)

@@ -20,6 +20,23 @@ FIRST_UID = 1_900_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class IdleSettings:
+    """When a job whose GPUs are measured counts as idle, and what happens then.
+
+    Attributes:
+        use_percent: it is idle as long as its GPUs are used for less than this share of the time.
+        after_s: it is told once it has been so for so long; 0: never.
+        stop_after_s: it is ended as failed once it has been so for so long; 0: never.
+        exempt_projects: whose jobs are told, and never stopped.
+    """
+
+    use_percent: float = 5.0
+    after_s: float = 900.0
+    stop_after_s: float = 0.0
+    exempt_projects: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ControlSettings:
     """Settings of what decides.
 
@@ -44,6 +61,7 @@ class ControlSettings:
         uids: how many there are.
         quarantine_after: so many jobs on whose failures a node is quarantined; 0 for never.
         quarantine_share: share of the workers of a type that may be kept out so at once.
+        idle: when a job counts as idle, and whether it is stopped then.
         refuse_unfit: whether a job that no node known so far could ever run is refused.
     """
 
@@ -68,6 +86,7 @@ class ControlSettings:
     refuse_unfit: bool = True
     quarantine_after: int = 3
     quarantine_share: float = 0.25
+    idle: IdleSettings = field(default_factory=IdleSettings)
 
     def __post_init__(self) -> None:
         """Refuse times that cannot be."""

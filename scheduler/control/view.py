@@ -130,6 +130,7 @@ class View:
                 self.leases.end(lease_id)
                 continue
             twin = lease_twin(live)
+            self.leases.note_use(twin)
             if lease_id in self.leases.by_id:
                 self.leases.by_id[lease_id] = twin
             else:
@@ -141,8 +142,7 @@ class View:
         for lease_id in leases.stepped - leases.touched:
             live, seen = leases.by_id.get(lease_id), self.leases.by_id.get(lease_id)
             if live is not None and seen is not None:
-                seen.steps_done, seen.steps_live = live.steps_done, live.steps_live
-                seen.counted, seen.mark, seen.told = live.counted, live.mark, live.told
+                self.leases.follow_steps(live, seen)
         for noted in (leases.touched, leases.extended, leases.stepped):
             noted.clear()
         self.leases.touched.clear()

@@ -29,6 +29,7 @@ class FactKind(enum.StrEnum):
     LEASE_LOST = "lease_lost"
     TIME_LIMIT = "time_limit"  #: a job has held workers for as long as it may
     OUT_OF_MEMORY = "out_of_memory"
+    IDLE = "idle"  #: a job has not used its GPUs for too long
     RETRIES_SPENT = "retries_spent"  #: a job ended too often for a reason that it bounds
     START_LATE = "start_late"  #: a job does not run in time under its lease
     DEPENDENCY_ENDED = "dependency_ended"  #: a job ended that another one waited for
@@ -86,6 +87,7 @@ OF_A_JOB: Final = frozenset(
         *(FactKind.LEASE_ENDED, FactKind.LEASE_FAILED, FactKind.LEASE_LOST, FactKind.TIME_LIMIT),
         *(FactKind.OUT_OF_MEMORY, FactKind.START_LATE, FactKind.DEPENDENCY_ENDED),
         FactKind.QUOTA_FREED,
+        FactKind.IDLE,
         FactKind.RETRIES_SPENT,
     }
 )
@@ -109,6 +111,7 @@ _FACTS: Final[Mapping[FactKind, str]] = {
     FactKind.LEASE_LOST: "{} lost its workers",
     FactKind.TIME_LIMIT: "{} has used up its time",
     FactKind.OUT_OF_MEMORY: "{} ran out of memory",
+    FactKind.IDLE: "{} has not used its GPUs for too long",
     FactKind.RETRIES_SPENT: "{} has used up its retries",
     FactKind.START_LATE: "{} did not start in time",
     FactKind.DEPENDENCY_ENDED: "{}, which it waited for, ended",

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from scheduler.errors import InputError
 from scheduler.protocol import bounds
+from scheduler.protocol.gpu_use import GpuUse, gpu_use
 from scheduler.protocol.reading import Reader
 
 if TYPE_CHECKING:
@@ -239,6 +240,7 @@ class LeaseReport:
         devices: what the node calls the accelerators that it got, where the node tells: UUIDs, or
             indices that the agent has chosen.
         progress_problem: why its steps are not seen although it says where to look for them.
+        gpu: how busy its GPUs are; None where nobody measures.
     """
 
     lease_id: int
@@ -256,6 +258,7 @@ class LeaseReport:
     ready_s: float | None = None
     devices: tuple[str, ...] = ()
     progress_problem: str = ""
+    gpu: GpuUse | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -566,6 +569,7 @@ def _lease_report(item: Reader) -> LeaseReport:
         ready_s=_seconds(item, "ready_s"),
         devices=item.optional("devices", _devices(item)) or (),
         progress_problem=item.words("progress_problem"),
+        gpu=item.optional("gpu", lambda name: gpu_use(item, name)),
     )
 
 

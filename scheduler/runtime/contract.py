@@ -53,6 +53,8 @@ class LiveJob:
         deadline_s: until when its lease holds, or None.
         allocation: worker type -> fraction of time that the policy gives it.
         share: its effective throughput over that of a 1/n share; None where that is unknown.
+        gpu_use: share of the time in which its GPUs computed of late; None: nobody measures it.
+        idle_since_s: since when they hardly do; None where they do, or nobody measures it.
     """
 
     status: JobStatus
@@ -65,6 +67,8 @@ class LiveJob:
     deadline_s: float | None
     allocation: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
     share: float | None = None
+    gpu_use: float | None = None
+    idle_since_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -205,6 +209,9 @@ class LeaseView:
     deadline_s: float
     state: str  #: ``granted``, ``running``, ``stopping``
     steps_done: float
+    owner: str = ""
+    gpu_use: float | None = None  #: see ``LiveJob``
+    idle_since_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

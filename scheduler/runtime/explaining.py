@@ -24,6 +24,7 @@ from scheduler.engine.rounds import NEGLIGIBLE
 from scheduler.runtime.contract import Explanation
 from scheduler.runtime.explaining_kept import goes_on, kept_by_others, lost_work
 from scheduler.runtime.explaining_quota import QuotaGlance, quota_words, quotas_in_the_way
+from scheduler.runtime.gpu_figures import use_in_words
 from scheduler.runtime.shares import fair_shares
 
 if TYPE_CHECKING:
@@ -333,7 +334,7 @@ def _explain_running(view: View, record: JobRecord) -> Explanation:
         f"it {verb} on {len(live.lease.workers)} x {live.worker_type or 'several types'} "
         f"on {where}, attempt {live.lease.attempt}{leaving}"
         f"{''.join(troubles)}{''.join(unseen)}{goes_on(view, record)}{lost_work(view, record)}"
-        f"{spent_in_words(record)}"
+        f"{spent_in_words(record)}{use_in_words(live)}"
     )
     return Explanation(
         job_id=record.job_id,

@@ -42,6 +42,9 @@ class EventKind(enum.StrEnum):
     RELEASE_REQUESTED = "release_requested"
     REQUEUE_REQUESTED = "requeue_requested"
     TIME_LIMIT = "time_limit"
+    JOB_IDLE = "job_idle"  #: it holds GPUs and does not use them
+    JOB_BUSY = "job_busy"  #: it uses them again
+    IDLE_LIMIT = "idle_limit"  #: it is ended for that
     LEASE_GRANTED = "lease_granted"
     LEASE_LAUNCHED = "lease_launched"
     LEASE_WAITS = "lease_waits"  #: something keeps it from starting

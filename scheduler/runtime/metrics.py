@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from scheduler.control.nodes import NodeState
+    from scheduler.runtime.gpu_figures import GpuFigures
 
 _ENDED = (JobStatus.COMPLETED, JobStatus.CANCELLED, JobStatus.FAILED, JobStatus.REFUSED)
 _ACTIVE = tuple(status for status in JobStatus if status not in _ENDED)
@@ -151,6 +152,29 @@ class Metrics:
             page="worker-seconds of leases that have ended; a lease counts when it ends, "
             "[`leasehold usage`](see-what-was-used.md) counts it as it goes",
         )
+        self._gpus = self._gauge(
+            "gpus_measured",
+            "Workers under leases whose use agents measure, by project.",
+            "project",
+            page="workers under leases whose use is "
+            "[measured](see-what-was-used.md#gpus-that-idle)",
+        )
+        self._gpu_use = self._gauge(
+            "gpu_use_ratio",
+            "Share of the time in which they computed of late, by project.",
+            "project",
+            page="share of the time in which those computed of late",
+        )
+        self._idle_gpus = self._gauge(
+            "gpus_idle",
+            "Workers of jobs that have been idle for idle.after_s, by project.",
+            "project",
+            page="workers of jobs that have been idle for `idle.after_s`; "
+            "`leasehold usage --idle` names them",
+        )
+        self._idle_jobs = self._gauge(
+            "jobs_idle", "Jobs that have been idle for idle.after_s, by project.", "project"
+        )
         self._deviation = self._gauge(
             "deviation_rounds",
             "How far jobs are from the time that X promises them, in rounds: mean and largest.",
@@ -225,6 +249,7 @@ class Metrics:
         )
         for outcome in ("delivered", "failed"):
             self._messages.labels(outcome)
+        self._has_use = False
 
     # -- what the daemon tells -------------------------------------------------------------------
 
@@ -258,6 +283,19 @@ class Metrics:
             counts["slow"] += node.slow is not None
         for state, count in counts.items():
             self._doubted.labels(state).set(count)
+
+    def set_use(self, by_project: Mapping[str, GpuFigures]) -> None:
+        """Set how busy measured GPUs are; a project without any disappears."""
+        gauges = self._gpus, self._gpu_use, self._idle_gpus, self._idle_jobs
+        if not (by_project or self._has_use):
+            return
+        self._has_use = bool(by_project)
+        for gauge in gauges:
+            gauge.clear()
+        for project, found in by_project.items():
+            values = found.gpus, found.used / found.gpus, found.idle_gpus, found.idle_jobs
+            for gauge, value in zip(gauges, values, strict=True):
+                gauge.labels(project).set(value)
 
     def set_refused(self, workers: int) -> None:
         """Set how many workers nodes report beyond what is approved."""

@@ -27,6 +27,7 @@ from scheduler.runtime.contract import (
     WorkerView,
 )
 from scheduler.runtime.explaining import reason_of
+from scheduler.runtime.gpu_figures import GpuFigures
 from scheduler.runtime.shares import fair_shares
 
 if TYPE_CHECKING:
@@ -67,6 +68,8 @@ def _live_job(view: View, record: JobRecord, glance: Glance, *, now_s: float) ->
         deadline_s=None if live is None else live.deadline_s,
         allocation=MappingProxyType(shares),
         share=_effective_share(view, record.job_id, glance),
+        gpu_use=None if live is None else live.use,
+        idle_since_s=None if live is None else live.idle_since_s,
     )
 
 
@@ -150,6 +153,9 @@ def _lease(view: View, live: LiveLease, *, now_s: float) -> LeaseView:
         deadline_s=live.deadline_s,
         state="stopping" if live.revoked else running,
         steps_done=live.steps_live if record is None else shown_steps(view, live, now_s=now_s),
+        owner="" if record is None else record.owner,
+        gpu_use=live.use,
+        idle_since_s=live.idle_since_s,
     )
 
 
@@ -371,6 +377,19 @@ def throughputs(view: View) -> tuple[ThroughputView, ...]:
     )
 
 
+def _use_by_project(view: View) -> dict[str, GpuFigures]:
+    """Return how busy the measured GPUs under leases are."""
+    found: dict[str, GpuFigures] = {}
+    for lease_id in view.leases.used:
+        live = view.leases.by_id[lease_id]
+        record, use = view.jobs.by_id.get(live.lease.job_id), live.use
+        if record is not None and use is not None:
+            workers, idle = len(live.lease.workers), live.idle_told
+            before = found.get(record.project, GpuFigures())
+            found[record.project] = before.with_more(workers, use, idle=idle)
+    return found
+
+
 def measure(view: View, metrics: Metrics, glance: Glance, *, now_s: float) -> None:
     """Bring the gauges up to date."""
     seen = cluster(view, glance)
@@ -380,6 +399,7 @@ def measure(view: View, metrics: Metrics, glance: Glance, *, now_s: float) -> No
     recent_s = now_s - view.settings.node_timeout_s
     heard = (node.last_seen_s for node in view.nodes.by_name.values() if not node.lost)
     metrics.set_agents(sum(1 for at_s in heard if at_s is not None and at_s >= recent_s))
+    metrics.set_use(_use_by_project(view))
     metrics.set_doubted(view.nodes.by_name.values())
     metrics.set_refused(sum(sum(n.refused.values()) for n in view.nodes.by_name.values()))
     mean, largest = deviation(view)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from leasehold.cli.service.follow import cause_of, cause_text
-from leasehold.cli.service.jobs import progress, ran
+from leasehold.cli.service.jobs import gpu_use, progress, ran
 from leasehold.cli.service.output import (
     number,
     pairs,
@@ -100,6 +100,7 @@ def _fields(job: forms.JobWithSpec, now_s: float) -> list[tuple[str, Any]]:
         ("status", job["status"]),
         ("why", job["reason"].replace("_", " ")),
         ("running on", where if job["workers"] else ""),
+        ("GPU use", gpu_use(job, now_s)),
         ("lease until", when(job["lease_deadline_s"], now_s)),
         ("job type", job["job_type"]),
         ("scale factor", job["scale_factor"]),

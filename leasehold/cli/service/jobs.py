@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     from leasehold.client.forms import Job, ListJobsQuery
 
 #: Columns that go, one after the other, where the terminal is too narrow.
-_SPARE: Final = ("share", "ran", "project", "workers", "name", "on")
+_SPARE: Final = ("use", "share", "ran", "project", "workers", "name", "on")
 _DEFAULT_PROJECT: Final = "default"
 #: Most rows that can be asked for without ``--all``.
 _PAGE: Final = 1000
 _HEADINGS: Final = (
-    "job", "~name", "project", "status", "why", "on", ">workers", ">progress", ">share", ">age",
-    ">ran",
+    "job", "~name", "project", "status", "why", "on", ">workers", ">use", ">progress", ">share",
+    ">age", ">ran",
 )  # fmt: skip
 
 
@@ -101,6 +101,14 @@ def progress(job: Job) -> str:
     return percent(int(job["steps_done"] / total * 100) / 100)
 
 
+def gpu_use(job: Job, now_s: float) -> str:
+    """Write how busy a job's GPUs are, and since when they idle; empty: nobody measures it."""
+    use, since_s = job.get("gpu_use"), job.get("idle_since_s")  # a server of before has neither
+    if use is None:
+        return ""
+    return percent(use) if since_s is None else f"{percent(use)}, idle for {span(now_s - since_s)}"
+
+
 def ran(job: Job) -> str:
     """Write how long a job has held workers; its waits between two leases do not count."""
     # A server of the release before does not say it.
@@ -122,6 +130,7 @@ def _row(job: Job, now_s: float) -> tuple[Any, ...]:
         "" if job["status"] == "running" else job["reason"].replace("_", " "),
         job["worker_type"],
         job["workers"] or job["scale_factor"],
+        "" if (use := job.get("gpu_use")) is None else percent(use),
         progress(job),
         "" if job["share"] is None else f"{job['share']:.2f}",
         ago(job["submitted_s"], now_s),

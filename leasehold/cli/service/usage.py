@@ -14,7 +14,7 @@ from leasehold.cli.service.completion import complete_project
 from leasehold.cli.service.output import number, percent, print_json, print_shown, table
 from leasehold.cli.service.pairs import split_list
 from leasehold.cli.service.remote import Json, remote
-from leasehold.cli.service.times import moment, parse_past
+from leasehold.cli.service.times import moment, parse_past, span
 from scheduler.errors import InputError
 from scheduler.store.usage import UsageKey
 
@@ -45,12 +45,18 @@ def usage(
             "--project", "-p", help="Only this project's.", autocompletion=complete_project
         ),
     ] = None,
+    idle: Annotated[
+        bool, typer.Option("--idle", help="List running jobs whose GPUs hardly compute, now.")
+    ] = False,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV, in worker-seconds.")] = False,
     as_json: Json = False,
 ) -> None:
     """Show worker-hours that were held under leases: who used what, and how much of it."""
     if as_csv and as_json:
         raise InputError("--csv and --json exclude each other")
+    if idle:
+        _show_idle(service, project, as_csv=as_csv, as_json=as_json)
+        return
     keys = _keys(by)
     now_s = time.time()
     query: ShowUsageQuery = {
@@ -76,6 +82,43 @@ def usage(
             f"{number(found['worker_s'] / 3600)} worker-hours from {moment(found['since_s'])} "
             f"to {moment(found['until_s'])}"
         )
+
+
+def _show_idle(service: ServiceClient, project: str | None, *, as_csv: bool, as_json: bool) -> None:
+    """Show the jobs that hold GPUs and hardly use them, the longest idle first."""
+    found = [
+        lease
+        for lease in service.leases(idle=True)
+        if lease.get("idle_since_s") is not None and project in {None, lease["project"]}
+    ]
+    now_s = time.time()
+    if as_json:
+        print_json({"idle": found})
+        return
+    rows = [
+        (
+            lease["job_id"],
+            lease["project"],
+            lease["owner"],
+            lease["worker_type"],
+            len(lease["workers"]),
+            ", ".join(lease["nodes"]),
+            lease["gpu_use"] or 0.0,
+            now_s - (lease["idle_since_s"] or now_s),
+        )
+        for lease in found
+    ]
+    if as_csv:
+        writer = csv.writer(sys.stdout, lineterminator="\n")
+        writer.writerow([*_IDLE, "gpu_use", "idle_s"])
+        writer.writerows([*row[:6], f"{row[6]:.4f}", f"{row[7]:.0f}"] for row in rows)
+        return
+    shown = [(*row[:6], percent(row[6]), span(row[7])) for row in rows]
+    headings = ("job", "project", "owner", "on", ">workers", "nodes", ">use", ">idle for")
+    print_shown(table(headings, shown) if shown else "no running job is known to idle")
+
+
+_IDLE = ("job", "project", "owner", "worker_type", "workers", "nodes")
 
 
 def _keys(text: str) -> list[str]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from scheduler.runtime.gpu_figures import GpuFigures
 from scheduler.runtime.metrics import Metrics
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ def exposed() -> tuple[set[str], dict[tuple[str, str], set[str]]]:
     metrics.set_workers({"v100": 1}, {"v100": 1}, {"v100": 1})
     metrics.set_deviation(mean=0.0, largest=0.0)
     metrics.set_doubted(())
+    metrics.set_use({"vision": GpuFigures(gpus=1)})
     metrics.lease_ended("completed")
     metrics.used("vision", "v100", 1.0)
     names: set[str] = set()

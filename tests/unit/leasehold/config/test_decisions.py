@@ -58,6 +58,8 @@ def another(key):
         return not info.default
     if info.default is None:
         return 20.0
+    if isinstance(info.default, tuple):
+        return ("one",)
     return info.default + 1
 
 

@@ -148,6 +148,13 @@ CASES = [
         {"leasehold_agent_tokens_reused_total": "0x300"},
     ),
     Case(
+        "LeaseholdGpusIdle",
+        {'leasehold_gpus_idle{project="vision"}': "4x300"},
+        {'leasehold_gpus_idle{project="vision"}': "4x20 0x280"},
+        labels={"project": "vision"},
+        value="4",
+    ),
+    Case(
         "LeaseholdEventLoopStalls",
         {"leasehold_event_loop_stalls_total": "0+2x300"},
         {"leasehold_event_loop_stalls_total": "0x300"},

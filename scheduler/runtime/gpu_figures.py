@@ -1,0 +1,46 @@
+"""How busy GPUs under leases are, added up and in words."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from scheduler.control.leases import LiveLease
+
+
+def use_in_words(live: LiveLease) -> str:
+    """Return the end of a sentence that says how busy a job's GPUs are; empty: nobody knows."""
+    if live.use is None:
+        return ""
+    if live.idle_since_s is None:
+        return f"; its GPUs compute {live.use:.0%} of the time"
+    since = datetime.fromtimestamp(live.idle_since_s, UTC).isoformat(timespec="seconds")
+    return f"; its GPUs compute {live.use:.0%} of the time, and have hardly done since {since}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuFigures:
+    """Of one project.
+
+    Attributes:
+        gpus: measured workers under leases.
+        used: how many of them computed of late, as a sum of shares of the time.
+        idle_gpus: those of jobs of which it was told that they are idle.
+        idle_jobs: how many such jobs there are.
+    """
+
+    gpus: int = 0
+    used: float = 0.0
+    idle_gpus: int = 0
+    idle_jobs: int = 0
+
+    def with_more(self, workers: int, use: float, *, idle: bool) -> GpuFigures:
+        """Return the same with a job more, which uses its workers for a share of the time."""
+        return GpuFigures(
+            gpus=self.gpus + workers,
+            used=self.used + workers * use,
+            idle_gpus=self.idle_gpus + workers * idle,
+            idle_jobs=self.idle_jobs + idle,
+        )
