@@ -59,7 +59,8 @@ def heed_idle_jobs(state: ControlState, draft: Draft) -> None:
         since_s = live.idle_since_s
         if since_s is None or live.revoked:
             continue
-        idle_s = draft.now_s - since_s
+        # Of a node that is silent nobody knows.
+        idle_s = min(part.at_s for part in live.uses.values()) - since_s
         if settings.after_s and idle_s >= settings.after_s and not live.idle_told:
             live.idle_told = True
             state.leases.touched.add(lease_id)

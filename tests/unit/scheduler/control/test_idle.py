@@ -194,3 +194,13 @@ def test_a_copy_of_control_knows_the_same_of_idle_jobs():
     assert twin.leases.used == service.state.leases.used
     (live,) = twin.leases.by_id.values()
     assert (live.idle_since_s, live.idle_told) == (service.live.idle_since_s, True)
+
+
+def test_time_of_which_a_node_says_nothing_is_not_idle():
+    service = Service(STOPPED)
+    for _ in range(4):
+        service.wait(MINUTE_S, 0.0)
+    for _ in range(30):
+        service.wait(MINUTE_S, None)
+    assert not service.history("job_idle")
+    assert not service.history("idle_limit")
