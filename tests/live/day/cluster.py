@@ -151,7 +151,11 @@ class Cluster:
         options = [f"--set={key}={value}" for key, value in items.items()]
         state = folder / "scheduler"
         log = self._programs.start("scheduler", "serve", f"--state-dir={state}", *options)
-        self.url = _wait_for(log, r"listens on (\S+)")[1]
+        try:
+            self.url = _wait_for(log, r"listens on (\S+)")[1]
+        except BaseException:
+            self._programs.stop()
+            raise
         token = (state / "admin.token").read_text().strip()
         self.admin = User("admin", folder / "home" / "admin", self.url, token)
         self.users: dict[str, User] = {}
@@ -245,6 +249,7 @@ def _environment(home: Path) -> dict[str, str]:
 def _wait_for(log: Path, pattern: str) -> re.Match[str]:
     end_s = time.monotonic() + WAIT_S
     while not (found := re.search(pattern, log.read_text(errors="replace"))):
+        assert "Traceback" not in log.read_text(), log.read_text()
         assert time.monotonic() < end_s, f"{pattern!r} did not come:\n{log.read_text()}"
         time.sleep(0.05)
     return found

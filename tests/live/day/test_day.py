@@ -142,6 +142,7 @@ def vision(ann, day):
 
 def speech(bob, day):
     """Scripts that save nothing, and programs that crash."""
+    folder = bob.folder  # all nodes see it
     day.note(bob.submit("-n", "script", "--array", "5", *python("plain.py", 9)), "speech", count=5)
     failed = {"end": "failed", "attempts": (1, 99)}
     (crash,) = day.note(
@@ -170,13 +171,15 @@ def speech(bob, day):
         attempts=(2, 99),
     )
     day.note(
-        bob.submit("-n", "flaky", "--retries", "2", *python("until.py", "flaky", 3, 1)),
+        bob.submit(
+            "-n", "flaky", "--retries", "2", *python("until.py", bob.folder / "flaky", 3, 1)
+        ),
         "speech",
         count=1,
         attempts=(3, 99),
     )
     day.note(
-        bob.submit("-n", "comes-back", *python("until.py", "back", 2, 75)),
+        bob.submit("-n", "comes-back", *python("until.py", folder / "back", 2, 75)),
         "speech",
         count=1,
         attempts=(2, 99),
@@ -218,7 +221,6 @@ def nlp(cleo, day, olga):
         "nlp",
         count=1,
         types={"v100"},  # of which one is its project's share
-        attempts=(1, 1),
     )
     day.note(
         cleo.submit("-n", "settled", "--min-run-time", "6s", *python("plain.py", 9)),
