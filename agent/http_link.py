@@ -198,6 +198,10 @@ class HttpLink:
         )
         return Reader.of(_decoded(answer)).integer("next_offset")
 
+    async def code(self, lease_id: int) -> bytes:
+        """Return the code that a lease is started in; see ``agent.loop.Link``."""
+        return (await self._send("GET", f"/v1/agent/code/{lease_id}")).content
+
     async def renew_token(self) -> tuple[str, float]:
         """Show the token, and return a new one where it is time for that.
 

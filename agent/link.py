@@ -26,6 +26,10 @@ class Link(Protocol):
         """Deliver a report; return when the scheduler has stored it."""
         ...
 
+    async def code(self, lease_id: int) -> bytes:
+        """Return the code that a lease of this node is started in; it may be anybody's work."""
+        ...
+
     async def append_log(
         self, lease_id: int, stream: str, *, offset: int, data: bytes, end: bool = False
     ) -> int:

@@ -26,6 +26,7 @@ from agent.reconcile import (
     remember,
     wake_at,
 )
+from agent.trees import TREES, Trees
 from scheduler.errors import InputError, NotPermittedError
 from scheduler.protocol.desired import (
     MARGIN_S,
@@ -132,6 +133,7 @@ class Agent:
         self._memory = machine.memory(state_dir)
         self._endpoint = machine.endpoint(state_dir / "jobs.sock", listen=listen)
         self._backend = make_backend(self._endpoint, self._news.set)
+        self._trees = Trees(link, state_dir / TREES, self._news.set)
         self._view = View()
         self._incarnation = machine.wall_s()
         self._sequence = 0
@@ -167,6 +169,7 @@ class Agent:
                 f"another agent is using {self._memory.path}; stop it or choose another folder"
             )
         try:
+            self._trees.clear()
             self._recall()
             self._note_down(self._view)
             self._view = remember(self._view, await self._backend.open())
@@ -217,7 +220,7 @@ class Agent:
         while True:
             self._news.clear()
             held = self._backend.held()
-            for action in self._decide(held):
+            for action in self._with_code(self._decide(held), held):
                 self._backend.perform(action)
                 self._to_report.set()
             if self._workers_problems().keys() != self._told_problems.keys():
@@ -241,6 +244,25 @@ class Agent:
             *(Refuse(wanted=a.wanted, message=LEAVING) for a in actions if isinstance(a, Start)),
             *(a for a in actions if not isinstance(a, Start | Renew | Notice)),
         ]
+
+    def _with_code(self, actions: Sequence[Action], held: Sequence[Held]) -> list[Action]:
+        """Begin leases when the code is here that they are started in."""
+        uploads = [a for a in actions if isinstance(a, Start) and a.wanted.lease.upload]
+        coming = self._view.wanted.keys() - {lease.lease_id for lease in held}
+        self._trees.keep(coming)
+        if not uploads:
+            return list(actions)
+        faults = {a.wanted.lease.lease_id: self._trees.fault(a.wanted.lease) for a in uploads}
+        found: list[Action] = []
+        for action in actions:
+            if isinstance(action, Start) and action.wanted.lease.upload:
+                fault = faults[action.wanted.lease.lease_id]
+                if fault is None:
+                    continue
+                found.append(replace(action, fault=fault))
+            else:
+                found.append(action)
+        return found
 
     def _as_disk_allows(self, actions: Sequence[Action]) -> list[Action]:
         """Begin no lease that could not be written down."""

@@ -95,9 +95,10 @@ class Held:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Start:
-    """Launch the processes of a lease."""
+    """Launch the processes of a lease; or report it as failed, where ``fault`` says why."""
 
     wanted: Wanted
+    fault: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -38,6 +38,7 @@ from api.routes import (
     projects,
     throughputs,
     tokens,
+    uploads,
     usage,
     webhooks,
 )
@@ -58,6 +59,7 @@ _SUBJECTS = (
     jobs_submit,
     jobs_read,
     jobs_act,
+    uploads,
     logs,
     events,
     nodes,

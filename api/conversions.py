@@ -70,8 +70,11 @@ _NO_LEASE: Mapping[str, Any] = MappingProxyType(
 
 def project_of(job: JobIn, principal: Principal) -> str:
     """Return the project of a job that may name none: the default, or the token's only one."""
-    if job.project is not None:
-        return job.project
+    return default_project(principal) if job.project is None else job.project
+
+
+def default_project(principal: Principal) -> str:
+    """Return the project of what names none: the default, or the token's only one."""
     only = tuple(principal.projects)
     return only[0] if len(only) == 1 else DEFAULT_PROJECT
 

@@ -116,6 +116,7 @@ def _agent_paths() -> dict[str, Any]:
                 answer={"type": "object"},
             )
         },
+        "/v1/agent/code/{lease_id}": {"get": _code_operation()},
         "/v1/agent/report": {
             "post": _agent_operation(
                 "report",
@@ -178,6 +179,17 @@ def _agent_operation(
             "content": {"application/json": {"schema": body}},
         }
     return operation
+
+
+def _code_operation() -> dict[str, Any]:
+    operation = _agent_operation(
+        "get_code",
+        "Return the code that a lease of the node is started in",
+        parameters=[_path("lease_id", {"type": "integer", "minimum": 0})],
+        answer=None,
+    )
+    content = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
+    return operation | {"responses": {"200": {"description": "Done", "content": content}}}
 
 
 def _log_operation() -> dict[str, Any]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+from scheduler.store.uploads import UploadLimits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +47,7 @@ class ApiSettings:
             half of that is over.
         agent_token_grace_s: how long a token is good beside the one that it was renewed by.
         max_streams: most streams that one token may read at once.
+        uploads: how much of uploaded code is kept.
         template_allows: what pod templates may say beside the list of
             ``agent.kubernetes.template_rules``.
     """
@@ -67,5 +70,6 @@ class ApiSettings:
     token_check_s: float = 2.0
     max_streams: int = 100
     template_allows: tuple[str, ...] = ()
+    uploads: UploadLimits = field(default_factory=UploadLimits)
     agent_token_s: float = 30 * 86400.0
     agent_token_grace_s: float = 600.0

@@ -66,6 +66,11 @@ LAST_OUTPUT_S: Final = 5.0
 #: A pod that outlives its deletion and grace by so much keeps its workers out of service.
 STUCK_S: Final = 30.0
 
+_NO_UPLOADS = (
+    "this node runs jobs as pods, which fetch no uploaded code: put it into an image, or on a "
+    "volume, or name worker types of other nodes (--type)"
+)
+
 
 class KubernetesBackend(Isolated[PodRecord]):
     """Holds the leases of one node as pods.
@@ -220,7 +225,9 @@ class KubernetesBackend(Isolated[PodRecord]):
         return tuple(self._troubles[key] for key in sorted(self._troubles))
 
     def _perform(self, action: Action) -> None:
-        if isinstance(action, Start):
+        if isinstance(action, Start) and action.wanted.lease.upload:
+            self._refuse(action.wanted, LeaseEnd.FAILED, _NO_UPLOADS)
+        elif isinstance(action, Start):
             self._start(action.wanted)
         elif isinstance(action, Refuse):
             self._refuse(action.wanted, LeaseEnd.RELEASED, action.message)

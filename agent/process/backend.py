@@ -41,6 +41,7 @@ from agent.process.steps_file import StepsFile
 from agent.process.supervisor import start_ticks
 from agent.process.surroundings import Places, process_environment
 from agent.reconcile import Forget, Kill, Notice, Refuse, Renew, Start, Terminate
+from agent.trees import TREES, hand_over
 from scheduler.errors import InputError
 from scheduler.protocol.desired import LeaseEnd, to_dict
 
@@ -55,6 +56,8 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("leasehold.agent")
 
+#: What the folder with a lease's uploaded code ends with; no job's own folder has a dot.
+TREE = ".code"
 #: Longest name of a folder that is made of a job's id.
 LONGEST_NAME = 200
 #: How long a supervisor may take to obey SIGKILL orders before the agent does it itself.
@@ -132,6 +135,10 @@ class ProcessBackend(Isolated[Record]):
             self._endpoint.admit(record.tenant)
             self._look_for_steps(record)
             self._watch(record, (record.folder.read("running.json") or {}).get("pid"))
+        kept = {record.lease.working_dir for record in self._records.values()}
+        for path in self._work_dir.glob(f"*{TREE}"):
+            if str(path) not in kept:  # the agent ended just before the lease was written down
+                discard(path, self._state_dir / "rubbish")
         self._groups.clear(self._records)
         self._clearing.clear_unknown()
         return self.held()
@@ -184,7 +191,9 @@ class ProcessBackend(Isolated[Record]):
                 self._records[lease_id].delivered = True
 
     def _perform(self, action: Action) -> None:
-        if isinstance(action, Start):
+        if isinstance(action, Start) and action.fault:
+            self._refuse(action.wanted, LeaseEnd.FAILED, action.fault)
+        elif isinstance(action, Start):
             self._start(action.wanted)
         elif isinstance(action, Refuse):
             self._refuse(action.wanted, LeaseEnd.RELEASED, action.message)
@@ -322,6 +331,8 @@ class ProcessBackend(Isolated[Record]):
 
     def _settled(self, lease: DesiredLease, uid: int | None) -> DesiredLease:
         """Return the lease with a place to work in: a job that names none has one per node."""
+        if lease.upload:
+            return replace(lease, working_dir=str(self._place_tree(lease, uid)))
         if lease.working_dir:
             return lease
         name = quote(lease.job_id, safe="").replace(".", "%2E")
@@ -333,6 +344,12 @@ class ProcessBackend(Isolated[Record]):
             if uid is not None:
                 os.chown(folder, uid, uid)
         return replace(lease, working_dir=str(folder))
+
+    def _place_tree(self, lease: DesiredLease, uid: int | None) -> Path:
+        """Return the folder with the code that a lease is started in, which is its own."""
+        folder = self._work_dir / f"{lease.lease_id}{TREE}"
+        hand_over(self._state_dir / TREES / str(lease.lease_id), folder, uid)
+        return folder
 
     def _make_group(self, lease: DesiredLease) -> LeaseGroup | None:
         try:
@@ -508,6 +525,9 @@ class ProcessBackend(Isolated[Record]):
 
         The job's next lease may have been given the folder already, and not have come to use it.
         """
+        if folder.parent == self._work_dir and folder.name.endswith(TREE):
+            discard(folder, self._state_dir / "rubbish")
+            return
         others = {record.lease.working_dir for record in self._records.values()}
         if folder.parent == self._work_dir and str(folder) not in others:
             with contextlib.suppress(OSError):

@@ -209,12 +209,36 @@ async def append_log(request: Request) -> Response:
     return Answer({"next_offset": following})
 
 
+async def code(request: Request) -> Response:
+    """Return the code that a lease of the node is started in."""
+    node, context = _node(request), context_of(request)
+    check_query(request, frozenset())
+    lease = request.path_params["lease_id"]
+    found = await in_thread(_code, context, node, int(lease)) if _LEASE.fullmatch(lease) else None
+    if found is None:
+        raise ProblemError(
+            404, f"node '{node}' has no lease {lease[:20]} whose uploaded code is kept here"
+        )
+    return Response(found, media_type="application/octet-stream")
+
+
+def _code(context: Context, node: str, lease_id: int) -> bytes | None:
+    store = context.store
+    attempt = store.attempt(lease_id)
+    if attempt is None or attempt.ended_s is not None or node not in attempt.nodes:
+        return None
+    job = store.job(attempt.job_id)
+    digest = "" if job is None else job.spec.get("upload", "")
+    return store.upload(job.project, digest) if job is not None and digest else None
+
+
 def routes() -> list[Route]:
     """Return the agents' routes."""
     return [
         Route("/v1/agent/enrol", enrol, methods=["POST"]),
         Route("/v1/agent/token", renew, methods=["POST"]),
         Route("/v1/agent/desired", desired, methods=["GET"]),
+        Route("/v1/agent/code/{lease_id}", code, methods=["GET"]),
         Route("/v1/agent/report", report, methods=["POST"]),
         Route("/v1/agent/logs/{lease_id}/{stream}", append_log, methods=["PUT"]),
     ]

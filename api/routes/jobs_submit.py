@@ -22,6 +22,7 @@ from api.schemas.answers import BatchFitOut, BatchOut, FitOut, SubmittedOut
 from api.schemas.fields import ClientId
 from api.schemas.jobs import JobIn, LooseBatch
 from api.selection import visible_ids
+from api.threads import in_thread
 from scheduler.control.requests import Fit, Submission, Submitted
 from scheduler.control.specs import missed_deadline
 from scheduler.domain.spec import JobSpec
@@ -168,9 +169,30 @@ async def _made(
     visible = await visible_ids(context, principal, sorted(others))
     now_s = context.now()
     made = partial(make, keys=keys, now_s=now_s, allows=context.settings.template_allows)
-    if not aside:
-        return made(found, visible, principal)
-    return await context.heavily(made, found, visible, principal)
+    jobs = (
+        await context.heavily(made, found, visible, principal)
+        if aside
+        else made(found, visible, principal)
+    )
+    wanted = {(m.spec.project, m.spec.upload) for m in jobs if isinstance(m, Made)}
+    if wanted := {one for one in wanted if one[1]}:
+        absent = await in_thread(_absent, context, wanted)
+        jobs = [_with_code(one, absent) if isinstance(one, Made) else one for one in jobs]
+    return jobs
+
+
+def _absent(context: Context, wanted: Collection[tuple[str, str]]) -> set[tuple[str, str]]:
+    """Return the uploads, as (project, hash), that are not here; the others stay for a while."""
+    use = partial(context.store.use_upload, now_s=context.now())
+    return {one for one in sorted(wanted) if use(*one) is None}
+
+
+def _with_code(made: Made, absent: Collection[tuple[str, str]]) -> Made | ProblemError:
+    project, digest = made.spec.project, made.spec.upload
+    if (project, digest) not in absent:
+        return made
+    problem = f"project '{project}' has no such upload; send it first (PUT /v1/uploads/HASH)"
+    return invalid([FieldProblem(field="upload", value=digest, problem=problem)])
 
 
 async def _single(context: Context, principal: Principal, made: Made) -> Answer:

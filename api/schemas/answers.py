@@ -273,6 +273,15 @@ class ExplanationOut(BaseModel):
     quotas: list[QuotaInTheWayOut] = Field(description="quotas that keep it waiting")
 
 
+class UploadOut(BaseModel):
+    """Code that is kept for a project's jobs."""
+
+    project: str
+    digest: str = Field(description="what a job names as its 'upload'")
+    size_bytes: int = Field(description="packed")
+    created: bool = Field(description="whether it was not there before")
+
+
 class EventOut(BaseModel):
     """A line of history."""
 

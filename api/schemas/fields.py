@@ -96,6 +96,7 @@ LabelValue = Annotated[str, _text(255, shortest=0)]
 AbsolutePath = Annotated[str, _text(4096, r"^/[^\x00-\x1f\x7f-\x9f]*$"), AfterValidator(_no_parent)]
 AnyPath = Annotated[str, _text(4096), AfterValidator(_no_parent)]
 Regex = Annotated[str, _text(LONGEST), AfterValidator(_regex)]
+Digest = Annotated[str, _text(64, r"^[0-9a-f]{64}$")]
 Image = Annotated[str, _text(500, r"^[A-Za-z0-9][A-Za-z0-9._:/@-]*$")]
 
 Flag = Annotated[bool, Field(strict=True)]
@@ -145,6 +146,7 @@ _WORDS: dict[Word, Any] = {
     Word.LINE: Line,
     Word.PATH: AbsolutePath,
     Word.ANY_PATH: AnyPath,
+    Word.DIGEST: Digest,
     Word.EXPRESSION: Regex,
     Word.FLAG: Flag,
     Word.COMMAND: Command,

@@ -13,6 +13,7 @@ from api.schemas.fields import (
     JobId,
     Labels,
     Moment,
+    ProjectName,
     Reason,
     SomeSeconds,
     Weight,
@@ -96,6 +97,17 @@ def _array(value: Any) -> Any:
     return {"count": value} if isinstance(value, int) and not isinstance(value, bool) else value
 
 
+class UploadIn(Form):
+    """Code that jobs of a project are started in."""
+
+    project: ProjectName | None = Field(
+        None, description="whose; 'default', or the token's project"
+    )
+    archive: Annotated[str, Field(max_length=2**30)] = Field(
+        description="a tar file that gzip has compressed, in base64"
+    )
+
+
 class JobForm(Form):
     """What the fields of a job say together; they are added below."""
 
@@ -103,6 +115,9 @@ class JobForm(Form):
         command: list[str]
         env: dict[str, str]
         secret_env: dict[str, str]
+        upload: str | None
+        working_dir: str | None
+        image: str | None
 
     @model_validator(mode="after")
     def _agree(self) -> Self:
@@ -110,6 +125,13 @@ class JobForm(Form):
             raise ValueError(both)
         if both := ", ".join(sorted(self.env.keys() & self.secret_env.keys())):
             raise ValueError(f"{both}: give a variable in env or in secret_env, not in both")
+        if self.upload and self.working_dir:
+            raise ValueError("give upload or working_dir, not both: it starts in what it uploads")
+        if self.upload and self.image:
+            raise ValueError(
+                "uploads are not offered to jobs with an image: their pods do not fetch code; put "
+                "it into the image, or on a volume"
+            )
         if not self.command[0].strip():
             raise ValueError("command begins with an empty text; name a program")
         if sum(map(len, self.command)) > LONGEST_COMMAND:

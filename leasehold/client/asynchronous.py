@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import base64
 import dataclasses
+import hashlib
 import time
 import uuid
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final, TypeVar, Unpack, cast
 from urllib.parse import quote
 
@@ -115,6 +118,38 @@ class AsyncClient(ClusterCalls):
         body = {"jobs": [dict(job) for job in jobs]}
         found: forms.BatchFit = await self.call("POST", "/jobs", body, params={"dry_run": True})
         return found["jobs"]
+
+    async def upload(self, archive: bytes, *, project: str | None = None) -> str:
+        """Upload code for jobs of a project; what is kept already is not sent again.
+
+        Args:
+            archive: a tar file of plain files and folders that gzip has compressed.
+            project: whose; as of a job that names none where left out.
+
+        Returns:
+            its hash, which jobs name as their ``upload``.
+        """
+        digest = hashlib.sha256(archive).hexdigest()
+        try:
+            await self.find_upload(digest, project=project)
+        except ClientError as error:
+            if error.status != HTTPStatus.NOT_FOUND:
+                raise
+            text = base64.b64encode(archive).decode()
+            await self.keep_upload(digest, archive=text, project=project)
+        return digest
+
+    async def find_upload(
+        self, digest: str, **query: Unpack[forms.FindUploadQuery]
+    ) -> forms.Upload:
+        """Return what is kept of an upload, by its hash."""
+        found: forms.Upload = await self.call("GET", _upload_path(digest), params=query)
+        return found
+
+    async def keep_upload(self, digest: str, **fields: Unpack[forms.UploadIn]) -> forms.Upload:
+        """Upload code in the form of the REST interface; ``upload`` does so where it is needed."""
+        found: forms.Upload = await self.call("PUT", _upload_path(digest), fields)
+        return found
 
     async def job(self, job_id: str) -> forms.JobWithSpec:
         """Return a job with its specification."""
@@ -462,6 +497,10 @@ def found_exchange(
         )
     shown = dataclasses.replace(found, token=usable_token(token, "the argument 'token'"))
     return Exchange(shown, patience=patience, wire=wire, context=context)
+
+
+def _upload_path(digest: str) -> str:
+    return f"/uploads/{quote(digest, safe='')}"
 
 
 def job_path(job_id: str, rest: str = "") -> str:

@@ -591,6 +591,7 @@ class JobOptions(TypedDict, total=False):
         env: environment variables
         secret_env: environment variables that are kept encrypted and never shown
         working_dir: absolute path on the node
+        upload: hash of uploaded code that it is started in, instead of a working_dir
         image: container image
         scale_factor: workers at once, or a list of counts
         worker_types: types that it may run on; none for any
@@ -634,6 +635,7 @@ class JobOptions(TypedDict, total=False):
     env: Mapping[str, Any]
     secret_env: Mapping[str, Any]
     working_dir: str | None
+    upload: str | None
     image: str | None
     scale_factor: int | Sequence[int]
     worker_types: Sequence[str]
@@ -1305,6 +1307,41 @@ class Tokens(TypedDict):
     tokens: list[Token]
 
 
+class UploadOptions(TypedDict, total=False):
+    """What may be left out of ``UploadIn``.
+
+    Attributes:
+        project: whose; 'default', or the token's project
+    """
+
+    project: str | None
+
+
+class UploadIn(UploadOptions):
+    """Code that jobs of a project are started in.
+
+    Attributes:
+        archive: a tar file that gzip has compressed, in base64
+    """
+
+    archive: str
+
+
+class Upload(TypedDict):
+    """Code that is kept for a project's jobs.
+
+    Attributes:
+        digest: what a job names as its 'upload'
+        size_bytes: packed
+        created: whether it was not there before
+    """
+
+    project: str
+    digest: str
+    size_bytes: int
+    created: bool
+
+
 class UsageOfGroup(TypedDict):
     """What one group used; keys that were not asked for are null."""
 
@@ -1516,6 +1553,16 @@ class ExplainJobQuery(TypedDict, total=False):
     """
 
     forecast: bool | None
+
+
+class FindUploadQuery(TypedDict, total=False):
+    """What the query of ``find_upload`` may hold.
+
+    Attributes:
+        project: whose; as of a job
+    """
+
+    project: str | None
 
 
 class ReadLogQuery(TypedDict, total=False):

@@ -273,6 +273,20 @@ class RetentionSection:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class UploadsSection:
+    """Code that people upload for their jobs; it is kept in the database."""
+
+    max_bytes: int = setting(
+        5 * 2**20, "Largest upload, packed; three quarters of server.max_body_bytes at most.", ge=0
+    )
+    max_project_bytes: int = setting(256 * 2**20, "Uploads kept of one project.", ge=0)
+    max_total_bytes: int = setting(2**30, "Uploads kept in all.", ge=0)
+    keep_s: float = setting(
+        86_400.0, "How long one is kept that no job needs which has not ended.", ge=60
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LeadershipSection:
     """Which of several daemons on one database schedules."""
 
@@ -395,6 +409,7 @@ class ServerConfig:
     leases: LeasesSection = field(default_factory=LeasesSection)
     idle: IdleSection = field(default_factory=IdleSection)
     retention: RetentionSection = field(default_factory=RetentionSection)
+    uploads: UploadsSection = field(default_factory=UploadsSection)
     leadership: LeadershipSection = field(default_factory=LeadershipSection)
     throughputs: ThroughputsSection = field(default_factory=ThroughputsSection)
     kubernetes: KubernetesSection = field(default_factory=KubernetesSection)

@@ -11,6 +11,7 @@ from leasehold.config.decisions import control_settings
 from leasehold.config.plausibility import words
 from scheduler.runtime.settings import RuntimeSettings
 from scheduler.runtime.webhooks import WebhookRules
+from scheduler.store.uploads import UploadLimits
 
 if TYPE_CHECKING:
     from leasehold.config.settings import ServerConfig, ServerSection
@@ -28,6 +29,11 @@ def api_settings(config: ServerConfig) -> ApiSettings:
         certificate=server.tls_cert,
         hosts=_hosts(server),
         template_allows=config.kubernetes.template_allows,
+        uploads=UploadLimits(
+            most_bytes=config.uploads.max_bytes,
+            most_project_bytes=config.uploads.max_project_bytes,
+            most_total_bytes=config.uploads.max_total_bytes,
+        ),
         rate=RateLimit(per_s=server.rate_per_s, burst=server.rate_burst),
         rate_without_token=RateLimit(
             per_s=server.anonymous_rate_per_s, burst=server.anonymous_rate_burst
@@ -56,4 +62,5 @@ def runtime_settings(config: ServerConfig) -> RuntimeSettings:
             longest_pause_s=config.webhooks.longest_pause_s,
             pause_after_s=config.webhooks.pause_after_s,
         ),
+        upload_keep_s=config.uploads.keep_s,
     )

@@ -29,6 +29,7 @@ class Word(enum.Enum):
     LINE = enum.auto()  #: any text without control characters
     PATH = enum.auto()  #: absolute; on the command line relative to where it is given
     ANY_PATH = enum.auto()
+    DIGEST = enum.auto()  #: SHA-256, hexadecimal
     EXPRESSION = enum.auto()  #: a regular one
     FLAG = enum.auto()
     COMMAND = enum.auto()  #: program and arguments

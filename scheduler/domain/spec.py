@@ -98,6 +98,13 @@ class JobSpec:
             default="a folder of its own",
         ),
     )
+    #: Hash of the tree, which belongs to the project; ``scheduler.archive`` says what it may be.
+    upload: str = asked(
+        Word.DIGEST,
+        "hash of uploaded code that it is started in, instead of a working_dir",
+        default="",
+        page="; see [Upload code](../how-to/upload-code.md)",
+    )
     #: Empty where it runs as a local process.
     image: str = asked(
         Word.IMAGE, "container image", default="", option=Option(help="Container image.")

@@ -102,6 +102,7 @@ class DesiredLease:
         plan: by which it is to be launched, as its configuration says; empty for none.
         uid: under which its processes run where the node keeps owners apart: that of the owner
             within the project, on every node; None where the scheduler does not tell.
+        upload: hash of the code that it is started in, which the agent fetches; empty for none.
     """
 
     lease_id: int
@@ -137,6 +138,7 @@ class DesiredLease:
     owner: str = ""
     plan: str = ""
     uid: int | None = None
+    upload: str = ""
 
     def __post_init__(self) -> None:
         """Refuse what could not be launched."""
@@ -439,6 +441,8 @@ def _lease_to_dict(lease: DesiredLease) -> dict[str, object]:
         del plain["plan"]
     if lease.uid is None:
         del plain["uid"]
+    if not lease.upload:
+        del plain["upload"]
     return plain | {"env": dict(lease.env), "kubernetes": dict(lease.kubernetes)}
 
 
@@ -483,6 +487,7 @@ def _lease(item: Reader) -> DesiredLease:
         owner=item.maybe("owner", longest=bounds.LONGEST_NAME),
         plan=item.maybe("plan", longest=bounds.LONGEST_PATH),
         uid=item.optional("uid", _uid(item)),
+        upload=item.maybe("upload", longest=bounds.LONGEST_WORD),
     )
 
 

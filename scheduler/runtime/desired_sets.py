@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 _log = logging.getLogger("leasehold.service")
 
 #: Ports that rank 0 of a gang may listen on; below those that systems give out by themselves.
+#: An agent of the release before would start uploaded code where there is none. It is told to work
+#: where nothing is, and says so.
+NEEDS_NEWER_AGENT = "/nonexistent/this-agent-is-too-old-for-uploads"
 FIRST_PORT, PORTS = 12_000, 16_000
 #: What changes from one answer to the next while a lease lasts.
 _PASSING = ("remaining_s", "notice_in_s")
@@ -169,7 +172,7 @@ def _desired(view: View, live: LiveLease, member: Member, now_s: float) -> Desir
         job_id=lease.job_id,
         command=spec.command,
         env=spec.env,
-        working_dir=spec.working_dir,
+        working_dir=NEEDS_NEWER_AGENT if spec.upload else spec.working_dir,
         checkpoint_dir=spec.checkpoint_dir,
         workers=_local_indices(view, member),
         rank=member.rank,
@@ -195,4 +198,5 @@ def _desired(view: View, live: LiveLease, member: Member, now_s: float) -> Desir
         owner=record.owner,
         plan=live.plan,
         uid=view.uids.get((spec.project, record.owner)),
+        upload=spec.upload,
     )

@@ -1,4 +1,4 @@
-"""Forgetting: jobs that ended long ago, their output, and old lines of history."""
+"""Forgetting: jobs that ended long ago, their output and code, and old lines of history."""
 
 from __future__ import annotations
 
@@ -57,6 +57,9 @@ class Retention:
             before_s = now_s - self._settings.history_days * DAY_S
             while self._store.prune_history(before_s, limit=AT_ONCE):
                 pass
+        before_s = now_s - self._settings.upload_keep_s
+        while self._store.drop_uploads(before_s=before_s, now_s=now_s):
+            pass
         if jobs:
             for job_id in list(self._logs.jobs()):
                 if self._store.job(job_id) is None:

@@ -19,6 +19,7 @@ class RuntimeSettings(ControlSettings):
         history_days: how long lines of history are kept.
         log_bytes: of output kept per attempt and stream on a node.
         webhooks: how their messages are sent.
+        upload_keep_s: how long uploaded code is kept that no job needs.
     """
 
     snapshot_entries: int = 1000
@@ -26,6 +27,7 @@ class RuntimeSettings(ControlSettings):
     history_days: float = 90.0
     log_bytes: int = 16 * 2**20
     webhooks: WebhookRules = field(default_factory=WebhookRules)
+    upload_keep_s: float = 86_400.0
 
     def __post_init__(self) -> None:
         """Refuse numbers that cannot be."""

@@ -23,6 +23,7 @@ from scheduler.store.forms import to_columns, to_values
 from scheduler.store.protocol import Entry, Head, JournalEntry, Recovered, Snapshot
 from scheduler.store.queries import SORT_KEYS, JobPage, make_cursor, read_cursor
 from scheduler.store.rows import Leadership
+from scheduler.store.uploads import ACTIVE
 from scheduler.store.usage import DAY_S, UsageKey, add_up, in_us, used_by
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from scheduler.store.filters import Filter, JobFilter
     from scheduler.store.queries import HistoryQuery, JobQuery
     from scheduler.store.rows import EnrolmentRow, TokenRow
+    from scheduler.store.uploads import UploadLimits
     from scheduler.store.usage import UsageQuery, UsageRow, UsedRow
 
 
@@ -59,6 +61,8 @@ class MemoryStore:
         self._usage: list[UsedRow] = []
         self._tokens: dict[str, TokenRow] = {}
         self._enrolments: dict[str, EnrolmentRow] = {}
+        #: by project and digest: content, and when it was last asked for.
+        self._uploads: dict[tuple[str, str], tuple[bytes, float]] = {}
 
     def close(self) -> None:
         """Do nothing: there is nothing to let go of."""
@@ -451,6 +455,49 @@ class MemoryStore:
             used = dataclasses.replace(row, used_s=now_s, used_by=node)
             self._enrolments[secret_hash] = used
             return used
+
+    # -- uploads ----------------------------------------------------------------------------------
+
+    def keep_upload(
+        self, project: str, digest: str, content: bytes, *, now_s: float, limits: UploadLimits
+    ) -> bool:
+        """Keep a tree; False where it is there already."""
+        with self._lock:
+            if self.use_upload(project, digest, now_s=now_s) is not None:
+                return False
+            sizes = [(name, len(data)) for (name, _), (data, _) in self._uploads.items()]
+            own = sum(size for name, size in sizes if name == project)
+            limits.check(project, len(content), own=own, all_=sum(size for _, size in sizes))
+            self._uploads[project, digest] = content, now_s
+            return True
+
+    def use_upload(self, project: str, digest: str, *, now_s: float) -> int | None:
+        """Note that a tree is asked for; return its size, None where there is none."""
+        with self._lock:
+            if (found := self._uploads.get((project, digest))) is None:
+                return None
+            self._uploads[project, digest] = found[0], now_s
+            return len(found[0])
+
+    def upload(self, project: str, digest: str) -> bytes | None:
+        """Return a tree, None where there is none."""
+        return self._uploads.get((project, digest), (None, 0.0))[0]
+
+    def drop_uploads(self, *, before_s: float, now_s: float) -> int:
+        """Drop trees that nobody has asked for since a time, and that no job needs."""
+        with self._lock:
+            needed = {
+                (row.project, row.spec.get("upload"))
+                for row in self._jobs.values()
+                if row.status in ACTIVE
+            }
+            old = [key for key, (_, used_s) in self._uploads.items() if used_s < before_s]
+            for key in old:
+                if key in needed:
+                    self._uploads[key] = self._uploads[key][0], now_s
+                else:
+                    del self._uploads[key]
+            return sum(key not in needed for key in old)
 
 
 def _passes(row: JobRow, where: JobFilter) -> bool:

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from scheduler.store.filters import JobFilter
     from scheduler.store.queries import HistoryQuery, JobPage, JobQuery
     from scheduler.store.rows import EnrolmentRow, Leadership, TokenRow
+    from scheduler.store.uploads import UploadLimits
     from scheduler.store.usage import UsageQuery, UsageRow
 
 
@@ -359,7 +360,40 @@ class Secrets(Protocol):
         ...
 
 
-class Store(Journal, Queries, Ledger, Secrets, Protocol):
+class Uploads(Protocol):
+    """Trees of code that jobs run from. Each belongs to a project, and is known by its hash."""
+
+    def keep_upload(
+        self, project: str, digest: str, content: bytes, *, now_s: float, limits: UploadLimits
+    ) -> bool:
+        """Keep a tree; False where it is there already.
+
+        Raises:
+            InputError: it is larger than the limits, or there is no room for it.
+        """
+        ...
+
+    def use_upload(self, project: str, digest: str, *, now_s: float) -> int | None:
+        """Note that a tree is asked for; return its size, None where there is none."""
+        ...
+
+    def upload(self, project: str, digest: str) -> bytes | None:
+        """Return a tree, None where there is none."""
+        ...
+
+    def drop_uploads(self, *, before_s: float, now_s: float) -> int:
+        """Drop trees that nobody has asked for since a time, and that no job needs.
+
+        Those that a job needs which has not ended count as asked for now. It may leave some for the
+        next time.
+
+        Returns:
+            How many were dropped.
+        """
+        ...
+
+
+class Store(Journal, Queries, Ledger, Secrets, Uploads, Protocol):
     """All of it."""
 
     def close(self) -> None:

@@ -10,13 +10,14 @@ from scheduler.store.schema import check_schema, upgrade_schema
 from scheduler.store.sql_journal import SqlJournal
 from scheduler.store.sql_queries import SqlQueries
 from scheduler.store.sql_secrets import SqlSecrets
+from scheduler.store.sql_uploads import SqlUploads
 from scheduler.store.sql_usage import SqlUsage
 
 if TYPE_CHECKING:
     from sqlalchemy.engine import Engine
 
 
-class SqlStore(SqlJournal, SqlQueries, SqlUsage, SqlSecrets):
+class SqlStore(SqlJournal, SqlQueries, SqlUsage, SqlSecrets, SqlUploads):
     """The contract of ``Store`` in a database.
 
     With SQLite a killed process loses nothing; a power failure may lose the last commits (never

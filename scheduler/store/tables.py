@@ -198,6 +198,19 @@ TOKENS = Table(
     UniqueConstraint("secret_hash"),
 )
 
+# Trees of code that jobs run from: each project has its own, by their hashes.
+UPLOADS = Table(
+    "uploads",
+    METADATA,
+    *(_text(name) for name in ("project", "digest")),
+    _number("size"),
+    Column("content", LargeBinary(), nullable=False),
+    _double("made_s"),
+    _double("used_s"),
+    PrimaryKeyConstraint("project", "digest"),
+    Index(None, "used_s"),
+)
+
 ENROLMENTS = Table(
     "enrolments",
     METADATA,

@@ -22,6 +22,7 @@ from leasehold.cli.service.submit import (
     Hold,
     submit_command,
 )
+from leasehold.cli.service.uploading import Exclude, Upload  # noqa: TC001 - typer reads them
 from scheduler.errors import InputError
 
 if TYPE_CHECKING:
@@ -55,6 +56,8 @@ def run(
     *,
     hold: Hold = False,
     client_id: ClientId = None,
+    upload: Upload = False,
+    exclude: Exclude = None,
     raw: Raw = False,
     cancel_on_interrupt: Annotated[
         bool,
@@ -75,7 +78,14 @@ def run(
         raise InputError("give the command behind --: `leasehold run --workers 2 -- python x.py`")
     if of_jobs.get("retries") is None:
         of_jobs["retries"] = 0  # whoever waits for an exit code wants to see it
-    taken = submit_command(service, command, of_jobs | {"hold": hold}, client_id=client_id)
+    taken = submit_command(
+        service,
+        command,
+        of_jobs | {"hold": hold},
+        client_id=client_id,
+        upload=upload,
+        exclude=exclude,
+    )
     job_id = taken["job_id"]
     how = "submitted" if taken["created"] else "was submitted before under this client id"
     remark(f"{job_id} {how}")

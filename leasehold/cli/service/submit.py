@@ -16,6 +16,7 @@ from leasehold.cli.service.output import number, print_json, print_shown, remark
 from leasehold.cli.service.problems import detail_of, field_lines, problem_error
 from leasehold.cli.service.remote import Json, remote
 from leasehold.cli.service.spec_files import check_values, complaint, read_jobs
+from leasehold.cli.service.uploading import Exclude, Upload, send_code
 from leasehold.cli.service.wording import Wording, option_of, wording_of_job
 from scheduler.errors import AdmissionError, InputError, LeaseholdError, NotFoundError
 
@@ -68,6 +69,8 @@ def submit(
     ] = None,
     hold: Hold = False,
     client_id: ClientId = None,
+    upload: Upload = False,
+    exclude: Exclude = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Tell whether and where it could run; submit nothing.")
     ] = False,
@@ -92,6 +95,7 @@ def submit(
         service.wording = wordings[0]
     if output is not None and (output != "yaml" or not dry_run):
         raise InputError(f"-o is '{output}'; use -o yaml together with --dry-run")
+    send_code(service, jobs, upload=upload, exclude=exclude, trial=dry_run)
     if dry_run:
         _try(service, jobs, wordings, as_json=as_json, pods=output is not None)
         return
@@ -113,7 +117,13 @@ def submit(
 
 
 def submit_command(
-    service: ServiceClient, command: list[str], values: dict[str, Any], *, client_id: str | None
+    service: ServiceClient,
+    command: list[str],
+    values: dict[str, Any],
+    *,
+    client_id: str | None,
+    upload: bool = False,
+    exclude: Sequence[str] | None = None,
 ) -> dict[str, Any]:
     """Submit one job of the command line.
 
@@ -122,6 +132,8 @@ def submit_command(
         command: program and arguments.
         values: of the options, by the names of ``submit``'s parameters.
         client_id: by which it is known again; made unless given.
+        upload: whether its folder is sent along.
+        exclude: patterns of what is left out of that.
 
     Returns:
         its ``job_id``, and whether it was ``created`` by this.
@@ -131,6 +143,7 @@ def submit_command(
     """
     jobs, wordings = _jobs(service, [], command, values)
     service.wording = wordings[0]
+    send_code(service, jobs, upload=upload, exclude=exclude)
     _name_requests(jobs, client_id or uuid.uuid4().hex)
     return _submit(service, jobs)[0]
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+from base64 import b64encode
 from typing import TYPE_CHECKING
 
 import pytest
@@ -10,6 +12,8 @@ from starlette.routing import Route
 from api.app import create_app
 from api.settings import ApiSettings
 from leasehold_testing.service import FakeService
+from scheduler.archive import digest_of
+from scheduler.store.uploads import UploadLimits
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,6 +31,10 @@ REPORT = {
     "node": "alpha", "incarnation": 1.0, "sequence": 1, "term": 1, "revision": 1, "workers": [],
     "leases": [],
 }  # fmt: skip
+#: A tree of code with nothing in it.
+CODE = gzip.compress(bytes(1024), mtime=0)
+DIGEST = digest_of(CODE)
+SENT = {"archive": b64encode(CODE).decode()}
 #: (method, path as registered) -> who may, a concrete path, a body.
 TABLE: dict[tuple[str, str], tuple[set[str], str, object]] = {
     ("GET", "/healthz"): (EVERYBODY, "/healthz", None),
@@ -46,6 +54,8 @@ TABLE: dict[tuple[str, str], tuple[set[str], str, object]] = {
     ("GET", "/v1/jobs/{job_id}/events"): (READ, "/v1/jobs/job-1/events", None),
     ("GET", "/v1/jobs/{job_id}/explain"): (READ, "/v1/jobs/job-1/explain", None),
     ("GET", "/v1/jobs/{job_id}/log"): (READ, "/v1/jobs/job-1/log", None),
+    ("GET", "/v1/uploads/{digest}"): (WRITE, f"/v1/uploads/{DIGEST}", None),
+    ("PUT", "/v1/uploads/{digest}"): (WRITE, f"/v1/uploads/{DIGEST}", SENT),
     ("GET", "/v1/events"): (READ, "/v1/events", None),
     ("GET", "/v1/nodes"): (READ, "/v1/nodes", None),
     ("GET", "/v1/nodes/{name}"): (READ, "/v1/nodes/alpha", None),
@@ -81,6 +91,7 @@ TABLE: dict[tuple[str, str], tuple[set[str], str, object]] = {
     ("POST", "/v1/agent/enrol"): (set(), "/v1/agent/enrol", {"node": "alpha", "secret": "no"}),
     ("POST", "/v1/agent/token"): (AGENT, "/v1/agent/token", {}),
     ("GET", "/v1/agent/desired"): (AGENT, "/v1/agent/desired", None),
+    ("GET", "/v1/agent/code/{lease_id}"): (AGENT, "/v1/agent/code/1", None),
     ("POST", "/v1/agent/report"): (AGENT, "/v1/agent/report", REPORT),
     ("PUT", "/v1/agent/logs/{lease_id}/{stream}"): (AGENT, "/v1/agent/logs/1/out", None),
 }  # fmt: skip
@@ -107,7 +118,9 @@ def test_a_route_lets_in_exactly_the_roles_of_the_table(
     allowed, url, body = TABLE[method, path]
     for role in ROLES:
         daemon = serve()
-        daemon.caller("admin").post("/v1/jobs", json={"name": "a", "command": ["b"]})
+        daemon.service.store.keep_upload("default", DIGEST, CODE, now_s=1.0, limits=UploadLimits())
+        job = {"name": "a", "command": ["b"], "upload": DIGEST}
+        daemon.caller("admin").post("/v1/jobs", json=job)
         daemon.service.run("job-1")
         if method == "DELETE" and "nodes" in path:
             daemon.caller("admin").post("/v1/nodes/alpha/drain")

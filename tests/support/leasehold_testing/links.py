@@ -7,7 +7,7 @@ import contextlib
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
-from scheduler.errors import NotLeadingError, StoreUnavailableError
+from scheduler.errors import InputError, NotLeadingError, StoreUnavailableError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -52,6 +52,10 @@ class ServiceLink:
             await service.report(report, address="127.0.0.1", version="test")
         except (NotLeadingError, StoreUnavailableError) as error:
             raise ConnectionRefusedError(str(error)) from error
+
+    async def code(self, lease_id: int) -> bytes:
+        """Know of no uploads."""
+        raise InputError(f"there is no code of lease {lease_id} here")
 
     async def append_log(
         self, lease_id: int, stream: str, *, offset: int, data: bytes, end: bool = False

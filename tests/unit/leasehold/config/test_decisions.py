@@ -24,6 +24,7 @@ SHELL = {
     "solver",
     "retention",
     "leadership",
+    "uploads",
     "log",
     "state_dir",
     "webhooks",
@@ -78,4 +79,5 @@ def test_a_setting_that_changes_decisions_reaches_daemon_and_replay(key):
 def test_what_the_daemon_has_beyond_that_decides_nothing():
     own = {f.name for f in dataclasses.fields(RuntimeSettings)}
     own -= {f.name for f in dataclasses.fields(ControlSettings)}
-    assert own == {"snapshot_entries", "finished_days", "history_days", "log_bytes", "webhooks"}
+    kept = {"finished_days", "history_days", "log_bytes", "upload_keep_s"}
+    assert own == {"snapshot_entries", "webhooks", *kept}

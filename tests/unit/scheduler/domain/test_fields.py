@@ -20,7 +20,7 @@ SAMPLES = {
     Word.NAME: "a", Word.PROJECT: "p", Word.SUBJECT: "s", Word.JOB_TYPE: "t", Word.IMAGE: "i:1",
     Word.LINE: "some text", Word.PATH: "/x/y", Word.ANY_PATH: "y", Word.EXPRESSION: "step (\\d+)",
     Word.COMMAND: ["train"], Word.VARIABLES: {"K": "v"}, Word.LABELS: {"k": "v"},
-    Word.SECRETS: {"S": "v"},
+    Word.SECRETS: {"S": "v"}, Word.DIGEST: "0a" * 32,
     Word.JOB_IDS: ["j-1"], Word.WORKER_COUNTS: [2, 1], Word.WORKER_TYPES: ["v100"],
     Word.RATES: {"v100": 2.5}, Word.MOMENT: 2e9, Word.PODS: {"shm_bytes": 7},
 }  # fmt: skip
@@ -83,8 +83,12 @@ def test_an_option_gives_the_field_and_is_named_for_it(known):
     assert option_of(known.name) == known.flag
 
 
-def test_only_the_command_and_the_pods_have_no_option():
-    assert [known.name for known in JOB_FIELDS if not known.flag] == ["command", "kubernetes"]
+def test_only_the_command_the_code_and_the_pods_have_no_option():
+    assert [known.name for known in JOB_FIELDS if not known.flag] == [
+        "command",
+        "upload",  # what is uploaded has its hash made
+        "kubernetes",
+    ]
 
 
 @pytest.mark.parametrize("known", [k for k in JOB_FIELDS if k.short_name], ids=lambda k: k.name)

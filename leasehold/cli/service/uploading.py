@@ -1,0 +1,65 @@
+"""``--upload`` of ``submit`` and ``run``: code that is sent along with jobs."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+
+import typer
+
+from leasehold.cli.service.packing import pack
+from scheduler.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from leasehold.cli.service.client import ServiceClient
+
+Upload: TypeAlias = Annotated[
+    bool,
+    typer.Option("--upload", help="Send the folder of -C, or this one, along; it runs there."),
+]
+Exclude: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--exclude", metavar="PATTERN", help="Leave out of --upload what matches. Repeatable."
+    ),
+]
+
+
+def send_code(
+    service: ServiceClient,
+    jobs: Sequence[dict[str, Any]],
+    *,
+    upload: bool,
+    exclude: Sequence[str] | None,
+    trial: bool = False,
+) -> None:
+    """Upload the folder of each job, and have it start in what was uploaded.
+
+    Args:
+        service: takes the code.
+        jobs: changed in place.
+        upload: whether anybody asks for it.
+        exclude: patterns of what is left out.
+        trial: whether nothing is to be sent.
+
+    Raises:
+        LeaseholdError: a folder cannot be packed, or the scheduler does not take it.
+    """
+    if not upload:
+        if exclude:
+            raise InputError("--exclude is about --upload; give both")
+        return
+    packed: dict[str, bytes] = {}
+    sent: dict[tuple[str, str | None], str] = {}
+    for job in jobs:
+        folder, project = job.pop("working_dir", None) or os.getcwd(), job.get("project")  # noqa: PTH109 - a text
+        if folder not in packed:
+            packed[folder] = pack(Path(folder), exclude or ())
+        if trial:
+            continue
+        if (folder, project) not in sent:
+            sent[folder, project] = service.upload(packed[folder], project=project)
+        job["upload"] = sent[folder, project]

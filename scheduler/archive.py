@@ -1,0 +1,122 @@
+"""Trees of code that people upload: what one may be, and how it is unpacked.
+
+A tree is a tar file of folders and regular files, compressed by gzip. Who made it is not trusted:
+the scheduler looks through it before it is kept, and an agent again before it is unpacked.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import io
+import tarfile
+import zlib
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, Final
+
+from scheduler.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+#: Files and folders of a tree, bytes of its files, and characters of a name.
+MOST_ENTRIES: Final = 10_000
+MOST_UNPACKED_BYTES: Final = 64 * 2**20
+LONGEST_NAME: Final = 1000
+#: What tar may add to each entry: its head, what a long name takes, and the rest of a block.
+_HEAD_BYTES: Final = 4096
+
+
+def digest_of(archive: bytes) -> str:
+    """Return the hash by which a tree is known, hexadecimal SHA-256."""
+    return hashlib.sha256(archive).hexdigest()
+
+
+def check(archive: bytes) -> None:
+    """Look through a tree.
+
+    Raises:
+        InputError: it cannot be read, is too large, or holds what is neither a file nor a folder,
+            or lies outside.
+    """
+    for _ in _entries(archive):
+        pass
+
+
+def unpack(archive: bytes, folder: Path) -> None:
+    """Unpack a tree that was looked through.
+
+    Args:
+        archive: the tree.
+        folder: new; nobody else may write there meanwhile.
+
+    Raises:
+        InputError: as ``check``, or this Python cannot unpack safely.
+        OSError: the disk is full, say.
+    """
+    if not hasattr(tarfile, "data_filter"):
+        raise InputError("this agent's Python cannot unpack uploads safely; use 3.11.4 or later")
+    check(archive)
+    for tar, member in _entries(archive):
+        tar.extract(member, folder, set_attrs=not member.isdir(), filter="data")
+
+
+def _entries(archive: bytes) -> Iterator[tuple[tarfile.TarFile, tarfile.TarInfo]]:
+    """Yield what a tree holds, each entry checked; links and devices never come out of here."""
+    files: set[PurePosixPath] = set()
+    folders: set[PurePosixPath] = set()
+    unpacked = 0
+    try:
+        with (
+            gzip.GzipFile(fileobj=io.BytesIO(archive)) as packed,
+            tarfile.open(fileobj=_Bounded(packed), mode="r|") as tar,  # type: ignore[call-overload]
+        ):
+            for count, member in enumerate(tar, 1):
+                path = _checked_path(member)
+                unpacked += member.size
+                if count > MOST_ENTRIES or unpacked > MOST_UNPACKED_BYTES:
+                    raise InputError(_TOO_LARGE)
+                above = set(path.parents) - {PurePosixPath()}
+                if path in files or (member.isreg() and path in folders) or above & files:
+                    raise InputError(f"the upload has '{path}' twice")
+                (files if member.isreg() else folders).add(path)
+                folders |= above
+                yield tar, member
+    except (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile, ValueError) as error:
+        raise InputError(f"the upload is no tar file that gzip has compressed: {error}") from error
+    except RecursionError as error:  # heads upon heads
+        raise InputError("the upload is a tar file that nobody can read") from error
+
+
+_TOO_LARGE: Final = (
+    f"the upload unpacks to more than {MOST_UNPACKED_BYTES} bytes or {MOST_ENTRIES} files; leave "
+    "data and environments out"
+)
+
+
+def _checked_path(member: tarfile.TarInfo) -> PurePosixPath:
+    path = PurePosixPath(member.name)
+    shown = member.name[:200]
+    if not (member.isreg() or member.isdir()) or member.issparse():
+        raise InputError(f"'{shown}' in the upload is neither a plain file nor a folder")
+    if path.is_absolute() or ".." in path.parts or "\0" in member.name:
+        raise InputError(f"'{shown}' in the upload lies outside of its folder")
+    if len(member.name) > LONGEST_NAME:
+        raise InputError(f"'{shown}...' in the upload is longer than {LONGEST_NAME} characters")
+    return path
+
+
+class _Bounded:
+    """A stream that ends with an error where it is longer than any tree may be."""
+
+    def __init__(self, stream: gzip.GzipFile) -> None:
+        self._stream = stream
+        self._left = MOST_UNPACKED_BYTES + MOST_ENTRIES * _HEAD_BYTES
+
+    def read(self, size: int) -> bytes:
+        data = self._stream.read(size)
+        self._left -= len(data)
+        if self._left < 0:
+            raise InputError(_TOO_LARGE)
+        return data

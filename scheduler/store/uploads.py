@@ -1,0 +1,64 @@
+"""How much of uploaded code is kept."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from scheduler.domain.job import JobStatus
+from scheduler.errors import InputError
+
+#: Jobs that may yet need their code.
+ACTIVE: Final = (JobStatus.WAITING.value, JobStatus.RUNNING.value, JobStatus.HELD.value)
+#: Trees that are looked at in one transaction.
+AT_ONCE: Final = 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UploadLimits:
+    """How many bytes are kept.
+
+    Attributes:
+        most_bytes: of one tree, packed.
+        most_project_bytes: of a project.
+        most_total_bytes: of all.
+    """
+
+    most_bytes: int = 5 * 2**20
+    most_project_bytes: int = 256 * 2**20
+    most_total_bytes: int = 2**30
+
+    def check(self, project: str, size: int, *, own: int, all_: int) -> None:
+        """Refuse a tree for which there is no room.
+
+        Args:
+            project: whose it is.
+            size: its bytes.
+            own: bytes of the project so far.
+            all_: bytes of all projects so far.
+
+        Raises:
+            InputError: it is too large, or there are too many.
+        """
+        if size > self.most_bytes:
+            raise InputError(
+                f"the upload has {size} bytes, and at most {self.most_bytes} are taken "
+                "(uploads.max_bytes); leave data and environments out"
+            )
+        if own + size > self.most_project_bytes:
+            raise InputError(
+                f"project '{project}' would have {own + size} bytes of uploads, and may have "
+                f"{self.most_project_bytes} (uploads.max_project_bytes); those that no job needs "
+                "go after a while"
+            )
+        if all_ + size > self.most_total_bytes:
+            raise InputError(
+                f"the scheduler would have {all_ + size} bytes of uploads, and keeps "
+                f"{self.most_total_bytes} (uploads.max_total_bytes); those that no job needs go "
+                "after a while"
+            )
+
+
+def in_spec(digest: str) -> str:
+    """Return what the stored specification of a job that runs from a tree contains."""
+    return f'"{digest}"'
