@@ -151,6 +151,8 @@ class Grounds(WhyGranted):
     ) -> tuple[Ground, float | None]:
         """Return why a job has to wait, and by how much its rival is further behind."""
         own = self._lag(row)
+        if rival is None and self._choice.full is not None and self._choice.full[row]:
+            return Ground.QUOTA, None
         if own is None and not charged:
             return Ground.LENT, None
         if own is None:

@@ -66,6 +66,7 @@ class Choice:
         profile: (N,) row of the configuration table.
         kept: (N,) whose leases go on whoever is due; None: nobody's.
         beyond: (N,) those of them that are charged though it is not their turn.
+        full: (N,) whose quotas have no room for what they held; None where there are no quotas.
     """
 
     configuration: IntArray
@@ -80,6 +81,7 @@ class Choice:
     profile: IntArray
     kept: BoolArray | None
     beyond: BoolArray
+    full: BoolArray | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -232,7 +234,19 @@ def choose_round(
         profile=profile,
         kept=kept,
         beyond=beyond,
+        full=None if caps is None else _full(caps, draft, table, profile, held),
     )
+
+
+def _full(
+    caps: Caps, draft: _Draft, table: ConfigurationTable, profile: IntArray, held: IntArray
+) -> BoolArray:
+    """Return (N,) jobs whose quotas have no room for the single configuration that they held."""
+    rows = np.flatnonzero(held != NONE)
+    lacks = caps.held(caps.group[rows], table.demand[profile[rows], held[rows]])
+    full = np.zeros(len(held), dtype=bool)
+    full[rows] = (lacks > draft.free[draft.types :]).any(axis=1)
+    return full
 
 
 class _Draft:

@@ -278,8 +278,13 @@ class Faults:
 
     async def _limit_project(self, fault: Fault) -> None:
         widest = max(order.gang for order in self._world.scenario.orders)
-        for most in (widest + fault.how % 2, None):
-            limits = ProjectLimits(project="p", max_workers=most)
+        chosen = [
+            ProjectLimits(project="p", max_workers=most) for most in (widest + fault.how % 2, None)
+        ]
+        if quotas := sorted(self._world.scenario.quotas):
+            project = quotas[fault.target % len(quotas)]
+            chosen = [self._world.limits_of(project, more) for more in (1, 0)]
+        for limits in chosen:
             await self._world.ask(lambda s, limits=limits: s.set_project(limits, actor="user"))
             await asyncio.sleep(fault.for_s)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections import defaultdict
+from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Any
 
 from evidence import Story, check_history, check_job, check_tokens, check_workers, runs_of
@@ -287,12 +287,30 @@ class Oracle:
             if row.job_id in jobs:
                 self._world.blame(f"a job has two leases: {jobs[row.job_id]}, {row}")
             jobs[row.job_id] = row
+        self._check_quotas(held)
         for state in (*entry.projections.states, *entry.projections.jobs):
             before = self._status.get(state.job_id)
             over = before in ENDED and state.job_id not in self._world.faults.requeued
             if over and state.status is not before:
                 self._world.blame(f"{state.job_id} was {before} and is {state.status}")
             self._status[state.job_id] = state.status
+
+    def _check_quotas(self, held: dict[int, AttemptRow]) -> None:
+        """No moment has more workers held than quotas allow, whoever dies in it."""
+        scenario = self._world.scenario
+        if not scenario.quotas:
+            return
+        # Somebody raises a quota now and then, and lowers it again: that takes back what is beyond.
+        slack = any(fault.kind == "limit_project" for fault in scenario.faults)
+        used = Counter(scenario.project_of(row.job_id) for row in held.values())
+        together = sum(scenario.quotas.values()) + len(scenario.quotas) * slack
+        for project, quota in scenario.quotas.items():
+            lent = scenario.idle.get(project) == "share"
+            most = together if lent else quota + slack
+            if used[project] > most:
+                self._world.blame(f"'{project}' holds {used[project]} workers and may hold {most}")
+        if scenario.idle and sum(used.values()) > together:
+            self._world.blame(f"{used} are held of quotas that add up to {together}")
 
     def _check_event(self, event: Any) -> None:
         """A node is only avoided if it could not begin the lease."""

@@ -83,6 +83,8 @@ class Scenario:
         skew_s: between wall clocks at most.
         slices: whether each turn pauses after each fact.
         fails: part of the questions to which a policy gives no answer.
+        quotas: project -> workers that it may hold, of projects that have a quota.
+        idle: project -> what becomes of the idle part of its quota; with any, quotas are lent.
     """
 
     schedulers: int
@@ -100,6 +102,12 @@ class Scenario:
     skew_s: float
     slices: bool
     fails: float
+    quotas: dict[str, int]
+    idle: dict[str, str]
+
+    def project_of(self, name: str) -> str:
+        """Return the project of a job: one for all, unless two lend to each other."""
+        return sorted(self.quotas)[int(name[1:]) % len(self.quotas)] if self.idle else "p"
 
 
 #: Kinds of faults, and how often each is drawn.
@@ -162,6 +170,7 @@ def draw(seed: int) -> Scenario:
         key=lambda fault: fault.at_s,
     )
     shaky = not calm and chance.random() < 0.6
+    quotas, idle = _quotas(random.Random(f"{seed}/quotas"), orders)
     return Scenario(
         schedulers=schedulers,
         nodes=nodes,
@@ -178,7 +187,22 @@ def draw(seed: int) -> Scenario:
         skew_s=chance.choice([0.0, 0.05, 0.2]),
         slices=chance.random() < 0.3,
         fails=chance.choice([0.1, 0.4]) if shaky and chance.random() < 0.5 else 0.0,
+        quotas=quotas,
+        idle=idle,
     )
+
+
+def _quotas(
+    chance: random.Random, orders: tuple[Order, ...]
+) -> tuple[dict[str, int], dict[str, str]]:
+    """Draw quotas with room for the widest job: in half of the worlds none, in others lent ones."""
+    widest = max(order.gang for order in orders)
+    drawn = {name: widest + chance.randrange(2) for name in ("p", "r")}
+    kind = chance.choice(["none", "none", "plain", "lent"])
+    idle = {"p": chance.choice(["lend", "share"]), "r": "share"}
+    if kind == "lent":
+        return drawn, idle
+    return ({"p": drawn["p"]} if kind == "plain" else {}), {}
 
 
 def _orders(chance: random.Random, nodes: tuple[tuple[str, ...], ...]) -> tuple[Order, ...]:

@@ -42,7 +42,7 @@ def check_queries(store: MemoryStore) -> Iterator[str]:
     if sorted(pages) != sorted(row.job_id for row in every):
         yield f"the pages of jobs have {pages}"
     for where, expected in (
-        (JobFilter(projects=("p",)), every),
+        (JobFilter(projects=("p", "r")), every),
         (JobFilter(projects=("q",)), []),
         (JobFilter(labels={"a": "b"}), []),
         (

@@ -21,8 +21,9 @@ from agent.loop import Agent, AgentSettings
 from agent.machine import Machine as AgentMachine
 from planner.knowledge import LearnedKnowledge
 from policies.answering import PolicyAnswerer
-from scheduler.control.requests import PolicyChoice, Submission
+from scheduler.control.requests import PolicyChoice, ProjectLimits, Submission
 from scheduler.domain.profiling import Profiling
+from scheduler.domain.quota import IdleQuota
 from scheduler.domain.spec import JobSpec
 from scheduler.engine.settings import EngineSettings
 from scheduler.errors import (
@@ -246,7 +247,7 @@ class World:
             for number, types in enumerate(self.scenario.nodes)
         ]
         self.faults = Faults(self)
-        self.mended = self.calm = False
+        self.mended = self.calm = self.limited = False
         #: by how much the leaders' clocks may be wrong besides: somebody has set them.
         self.clock_slack_s = 0.3 * sum(f.kind == "jump_clock" for f in self.scenario.faults)
 
@@ -335,11 +336,12 @@ class World:
             self.start_scheduler(host)
         for node in self.nodes:
             self.start_agent(node)
+        limits = asyncio.ensure_future(self._limit())
         users = [asyncio.ensure_future(self._submit(order)) for order in self.scenario.orders]
         storm = asyncio.ensure_future(self.faults.inflict(self.scenario.faults))
         await asyncio.sleep(STORM_S)
         await self.faults.mend()
-        await asyncio.gather(storm, *users)
+        await asyncio.gather(storm, limits, *users)
         await self.faults.release()
         self.mended = True
         work_s = sum(
@@ -505,9 +507,24 @@ class World:
             await asyncio.sleep(0.3)
         raise AssertionError
 
+    async def _limit(self) -> None:
+        """Set the quotas; jobs are submitted when they are set."""
+        for project in self.scenario.quotas:
+            limits = self.limits_of(project)
+            await self.ask(lambda s, limits=limits: s.set_project(limits, actor="user"))
+        self.limited = True
+
+    def limits_of(self, project: str, more: int = 0) -> ProjectLimits:
+        """Return what a project may have, and so many workers more."""
+        return ProjectLimits(
+            project=project,
+            max_workers=self.scenario.quotas[project] + more,
+            idle_quota=IdleQuota(self.scenario.idle.get(project, "keep")),
+        )
+
     async def _submit(self, order: Order) -> None:
         await asyncio.sleep(order.at_s)
-        while not self.oracle.accepted.issuperset(order.after):
+        while not self.limited or not self.oracle.accepted.issuperset(order.after):
             await asyncio.sleep(0.5)
         model = Model(name=order.name, **order.model)
         model.mishaps = list(model.mishaps)
@@ -526,7 +543,7 @@ class World:
         counted = order.model["counted"]
         return JobSpec(
             name=order.name,
-            project="p",
+            project=self.scenario.project_of(order.name),
             command=("train",),
             scale_factors=(order.gang,),
             worker_types=order.types,
