@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+import sys
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from scheduler.control.requests import ProjectLimits
@@ -18,6 +18,7 @@ _KNOWN = (
     *("max_workers", "max_jobs", "weight", "inner_policy"),
     *("entities", "job_types", "max_job_weight"),
     *("max_workers_of", "max_workers_per_user", "max_workers_per_user_of", "idle_quota"),
+    *("budget_gpu_hours", "budget_usd", "budget_warning"),
 )
 _INNER = ("fairness", "fifo")
 
@@ -82,6 +83,19 @@ _WANTED: Mapping[str, str] = {
     "max_workers_per_user": "it must be a whole number >= 0",
     "max_workers_per_user_of": "it must map worker types to whole numbers >= 0",
     "idle_quota": "it must be keep, lend or share",
+    "budget_gpu_hours": "it must be a number >= 0",
+    "budget_usd": "it must be a number >= 0",
+    "budget_warning": "it must be a number > 0, 1 at most",
+}
+
+
+#: Numbers that need not be whole: (more than, at most).
+_NUMBERS: Mapping[str, tuple[float, float]] = {
+    "weight": (0.0, sys.float_info.max),
+    "max_job_weight": (0.0, sys.float_info.max),
+    "budget_gpu_hours": (-sys.float_info.min, sys.float_info.max),
+    "budget_usd": (-sys.float_info.min, sys.float_info.max),
+    "budget_warning": (0.0, 1.0),
 }
 
 
@@ -94,17 +108,14 @@ def _fits(key: str, value: object) -> bool:
         )
     if key in {"entities", "job_types"}:
         return isinstance(value, list) and all(isinstance(item, str) and item for item in value)
-    return _is_weight(value) if key in {"weight", "max_job_weight"} else _is_count(value)
+    if key in _NUMBERS and isinstance(value, int | float) and not isinstance(value, bool):
+        least, most = _NUMBERS[key]
+        return least < value <= most
+    return _is_count(value) and key not in _NUMBERS
 
 
 def _is_count(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0
-
-
-def _is_weight(value: object) -> bool:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return False
-    return math.isfinite(value) and value > 0
 
 
 def _fail(name: str, problem: str) -> NoReturn:

@@ -15,10 +15,11 @@ from scheduler.control.requests import ProjectLimits
 
 router = APIRouter(prefix="/v1", tags=["projects"], route_class=StrictRoute)
 
-#: What its jobs may say of themselves, and quotas that earlier releases did not know.
+#: What its jobs may say of themselves, and quotas and budgets that earlier releases did not know.
 _RULES: Final = (
     *("entities", "job_types", "max_job_weight"),
     *("max_workers_of", "max_workers_per_user", "max_workers_per_user_of", "idle_quota"),
+    *("budget_gpu_hours", "budget_usd", "budget_warning"),
 )
 
 
@@ -48,8 +49,8 @@ async def set_project(
 ) -> Answer:
     """Set a project's share and quotas; fields that are left out take their defaults.
 
-    What its jobs may say of themselves stays as it was where it is left out, and so do quotas of
-    worker types and of users, since clients of earlier releases know nothing of them.
+    What its jobs may say of themselves stays as it was where it is left out, and so do budgets and
+    quotas of worker types and of users, since clients of earlier releases know nothing of them.
     """
     limits = ProjectLimits(
         project=name,

@@ -102,6 +102,21 @@ class ProjectIn(Form):
         description="largest weight of one of its jobs; null for any; what was set stays where "
         "this is left out",
     )
+    budget_gpu_hours: Annotated[float, Field(strict=True, ge=0, le=1e12)] | None = Field(
+        None,
+        description="worker-hours that it may use in a calendar month of UTC; null for any; what "
+        "was set stays where this is left out",
+    )
+    budget_usd: Annotated[float, Field(strict=True, ge=0, le=1e12)] | None = Field(
+        None,
+        description="what these may cost in USD; null for any; what was set stays where this is "
+        "left out",
+    )
+    budget_warning: Annotated[float, Field(strict=True, gt=0, le=1)] | None = Field(
+        None,
+        description="part of a budget from which on it is warned of; null for 0.8; what was set "
+        "stays where this is left out",
+    )
 
 
 class ThroughputIn(Form):

@@ -447,6 +447,19 @@ class ProjectLimitsOut(BaseModel):
     max_workers_per_user: int | None
     max_workers_per_user_of: dict[str, int]
     idle_quota: IdleQuota
+    budget_gpu_hours: float | None
+    budget_usd: float | None
+    budget_warning: float | None
+
+
+class BudgetOut(BaseModel):
+    """What a project has used of its budget of this month."""
+
+    used_gpu_hours: float
+    used_usd: float
+    part: float
+    state: str
+    month_end_s: float
 
 
 class ProjectOut(BaseModel):
@@ -458,6 +471,7 @@ class ProjectOut(BaseModel):
     running_workers: int
     usage_worker_s: float | None
     effective_weight: float | None
+    budget: BudgetOut | None
 
 
 class ProjectsOut(BaseModel):

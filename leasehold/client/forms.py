@@ -64,6 +64,9 @@ EventKind: TypeAlias = Literal[
     "policy_warning",
     "allocation_failed",
     "project_changed",
+    "budget_warning",
+    "budget_spent",
+    "budget_free",
     "throughputs_declared",
     "token_created",
     "token_revoked",
@@ -100,6 +103,8 @@ FactKind: TypeAlias = Literal[
     "start_late",
     "dependency_ended",
     "quota_freed",
+    "budget_spent",
+    "budget_freed",
     "node_joined",
     "node_reported",
     "node_silent",
@@ -209,6 +214,7 @@ WaitReason: TypeAlias = Literal[
     "held",
     "dependency",
     "quota",
+    "budget",
     "no_throughput",
     "no_workers",
     "too_large",
@@ -334,6 +340,16 @@ class Batch(TypedDict):
     """What became of a batch or an array."""
 
     jobs: list[SubmittedItem]
+
+
+class Budget(TypedDict):
+    """What a project has used of its budget of this month."""
+
+    used_gpu_hours: float
+    used_usd: float
+    part: float
+    state: str
+    month_end_s: float
 
 
 class BulkChangeIn(TypedDict, total=False):
@@ -1070,6 +1086,12 @@ class ProjectIn(TypedDict, total=False):
             what was set stays where this is left out
         max_job_weight: largest weight of one of its jobs; null for any; what was set stays where
             this is left out
+        budget_gpu_hours: worker-hours that it may use in a calendar month of UTC; null for any;
+            what was set stays where this is left out
+        budget_usd: what these may cost in USD; null for any; what was set stays where this is left
+            out
+        budget_warning: part of a budget from which on it is warned of; null for 0.8; what was set
+            stays where this is left out
     """
 
     weight: float
@@ -1083,6 +1105,9 @@ class ProjectIn(TypedDict, total=False):
     entities: Sequence[str] | None
     job_types: Sequence[str] | None
     max_job_weight: float | None
+    budget_gpu_hours: float | None
+    budget_usd: float | None
+    budget_warning: float | None
 
 
 class ProjectLimits(TypedDict):
@@ -1100,6 +1125,9 @@ class ProjectLimits(TypedDict):
     max_workers_per_user: int | None
     max_workers_per_user_of: dict[str, int]
     idle_quota: IdleQuota
+    budget_gpu_hours: float | None
+    budget_usd: float | None
+    budget_warning: float | None
 
 
 class Project(TypedDict):
@@ -1111,6 +1139,7 @@ class Project(TypedDict):
     running_workers: int
     usage_worker_s: float | None
     effective_weight: float | None
+    budget: Budget | None
 
 
 class Projects(TypedDict):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from scheduler.control.requests import PolicyChoice
@@ -59,5 +60,8 @@ def control_settings(config: ServerConfig) -> ControlSettings:
             after_s=config.idle.after_s,
             stop_after_s=config.idle.stop_after_s,
             exempt_projects=frozenset(config.idle.exempt_projects),
+        ),
+        prices=MappingProxyType(
+            {name: float(text) for name, text in config.budgets.prices.items()}
         ),
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import ipaddress
+import math
 import re
 import socket
 import ssl
@@ -99,6 +100,7 @@ def check(config: ServerConfig, origins: Mapping[str, str]) -> Iterator[str]:
         *_check_policy(config),
         *_check_throughputs(config),
         *_check_uids(config),
+        *_check_prices(config),
         *_check_pods(config),
     ):
         yield f"{origins[key]}: {key}: {problem}"
@@ -298,6 +300,16 @@ def _check_uids(config: ServerConfig) -> Iterator[tuple[str, str]]:
             "isolation.first_uid",
             f"isolation.uids {count} from {first} on go beyond the largest uid, {LARGEST_UID}",
         )
+
+
+def _check_prices(config: ServerConfig) -> Iterator[tuple[str, str]]:
+    for name, text in config.budgets.prices.items():
+        try:
+            price = float(text)
+        except ValueError:
+            price = -1.0
+        if not 0.0 <= price < math.inf:
+            yield "budgets.prices", f"the price of '{name}' is '{text}'; it must be a number >= 0"
 
 
 def _check_policy(config: ServerConfig) -> Iterator[tuple[str, str]]:

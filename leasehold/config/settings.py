@@ -369,6 +369,15 @@ class WebhooksSection:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class BudgetsSection:
+    """What workers cost, for budgets in money."""
+
+    prices: Mapping[str, str] = setting(
+        {}, "Worker type -> USD per hour of one worker; others cost nothing. In a file."
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LogSection:
     """What the daemon says on its standard error."""
 
@@ -415,4 +424,5 @@ class ServerConfig:
     kubernetes: KubernetesSection = field(default_factory=KubernetesSection)
     isolation: IsolationSection = field(default_factory=IsolationSection)
     webhooks: WebhooksSection = field(default_factory=WebhooksSection)
+    budgets: BudgetsSection = field(default_factory=BudgetsSection)
     log: LogSection = field(default_factory=LogSection)

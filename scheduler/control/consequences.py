@@ -13,6 +13,7 @@ from scheduler.domain.causes import OF_A_JOB, FactKind
 from scheduler.domain.configuration import ANYWHERE
 from scheduler.domain.job import JobStatus
 from scheduler.domain.lease import EndReason, RevokeReason
+from scheduler.domain.reasons import WaitReason
 from scheduler.domain.rows import AttemptRow
 from scheduler.domain.troubles import Trouble, trouble_of
 from scheduler.engine.jobs import HELD, NONE
@@ -325,7 +326,8 @@ def _sync(state: ControlState, record: JobRecord, now_s: float) -> None:
     else:
         record.status = JobStatus.WAITING if lease_id == NONE else JobStatus.RUNNING
     if record.status is not JobStatus.HELD:  # then it says why it is
-        record.reason = ""
+        unfunded = jobs["unfunded"][row] and lease_id == NONE
+        record.reason = WaitReason.BUDGET.value if unfunded else ""
     record.failures = int(jobs["failures"][row])
     state.jobs.touch(record, now_s)
 

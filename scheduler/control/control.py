@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from scheduler.control.budgets import count_ended, take_use
 from scheduler.control.consequences import follow_jobs, follow_leases, with_reasons
 from scheduler.control.copies import copy_of
 from scheduler.control.draft import TIME_PASSES, Answered, Draft
@@ -24,6 +25,7 @@ from scheduler.control.facts import (
     PolicySet,
     ProjectSet,
     ThroughputsDeclared,
+    UseCounted,
     WorkersApproved,
 )
 from scheduler.control.housekeeping import after_step, hear, keep_house, next_limit_s
@@ -200,6 +202,7 @@ class Control:
         commands = with_reasons(draft, state.engine.handle(*events, now=now))
         joined = state.nodes.follow(state.engine.cluster, now_s=now)
         ended = follow_jobs(state, draft, commands)
+        count_ended(state, draft.attempts.values())
         after_step(state, draft, joined, ended)
         rows = self._rows(draft, commands)
         if not state.engine.question_open and any(
@@ -296,7 +299,8 @@ class Control:
     def next_due_s(self) -> float:
         """When the next timer or time limit is due; infinity without any."""
         timer_s = min(self.state.leases.timers.values(), default=math.inf)
-        return min(timer_s, next_limit_s(self.state))
+        month_end_s = self.state.budgets.month_end_s  # which lets stopped projects go on
+        return min(timer_s, next_limit_s(self.state), month_end_s)
 
 
 def cause_of(fact: Fact) -> Cause:
@@ -379,6 +383,7 @@ _TAKE: Mapping[type, Callable[[ControlState, Draft, Any], object]] = {
     PolicySet: set_policy,
     PolicyAsked: lambda state, draft, _fact: ask_policy(state, draft),
     ProjectSet: set_project,
+    UseCounted: take_use,
     ThroughputsDeclared: declare_throughputs,
     NodeReported: take_report,
     NodesHeard: _hear,

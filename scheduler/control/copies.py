@@ -21,6 +21,7 @@ from scheduler.engine.snapshot import dump, restore
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from scheduler.control.budgets import Budgets
     from scheduler.control.health import NodeHealth
     from scheduler.control.jobs import JobRecord
     from scheduler.control.leases import LiveLease
@@ -60,6 +61,8 @@ class ControlCopy:
         health: what is held against nodes.
         next_look_s: when leases, nodes and limits are looked at again.
         owners: which uid the jobs of each owner run under.
+        budgets: what projects have used in this month.
+        stopped: projects that have used up theirs.
     """
 
     engine: EngineState
@@ -83,6 +86,8 @@ class ControlCopy:
     next_look_s: float
     health: NodeHealth
     owners: Owners
+    budgets: Budgets
+    stopped: frozenset[str]
 
 
 def copy_of(state: ControlState) -> ControlCopy:
@@ -110,6 +115,8 @@ def copy_of(state: ControlState) -> ControlCopy:
         next_look_s=state.next_look_s,
         health=state.health.copied(),
         owners=replace(state.owners),
+        budgets=state.budgets.copied(),
+        stopped=jobs.stopped,
     )
 
 
@@ -139,6 +146,7 @@ def state_of(copied: ControlCopy, knowledge: Knowledge) -> ControlState:
         next_look_s=copied.next_look_s,
         health=copied.health.copied(),
         owners=replace(copied.owners),
+        budgets=copied.budgets.copied(),
     )
     state.nodes.follow(state.engine.cluster, now_s=copied.engine.now_s)
     state.nodes.by_name = {node.name: _node(node) for node in copied.nodes}
@@ -152,6 +160,7 @@ def state_of(copied: ControlCopy, knowledge: Knowledge) -> ControlState:
 
 def _fill(jobs: JobBook, copied: ControlCopy) -> None:
     jobs.limits.update(copied.limits)
+    jobs.stopped = copied.stopped
     jobs.start_numbers_at(copied.next_number)
     for record in copied.jobs:
         jobs.add(job_twin(record))

@@ -146,9 +146,28 @@ class PolicyAsked:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ProjectSet:
-    """An operator sets a project's limits."""
+    """An operator sets a project's limits.
+
+    Answered by the time until which the ledger is to say what projects have used in this month;
+    None where that is known, or nobody has a budget.
+    """
 
     limits: ProjectLimits
+    actor: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class UseCounted:
+    """The ledger says what projects have used in this month before control counted.
+
+    Attributes:
+        until_s: until when; as ``ProjectSet`` was answered.
+        sums: (project, worker type, worker-microseconds).
+        actor: who set the first budget.
+    """
+
+    until_s: float
+    sums: tuple[tuple[str, str, int], ...]
     actor: str
 
 
@@ -233,6 +252,7 @@ Fact: TypeAlias = (
     | PolicySet
     | PolicyAsked
     | ProjectSet
+    | UseCounted
     | ThroughputsDeclared
     | NodeReported
     | NodesHeard

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from scheduler.control.budgets import FREED, keep_budgets
 from scheduler.control.consequences import stop_time_s
 from scheduler.control.draft import TIME_PASSES
 from scheduler.control.idle import heed_idle_jobs
@@ -57,7 +58,9 @@ def keep_house(state: ControlState, draft: Draft) -> None:
         heed_idle_jobs(state, draft)
         _give_up_starts(state, draft)
         _look_for_images(state)
+        state.budgets.due |= bool(state.jobs.stopped)
     state.owners.store(draft)
+    keep_budgets(state, draft)
     admit(state, draft)
     renew_table(state, draft)
     renew_restarts(state, draft)
@@ -384,6 +387,8 @@ def _admit_parked(state: ControlState, draft: Draft) -> None:
         if reason is None:
             if record.parked is WaitReason.QUOTA:
                 record.let_in = Cause(fact=FactKind.QUOTA_FREED, subject=record.job_id)
+            elif record.parked is WaitReason.BUDGET:
+                record.let_in = FREED
             state.jobs.admit(record)
             tell_submitted(state, draft, record)
         elif record.reason != reason:

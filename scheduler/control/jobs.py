@@ -140,6 +140,8 @@ class JobBook:
         self.by_id: dict[str, JobRecord] = {}
         #: project -> its limits, where somebody set any.
         self.limits: dict[str, ProjectLimits] = {}
+        #: projects that have used up their budgets.
+        self.stopped: frozenset[str] = frozenset()
         #: project -> jobs that have not ended.
         self.active: dict[str, int] = {}
         #: project -> workers that its jobs in the engine ask for.
@@ -243,7 +245,7 @@ class JobBook:
             return WaitReason.HELD
         if record.waits_for:
             return WaitReason.DEPENDENCY
-        return None
+        return WaitReason.BUDGET if record.project in self.stopped else None
 
     def parked(self) -> Iterator[JobRecord]:
         """Yield the jobs that the engine does not know, by number."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Final
 
+from scheduler.control.budgets import has_budget
 from scheduler.control.housekeeping import apply_order
 from scheduler.control.node_health import trust
 from scheduler.control.project_rules import limits_to_json
@@ -156,8 +157,12 @@ def policy_to_json(choice: PolicyChoice) -> dict[str, object]:
     }
 
 
-def set_project(state: ControlState, draft: Draft, fact: ProjectSet) -> None:
-    """Set a project's limits; the engine is told of its quotas with the next decision."""
+def set_project(state: ControlState, draft: Draft, fact: ProjectSet) -> float | None:
+    """Set a project's limits; the engine is told of its quotas with the next decision.
+
+    Returns:
+        See ``ProjectSet``.
+    """
     limits, actor = fact.limits, fact.actor
     state.jobs.limits[limits.project] = limits
     state.jobs.recheck = True
@@ -165,6 +170,11 @@ def set_project(state: ControlState, draft: Draft, fact: ProjectSet) -> None:
     entity = Entity(name=limits.project, weight=limits.weight, policy=limits.inner_policy)
     draft.tell(ev.EntityChanged(entity=entity))
     draft.note("project_changed", "project", limits.project, actor=actor, **_changes(limits))
+    budgets = state.budgets
+    if has_budget(limits) and budgets.since_s is None:
+        budgets.begin(max(draft.now_s, state.engine.now_s))
+    budgets.due = budgets.since_s is not None
+    return None if budgets.counted else budgets.since_s
 
 
 def _changes(limits: ProjectLimits) -> dict[str, object]:

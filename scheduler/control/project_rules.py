@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 _RULES: Final = (
     *("entities", "job_types", "max_job_weight"),
     *("max_workers_of", "max_workers_per_user", "max_workers_per_user_of", "idle_quota"),
+    *("budget_gpu_hours", "budget_usd", "budget_warning"),
 )
 
 

@@ -151,6 +151,9 @@ class ProjectLimits:
         job_types: patterns (``*``, ``?``, ``[...]``) of the job types besides ``project/...`` that
             its jobs may name; None for any.
         max_job_weight: largest weight of one of its jobs; None for any.
+        budget_gpu_hours: worker-hours that it may use in a calendar month of UTC; None for any.
+        budget_usd: likewise what they may cost.
+        budget_warning: part of a budget from which on it is warned of; None for 0.8.
     """
 
     project: str
@@ -165,6 +168,9 @@ class ProjectLimits:
     max_workers_per_user: int | None = None
     max_workers_per_user_of: Mapping[str, int] = field(default_factory=dict)
     idle_quota: IdleQuota = IdleQuota.KEEP
+    budget_gpu_hours: float | None = None
+    budget_usd: float | None = None
+    budget_warning: float | None = None
 
     @property
     def quotas(self) -> tuple[Quota, ...]:

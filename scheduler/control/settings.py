@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from scheduler.control.requests import PolicyChoice
@@ -13,6 +14,8 @@ from scheduler.errors import ParameterError
 from scheduler.protocol.bounds import LARGEST_UID, LEAST_UID
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from scheduler.domain.throughput import ThroughputTable
 
 #: systemd leaves these numbers to nobody: https://systemd.io/UIDS-GIDS
@@ -62,6 +65,7 @@ class ControlSettings:
         quarantine_after: so many jobs on whose failures a node is quarantined; 0 for never.
         quarantine_share: share of the workers of a type that may be kept out so at once.
         idle: when a job counts as idle, and whether it is stopped then.
+        prices: worker type -> USD per hour of one worker, for budgets; 0 where missing.
         refuse_unfit: whether a job that no node known so far could ever run is refused.
     """
 
@@ -87,6 +91,7 @@ class ControlSettings:
     quarantine_after: int = 3
     quarantine_share: float = 0.25
     idle: IdleSettings = field(default_factory=IdleSettings)
+    prices: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
 
     def __post_init__(self) -> None:
         """Refuse times that cannot be."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from scheduler.control.budgets import Budgets
 from scheduler.control.health import NodeHealth
 from scheduler.control.owners import Owners
 
@@ -79,6 +80,7 @@ class ControlState:
         images: node -> images that it may soon need.
         launches_due: whether launches were timed since the engine was last told.
         asked: the policy whose answer is in force or on its way; None before the first.
+        budgets: what projects have used in this month, where one has a budget.
         owners: which uid the jobs of each owner run under.
     """
 
@@ -101,6 +103,7 @@ class ControlState:
     health: NodeHealth = field(default_factory=NodeHealth)
     recent_keys: dict[tuple[str, str], IdempotencyRow] = field(default_factory=dict)
     owners: Owners = field(default_factory=Owners)
+    budgets: Budgets = field(default_factory=Budgets)
 
     def remember_key(self, row: IdempotencyRow) -> None:
         """Note a client's key, for those who looked for it before it was committed."""

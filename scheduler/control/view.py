@@ -14,6 +14,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from scheduler.control.budgets import Budgets
 from scheduler.control.jobs import JobBook
 from scheduler.control.leases import Leases
 from scheduler.control.nodes import NodeBook
@@ -45,6 +46,7 @@ class View:
         term: the leader's fencing token.
         images: node -> images that it may soon need.
         uids: (project, owner) -> uid of the owner's jobs.
+        budgets: what projects have used in this month, where one has a budget.
         statuses: how many jobs have each status.
         outside: ids of the jobs that the engine does not know, in no order that means anything.
     """
@@ -59,6 +61,7 @@ class View:
     term: int
     images: Mapping[str, tuple[DesiredImage, ...]] = field(default_factory=dict)
     uids: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    budgets: Budgets = field(default_factory=Budgets)
     statuses: Counter[JobStatus] = field(default_factory=Counter)
     outside: dict[str, None] = field(default_factory=dict)
 
@@ -94,6 +97,8 @@ class View:
             self.engine = EngineView.of(state.engine, self.engine)
         self.policy, self.images = copy.copy(state.policy), state.images
         self.uids = state.owners.uids
+        if state.budgets.since_s is not None:
+            self.budgets = state.budgets.copied()
         self._copy_jobs(state.jobs)
         self._copy_leases(state.leases)
         self.nodes.approved = state.nodes.approved
@@ -121,7 +126,7 @@ class View:
                 self.outside.pop(job_id, None)
         jobs.changed.clear()
         self.jobs.limits, self.jobs.active = dict(jobs.limits), dict(jobs.active)
-        self.jobs.admitted = dict(jobs.admitted)
+        self.jobs.admitted, self.jobs.stopped = dict(jobs.admitted), jobs.stopped
 
     def _copy_leases(self, leases: Leases) -> None:
         for lease_id in leases.touched:

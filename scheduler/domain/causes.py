@@ -34,6 +34,8 @@ class FactKind(enum.StrEnum):
     START_LATE = "start_late"  #: a job does not run in time under its lease
     DEPENDENCY_ENDED = "dependency_ended"  #: a job ended that another one waited for
     QUOTA_FREED = "quota_freed"  #: its project's quota has room for a job that waited for that
+    BUDGET_SPENT = "budget_spent"  #: a project has used up its budget of the month
+    BUDGET_FREED = "budget_freed"  #: it has room again
     NODE_JOINED = "node_joined"
     NODE_REPORTED = "node_reported"
     NODE_SILENT = "node_silent"
@@ -116,6 +118,8 @@ _FACTS: Final[Mapping[FactKind, str]] = {
     FactKind.START_LATE: "{} did not start in time",
     FactKind.DEPENDENCY_ENDED: "{}, which it waited for, ended",
     FactKind.QUOTA_FREED: "the quota of its project has room for {}",
+    FactKind.BUDGET_SPENT: "the budget of the project is spent",
+    FactKind.BUDGET_FREED: "the budget of the project has room again",
     FactKind.NODE_JOINED: "node {} joined",
     FactKind.NODE_REPORTED: "node {} reported",
     FactKind.NODE_SILENT: "node {} has been silent for too long",

@@ -68,6 +68,20 @@ class JobDeferred:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FundsChanged:
+    """The budget of a project is spent, or has room again.
+
+    Attributes:
+        job_ids: its jobs.
+        unfunded: whether they are granted and extended nothing from now on; leases go on until
+            their round ends.
+    """
+
+    job_ids: tuple[str, ...]
+    unfunded: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WeightChanged:
     """Somebody changed a job's weight."""
 
@@ -331,6 +345,7 @@ Event: TypeAlias = (
     | JobHeld
     | JobReleased
     | JobDeferred
+    | FundsChanged
     | WeightChanged
     | DeadlineChanged
     | RestartsMeasured

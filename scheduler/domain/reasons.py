@@ -14,6 +14,7 @@ class WaitReason(enum.StrEnum):
     HELD = "held"  #: somebody holds it; release it
     DEPENDENCY = "dependency"  #: jobs that it depends on have not completed
     QUOTA = "quota"  #: its project uses all that it may
+    BUDGET = "budget"  #: its project has used up its budget of the month
     NO_THROUGHPUT = "no_throughput"  #: it runs on none of the cluster's worker types
     NO_WORKERS = "no_workers"  #: the cluster has no workers of its types
     TOO_LARGE = "too_large"  #: its gang is larger than the cluster

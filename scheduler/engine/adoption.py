@@ -39,6 +39,7 @@ _HANDLERS: Final = {
     in {
         ev.ConfigurationsChanged,
         ev.EntityChanged,
+        ev.FundsChanged,
         ev.LeasesSkipped,
         ev.NodesJoined,
         ev.QuotasChanged,

@@ -420,6 +420,7 @@ class Engine:
 
     def _grounds(self, choice: Choice, happened: Sequence[Occasion], *, is_round: bool) -> Grounds:
         state = self.state
+        unfunded = state.jobs["unfunded"] != 0
         return Grounds(
             choice,
             happened,
@@ -427,6 +428,7 @@ class Engine:
             table=state.assigner.table,
             takers=state.book.blocked_by,
             is_round=is_round,
+            unfunded=unfunded if unfunded.any() else None,
         )
 
     def _keep(self, choice: Choice, pinned: BoolArray) -> None:

@@ -20,7 +20,7 @@ from scheduler.engine.leases import WhyGranted
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from scheduler.domain.arrays import IntArray
+    from scheduler.domain.arrays import BoolArray, IntArray
     from scheduler.domain.configuration import ConfigurationTable
     from scheduler.domain.lease import Leases
     from scheduler.engine.leases import PlannedLease
@@ -79,6 +79,7 @@ class Grounds(WhyGranted):
         takers: lease -> planned leases that wait for its workers, as they will be.
         is_round: whether a whole round was planned, where everybody competes; else only idle
             workers were served.
+        unfunded: (N,) jobs for which there is no budget; None for none.
     """
 
     def __init__(
@@ -90,7 +91,9 @@ class Grounds(WhyGranted):
         table: ConfigurationTable,
         takers: Mapping[int, Iterable[PlannedLease]],
         is_round: bool,
+        unfunded: BoolArray | None = None,
     ) -> None:
+        self._unfunded = unfunded
         self._round_number, self._occasions, self._choice = round_number, occasions, choice
         self._table, self._takers, self._is_round = table, takers, is_round
 
@@ -105,6 +108,8 @@ class Grounds(WhyGranted):
         lease_id, batch = notices.lease_ids[place], notices.batches[place]
         at, row = lease_id - batch.first_id, int(notices.rows[place])
         own = batch.job_ids[at]
+        if self._unfunded is not None and self._unfunded[row]:
+            return Cause(fact=FactKind.BUDGET_SPENT, round_number=self._round_number)
         planned = self._takers.get(lease_id, ())
         there = next((plan for plan in planned if plan.row == row), None)
         if there is not None:

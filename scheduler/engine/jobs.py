@@ -56,6 +56,7 @@ _ROW = np.dtype(
         ("min_run_s", np.float64),  # for which a lease is not taken back
         ("lost_s", np.float64),  # seconds of the wasted leases
         ("group", np.int64),  # index into the engine's groups of jobs under the same quotas
+        ("unfunded", np.int64),  # 1 while the budget of its project is spent
         ("ahead_s", np.float64),  # seconds for which it was kept beyond its turn and charged
     ]
 )
@@ -198,7 +199,7 @@ class JobTable:
             *(job.total_steps, job.steps_before, job.steps_before),
             *(job.arrival_s, deadline_s, 0.0, 0.0),
             *(job.restart_s, -np.inf, np.inf, 0),
-            *(not job.preemptible, job.checkpoints, 0, 0, job.min_run_time_s, 0.0, group, 0.0),
+            *(not job.preemptible, job.checkpoints, 0, 0, job.min_run_time_s, 0.0, group, 0, 0.0),
         )
         self._x[i] = 0.0
         self._credit_s[i] = 0.0
@@ -236,6 +237,7 @@ class JobTable:
     def runnable(self, at_s: float) -> BoolArray:
         """Return (N,) which jobs may hold a lease at that time."""
         result: BoolArray = (self["status"] != HELD) & (self["retry_at_s"] <= at_s)
+        result &= self["unfunded"] == 0
         return result
 
     def columns(self) -> dict[str, NDArray[Any]]:

@@ -141,6 +141,10 @@ def _quotas(event: ev.QuotasChanged, _fleet: Fleet, _ending: Lease | None) -> Oc
     return Occasion(fact=FactKind.QUOTA_CHANGED, subject=event.project)
 
 
+def _funds(event: ev.FundsChanged, _fleet: Fleet, _ending: Lease | None) -> Occasion:
+    return Occasion(fact=FactKind.BUDGET_SPENT if event.unfunded else FactKind.BUDGET_FREED)
+
+
 def _joined(event: ev.NodesJoined, fleet: Fleet, _ending: Lease | None) -> Occasion:
     count = sum(len(node.workers) for node in event.nodes)
     names = ", ".join(node.name for node in event.nodes)
@@ -165,6 +169,7 @@ _OTHERS: Final[Mapping[type, Callable[[Any, Fleet, Lease | None], Occasion]]] = 
     ev.JobSubmitted: _submitted,
     ev.EntityChanged: _entity,
     ev.QuotasChanged: _quotas,
+    ev.FundsChanged: _funds,
     ev.NodesJoined: _joined,
     ev.LeaseEnded: _ended,
     ev.TimerFired: _timer,

@@ -137,6 +137,16 @@ def _deferred(state: State, event: ev.JobDeferred) -> None:
     state.heed()
 
 
+def _funds(state: State, event: ev.FundsChanged) -> None:
+    for job_id in event.job_ids:
+        row = state.row_of_job(job_id)
+        if row != NONE:
+            state.jobs["unfunded"][row] = event.unfunded
+            if event.unfunded:
+                state.assigner.drop_plan(int(state.jobs["number"][row]))
+    state.heed()
+
+
 def _weight(state: State, event: ev.WeightChanged) -> None:
     row = state.row_of_job(event.job_id)
     if row != NONE:
@@ -185,6 +195,7 @@ HANDLERS: Final[dict[type, Callable[[State, Any], None]]] = {
     ev.AgentDied: _agent_died,
     ev.JobReleased: _released,
     ev.JobDeferred: _deferred,
+    ev.FundsChanged: _funds,
     ev.JobRequeued: _requeued,
     ev.RestartsMeasured: _restarts,
     ev.WeightChanged: _weight,

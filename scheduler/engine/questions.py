@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from scheduler.domain.problem import Problem
-from scheduler.engine.jobs import HELD, NONE
+from scheduler.engine.jobs import NONE
 from scheduler.engine.quotas import most_held
 from scheduler.engine.rounds import NEGLIGIBLE
 from scheduler.engine.staying import settle
@@ -55,7 +55,7 @@ def pose(
         round_length_s: for how long workers are granted at a time.
         usage_s: (E,) what entities have used of late; None where that is not counted.
     """
-    asked = (jobs["status"] != HELD) & (jobs["retry_at_s"] <= now_s) & ~left_out
+    asked = jobs.runnable(now_s) & ~left_out
     if not asked.any() or not len(capacity):
         return None
     rows = slice(None) if asked.all() else np.flatnonzero(asked)

@@ -153,7 +153,8 @@ class State:
             for lease_id in self.book.on_worker[worker]:
                 if lease_id not in self.book.stopping:
                     row = self.jobs.row_of(self.book.leases[lease_id].job_number)
-                    result[row] = self.jobs["status"][row] == RUNNING
+                    goes_on = self.jobs["status"][row] == RUNNING
+                    result[row] = goes_on and not self.jobs["unfunded"][row]
         caps = self.caps()
         if caps is not None and (self.held_of(caps, np.flatnonzero(result)) > caps.limit).any():
             rows = np.flatnonzero(result)

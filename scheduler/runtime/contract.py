@@ -275,6 +275,25 @@ class PolicyView:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class BudgetView:
+    """What a project has used of its budget of this month.
+
+    Attributes:
+        used_gpu_hours: worker-hours under leases.
+        used_usd: what they cost, by the prices of now.
+        part: the largest of what was used over what may be.
+        state: ``ok``, ``warned`` or ``spent``; the project's jobs wait where it is spent.
+        month_end_s: when the next month begins.
+    """
+
+    used_gpu_hours: float
+    used_usd: float
+    part: float
+    state: str
+    month_end_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ProjectView:
     """A project with its limits and what it uses.
 
@@ -286,6 +305,7 @@ class ProjectView:
         usage_worker_s: worker-seconds of the entity of its name that have not faded; None where the
             policy has no half-life.
         effective_weight: what that entity's weight counts for; None likewise.
+        budget: what it has used of its budget; None where it has none.
     """
 
     limits: ProjectLimits
@@ -294,6 +314,7 @@ class ProjectView:
     running_workers: int
     usage_worker_s: float | None = None
     effective_weight: float | None = None
+    budget: BudgetView | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

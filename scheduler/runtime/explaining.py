@@ -25,7 +25,7 @@ from scheduler.runtime.contract import Explanation
 from scheduler.runtime.explaining_kept import goes_on, kept_by_others, lost_work
 from scheduler.runtime.explaining_quota import QuotaGlance, quota_words, quotas_in_the_way
 from scheduler.runtime.gpu_figures import use_in_words
-from scheduler.runtime.shares import fair_shares
+from scheduler.runtime.shares import budget_words, fair_shares
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -40,11 +40,11 @@ _ORDER: Mapping[WaitReason, int] = {reason: place for place, reason in enumerate
 
 #: Bits of a job's situation: it holds a lease; it is held; it waits after a failure; no answer
 #: counts it in; X gives it time, alone or in a pair; it is planned for the next round; its quotas
-#: have no room for it now; it runs by X alone.
+#: have no room for it now; it runs by X alone; its project's budget is spent.
 _LEASED, _HELD, _BACKOFF, _UNANSWERED, _SHARED, _PLANNED = 1, 2, 4, 8, 16, 32
-_CAPPED, _X_ONLY = 64, 128
+_CAPPED, _X_ONLY, _UNFUNDED = 64, 128, 256
 #: More than any situation.
-_SITUATIONS = 256
+_SITUATIONS = 512
 
 #: Said of a job that is held by request, as long as its history has not been read.
 SOMEBODY = "somebody holds it"
@@ -53,6 +53,7 @@ _UNBLOCKS: Mapping[WaitReason, str] = {
     WaitReason.HELD: "release it",
     WaitReason.DEPENDENCY: "the jobs that it depends on have to complete",
     WaitReason.QUOTA: "other jobs under the quota have to make room, or it has to grow",
+    WaitReason.BUDGET: "the next month has to begin, or the budget to be raised",
     WaitReason.NO_THROUGHPUT: "declare a throughput, or allow a worker type that it runs on",
     WaitReason.NO_WORKERS: "a node with workers of its types has to join",
     WaitReason.TOO_LARGE: "lower its scale factor, or add workers",
@@ -110,6 +111,7 @@ class Glance:
             + shared * _SHARED
             + np.isin(numbers, engine.planned) * _PLANNED
             + (jobs["x_only"] != 0) * _X_ONLY
+            + (jobs["unfunded"] != 0) * _UNFUNDED
         )
         bits: list[int] = found.tolist()
         return bits
@@ -225,6 +227,8 @@ def _outside(record: JobRecord, glance: Glance) -> list[WaitReason]:
         reasons.append(WaitReason.HELD)
     if record.parked is not None and record.waits_for:
         reasons.append(WaitReason.DEPENDENCY)
+    if record.parked is WaitReason.BUDGET:
+        reasons.append(WaitReason.BUDGET)
     misfit = glance.misfit(record)
     if misfit is not None:
         reasons.append(misfit)
@@ -238,7 +242,9 @@ def _inside(view: View, number: int, glance: Glance) -> set[WaitReason]:
     reasons: set[WaitReason] = set()
     if situation & _LEASED:
         reasons.add(WaitReason.STOPPING)
-    if situation & _HELD:
+    if situation & _UNFUNDED:
+        reasons.add(WaitReason.BUDGET)
+    if situation & (_HELD | _UNFUNDED):
         return reasons
     if situation & _BACKOFF:
         reasons.add(WaitReason.BACKOFF)
@@ -366,6 +372,7 @@ def _words(
         WaitReason.HELD: lambda: f"it is held: {record.reason}" if why else SOMEBODY,
         WaitReason.DEPENDENCY: lambda: f"it waits for {', '.join(sorted(record.waits_for))}",
         WaitReason.QUOTA: lambda: quota_words(view, record),
+        WaitReason.BUDGET: lambda: budget_words(view, record.project),
         WaitReason.BACKOFF: lambda: _backoff_words(view, record),
         WaitReason.STOPPING: lambda: "its last lease is coming to an end",
         WaitReason.NO_ALLOCATION: lambda: _unanswered_words(view),

@@ -76,6 +76,9 @@ class EventKind(enum.StrEnum):
     POLICY_WARNING = "policy_warning"
     ALLOCATION_FAILED = "allocation_failed"
     PROJECT_CHANGED = "project_changed"
+    BUDGET_WARNING = "budget_warning"  #: most of a project's budget of the month is used
+    BUDGET_SPENT = "budget_spent"  #: all of it; its jobs wait
+    BUDGET_FREE = "budget_free"  #: it has room again
     THROUGHPUTS_DECLARED = "throughputs_declared"
     TOKEN_CREATED = "token_created"  # noqa: S105 - a word
     TOKEN_REVOKED = "token_revoked"  # noqa: S105 - a word

@@ -175,6 +175,14 @@ class Metrics:
         self._idle_jobs = self._gauge(
             "jobs_idle", "Jobs that have been idle for idle.after_s, by project.", "project"
         )
+        self._budget = self._gauge(
+            "budget_used",
+            "Part of a project's budget of this month that is used; above 1 its jobs wait.",
+            "project",
+            page="part of a project's budget of this month that is used; from 1 on "
+            "[its jobs wait](limit-projects.md#budgets)",
+        )
+        self._budgeted: set[str] = set()
         self._deviation = self._gauge(
             "deviation_rounds",
             "How far jobs are from the time that X promises them, in rounds: mean and largest.",
@@ -366,6 +374,14 @@ class Metrics:
     def solve_failed(self) -> None:
         """Count a question that was not answered."""
         self._solve_failures.inc()
+
+    def set_budgets(self, parts: Mapping[str, float]) -> None:
+        """Set the part of its budget of this month that each project has used."""
+        for name in self._budgeted - parts.keys():
+            self._budget.remove(name)
+        self._budgeted = set(parts)
+        for name, part in parts.items():
+            self._budget.labels(name).set(part)
 
     def set_policy_failing(self, failing: bool) -> None:
         """Set whether the policy in force gives no answer."""

@@ -17,6 +17,7 @@ from scheduler.control.facts import (
     PolicySet,
     ProjectSet,
     ThroughputsDeclared,
+    UseCounted,
     WorkersApproved,
 )
 from scheduler.control.job_actions import try_act
@@ -58,6 +59,7 @@ from scheduler.runtime.looking_back import with_history
 from scheduler.runtime.retention import Retention
 from scheduler.runtime.secret_box import NO_KEY, SecretBox
 from scheduler.runtime.signals import News, NodeSignals, first_of
+from scheduler.runtime.spending import use_of_month
 from scheduler.runtime.takeover import Takeover
 from scheduler.runtime.webhook_delivery import Webhooks
 
@@ -480,11 +482,14 @@ class LiveService:
 
     def projects(self) -> tuple[ProjectView, ...]:
         """Return every project that has limits or active jobs, by name."""
-        return views.projects(self._view)
+        return views.projects(self._view, now_s=self._clock.now_s())
 
     async def set_project(self, limits: ProjectLimits, *, actor: str) -> ProjectView:
         """Set a project's limits."""
-        await self._tell(ProjectSet(limits=limits, actor=actor))
+        until_s: float | None = await self._tell(ProjectSet(limits=limits, actor=actor))
+        if until_s is not None:  # it is the first budget
+            sums = await asyncio.to_thread(use_of_month, self._store, until_s)
+            await self._tell(UseCounted(until_s=until_s, sums=sums, actor=actor))
         return next(view for view in self.projects() if view.limits.project == limits.project)
 
     def throughputs(self) -> tuple[ThroughputView, ...]:

@@ -1,4 +1,4 @@
-"""What entities have used of late, and what their weights count for."""
+"""What entities and projects have used, and what follows: their weights, and their budgets."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from scheduler.control.budgets import spending
 from scheduler.domain.fair_share import factors
 from scheduler.engine.jobs import HELD
+from scheduler.runtime.contract import BudgetView
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -57,6 +59,39 @@ def fair_shares(view: View) -> Mapping[str, FairShare]:
         )
         for e, entity in enumerate(engine.entities)
     }
+
+
+def budgets_of(view: View, *, now_s: float) -> Mapping[str, BudgetView]:
+    """Return what each project that has a budget has used of it."""
+    budgets = view.budgets
+    return {
+        name: BudgetView(
+            used_gpu_hours=spent.gpu_hours,
+            used_usd=spent.usd,
+            part=spent.part,
+            state="spent" if name in view.jobs.stopped else budgets.told.get(name, "ok"),
+            month_end_s=budgets.month_end_s,
+        )
+        for name, spent in spending(view, now_s=now_s).items()
+    }
+
+
+def budget_words(view: View, project: str) -> str:
+    """Return in words that a project's budget is spent, and when the next month begins."""
+    spent = spending(view, now_s=view.engine.now_s).get(project)
+    limits = view.jobs.limits.get(project)
+    if spent is None or limits is None:
+        return f"the budget of project '{project}' was lifted; it goes on at once"
+    told = []
+    if limits.budget_gpu_hours is not None:
+        told.append(f"{spent.gpu_hours:.2f} of {limits.budget_gpu_hours:g} GPU-hours")
+    if limits.budget_usd is not None:
+        told.append(f"{spent.usd:.2f} of {limits.budget_usd:g} USD")
+    until = np.datetime64(int(view.budgets.month_end_s), "s").astype("datetime64[D]")
+    return (
+        f"project '{project}' has used {' and '.join(told)} of its budget of this month, or will "
+        f"have by the end of the round; the next month begins on {until} (UTC)"
+    )
 
 
 def _weights_of_policy(view: View) -> dict[str, float]:

@@ -29,6 +29,7 @@ from scheduler.engine.engine import Engine
 from scheduler.engine.snapshot import decode_state, encode_state, restore
 from scheduler.errors import CodecError
 from scheduler.protocol.desired import LeaseEnd
+from scheduler.runtime.spending import restore_budgets
 from scheduler.store.filters import JobFilter
 from scheduler.store.protocol import Snapshot
 from scheduler.store.queries import MAX_LIMIT, HistoryQuery, JobOrder, JobQuery
@@ -128,6 +129,7 @@ def recover(
     if others:
         _adopt(state, store, others, now_s=now_s)
     _restore_orders(state, stored, now_s)
+    restore_budgets(state, store, stored, now_s)
     _restore_launches(state, store)
     _park(state)
     state.leases.changed.clear()

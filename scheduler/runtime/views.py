@@ -28,7 +28,7 @@ from scheduler.runtime.contract import (
 )
 from scheduler.runtime.explaining import reason_of
 from scheduler.runtime.gpu_figures import GpuFigures
-from scheduler.runtime.shares import fair_shares
+from scheduler.runtime.shares import budgets_of, fair_shares
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -337,14 +337,14 @@ def policy_view(view: View) -> PolicyView:
     )
 
 
-def projects(view: View) -> tuple[ProjectView, ...]:
+def projects(view: View, *, now_s: float) -> tuple[ProjectView, ...]:
     """Return every project that has limits or active jobs, by name."""
     running: Counter[str] = Counter()
     for live in view.leases.by_id.values():
         record = view.jobs.by_id.get(live.lease.job_id)
         if record is not None:
             running[record.project] += len(live.lease.workers)
-    jobs, shares = view.jobs, fair_shares(view)
+    jobs, shares, budgets = view.jobs, fair_shares(view), budgets_of(view, now_s=now_s)
     names = sorted({*jobs.limits, *(name for name, count in jobs.active.items() if count)})
     return tuple(
         ProjectView(
@@ -354,6 +354,7 @@ def projects(view: View) -> tuple[ProjectView, ...]:
             running_workers=running[name],
             usage_worker_s=shares[name].usage_worker_s if name in shares else None,
             effective_weight=shares[name].effective_weight if name in shares else None,
+            budget=budgets.get(name),
         )
         for name in names
     )
@@ -405,4 +406,5 @@ def measure(view: View, metrics: Metrics, glance: Glance, *, now_s: float) -> No
     mean, largest = deviation(view)
     metrics.set_deviation(mean=mean, largest=largest)
     metrics.set_round(seen.round_number)
+    metrics.set_budgets({name: one.part for name, one in budgets_of(view, now_s=now_s).items()})
     metrics.set_policy_failing(bool(view.policy.last_failure))

@@ -8,7 +8,7 @@ import typer
 
 from leasehold.cli.service.completion import complete_project
 from leasehold.cli.service.groups import group_with_default
-from leasehold.cli.service.output import number, print_json, print_shown, table
+from leasehold.cli.service.output import number, percent, print_json, print_shown, table
 from leasehold.cli.service.remote import Json, remote
 from scheduler.errors import InputError
 
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 _PLAIN: Final = 8
 #: What may become of idle quota.
 _IDLE: Final = ("keep", "lend", "share")
+#: Units of budgets, and the fields that they stand for.
+_UNITS: Final = {"gpu-hours": "budget_gpu_hours", "usd": "budget_usd"}
 #: What lifts a rule.
 _ANY: Final = "none"
 
@@ -105,6 +107,18 @@ def set_project(
             help="Largest weight of one of its jobs, or none.",
         ),
     ] = None,
+    budget: Annotated[
+        str | None,
+        typer.Option(
+            "--budget",
+            metavar="'N gpu-hours[, M usd]'",
+            help="What it may use in a calendar month of UTC, or none.",
+        ),
+    ] = None,
+    budget_warning: Annotated[
+        float | None,
+        typer.Option("--budget-warning", metavar="PART", help="Warn from this part of it on."),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Set what a project may have; what is not given stays."""
@@ -118,6 +132,8 @@ def set_project(
         "entities": entities,
         "job_types": job_types,
         "max_job_weight": max_job_weight,
+        "budget": budget,
+        "budget_warning": budget_warning,
     }
     changes: dict[str, Any] = {}
     for option, value in given.items():
@@ -127,7 +143,7 @@ def set_project(
         raise InputError(
             "nothing to set; give --weight, --inner-policy, --max-workers, "
             "--max-workers-per-user, --idle-quota, --max-jobs, --entities, --job-types, "
-            "--max-job-weight"
+            "--max-job-weight, --budget, --budget-warning"
         )
     known = [dict(p["limits"]) for p in service.projects()]
     before = next((limits for limits in known if limits["project"] == name), {})
@@ -198,7 +214,7 @@ def _table(projects: list[Project]) -> Any:
         "project", ">weight", "inside", ">running", ">admitted", ">max workers", ">jobs",
         ">max jobs", "entities", "job types", ">max job weight", ">used of late",
         ">weight counts as",
-        ">max per user", "idle quota",
+        ">max per user", "idle quota", ">budget of the month", ">used", "state",
     )  # fmt: skip
     rows = [
         (
@@ -217,12 +233,43 @@ def _table(projects: list[Project]) -> Any:
             _counts_as(p.get("effective_weight")),
             _most(p["limits"], "max_workers_per_user"),
             p["limits"].get("idle_quota", "keep").replace("keep", ""),
+            *_budget_cells(p),
         )
         for p in projects
     ]
     # Rules that no project has need no column.
     shown = [c for c in range(len(headings)) if c < _PLAIN or any(row[c] for row in rows)]
     return table([headings[c] for c in shown], [[row[c] for c in shown] for row in rows])
+
+
+def _budget(text: str) -> dict[str, float | None]:
+    found: dict[str, float | None] = {"budget_gpu_hours": None, "budget_usd": None}
+    if text.strip().lower() == _ANY:
+        return found
+    for part in text.split(","):
+        amount, _, unit = part.strip().partition(" ")
+        try:
+            found[_UNITS[unit.strip().lower()]] = float(amount)
+        except (KeyError, ValueError):
+            raise InputError(
+                f"--budget is '{text}'; give '500 gpu-hours', '1000 usd', both with a comma, or "
+                f"{_ANY}"
+            ) from None
+    return found
+
+
+def _budget_cells(project: Project) -> tuple[str, str, str]:
+    budget, limits = project.get("budget"), project["limits"]
+    if budget is None:
+        return "", "", ""
+    may, used = [], []
+    if (hours := limits.get("budget_gpu_hours")) is not None:
+        may.append(f"{number(hours)} gpu-hours")
+        used.append(f"{budget['used_gpu_hours']:.2f}")
+    if (usd := limits.get("budget_usd")) is not None:
+        may.append(f"{number(usd)} usd")
+        used.append(f"{budget['used_usd']:.2f}")
+    return ", ".join(may), f"{', '.join(used)} ({percent(budget['part'])})", budget["state"]
 
 
 def _hours(worker_s: float | None) -> str:
@@ -246,6 +293,8 @@ _READ: Final[Mapping[str, Callable[[Any], dict[str, Any]]]] = {
     "entities": lambda given: {"entities": _names(given)},
     "job_types": lambda given: {"job_types": _names(given)},
     "max_job_weight": lambda given: {"max_job_weight": _weight(given, "--max-job-weight")},
+    "budget": _budget,
+    "budget_warning": lambda given: {"budget_warning": given},
 }
 
 

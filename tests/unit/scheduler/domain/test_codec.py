@@ -213,6 +213,9 @@ VALUES: dict[type, st.SearchStrategy[Any]] = {
         )
     ),
     ev.JobRequeued: of_job(ev.JobRequeued),
+    ev.FundsChanged: st.builds(
+        ev.FundsChanged, job_ids=st.lists(NAMES, max_size=3).map(tuple), unfunded=st.booleans()
+    ),
     ev.EntityChanged: st.builds(
         ev.EntityChanged,
         entity=st.builds(Entity, name=NAMES, weight=st.floats(0.1, 9), policy=st.just("fifo")),

@@ -138,6 +138,8 @@ def facts_of(event, job_under):
             found = {("job_arrived", event.job.job_id)}
         case ev.EntityChanged():
             found = {("share_changed", event.entity.name)}
+        case ev.FundsChanged():
+            found = {("budget_spent" if event.unfunded else "budget_freed", "")}
         case ev.NodesJoined():
             found = {("node_joined", ", ".join(node.name for node in event.nodes))}
         case ev.LeaseEnded():
