@@ -51,3 +51,18 @@ def test_what_cannot_be_asked_names_the_option(scheduler, leasehold):
         ran = leasehold("usage", *words)
         assert ran.code == 2
         assert complaint in ran.err
+
+
+def test_a_budget_is_set_shown_and_lifted(scheduler, leasehold):
+    ran = leasehold("project", "set", "vision", "--budget", "500 gpu-hours, 1000 USD", "--json")
+    limits = json.loads(ran.out)["limits"]
+    assert (limits["budget_gpu_hours"], limits["budget_usd"]) == (500.0, 1000.0)
+    ran = leasehold("project", "set", "vision", "--budget-warning", "0.9", "--json")
+    limits = json.loads(ran.out)["limits"]
+    assert (limits["budget_gpu_hours"], limits["budget_warning"]) == (500.0, 0.9)
+    ran = leasehold("project", "set", "vision", "--budget", "none", "--json")
+    assert json.loads(ran.out)["limits"]["budget_usd"] is None
+    for text in ("500", "500 apples", "many usd", "-1 usd"):
+        ran = leasehold("project", "set", "vision", "--budget", text)
+        assert ran.code != 0
+        assert "budget" in ran.err
