@@ -69,6 +69,8 @@ def test_a_setting_that_changes_decisions_reaches_daemon_and_replay(key):
     extra, name = {}, key
     if key == "policy.parameters":
         extra, name = {"policy.name": "alpha_fairness"}, "policy.parameters.alpha"
+    if key == "budgets.prices":
+        name = "budgets.prices.v100"
     before, after = loaded(**extra), loaded(**extra, **{name: another(key)})
     assert control_settings(before) != control_settings(after)
     for field in dataclasses.fields(ControlSettings):
