@@ -6,7 +6,7 @@ import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from agent.endpoint import Endpoint
     from agent.reconcile import Action, Held
-    from scheduler.protocol.desired import DesiredImage, LeaseReport, LeaseState
+    from scheduler.protocol.desired import DesiredExec, DesiredImage, LeaseReport, LeaseState
 
 
 class WorkerView(Protocol):
@@ -99,6 +99,14 @@ class Backend(Protocol):
 
         Args:
             inventory: what ``Workers.problems`` last said.
+        """
+        ...
+
+    def inside(self, order: DesiredExec) -> Mapping[str, Any]:
+        """Say how to become a process of a job; see ``agent.process.inside``.
+
+        Raises:
+            InputError: there is none to become one of.
         """
         ...
 

@@ -186,6 +186,12 @@ class HttpLink:
             raise InputError(f"the report cannot be written as JSON: {error}") from error
         await self._send("POST", "/v1/agent/report", content=body)
 
+    async def tell_exec(self, exec_id: str, told: Mapping[str, Any]) -> tuple[bool, bool]:
+        """Deliver what a command has printed; see ``agent.link.Link``."""
+        path = f"/v1/agent/execs/{quote(exec_id, safe='')}"
+        answer = Reader.of(_decoded(await self._send("POST", path, content=orjson.dumps(told))))
+        return answer.flag("stop"), answer.flag("room")
+
     async def append_log(
         self, lease_id: int, stream: str, *, offset: int, data: bytes, end: bool = False
     ) -> int:

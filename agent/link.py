@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from scheduler.protocol.desired import Desired, NodeReport
 
 
@@ -45,5 +47,13 @@ class Link(Protocol):
         Returns:
             the offset to go on from: the end of what the scheduler has. A piece that does not
             follow that was dropped.
+        """
+        ...
+
+    async def tell_exec(self, exec_id: str, told: Mapping[str, Any]) -> tuple[bool, bool]:
+        """Deliver what a command has printed, or how it ended.
+
+        Returns:
+            whether it is to end, and whether there is room for more of its output.
         """
         ...

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from agent.disk import AGAIN_BYTES, PROBE_BYTES
+from agent.execs import Execs
 from agent.folders import private_folder
 from agent.gpu_use import GpuMeter
 from agent.inventory import Inventory
@@ -134,6 +135,7 @@ class Agent:
         self._endpoint = machine.endpoint(state_dir / "jobs.sock", listen=listen)
         self._backend = make_backend(self._endpoint, self._news.set)
         self._trees = Trees(link, state_dir / TREES, self._news.set)
+        self._execs = Execs(link, self._backend.inside)
         self._view = View()
         self._incarnation = machine.wall_s()
         self._sequence = 0
@@ -193,6 +195,7 @@ class Agent:
             self._note_down(self._view, stopped=True)
             raise
         finally:
+            await self._execs.close()
             await self._endpoint.close()
             self._machine.close_lock(lock)
 
@@ -213,6 +216,7 @@ class Agent:
                 self._note_down(view)
             self._view = view
             self._backend.prepare(desired.images)
+            self._execs.take(desired.execs)
             self._news.set()
 
     async def _act(self) -> None:

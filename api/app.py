@@ -28,6 +28,7 @@ from api.routes import (
     agents,
     cluster,
     events,
+    execs,
     health,
     jobs_act,
     jobs_read,
@@ -58,6 +59,7 @@ _log = logging.getLogger("leasehold.api")
 _SUBJECTS = (
     jobs_submit,
     jobs_read,
+    execs,
     jobs_act,
     uploads,
     logs,
@@ -141,6 +143,7 @@ def create_app(
     redact_loggers("leasehold.access", "leasehold.api", "uvicorn.access", "uvicorn.error")
     # Flat, in this order: the agents' routes are asked for most.
     app.router.routes.extend(agents.routes())
+    app.router.routes.extend(execs.agent_routes())
     for subject in _SUBJECTS:
         app.router.routes.extend(subject.router.routes)
     app.router.routes.append(Route(OPENAPI_PATH, _serve_document, methods=["GET"]))

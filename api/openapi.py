@@ -117,6 +117,14 @@ def _agent_paths() -> dict[str, Any]:
             )
         },
         "/v1/agent/code/{lease_id}": {"get": _code_operation()},
+        "/v1/agent/execs/{exec_id}": {
+            "post": _agent_operation(
+                "tell_exec",
+                "Say what a command beside a job has printed, or how it ended",
+                parameters=[{"name": "exec_id", "in": "path", "required": True, "schema": _STRING}],
+                answer=_object(stop={"type": "boolean"}, room={"type": "boolean"}),
+            )
+        },
         "/v1/agent/report": {
             "post": _agent_operation(
                 "report",

@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from agent.kubernetes.node_workers import NodeInventory
     from agent.kubernetes.pods import PodSettings
     from agent.reconcile import Action, Held, Wanted
-    from scheduler.protocol.desired import DesiredImage, LeaseReport, LeaseState
+    from scheduler.protocol.desired import DesiredExec, DesiredImage, LeaseReport, LeaseState
 
 _log = logging.getLogger("leasehold.agent")
 
@@ -219,6 +219,16 @@ class KubernetesBackend(Isolated[PodRecord]):
                 why = f"pod {record.name} does not go away; see its node's kubelet"
                 found |= dict.fromkeys(record.lease.workers, why)
         return found
+
+    def inside(self, order: DesiredExec) -> Mapping[str, Any]:  # noqa: ARG002 - the port's
+        """Refuse: the agent may not enter pods.
+
+        Raises:
+            InputError: always.
+        """
+        raise InputError(
+            "exec is not offered for jobs on Kubernetes; who may enter pods there uses kubectl exec"
+        )
 
     def remarks(self) -> tuple[str, ...]:
         """Return what is wrong between this agent and the API server."""

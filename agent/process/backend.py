@@ -21,7 +21,7 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 import agent.process.supervisor
@@ -52,7 +52,13 @@ if TYPE_CHECKING:
     from agent.inventory import Inventory
     from agent.process.confinement import Confinement
     from agent.reconcile import Action, Held, Wanted
-    from scheduler.protocol.desired import DesiredImage, DesiredLease, LeaseReport, LeaseState
+    from scheduler.protocol.desired import (
+        DesiredExec,
+        DesiredImage,
+        DesiredLease,
+        LeaseReport,
+        LeaseState,
+    )
 
 _log = logging.getLogger("leasehold.agent")
 
@@ -153,6 +159,30 @@ class ProcessBackend(Isolated[Record]):
 
     def prepare(self, images: tuple[DesiredImage, ...]) -> None:
         """Do nothing: local processes have no images."""
+
+    def inside(self, order: DesiredExec) -> Mapping[str, Any]:
+        """Say how to become a process of a job that runs.
+
+        Raises:
+            InputError: it does not run.
+        """
+        record = self._records.get(order.lease_id)
+        leaders = None if record is None else (record.folder.read("running.json") or {})
+        if record is None or record.end is not None or not leaders:
+            raise InputError("the job does not run on this node now; try again when it does")
+        if record.terminated_s is not None:
+            raise InputError("the job is being stopped on this node")
+        launch = record.folder.read("launch.json") or {}
+        found = sorted(leaders["groups"].items(), key=lambda pair: int(pair[0]))
+        pid, ticks = found[min(order.position, len(found) - 1)]
+        return {
+            "leader": int(pid),
+            "ticks": ticks,
+            "cell": launch.get("cell"),
+            "groups": (launch.get("group") or {}).get("folders", []),
+            "cwd": launch["cwd"],
+            "command": list(order.command),
+        }
 
     def remarks(self) -> tuple[str, ...]:
         """Return what keeps limits from being set, if anything does."""

@@ -89,9 +89,17 @@ class Cell:
             if not _comes(self._keeper, OPEN_MOST_S):
                 return f"{command[0]} made no namespaces: {_said(self._keeper)}"
             first = json.loads(info.read())["child-pid"]
-        for name in ("pid", *_JOINED):
-            self._spaces[name] = os.open(f"/proc/{first}/ns/{name}", os.O_RDONLY | os.O_CLOEXEC)
+        self.find(first)
         return ""
+
+    def find(self, process: int) -> None:
+        """Find the namespaces by one of the processes in them; ``open`` has made them.
+
+        Raises:
+            OSError: it has ended.
+        """
+        for name in ("pid", *_JOINED):
+            self._spaces[name] = os.open(f"/proc/{process}/ns/{name}", os.O_RDONLY | os.O_CLOEXEC)
 
     @contextlib.contextmanager
     def bearing(self) -> Any:

@@ -51,7 +51,7 @@ _STREAM_STATE = re.compile(r"|open|end")
 
 async def enrol(request: Request) -> Response:
     """Exchange a one-time secret, or a token that Kubernetes vouches for, for the node's token."""
-    context, body = context_of(request), Reader.of(await _json(request))
+    context, body = context_of(request), Reader.of(await agent_json(request))
     node, secret = _checked_node(body.text("node")), body.text("secret")
     now_s, health = context.now(), context.service.health()
     if not health.leading:  # what is approved is the leader's to note, and a secret works once
@@ -140,7 +140,7 @@ async def _revoke_older(context: Context, made: TokenRow) -> None:
 
 async def renew(request: Request) -> Response:
     """Renew the node's token where it is time for that."""
-    node, context = _node(request), context_of(request)
+    node, context = agent_node(request), context_of(request)
     check_query(request, frozenset())
     principal = principal_of(request.state)
     if principal.node != node or not principal.token_id:  # no tokens are asked for
@@ -150,7 +150,7 @@ async def renew(request: Request) -> Response:
 
 async def desired(request: Request) -> Response:
     """Return the node's desired set, at once if it is newer than what the agent has."""
-    node, context = _node(request), context_of(request)
+    node, context = agent_node(request), context_of(request)
     check_query(request, DESIRED_PARAMETERS)
     term, revision = (_number(request, n, int, 0, MOST_COUNT) for n in ("term", "revision"))
     wait_s = _number(request, "wait_s", float, 0.0, 3600.0)
@@ -172,9 +172,9 @@ async def desired(request: Request) -> Response:
 
 async def report(request: Request) -> Response:
     """Take a node's report in."""
-    node, context = _node(request), context_of(request)
+    node, context = agent_node(request), context_of(request)
     check_query(request, frozenset())
-    found = report_from_dict(await _json(request))
+    found = report_from_dict(await agent_json(request))
     if found.node != node:
         raise ProblemError(
             403, f"the report is node '{found.node[:253]}'s and the token is '{node}'s"
@@ -190,7 +190,7 @@ async def report(request: Request) -> Response:
 
 async def append_log(request: Request) -> Response:
     """Store output of a lease."""
-    node, context = _node(request), context_of(request)
+    node, context = agent_node(request), context_of(request)
     check_query(request, frozenset({"offset"}))
     lease, stream = request.path_params["lease_id"], request.path_params["stream"]
     # Python reads no integers of thousands of digits.
@@ -211,7 +211,7 @@ async def append_log(request: Request) -> Response:
 
 async def code(request: Request) -> Response:
     """Return the code that a lease of the node is started in."""
-    node, context = _node(request), context_of(request)
+    node, context = agent_node(request), context_of(request)
     check_query(request, frozenset())
     lease = request.path_params["lease_id"]
     found = await in_thread(_code, context, node, int(lease)) if _LEASE.fullmatch(lease) else None
@@ -244,7 +244,7 @@ def routes() -> list[Route]:
     ]
 
 
-def _node(request: Request) -> str:
+def agent_node(request: Request) -> str:
     """Return the node that asks.
 
     Raises:
@@ -292,7 +292,12 @@ def _header(request: Request, name: str, allowed: re.Pattern[str]) -> str:
     return text
 
 
-async def _json(request: Request) -> object:
+async def agent_json(request: Request) -> object:
+    """Return the body of an agent's request.
+
+    Raises:
+        InputError: it is no JSON.
+    """
     body = await request.body()
     try:
         return read_json(body)

@@ -105,6 +105,11 @@ COMMANDS = {
         attribute="command",
         summary="Submit jobs from files or the command line.",
     ),
+    "exec": LazyCommand(
+        module="leasehold.cli.service.execute",
+        attribute="command",
+        summary="Run a command where a job runs, end with its exit code.",
+    ),
     "run": LazyCommand(
         module="leasehold.cli.service.run",
         attribute="command",

@@ -278,6 +278,26 @@ class AsyncClient(ClusterCalls):
         found: forms.Explanation = await self._of_job(job_id, "/explain", params=query)
         return found
 
+    async def begin_exec(self, job_id: str, **asked: Unpack[forms.ExecIn]) -> forms.Exec:
+        """Have a ``command`` run where a job runs; not repeated where the answer is lost."""
+        begun: forms.Exec = await self._of_job(
+            job_id, "/exec", method="POST", body=asked, repeatable=False
+        )
+        return begun
+
+    async def read_exec(
+        self, job_id: str, exec_id: str, *, after: int = 0, wait_s: float = 0.0
+    ) -> forms.ExecOutput:
+        """Return what a command has printed from a piece on, and how it ended."""
+        found: forms.ExecOutput = await self._of_job(
+            job_id, f"/exec/{exec_id}", params={"after": after, "wait_s": wait_s}
+        )
+        return found
+
+    async def end_exec(self, job_id: str, exec_id: str) -> None:
+        """End a command."""
+        await self._of_job(job_id, f"/exec/{exec_id}", method="DELETE")
+
     async def attempts(self, job_id: str) -> list[forms.Attempt]:
         """Return a job's leases, oldest first."""
         found: forms.Attempts = await self._of_job(job_id, "/attempts")

@@ -25,6 +25,7 @@ EventKind: TypeAlias = Literal[
     "job_completed",
     "job_failed",
     "job_cancelled",
+    "job_exec",
     "cancel_requested",
     "hold_requested",
     "release_requested",
@@ -514,6 +515,56 @@ class EventPage(TypedDict):
 
     events: list[Event]
     last_event_id: int
+
+
+class ExecOptions(TypedDict, total=False):
+    """What may be left out of ``ExecIn``.
+
+    Attributes:
+        stdin: what it reads, in base64; 256 KiB at most
+        rank: beside which process of a gang; the first one by default
+        node: the same by the name of its node
+        timeout_s: after so long it is ended
+    """
+
+    stdin: str
+    rank: int | None
+    node: str | None
+    timeout_s: float
+
+
+class ExecIn(ExecOptions):
+    """A command to run where a job runs.
+
+    Attributes:
+        command: with its arguments; looked for on the job's PATH
+    """
+
+    command: Sequence[str]
+
+
+class Exec(TypedDict):
+    """A command that has been ordered."""
+
+    exec_id: str
+    node: str
+
+
+class ExecOutput(TypedDict):
+    """What a command has printed since, and how it ended."""
+
+    pieces: list[ExecPiece]
+    next: int
+    done: bool
+    exit_code: int | None
+    problem: str
+
+
+class ExecPiece(TypedDict):
+    """Output of a command; `data` in base64."""
+
+    stream: Literal["out", "err"]
+    data: str
 
 
 class Explanation(TypedDict):
@@ -1582,6 +1633,18 @@ class ExplainJobQuery(TypedDict, total=False):
     """
 
     forecast: bool | None
+
+
+class ReadExecQuery(TypedDict, total=False):
+    """What the query of ``read_exec`` may hold.
+
+    Attributes:
+        after: number of the first piece
+        wait_s: how long to wait for one
+    """
+
+    after: int | None
+    wait_s: float | None
 
 
 class FindUploadQuery(TypedDict, total=False):

@@ -7,6 +7,8 @@ changes nothing, and one that is overtaken is ignored.
 
 from __future__ import annotations
 
+import base64
+import contextlib
 import enum
 import marshal
 import re
@@ -190,6 +192,32 @@ class Unusable:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DesiredExec:
+    """A command that somebody wants run beside a job's processes; told once.
+
+    Attributes:
+        exec_id: by which the agent speaks of it.
+        lease_id: under which the job runs.
+        position: of the process on this node beside which it runs.
+        command: with its arguments.
+        stdin: what it reads.
+        most_s: how long it may run.
+    """
+
+    exec_id: str
+    lease_id: int
+    position: int = 0
+    command: tuple[str, ...]
+    stdin: bytes = b""
+    most_s: float = 3600.0
+
+    def to_dict(self) -> dict[str, object]:
+        """Return it as JSON's plain types."""
+        stdin = base64.b64encode(self.stdin).decode()
+        return asdict(self) | {"command": list(self.command), "stdin": stdin}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Desired:
     """All leases that an agent is to hold.
 
@@ -202,6 +230,7 @@ class Desired:
         leases: ascending by id.
         images: that the node may soon need, the most urgent first; a hint.
         unusable: leases that could not be read; only who receives the set knows of them.
+        execs: commands to run; agents of earlier releases pass them over.
     """
 
     term: int = 0
@@ -210,6 +239,7 @@ class Desired:
     leases: tuple[DesiredLease, ...]
     images: tuple[DesiredImage, ...] = ()
     unusable: tuple[Unusable, ...] = ()
+    execs: tuple[DesiredExec, ...] = ()
 
     def __post_init__(self) -> None:
         """Refuse a lease that is listed twice."""
@@ -314,13 +344,14 @@ def to_dict(value: Desired | DesiredLease | NodeReport) -> dict[str, object]:
     if isinstance(value, DesiredLease):
         return _lease_to_dict(value)
     if isinstance(value, Desired):
-        return {
+        told: dict[str, object] = {
             "term": value.term,
             "revision": value.revision,
             "held_s": value.held_s,
             "leases": [sent(lease) for lease in value.leases],
             "images": [asdict(image) for image in value.images],
         }
+        return told | ({"execs": [one.to_dict() for one in value.execs]} if value.execs else {})
     return asdict(bounded(value))
 
 
@@ -383,6 +414,31 @@ def desired_from_dict(data: object) -> Desired:
             for item in message.optional("images", message.objects) or ()
         ),
         unusable=unusable,
+        execs=_execs(message),
+    )
+
+
+def _execs(message: Reader) -> tuple[DesiredExec, ...]:
+    """Return the commands; one that cannot be read is passed over: leases must not wait for it."""
+    found = []
+    for item in message.optional("execs", message.objects) or ():
+        with contextlib.suppress(InputError):
+            found.append(_exec(item))
+    return tuple(found)
+
+
+def _exec(item: Reader) -> DesiredExec:
+    try:
+        stdin = base64.b64decode(item.maybe("stdin", longest=2**20), validate=True)
+    except ValueError as error:
+        raise InputError(f"stdin is no base64: {error}") from error
+    return DesiredExec(
+        exec_id=item.text("exec_id"),
+        lease_id=item.integer("lease_id"),
+        position=item.integer("position"),
+        command=tuple(item.texts("command")),
+        stdin=stdin,
+        most_s=item.number("most_s", at_least=0.0),
     )
 
 

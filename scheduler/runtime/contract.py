@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from scheduler.domain.spec import JobSpec
     from scheduler.domain.troubles import Trouble
     from scheduler.protocol.desired import Desired, NodeReport
+    from scheduler.runtime.execs import Execs
     from scheduler.runtime.webhook_messages import Template
     from scheduler.runtime.webhooks import Posted, WebhookView
     from scheduler.store.protocol import Store
@@ -587,6 +588,11 @@ class Service(Jobs, Outputs, ClusterService, Agents, Protocol):
     @property
     def store(self) -> Store:
         """The store, for reading rows and for tokens."""
+        ...
+
+    @property
+    def execs(self) -> Execs:
+        """Commands that run beside jobs."""
         ...
 
     @property

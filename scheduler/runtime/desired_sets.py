@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from scheduler.control.leases import LiveLease, Member
     from scheduler.control.view import View
+    from scheduler.protocol.desired import DesiredExec
 
 _log = logging.getLogger("leasehold.service")
 
@@ -42,11 +43,16 @@ class DesiredSets:
     Args:
         untold: called with lease id, node and reason, once for each that cannot be told.
         box: opens the jobs' secret variables; one without a key by default.
+        execs: returns the commands that a node is to run, once.
     """
 
     def __init__(
-        self, untold: Callable[[int, str, str], None], box: SecretBox | None = None
+        self,
+        untold: Callable[[int, str, str], None],
+        box: SecretBox | None = None,
+        execs: Callable[[str], tuple[DesiredExec, ...]] = lambda _node: (),
     ) -> None:
+        self._execs = execs
         self._untold = untold
         self._box = box or SecretBox()
         #: node -> lease id -> (master's address, what it is told while the lease lasts).
@@ -76,6 +82,7 @@ class DesiredSets:
             held_s=held_s,
             leases=tuple(lease for lease, _ in filter(None, told)),
             images=view.images.get(name, ()),
+            execs=self._execs(name),
         )
 
     def json_of(
@@ -90,6 +97,8 @@ class DesiredSets:
         head: dict[str, object] = {"term": view.term, "revision": revision, "held_s": held_s}
         if images := view.images.get(name):
             head["images"] = [asdict(image) for image in images]
+        if execs := self._execs(name):
+            head["execs"] = [one.to_dict() for one in execs]
         before, after = self._pieces.get(name, {}), {}
         pieces = []
         for live, member in _wanted(view, name):

@@ -37,6 +37,7 @@ class EventKind(enum.StrEnum):
     JOB_COMPLETED = "job_completed"
     JOB_FAILED = "job_failed"
     JOB_CANCELLED = "job_cancelled"
+    JOB_EXEC = "job_exec"  #: somebody runs a command beside it
     CANCEL_REQUESTED = "cancel_requested"
     HOLD_REQUESTED = "hold_requested"
     RELEASE_REQUESTED = "release_requested"

@@ -44,6 +44,7 @@ from scheduler.runtime.contract import (
 )
 from scheduler.runtime.desired_sets import DesiredSets
 from scheduler.runtime.driving import drive, end
+from scheduler.runtime.execs import Execs
 from scheduler.runtime.explaining import (
     Glance,
     explain,
@@ -181,6 +182,9 @@ class LiveService:
         self._version = version
         self._solver_is_warm = solver_is_warm
         self._box = box or SecretBox()
+        self._signals = NodeSignals()
+        #: commands that run beside jobs.
+        self.execs = Execs(clock, view=lambda: self._view, wake=self._signals.tell, note=self.note)
         #: addresses that are told what happens.
         self.webhooks = Webhooks(
             store,
@@ -196,7 +200,6 @@ class LiveService:
         self._started_s = clock.now_s()
         self._driver: Driver | None = None
         self._desired_sets: DesiredSets | None = None
-        self._signals = NodeSignals()
         self._takeover = Takeover(
             store=store,
             clock=clock,
@@ -239,7 +242,7 @@ class LiveService:
         self._problem = RECOVERING
         driver = await self._takeover.driver(token, suspects)
         self._driver, self._problem = driver, ""
-        self._desired_sets = DesiredSets(driver.untold, self._box)
+        self._desired_sets = DesiredSets(driver.untold, self._box, self.execs.orders)
         self._tell_lost_keys(driver.view)
         self._output.leading_since_s = self._clock.now_s()
         self._metrics.set_leading(True)
@@ -257,6 +260,7 @@ class LiveService:
         if self._driver is not None:
             self._driver.close()
         self._driver = None
+        self.execs.forget()
         self._metrics.set_leading(False)
         self._turn_around()
 
@@ -539,7 +543,7 @@ class LiveService:
                 self.driver.hear(node)
             current = view.term, 0 if known is None else known.revision
             left_s = until - loop.time()
-            if current > after or left_s <= 0:
+            if current > after or left_s <= 0 or self.execs.waiting(node):
                 break
             await first_of(self._signals.of(node), self._turned, within_s=left_s)
         now_s = self._clock.now_s()

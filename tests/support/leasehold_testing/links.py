@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from scheduler.errors import InputError, NotLeadingError, StoreUnavailableError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from agent.link import Link
     from scheduler.protocol.desired import Desired, NodeReport
@@ -56,6 +56,10 @@ class ServiceLink:
     async def code(self, lease_id: int) -> bytes:
         """Know of no uploads."""
         raise InputError(f"there is no code of lease {lease_id} here")
+
+    async def tell_exec(self, exec_id: str, told: Mapping[str, Any]) -> tuple[bool, bool]:
+        """Refuse: nobody runs commands beside jobs here."""
+        raise ConnectionError(f"command {exec_id} is not known: {sorted(told)}")
 
     async def append_log(
         self, lease_id: int, stream: str, *, offset: int, data: bytes, end: bool = False

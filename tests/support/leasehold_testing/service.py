@@ -31,6 +31,7 @@ from scheduler.domain.reasons import WaitReason
 from scheduler.domain.rows import AttemptRow, HistoryRow, IdempotencyRow, JobRow, Projections
 from scheduler.errors import ConflictError, NotFoundError
 from scheduler.protocol.desired import Desired, to_dict
+from scheduler.runtime.clock import WallClock
 from scheduler.runtime.contract import (
     AllocationView,
     ClusterView,
@@ -44,6 +45,7 @@ from scheduler.runtime.contract import (
     ThroughputView,
     WorkerView,
 )
+from scheduler.runtime.execs import Execs
 from scheduler.store.filters import JobFilter
 from scheduler.store.memory import MemoryStore
 from scheduler.store.protocol import Entry
@@ -99,6 +101,9 @@ class FakeService(FakeOutput):
         self._figures: dict[tuple[str, int, str], float] = {}
         self._news = asyncio.Event()
         self.webhooks = FakeHooks(self)
+        self.execs = Execs(
+            WallClock(), view=self._no_view, wake=lambda _nodes: None, note=self.note
+        )
         self._policy = PolicyView(
             name="max_min_fairness",
             parameters={},
@@ -109,6 +114,10 @@ class FakeService(FakeOutput):
             last_solve_s=0.01,
             last_failure="",
         )
+
+    def _no_view(self) -> Any:
+        """Refuse commands beside jobs: nothing runs here."""
+        raise ConflictError("nothing runs on the fake daemon")
 
     @property
     def store(self) -> MemoryStore:

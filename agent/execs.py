@@ -1,0 +1,218 @@
+"""Commands that people run beside jobs: begun here, told to the scheduler as they go."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import json
+import logging
+import os
+import sys
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+import agent.process.inside
+from scheduler.errors import InputError, LeaseholdError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from agent.link import Link
+    from scheduler.protocol.desired import DesiredExec
+
+_log = logging.getLogger("leasehold.agent")
+
+#: At once on a node.
+MOST: Final = 32
+#: Bytes of one piece, and seconds between two reports: while it prints, and while it does not.
+PIECE_BYTES, SOON_S, LATER_S = 256 * 1024, 0.1, 2.0
+#: Failures in a row to tell the scheduler, after which a command is ended.
+MOST_FAILURES: Final = 10
+
+
+@dataclass(slots=True)
+class _Run:
+    """A command that runs: its process, what it has printed, and what was told of it."""
+
+    process: asyncio.subprocess.Process
+    pieces: list[tuple[str, bytes]]
+    printed: asyncio.Event
+    number: int = 0
+
+
+class Execs:
+    """Runs what the scheduler orders.
+
+    Args:
+        link: the way to it.
+        spec: says how to become a process of a lease: see ``agent.process.inside``; raises
+            InputError where that cannot be.
+    """
+
+    def __init__(self, link: Link, spec: Callable[[DesiredExec], Mapping[str, Any]]) -> None:
+        self._link = link
+        self._spec = spec
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+
+    def take(self, orders: Sequence[DesiredExec]) -> None:
+        """Begin what is new among orders."""
+        for order in orders:
+            if order.exec_id not in self._tasks:
+                task = asyncio.create_task(self._serve(order))
+                self._tasks[order.exec_id] = task
+                task.add_done_callback(partial(self._forget, order.exec_id))
+
+    def _forget(self, exec_id: str, _task: asyncio.Task[None]) -> None:
+        self._tasks.pop(exec_id, None)
+
+    async def close(self) -> None:
+        """End all."""
+        tasks = list(self._tasks.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _serve(self, order: DesiredExec) -> None:
+        try:
+            process = await _begun(self._allowed(order))
+        except (InputError, OSError) as error:
+            with contextlib.suppress(LeaseholdError, OSError):
+                await self._tell(order, 0, [], None, str(error) or "it could not be begun")
+            return
+        run = _Run(process, [], asyncio.Event())
+        readers = [
+            asyncio.create_task(_read(run, name, stream))
+            for name, stream in (("out", process.stdout), ("err", process.stderr))
+            if stream is not None
+        ]
+        feeding = asyncio.create_task(_feed(process, order.stdin))
+        try:
+            async with asyncio.timeout(order.most_s):
+                await self._report(order, run, readers)
+        except TimeoutError:
+            await _end(process)
+            problem = f"it ran for longer than {order.most_s:g} s, and was ended"
+            await self._tell(order, run.number, run.pieces, None, problem)
+        except (LeaseholdError, OSError) as error:
+            _log.info("the command %s is ended: %s", order.exec_id[:8], error)
+        finally:
+            for task in (feeding, *readers):
+                task.cancel()
+            await _end(process)
+            await asyncio.gather(feeding, *readers, return_exceptions=True)
+
+    def _allowed(self, order: DesiredExec) -> Mapping[str, Any]:
+        if len(self._tasks) > MOST:
+            raise InputError(f"{MOST} commands run on this node already; try again later")
+        return self._spec(order)
+
+    async def _report(
+        self, order: DesiredExec, run: _Run, readers: Sequence[asyncio.Task[None]]
+    ) -> None:
+        """Tell what it prints, until it has ended."""
+        ended = asyncio.create_task(run.process.wait())
+        failures = 0
+        try:
+            while True:
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(0 if ended.done() else LATER_S):
+                        await _either(ended, run.printed)
+                if ended.done():
+                    # Who has left its session may hold the pipes; that is not waited for.
+                    await asyncio.wait(readers, timeout=1.0)
+                run.printed.clear()
+                pieces, code = list(run.pieces), run.process.returncode if ended.done() else None
+                try:
+                    stop, room = await self._tell(order, run.number, pieces, code, "")
+                except OSError:
+                    failures += 1
+                    if failures > MOST_FAILURES:
+                        raise
+                    await asyncio.sleep(1.0)
+                    continue
+                failures = 0
+                run.number += 1
+                del run.pieces[: len(pieces)]
+                if code is not None:
+                    return
+                if stop:
+                    await _end(run.process)
+                await asyncio.sleep(SOON_S if room else 1.0)
+        finally:
+            ended.cancel()
+
+    async def _tell(
+        self,
+        order: DesiredExec,
+        number: int,
+        pieces: Sequence[tuple[str, bytes]],
+        code: int | None,
+        problem: str,
+    ) -> tuple[bool, bool]:
+        told = [
+            {"stream": stream, "data": base64.b64encode(data).decode()} for stream, data in pieces
+        ]
+        if code is not None and code < 0:
+            code = 128 - code
+        body = {"number": number, "pieces": told, "exit_code": code, "problem": problem[:1000]}
+        return await self._link.tell_exec(order.exec_id, body)
+
+
+async def _begun(spec: Mapping[str, Any]) -> asyncio.subprocess.Process:
+    told = os.memfd_create("exec", 0)
+    try:
+        os.write(told, json.dumps(dict(spec)).encode())
+        os.lseek(told, 0, os.SEEK_SET)
+        return await asyncio.create_subprocess_exec(
+            *(sys.executable, "-I", "-S", agent.process.inside.__file__, str(told)),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            pass_fds=(told,),
+            cwd="/",
+            env={},
+            start_new_session=True,
+        )
+    finally:
+        os.close(told)
+
+
+async def _either(ended: asyncio.Task[int], printed: asyncio.Event) -> None:
+    waiting = asyncio.create_task(printed.wait())
+    try:
+        await asyncio.wait({ended, waiting}, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        waiting.cancel()
+
+
+async def _read(run: _Run, name: str, stream: asyncio.StreamReader) -> None:
+    while data := await stream.read(65536):
+        run.pieces.append((name, data))
+        run.printed.set()
+        while sum(len(piece) for _, piece in run.pieces) >= PIECE_BYTES:  # noqa: ASYNC110 - seldom
+            await asyncio.sleep(SOON_S)  # it waits until the scheduler has taken that
+
+
+async def _feed(process: asyncio.subprocess.Process, data: bytes) -> None:
+    assert process.stdin is not None
+    with contextlib.suppress(OSError):
+        process.stdin.write(data)
+        await process.stdin.drain()
+    process.stdin.close()
+
+
+async def _end(process: asyncio.subprocess.Process) -> None:
+    """Have the helper kill the command; it ends by that."""
+    if process.returncode is not None:
+        return
+    with contextlib.suppress(ProcessLookupError):
+        process.terminate()
+    try:
+        async with asyncio.timeout(5.0):
+            await process.wait()
+    except TimeoutError:
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+        await process.wait()

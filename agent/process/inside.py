@@ -1,0 +1,84 @@
+"""Becomes a process of a job that runs, and runs a command there. Standard library only.
+
+Run as a script: ``python -I -S inside.py SPEC_FD``. What it joins it takes from the kernel, by one
+of the job's own processes: namespaces and environment, secret variables included, which lie in no
+file. As root's process it joins the control groups first; as the job's user it looks for the
+command. What it starts is in the job's cell and ends with it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+_PR_SET_PDEATHSIG = 1
+#: As shells say it: not to be run, not to be found.
+NOT_RUN, NOT_FOUND = 126, 127
+
+
+def main(spec: dict[str, Any]) -> int:
+    """Run the command; the exit code is its own, or 128 and the number of a signal."""
+    sys.path.append(str(Path(__file__).parents[2]))  # run with -I -S, we know of no packages
+    from agent.process.cell import Cell  # noqa: PLC0415
+    from agent.process.supervisor import start_ticks  # noqa: PLC0415
+
+    leader, ticks = spec["leader"], spec["ticks"]
+    environment = dict(
+        pair.split("=", 1)
+        for pair in os.fsdecode(Path(f"/proc/{leader}/environ").read_bytes()).split("\0")
+        if "=" in pair
+    )
+    cell = None
+    if spec["cell"] is not None:
+        cell = Cell.of(spec["cell"])
+        cell.find(leader)
+    if start_ticks(leader) != ticks:
+        sys.stderr.write("leasehold: the job's process has ended\n")
+        return NOT_RUN
+    for folder in spec["groups"]:
+        Path(folder, "cgroup.procs").write_text("0")
+    if cell is None:
+        pid = os.fork()
+    else:
+        with cell.bearing():
+            pid = os.fork()
+            if pid == 0:
+                _become(spec, cell, environment)
+    if pid == 0:
+        _become(spec, None, environment)
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, lambda *_: os.kill(pid, signal.SIGKILL))
+    _, status = os.waitpid(pid, 0)
+    code = os.waitstatus_to_exitcode(status)
+    return 128 - code if code < 0 else code
+
+
+def _become(spec: dict[str, Any], cell: Any, environment: dict[str, str]) -> None:
+    """Run the command in place of this process."""
+    code = NOT_RUN
+    try:
+        os.setsid()
+        if cell is None:
+            ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+            os.chdir(spec["cwd"])
+        else:
+            cell.enter(spec["cwd"])
+        os.execvpe(spec["command"][0], spec["command"], environment)  # noqa: S606 - as asked
+    except FileNotFoundError as error:
+        code = NOT_FOUND
+        os.write(2, f"leasehold: {spec['command'][0]}: {error.strerror}\n".encode())
+    except BaseException as error:  # noqa: BLE001 - nothing of ours may go on as the job
+        os.write(2, f"leasehold: {spec['command'][0]}: {error}\n".encode())
+    finally:
+        os._exit(code)
+
+
+if __name__ == "__main__":
+    with open(int(sys.argv[1]), "rb") as given:  # noqa: PTH123 - of a descriptor
+        told = json.loads(given.read())
+    sys.exit(main(told))

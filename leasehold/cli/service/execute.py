@@ -1,0 +1,111 @@
+"""``leasehold exec``: run a command where a job runs, and end as it ends."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import sys
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from leasehold.cli import exit_codes
+from leasehold.cli.service.completion import complete_job
+from leasehold.cli.service.output import plain, remark
+from leasehold.cli.service.remote import remote
+from leasehold.cli.service.submit import COMMAND_KEY, CommandBehindDashes
+from leasehold.cli.service.times import parse_span
+from scheduler.errors import InputError, LeaseholdError
+
+if TYPE_CHECKING:
+    from leasehold.cli.service.client import ServiceClient
+
+#: Most bytes that a command is given to read.
+MOST_STDIN: Final = 256 * 1024
+_WAIT_S: Final = 20.0
+
+
+@remote
+def execute(
+    service: ServiceClient,
+    context: typer.Context,
+    job: Annotated[
+        str, typer.Argument(metavar="JOB", help="Id or name.", autocompletion=complete_job)
+    ],
+    *,
+    rank: Annotated[
+        int | None,
+        typer.Option("--rank", min=0, help="Beside which process of a gang; 0 by default."),
+    ] = None,
+    node: Annotated[
+        str | None, typer.Option("--node", help="The same by the name of its node.")
+    ] = None,
+    timeout: Annotated[
+        str, typer.Option("--timeout", metavar="SPAN", help="After so long it is ended.")
+    ] = "1h",
+) -> None:
+    """Run a command where a job runs, print its output, and end with its exit code.
+
+    It runs as the job does: its user, folders, variables and limits, and ends with its lease. What
+    is piped in, it reads, 256 KiB at most. There is no terminal.
+    """
+    command = context.meta.get(COMMAND_KEY)
+    if not command:
+        raise InputError("give the command behind --: `leasehold exec JOB -- nvidia-smi`")
+    asked: Any = {
+        "command": command,
+        "stdin": base64.b64encode(_piped()).decode(),
+        "timeout_s": parse_span(timeout, name="--timeout"),
+    }
+    asked |= {"rank": rank} if rank is not None else {}
+    asked |= {"node": node} if node is not None else {}
+    begun = service.begin_exec(job, **asked)
+    try:
+        code = _follow(service, job, begun["exec_id"])
+    except KeyboardInterrupt:
+        _end(service, job, begun["exec_id"])
+        raise typer.Exit(exit_codes.INTERRUPTED) from None
+    except BrokenPipeError:
+        _end(service, job, begun["exec_id"])
+        raise
+    if code:
+        raise typer.Exit(code)
+
+
+def _piped() -> bytes:
+    """Return what is piped in.
+
+    Raises:
+        InputError: it is too much.
+    """
+    if sys.stdin is None or sys.stdin.isatty():
+        return b""
+    found = sys.stdin.buffer.read(MOST_STDIN + 1)
+    if len(found) > MOST_STDIN:
+        raise InputError(f"more than {MOST_STDIN} bytes are piped in, which is the most")
+    return found
+
+
+def _follow(service: ServiceClient, job: str, exec_id: str) -> int:
+    after = 0
+    while True:
+        found = service.read_exec(job, exec_id, after=after, wait_s=_WAIT_S)
+        for piece in found["pieces"]:
+            to = sys.stdout if piece["stream"] == "out" else sys.stderr
+            to.buffer.write(base64.b64decode(piece["data"]))
+            to.buffer.flush()
+        after = found["next"]
+        if found["done"]:
+            if found["problem"]:
+                remark(plain(found["problem"]))
+            return exit_codes.NO_CODE if found["exit_code"] is None else found["exit_code"]
+
+
+def _end(service: ServiceClient, job: str, exec_id: str) -> None:
+    with contextlib.suppress(LeaseholdError):
+        service.end_exec(job, exec_id)
+
+
+_app = typer.Typer(add_completion=False)
+_app.command("exec", cls=CommandBehindDashes)(execute)
+command = typer.main.get_command(_app)

@@ -1,0 +1,314 @@
+"""Commands that people run beside their jobs' processes: ``leasehold exec``.
+
+They are no decisions: the leader keeps them in memory, and who takes over knows nothing of them;
+the agent ends what nobody knows any more. An order goes to its node with the next desired set.
+"""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from scheduler.errors import AdmissionError, ConflictError, InputError, NotFoundError
+from scheduler.protocol.desired import DesiredExec
+from scheduler.runtime.signals import News, first_of
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+
+    from scheduler.control.leases import Member
+    from scheduler.control.view import View
+    from scheduler.runtime.clock import Clock
+
+#: At once: in all, and of one job.
+MOST, MOST_OF_JOB = 64, 4
+#: Bytes that one may print, and that wait for who reads them before the command has to wait.
+MOST_OUTPUT, MOST_UNREAD = 16 * 2**20, 2**20
+#: How long a node may take to take an order up, and may say nothing; how long nobody may read.
+TAKEN_UP_S, SILENT_S, UNREAD_S = 30.0, 30.0, 60.0
+#: How long one that has ended is kept.
+KEPT_S: Final = 60.0
+_SHOWN: Final = 500
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Piece:
+    """Output of a command: ``out`` or ``err``."""
+
+    stream: str
+    data: bytes
+
+
+@dataclass(slots=True, kw_only=True)
+class Exec:
+    """A command.
+
+    Attributes:
+        exec_id: not to be guessed.
+        job_id: beside whose processes it runs.
+        node: where.
+        order: what the node is told.
+        told: whether it was.
+        begun_s: when it was asked for.
+        read_s: when somebody last asked for its output.
+        heard_s: when the node last said something, or None.
+        pieces: of its output that wait to be read.
+        first: number of the first of these.
+        printed: bytes so far.
+        reports: of the node that were taken in.
+        exit_code: how it ended; 128 and the signal's number where one ended it.
+        problem: why it did not run, or was ended.
+        stopped: whether the node is to end it.
+        done_s: when it had ended, or None.
+    """
+
+    exec_id: str
+    job_id: str
+    node: str
+    order: DesiredExec
+    begun_s: float
+    read_s: float
+    told: bool = False
+    heard_s: float | None = None
+    pieces: list[Piece] = field(default_factory=list)
+    first: int = 0
+    printed: int = 0
+    reports: int = 0
+    exit_code: int | None = None
+    problem: str = ""
+    stopped: bool = False
+    done_s: float | None = None
+    news: News = field(default_factory=News)
+
+    def end(self, now_s: float, *, exit_code: int | None = None, problem: str = "") -> None:
+        """Note how it ended."""
+        if self.done_s is None:
+            self.exit_code, self.problem, self.done_s = exit_code, self.problem or problem, now_s
+        self.tell()
+
+    def tell(self) -> None:
+        """Wake who waits for output."""
+        self.news.set()
+        self.news = News()
+
+
+class Execs:
+    """The commands of a leader.
+
+    Args:
+        clock: the time.
+        view: what is published; raises where this process does not lead.
+        wake: lets a node's desired set be sent.
+        note: appends a line of history.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        *,
+        view: Callable[[], View],
+        wake: Callable[[Sequence[str]], None],
+        note: Callable[..., Awaitable[None]],
+    ) -> None:
+        self._clock = clock
+        self._view = view
+        self._wake = wake
+        self._note = note
+        self._known: dict[str, Exec] = {}
+
+    def forget(self) -> None:
+        """Forget all: this process leads no more."""
+        now_s = self._clock.now_s()
+        for one in self._known.values():
+            one.end(now_s, problem="the scheduler that knew of it leads no more")
+        self._known.clear()
+
+    async def begin(
+        self,
+        job_id: str,
+        command: Sequence[str],
+        *,
+        stdin: bytes,
+        rank: int | None,
+        node: str | None,
+        most_s: float,
+        actor: str,
+    ) -> Exec:
+        """Have a command run where a job runs.
+
+        Args:
+            job_id: of the job.
+            command: with its arguments.
+            stdin: what it reads.
+            rank: of the process of a gang beside which it runs; the first one by default.
+            node: the same by its node's name.
+            most_s: how long it may run.
+            actor: who asks.
+
+        Raises:
+            ConflictError: the job does not run.
+            InputError: it has no such rank or node.
+            AdmissionError: there are too many commands.
+        """
+        view, now_s = self._view(), self._clock.now_s()
+        self._sweep(now_s)
+        live = view.leases.by_id.get(view.leases.of_job.get(job_id, -1))
+        if live is None:
+            raise ConflictError(f"job '{job_id}' holds no workers now; exec needs one that runs")
+        running = [one for one in self._known.values() if one.done_s is None]
+        if len(running) >= MOST or sum(one.job_id == job_id for one in running) >= MOST_OF_JOB:
+            raise AdmissionError(
+                f"too many commands run already; at most {MOST} at once, and {MOST_OF_JOB} of one "
+                "job"
+            )
+        member, position = _place(live.members, rank, node)
+        order = DesiredExec(
+            exec_id=secrets.token_hex(16),
+            lease_id=live.lease.lease_id,
+            position=position,
+            command=tuple(command),
+            stdin=stdin,
+            most_s=most_s,
+        )
+        one = Exec(
+            exec_id=order.exec_id,
+            job_id=job_id,
+            node=member.node,
+            order=order,
+            begun_s=now_s,
+            read_s=now_s,
+        )
+        shown = " ".join(command)[:_SHOWN]
+        data = {"node": member.node, "lease": order.lease_id, "command": shown}
+        await self._note("job_exec", "job", job_id, actor=actor, data=data)  # first: none untold
+        self._known[one.exec_id] = one
+        self._wake((member.node,))
+        return one
+
+    def waiting(self, node: str) -> bool:
+        """Tell whether there are orders for a node."""
+        return bool(self._known) and any(self._untold(node))
+
+    def orders(self, node: str) -> tuple[DesiredExec, ...]:
+        """Return the orders for a node; each is told once."""
+        if not self._known:
+            return ()
+        found = self._untold(node)
+        for one in found:
+            one.told = True
+        return tuple(one.order for one in found)
+
+    def _untold(self, node: str) -> list[Exec]:
+        return [
+            one
+            for one in self._known.values()
+            if one.node == node and not one.told and one.done_s is None
+        ]
+
+    def heard(
+        self,
+        node: str,
+        exec_id: str,
+        *,
+        number: int,
+        pieces: Sequence[Piece],
+        exit_code: int | None,
+        problem: str,
+    ) -> tuple[bool, bool]:
+        """Take in what a node says of a command.
+
+        Returns:
+            Whether the command is to end, and whether there is room for more of its output.
+
+        Raises:
+            NotFoundError: there is none of that id on the node.
+        """
+        one = self._known.get(exec_id)
+        if one is None or one.node != node:
+            raise NotFoundError("there is no such command on this node")
+        now_s = self._clock.now_s()
+        self._sweep(now_s)
+        one.heard_s = now_s
+        if number == one.reports:  # not one that is told again
+            one.reports += 1
+            one.pieces += pieces
+            one.printed += sum(len(piece.data) for piece in pieces)
+            if one.printed > MOST_OUTPUT:
+                one.stopped = True
+                one.problem = f"it has printed more than {MOST_OUTPUT} bytes, and was ended"
+            if exit_code is not None or problem:
+                one.end(now_s, exit_code=exit_code, problem=problem)
+            elif pieces:
+                one.tell()
+        unread = sum(len(piece.data) for piece in one.pieces)
+        return one.stopped or one.done_s is not None, unread < MOST_UNREAD
+
+    async def read(self, job_id: str, exec_id: str, *, after: int, wait_s: float) -> Exec:
+        """Return a command when it has printed a piece ``after`` or later, or has ended.
+
+        Pieces before ``after`` have been read, and are dropped.
+
+        Raises:
+            NotFoundError: there is none of that id, of that job.
+        """
+        one = self._of(job_id, exec_id)
+        one.read_s = self._clock.now_s()
+        dropped = min(max(after - one.first, 0), len(one.pieces))
+        del one.pieces[:dropped]
+        one.first += dropped
+        if not one.pieces and one.done_s is None:
+            await first_of(one.news, within_s=wait_s)
+            one.read_s = self._clock.now_s()
+            self._sweep(one.read_s)
+        return one
+
+    def stop(self, job_id: str, exec_id: str) -> None:
+        """End a command.
+
+        Raises:
+            NotFoundError: there is none of that id, of that job.
+        """
+        one = self._of(job_id, exec_id)
+        one.stopped = True
+        if not one.told:
+            one.end(self._clock.now_s(), problem="it was ended before it began")
+
+    def _of(self, job_id: str, exec_id: str) -> Exec:
+        self._view()
+        self._sweep(self._clock.now_s())
+        one = self._known.get(exec_id)
+        if one is None or one.job_id != job_id:
+            raise NotFoundError(f"there is no such command of job '{job_id}' any more")
+        return one
+
+    def _sweep(self, now_s: float) -> None:
+        for one in list(self._known.values()):
+            if one.done_s is not None:
+                if now_s - max(one.done_s, one.read_s) > KEPT_S:
+                    del self._known[one.exec_id]
+            elif one.heard_s is None and now_s - one.begun_s > TAKEN_UP_S:
+                one.end(
+                    now_s,
+                    problem=f"node '{one.node}' has not begun it within {TAKEN_UP_S:g} s; its "
+                    "agent may be away, or of an earlier release that knows no exec",
+                )
+            elif one.heard_s is not None and now_s - one.heard_s > SILENT_S:
+                one.end(now_s, problem=f"node '{one.node}' has been silent for {SILENT_S:g} s")
+            elif now_s - one.read_s > UNREAD_S:
+                one.stopped = True
+
+
+def _place(members: Sequence[Member], rank: int | None, node: str | None) -> tuple[Member, int]:
+    """Return on which node a command runs, and beside which of its processes."""
+    if node is not None:
+        for member in members:
+            if member.node == node:
+                return member, 0
+        names = ", ".join(member.node for member in members)
+        raise InputError(f"node: the job does not run on '{node}'; it runs on {names}")
+    for member in members:
+        if member.rank <= (rank or 0) < member.rank + len(member.local):
+            return member, (rank or 0) - member.rank
+    total = sum(len(member.local) for member in members)
+    raise InputError(f"rank: the job has no rank {rank}; it has 0 to {total - 1}")
