@@ -16,8 +16,11 @@ from scheduler.control.facts import (
     NodeOrdered,
     PolicySet,
     ProjectSet,
+    ReservationDeleted,
+    ReservationMade,
 )
 from scheduler.control.requests import JobAction, NodeAction, PolicyChoice
+from scheduler.domain.reservation import Reservation
 from scheduler.errors import InputError, LeaseholdError
 from simulator.projects import limits_of
 from traces.yaml_file import read_yaml
@@ -180,11 +183,38 @@ def _set_project(verb: str, entry: Mapping[str, Any], _names: _Names) -> Fact:
     return ProjectSet(limits=limits_of(_text(entry, verb), limits), actor=ACTOR)
 
 
+def _reserve(verb: str, entry: Mapping[str, Any], _names: _Names) -> Fact:
+    for key in ("worker_type", "workers", "from_s", "until_s"):
+        if key not in entry:
+            raise InputError(f"'{key}' is missing beside '{verb}'")
+    workers = _number(entry, "workers", least=1.0)
+    if not workers.is_integer():
+        raise InputError(f"'workers' is {entry['workers']!r}; it must be a whole number")
+    rule = Reservation(
+        name=_text(entry, verb),
+        worker_type=_text(entry, "worker_type"),
+        workers=int(workers),
+        from_s=_number(entry, "from_s", least=0.0),
+        until_s=_number(entry, "until_s", least=0.0),
+        **{key: _text(entry, key) for key in ("project", "user", "job")},
+    )
+    return ReservationMade(reservation=rule, actor=ACTOR)
+
+
+def _unreserve(verb: str, entry: Mapping[str, Any], _names: _Names) -> Fact:
+    return ReservationDeleted(name=_text(entry, verb), actor=ACTOR)
+
+
 #: What can be ordered -> what makes a fact of it, and the keys that may stand beside it.
 _ORDERS: Mapping[str, tuple[Callable[[str, Mapping[str, Any], _Names], Fact], tuple[str, ...]]] = {
     "policy": (_set_policy, ("parameters", "agnostic", "space_sharing")),
     **dict.fromkeys(_NODE_ACTIONS, (_order_node, ("reason",))),
     **dict.fromkeys(_JOB_ACTIONS, (_act, ("reason",))),
     "set": (_change, ("weight", "deadline_s")),
+    "reserve": (
+        _reserve,
+        ("worker_type", "workers", "from_s", "until_s", "project", "user", "job"),
+    ),
+    "unreserve": (_unreserve, ()),
     "project": (_set_project, ("max_workers", "max_jobs", "weight", "inner_policy")),
 }

@@ -8,6 +8,7 @@ from api.roles import Role
 from api.schemas.fields import (
     Flag,
     Form,
+    JobId,
     JobType,
     Name,
     NodeName,
@@ -18,7 +19,7 @@ from api.schemas.fields import (
     Workers,
     WorkerType,
 )
-from scheduler.domain.fields import LONGEST_S
+from scheduler.domain.fields import LATEST_S, LONGEST_S
 from scheduler.domain.quota import IdleQuota
 from scheduler.protocol.bounds import MOST_WORKERS
 
@@ -32,6 +33,7 @@ class NodeReasonIn(Form):
     reason: Reason = Field("", description="in words; shown beside the node")
 
 
+Moment = Annotated[float, Field(ge=0.0, le=LATEST_S)]
 _Text = Annotated[str, Field(max_length=2000, pattern=r"^[^\x00-\x1f\x7f-\x9f]*$")]
 _Number = Annotated[float, Field(strict=True, ge=-1e15, le=1e15)]
 _Whole = Annotated[int, Field(strict=True, ge=-(2**53), le=2**53)]
@@ -57,6 +59,19 @@ class PolicyIn(Form):
 
 #: Workers that a quota may be of.
 _Most = Annotated[int, Field(strict=True, ge=0, le=10**9)]
+
+
+class ReservationIn(Form):
+    """Workers to reserve; at least one of project, user and job says for whom."""
+
+    name: ProjectName = Field(description="unique among reservations")
+    worker_type: WorkerType = Field(description="of the workers")
+    workers: Annotated[int, Field(strict=True, ge=1, le=10**6)] = Field(description="how many")
+    from_s: Moment = Field(description="when the window begins, Unix seconds")
+    until_s: Moment = Field(description="when it ends, Unix seconds")
+    project: ProjectName | None = Field(None, description="whose jobs may use them")
+    user: Subject | None = Field(None, description="likewise, who submitted them")
+    job: JobId | None = Field(None, description="likewise, the id of the only job")
 
 
 class ProjectIn(Form):

@@ -432,6 +432,35 @@ class PolicyOut(BaseModel):
     last_failure: str
 
 
+class ReservationRuleOut(BaseModel):
+    """What was reserved."""
+
+    name: str
+    worker_type: str
+    workers: int
+    from_s: float
+    until_s: float
+    project: str
+    user: str
+    job: str
+
+
+class ReservationOut(BaseModel):
+    """A reservation, its state (planned, in force, over), and what it has."""
+
+    reservation: ReservationRuleOut
+    state: str
+    assigned: int
+    used: int
+    nodes: dict[str, int]
+
+
+class ReservationsOut(BaseModel):
+    """Reservations."""
+
+    reservations: list[ReservationOut]
+
+
 class ProjectLimitsOut(BaseModel):
     """What a project may have."""
 

@@ -205,6 +205,11 @@ COMMANDS = {
         attribute="app",
         summary="Show or set shares and quotas of projects.",
     ),
+    "reservation": LazyCommand(
+        module="leasehold.cli.service.reservations",
+        attribute="app",
+        summary="Reserve workers for a time window.",
+    ),
     "usage": LazyCommand(
         module="leasehold.cli.service.usage",
         attribute="usage",

@@ -126,6 +126,26 @@ class ClusterCalls(Calls):
         found: forms.Project = await self.call("PUT", path, limits)
         return found
 
+    async def reservations(self) -> list[forms.Reservation]:
+        """Return the reservations, in the order in which their windows begin."""
+        found: forms.Reservations = await self.call("GET", "/reservations")
+        return found["reservations"]
+
+    async def reservation(self, name: str) -> forms.Reservation:
+        """Return a reservation with its workers by node."""
+        path = f"/reservations/{quote(name, safe='')}"
+        found: forms.Reservation = await self.call("GET", path)
+        return found
+
+    async def reserve(self, **what: Unpack[forms.ReservationIn]) -> forms.Reservation:
+        """Reserve workers of a type from ``from_s`` until ``until_s`` for somebody."""
+        found: forms.Reservation = await self.call("POST", "/reservations", what)
+        return found
+
+    async def delete_reservation(self, name: str) -> None:
+        """Give up a reservation."""
+        await self.call("DELETE", f"/reservations/{quote(name, safe='')}")
+
     async def usage(self, **query: Unpack[forms.ShowUsageQuery]) -> forms.Usage:
         """Return worker-seconds under leases ``by`` project, owner and so on, in a window."""
         found: forms.Usage = await self.call("GET", "/usage", params=query)

@@ -68,6 +68,10 @@ EventKind: TypeAlias = Literal[
     "budget_warning",
     "budget_spent",
     "budget_free",
+    "reservation_made",
+    "reservation_deleted",
+    "reservation_ended",
+    "reservation_short",
     "throughputs_declared",
     "token_created",
     "token_revoked",
@@ -119,6 +123,7 @@ FactKind: TypeAlias = Literal[
     "workers_retired",
     "share_changed",
     "quota_changed",
+    "reservation_changed",
     "policy_changed",
     "policy_answered",
     "policy_failed",
@@ -168,7 +173,16 @@ Role: TypeAlias = Literal["viewer", "user", "operator", "admin", "agent", "metri
 
 #: What a line of history is about.
 SubjectKind: TypeAlias = Literal[
-    "job", "node", "policy", "project", "throughputs", "scheduler", "token", "enrolment", "webhook"
+    "job",
+    "node",
+    "policy",
+    "project",
+    "reservation",
+    "throughputs",
+    "scheduler",
+    "token",
+    "enrolment",
+    "webhook",
 ]
 
 #: How a message looks.
@@ -220,6 +234,7 @@ WaitReason: TypeAlias = Literal[
     "no_workers",
     "too_large",
     "workers_out",
+    "reservation",
     "backoff",
     "stopping",
     "no_allocation",
@@ -1247,6 +1262,67 @@ class ReasonIn(TypedDict, total=False):
     """
 
     reason: str
+
+
+class ReservationOptions(TypedDict, total=False):
+    """What may be left out of ``ReservationIn``.
+
+    Attributes:
+        project: whose jobs may use them
+        user: likewise, who submitted them
+        job: likewise, the id of the only job
+    """
+
+    project: str | None
+    user: str | None
+    job: str | None
+
+
+class ReservationIn(ReservationOptions):
+    """Workers to reserve; at least one of project, user and job says for whom.
+
+    Attributes:
+        name: unique among reservations
+        worker_type: of the workers
+        workers: how many
+        from_s: when the window begins, Unix seconds
+        until_s: when it ends, Unix seconds
+    """
+
+    name: str
+    worker_type: str
+    workers: int
+    from_s: float
+    until_s: float
+
+
+class Reservation(TypedDict):
+    """A reservation, its state (planned, in force, over), and what it has."""
+
+    reservation: ReservationRule
+    state: str
+    assigned: int
+    used: int
+    nodes: dict[str, int]
+
+
+class ReservationRule(TypedDict):
+    """What was reserved."""
+
+    name: str
+    worker_type: str
+    workers: int
+    from_s: float
+    until_s: float
+    project: str
+    user: str
+    job: str
+
+
+class Reservations(TypedDict):
+    """Reservations."""
+
+    reservations: list[Reservation]
 
 
 class SelectorIn(TypedDict, total=False):

@@ -291,6 +291,13 @@ def _recorded(
     subject = command.subject
     kind = "job" if subject in state.jobs.by_id and command.kind.startswith("job_") else "policy"
     data = dict(command.data)
+    if command.kind == "reservation_short":
+        kind = "reservation"
+        draft.warnings.append(
+            f"reservation '{subject}' is short of {data['lacking']} workers that are in service"
+            if data["lacking"]
+            else f"reservation '{subject}' has all its workers again"
+        )
     told, record = command.kind, state.jobs.by_id.get(subject)
     if told in FINAL and record is not None and record.ending is not None:
         told, data["reason"] = f"job_{record.ending[0].value}", record.ending[1]

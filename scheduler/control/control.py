@@ -24,6 +24,8 @@ from scheduler.control.facts import (
     PolicyAsked,
     PolicySet,
     ProjectSet,
+    ReservationDeleted,
+    ReservationMade,
     ThroughputsDeclared,
     UseCounted,
     WorkersApproved,
@@ -45,6 +47,7 @@ from scheduler.control.operator_orders import (
 )
 from scheduler.control.progress import flush_progress
 from scheduler.control.reports import meet, take_report
+from scheduler.control.reservations import delete_reservation, make_reservation
 from scheduler.control.snapshot import take_snapshot
 from scheduler.control.state import ControlState, PolicyInForce
 from scheduler.control.submitting import submit
@@ -384,6 +387,8 @@ _TAKE: Mapping[type, Callable[[ControlState, Draft, Any], object]] = {
     PolicyAsked: lambda state, draft, _fact: ask_policy(state, draft),
     ProjectSet: set_project,
     UseCounted: take_use,
+    ReservationMade: make_reservation,
+    ReservationDeleted: delete_reservation,
     ThroughputsDeclared: declare_throughputs,
     NodeReported: take_report,
     NodesHeard: _hear,

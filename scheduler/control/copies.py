@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from scheduler.control.state import PolicyInForce
     from scheduler.domain.commands import ComputeAllocation
     from scheduler.domain.knowledge import Knowledge
+    from scheduler.domain.reservation import Reservation
     from scheduler.engine.snapshot import EngineState
 
 
@@ -63,6 +64,7 @@ class ControlCopy:
         owners: which uid the jobs of each owner run under.
         budgets: what projects have used in this month.
         stopped: projects that have used up theirs.
+        reservations: by name.
     """
 
     engine: EngineState
@@ -88,6 +90,7 @@ class ControlCopy:
     owners: Owners
     budgets: Budgets
     stopped: frozenset[str]
+    reservations: Mapping[str, Reservation]
 
 
 def copy_of(state: ControlState) -> ControlCopy:
@@ -117,6 +120,7 @@ def copy_of(state: ControlState) -> ControlCopy:
         owners=replace(state.owners),
         budgets=state.budgets.copied(),
         stopped=jobs.stopped,
+        reservations=state.reservations,
     )
 
 
@@ -147,6 +151,7 @@ def state_of(copied: ControlCopy, knowledge: Knowledge) -> ControlState:
         health=copied.health.copied(),
         owners=replace(copied.owners),
         budgets=copied.budgets.copied(),
+        reservations=copied.reservations,
     )
     state.nodes.follow(state.engine.cluster, now_s=copied.engine.now_s)
     state.nodes.by_name = {node.name: _node(node) for node in copied.nodes}

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     )
     from scheduler.domain.answers import Solved
     from scheduler.domain.commands import ComputeAllocation
+    from scheduler.domain.reservation import Reservation
     from scheduler.domain.rows import IdempotencyRow, JobRow
     from scheduler.protocol.desired import NodeReport
 
@@ -172,6 +173,22 @@ class UseCounted:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ReservationMade:
+    """An operator reserves workers for a time window."""
+
+    reservation: Reservation
+    actor: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ReservationDeleted:
+    """An operator gives up a reservation."""
+
+    name: str
+    actor: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ThroughputsDeclared:
     """Somebody declares throughputs; answered by how many are news.
 
@@ -253,6 +270,8 @@ Fact: TypeAlias = (
     | PolicyAsked
     | ProjectSet
     | UseCounted
+    | ReservationMade
+    | ReservationDeleted
     | ThroughputsDeclared
     | NodeReported
     | NodesHeard

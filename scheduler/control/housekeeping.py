@@ -16,6 +16,7 @@ from scheduler.control.images import upcoming_images
 from scheduler.control.leases import ABRUPT, END_REASON, MemberEnd
 from scheduler.control.progress import safe_steps
 from scheduler.control.requests import NodeAction
+from scheduler.control.reservations import end_reservations, entitle
 from scheduler.control.retries import category_of, spend
 from scheduler.control.specs import engine_job
 from scheduler.domain import events as ev
@@ -59,6 +60,7 @@ def keep_house(state: ControlState, draft: Draft) -> None:
         _give_up_starts(state, draft)
         _look_for_images(state)
         state.budgets.due |= bool(state.jobs.stopped)
+        end_reservations(state, draft)
     state.owners.store(draft)
     keep_budgets(state, draft)
     admit(state, draft)
@@ -412,6 +414,8 @@ def tell_submitted(state: ControlState, draft: Draft, record: JobRecord) -> None
         steps_done=record.steps_done,
         restart_s=restart_s(state, record.spec),
     )
+    if state.reservations:
+        entitle(state, draft, record)
     draft.tell(ev.JobSubmitted(job=job, profile=record.profile))
 
 

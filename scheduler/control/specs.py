@@ -112,11 +112,13 @@ def missed_deadline(deadline_s: float | None, *, now_s: float) -> str:
     """
     if deadline_s is None or deadline_s > now_s:
         return ""
-    when, now = (
-        datetime.fromtimestamp(moment_s, UTC).isoformat(timespec="seconds")
-        for moment_s in (deadline_s, now_s)
-    )
+    when, now = in_words(deadline_s), in_words(now_s)
     return (
         f"deadline_s is {deadline_s:.17g} ({when}), which has passed (it is {now}); give a later "
         "time, or none"
     )
+
+
+def in_words(at_s: float) -> str:
+    """Return a time as people read it, in UTC."""
+    return datetime.fromtimestamp(at_s, UTC).isoformat(timespec="seconds")

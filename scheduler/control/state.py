@@ -10,6 +10,8 @@ from scheduler.control.health import NodeHealth
 from scheduler.control.owners import Owners
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from scheduler.control.jobs import JobBook
     from scheduler.control.leases import Leases
     from scheduler.control.nodes import NodeBook
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from scheduler.domain.arrays import FloatArray, IntArray
     from scheduler.domain.commands import ComputeAllocation
     from scheduler.domain.knowledge import Knowledge
+    from scheduler.domain.reservation import Reservation
     from scheduler.domain.rows import IdempotencyRow
     from scheduler.engine.engine import Engine
     from scheduler.protocol.desired import DesiredImage
@@ -82,6 +85,7 @@ class ControlState:
         asked: the policy whose answer is in force or on its way; None before the first.
         budgets: what projects have used in this month, where one has a budget.
         owners: which uid the jobs of each owner run under.
+        reservations: name -> reservation, in the order in which they were made.
     """
 
     engine: Engine
@@ -104,6 +108,7 @@ class ControlState:
     recent_keys: dict[tuple[str, str], IdempotencyRow] = field(default_factory=dict)
     owners: Owners = field(default_factory=Owners)
     budgets: Budgets = field(default_factory=Budgets)
+    reservations: Mapping[str, Reservation] = field(default_factory=dict)
 
     def remember_key(self, row: IdempotencyRow) -> None:
         """Note a client's key, for those who looked for it before it was committed."""

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from scheduler.control.state import ControlState, PolicyInForce
     from scheduler.domain.job import JobStatus
     from scheduler.domain.knowledge import Knowledge
+    from scheduler.domain.reservation import Reservation
     from scheduler.protocol.desired import DesiredImage
 
 
@@ -47,6 +48,7 @@ class View:
         images: node -> images that it may soon need.
         uids: (project, owner) -> uid of the owner's jobs.
         budgets: what projects have used in this month, where one has a budget.
+        reservations: by name.
         statuses: how many jobs have each status.
         outside: ids of the jobs that the engine does not know, in no order that means anything.
     """
@@ -62,6 +64,7 @@ class View:
     images: Mapping[str, tuple[DesiredImage, ...]] = field(default_factory=dict)
     uids: Mapping[tuple[str, str], int] = field(default_factory=dict)
     budgets: Budgets = field(default_factory=Budgets)
+    reservations: Mapping[str, Reservation] = field(default_factory=dict)
     statuses: Counter[JobStatus] = field(default_factory=Counter)
     outside: dict[str, None] = field(default_factory=dict)
 
@@ -99,6 +102,7 @@ class View:
         self.uids = state.owners.uids
         if state.budgets.since_s is not None:
             self.budgets = state.budgets.copied()
+        self.reservations = state.reservations
         self._copy_jobs(state.jobs)
         self._copy_leases(state.leases)
         self.nodes.approved = state.nodes.approved

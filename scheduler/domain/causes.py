@@ -49,6 +49,7 @@ class FactKind(enum.StrEnum):
     WORKERS_RETIRED = "workers_retired"
     SHARE_CHANGED = "share_changed"  #: weight or inner policy of whom jobs are accounted to
     QUOTA_CHANGED = "quota_changed"  #: how many workers projects may hold
+    RESERVATION_CHANGED = "reservation_changed"  #: made, deleted, begun or over
     POLICY_CHANGED = "policy_changed"
     POLICY_ANSWERED = "policy_answered"
     POLICY_FAILED = "policy_failed"
@@ -133,6 +134,7 @@ _FACTS: Final[Mapping[FactKind, str]] = {
     FactKind.WORKERS_RETIRED: "workers of node {} are gone for good",
     FactKind.SHARE_CHANGED: "the weight or inner policy of {} was changed",
     FactKind.QUOTA_CHANGED: "the quota of {} was changed",
+    FactKind.RESERVATION_CHANGED: "a reservation was made, deleted, begins or ends",
     FactKind.POLICY_CHANGED: "the policy is now {}",
     FactKind.POLICY_ANSWERED: "the policy answered",
     FactKind.POLICY_FAILED: "the policy gave no answer",

@@ -38,6 +38,7 @@ from scheduler.domain.lease import EndReason, Lease, Leases, RevokeReason
 from scheduler.domain.problem import Entity, Problem
 from scheduler.domain.quota import Caps, IdleQuota, Quota
 from scheduler.domain.reasons import WaitReason
+from scheduler.domain.reservation import Reservation
 from scheduler.domain.spec import JobSpec
 from scheduler.domain.throughput import ThroughputTable
 from scheduler.domain.troubles import Trouble
@@ -52,7 +53,7 @@ DOMAIN_TYPES: Final[tuple[type, ...]] = (
     *(Quota, IdleQuota, Caps),
     *(Lease, Leases, EndReason, RevokeReason),
     *(Configuration, PairConfiguration, Profile, ConfigurationTable, ThroughputTable),
-    *(JobSpec, WaitReason, Trouble),
+    *(JobSpec, WaitReason, Trouble, Reservation),
     *(Cause, FactKind, Ground, Occasion),
     *get_args(commands.Command),
     *get_args(commands.Batch),

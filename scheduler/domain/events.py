@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from scheduler.domain.lease import EndReason
     from scheduler.domain.problem import Entity
     from scheduler.domain.quota import Quota
+    from scheduler.domain.reservation import Reservation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,6 +146,34 @@ class QuotasChanged:
     quotas: tuple[Quota, ...]
     project: str = ""
     owners: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReservationsChanged:
+    """Somebody made or deleted a reservation, or the window of one has passed.
+
+    Attributes:
+        reservations: all that there are from now on.
+        name: the one that has changed.
+        members: reservation -> ids of the jobs that are there and may use its workers.
+    """
+
+    reservations: tuple[Reservation, ...]
+    name: str
+    members: Mapping[str, tuple[str, ...]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobEntitled:
+    """A job that is about to be submitted may use the workers of reservations.
+
+    Attributes:
+        job_id: which.
+        reservations: their names.
+    """
+
+    job_id: str
+    reservations: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -352,6 +381,8 @@ Event: TypeAlias = (
     | JobRequeued
     | EntityChanged
     | QuotasChanged
+    | ReservationsChanged
+    | JobEntitled
     | PolicyChanged
     | NodesJoined
     | WorkersRetired

@@ -21,6 +21,7 @@ class WaitReason(enum.StrEnum):
     WORKERS_OUT = (
         "workers_out"  #: enough workers exist, but too few are in service and not cordoned
     )
+    RESERVATION = "reservation"  #: workers that it could have are kept for somebody else
     BACKOFF = "backoff"  #: it failed, or was lost several times in a row; it is tried again later
     STOPPING = "stopping"  #: its last lease is coming to an end
     NO_ALLOCATION = "no_allocation"  #: the policy has not answered since it came

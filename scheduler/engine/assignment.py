@@ -51,6 +51,8 @@ class Assigner:
         self.avoidance = Avoidance(self.fleet)
         #: the time of the current call.
         self.now_s = 0.0
+        #: (numbers of jobs, (W,) workers) that these must not be placed on now.
+        self.shunned: Sequence[tuple[IntArray, BoolArray]] = ()
         #: id of the newest lease; also its fencing token.
         self.next_lease = 0
         #: what ``alike`` found last, and the table that it looked at.
@@ -83,6 +85,7 @@ class Assigner:
         start_s: float,
         end_s: float,
         caps: Caps | None = None,
+        leaves: BoolArray | None = None,
     ) -> list[do.Command | do.Batch]:
         """Extend what goes on, give notice to what ends, reserve workers for what begins.
 
@@ -94,6 +97,7 @@ class Assigner:
             start_s: when it begins.
             end_s: when it ends.
             caps: quotas over all jobs; None where there are none.
+            leaves: (N,) jobs that cannot stay on their workers; None for none.
         """
         jobs = self.jobs
         commands: list[do.Command | do.Batch] = []
@@ -104,6 +108,8 @@ class Assigner:
             & (choice.configuration == jobs["configuration"])
             & (choice.pair == jobs["pair"])
         )
+        if leaves is not None:
+            stays &= ~leaves
         if self.book.stopping:
             stays &= ~np.isin(jobs["lease"], list(self.book.stopping))
         joins: list[Joiner] = []
@@ -221,7 +227,8 @@ class Assigner:
         caps: Caps | None = None,
     ) -> list[do.GrantLeases]:
         """Place units on available workers and grant their leases as soon as these are free."""
-        avoided = [self._avoided(rows) for rows in units] if self.avoidance else ()
+        choosy = bool(self.avoidance) or bool(self.shunned)
+        avoided = [self._avoided(rows) for rows in units] if choosy else ()
         placed = self.placer.place(
             self._demands(units, choice), available, avoided, self._together(units, choice)
         )
@@ -338,9 +345,13 @@ class Assigner:
         return best
 
     def _avoided(self, rows: tuple[int, ...]) -> BoolArray | None:
-        """Return (W,) the workers that one of the rows' jobs avoids; None for none."""
+        """Return (W,) the workers that one of the rows' jobs avoids, or shuns; None for none."""
         numbers = [int(self.jobs["number"][row]) for row in rows]
-        return self.avoidance.mask(numbers, self.now_s)
+        mask = self.avoidance.mask(numbers, self.now_s)
+        for late, workers in self.shunned:
+            if np.isin(numbers, late).any():
+                mask = workers if mask is None else mask | workers
+        return mask
 
     def bars(self, available: BoolArray) -> Bars | None:
         """Return what jobs cannot have of some workers; None where that is nothing.
@@ -353,7 +364,7 @@ class Assigner:
         """
         numbers = self.avoidance.active(self.now_s) if self.avoidance else []
         manners = self.manners
-        if not numbers and not manners.any_consolidated:
+        if not numbers and not manners.any_consolidated and not self.shunned:
             return None
         jobs, demand = self.jobs, self.table.demand
         barred = np.zeros((len(jobs), demand.shape[1]), dtype=bool)
@@ -369,6 +380,15 @@ class Assigner:
             held = int(jobs["configuration"][row])
             if held != NONE:
                 barred[row, held] = False  # where it is, it was started
+        for late, workers in self.shunned:
+            rows = jobs.rows_of(late)
+            rows = rows[rows != NONE]
+            left = self.fleet.count(available & ~workers)[: demand.shape[2]]
+            short = (demand[jobs["profile"][rows]] > left).any(axis=2)
+            running = np.flatnonzero(jobs["configuration"][rows] != NONE)
+            short[running, jobs["configuration"][rows[running]]] = False
+            barred[rows] |= short
+            avoiding[rows] = True
         if manners.any_consolidated:
             profile, running = jobs["profile"], np.flatnonzero(jobs["configuration"] != NONE)
             most = self.fleet.count_on_nodes(available).max(axis=0, initial=0)[: demand.shape[2]]

@@ -8,7 +8,7 @@ import numpy as np
 
 from scheduler.domain import commands as do
 from scheduler.domain.causes import Cause, FactKind
-from scheduler.engine import on_answers, on_jobs, on_leases, on_workers
+from scheduler.engine import on_answers, on_jobs, on_leases, on_workers, reservations
 from scheduler.engine.grounds import Grounds
 from scheduler.engine.jobs import NONE, WAITING
 from scheduler.engine.keeping import keep
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from scheduler.engine.leases import LeaseBook
     from scheduler.engine.pairs import PairTable
     from scheduler.engine.quotas import CapOf, Quotas
+    from scheduler.engine.reservations import Reservations
     from scheduler.engine.rounds import Choice
     from scheduler.engine.settings import EngineSettings
 
@@ -43,6 +44,7 @@ _HANDLERS = {
     **on_answers.HANDLERS,
     **on_jobs.HANDLERS,
     **on_workers.HANDLERS,
+    **reservations.HANDLERS,
 }
 
 
@@ -175,6 +177,11 @@ class Engine:
         return caps, state.quotas.of(state.table.worker_types), held
 
     @property
+    def reservations(self) -> Reservations:
+        """Workers that are kept for somebody, and for whom."""
+        return self.state.reservations
+
+    @property
     def entities(self) -> tuple[Entity, ...]:
         """The entities that were set, or have had jobs."""
         return tuple(self.state.entities)
@@ -272,6 +279,8 @@ class Engine:
             _HANDLERS[type(event)](state, event)
         state.event = state.told = None
         self._watch_round()
+        if state.reservations:
+            reservations.heed_windows(state)
         self._decide()
         return state.commands
 
@@ -375,11 +384,14 @@ class Engine:
         state.round_end_s = start_s + length_s
         state.book.forget_all()
         pinned = state.pinned()
+        leaves = self._leaves(pinned) if state.fleet.any_set_aside else None
         available = state.workers_for(pinned)
+        self._shun()
         bars = state.assigner.bars(available)
         settle(state.jobs, state.assigner.alike)
         caps = state.caps_beside(pinned)
-        kept = keep(state, eligible & ~pinned, caps)
+        stay = pinned if leaves is None else pinned | leaves
+        kept = keep(state, eligible & ~stay, caps)
         choice = choose_round(
             state.jobs,
             state.pairs,
@@ -412,11 +424,13 @@ class Engine:
             start_s=start_s,
             end_s=state.round_end_s,
             caps=state.caps(),
+            leaves=leaves,
         )
         if state.assigner.next_lease > newest:
             state.rows_moved()
         state.set_timer(PLAN, state.round_end_s - state.settings.plan_lead_s, cause)
-        state.serve_due |= bars is not None  # what was left by who could not be placed
+        # What was left by who could not be placed, or is kept for somebody.
+        state.serve_due |= bars is not None or state.fleet.any_set_aside
 
     def _grounds(self, choice: Choice, happened: Sequence[Occasion], *, is_round: bool) -> Grounds:
         state = self.state
@@ -432,27 +446,65 @@ class Engine:
         )
 
     def _keep(self, choice: Choice, pinned: BoolArray) -> None:
-        """Let jobs on cordoned workers go on as they are."""
-        if not self.state.fleet.any_cordoned:
+        """Let jobs on cordoned workers, or on their own ones, go on as they are."""
+        if not pinned.any():
             return
         jobs = self.state.jobs
         choice.configuration[pinned] = jobs["configuration"][pinned]
         choice.pair[pinned] = jobs["pair"][pinned]
         choice.charged[pinned] = jobs["charged"][pinned]
 
+    def _leaves(self, pinned: BoolArray) -> BoolArray:
+        """Return (N,) jobs on workers that are set aside, but those that keep what they hold."""
+        stays, leaves = reservations.settled(self.state)
+        result: BoolArray = (stays | leaves) & ~pinned
+        return result
+
+    def _shun(self) -> None:
+        """Find who must not be placed on workers that are reserved for later."""
+        state = self.state
+        if state.reservations:
+            found = reservations.shunned(state)
+            state.assigner.shunned = [(numbers, workers) for _, numbers, workers in found]
+        elif state.assigner.shunned:
+            state.assigner.shunned = ()
+
     def _serve(self) -> None:
         """Grant idle workers to waiting jobs for the rest of the round."""
         state = self.state
-        jobs = state.jobs
         happened = state.occasions.since_served()
+        for rule in state.reservations.in_force:
+            if reservations.cleared(state, rule):
+                available = state.book.idle_of(state.reservations.workers[rule.name])
+                self._serve_on(available, reservations.users(state, rule), happened, own=True)
+        self._serve_on(state.book.idle(), None, happened)
+
+    def _serve_on(
+        self,
+        available: BoolArray,
+        to: BoolArray | None,
+        happened: Sequence[Occasion],
+        *,
+        own: bool = False,
+    ) -> None:
+        """Grant some idle workers.
+
+        Args:
+            available: (W,) these.
+            to: (N,) jobs that may have them; None for all.
+            happened: what has happened since workers were last served.
+            own: whether they are kept for these jobs, which then hold them as their due.
+        """
+        state = self.state
+        jobs = state.jobs
         eligible = jobs.runnable(state.now_s) & (jobs["status"] == WAITING)
+        if to is not None:
+            eligible &= to
         if state.book.planned:
             eligible &= ~np.isin(jobs["number"], list(state.book.planned))
-        if not eligible.any():
+        if not eligible.any() or not available.any():
             return
-        available = state.book.idle()
-        if not available.any():
-            return
+        self._shun()
         if state.round_end_s is None:
             state.round_number += 1
             state.round_end_s = state.now_s + state.settings.round_length_s
@@ -471,6 +523,8 @@ class Engine:
             bars=state.assigner.bars(available),
             caps=state.caps_now(),
         )
+        if own:
+            choice.charged[:] = (choice.configuration != NONE) | (choice.pair != NONE)
         grounds = self._grounds(choice, happened, is_round=False)
         granted = state.assigner.serve(choice, grounds, available, end_s=state.round_end_s)
         state.commands += granted
@@ -478,7 +532,7 @@ class Engine:
         if granted and state.assigner.manners.any_consolidated:
             # What was chosen and found no node leaves its workers to others.
             chosen = (choice.configuration != NONE) | (choice.pair != NONE)
-            state.serve_due = bool((chosen & (jobs["lease"] == NONE)).any())
+            state.serve_due |= bool((chosen & (jobs["lease"] == NONE)).any())
 
     def check_invariants(self) -> None:
         """Raise InvariantError if the state contradicts itself. For tests, after every step."""
@@ -495,7 +549,8 @@ class Engine:
             if not fleet.in_service[list(lease.workers)].all():
                 raise InvariantError(f"lease {lease_id} holds a worker that is out of service")
         for number, plan in book.planned.items():
-            if not fleet.grantable[list(plan.workers)].all():
+            open_to = fleet.in_service & ~fleet.cordoned
+            if not open_to[list(plan.workers)].all():
                 raise InvariantError(f"job {number} is planned on workers that may not be granted")
         for holders in book.on_worker:
             workers = [lease for lease in holders if lease not in book.stopping]

@@ -43,6 +43,9 @@ class Fleet:
         self._retired = Growing(np.zeros(self.workers, dtype=bool))
         #: whether any worker is cordoned: spares every round the question which ones.
         self.any_cordoned = False
+        self._set_aside = Growing(np.zeros(self.workers, dtype=bool))
+        #: likewise of workers that are set aside.
+        self.any_set_aside = False
         #: the same as a value; made when somebody asks.
         self._cluster: Cluster | None = cluster
 
@@ -81,11 +84,18 @@ class Fleet:
         return self._retired.view
 
     @property
+    def set_aside(self) -> BoolArray:
+        """(W,) whether the worker is kept for the owner of a reservation."""
+        return self._set_aside.view
+
+    @property
     def grantable(self) -> BoolArray:
-        """(W,) workers that may be granted anew; a copy."""
-        if not self.any_cordoned:
-            return self.in_service.copy()
-        result: BoolArray = self.in_service & ~self.cordoned
+        """(W,) workers that may be granted anew, to whomever; a copy."""
+        result = self.in_service.copy()
+        if self.any_cordoned:
+            result &= ~self.cordoned
+        if self.any_set_aside:
+            result &= ~self.set_aside
         return result
 
     @property
@@ -148,6 +158,7 @@ class Fleet:
         self._in_service.extend(np.ones(count, dtype=bool))
         self._cordoned.extend(np.zeros(count, dtype=bool))
         self._retired.extend(np.zeros(count, dtype=bool))
+        self._set_aside.extend(np.zeros(count, dtype=bool))
         self._cluster = None
 
     def _rename(self, position: int) -> None:
@@ -162,6 +173,12 @@ class Fleet:
         """Cordon workers, or no longer."""
         self.cordoned[workers] = cordoned
         self.any_cordoned = bool(self.cordoned.any())
+
+    def set_set_aside(self, workers: Sequence[int]) -> None:
+        """Set exactly these workers aside."""
+        self.set_aside[:] = False
+        self.set_aside[list(workers)] = True
+        self.any_set_aside = bool(workers)
 
     def restore(self, in_service: BoolArray, cordoned: BoolArray, retired: BoolArray) -> None:
         """Take over (W,) what may be done with each worker."""

@@ -31,6 +31,7 @@ _FOR_ALL: Final = frozenset(
     {
         *(FactKind.POLICY_CHANGED, FactKind.SHARE_CHANGED, FactKind.NODE_JOINED),
         FactKind.QUOTA_CHANGED,
+        FactKind.RESERVATION_CHANGED,
         *(FactKind.WORKERS_LOST, FactKind.WORKERS_DRAINED, FactKind.WORKERS_CORDONED),
         *(FactKind.WORKERS_RETURNED, FactKind.WORKERS_RETIRED),
     }

@@ -114,6 +114,14 @@ class LeaseBook:
         result: BoolArray = self._fleet.grantable & free
         return result
 
+    def idle_of(self, workers: Iterable[int]) -> BoolArray:
+        """Return (W,) those of some workers that are in service and that nobody is to have."""
+        result: BoolArray = np.zeros(len(self.on_worker), dtype=bool)
+        result[list(workers)] = True
+        result &= (self._holders.view == 0) & (self._reserved.view == 0)
+        result &= self._fleet.in_service & ~self._fleet.cordoned
+        return result
+
     def held(self) -> BoolArray:
         """Return (W,) workers under leases."""
         result: BoolArray = self._holders.view > 0

@@ -25,6 +25,7 @@ _FIXED: Final[Mapping[type, Occasion]] = {
     ev.ProgressReported: Occasion(fact=FactKind.PROGRESS_REPORTED),
     ev.WorkSaved: Occasion(fact=FactKind.PROGRESS_REPORTED),
     ev.LeasesReleased: Occasion(fact=FactKind.LEASE_ENDED),
+    ev.ReservationsChanged: Occasion(fact=FactKind.RESERVATION_CHANGED),
     ev.LeasesSkipped: Occasion(fact=FactKind.RESTORED),
     ev.AllocationComputed: Occasion(fact=FactKind.POLICY_ANSWERED),
     ev.AllocationFailed: Occasion(fact=FactKind.POLICY_FAILED),
@@ -34,6 +35,7 @@ _NAMED: Final[Mapping[type, tuple[FactKind, str]]] = {
     ev.JobCancelled: (FactKind.JOB_CANCELLED, "job_id"),
     ev.JobHeld: (FactKind.JOB_HELD, "job_id"),
     ev.JobReleased: (FactKind.JOB_RELEASED, "job_id"),
+    ev.JobEntitled: (FactKind.JOB_ARRIVED, "job_id"),
     ev.JobDeferred: (FactKind.JOB_DEFERRED, "job_id"),
     ev.WeightChanged: (FactKind.WEIGHT_CHANGED, "job_id"),
     ev.DeadlineChanged: (FactKind.DEADLINE_CHANGED, "job_id"),
@@ -160,7 +162,11 @@ def _ended(event: ev.LeaseEnded, _fleet: Fleet, ending: Lease | None) -> Occasio
 
 
 def _timer(event: ev.TimerFired, _fleet: Fleet, _ending: Lease | None) -> Occasion:
-    facts = {"retry": FactKind.WAIT_OVER, "grace": FactKind.POLICY_LATE}
+    facts = {
+        "retry": FactKind.WAIT_OVER,
+        "grace": FactKind.POLICY_LATE,
+        "window": FactKind.RESERVATION_CHANGED,
+    }
     return Occasion(fact=facts.get(event.timer, FactKind.ROUND))
 
 

@@ -44,7 +44,7 @@ def _computed(state: State, event: ev.AllocationComputed) -> None:
 
 def promise_pinned(state: State) -> None:
     """Let X say that jobs on cordoned workers, which no policy is asked about, run all the time."""
-    if not state.fleet.any_cordoned:
+    if not (state.fleet.any_cordoned or state.fleet.any_set_aside):
         return
     jobs = state.jobs
     rows = np.flatnonzero(state.pinned())

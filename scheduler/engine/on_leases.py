@@ -62,8 +62,10 @@ def _ended(state: State, event: ev.LeaseEnded) -> None:
     if record["status"] == RUNNING:
         record["status"] = WAITING
     state.rows_moved()
-    # A job on cordoned workers competed for nothing; now it does.
-    if state.fleet.any_cordoned and state.fleet.cordoned[list(lease.workers)].any():
+    # A job on cordoned workers, or on its own ones, competed for nothing; now it does.
+    fleet = state.fleet
+    apart = fleet.any_cordoned and fleet.cordoned[list(lease.workers)].any()
+    if apart or (fleet.any_set_aside and fleet.set_aside[list(lease.workers)].any()):
         state.heed(serve=False)
     if event.unstarted or state.assigner.avoidance:
         _heed_start(state, event, lease)
@@ -134,6 +136,8 @@ def _released(state: State, event: ev.LeasesReleased) -> None:
 def _ordinary(state: State, lease_ids: list[int], rows: IntArray) -> bool:
     """Return whether all are leases of running jobs that were revoked for a round, and no more."""
     if state.after_end or state.assigner.avoidance or state.fleet.any_cordoned:
+        return False
+    if state.fleet.any_set_aside:
         return False
     if NONE in rows.tolist() or not state.book.stopping.issuperset(lease_ids):
         return False

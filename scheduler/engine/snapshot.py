@@ -7,7 +7,7 @@ commands as the one that was not disturbed.
 from __future__ import annotations
 
 import zlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 import orjson
@@ -106,6 +106,7 @@ class EngineState:
         usage_s: (E,) worker-seconds by entity; None where none are counted.
         quotas: in force.
         groups: of jobs, see ``Quotas``.
+        reservations: see ``Reservations.dump``; empty where there are none.
     """
 
     now_s: float
@@ -146,6 +147,7 @@ class EngineState:
     usage_s: FloatArray | None = None
     quotas: tuple[Quota, ...] = ()
     groups: tuple[tuple[str, str, bool], ...] = ()
+    reservations: Mapping[str, Any] = field(default_factory=dict)
 
 
 #: Fields that a state of the engine has under the same name.
@@ -194,6 +196,7 @@ def dump(engine: Engine) -> EngineState:
         usage_s=engine.usage_s,
         quotas=state.quotas.rules,
         groups=tuple(state.quotas.groups),
+        reservations=state.reservations.dump() if state.reservations else {},
     )
 
 
@@ -235,6 +238,11 @@ def restore(stored: EngineState, settings: EngineSettings) -> Engine:
     _restore_pairs(state, stored)
     state.assigner.avoidance.restore(stored.avoided)
     state.occasions.restore(stored.recent, stored.served, stored.to_ask)
+    state.reservations.restore(stored.reservations)
+    workers = state.reservations.workers
+    state.fleet.set_set_aside(
+        [w for rule in state.reservations.in_force for w in workers[rule.name]]
+    )
     state.book.restore(stored.leases, stored.stopping)
     for plan in stored.planned:
         state.book.restore_plan(

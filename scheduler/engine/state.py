@@ -12,6 +12,7 @@ from scheduler.engine.assignment import Assigner
 from scheduler.engine.jobs import NONE, RUNNING
 from scheduler.engine.occasions import Occasions, occasion_of
 from scheduler.engine.quotas import Quotas, held, planned
+from scheduler.engine.reservations import Reservations, settled
 from scheduler.engine.usage import Usage
 
 if TYPE_CHECKING:
@@ -79,6 +80,8 @@ class State:
         self.round_end_s: float | None = None
         #: lease id -> "cancel" or "hold": what becomes of the job when the lease has ended.
         self.after_end: dict[int, str] = {}
+        #: workers that are kept for somebody, and for whom.
+        self.reservations = Reservations()
         #: what has happened that later decisions may be due to.
         self.occasions = Occasions()
         #: the event that is being taken in; None where something is decided. Not in snapshots, like
@@ -110,6 +113,8 @@ class State:
         self.assigner.drop_plan(int(self.jobs["number"][row]))
         self.assigner.avoidance.forget(int(self.jobs["number"][row]))
         job = self.jobs.remove(row)
+        if self.reservations:
+            self.reservations.forget(job.job_id)
         self.rows_moved()
         self.heed()
         self.record(kind, job.job_id, **data)
@@ -143,12 +148,15 @@ class State:
     def pinned(self) -> BoolArray:
         """Return (N,) jobs on cordoned workers: they keep what they hold, and compete for nothing.
 
-        Whoever outbid such a job could not run in its place, so the time would be lost. Those for
-        whom their quotas have no room are not among them: the oldest leases go on.
+        Whoever outbid such a job could not run in its place, so the time would be lost. Likewise
+        those on workers that are set aside for them. Those for whom their quotas have no room are
+        not among them: the oldest leases go on.
         """
         result = np.zeros(len(self.jobs), dtype=bool)
-        if not self.fleet.any_cordoned:
+        if not (self.fleet.any_cordoned or self.fleet.any_set_aside):
             return result
+        if self.fleet.any_set_aside:
+            result |= settled(self)[0]
         for worker in np.flatnonzero(self.fleet.cordoned).tolist():
             for lease_id in self.book.on_worker[worker]:
                 if lease_id not in self.book.stopping:

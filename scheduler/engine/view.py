@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from scheduler.engine.reservations import shunned
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -15,11 +17,31 @@ if TYPE_CHECKING:
     from scheduler.domain.configuration import ConfigurationTable
     from scheduler.domain.problem import Entity
     from scheduler.domain.quota import Caps
+    from scheduler.domain.reservation import Reservation
     from scheduler.engine.engine import Engine
     from scheduler.engine.jobs import JobTable
     from scheduler.engine.pairs import PairTable
     from scheduler.engine.quotas import CapOf
     from scheduler.engine.settings import EngineSettings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReservationView:
+    """A reservation as it was at one moment.
+
+    Attributes:
+        rule: what was asked for.
+        workers: that it was to have; fewer than it asks for where there were no more.
+        in_force: whether they were set aside.
+        members: ids of the jobs that may use them.
+        used: how many of them its owner's jobs held.
+    """
+
+    rule: Reservation
+    workers: tuple[int, ...]
+    in_force: bool
+    members: frozenset[str]
+    used: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -49,6 +71,9 @@ class EngineView:
         caps: quotas over the jobs; None where there were none.
         caps_of: (Q,) what each is about.
         caps_held: (Q,) workers that were held of each.
+        set_aside: (W,) workers that were kept for the owner of a reservation.
+        reservations: with their workers, in the order in which their windows begin.
+        shunned: job number -> reservation to come whose workers it must not be placed on.
     """
 
     now_s: float
@@ -73,6 +98,9 @@ class EngineView:
     caps: Caps | None
     caps_of: tuple[CapOf, ...]
     caps_held: IntArray
+    set_aside: BoolArray
+    reservations: tuple[ReservationView, ...]
+    shunned: Mapping[int, Reservation]
 
     @classmethod
     def of(cls, engine: Engine, before: EngineView | None = None) -> EngineView:
@@ -113,6 +141,9 @@ class EngineView:
             caps=caps,
             caps_of=caps_of,
             caps_held=caps_held,
+            set_aside=engine.fleet.set_aside.copy(),
+            reservations=_reservations(engine) if engine.reservations else (),
+            shunned=_shunned(engine) if engine.reservations else {},
         )
 
     def count(self, workers: BoolArray) -> IntArray:
@@ -121,3 +152,26 @@ class EngineView:
             self.type_of[workers], minlength=len(self.cluster.type_names)
         )
         return counts
+
+
+def _reservations(engine: Engine) -> tuple[ReservationView, ...]:
+    found, book = engine.reservations, engine.book
+    views = []
+    for rule in found.rules:
+        workers = found.workers.get(rule.name, ())
+        members = frozenset(found.members.get(rule.name, ()))
+        holders = (book.on_worker[worker] for worker in workers)
+        used = sum(any(book.leases[i].job_id in members for i in leases) for leases in holders)
+        in_force = rule in found.in_force
+        views.append(
+            ReservationView(
+                rule=rule, workers=workers, in_force=in_force, members=members, used=used
+            )
+        )
+    return tuple(views)
+
+
+def _shunned(engine: Engine) -> dict[int, Reservation]:
+    return {
+        number: rule for rule, numbers, _ in shunned(engine.state) for number in numbers.tolist()
+    }

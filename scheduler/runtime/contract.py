@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from scheduler.domain.causes import Cause
     from scheduler.domain.job import JobStatus
     from scheduler.domain.reasons import WaitReason
+    from scheduler.domain.reservation import Reservation
     from scheduler.domain.rows import JobRow
     from scheduler.domain.spec import JobSpec
     from scheduler.domain.troubles import Trouble
@@ -319,6 +320,25 @@ class ProjectView:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ReservedView:
+    """A reservation.
+
+    Attributes:
+        reservation: what was asked for.
+        state: ``planned``, ``in force`` or, until it is forgotten, ``over``.
+        assigned: workers that it is to have; fewer than it asks for where there are no more.
+        used: those of them that its owner's jobs hold now.
+        nodes: where they are: node -> how many.
+    """
+
+    reservation: Reservation
+    state: str
+    assigned: int
+    used: int
+    nodes: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ThroughputView:
     """What is known of a job type on a worker type.
 
@@ -480,6 +500,27 @@ class ClusterService(Protocol):
 
     async def set_project(self, limits: ProjectLimits, *, actor: str) -> ProjectView:
         """Set a project's limits."""
+        ...
+
+    def reservations(self) -> tuple[ReservedView, ...]:
+        """Return every reservation, in the order in which their windows begin."""
+        ...
+
+    async def reserve(self, reservation: Reservation, *, actor: str) -> ReservedView:
+        """Reserve workers for a time window.
+
+        Raises:
+            ConflictError: the name is taken, or too many workers are reserved then.
+            InputError: the worker type is unknown, or the window has passed.
+        """
+        ...
+
+    async def delete_reservation(self, name: str, *, actor: str) -> None:
+        """Give up a reservation.
+
+        Raises:
+            NotFoundError: there is none of that name.
+        """
         ...
 
     def throughputs(self) -> tuple[ThroughputView, ...]:

@@ -14,6 +14,7 @@ from scheduler.control.housekeeping import DEPENDENCY_FAILED
 from scheduler.control.jobs import ENDED
 from scheduler.control.progress import keeps_steps
 from scheduler.control.retries import spent_in_words
+from scheduler.control.specs import in_words
 from scheduler.control.submitting import fit_of, names_of, out_of_reach, room_of
 from scheduler.domain.configuration import ANYWHERE
 from scheduler.domain.job import JobStatus
@@ -43,8 +44,10 @@ _ORDER: Mapping[WaitReason, int] = {reason: place for place, reason in enumerate
 #: have no room for it now; it runs by X alone; its project's budget is spent.
 _LEASED, _HELD, _BACKOFF, _UNANSWERED, _SHARED, _PLANNED = 1, 2, 4, 8, 16, 32
 _CAPPED, _X_ONLY, _UNFUNDED = 64, 128, 256
+#: It may use workers that are set aside; it must not be placed on workers that will be.
+_ENTITLED, _SHUNNED = 512, 1024
 #: More than any situation.
-_SITUATIONS = 512
+_SITUATIONS = 2048
 
 #: Said of a job that is held by request, as long as its history has not been read.
 SOMEBODY = "somebody holds it"
@@ -58,6 +61,7 @@ _UNBLOCKS: Mapping[WaitReason, str] = {
     WaitReason.NO_WORKERS: "a node with workers of its types has to join",
     WaitReason.TOO_LARGE: "lower its scale factor, or add workers",
     WaitReason.WORKERS_OUT: "nodes have to return, or be uncordoned",
+    WaitReason.RESERVATION: "the reservation has to end, or to be deleted by an operator",
     WaitReason.BACKOFF: "nothing; it is tried again by itself",
     WaitReason.STOPPING: "nothing; its workers are being given back",
     WaitReason.NO_ALLOCATION: "nothing; its answer takes seconds, then this says more",
@@ -78,6 +82,7 @@ class Glance:
     def __init__(self, view: View) -> None:
         self._view, self._engine = view, view.engine
         self._fits: dict[int, WaitReason | None] = {}
+        self._kept_from: dict[int, bool] = {}
         #: first reasons of jobs that are alike: profile, status, situation.
         self.first: dict[tuple[int, JobStatus, int], WaitReason] = {}
         self.quotas = QuotaGlance(view)
@@ -113,6 +118,11 @@ class Glance:
             + (jobs["x_only"] != 0) * _X_ONLY
             + (jobs["unfunded"] != 0) * _UNFUNDED
         )
+        if engine.reservations:
+            members = {i for r in engine.reservations if r.in_force for i in r.members}
+            own = [jobs.number_of[i] for i in members if i in jobs.number_of]
+            found += np.isin(numbers, own) * _ENTITLED
+            found += np.isin(numbers, list(engine.shunned)) * _SHUNNED
         bits: list[int] = found.tolist()
         return bits
 
@@ -159,6 +169,27 @@ class Glance:
             fits[u, j] = table.profiles[u].configurations[j].locality == ANYWHERE
         found: list[bool] = fits.any(axis=1).tolist()
         return found
+
+    def kept_from(self, profile: int) -> bool:
+        """Tell whether a job that is not entitled to them lacks workers that are set aside."""
+        if profile not in self._kept_from:
+            self._kept_from[profile] = self._is_kept_from(profile)
+        return self._kept_from[profile]
+
+    def _is_kept_from(self, profile: int) -> bool:
+        engine = self._view.engine
+        table, kept = engine.table, engine.set_aside
+        if not kept.any() or profile >= len(table.profiles):
+            return False
+        demand = table.demand[profile][table.throughput[profile] > 0]
+        serving = engine.in_service & ~engine.cordoned
+        free = serving & ~engine.held
+        pairs = ((free & ~kept, free), (serving & ~kept, serving))
+        return any(
+            not (demand <= engine.count(without)[: demand.shape[1]]).all(axis=1).any()
+            and bool((demand <= engine.count(all_)[: demand.shape[1]]).all(axis=1).any())
+            for without, all_ in pairs
+        )
 
     def could_start(self, profile: int) -> bool:
         """Tell whether idle workers would do for a job."""
@@ -251,17 +282,27 @@ def _inside(view: View, number: int, glance: Glance) -> set[WaitReason]:
     elif situation & _CAPPED and not situation & (_PLANNED | _LEASED):
         reasons.add(WaitReason.QUOTA)
     startable = not situation & _PLANNED and glance.could_start(int(jobs["profile"][row]))
-    if situation & _UNANSWERED:
-        reasons.add(WaitReason.NO_ALLOCATION)
-    elif startable and situation & _X_ONLY:
-        reasons.add(WaitReason.IDLING)
-    elif not situation & _SHARED:
-        reasons.add(WaitReason.NO_SHARE)
-    elif startable:
-        reasons.add(WaitReason.PLACEMENT)
-    else:
-        reasons.add(WaitReason.TURN)
+    if _is_kept_out(situation, int(jobs["profile"][row]), glance, startable=startable):
+        reasons.add(WaitReason.RESERVATION)
+    reasons.add(_of_policy(situation, startable=startable))
     return reasons
+
+
+def _of_policy(situation: int, *, startable: bool) -> WaitReason:
+    """Return why a job waits as far as the policy's answer and the round say."""
+    if situation & _UNANSWERED:
+        return WaitReason.NO_ALLOCATION
+    if startable and situation & _X_ONLY:
+        return WaitReason.IDLING
+    if not situation & _SHARED:
+        return WaitReason.NO_SHARE
+    return WaitReason.PLACEMENT if startable else WaitReason.TURN
+
+
+def _is_kept_out(situation: int, profile: int, glance: Glance, *, startable: bool) -> bool:
+    """Tell whether a job waits for workers that are kept for others, or will be."""
+    late = startable and bool(situation & _SHUNNED)
+    return late or (not situation & _ENTITLED and glance.kept_from(profile))
 
 
 def queue(view: View) -> list[str]:
@@ -373,6 +414,7 @@ def _words(
         WaitReason.DEPENDENCY: lambda: f"it waits for {', '.join(sorted(record.waits_for))}",
         WaitReason.QUOTA: lambda: quota_words(view, record),
         WaitReason.BUDGET: lambda: budget_words(view, record.project),
+        WaitReason.RESERVATION: lambda: _reserved_words(view, record),
         WaitReason.BACKOFF: lambda: _backoff_words(view, record),
         WaitReason.STOPPING: lambda: "its last lease is coming to an end",
         WaitReason.NO_ALLOCATION: lambda: _unanswered_words(view),
@@ -394,6 +436,25 @@ def _unblocks(view: View, record: JobRecord, reason: WaitReason) -> str:
     ways = [f"`leasehold uncordon {names_of(ordered, ' ')}`"] if ordered else []
     ways += [f"wait until {', '.join(out)} workers return"] if out else []
     return ", or ".join(ways) or _UNBLOCKS[reason]
+
+
+def _reserved_words(view: View, record: JobRecord) -> str:
+    """Say which workers a job cannot have now, whose they are, and until when."""
+    engine = view.engine
+    late = engine.shunned.get(engine.jobs.number_of.get(record.job_id, NONE))
+    told = [
+        f"{len(one.workers)} x {one.rule.worker_type} are kept for {one.rule.owner} until "
+        f"{in_words(one.rule.until_s)} (reservation '{one.rule.name}')"
+        for one in engine.reservations
+        if one.in_force and record.job_id not in one.members
+    ]
+    if late is not None:
+        told.append(
+            f"{late.workers} x {late.worker_type} are reserved from {in_words(late.from_s)} until "
+            f"{in_words(late.until_s)} (reservation '{late.name}'), and it could not give them "
+            "back in time"
+        )
+    return "; ".join(told)
 
 
 def _unanswered_words(view: View) -> str:

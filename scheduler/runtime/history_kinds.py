@@ -12,6 +12,7 @@ class SubjectKind(enum.StrEnum):
     NODE = "node"
     POLICY = "policy"
     PROJECT = "project"
+    RESERVATION = "reservation"
     THROUGHPUTS = "throughputs"
     SCHEDULER = "scheduler"
     TOKEN = "token"  # noqa: S105 - a word
@@ -80,6 +81,10 @@ class EventKind(enum.StrEnum):
     BUDGET_WARNING = "budget_warning"  #: most of a project's budget of the month is used
     BUDGET_SPENT = "budget_spent"  #: all of it; its jobs wait
     BUDGET_FREE = "budget_free"  #: it has room again
+    RESERVATION_MADE = "reservation_made"
+    RESERVATION_DELETED = "reservation_deleted"
+    RESERVATION_ENDED = "reservation_ended"  #: its window has passed
+    RESERVATION_SHORT = "reservation_short"  #: of workers; 0 where it has them all again
     THROUGHPUTS_DECLARED = "throughputs_declared"
     TOKEN_CREATED = "token_created"  # noqa: S105 - a word
     TOKEN_REVOKED = "token_revoked"  # noqa: S105 - a word

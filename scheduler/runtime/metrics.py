@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from scheduler.control.nodes import NodeState
+    from scheduler.runtime.contract import ReservedView
     from scheduler.runtime.gpu_figures import GpuFigures
 
 _ENDED = (JobStatus.COMPLETED, JobStatus.CANCELLED, JobStatus.FAILED, JobStatus.REFUSED)
@@ -115,6 +116,14 @@ class Metrics:
             "Workers that nodes report beyond what is approved.",
             page="workers that nodes report beyond what is approved; above 0 somebody added some, "
             "or a node lies: `leasehold nodes` names it",
+        )
+        self._reservations = self._gauge(
+            "reservation_workers",
+            "Workers of reservations: asked for, assigned, set aside, used by the owner.",
+            "reservation",
+            "state",
+            page="workers of each reservation by `state`: `asked` for, `assigned` (fewer where "
+            "nodes are out), `set_aside` now, `used` by its owner's jobs",
         )
         self._doubted = self._gauge(
             "nodes_doubted",
@@ -304,6 +313,17 @@ class Metrics:
             values = found.gpus, found.used / found.gpus, found.idle_gpus, found.idle_jobs
             for gauge, value in zip(gauges, values, strict=True):
                 gauge.labels(project).set(value)
+
+    def set_reservations(self, found: Iterable[ReservedView]) -> None:
+        """Set how many workers each reservation has; one that is over disappears."""
+        self._reservations.clear()
+        for one in found:
+            name = one.reservation.name
+            self._reservations.labels(name, "asked").set(one.reservation.workers)
+            self._reservations.labels(name, "assigned").set(one.assigned)
+            kept = one.assigned if one.state == "in force" else 0
+            self._reservations.labels(name, "set_aside").set(kept)
+            self._reservations.labels(name, "used").set(one.used)
 
     def set_refused(self, workers: int) -> None:
         """Set how many workers nodes report beyond what is approved."""

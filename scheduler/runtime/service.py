@@ -16,6 +16,8 @@ from scheduler.control.facts import (
     NodeReported,
     PolicySet,
     ProjectSet,
+    ReservationDeleted,
+    ReservationMade,
     ThroughputsDeclared,
     UseCounted,
     WorkersApproved,
@@ -81,6 +83,7 @@ if TYPE_CHECKING:
     )
     from scheduler.control.view import View
     from scheduler.domain.knowledge import MakeKnowledge
+    from scheduler.domain.reservation import Reservation
     from scheduler.domain.rows import JobRow
     from scheduler.domain.spec import JobSpec
     from scheduler.protocol.desired import Desired, NodeReport
@@ -91,6 +94,7 @@ if TYPE_CHECKING:
         LiveJob,
         NodeView,
         PolicyView,
+        ReservedView,
         ThroughputView,
     )
     from scheduler.runtime.driver import Driver, Told
@@ -495,6 +499,19 @@ class LiveService:
             sums = await asyncio.to_thread(use_of_month, self._store, until_s)
             await self._tell(UseCounted(until_s=until_s, sums=sums, actor=actor))
         return next(view for view in self.projects() if view.limits.project == limits.project)
+
+    def reservations(self) -> tuple[ReservedView, ...]:
+        """Return every reservation, in the order in which their windows begin."""
+        return views.reservations(self._view)
+
+    async def reserve(self, reservation: Reservation, *, actor: str) -> ReservedView:
+        """Reserve workers for a time window."""
+        await self._tell(ReservationMade(reservation=reservation, actor=actor))
+        return next(v for v in self.reservations() if v.reservation.name == reservation.name)
+
+    async def delete_reservation(self, name: str, *, actor: str) -> None:
+        """Give up a reservation."""
+        await self._tell(ReservationDeleted(name=name, actor=actor))
 
     def throughputs(self) -> tuple[ThroughputView, ...]:
         """Return what is known, by job type, scale factor and worker type."""

@@ -15,6 +15,7 @@ from scheduler.control.nodes import Doubt, NodeBook
 from scheduler.control.owners import Owners
 from scheduler.control.project_rules import limits_from_json
 from scheduler.control.requests import NodeAction, PolicyChoice
+from scheduler.control.reservations import reservation_of
 from scheduler.control.snapshot import VERSION, Taken
 from scheduler.control.specs import spec_from_json
 from scheduler.control.state import ControlState, PolicyInForce
@@ -272,6 +273,9 @@ def _restore_one(state: ControlState, kind: str, rest: str, value: Any) -> None:
             node.doubt = Doubt.of_data(value)
         case "approved":
             state.nodes.approved = {**state.nodes.approved, rest: value}
+        case "reservation":
+            found = reservation_of(value)
+            state.reservations = {**state.reservations, found.name: found}
         case "project":
             state.jobs.limits[rest] = limits_from_json(value)
         case "spent" if record is not None:

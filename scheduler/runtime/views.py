@@ -23,6 +23,7 @@ from scheduler.runtime.contract import (
     NodeView,
     PolicyView,
     ProjectView,
+    ReservedView,
     ThroughputView,
     WorkerView,
 )
@@ -391,6 +392,27 @@ def _use_by_project(view: View) -> dict[str, GpuFigures]:
     return found
 
 
+def reservations(view: View) -> tuple[ReservedView, ...]:
+    """Return every reservation, in the order in which their windows begin."""
+    engine, found = view.engine, []
+    for one in engine.reservations:
+        nodes = Counter(
+            engine.cluster.nodes[v].name for v in engine.cluster.node_of[[*one.workers]]
+        )
+        over = one.rule.until_s <= engine.now_s
+        state = "in force" if one.in_force else "over" if over else "planned"
+        found.append(
+            ReservedView(
+                reservation=one.rule,
+                state=state,
+                assigned=len(one.workers),
+                used=one.used,
+                nodes=dict(sorted(nodes.items())),
+            )
+        )
+    return tuple(found)
+
+
 def measure(view: View, metrics: Metrics, glance: Glance, *, now_s: float) -> None:
     """Bring the gauges up to date."""
     seen = cluster(view, glance)
@@ -407,4 +429,5 @@ def measure(view: View, metrics: Metrics, glance: Glance, *, now_s: float) -> No
     metrics.set_deviation(mean=mean, largest=largest)
     metrics.set_round(seen.round_number)
     metrics.set_budgets({name: one.part for name, one in budgets_of(view, now_s=now_s).items()})
+    metrics.set_reservations(reservations(view))
     metrics.set_policy_failing(bool(view.policy.last_failure))

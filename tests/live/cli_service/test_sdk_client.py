@@ -227,6 +227,12 @@ def test_every_setting_has_a_method(client):
     assert "isolated" in {policy["name"] for policy in client.policies()}
     assert client.set_project("vision", max_jobs=3)["limits"]["max_jobs"] == 3
     assert "vision" in {project["limits"]["project"] for project in client.projects()}
+    window = {"from_s": 1e10, "until_s": 2e10}
+    client.reserve(name="r", worker_type="v100", workers=2, project="vision", **window)
+    assert client.reservation("r")["reservation"]["workers"] == 2
+    assert [one["reservation"]["name"] for one in client.reservations()] == ["r"]
+    client.delete_reservation("r")
+    assert client.reservations() == []
     figure = {"job_type": "bert", "worker_type": "v100", "steps_per_s": 2.0}
     client.declare_throughputs([figure])
     assert [f["steps_per_s"] for f in client.throughputs(job_type="bert")] == [2.0]

@@ -24,6 +24,7 @@ from scheduler.control.requests import (
 from scheduler.domain.job import JobStatus
 from scheduler.domain.lease import EndReason
 from scheduler.domain.reasons import WaitReason
+from scheduler.domain.reservation import Reservation
 from scheduler.domain.spec import JobSpec
 from scheduler.engine.settings import EngineSettings
 from scheduler.errors import ConflictError, InputError, NotFoundError
@@ -517,6 +518,24 @@ class TestOperating:
             await house.job(held=True, project="vision")
             (found,) = [p for p in service.projects() if p.limits.project == "vision"]
             assert found.active_jobs == 1
+
+        play(story)
+
+    def test_workers_are_reserved(self, play) -> None:
+        async def story(house: House) -> None:
+            service = house.service
+            rule = Reservation(
+                name="r", worker_type="v100", workers=2, from_s=1e10, until_s=2e10, project="p"
+            )
+            made = await house.kind.do(service.reserve(rule, actor="ada"))
+            assert (made.reservation, made.state, made.assigned) == (rule, "planned", 2)
+            assert service.reservations() == (made,)
+            with pytest.raises(ConflictError, match="exists already"):
+                await house.kind.do(service.reserve(rule, actor="ada"))
+            await house.kind.do(service.delete_reservation("r", actor="ada"))
+            assert service.reservations() == ()
+            with pytest.raises(NotFoundError, match="there is no reservation 'r'"):
+                await house.kind.do(service.delete_reservation("r", actor="ada"))
 
         play(story)
 

@@ -42,6 +42,7 @@ from scheduler.runtime.contract import (
     NodeView,
     PolicyView,
     ProjectView,
+    ReservedView,
     ThroughputView,
     WorkerView,
 )
@@ -55,6 +56,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from scheduler.control.requests import PolicyChoice, ProjectLimits, Submission
+    from scheduler.domain.reservation import Reservation
     from scheduler.domain.spec import JobSpec
     from scheduler.protocol.desired import NodeReport
 
@@ -98,6 +100,7 @@ class FakeService(FakeOutput):
         self._leases: dict[str, LeaseView] = {}
         self._nodes = {"alpha": self._node("alpha")}
         self._projects: dict[str, ProjectLimits] = {}
+        self._reservations: dict[str, Reservation] = {}
         self._figures: dict[tuple[str, int, str], float] = {}
         self._news = asyncio.Event()
         self.webhooks = FakeHooks(self)
@@ -411,6 +414,36 @@ class FakeService(FakeOutput):
         self._projects[limits.project] = limits
         self._note("project_changed", "project", limits.project, actor, {})
         return self._project(limits)
+
+    def reservations(self) -> tuple[ReservedView, ...]:
+        """Return the reservations."""
+        found = sorted(self._reservations.values(), key=lambda rule: rule.from_s)
+        return tuple(
+            ReservedView(
+                reservation=rule,
+                state="planned",
+                assigned=rule.workers,
+                used=0,
+                nodes={"node-0": rule.workers},
+            )
+            for rule in found
+        )
+
+    async def reserve(self, reservation: Reservation, *, actor: str) -> ReservedView:
+        """Reserve workers."""
+        self._may_write()
+        if reservation.name in self._reservations:
+            raise ConflictError(f"reservation '{reservation.name}' exists already")
+        self._reservations[reservation.name] = reservation
+        self._note("reservation_made", "reservation", reservation.name, actor, {})
+        return next(v for v in self.reservations() if v.reservation is reservation)
+
+    async def delete_reservation(self, name: str, *, actor: str) -> None:
+        """Give up a reservation."""
+        self._may_write()
+        if self._reservations.pop(name, None) is None:
+            raise NotFoundError(f"there is no reservation '{name}'")
+        self._note("reservation_deleted", "reservation", name, actor, {})
 
     def throughputs(self) -> tuple[ThroughputView, ...]:
         """Return what was declared."""

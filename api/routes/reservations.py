@@ -1,0 +1,94 @@
+"""Reservations: workers that are kept for somebody during a time window."""
+
+from dataclasses import replace
+from typing import Annotated
+
+from fastapi import APIRouter, Path
+from starlette.responses import Response
+
+from api.access import Ctx, Operator, Viewer
+from api.answers import Answer
+from api.problems import not_found
+from api.roles import Principal
+from api.routing import StrictRoute
+from api.schemas.admin import ReservationIn
+from api.schemas.answers import ReservationOut, ReservationsOut
+from api.schemas.fields import ProjectName
+from scheduler.domain.reservation import Reservation
+from scheduler.runtime.contract import ReservedView
+
+router = APIRouter(prefix="/v1", tags=["reservations"], route_class=StrictRoute)
+
+Named = Annotated[ProjectName, Path(description="reservation")]
+
+
+@router.get(
+    "/reservations",
+    summary="List reservations",
+    operation_id="list_reservations",
+    responses={200: {"model": ReservationsOut}},
+)
+async def list_reservations(context: Ctx, principal: Viewer) -> Answer:
+    """Return the reservations, in the order in which their windows begin.
+
+    Whose they are is left out where the token does not see the project, as are users and jobs of
+    reservations that name no project.
+    """
+    return Answer({"reservations": [_shown(principal, v) for v in context.service.reservations()]})
+
+
+@router.get(
+    "/reservations/{name}",
+    summary="Show a reservation",
+    operation_id="get_reservation",
+    responses={200: {"model": ReservationOut}},
+)
+async def get_reservation(name: Named, context: Ctx, principal: Viewer) -> Answer:
+    """Return a reservation with its workers by node."""
+    for found in context.service.reservations():
+        if found.reservation.name == name:
+            return Answer(_shown(principal, found))
+    raise not_found("reservation", name)
+
+
+@router.post(
+    "/reservations",
+    summary="Reserve workers",
+    operation_id="create_reservation",
+    status_code=201,
+    responses={201: {"model": ReservationOut}},
+)
+async def create_reservation(given: ReservationIn, context: Ctx, principal: Operator) -> Answer:
+    """Reserve workers of a type for a time window."""
+    rule = Reservation(
+        name=given.name,
+        worker_type=given.worker_type,
+        workers=given.workers,
+        from_s=given.from_s,
+        until_s=given.until_s,
+        project=given.project or "",
+        user=given.user or "",
+        job=given.job or "",
+    )
+    made = await context.service.reserve(rule, actor=principal.subject)
+    return Answer(made, status_code=201)
+
+
+@router.delete(
+    "/reservations/{name}",
+    summary="Delete a reservation",
+    operation_id="delete_reservation",
+    status_code=204,
+)
+async def delete_reservation(name: Named, context: Ctx, principal: Operator) -> Response:
+    """Give up a reservation; its workers are everybody's again."""
+    await context.service.delete_reservation(name, actor=principal.subject)
+    return Response(status_code=204)
+
+
+def _shown(principal: Principal, found: ReservedView) -> ReservedView:
+    """Return a reservation as somebody may see it."""
+    rule = found.reservation
+    if principal.sees(rule.project):
+        return found
+    return replace(found, reservation=replace(rule, project="", user="", job=""))

@@ -1,0 +1,125 @@
+"""``leasehold reservation``: workers that are kept for somebody during a time window."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from leasehold.cli.service.completion import complete_project
+from leasehold.cli.service.groups import group_with_default
+from leasehold.cli.service.output import print_json, print_shown, table
+from leasehold.cli.service.remote import Json, remote
+from leasehold.cli.service.times import moment, parse_moment
+from scheduler.errors import InputError
+
+if TYPE_CHECKING:
+    from leasehold.cli.service.client import ServiceClient
+    from leasehold.client.forms import Reservation, ReservationIn
+
+Name = Annotated[str, typer.Argument(help="The reservation.")]
+
+app = typer.Typer(help="Reserve workers for a time window.", cls=group_with_default("list"))
+
+
+@app.command("list")
+@remote
+def list_reservations(service: ServiceClient, *, as_json: Json = False) -> None:
+    """List the reservations, the one that begins first at the top."""
+    found = service.reservations()
+    if as_json:
+        print_json({"reservations": found})
+        return
+    print_shown(_table(found) if found else "no reservations")
+
+
+@app.command("show")
+@remote
+def show(service: ServiceClient, name: Name, *, as_json: Json = False) -> None:
+    """Show a reservation, and on which nodes its workers are."""
+    found = service.reservation(name)
+    if as_json:
+        print_json(found)
+        return
+    print_shown(_table([found]))
+    short = found["reservation"]["workers"] - found["assigned"]
+    nodes = ", ".join(f"{node}: {count}" for node, count in found["nodes"].items()) or "none"
+    print_shown(f"nodes: {nodes}" + (f"; short of {short} that are in service" if short else ""))
+
+
+@app.command("add")
+@remote
+def add(
+    service: ServiceClient,
+    name: Annotated[str, typer.Argument(help="A name for it.")],
+    *,
+    worker_type: Annotated[str, typer.Option("--worker-type", "-t", help="Of the workers.")],
+    workers: Annotated[int, typer.Option("--workers", "-n", metavar="N", help="How many.")],
+    until: Annotated[
+        str,
+        typer.Option("--until", metavar="WHEN", help="End: an ISO 8601 time, or a span from now."),
+    ],
+    begin: Annotated[
+        str, typer.Option("--from", metavar="WHEN", help="Begin; now unless given.")
+    ] = "0s",
+    project: Annotated[
+        str | None,
+        typer.Option(
+            "--project", "-p", help="For jobs of this project.", autocompletion=complete_project
+        ),
+    ] = None,
+    user: Annotated[
+        str | None, typer.Option("--user", help="For jobs that this user submitted.")
+    ] = None,
+    job: Annotated[str | None, typer.Option("--job", help="For the job of this id.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Reserve workers for the jobs that fit all of --project, --user and --job."""
+    if not (project or user or job):
+        raise InputError("nothing says for whom; give --project, --user or --job")
+    now_s = time.time()
+    what: ReservationIn = {
+        "name": name,
+        "worker_type": worker_type,
+        "workers": workers,
+        "from_s": parse_moment(begin, now_s=now_s, name="--from"),
+        "until_s": parse_moment(until, now_s=now_s, name="--until"),
+        "project": project,
+        "user": user,
+        "job": job,
+    }
+    made = service.reserve(**what)
+    if as_json:
+        print_json(made)
+    else:
+        print_shown(_table([made]))
+
+
+@app.command("delete")
+@remote
+def delete(service: ServiceClient, name: Name) -> None:
+    """Give up a reservation; its workers are everybody's again."""
+    service.delete_reservation(name)
+    print_shown(f"{name} deleted")
+
+
+def _table(found: list[Reservation]) -> Any:
+    headings = ("name", "state", "workers", ">assigned", ">used", "from", "until", "for")
+    rows = []
+    for one in found:
+        rule = one["reservation"]
+        named = (("project", rule["project"]), ("user", rule["user"]), ("job", rule["job"]))
+        rows.append(
+            (
+                rule["name"],
+                one["state"],
+                f"{rule['worker_type']}:{rule['workers']}",
+                one["assigned"],
+                one["used"],
+                moment(rule["from_s"]),
+                moment(rule["until_s"]),
+                ", ".join(f"{kind} {who}" for kind, who in named if who),
+            )
+        )
+    return table(headings, rows)

@@ -1,0 +1,119 @@
+"""Workers reserved by the command line, with real processes and a scheduler that is killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from urllib.parse import urlsplit
+
+import httpx
+import pytest
+
+ROUND_S = 4.0
+SERVE = (
+    "--no-auth",
+    f"--set=engine.round_length_s={ROUND_S:g}",
+    "--set=leases.notice_s=0.5",
+    "--set=leases.grace_s=0.5",
+    "--set=leases.margin_s=0.5",
+    "--set=leadership.ttl_s=2",
+)
+#: What the processes of a loaded machine may take beyond what is decided.
+SLACK_S = 5.0
+SLEEPS = ("--", sys.executable, "-c", "import time; time.sleep(600)")
+
+
+def wait_until(condition, within_s=120.0):
+    end_s = time.monotonic() + within_s
+    while not (found := condition()):
+        assert time.monotonic() < end_s, "it did not come to pass"
+        time.sleep(0.1)
+    return found
+
+
+@pytest.fixture
+def service(start, tmp_path):
+    """A scheduler and an agent; gives what kills it and starts it anew, ``leasehold``, the URL."""
+    state = f"--state-dir={tmp_path / 's'}"
+    first = start("serve", state, "--port=0", *SERVE, quick=False)
+    url = first.url
+    start(
+        *("agent", f"--server={url}", "--node=n", "--worker=v100:2"),
+        f"--state-dir={tmp_path / 'a'}",
+        quick=False,
+    )
+    env = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "LEASEHOLD_SERVER": url}
+
+    def again():
+        os.kill(first.process.pid, signal.SIGKILL)
+        first.process.wait(30)
+        again_there = start("serve", state, f"--port={urlsplit(url).port}", *SERVE, quick=False)
+        assert again_there.url == url
+
+    def run(*arguments, good=True):
+        done = subprocess.run(
+            [sys.executable, "-m", "leasehold", *arguments],
+            env=env,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        assert (done.returncode == 0) is good, done.stdout + done.stderr
+        return done.stdout if good else done.stderr
+
+    return again, run, url
+
+
+def test_reserved_workers_are_there_in_time_and_go_back(service):
+    again, run, url = service
+
+    def held():
+        found = json.loads(run("jobs", "--status", "running", "--json"))["jobs"]
+        return {one["job_id"] for one in found}
+
+    def job(job_id):
+        return json.loads(run("job", job_id, "--json"))
+
+    def attempts(job_id):
+        return httpx.get(f"{url}/v1/jobs/{job_id}/attempts").json()["attempts"]
+
+    def submit(name, project):
+        return run("submit", "--name", name, "--project", project, *SLEEPS).split()[0]
+
+    wait_until(lambda: "v100" in run("nodes"))
+    others = [submit(name, "speech") for name in ("a", "b")]
+    wait_until(lambda: set(others) <= held())
+    asked = ("reservation", "add", "night", "--worker-type", "v100", "--project", "vision")
+    too_many = run(*asked, "--workers", "3", "--until", "1h", good=False)
+    assert "asks for 3 workers of type 'v100'; there are 2" in too_many
+    made = run(*asked, "--workers", "2", "--from", "40s", "--until", "80s", "--json")
+    from_s = json.loads(made)["reservation"]["from_s"]
+    until_s = json.loads(made)["reservation"]["until_s"]
+    own = submit("own", "vision")
+    again()
+    wait_until(lambda: "night" in run("reservation"))
+    assert json.loads(run("reservation", "show", "night", "--json"))["nodes"] == {"n": 2}
+    wait_until(lambda: time.time() > from_s)
+    wait_until(lambda: job(own)["status"] == "running")
+    late_s = attempts(own)[0]["start_s"] - from_s
+    print(f"the first lease began {late_s:.1f} s after the window")
+    assert late_s <= ROUND_S + SLACK_S
+    wait_until(lambda: held() == {own})
+    waits = run("explain", others[0])
+    assert "reservation 'night'" in waits
+    assert "project 'vision'" in waits
+    figures = httpx.get(f"{url}/metrics").text
+    assert 'leasehold_reservation_workers{reservation="night",state="set_aside"} 2.0' in figures
+    assert 'leasehold_reservation_workers{reservation="night",state="used"} 1.0' in figures
+    for job_id in others:  # nothing of theirs was granted beyond the begin
+        for attempt in attempts(job_id):
+            assert attempt["start_s"] < from_s
+            assert attempt["ended_s"] <= from_s + SLACK_S
+    wait_until(lambda: time.time() > until_s)
+    wait_until(lambda: len(held()) == 2)
+    wait_until(lambda: "no reservations" in run("reservation"))
