@@ -43,6 +43,7 @@ def test_what_is_sent_is_looked_at(daemon: Any) -> None:
     user = daemon.caller("user")
     for archive, said in (
         ("%%%", "is no base64"),
+        ("é", "is no base64"),
         (base64.b64encode(CODE + b"x").decode(), "has the hash"),
     ):
         answer = send(user, archive)
