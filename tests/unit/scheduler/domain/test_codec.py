@@ -34,6 +34,7 @@ from scheduler.domain.job import Job
 from scheduler.domain.lease import EndReason, Lease, Leases
 from scheduler.domain.problem import Entity, Problem
 from scheduler.domain.quota import IdleQuota, Quota
+from scheduler.domain.reservation import Reservation
 from scheduler.domain.throughput import ThroughputTable
 from scheduler.errors import CodecError
 
@@ -233,6 +234,25 @@ VALUES: dict[type, st.SearchStrategy[Any]] = {
         ).map(tuple),
         project=NAMES,
         owners=st.dictionaries(NAMES, st.tuples(NAMES, NAMES)),
+    ),
+    ev.ReservationsChanged: st.builds(
+        ev.ReservationsChanged,
+        reservations=st.lists(
+            st.builds(
+                Reservation,
+                name=NAMES,
+                worker_type=NAMES,
+                workers=st.integers(1, 99),
+                from_s=st.floats(0, 1e9),
+                until_s=st.floats(2e9, 3e9),
+                project=NAMES,
+            )
+        ).map(tuple),
+        name=NAMES,
+        members=st.dictionaries(NAMES, st.lists(NAMES, max_size=3).map(tuple)),
+    ),
+    ev.JobEntitled: st.builds(
+        ev.JobEntitled, job_id=NAMES, reservations=st.lists(NAMES, max_size=3).map(tuple)
     ),
     ev.PolicyChanged: st.builds(
         ev.PolicyChanged, policy=NAMES, time_dependent=st.booleans(), record=st.booleans()
