@@ -11,6 +11,8 @@ DEMO_OUT ?= out/demo
 BENCH ?= $(wildcard benchmarks/*.py)
 # Suites with real processes and databases, apart from the unit tests.
 LIVE := tests/live tests/chaos tests/world tests/fuzz tests/torch
+# Attacks within the process of the tests: their coverage counts with that of the live suites.
+ATTACKED := tests/redteam/test_webhooks.py tests/redteam/test_exec.py
 # Attacks on a real service: a hostile job, agent or person.
 REDTEAM := tests/redteam
 # Suites that need tools built with Go: helm, for the second one an API server, for the third a whole cluster.
@@ -37,7 +39,7 @@ test: $(READY)  ## Run the unit tests with branch coverage and check its floors
 
 test-live: $(READY)  ## Run the tests with real processes and databases, with their coverage floors
 	$(BIN)/coverage erase
-	$(BIN)/pytest -n auto --dist loadscope -m "not slow" $(LIVE) --cov --cov-branch --cov-report= $(ARGS)
+	$(BIN)/pytest -n auto --dist loadscope -m "not slow" $(LIVE) $(ATTACKED) --cov --cov-branch --cov-report= $(ARGS)
 	@if [ -z "$(ARGS)" ]; then .ci/coverage-floors $(BIN)/coverage 90 scheduler/control scheduler/protocol scheduler/store scheduler/runtime leasehold/client leasehold/daemon leasehold/cli/service api agent; fi
 
 test-redteam: $(READY)  ## Attack a real service as a hostile job, agent or person would

@@ -212,6 +212,10 @@ def keep_budgets(state: ControlState, draft: Draft) -> None:
         _judge(state, draft, project, found.get(project))
 
 
+#: What the history says of a project that has come to this.
+TOLD: Final = {"spent": "budget_spent", "warned": "budget_warning", "": "budget_free"}
+
+
 def _judge(state: ControlState, draft: Draft, project: str, spent: Spending | None) -> None:
     part = 0.0 if spent is None else spent.part
     stops, stopped = part >= 1.0, project in state.jobs.stopped
@@ -229,9 +233,7 @@ def _judge(state: ControlState, draft: Draft, project: str, spent: Spending | No
     else:
         del state.budgets.told[project]
         draft.set(f"{KEY}/{project}", None)
-    kind = {"spent": "budget_spent", "warned": "budget_warning"}.get(says, "budget_free")
-    if (told, says) == ("spent", "warned"):
-        kind = "budget_free"
+    kind = TOLD["" if (told, says) == ("spent", "warned") else says]
     draft.note(kind, "project", project, **_figures(spent, limits))
 
 

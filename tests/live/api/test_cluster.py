@@ -74,6 +74,7 @@ def test_projects_get_shares_and_quotas(operator: Any) -> None:
     body = {"weight": 2, "inner_policy": "fifo", "max_workers": 4}
     made = operator.put("/v1/projects/vision", json=body).json()
     unbounded = dict.fromkeys(("max_jobs", "entities", "job_types", "max_job_weight"))
+    unbounded |= dict.fromkeys(("budget_gpu_hours", "budget_usd", "budget_warning"))
     of_types = {"max_workers_of": {"v100": 2}, "max_workers_per_user_of": {"v100": 1}}
     unset = {"max_workers_of": {}, "max_workers_per_user_of": {}, "max_workers_per_user": None}
     limits = {"project": "vision", "idle_quota": "keep"} | unbounded | unset | body

@@ -19,6 +19,7 @@ import scheduler.engine
 import scheduler.runtime
 from api.conversions import event_answer
 from api.roles import ANONYMOUS
+from scheduler.control.budgets import TOLD
 from scheduler.control.requests import JobAction, NodeAction
 from scheduler.domain.rows import HistoryRow
 from scheduler.runtime.history_kinds import EventKind
@@ -183,6 +184,10 @@ def test_an_unknown_kind_is_refused_with_those_that_there_are(
     assert known in answer.json()["errors"][0]["problem"]
 
 
+#: What writes to the history, and which argument says the kind.
+NOTES = {"note": 0, "_note": 0, "note_for": 1, "record": 0, "remove_job": 1}
+
+
 def test_every_kind_that_is_written_is_known() -> None:
     written = set()
     packages = (api, scheduler.control, scheduler.engine, scheduler.runtime, leasehold.daemon)
@@ -197,12 +202,13 @@ def test_every_kind_that_is_written_is_known() -> None:
                     written |= {str(k.value) for k in kinds if isinstance(k, ast.Constant)}
                 if not isinstance(node.func, ast.Attribute):
                     continue
-                at = {"note": 0, "note_for": 1, "record": 0, "remove_job": 1}.get(node.func.attr, 9)
+                at = NOTES.get(node.func.attr, 9)
                 if len(node.args) > at and isinstance(node.args[at], ast.Constant):
                     written.add(str(node.args[at].value))
     written |= {f"{action.value}_requested" for action in JobAction}
     written |= {f"node_{action.value}" for action in NodeAction}
     written.add("token_created")  # the first one, by hand
+    written |= {*TOLD.values(), "webhook_failing", "webhook_paused"}
     assert written - set(EventKind) == set()
     # Both words of an end come from a status.
     assert set(EventKind) - written <= {"job_completed", "job_failed", "job_cancelled"}

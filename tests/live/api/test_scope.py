@@ -24,12 +24,19 @@ def ann(daemon: Any) -> Any:
     return daemon.caller("operator", subject="ann", projects=("vision", "language"))
 
 
+#: Id of a command beside a job.
+EXEC = "0" * 32
+
+
 def routes_that_name_a_job() -> list[tuple[str, str, object]]:
     reads = ["", "/attempts", "/events", "/explain", "/log", "/log?follow=true"]
     actions = ["cancel", "hold", "release", "requeue"]
     return [
         *[("GET", f"/v1/jobs/{{}}{path}", None) for path in reads],
         *[("POST", f"/v1/jobs/{{}}/{action}", None) for action in actions],
+        ("POST", "/v1/jobs/{}/exec", {"command": ["ls"]}),
+        ("GET", f"/v1/jobs/{{}}/exec/{EXEC}", None),
+        ("DELETE", f"/v1/jobs/{{}}/exec/{EXEC}", None),
         ("PATCH", "/v1/jobs/{}", {"weight": 2}),
     ]
 
@@ -43,8 +50,9 @@ def test_every_route_that_names_a_job_is_in_the_list(daemon: Any) -> None:
     }
     listed = set()
     for method, path, _ in routes_that_name_a_job():
-        known = path.partition("?")[0].replace("{}", "{job_id}")
-        listed.add((method, "/v1/jobs/{job_id}/{action}" if method == "POST" else known))
+        known = path.partition("?")[0].replace("{}", "{job_id}").replace(EXEC, "{exec_id}")
+        acts = method == "POST" and not known.endswith("/exec")
+        listed.add((method, "/v1/jobs/{job_id}/{action}" if acts else known))
     assert named == listed
 
 

@@ -258,6 +258,7 @@ def test_projects_keep_what_is_not_set_anew(scheduler, leasehold):
         "max_workers_per_user": None,
         "max_workers_per_user_of": {},
         "idle_quota": "keep",
+        **dict.fromkeys(("budget_gpu_hours", "budget_usd", "budget_warning")),
     }
     assert json.loads(ran.out)["limits"] == limits
     ran = leasehold("project", "set", "p", "--max-workers", "none")

@@ -89,8 +89,9 @@ class Play:
         """Look at everything in the middle of a commit, and say what happens to it."""
         view, store = self.stage.driver.view, self.stage.store
         assert picture(view) == self.stage.published, "seen before it was committed"
-        for look in (views.nodes, views.allocation, views.projects):
+        for look in (views.nodes, views.allocation):
             look(view)
+        views.projects(view, now_s=view.engine.now_s)
         views.leases(view, now_s=view.engine.now_s)
         glance = Glance(view)
         if self.glance is None or not self.glance.shows(view):

@@ -1,0 +1,49 @@
+"""``leasehold reservation``: add, list, show, delete."""
+
+from __future__ import annotations
+
+import json
+
+ADD = ("reservation", "add", "class", "-t", "v100", "-n", "2", "--until", "3h")
+
+
+def test_a_reservation_is_made_shown_and_given_up(scheduler, leasehold):
+    assert leasehold("reservation").out == "no reservations\n"
+    ran = leasehold(*ADD, "--from", "1h", "--project", "vision", "--user", "ann")
+    assert ran.code == 0, ran.err
+    heading, line = ran.out.splitlines()
+    assert heading.split() == [
+        "name",
+        "state",
+        "workers",
+        "assigned",
+        "used",
+        "from",
+        "until",
+        "for",
+    ]
+    assert line.split()[:5] == ["class", "planned", "v100:2", "2", "0"]
+    assert line.endswith("project vision, user ann")
+    assert leasehold("reservation").out == ran.out
+    (found,) = json.loads(leasehold("reservation", "list", "--json").out)["reservations"]
+    rule = found["reservation"]
+    assert rule["until_s"] - rule["from_s"] == 7200.0
+    shown = leasehold("reservation", "show", "class").out
+    assert shown.startswith(ran.out)
+    assert shown.splitlines()[-1] == "nodes: node-0: 2"
+    assert json.loads(leasehold("reservation", "show", "class", "--json").out) == found
+    assert leasehold(*ADD, "--project", "vision", "--json").code != 0  # there is one of that name
+    assert leasehold("reservation", "delete", "class").out == "class deleted\n"
+    assert leasehold("reservation", "show", "class").code != 0
+    assert json.loads(leasehold(*ADD, "--job", "job-1", "--json").out)["state"] == "planned"
+
+
+def test_what_cannot_be_is_refused(scheduler, leasehold):
+    for words, said in (
+        (ADD, "nothing says for whom; give --project, --user or --job"),
+        ((*ADD, "-p", "vision", "--from", "9h"), "until"),
+        ((*ADD[:-1], "yesterday", "-p", "vision"), "--until is 'yesterday'"),
+    ):
+        ran = leasehold(*words)
+        assert ran.code != 0, words
+        assert said in ran.err
