@@ -159,11 +159,12 @@ class Search:
             whether there was anything to search.
         """
         begin = 0
+        last = self.finishing and len(data) < PIECE_BYTES  # nothing follows, a line's end neither
         while begin < len(data) and (not begin or time.monotonic() < end_s):
             end = data.find(b"\n", begin)
             whole = end >= 0
             line = data[begin : end if whole else len(data)]
-            if not whole and len(line) < LINE_BYTES and not self.finishing:
+            if not whole and len(line) < LINE_BYTES and not last:
                 break  # the rest of it is to come
             if not tail.cut:
                 self._take(line[:LINE_BYTES])
