@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import logging
 import re
@@ -49,6 +50,17 @@ FIXED_HEADERS = {
 }
 
 
+class RequestIds:
+    """Makes ids of requests; they tell requests apart and need not be secret."""
+
+    def __init__(self) -> None:
+        self._first, self._count = secrets.token_hex(4), itertools.count()
+
+    def new(self) -> str:
+        """Return one that no request has had."""
+        return f"{self._first}{next(self._count):08x}"
+
+
 class Edge:
     """Gives each request an id, a line in the access log, a limit of size, and always an answer.
 
@@ -62,13 +74,18 @@ class Edge:
         self._app = app
         self._max_body_bytes = max_body_bytes
         self._headers = FIXED_HEADERS | {"x-leasehold-version": version}
+        self._ids = RequestIds()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve a request."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        exchange = _Exchange(scope, receive, send, self._max_body_bytes, self._headers)
+        given = Headers(scope=scope).get("x-request-id", "")
+        request_id = given if _REQUEST_ID.fullmatch(given) else self._ids.new()
+        exchange = _Exchange(
+            scope, receive, send, self._max_body_bytes, self._headers, request_id=request_id
+        )
         try:
             exchange.check_announced_size()
             await self._app(scope, exchange.receive, exchange.send)
@@ -88,14 +105,15 @@ class _Exchange:
         send: Send,
         max_body_bytes: int,
         fixed: Mapping[str, str],
+        *,
+        request_id: str,
     ) -> None:
         self._scope, self._receive, self._send = scope, receive, send
         self._max_body_bytes, self._fixed = max_body_bytes, fixed
         self._headers = Headers(scope=scope)
         self._began_s = time.perf_counter()
         self._received = self._status = 0
-        given = self._headers.get("x-request-id", "")
-        self.request_id = given if _REQUEST_ID.fullmatch(given) else secrets.token_hex(8)
+        self.request_id = request_id
         scope.setdefault("state", {})["request_id"] = self.request_id
 
     def check_announced_size(self) -> None:

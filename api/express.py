@@ -8,17 +8,15 @@ ordinary way, as if it had not been looked at, and is answered there.
 
 from __future__ import annotations
 
-import itertools
 import logging
 import re
-import secrets
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl
 
 import orjson
 
 from api.agent_tokens import is_bound
-from api.edge import FIXED_HEADERS, know
+from api.edge import FIXED_HEADERS, RequestIds, know
 from api.privacy import hindrance
 from api.problems import ProblemError
 from api.routes.agents import DESIRED_PARAMETERS
@@ -60,8 +58,7 @@ class Express:
             (name.encode(), value.encode())
             for name, value in (FIXED_HEADERS | {"x-leasehold-version": version}).items()
         ]
-        # Ids tell requests apart and need not be secret.
-        self._first, self._count = secrets.token_hex(4), itertools.count()
+        self._ids = RequestIds()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve a request."""
@@ -179,7 +176,7 @@ class Express:
     ) -> None:
         request_id = headers.get(b"x-request-id", b"")
         if not request_id or not _ID.fullmatch(request_id):
-            request_id = f"{self._first}{next(self._count):08x}".encode()
+            request_id = self._ids.new().encode()
         fields = [*fields, *self._headers, (b"x-request-id", request_id)]
         await send({"type": "http.response.start", "status": status, "headers": fields})
         await send({"type": "http.response.body", "body": body})

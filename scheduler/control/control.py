@@ -240,7 +240,10 @@ class Control:
 
     def _rows(self, draft: Draft, commands: Sequence[do.Command]) -> Projections:
         touched = self.state.jobs.touched
-        jobs = tuple(record.to_row() for record in touched.values() if record.new)
+        written = draft.documents
+        jobs = tuple(
+            record.to_row(written.get(job_id)) for job_id, record in touched.items() if record.new
+        )
         states = tuple(record.to_state() for record in touched.values() if not record.new)
         for record in touched.values():
             record.new = False

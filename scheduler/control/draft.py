@@ -77,6 +77,7 @@ class Draft:
         removed: nodes that are forgotten with it.
         answers: what each fact is answered: a result or an error.
         warnings: what operators should read.
+        documents: job id -> its specification as plain values, of new jobs where it is known.
     """
 
     now_s: float
@@ -95,6 +96,7 @@ class Draft:
     removed: list[str] = field(default_factory=list)
     answers: list[Answered] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
+    documents: dict[str, Mapping[str, Any]] = field(default_factory=dict)
     _told_of: tuple[Cause, Mapping[str, Any]] | None = None
 
     def tell(self, *events: ev.Event) -> None:

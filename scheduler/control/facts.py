@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -38,6 +38,7 @@ class JobsSubmitted:
         keys: (owner, client id) -> what it stands for, as far as it is stored.
         rows: job id -> stored job that has ended, or that has a wanted id.
         actor: who submits them.
+        documents: each specification as plain values, where somebody has written it out already.
     """
 
     submissions: tuple[Submission, ...]
@@ -48,6 +49,7 @@ class JobsSubmitted:
     )
     rows: Mapping[str, JobRow] = field(default_factory=lambda: MappingProxyType({}))
     actor: str
+    documents: tuple[Mapping[str, Any], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from scheduler.control.specs import spec_from_json, spec_to_json, steps_of
 from scheduler.domain.job import JobStatus
@@ -88,7 +88,7 @@ class JobRecord:
         """Whose quota it falls under."""
         return self.spec.project
 
-    def to_row(self) -> JobRow:
+    def to_row(self, document: Mapping[str, Any] | None = None) -> JobRow:
         """Return the whole row."""
         spec = self.spec
         return JobRow(
@@ -113,7 +113,7 @@ class JobRecord:
             deadline_s=self.deadline_s,
             updated_s=self.updated_s,
             labels=spec.labels,
-            spec=spec_to_json(spec),
+            spec=spec_to_json(spec) if document is None else document,
         )
 
     def to_state(self) -> JobState:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import MISSING, Field, fields
 from datetime import UTC, datetime
+from operator import attrgetter
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -22,21 +23,23 @@ def _default(field: Field[Any]) -> Any:
 
 #: (field, its default), made once: a thousand jobs are written three times each.
 _DEFAULTS: Final = tuple((field.name, _default(field)) for field in fields(JobSpec))
+_VALUES: Final = attrgetter(*(name for name, _ in _DEFAULTS))
 
 
 def spec_to_json(spec: JobSpec) -> dict[str, Any]:
     """Return a specification as plain values; what has its default is left out."""
-    data: dict[str, Any] = {}
-    for name, default in _DEFAULTS:
-        value = getattr(spec, name)
-        if value is default or value == default:
-            continue
-        if isinstance(value, tuple):
-            value = list(value)
-        elif not isinstance(value, str | float | int) and isinstance(value, Mapping):
-            value = dict(value)
-        data[name] = value
-    return data
+    given = zip(_DEFAULTS, _VALUES(spec), strict=True)
+    return {
+        name: _plain(value)
+        for (name, default), value in given
+        if value is not default and value != default
+    }
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return list(value)
+    return dict(value) if isinstance(value, Mapping) else value
 
 
 def spec_from_json(data: Mapping[str, Any]) -> JobSpec:

@@ -79,6 +79,8 @@ def _submit(
         return refusal
     record = _record(state, draft, item, item.job_id or fact.job_ids[place])
     draft.actors[record.job_id] = actor
+    if fact.documents and record.spec is item.spec:
+        draft.documents[record.job_id] = fact.documents[place]
     if item.client_id:
         row = IdempotencyRow(
             scope=item.owner,

@@ -149,8 +149,11 @@ class Codec:
     def _encode_known(self, name: str, value: Any) -> dict[str, Any]:
         if isinstance(value, enum.Enum):
             return {"type": name, "value": value.value}
-        encoded = {field: self._encode(getattr(value, field)) for field in self._fields[name]}
-        return {"type": name, **encoded}
+        encoded = {"type": name}
+        for field in self._fields[name]:
+            part = getattr(value, field)
+            encoded[field] = part if type(part) in _PLAIN else self._encode(part)
+        return encoded
 
     def _encode_foreign(self, value: Any) -> Any:
         if isinstance(value, np.ndarray):

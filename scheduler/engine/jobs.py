@@ -97,6 +97,7 @@ class JobTable:
         twin = JobTable()
         twin.number_of, twin.job_of = self.number_of.copy(), self.job_of.copy()
         self._gone = []
+        twin._numbers = self._numbers.copy()
         twin._take_columns(self)
         return twin
 
@@ -107,13 +108,18 @@ class JobTable:
         ten thousand jobs that takes a third of the time of a copy.
         """
         gone, table._gone = table._gone, []
+        newest = self._numbers[-1] if self._numbers else NONE
         for job_id, number in gone or ():
             if self.job_of.pop(number, None) is not None:
                 del self.number_of[job_id]
-        newest = self._numbers[-1] if self._numbers else NONE
-        for number in table._numbers[bisect_left(table._numbers, newest + 1) :]:
+        added = table._numbers[bisect_left(table._numbers, newest + 1) :]
+        for number in added:
             job = self.job_of[number] = table.job_of[number]
             self.number_of[job.job_id] = number
+        if gone:
+            self._numbers = table._numbers.copy()
+        else:
+            self._numbers += added
         self._take_columns(table)
 
     def _take_columns(self, table: JobTable) -> None:
@@ -124,7 +130,6 @@ class JobTable:
         size = self._size = table._size
         self._rows.view(_PLAIN)[:size] = table._rows.view(_PLAIN)[:size]
         self._x[:size], self._credit_s[:size] = table.x, table.credit_s
-        self._numbers = table._numbers.copy()
         self._views = {}
 
     def __getitem__(self, column: str) -> NDArray[Any]:

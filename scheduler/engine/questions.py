@@ -55,8 +55,10 @@ def pose(
         round_length_s: for how long workers are granted at a time.
         usage_s: (E,) what entities have used of late; None where that is not counted.
     """
+    if not len(capacity):
+        return None
     asked = jobs.runnable(now_s) & ~left_out
-    if not asked.any() or not len(capacity):
+    if not asked.any():
         return None
     rows = slice(None) if asked.all() else np.flatnonzero(asked)
     if caps is not None:

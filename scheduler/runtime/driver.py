@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from scheduler.control.facts import AllocationAnswered, LeaseUntold, NodesHeard, PolicyAsked
@@ -367,17 +368,19 @@ class Driver:
         """
         wait_s = COMMIT_RETRY_LEAST_S
         began_s = self._metrics.clock()
+        commit = partial(self._store.commit, entry, token=self.view.term)
         alarms: list[asyncio.TimerHandle] = []
         try:
             while True:
                 try:
-                    head = await asyncio.to_thread(self._commit_once, entry)
+                    head = await asyncio.to_thread(commit)
                 except StoreUnavailableError as error:
                     self._failure = error
                     _log.warning("entry %d cannot be committed: %s", entry.sequence, error)
                     alarms = alarms or self._set_alarms()
                     await asyncio.sleep(wait_s)
                     wait_s = min(2.0 * wait_s, COMMIT_RETRY_MOST_S)
+                    commit = partial(self._commit_again, entry)
                 else:
                     self._failure = None
                     self._metrics.committed(self._metrics.clock() - began_s)
@@ -411,7 +414,7 @@ class Driver:
             asked = [told for told in self._in_turn if told[1] not in self._own]
             abandon(asked, lambda: OutcomeUnknownError(failure))
 
-    def _commit_once(self, entry: Entry) -> Head:
+    def _commit_again(self, entry: Entry) -> Head:
         head = self._store.head()
         if head.sequence >= entry.sequence:
             leader = self._store.leader()

@@ -16,16 +16,21 @@ from scheduler.protocol.bounds import plain_json
 from scheduler.runtime.secret_box import SecretBox
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
+    from typing import Any
 
     from scheduler.control.requests import Submission
     from scheduler.domain.spec import JobSpec
     from scheduler.store.protocol import Store
 
 #: What the JSON has where a text, or a number, may be one that cannot be stored.
-_SUSPECT = re.compile(r"\\u0000|\\ud[89a-f]|NaN|Infinity|\d{19}")
+_SUSPECT = ("\\u0000", "\\ud", "NaN", "Infinity")
+_LONG = re.compile(r"\d{19}")
 #: Letters and digits of the random part of job ids; none that look alike.
 _LETTERS = "23456789abcdefghjkmnpqrstuvwxyz"
+#: Of which the random part of a job id is made; so many that each letter is as likely as others.
+_RANDOM_BYTES = 16
+_UNPLAIN = re.compile(r"[^a-z0-9]+")
 
 
 def submitted(
@@ -54,8 +59,14 @@ def submitted(
         for key, row in store.jobs_of_keys(owner, names).items()
     }
     rows = ((job_id, store.job(job_id)) for job_id in sorted(wanted))
-    digests = tuple(digest_of(item.spec) for item in submissions)
-    job_ids = tuple(item.job_id or new_job_id(item.spec.name) for item in submissions)
+    documents = tuple(spec_to_json(item.spec) for item in submissions)
+    digests = tuple(
+        digest_of(item.spec, document)
+        for item, document in zip(submissions, documents, strict=True)
+    )
+    drawn_ids = new_job_ids([item.spec.name for item in submissions])
+    job_ids = tuple(item.job_id or new for item, new in zip(submissions, drawn_ids, strict=True))
+    secret = any(item.spec.secret_env for item in submissions)
     return JobsSubmitted(
         submissions=tuple(
             _sealed(item, job_id, box or SecretBox()) if digest else _without_secrets(item)
@@ -66,6 +77,7 @@ def submitted(
         keys=keys,
         rows={job_id: row for job_id, row in rows if row is not None},
         actor=actor,
+        documents=() if secret else documents,  # they are of the jobs before they were sealed
     )
 
 
@@ -78,24 +90,33 @@ def _without_secrets(item: Submission) -> Submission:
     return replace(item, spec=replace(item.spec, secret_env={}))
 
 
-def new_job_id(name: str) -> str:
-    """Return an id for a job: its name, as far as that is plain, and a random part."""
-    plain = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:40].strip("-") or "job"
-    drawn, letters = secrets.randbelow(len(_LETTERS) ** 8), ""
-    for _ in range(8):
-        drawn, place = divmod(drawn, len(_LETTERS))
-        letters += _LETTERS[place]
-    return f"{plain}-{letters}"
+def new_job_ids(names: Sequence[str]) -> list[str]:
+    """Return an id for each job: its name, as far as that is plain, and a random part."""
+    drawn = secrets.token_bytes(_RANDOM_BYTES * len(names))  # at once: each draw is a system call
+    ids = []
+    for index, name in enumerate(names):
+        number = int.from_bytes(drawn[index * _RANDOM_BYTES : (index + 1) * _RANDOM_BYTES])
+        plain = _UNPLAIN.sub("-", name.lower()).strip("-")[:40].strip("-") or "job"
+        letters = ""
+        for _ in range(8):
+            number, place = divmod(number, len(_LETTERS))
+            letters += _LETTERS[place]
+        ids.append(f"{plain}-{letters}")
+    return ids
 
 
-def digest_of(spec: JobSpec) -> str:
+def digest_of(spec: JobSpec, document: Mapping[str, Any] | None = None) -> str:
     """Return a hash of a specification, to tell a repetition from another job.
 
     The deadline is left out: where it was given as a duration, a repetition computes another one.
     Of secret variables only the names count.
     Empty where the specification can neither be stored nor told to an agent.
+
+    Args:
+        spec: the specification.
+        document: it as plain values, where somebody has written it out already.
     """
-    data = given = spec_to_json(spec)
+    data = given = spec_to_json(spec) if document is None else document
     # What is as deep as it likes, or not part of the text below, is looked at value by value.
     if (spec.kubernetes or spec.secret_env) and not plain_json(given):
         return ""
@@ -104,11 +125,11 @@ def digest_of(spec: JobSpec) -> str:
             return ""
         data = {name: value for name, value in given.items() if name != "deadline_s"}
     if spec.secret_env:  # a hash of secrets would tell who guesses them that he is right
-        data = data | {"secret_env": sorted(spec.secret_env)}
+        data = {**data, "secret_env": sorted(spec.secret_env)}
     if spec.total_steps is None and spec.duration_s is None:
         # The release before wrote it down so; what was sent to it may be sent again to this one.
-        data = data | {"duration_s": UNKNOWN_DURATION_S}
+        data = {**data, "duration_s": UNKNOWN_DURATION_S}
     text = json.dumps(data, sort_keys=True, separators=(",", ":"))
-    if _SUSPECT.search(text) and not plain_json(given):
+    if (any(part in text for part in _SUSPECT) or _LONG.search(text)) and not plain_json(given):
         return ""
     return hashlib.sha256(text.encode()).hexdigest()

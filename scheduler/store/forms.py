@@ -20,7 +20,7 @@ from scheduler.errors import CodecError, UnstorableError
 from scheduler.store.rows import EnrolmentRow, TokenRow
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from sqlalchemy import Row as SqlRow
 
@@ -36,8 +36,12 @@ _ENCODER = json.JSONEncoder(
 _LEAST, _MOST = -(2**63), 2**63 - 1
 
 
-def to_json(value: object) -> str:
+def to_json(value: object, *, finite: bool = False) -> str:
     """Return compact JSON; mappings become objects.
+
+    Args:
+        value: what is to be written.
+        finite: whether all its numbers are known to be so, which saves a look.
 
     Raises:
         UnstorableError: a number is not finite, a text has half a character, or a value is none of
@@ -51,7 +55,7 @@ def to_json(value: object) -> str:
             text.encode()  # halves of characters are texts to Python, and to nobody else
             return text
         # It writes null for numbers that are not finite; the other one refuses them.
-        plain = "null" not in text or orjson.loads(text) == value
+        plain = finite or "null" not in text or orjson.loads(text) == value
         return text if plain else _ENCODER.encode(value)
     except (TypeError, ValueError, RecursionError) as error:
         raise UnstorableError(f"a value has no form as JSON: {str(error)[:200]}") from error
@@ -64,8 +68,8 @@ def events_to_json(events: tuple[Event, ...]) -> str:
         UnstorableError: an event has none.
     """
     try:
-        # One by one: an event with a null in it takes the slow way, and no other with it.
-        return f"[{','.join([to_json(encode(event)) for event in events])}]"
+        # One by one: an event of large numbers takes the slow way, and no other with it.
+        return f"[{','.join([to_json(encode(event), finite=True) for event in events])}]"
     except CodecError as error:
         raise UnstorableError(str(error)) from error
 
@@ -76,8 +80,8 @@ def events_from_json(text: str) -> tuple[Event, ...]:
 
 
 def _labels_to_json(labels: Mapping[str, str]) -> str:
-    for text in (*labels, *labels.values()):  # they have a table of their own besides
-        _check("labels", text)
+    texts = (*labels, *labels.values())  # they have a table of their own besides
+    _check(("labels",) * len(texts), texts)
     return to_json(labels)
 
 
@@ -123,8 +127,7 @@ def to_columns(row: Any) -> dict[str, Any]:
     columns = {name: getattr(row, name) for name in columns_of(kind)}  # type: ignore[arg-type]
     for name, (there, _) in _FORMS.get(kind, {}).items():
         columns[name] = there(columns[name])
-    for name, value in columns.items():
-        _check(name, value)
+    _check(columns, columns.values())
     return columns
 
 
@@ -142,26 +145,38 @@ def to_values(kind: type, rows: Sequence[Any]) -> list[list[Any]]:
         columns = list(pick(row))
         for place, there in forms:
             columns[place] = there(columns[place])
-        for name, value in zip(names, columns, strict=True):
-            _check(name, value)
+        _check(names, columns)
         values.append(columns)
     return values
 
 
-def _check(name: str, value: Any) -> None:
+def _check(names: Iterable[str], values: Iterable[Any]) -> None:
     """Refuse what one of the databases cannot hold; 0.1 us for a value.
 
     Raises:
-        UnstorableError: it is such.
+        UnstorableError: a value is such; the message has its name.
     """
+    for name, value in zip(names, values, strict=True):
+        kind = type(value)
+        if kind is float:
+            if math.isfinite(value):
+                continue
+        elif kind is str:
+            if value.isascii() and "\0" not in value:
+                continue
+        elif value is None or (kind is int and _LEAST <= value <= _MOST):
+            continue
+        _check_one(name, value)
+
+
+def _check_one(name: str, value: Any) -> None:
     if isinstance(value, str):
         if "\0" in value:
             raise UnstorableError(f"{name} has a NUL in it; texts without can be stored")
-        if not value.isascii():
-            try:
-                value.encode()
-            except UnicodeEncodeError as error:
-                raise UnstorableError(f"{name} has half a character in it: {error}") from error
+        try:
+            value.encode()
+        except UnicodeEncodeError as error:
+            raise UnstorableError(f"{name} has half a character in it: {error}") from error
     elif isinstance(value, int):
         if not _LEAST <= value <= _MOST:
             raise UnstorableError(f"{name} is a number of more than 64 bits; it cannot be stored")

@@ -6,7 +6,7 @@ import time
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import delete, insert, select, update
+from sqlalchemy import bindparam, delete, insert, select, update
 
 from scheduler.domain.rows import (
     AttemptRow,
@@ -51,6 +51,16 @@ if TYPE_CHECKING:
 KEYS_AT_ONCE = 900
 #: Journal entries that are dropped in one transaction, and the pause before the next.
 DROPPED_AT_ONCE, DROP_PAUSE_S = 10, 0.01
+#: Statements of every commit: to make one takes longer than to run it.
+_READ_HEAD = select(tables.HEAD)
+_LOCK_HEAD = _READ_HEAD.with_for_update(key_share=True)
+_MOVE_HEAD = update(tables.HEAD).values(
+    sequence=bindparam("to_sequence"), event_id=bindparam("to_event_id")
+)
+_APPEND = insert(tables.JOURNAL)
+_DROP_LABELS = delete(tables.JOB_LABELS).where(
+    tables.JOB_LABELS.c.job_id.in_(bindparam("job_ids", expanding=True))
+)
 #: Columns of a job's state that hardly any turn changes, and that are indexed.
 _SELDOM = ("weight", "finished_s", "deadline_s")
 
@@ -109,10 +119,11 @@ class SqlJournal:
             check_leader(token, _leadership(head))
             check_next(entry.sequence, head.sequence)
             record = {"sequence": entry.sequence, "now_s": entry.now_s, "events": events}
-            connection.execute(insert(tables.JOURNAL), record | {"decider": entry.decider})
+            connection.execute(_APPEND, record | {"decider": entry.decider})
             _apply(connection, entry.projections)
             event_id = _append(connection, entry.projections.history, head.event_id)
-            _set_head(connection, sequence=entry.sequence, event_id=event_id)
+            moved = {"to_sequence": entry.sequence, "to_event_id": event_id}
+            connection.execute(_MOVE_HEAD, moved)
         if self._checkpoints is not None:
             self._checkpoints.soon()
         return Head(sequence=entry.sequence, event_id=event_id)
@@ -207,8 +218,7 @@ class SqlJournal:
 
 
 def _read_head(connection: Connection, *, lock: bool = False) -> SqlRow[Any]:
-    query = select(tables.HEAD)
-    row = connection.execute(query.with_for_update(key_share=True) if lock else query).one_or_none()
+    row = connection.execute(_LOCK_HEAD if lock else _READ_HEAD).one_or_none()
     if row is None:
         raise StoreVersionError("the database was never set up; open it with migrate=True")
     return row
@@ -249,14 +259,13 @@ def _put_jobs(connection: Connection, rows: Sequence[JobRow]) -> None:
     if not rows:
         return
     upsert_rows(connection, tables.JOBS, columns_of(JobRow), to_values(JobRow, rows))
-    labels = tables.JOB_LABELS
     for first in range(0, len(rows), KEYS_AT_ONCE):
         ids = [row.job_id for row in rows[first : first + KEYS_AT_ONCE]]
-        connection.execute(delete(labels).where(labels.c.job_id.in_(ids)))
+        connection.execute(_DROP_LABELS, {"job_ids": ids})
     records = [
         (row.job_id, row.number, key, value) for row in rows for key, value in row.labels.items()
     ]
-    insert_rows(connection, labels, ("job_id", "number", "key", "value"), records)
+    insert_rows(connection, tables.JOB_LABELS, ("job_id", "number", "key", "value"), records)
 
 
 def _put_states(connection: Connection, states: Sequence[JobState]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import and_, case, delete, func, or_, select
+from sqlalchemy import and_, bindparam, case, delete, func, or_, select
 
 from scheduler.domain.job import JobStatus
 from scheduler.domain.rows import AttemptRow, HistoryRow, IdempotencyRow, JobRow, SettingRow
@@ -30,6 +30,11 @@ _ATTEMPTS = tables.ATTEMPTS.c
 _HISTORY = tables.HISTORY.c
 #: SQLite takes 32,766 parameters in a statement, older ones 999.
 _KEYS_AT_ONCE = 900
+#: Of every submission: to make a statement takes longer than to run it.
+_BY_KEYS = select(tables.IDEMPOTENCY).where(
+    tables.IDEMPOTENCY.c.scope == bindparam("in_scope"),
+    tables.IDEMPOTENCY.c.key.in_(bindparam("keys", expanding=True)),
+)
 _ENDED = frozenset({JobStatus.COMPLETED, JobStatus.CANCELLED, JobStatus.FAILED, JobStatus.REFUSED})
 
 
@@ -70,13 +75,12 @@ class SqlQueries:
 
     def jobs_of_keys(self, scope: str, keys: Collection[str]) -> Mapping[str, IdempotencyRow]:
         """Return what clients' keys stand for."""
-        table, wanted = tables.IDEMPOTENCY, sorted(keys)
+        wanted = sorted(keys)
         found: dict[str, IdempotencyRow] = {}
         with reading(self._engine) as connection:
             for first in range(0, len(wanted), _KEYS_AT_ONCE):
                 some = wanted[first : first + _KEYS_AT_ONCE]
-                statement = select(table).where(table.c.scope == scope, table.c.key.in_(some))
-                for columns in connection.execute(statement):
+                for columns in connection.execute(_BY_KEYS, {"in_scope": scope, "keys": some}):
                     row = from_columns(IdempotencyRow, columns)
                     found[row.key] = row
         return found

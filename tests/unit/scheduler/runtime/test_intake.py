@@ -12,7 +12,7 @@ from scheduler.control.specs import spec_to_json
 from scheduler.domain.placeholders import filled
 from scheduler.domain.spec import JobSpec
 from scheduler.protocol.bounds import plain_json
-from scheduler.runtime.intake import digest_of, new_job_id
+from scheduler.runtime.intake import digest_of, new_job_ids
 
 TEXTS = ("a", "", "\0", "\ud800", "NaN", "\\u0000", "\\ud800", "9" * 25, "ä", "😀", "\\\\u0000")
 
@@ -42,12 +42,13 @@ def test_only_what_can_be_stored_and_told_has_a_hash(text: str) -> None:
 
 
 def test_ids_are_the_plain_part_of_the_name_and_eight_letters_that_differ() -> None:
-    ids = {new_job_id("Train BERT!") for _ in range(200)}
+    ids = set(new_job_ids(["Train BERT!"] * 200))
     assert len(ids) == 200
     assert {name[:11] for name in ids} == {"train-bert-"}
     assert {len(name) for name in ids} == {19}
     assert len(set("".join(name[11:] for name in ids))) == 31
-    assert new_job_id("ä")[:4] == "job-"
+    other, job = new_job_ids(["a", "ä"])
+    assert (other[:2], job[:4]) == ("a-", "job-")
 
 
 def test_a_job_without_placeholders_is_filled_as_it_is() -> None:
