@@ -297,7 +297,7 @@ class Engine:
         credit_s = jobs.credit_s
         credit_s += jobs.x * elapsed
         jobs["attained_worker_s"][:] += jobs["workers_held"] * elapsed
-        charged = np.flatnonzero(jobs["charged"])
+        charged = jobs["charged"].nonzero()[0]  # flatnonzero would copy the column first
         held = jobs["configuration"][charged]
         single = held >= 0
         credit_s[charged[single], held[single]] -= elapsed
@@ -475,7 +475,7 @@ class Engine:
         happened = state.occasions.since_served()
         for rule in state.reservations.in_force:
             if reservations.cleared(state, rule):
-                available = state.book.idle_of(state.reservations.workers[rule.name])
+                available = state.book.idle_of(reservations.until_its_end(state, rule))
                 self._serve_on(available, reservations.users(state, rule), happened, own=True)
         self._serve_on(state.book.idle(), None, happened)
 
@@ -495,6 +495,8 @@ class Engine:
             happened: what has happened since workers were last served.
             own: whether they are kept for these jobs, which then hold them as their due.
         """
+        if not available.any():
+            return  # before anything is asked of each job
         state = self.state
         jobs = state.jobs
         eligible = jobs.runnable(state.now_s) & (jobs["status"] == WAITING)
@@ -502,7 +504,7 @@ class Engine:
             eligible &= to
         if state.book.planned:
             eligible &= ~np.isin(jobs["number"], list(state.book.planned))
-        if not eligible.any() or not available.any():
+        if not eligible.any():
             return
         self._shun()
         if state.round_end_s is None:

@@ -221,6 +221,18 @@ def cleared(state: State, rule: Reservation) -> bool:
     return all(found.may_use(rule, book.leases[i].job_id) for i in leases)
 
 
+def until_its_end(state: State, rule: Reservation) -> list[int]:
+    """Return the workers of a reservation in force that can be granted until the round ends.
+
+    Where its window ends in this round, and that of another reservation begins, workers of both are
+    kept for the other one.
+    """
+    found = state.reservations
+    later = [other for other in found.in_force if other.from_s >= rule.until_s]
+    taken = {worker for other in later for worker in found.workers[other.name]}
+    return [worker for worker in found.workers[rule.name] if worker not in taken]
+
+
 def shunned(state: State) -> list[tuple[Reservation, IntArray, BoolArray]]:
     """Return the reservations that are still to come, and who must not be placed there, by number.
 

@@ -103,6 +103,23 @@ def test_after_the_window_the_workers_go_back(start, job):
     assert not shell.engine.reservations.in_force
 
 
+def test_where_one_window_follows_another_the_next_owner_finds_its_workers_free(start, job):
+    shell = start("type-0:2")
+    # The second begins within a round, and so does the end of the first.
+    first, second = reservation("a", from_s=150.0, until_s=501.0), reservation("b", from_s=501.0)
+    for n in range(2):
+        shell.submit(job(f"other-{n}"))
+    reserve(shell, first, second)
+    # In that round one of the first owner's jobs ends, and another one waits.
+    entitle(shell, job("ends", 290.0), "a")
+    entitle(shell, job("goes-on"), "a")
+    entitle(shell, job("waits"), "a")
+    seen = watch(shell, a=("ends", "goes-on", "waits"))
+    seen.run(until_s=700.0)
+    assert seen.starts["a"] <= 200.0
+    assert [one for one in seen.wrong if one[0] > 501.0 + shell.release_delay_s] == []
+
+
 def test_a_window_that_has_begun_is_drained_at_the_end_of_the_round(start, job):
     shell = start("type-0:2")
     for n in range(2):
