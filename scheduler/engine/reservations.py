@@ -98,6 +98,7 @@ def _changed(state: State, event: ev.ReservationsChanged) -> None:
     found = state.reservations
     found.rules = tuple(sorted(event.reservations, key=lambda rule: (rule.from_s, rule.name)))
     found.members = {rule.name: set(event.members.get(rule.name, ())) for rule in found.rules}
+    found.in_force = tuple(rule for rule in found.in_force if rule in found.rules)
     found.seen, found.next_s = None, -math.inf
     if not found.rules:
         found.workers, found.next_s = {}, math.inf

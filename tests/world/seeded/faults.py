@@ -6,9 +6,9 @@ import asyncio
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from scheduler.control.requests import JobAction, NodeAction, PolicyChoice, ProjectLimits
+from scheduler.control.requests import JobAction, NodeAction
 from scheduler.domain.job import JobStatus
-from seeded.scenario import POLICIES, STORM_S
+from seeded.scenario import FADING, POLICIES, STORM_S
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -273,19 +273,22 @@ class Faults:
         await self._order_node(fault, NodeAction.CORDON)
 
     async def _set_policy(self, fault: Fault) -> None:
-        choice = PolicyChoice(name=POLICIES[fault.how % len(POLICIES)])
+        scenario = self._world.scenario
+        names = FADING if scenario.half_life_s else POLICIES
+        choice = scenario.choice(names[fault.how % len(names)])
         await self._world.ask(lambda s: s.set_policy(choice, actor="user"))
 
     async def _limit_project(self, fault: Fault) -> None:
         widest = max(order.gang for order in self._world.scenario.orders)
+        limits = self._world.limits_of
         chosen = [
-            ProjectLimits(project="p", max_workers=most) for most in (widest + fault.how % 2, None)
+            replace(limits("p"), max_workers=most) for most in (widest + fault.how % 2, None)
         ]
         if quotas := sorted(self._world.scenario.quotas):
             project = quotas[fault.target % len(quotas)]
-            chosen = [self._world.limits_of(project, more) for more in (1, 0)]
-        for limits in chosen:
-            await self._world.ask(lambda s, limits=limits: s.set_project(limits, actor="user"))
+            chosen = [limits(project, more) for more in (1, 0)]
+        for one in chosen:
+            await self._world.ask(lambda s, one=one: s.set_project(one, actor="user"))
             await asyncio.sleep(fault.for_s)
 
     async def _repeat_report(self, fault: Fault) -> None:

@@ -175,6 +175,10 @@ class Oracle:
             if process.code is None and job_id not in world.faults.requeued:
                 world.blame(f"{job_id} was cancelled {CANCEL_S} s ago and still runs")
 
+    def processes_of(self, lease_id: int) -> list[JobProcess]:
+        """Return the processes that have run under a lease."""
+        return self._processes.get(lease_id, [])
+
     def _of_job(self, job_id: str) -> list[JobProcess]:
         every = (process for processes in self._processes.values() for process in processes)
         return [process for process in every if process.job == job_id]
@@ -288,6 +292,7 @@ class Oracle:
                 self._world.blame(f"a job has two leases: {jobs[row.job_id]}, {row}")
             jobs[row.job_id] = row
         self._check_quotas(held)
+        self._world.shares.committed(entry)
         for state in (*entry.projections.states, *entry.projections.jobs):
             before = self._status.get(state.job_id)
             over = before in ENDED and state.job_id not in self._world.faults.requeued
@@ -357,6 +362,7 @@ class Oracle:
             if self._turns % RECOVER_EVERY == 0 or self._has_left_in_part(driver):
                 self._check_recovery(service, driver)
             self._check_order(driver)
+            self._world.shares.turned(host, driver)
         except Exception as error:  # noqa: BLE001 - whatever it is, it must not be
             self._world.blame(f"{host}: {type(error).__name__}: {error}")
 
@@ -399,6 +405,7 @@ class Oracle:
         if store.head().sequence + 1 != driver._next_sequence:
             return
         recovered = self._recovered(service, term=state.term)
+        self._world.shares.recovered(state, recovered)
         found, expected = canonical(recovered), canonical(state)
         for name, value in expected.items():
             if found[name] != value:

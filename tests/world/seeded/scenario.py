@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+from scheduler.control.requests import PolicyChoice
 from seeded.jobs import Mishap
 
 #: Worker types and their speeds.
 SPEEDS = {"v100": 2.0, "p100": 1.4, "k80": 1.0}
 POLICIES = ("max_min_fairness", "least_remaining_work", "fifo", "finish_time_fairness")
+#: Those that know a half-life; the only ones where what was used counts.
+FADING = ("max_min_fairness", "hierarchical")
 #: Until when jobs are submitted and faults happen; then everything is mended.
 STORM_S = 60.0
 
@@ -29,6 +32,7 @@ class Order:
         after: names of jobs that have to complete before.
         again: whether it is submitted a second time.
         limit_s: how long it may hold workers in all; None for ever.
+        firm: whether it is not to be preempted.
         model: further fields of its model.
     """
 
@@ -41,7 +45,35 @@ class Order:
     after: tuple[str, ...]
     again: bool
     limit_s: float | None
+    firm: bool = False
     model: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Booking:
+    """A reservation that somebody makes; times count from the world's begin.
+
+    Attributes:
+        at_s: when it is made.
+        name: its own.
+        worker_type: of its workers.
+        workers: how many.
+        from_s: when its window begins.
+        until_s: when that ends.
+        project: whose it is; empty where it is a job's.
+        job: likewise.
+        gone_s: when somebody deletes it; None for never.
+    """
+
+    at_s: float
+    name: str
+    worker_type: str
+    workers: int
+    from_s: float
+    until_s: float
+    project: str
+    job: str
+    gone_s: float | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,6 +117,10 @@ class Scenario:
         fails: part of the questions to which a policy gives no answer.
         quotas: project -> workers that it may hold, of projects that have a quota.
         idle: project -> what becomes of the idle part of its quota; with any, quotas are lent.
+        projects: among which the jobs are divided.
+        bookings: workers that are reserved for a time.
+        budgets: project -> worker-seconds that it may use before everything is mended.
+        half_life_s: in which half of what was used is forgotten; 0 where it does not count.
     """
 
     schedulers: int
@@ -104,10 +140,21 @@ class Scenario:
     fails: float
     quotas: dict[str, int]
     idle: dict[str, str]
+    projects: tuple[str, ...]
+    bookings: tuple[Booking, ...]
+    budgets: dict[str, float]
+    half_life_s: float
 
     def project_of(self, name: str) -> str:
-        """Return the project of a job: one for all, unless two lend to each other."""
-        return sorted(self.quotas)[int(name[1:]) % len(self.quotas)] if self.idle else "p"
+        """Return the project of a job."""
+        return self.projects[int(name[1:]) % len(self.projects)]
+
+    def choice(self, name: str) -> PolicyChoice:
+        """Return a policy with the world's half-life, where it knows one."""
+        known = self.half_life_s and name in FADING
+        return PolicyChoice(
+            name=name, parameters={"usage_half_life_s": str(self.half_life_s)} if known else {}
+        )
 
 
 #: Kinds of faults, and how often each is drawn.
@@ -171,12 +218,22 @@ def draw(seed: int) -> Scenario:
     )
     shaky = not calm and chance.random() < 0.6
     quotas, idle = _quotas(random.Random(f"{seed}/quotas"), orders)
+    bookings = _bookings(random.Random(f"{seed}/bookings"), nodes, orders)
+    budgets = _budgets(random.Random(f"{seed}/budgets"), orders)
+    half_life_s = random.Random(f"{seed}/half-life").choice([0.0, 0.0, 0.0, 5.0, 20.0, 200.0])
+    divided = idle or bookings or budgets or half_life_s
+    if bookings:
+        firm = random.Random(f"{seed}/firm")
+        orders = tuple(replace(order, firm=firm.random() < 0.15) for order in orders)
+    policy = chance.choice(POLICIES)
+    if half_life_s:
+        policy = FADING[seed % len(FADING)]
     return Scenario(
         schedulers=schedulers,
         nodes=nodes,
         orders=orders,
         faults=tuple(faults),
-        policy=chance.choice(POLICIES),
+        policy=policy,
         round_s=chance.choice([4.0, 5.0, 8.0]),
         lose=chance.choice([0.01, 0.05]) if shaky else 0.0,
         late=chance.choice([0.0, 0.02, 0.1]) if shaky else 0.0,
@@ -189,7 +246,50 @@ def draw(seed: int) -> Scenario:
         fails=chance.choice([0.1, 0.4]) if shaky and chance.random() < 0.5 else 0.0,
         quotas=quotas,
         idle=idle,
+        projects=("p", "r") if divided else ("p",),
+        bookings=bookings,
+        budgets=budgets,
+        half_life_s=half_life_s,
     )
+
+
+def _bookings(
+    chance: random.Random, nodes: tuple[tuple[str, ...], ...], orders: tuple[Order, ...]
+) -> tuple[Booking, ...]:
+    """Draw reservations, in half of the worlds: planned ones, and some that begin at once."""
+    if chance.random() < 0.5:
+        return ()
+    types = [kind for node in nodes for kind in node]
+    found = []
+    for number in range(chance.choice([1, 1, 2, 3])):
+        kind = chance.choice(types)
+        at_s = chance.uniform(0.0, 40.0)
+        from_s = at_s + chance.choice([0.0, chance.uniform(0.0, 10.0), chance.uniform(10.0, 30.0)])
+        until_s = from_s + chance.uniform(5.0, 45.0)
+        job = chance.choice(orders).name if chance.random() < 0.3 else ""
+        found.append(
+            Booking(
+                at_s=at_s,
+                name=f"b{number}",
+                worker_type=kind,
+                workers=chance.randint(1, types.count(kind)),
+                from_s=from_s,
+                until_s=until_s,
+                project="" if job else chance.choice(["p", "r"]),
+                job=job,
+                gone_s=chance.uniform(at_s + 1.0, until_s) if chance.random() < 0.3 else None,
+            )
+        )
+    return tuple(sorted(found, key=lambda booking: booking.at_s))
+
+
+def _budgets(chance: random.Random, orders: tuple[Order, ...]) -> dict[str, float]:
+    """Draw budgets, in a third of the worlds: most of them are spent before the work is done."""
+    if chance.random() < 0.65:
+        return {}
+    work_s = sum(order.gang * order.model["steps"] * order.model["step_s"] for order in orders)
+    projects = chance.choice([("p",), ("r",), ("p", "r")])
+    return {name: work_s * chance.uniform(0.02, 0.6) for name in projects}
 
 
 def _quotas(

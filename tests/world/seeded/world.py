@@ -24,9 +24,12 @@ from policies.answering import PolicyAnswerer
 from scheduler.control.requests import PolicyChoice, ProjectLimits, Submission
 from scheduler.domain.profiling import Profiling
 from scheduler.domain.quota import IdleQuota
+from scheduler.domain.reservation import Reservation
 from scheduler.domain.spec import JobSpec
 from scheduler.engine.settings import EngineSettings
 from scheduler.errors import (
+    ConflictError,
+    InputError,
     NotLeadingError,
     OutcomeUnknownError,
     SolveError,
@@ -41,9 +44,10 @@ from scheduler.runtime.solver import InlineSolver
 from seeded.faults import Faults
 from seeded.front import Front
 from seeded.jobs import Model
-from seeded.machines import Database, Machine, Network, Transport
+from seeded.machines import EPOCH_S, Database, Machine, Network, Transport
 from seeded.nodes import DiskMemory, NoEndpoint, SimulatedBackend, SimulatedNode
 from seeded.oracle import Oracle
+from seeded.shares import Shares
 from seeded.scenario import SPEEDS, STORM_S, draw
 from seeded.virtual_time import Process, SpinningError, StalledError, VirtualLoop
 
@@ -54,7 +58,7 @@ if TYPE_CHECKING:
     from scheduler.domain.problem import Problem
     from scheduler.protocol.desired import Desired
     from scheduler.runtime.driver import Driver, Told
-    from seeded.scenario import Order, Scenario
+    from seeded.scenario import Booking, Order, Scenario
 
 #: From SIGKILL to a lease's deadline on nodes, and from there until the scheduler gives it away.
 MARGIN_S = 1.0
@@ -218,6 +222,7 @@ class World:
             repeat=self.scenario.repeat,
             record=self.record,
         )
+        self.shares = Shares(self)
         self.oracle = Oracle(self)
         self.database = Database(self.record, self.oracle.committed, self.oracle.loading)
         self.models: dict[str, Model] = {}
@@ -247,7 +252,7 @@ class World:
             for number, types in enumerate(self.scenario.nodes)
         ]
         self.faults = Faults(self)
-        self.mended = self.calm = self.limited = False
+        self.mended = self.calm = self.limited = self.lifted = False
         #: by how much the leaders' clocks may be wrong besides: somebody has set them.
         self.clock_slack_s = 0.3 * sum(f.kind == "jump_clock" for f in self.scenario.faults)
 
@@ -276,7 +281,7 @@ class World:
                 hold_after_deaths=0,
                 refuse_what_cannot_fit=False,
             ),
-            policy=PolicyChoice(name=self.scenario.policy),
+            policy=self.scenario.choice(self.scenario.policy),
             notice_s=0.5,
             grace_s=0.5,
             margin_s=MARGIN_S,
@@ -338,10 +343,12 @@ class World:
             self.start_agent(node)
         limits = asyncio.ensure_future(self._limit())
         users = [asyncio.ensure_future(self._submit(order)) for order in self.scenario.orders]
+        users += [asyncio.ensure_future(self._book(each)) for each in self.scenario.bookings]
         storm = asyncio.ensure_future(self.faults.inflict(self.scenario.faults))
         await asyncio.sleep(STORM_S)
         await self.faults.mend()
         await asyncio.gather(storm, limits, *users)
+        await self._lift_budgets()
         await self.faults.release()
         self.mended = True
         work_s = sum(
@@ -349,7 +356,8 @@ class World:
             + order.model["steps"] // 7 * order.model["long_s"]
             for order in self.scenario.orders
         )
-        until_s = self.loop.now_s + DRAIN_S + work_s
+        last_s = max((each.until_s for each in self.scenario.bookings), default=0.0)
+        until_s = max(self.loop.now_s, last_s) + DRAIN_S + work_s
         while self.loop.now_s < until_s and not self.oracle.all_ended() and not self.problems:
             await asyncio.sleep(0.5)
         until_s = self.loop.now_s + SETTLE_S
@@ -508,19 +516,52 @@ class World:
         raise AssertionError
 
     async def _limit(self) -> None:
-        """Set the quotas; jobs are submitted when they are set."""
-        for project in self.scenario.quotas:
+        """Set quotas and budgets; jobs are submitted when they are set."""
+        for project in sorted({*self.scenario.quotas, *self.scenario.budgets}):
             limits = self.limits_of(project)
             await self.ask(lambda s, limits=limits: s.set_project(limits, actor="user"))
         self.limited = True
 
     def limits_of(self, project: str, more: int = 0) -> ProjectLimits:
         """Return what a project may have, and so many workers more."""
+        quota = self.scenario.quotas.get(project)
+        budget_s = None if self.lifted else self.scenario.budgets.get(project)
         return ProjectLimits(
             project=project,
-            max_workers=self.scenario.quotas[project] + more,
+            max_workers=None if quota is None else quota + more,
             idle_quota=IdleQuota(self.scenario.idle.get(project, "keep")),
+            budget_gpu_hours=None if budget_s is None else budget_s / 3600.0,
         )
+
+    async def _lift_budgets(self) -> None:
+        """Let those go on whose budgets are spent."""
+        self.lifted = True
+        for project in sorted(self.scenario.budgets):
+            limits = self.limits_of(project)
+            await self.ask(lambda s, limits=limits: s.set_project(limits, actor="user"))
+
+    async def _book(self, booking: Booking) -> None:
+        """Make a reservation as soon as there are workers for it, and delete it again."""
+        await asyncio.sleep(booking.at_s)
+        rule = Reservation(
+            name=booking.name,
+            worker_type=booking.worker_type,
+            workers=booking.workers,
+            from_s=EPOCH_S + booking.from_s,
+            until_s=EPOCH_S + booking.until_s,
+            project=booking.project,
+            job=booking.job,
+        )
+        while self.loop.now_s < booking.until_s:
+            answer = await self.ask(lambda s: s.reserve(rule, actor="user"))
+            self.shares.booked(rule, answer)
+            if not isinstance(answer, InputError | ConflictError) or "already" in str(answer):
+                break
+            await asyncio.sleep(1.0)
+        if booking.gone_s is not None and self.shares.keeps(rule.name):
+            await asyncio.sleep(max(booking.gone_s - self.loop.now_s, 0.0))
+            self.shares.given_up(rule.name)
+            await self.ask(lambda s: s.delete_reservation(rule.name, actor="user"))
 
     async def _submit(self, order: Order) -> None:
         await asyncio.sleep(order.at_s)
@@ -556,5 +597,6 @@ class World:
             grace_s=0.5,
             max_failures=order.max_failures,
             max_run_time_s=order.limit_s,
+            preemptible=not order.firm,
             depends_on=order.after,
         )

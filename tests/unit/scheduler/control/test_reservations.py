@@ -131,6 +131,21 @@ def test_a_window_that_has_passed_is_forgotten(shell: Shell) -> None:
     assert len(notes(shell, "reservation_ended")) == 1
 
 
+@pytest.mark.parametrize("ends", [False, True], ids=["deleted", "over"])
+def test_one_of_two_in_force_goes_and_the_other_stays(shell: Shell, ends: bool) -> None:
+    make(shell, rule(from_s=3.0, until_s=10.0, workers=2))
+    make(shell, rule("day", from_s=3.0, workers=1, project="speech"))
+    assert [seen.state for seen in reservations(shell.control.view)] == ["in force"] * 2
+    if ends:
+        shell.tell(NodesHeard(heard_s={"n0": 11.0}), now_s=11.0)
+    else:
+        tell(shell, ReservationDeleted(name="night", actor="me"), now_s=4.0)
+    (left,) = reservations(shell.control.view)
+    assert (left.reservation.name, left.state, left.assigned) == ("day", "in force", 1)
+    state: Any = shell.control.state
+    assert state.engine.fleet.set_aside.sum() == 1
+
+
 def test_workers_that_fail_are_warned_of(shell: Shell) -> None:
     make(shell, rule(workers=4))
     shell.tell(submission("a"), now_s=4.0)
