@@ -66,7 +66,7 @@ test-chaos: $(READY)  ## Kill, cut and restart everything while 30 jobs run; ARG
 test-world: $(READY)  ## Run whole clusters under virtual time, each from a seed; ARGS="--seeds 1-50" or "--seconds 120"
 	$(BIN)/python tests/world/run.py $(ARGS)
 
-test-world-faults: $(READY)  ## Plant 50 faults, one at a time, and see which worlds find in two minutes; ARGS="--only w03"
+test-world-faults: $(READY)  ## Plant 62 faults, one at a time, and see which worlds find in two minutes; ARGS="--only w03"
 	$(BIN)/python tests/world/planted/plant.py $(ARGS)
 
 test-explore: $(READY)  ## Let hypothesis try new examples; ROUNDS=10 for more, a failure says how to repeat it

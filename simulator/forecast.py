@@ -25,6 +25,7 @@ from scheduler.control.copies import state_of
 from scheduler.control.housekeeping import restart_s
 from scheduler.control.progress import keeps_steps, own_speed, steps_now
 from scheduler.control.specs import engine_job
+from scheduler.control.submitting import names_of
 from scheduler.domain.job import ALMOST_DONE, JobStatus
 from scheduler.domain.lease import EndReason, RevokeReason
 from scheduler.domain.ways import Source
@@ -34,6 +35,7 @@ from simulator.beginning import Beginning, Held
 from simulator.failures import FailureModel
 from simulator.overheads import Overheads
 from simulator.run import Simulation
+from simulator.standstill import Standstill
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -158,6 +160,8 @@ def forecast(
         outlook.enter()
         while outlook.left and not note:
             note = outlook.reason_to_stop(limit_s, most_work)
+            if outlook.stands_still():
+                break
             if not note:
                 outlook.step()
     except LeaseholdError as error:
@@ -193,6 +197,9 @@ class Outlook:
         self.left = {one.job.job_id for one in self._shown if not one.unknown}
         self._question = copied.question
         self._run = self._simulation(copied)
+        self._standstill = Standstill(self._run, state.engine)
+        #: job id -> why nobody knows when it will be done, as the run has shown.
+        self._found: dict[str, str] = {}
 
     def _simulation(self, copied: ControlCopy) -> Simulation:
         state, prospects = self._state, self._prospects
@@ -259,6 +266,22 @@ class Outlook:
             return "the other jobs wait for some of which nobody knows when they will be done"
         return ""
 
+    def stands_still(self) -> bool:
+        """Tell whether nothing will change any more; then nobody knows when the others will end."""
+        if not self._standstill.reached(self.left):
+            return False
+        holders = self._standstill.holders
+        whose = "whose end nobody knows" if len(holders) == 1 else "whose ends nobody knows"
+        held = f"what it needs is held by {names_of(holders)}, {whose}"
+        known = self._state.engine.jobs.number_of
+        for job_id in self.left:
+            self._found[job_id] = held
+            if job_id not in known:
+                waits = sorted(self._state.jobs.by_id[job_id].waits_for)
+                self._found[job_id] = f"it waits for {names_of(waits)}, whose end nobody knows"
+        self.left = set()
+        return True
+
     def times(self) -> dict[str, JobTimes]:
         """Return when each job starts and completes, as far as that is known by now."""
         found = {job_id: rest for job_id, *rest in self._run.times()}
@@ -274,7 +297,7 @@ class Outlook:
         return JobTimes(
             start_s=None if start_s is None else start_s - self._now_s,
             completion_s=None if end_s is None else end_s - self._now_s,
-            unknown=one.unknown,
+            unknown=one.unknown or self._found.get(one.job.job_id, ""),
             ending=ending,
         )
 

@@ -21,6 +21,7 @@ from scheduler.domain.lease import EndReason, Leases, RevokeReason
 from scheduler.domain.ways import CatalogueKey
 from scheduler.engine.engine import Engine
 from scheduler.engine.settings import EngineSettings
+from scheduler.engine.state import PLAN
 from scheduler.errors import InputError, LeaseholdError, ParameterError, SolveError
 from simulator.failures import FailureProcess, read_failures
 from simulator.ledger import Ledger
@@ -312,6 +313,11 @@ class Simulation:
         """The time."""
         return self._now
 
+    @property
+    def only_rounds_follow(self) -> bool:
+        """Whether nothing is to come but the engine's own rounds."""
+        return math.isinf(self._coming_s()) and self._timers.keys() <= {PLAN}
+
     def times(self) -> Iterator[tuple[str, float | None, float | None]]:
         """Yield every job's id, its first start in this run, and when it completed."""
         return self._ledger.times()
@@ -403,20 +409,18 @@ class Simulation:
             if self._admission is not None:
                 events += self._admission.follow(told, commands, now)
 
-    def _next_moment(self) -> float:
-        arrival_s = (
-            self._jobs[self._next_job].arrival_s if self._next_job < len(self._jobs) else math.inf
-        )
-        moment = min(
-            arrival_s,
+    def _coming_s(self) -> float:
+        """Return when something happens that the engine has not set a timer for; inf for never."""
+        return min(
+            self._jobs[self._next_job].arrival_s if self._next_job < len(self._jobs) else math.inf,
             self._workers.next_finish_s,
-            min(self._timers.values(), default=math.inf),
             self._ends[0][0] if self._ends else math.inf,
             math.inf if self._admission is None else self._admission.next_due_s,
+            self._failures.next_s,
         )
-        if math.isinf(moment) and not self._engine.jobs:
-            moment = math.inf
-        moment = min(moment, self._failures.next_s)
+
+    def _next_moment(self) -> float:
+        moment = min(self._coming_s(), min(self._timers.values(), default=math.inf))
         if math.isinf(moment):
             waiting = [job.job_id for job in self._engine.jobs.job_of.values()]
             raise LeaseholdError(

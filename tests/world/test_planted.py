@@ -23,7 +23,7 @@ def source(planted):
 
 def test_every_fault_can_be_planted(plant):
     every = plant.all_planted()
-    assert len({planted.name for planted in every}) == len(every) >= 50
+    assert len({planted.name for planted in every}) == len(every) >= 60
     for planted in every:
         code = planted.applied(source(planted))
         compile(code, planted.path, "exec")
@@ -31,14 +31,14 @@ def test_every_fault_can_be_planted(plant):
 
 
 def test_half_of_them_are_drawn_and_few_of_those_are_no_faults(plant):
-    every = plant.all_planted()
+    every = [planted for planted in plant.all_planted() if not planted.name.startswith("s")]
     drawn = [planted for planted in every if planted.name.startswith("d")]
     assert 2 * len(drawn) >= len(every)
     assert sum(bool(planted.equivalent) for planted in drawn) <= len(drawn) / 5
     assert not any(p.equivalent for p in every if p not in drawn)
 
 
-@pytest.mark.parametrize("name", ["w02", "d02"])
+@pytest.mark.parametrize("name", ["w02", "d02", "s02", "s07"])
 def test_a_fault_is_found(plant, name):
     planted = next(one for one in plant.all_planted() if one.name == name)
     how, _ = plant.hunt(planted)

@@ -203,6 +203,60 @@ def test_a_start_costs_what_a_restart_costs_but_who_runs_already_pays_nothing():
     assert told["b"] == (pytest.approx(100.0), pytest.approx(210.0))
 
 
+def endless(question, *names):
+    """Return the question as if nobody knew how long some jobs take."""
+    records = tuple(
+        replace(one, spec=replace(one.spec, total_steps=None)) if one.job_id in names else one
+        for one in question.control.jobs
+    )
+    return replace(question, control=replace(question.control, jobs=records))
+
+
+@pytest.mark.parametrize(
+    ("policy", "preemptible", "workers"),
+    [("fifo", True, 2), ("max_min_fairness", False, 2), ("fifo", True, 1)],
+)
+def test_who_waits_for_what_an_endless_job_holds_is_told_so_at_once(policy, preemptible, workers):
+    conditions = {name: Conditions(project="p") for name in "ab"}
+    conditions["c"] = Conditions(depends_on=("b",))
+    made = service(
+        job("a", 600.0, preemptible=preemptible),
+        job("b", 200.0, arrival_s=1.0),
+        job("c", 200.0, arrival_s=2.0),
+        workers=workers,
+        policy=policy,
+        conditions=conditions,
+        projects=(ProjectLimits(project="p", max_workers=1),),
+    )
+    result = forecast(endless(at(made, 20.0), "a"))
+    assert result.work < 100
+    assert (result.complete, result.note) == (True, "")
+    assert result.times["b"].completion_s is None
+    assert result.times["b"].unknown == "what it needs is held by a, whose end nobody knows"
+    assert result.times["c"].unknown == "it waits for b, whose end nobody knows"
+
+
+@pytest.mark.parametrize(
+    ("policy", "known"), [("fifo", {"c": 400.0}), ("max_min_fairness", {"b": None, "c": 400.0})]
+)
+def test_what_can_still_end_beside_an_endless_job_is_foreseen(policy, known):
+    # c has a worker of its own; under max-min a and b take turns at the quota.
+    made = service(
+        job("a", 600.0),
+        job("b", 2000.0, arrival_s=1.0),
+        job("c", 800.0, arrival_s=2.0),
+        workers=2,
+        policy=policy,
+        conditions={name: Conditions(project="p") for name in "ab"},
+        projects=(ProjectLimits(project="p", max_workers=1),),
+    )
+    question = endless(at(made, 20.0), "a")
+    times = promised(question, forecast(question))
+    for name, end_s in known.items():
+        assert times[name][1] is not None
+        assert end_s is None or times[name][1] == pytest.approx(2.0 + end_s)
+
+
 # -- against what came -----------------------------------------------------------------------------
 
 

@@ -27,7 +27,7 @@ from pathlib import Path
 HERE = Path(__file__).parent
 sys.path.append(str(HERE))
 
-from written import WRITTEN  # noqa: E402 - beside this file
+from written import SHARES, WRITTEN  # noqa: E402 - beside this file
 
 #: Processor time within which a fault has to be found.
 LIMIT_S = 120
@@ -38,7 +38,7 @@ class Planted:
     """A fault.
 
     Attributes:
-        name: ``w`` for written, ``d`` for drawn, and a number.
+        name: ``w`` and ``s`` for written, ``d`` for drawn, and a number.
         path: of the module.
         before: lines of it.
         after: what becomes of them.
@@ -74,7 +74,7 @@ class Planted:
 def all_planted() -> tuple[Planted, ...]:
     """Return every fault: those that somebody wrote, and those that were drawn."""
     names = ("name", "path", "before", "after", "what")
-    written = [Planted(**dict(zip(names, row, strict=True))) for row in WRITTEN]
+    written = [Planted(**dict(zip(names, row, strict=True))) for row in (*WRITTEN, *SHARES)]
     rows = json.loads((HERE / "drawn.json").read_text())
     reasons = json.loads((HERE / "equivalent.json").read_text())
     drawn = [

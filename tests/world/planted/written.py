@@ -12,6 +12,13 @@ CHECKS = "scheduler/store/checks.py"
 LOOP = "agent/loop.py"
 RECONCILE = "agent/reconcile.py"
 
+RESERVATIONS = "scheduler/engine/reservations.py"
+BUDGETS = "scheduler/control/budgets.py"
+SPENDING = "scheduler/runtime/spending.py"
+SNAPSHOTS = "scheduler/runtime/snapshots.py"
+ENGINE_SNAPSHOT = "scheduler/engine/snapshot.py"
+ENGINE = "scheduler/engine/engine.py"
+
 #: (name, path, before, after, what it is)
 WRITTEN: tuple[tuple[str, str, str, str, str], ...] = (
     (
@@ -194,5 +201,93 @@ WRITTEN: tuple[tuple[str, str, str, str, str], ...] = (
         "                token = taken.token\n",
         "",
         "who is stopped while it becomes the leader keeps the leadership",
+    ),
+)
+
+#: Likewise, of who may have what: reservations, budgets, and use that fades.
+SHARES: tuple[tuple[str, str, str, str, str], ...] = (
+    (
+        "s01",
+        RESERVATIONS,
+        "        if rule.from_s < horizon_s and rule.until_s > state.now_s and found.workers[rule.name]\n",
+        "        if rule.from_s <= state.now_s < rule.until_s and found.workers[rule.name]\n",
+        "leases of others are granted beyond the begin of a window",
+    ),
+    (
+        "s02",
+        RESERVATIONS,
+        "    fleet.set_set_aside([w for rule in in_force for w in found.workers[rule.name]])\n",
+        "    fleet.set_set_aside([])\n",
+        "reserved workers are not set aside",
+    ),
+    (
+        "s03",
+        RESERVATIONS,
+        "    found.in_force = tuple(rule for rule in found.in_force if rule in found.rules)\n",
+        "",
+        "a reservation that is deleted stays in force until the next look",
+    ),
+    (
+        "s04",
+        RESERVATIONS,
+        "    if found.seen is None or not np.array_equal(found.seen, usable):\n",
+        "    if found.seen is None:\n",
+        "a reservation keeps workers that cannot be used any more",
+    ),
+    (
+        "s05",
+        RESERVATIONS,
+        "    for name in event.reservations:\n",
+        "    for name in ():\n",
+        "jobs that come later may not use their project's reservation",
+    ),
+    (
+        "s06",
+        SNAPSHOTS,
+        "            state.reservations = {**state.reservations, found.name: found}\n",
+        "            state.reservations = {found.name: found}\n",
+        "a start knows one reservation only",
+    ),
+    (
+        "s07",
+        BUDGETS,
+        "    stops, stopped = part >= 1.0, project in state.jobs.stopped\n",
+        "    stops, stopped = part >= 1.6, project in state.jobs.stopped\n",
+        "a budget is left to run over",
+    ),
+    (
+        "s08",
+        BUDGETS,
+        "            held_us = _in_us(row.ended_s) - max(_in_us(row.start_s), since_us)\n",
+        "            held_us = max(_in_us(row.ended_s) - max(_in_us(row.start_s), since_us), 0)\n",
+        "what ended before a leader began to count counts until then",
+    ),
+    (
+        "s09",
+        SPENDING,
+        "        state.budgets.add(use_of_month(store, begin_s))\n",
+        "        state.budgets.counted = True\n",
+        "a start does not ask the ledger what was used",
+    ),
+    (
+        "s10",
+        BUDGETS,
+        "    room_s = dict.fromkeys(state.jobs.stopped, state.settings.engine.round_length_s)\n",
+        "    room_s = dict.fromkeys(state.jobs.limits, 9 * state.settings.engine.round_length_s)\n",
+        "projects are stopped long before their budgets are used up",
+    ),
+    (
+        "s11",
+        ENGINE_SNAPSHOT,
+        "        state.usage.by_entity = stored.usage_s.copy()\n",
+        "        pass\n",
+        "a start from a snapshot forgets what was used of late",
+    ),
+    (
+        "s12",
+        ENGINE,
+        "        if state.usage.half_life_s and elapsed > 0:\n",
+        "        if state.usage.half_life_s and elapsed > 0.02:\n",
+        "short times do not count as use",
     ),
 )

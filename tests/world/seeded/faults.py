@@ -281,9 +281,7 @@ class Faults:
     async def _limit_project(self, fault: Fault) -> None:
         widest = max(order.gang for order in self._world.scenario.orders)
         limits = self._world.limits_of
-        chosen = [
-            replace(limits("p"), max_workers=most) for most in (widest + fault.how % 2, None)
-        ]
+        chosen = [replace(limits("p"), max_workers=most) for most in (widest + fault.how % 2, None)]
         if quotas := sorted(self._world.scenario.quotas):
             project = quotas[fault.target % len(quotas)]
             chosen = [limits(project, more) for more in (1, 0)]

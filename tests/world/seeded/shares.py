@@ -1,9 +1,9 @@
-"""What must be true of reservations, budgets and use that fades: checked from rows and processes."""
+"""Who has what: reservations, budgets and use that fades, checked from rows and processes."""
 
 from __future__ import annotations
 
+import asyncio
 import math
-from collections import defaultdict
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +11,7 @@ import numpy as np
 
 from scheduler.control.budgets import spending
 from scheduler.domain.job import JobStatus
+from scheduler.domain.reservation import Reservation
 from scheduler.errors import ConflictError, InputError
 from seeded.machines import EPOCH_S
 
@@ -18,10 +19,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from scheduler.control.state import ControlState
-    from scheduler.domain.reservation import Reservation
     from scheduler.domain.rows import AttemptRow
     from scheduler.runtime.driver import Driver
     from scheduler.store.protocol import Entry
+    from seeded.scenario import Booking
     from seeded.world import World
 
 #: How long before a round ends the next one is planned.
@@ -64,8 +65,6 @@ class Shares:
         self._rows: dict[int, AttemptRow] = {}
         #: name -> reservation that was promised, and not given up since.
         self._kept: dict[str, Reservation] = {}
-        #: name -> when the oracle heard of it.
-        self._made_s: dict[str, float] = {}
         #: (reservation, worker) -> since when it is one of its workers.
         self._joined: dict[tuple[str, int], float] = {}
         #: lease id -> deadline when it was looked at last.
@@ -78,7 +77,31 @@ class Shares:
 
     # -- what people do ---------------------------------------------------------------------------
 
-    def booked(self, rule: Reservation, answer: Any) -> None:
+    async def book(self, booking: Booking) -> None:
+        """Make a reservation as soon as there are workers for it, and delete it again."""
+        world = self._world
+        await asyncio.sleep(booking.at_s)
+        rule = Reservation(
+            name=booking.name,
+            worker_type=booking.worker_type,
+            workers=booking.workers,
+            from_s=EPOCH_S + booking.from_s,
+            until_s=EPOCH_S + booking.until_s,
+            project=booking.project,
+            job=booking.job,
+        )
+        while world.loop.now_s < booking.until_s:
+            answer = await world.ask(lambda s: s.reserve(rule, actor="user"))
+            self._booked(rule, answer)
+            if rule.name in self._kept:
+                break
+            await asyncio.sleep(1.0)
+        if booking.gone_s is not None and rule.name in self._kept:
+            await asyncio.sleep(max(booking.gone_s - world.loop.now_s, 0.0))
+            del self._kept[rule.name]
+            await world.ask(lambda s: s.delete_reservation(rule.name, actor="user"))
+
+    def _booked(self, rule: Reservation, answer: Any) -> None:
         """Look at the answer to a reservation."""
         world = self._world
         if isinstance(answer, ConflictError) and "already" in str(answer):
@@ -90,20 +113,11 @@ class Shares:
             world.blame(f"reservation {rule.name} was not taken in: {answer!r}")
             return
         self._kept[rule.name] = rule
-        self._made_s[rule.name] = self._now_s
         world.record("reserved", repr(rule))
         stored = {row.key for row in world.database.store.settings("reservation/")}
         passed = rule.until_s <= self._now_s + self._slack_s
         if f"reservation/{rule.name}" not in stored and not passed:
             world.blame(f"reservation {rule.name} was taken in and is not stored")
-
-    def keeps(self, name: str) -> bool:
-        """Tell whether a reservation was promised."""
-        return name in self._kept
-
-    def given_up(self, name: str) -> None:
-        """Note that somebody is about to delete a reservation."""
-        self._kept.pop(name, None)
 
     # -- as it runs -------------------------------------------------------------------------------
 
@@ -166,7 +180,9 @@ class Shares:
             return None
         for _ in range(40):
             middle_s = (low_s + high_s) / 2.0
-            low_s, high_s = (low_s, middle_s) if used_s(middle_s) >= budget_s else (middle_s, high_s)
+            low_s, high_s = (
+                (low_s, middle_s) if used_s(middle_s) >= budget_s else (middle_s, high_s)
+            )
         return high_s
 
     def turned(self, host: str, driver: Driver) -> None:
@@ -214,7 +230,6 @@ class Shares:
             workers = set(found.workers.get(rule.name, ()))
             if not workers or rule.until_s <= now_s + self._slack_s:
                 continue
-            fair_s = rule.from_s  # whoever is there beyond that is late
             others = 0
             for live in state.leases.by_id.values():
                 lease = live.lease
@@ -229,7 +244,7 @@ class Shares:
                         f"lease {lease.lease_id} of {lease.job_id} is granted until "
                         f"{live.deadline_s - EPOCH_S:.3f} on workers of {rule}"
                     )
-                since_s = max(fair_s, max(joined[rule.name, worker] for worker in theirs))
+                since_s = max(rule.from_s, *(joined[rule.name, worker] for worker in theirs))
                 most_s = since_s + self._world.scenario.round_s + LEAD_S + self._slack_s
                 if live.deadline_s > most_s:
                     yield (

@@ -24,12 +24,9 @@ from policies.answering import PolicyAnswerer
 from scheduler.control.requests import PolicyChoice, ProjectLimits, Submission
 from scheduler.domain.profiling import Profiling
 from scheduler.domain.quota import IdleQuota
-from scheduler.domain.reservation import Reservation
 from scheduler.domain.spec import JobSpec
 from scheduler.engine.settings import EngineSettings
 from scheduler.errors import (
-    ConflictError,
-    InputError,
     NotLeadingError,
     OutcomeUnknownError,
     SolveError,
@@ -44,11 +41,11 @@ from scheduler.runtime.solver import InlineSolver
 from seeded.faults import Faults
 from seeded.front import Front
 from seeded.jobs import Model
-from seeded.machines import EPOCH_S, Database, Machine, Network, Transport
+from seeded.machines import Database, Machine, Network, Transport
 from seeded.nodes import DiskMemory, NoEndpoint, SimulatedBackend, SimulatedNode
 from seeded.oracle import Oracle
-from seeded.shares import Shares
 from seeded.scenario import SPEEDS, STORM_S, draw
+from seeded.shares import Shares
 from seeded.virtual_time import Process, SpinningError, StalledError, VirtualLoop
 
 if TYPE_CHECKING:
@@ -58,7 +55,7 @@ if TYPE_CHECKING:
     from scheduler.domain.problem import Problem
     from scheduler.protocol.desired import Desired
     from scheduler.runtime.driver import Driver, Told
-    from seeded.scenario import Booking, Order, Scenario
+    from seeded.scenario import Order, Scenario
 
 #: From SIGKILL to a lease's deadline on nodes, and from there until the scheduler gives it away.
 MARGIN_S = 1.0
@@ -343,7 +340,7 @@ class World:
             self.start_agent(node)
         limits = asyncio.ensure_future(self._limit())
         users = [asyncio.ensure_future(self._submit(order)) for order in self.scenario.orders]
-        users += [asyncio.ensure_future(self._book(each)) for each in self.scenario.bookings]
+        users += [asyncio.ensure_future(self.shares.book(each)) for each in self.scenario.bookings]
         storm = asyncio.ensure_future(self.faults.inflict(self.scenario.faults))
         await asyncio.sleep(STORM_S)
         await self.faults.mend()
@@ -539,29 +536,6 @@ class World:
         for project in sorted(self.scenario.budgets):
             limits = self.limits_of(project)
             await self.ask(lambda s, limits=limits: s.set_project(limits, actor="user"))
-
-    async def _book(self, booking: Booking) -> None:
-        """Make a reservation as soon as there are workers for it, and delete it again."""
-        await asyncio.sleep(booking.at_s)
-        rule = Reservation(
-            name=booking.name,
-            worker_type=booking.worker_type,
-            workers=booking.workers,
-            from_s=EPOCH_S + booking.from_s,
-            until_s=EPOCH_S + booking.until_s,
-            project=booking.project,
-            job=booking.job,
-        )
-        while self.loop.now_s < booking.until_s:
-            answer = await self.ask(lambda s: s.reserve(rule, actor="user"))
-            self.shares.booked(rule, answer)
-            if not isinstance(answer, InputError | ConflictError) or "already" in str(answer):
-                break
-            await asyncio.sleep(1.0)
-        if booking.gone_s is not None and self.shares.keeps(rule.name):
-            await asyncio.sleep(max(booking.gone_s - self.loop.now_s, 0.0))
-            self.shares.given_up(rule.name)
-            await self.ask(lambda s: s.delete_reservation(rule.name, actor="user"))
 
     async def _submit(self, order: Order) -> None:
         await asyncio.sleep(order.at_s)

@@ -1,0 +1,84 @@
+"""When a forecast has seen everything that will ever happen: rounds go on, and nothing changes.
+
+Jobs of which nobody knows when they will be done hold what others need. Going on would repeat the
+same round until the forecast's work is used up, which is half a minute of a core.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from scheduler.engine.jobs import NONE
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from scheduler.engine.engine import Engine
+    from simulator.run import Simulation
+
+#: Rounds through which the same leases have to be held, before the rest is looked at.
+ROUNDS: Final = 3
+#: Who is due so much of all its time holds its workers in every round; it falls behind nobody.
+_ALL: Final = 1.0 - 1e-6
+
+
+class Standstill:
+    """Watches a run for the moment from which on every round is the same.
+
+    That is so when nothing but rounds is to come (no arrival, end, failure, time limit, wait after
+    a failure, or window of a reservation), the policy is not asked any more, the same leases are
+    held as some rounds ago, and credits cannot turn that: whoever holds workers is due all of its
+    time, while those that wait are due none, or is not to be preempted.
+
+    Args:
+        run: what is watched.
+        engine: that decides in it.
+    """
+
+    def __init__(self, run: Simulation, engine: Engine) -> None:
+        self._run, self._engine = run, engine
+        self._same: tuple[int, frozenset[int]] = (-1, frozenset())
+        self._since = self._looked = engine.round_number
+
+    def reached(self, left: Collection[str]) -> bool:
+        """Tell whether no job of some will ever end, as far as this run goes; after each step.
+
+        Args:
+            left: ids of jobs that would end if they ran.
+        """
+        number = self._engine.round_number
+        if number == self._looked:
+            return False
+        self._looked = number
+        same = self._run.questions, frozenset(self._engine.state.book.leases)
+        if same != self._same:
+            self._same, self._since = same, number
+        if number - self._since < ROUNDS or not self._run.only_rounds_follow:
+            return False
+        # Windows and a later turn of the month change what may run.
+        return bool(same[1]) and not self._engine.reservations and self._is_settled(left)
+
+    def _is_settled(self, left: Collection[str]) -> bool:
+        jobs = self._engine.state.jobs
+        share = jobs.x.sum(axis=1)
+        runnable = jobs.runnable(self._engine.now_s)
+        waits_firmly = True
+        for row in range(len(jobs)):
+            if jobs["lease"][row] != NONE:
+                if jobs.job_of[int(jobs["number"][row])].job_id in left:
+                    return False
+                if not jobs["unpreemptible"][row] and share[row] < _ALL:
+                    return False
+                waits_firmly &= bool(jobs["unpreemptible"][row])
+        for job_id in left:
+            if job_id not in jobs.number_of:
+                continue
+            row = jobs.row_of(jobs.number_of[job_id])
+            if not runnable[row] or not (waits_firmly or share[row] <= 1.0 - _ALL):
+                return False
+        return True
+
+    @property
+    def holders(self) -> list[str]:
+        """Ids of the jobs that hold workers."""
+        return sorted(lease.job_id for lease in self._engine.state.book.leases.values())
