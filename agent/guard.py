@@ -7,6 +7,7 @@ of this happens on one node. See docs/adr/0006. Imports only the standard librar
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -14,11 +15,16 @@ import socket
 import sys
 import threading
 import time
+from collections import deque
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
 
 #: Between two questions to the agent.
 ASK_EVERY_S = 2.0
+#: Connections that are served at once, and for how long one may be silent. The job is in the same
+#: pod, and could fill the guard's memory with them and then answer in its place.
+MOST_CONNECTIONS, SILENT_MOST_S = 32, 5.0
 
 
 class Term:
@@ -58,10 +64,33 @@ def ask(endpoint: str, secret: str, *, timeout_s: float = 2.0) -> float | None:
     return float(deadline_s) if isinstance(deadline_s, int | float) else None
 
 
+class _Server(ThreadingHTTPServer):
+    """A thread for each connection; the oldest one makes room where there are too many."""
+
+    request_queue_size = 64
+
+    def __init__(self, *arguments: Any) -> None:
+        self._served: deque[socket.socket] = deque()
+        super().__init__(*arguments)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Serve a connection in a thread of its own."""
+        self._served.append(request)
+        if len(self._served) > MOST_CONNECTIONS:
+            with contextlib.suppress(OSError):  # most have been answered, and are closed
+                self._served.popleft().shutdown(socket.SHUT_RDWR)
+        super().process_request(request, client_address)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Say nothing of who went away."""
+
+
 def serve(term: Term, port: int) -> ThreadingHTTPServer:
     """Answer the kubelet on a port, in threads; 200 while the lease holds, else 410."""
 
     class Handler(BaseHTTPRequestHandler):
+        timeout = SILENT_MOST_S
+
         def do_GET(self) -> None:
             holds = term.holds()
             self.send_response(HTTPStatus.OK if holds else HTTPStatus.GONE)
@@ -71,7 +100,7 @@ def serve(term: Term, port: int) -> ThreadingHTTPServer:
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the library's name
             """Say nothing: the kubelet asks every other second."""
 
-    server = ThreadingHTTPServer(("", port), Handler)
+    server = _Server(("", port), Handler)
     threading.Thread(target=server.serve_forever, name="guard", daemon=True).start()
     return server
 

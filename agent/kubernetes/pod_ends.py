@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from agent.kubernetes.pod_names import ENDING, JOB_ENDED
+from agent.kubernetes.pod_names import ENDING, JOB_ENDED, without_secrets_of_pods
 from agent.kubernetes.pod_template import CONTAINER
 from agent.process.endings import classify
 from scheduler.errors import ParameterError
@@ -343,7 +343,8 @@ def _trouble(
         return ("" if fine else word), str(ended.get("message") or "") if not fine else ""
     waiting = state.get("waiting") or {}
     if waiting.get("reason") not in {None, "ContainerCreating", "PodInitializing"}:
-        return str(waiting["reason"]), str(waiting.get("message") or "")
+        # People of the project read it, and the name of the Secret is all that guards it there.
+        return str(waiting["reason"]), without_secrets_of_pods(str(waiting.get("message") or ""))
     placed = conditions.get("PodScheduled") or {}
     if placed.get("status") == "False":
         return str(placed.get("reason") or "Unschedulable"), str(placed.get("message") or "")

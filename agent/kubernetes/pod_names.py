@@ -38,6 +38,7 @@ LEASE_JSON: Final = OWN + "lease-json"
 ENDING: Final = OWN + "ending"
 #: What the last one says where the job itself has ended, and only other containers are left.
 JOB_ENDED: Final = "the job has ended"
+_SECRET_OF_POD: Final = re.compile(r"[a-z0-9][a-z0-9.-]*-\d+-\d+-[0-9a-f]{20}(?![a-z0-9-])")
 
 
 def pod_name(job_id: str, attempt: int, rank: int) -> str:
@@ -51,6 +52,26 @@ def pod_name(job_id: str, attempt: int, rank: int) -> str:
         rank: global rank of the member's first process.
     """
     return _bounded(job_id, f"-{attempt}-{rank}")
+
+
+def secret_of_pod(pod: str, digest: str) -> str:
+    """Return the name of the Secret with a pod's secret variables.
+
+    Args:
+        pod: name of the pod.
+        digest: 20 hexadecimal digits that nobody guesses.
+    """
+    return f"{pod}-{digest}"
+
+
+def names_secret_of_pod(text: str) -> bool:
+    """Tell whether a name is that of a Secret with some pod's secret variables."""
+    return _SECRET_OF_POD.fullmatch(text) is not None
+
+
+def without_secrets_of_pods(text: str) -> str:
+    """Return a text in which no Secret with a pod's secret variables is named."""
+    return _SECRET_OF_POD.sub("***", text)
 
 
 def uid_of(pod: Mapping[str, Any]) -> str:

@@ -21,6 +21,7 @@ from agent.kubernetes.pod_names import (
     lease_annotations,
     lease_labels,
     pod_name,
+    secret_of_pod,
     service_name,
 )
 from agent.kubernetes.pod_options import pod_options
@@ -46,6 +47,8 @@ USER: Final = 1000
 #: Seconds that the guard and the kubelet may need to end a job whose agent is gone; see adr/0006.
 GUARD_WINDOW_S: Final = 10.0
 _PROBE_EVERY_S, _PROBE_FAILURES = 2, 3
+#: Resources whose plugin says nothing of NVIDIA's devices, which the same node may have.
+_OF_AMD = "amd.com/"
 _SHM, _HOST_IP = RESERVED + "shm", "LEASEHOLD_HOST_IP"
 
 
@@ -175,7 +178,7 @@ def secret_name(lease: DesiredLease, *, secret: str) -> str:
     Nobody guesses it who has not read the pod: other pods of the namespace cannot ask for it.
     """
     random = hashlib.sha256(b"secret of\0" + secret.encode()).hexdigest()[:20]
-    return f"{pod_name(lease.job_id, lease.attempt, lease.rank)}-{random}"
+    return secret_of_pod(pod_name(lease.job_id, lease.attempt, lease.rank), random)
 
 
 def build_secret(
@@ -432,9 +435,10 @@ def _gang_environment(lease: DesiredLease, options: PodOptions) -> dict[str, obj
 
 def _visible_devices(place: PodPlace) -> str | None:
     """Return which devices the container runtime is to show; None: what the plugin has chosen."""
-    if any(w.resource and w.sharing != "visible" for w in place.workers):
+    plugged = [w for w in place.workers if w.resource and w.sharing != "visible"]
+    if any(not worker.resource.startswith(_OF_AMD) for worker in plugged):
         return None
-    shown = [w.device for w in place.workers if w.resource]
+    shown = [w.device for w in place.workers if w.resource and w.sharing == "visible"]
     return ",".join(shown) if shown else "void"  # an image may say "all"
 
 

@@ -17,6 +17,7 @@ from agent.kubernetes.device_variables import (
     mounts_devices,
     widens_access,
 )
+from agent.kubernetes.pod_names import names_secret_of_pod
 from scheduler.errors import InputError
 
 if TYPE_CHECKING:
@@ -100,6 +101,17 @@ def _added(names: Any) -> str:
     return "jobs have no capabilities, NET_BIND_SERVICE apart"
 
 
+def _secret(name: Any) -> str:
+    if isinstance(name, str) and names_secret_of_pod(name):
+        return "it belongs to a job's pod, and no other pod gets it"
+    return ""
+
+
+def _secret_fields(name: str, *others: str) -> dict[str, Any]:
+    """Return the rule for what names a Secret in its field ``name``."""
+    return _fields(*others) | {name: _Checked(_secret)}
+
+
 _PROFILE: Final = {"type": _Only(("RuntimeDefault", "Localhost")), "localhostProfile": _ANY}
 _USER: Final = _fields("runAsUser", "runAsGroup", "runAsNonRoot") | {
     "seccompProfile": _PROFILE,
@@ -123,7 +135,9 @@ _PROBE: Final = _HANDLER | _fields(
     "terminationGracePeriodSeconds",
 )
 _RESOURCES: Final = {"limits": _Names(_resource), "requests": _Names(_resource)}
-_VALUE_FROM: Final = _fields("configMapKeyRef", "secretKeyRef", "fieldRef", "resourceFieldRef")
+_VALUE_FROM: Final = _fields("configMapKeyRef", "fieldRef", "resourceFieldRef") | {
+    "secretKeyRef": _secret_fields("name", "key", "optional")
+}
 _CONTAINER: Final = _fields(
     "name",
     "image",
@@ -138,7 +152,10 @@ _CONTAINER: Final = _fields(
     "restartPolicy",
 ) | {
     "env": [_fields("name", "value") | {"valueFrom": _VALUE_FROM}],
-    "envFrom": [{"prefix": _Checked(_prefix)} | _fields("configMapRef", "secretRef")],
+    "envFrom": [
+        {"prefix": _Checked(_prefix), "secretRef": _secret_fields("name", "optional")}
+        | _fields("configMapRef")
+    ],
     "ports": [_fields("name", "containerPort", "protocol")],
     "resources": _RESOURCES,
     "volumeMounts": [
@@ -158,12 +175,16 @@ _CONTAINER: Final = _fields(
     "readinessProbe": _PROBE,
     "startupProbe": _PROBE,
 }
-_VOLUME: Final = _fields("name", "configMap", "secret", "downwardAPI", "ephemeral") | {
+_VOLUME: Final = _fields("name", "configMap", "downwardAPI", "ephemeral") | {
+    "secret": _secret_fields("secretName", "items", "defaultMode", "optional"),
     "emptyDir": _fields("medium", "sizeLimit"),
     "persistentVolumeClaim": _fields("claimName", "readOnly"),
     "projected": {
         "defaultMode": _ANY,
-        "sources": [_fields("configMap", "secret", "downwardAPI")],
+        "sources": [
+            {"secret": _secret_fields("name", "items", "optional")}
+            | _fields("configMap", "downwardAPI")
+        ],
     },
 }
 _POD: Final = {
@@ -179,6 +200,7 @@ _POD: Final = {
         | _fields(
             "fsGroup", "fsGroupChangePolicy", "supplementalGroups", "supplementalGroupsPolicy"
         ),
+        "imagePullSecrets": [_secret_fields("name")],
         "resources": _RESOURCES,
         "schedulerName": _Only(("default-scheduler",)),
         "preemptionPolicy": _Only(("Never",)),
@@ -191,7 +213,6 @@ _POD: Final = {
     | _fields(
         "nodeSelector",
         "tolerations",
-        "imagePullSecrets",
         "hostAliases",
         "dnsPolicy",
         "dnsConfig",
@@ -253,6 +274,9 @@ def check_submitted(
     for position, mount in enumerate(options.volumes):
         if wrong := _mount_path(mount.path):
             raise _refused(f"kubernetes.volumes[{position}].path", mount.path, wrong)
+    for position, name in enumerate(options.image_pull_secrets):
+        if wrong := _secret(name):
+            raise _refused(f"kubernetes.image_pull_secrets[{position}]", name, wrong)
     template = dict(options.template)
     _check_variables(template, allowed)
     _check(template, _POD, "", "", allowed)

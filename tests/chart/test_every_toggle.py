@@ -27,6 +27,8 @@ RoleBinding/shared-gpus-foreign-agents ServiceAccount/shared-gpus-foreign
 OWN_NODE = """
 ValidatingAdmissionPolicy/gpus-shared-gpus-own-node
 ValidatingAdmissionPolicyBinding/gpus-shared-gpus-own-node
+ValidatingAdmissionPolicy/gpus-shared-gpus-job-objects
+ValidatingAdmissionPolicyBinding/gpus-shared-gpus-job-objects
 """
 JOB_PODS = """
 ValidatingAdmissionPolicy/gpus-shared-gpus-job-pods

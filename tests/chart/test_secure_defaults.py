@@ -67,7 +67,9 @@ def test_the_program_takes_how_the_chart_starts_the_counter(everything):
     assert {argument.partition("=")[0] for argument in arguments[1:]} <= known
 
 
-@pytest.mark.parametrize(("name", "action"), [("-own-node", "Audit"), ("-job-pods", "Warn")])
+@pytest.mark.parametrize(
+    ("name", "action"), [("-own-node", "Audit"), ("-job-objects", "Audit"), ("-job-pods", "Warn")]
+)
 def test_the_admission_policies_are_for_the_agents_account_in_the_jobs_namespace(
     everything, minimal, name, action
 ):

@@ -316,7 +316,6 @@ def test_agents_may_do_what_they_need_where_jobs_run_and_nothing_elsewhere(every
         *(("pods", verb) for verb in ("get", "list", "watch", "create", "patch", "delete")),
         ("pods/log", "get"),
         ("services", "create"),
-        ("services", "delete"),
         ("secrets", "create"),
         ("namespaces", "get"),
     }

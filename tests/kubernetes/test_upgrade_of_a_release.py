@@ -112,7 +112,8 @@ def test_policies_for_pods_warn_at_first_so_that_jobs_from_before_run_on(admin, 
     if way == "reuse-values":
         assert actions == {}
     else:
-        assert actions == {name: ["Warn", "Audit"] for name in ("own-node", "job-pods")}
+        names = ("own-node", "job-objects", "job-pods")
+        assert actions == {name: ["Warn", "Audit"] for name in names}
 
 
 def test_agents_read_no_pods_of_others_any_more_and_the_counter_does(admin, upgraded):

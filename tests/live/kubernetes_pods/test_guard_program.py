@@ -131,3 +131,21 @@ def test_as_a_program_it_ends_with_the_pod(agent):
     finally:
         process.kill()
         process.wait()
+
+
+def test_it_stands_connections_without_end_and_answers_beside_them():
+    """Else a job could fill its memory until it is killed, and answer in its place."""
+    server = guard.serve(guard.Term(lease_clock_s() + 600.0), 0)
+    port, before = server.server_address[1], threading.active_count()
+    held = []
+    try:
+        for _ in range(20 * guard.MOST_CONNECTIONS):
+            held.append(socket.create_connection(("127.0.0.1", port), timeout=60))
+            held[-1].sendall(b"GET /lease HTTP/1.1\r\n")
+        assert probe(port) == 200
+        until(lambda: threading.active_count() - before <= guard.MOST_CONNECTIONS + 1, 60.0)
+    finally:
+        for connection in held:
+            connection.close()
+        server.shutdown()
+        server.server_close()

@@ -43,9 +43,30 @@ def security(**fields):
     return job(securityContext=fields)
 
 
+SECRET = "train-5k2m9x7q-1-0-0123456789abcdef0123"  # of some pod's secret variables
 TOKEN = {"sources": [{"secret": {"name": "s"}}, {"serviceAccountToken": {"path": "t"}}]}
 REFUSED = {
     "projected token": (volume(projected=TOKEN), "spec.volumes[0].projected.sources[1].service"),
+    "a neighbour's secret variable": (
+        job(env=[{"name": "A", "valueFrom": {"secretKeyRef": {"name": SECRET, "key": "B"}}}]),
+        "spec.containers[0].env[0].valueFrom.secretKeyRef.name",
+    ),
+    "a neighbour's secret variables": (
+        beside(envFrom=[{"secretRef": {"name": SECRET}}]),
+        "spec.containers[0].envFrom[0].secretRef.name",
+    ),
+    "a neighbour's secrets as files": (
+        volume(secret={"secretName": SECRET}),
+        "spec.volumes[0].secret.secretName",
+    ),
+    "a neighbour's secrets among files": (
+        volume(projected={"sources": [{"secret": {"name": SECRET}}]}),
+        "spec.volumes[0].projected.sources[0].secret.name",
+    ),
+    "a neighbour's secrets for images": (
+        pod(imagePullSecrets=[{"name": SECRET}]),
+        "spec.imagePullSecrets[0].name",
+    ),
     "csi in the pod": (volume(csi={"driver": "d"}), "spec.volumes[0].csi"),
     "nfs in the pod": (volume(nfs={"server": "s", "path": "/"}), "spec.volumes[0].nfs"),
     "files of the node": (volume(hostPath={"path": "/"}), "spec.volumes[0].hostPath"),
