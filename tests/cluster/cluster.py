@@ -51,7 +51,7 @@ class Cluster:
         self.plane.prepare()
         for node in self.nodes.values():
             others = {n.address: n.pods for n in self.nodes.values() if n is not node}
-            node.prepare(others)
+            node.prepare(others, self.plane.client[0])
         loads = [_thread(node.start_containers, *self._images) for node in self.nodes.values()]
         self.plane.start()
         for load in loads:

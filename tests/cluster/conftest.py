@@ -43,6 +43,7 @@ def installed(cluster):
     began_s = time.monotonic()
     chart = Installed(cluster)
     try:
+        chart.keep_secrets()
         chart.install()
         print(f"chart installed after {time.monotonic() - began_s:.1f} s", file=sys.stderr)
         yield chart

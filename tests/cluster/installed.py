@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 import httpx
 from machine import eventually
 
+from scheduler.runtime.secret_box import new_key
+
 if TYPE_CHECKING:
     from cluster import Cluster
 
@@ -31,10 +33,12 @@ class Installed:
 
     Attributes:
         checkpoints: what jobs see as /checkpoints.
+        settings: further words for helm, at the installation and at every upgrade.
     """
 
     def __init__(self, cluster: Cluster, namespace: str = NAMESPACE) -> None:
         self._cluster = cluster
+        self.settings: tuple[str, ...] = ()
         self._namespace, self.jobs = namespace, f"{namespace}-jobs"
         self._prefix = "" if namespace == NAMESPACE else f"{namespace}-"
         self.checkpoints = cluster.shared / f"{self._prefix}{CLAIM}"
@@ -71,16 +75,46 @@ class Installed:
         """Install or upgrade with the tests' values."""
         return self._cluster.helm(
             what, RELEASE, chart, "--namespace", self._namespace, "--values", VALUES,
-            "--set", f"jobs.namespace={self.jobs}", "--wait", "--timeout", "3m", *more,
+            "--set", f"jobs.namespace={self.jobs}", "--wait", "--timeout", "3m",
+            *self.settings, *more,
         )  # fmt: skip
+
+    def keep_secrets(self) -> None:
+        """Give the scheduler a key for secret variables; before it is installed."""
+        namespace = {
+            "apiVersion": "v1",
+            "kind": "Namespace",
+            "metadata": {"name": self._namespace},
+        }
+        keys = {
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "metadata": {"name": "secret-keys", "namespace": self._namespace},
+            "stringData": {"keys": new_key()},
+        }
+        self._cluster.apply(namespace, keys)
+        at = "scheduler.extraEnv[0]"
+        where = f"{at}.valueFrom.secretKeyRef"
+        values = f"{at}.name=LEASEHOLD_SECRETS__KEYS,{where}.name=secret-keys,{where}.key=keys"
+        self.settings = ("--set", values)
 
     def connect(self) -> None:
         """Take the administrator's token from its Secret."""
+        self._client = self.client(self.admin_token())
+
+    def admin_token(self) -> str:
+        """Return the administrator's token."""
         path = f"/api/v1/namespaces/{self._namespace}/secrets/leasehold-admin"
         secret = self._cluster.api(lambda api: api.get(path))
-        token = base64.b64decode(secret["data"]["token"]).decode()
-        trusted = self._trusted()
-        self._client = httpx.Client(
+        return base64.b64decode(secret["data"]["token"]).decode()
+
+    def client(self, token: str) -> httpx.Client:
+        """Return what asks the scheduler through its Service with a token."""
+        authority = self.authority()
+        trusted = ssl.create_default_context(cadata=authority) if authority else None
+        if trusted is not None:
+            trusted.check_hostname = False  # it names the Service, and this is a node's port
+        return httpx.Client(
             base_url=f"{'https' if trusted else 'http'}://{self._cluster.nodes['node-2'].address}"
             f":{NODE_PORT}",
             headers={"Authorization": f"Bearer {token}"},
@@ -89,16 +123,13 @@ class Installed:
             verify=trusted or False,
         )
 
-    def _trusted(self) -> ssl.SSLContext | None:
-        """Return whom to trust; None: it speaks HTTP, as the first release does."""
+    def authority(self) -> str:
+        """Return whom to trust, as PEM; empty: it speaks HTTP, as the first release does."""
         path = f"/api/v1/namespaces/{self._namespace}/secrets"
         for secret in self._cluster.api(lambda api: api.get(path))["items"]:
             if secret["metadata"]["name"] == "leasehold-tls":
-                authority = base64.b64decode(secret["data"]["ca.crt"]).decode()
-                context = ssl.create_default_context(cadata=authority)
-                context.check_hostname = False  # it names the Service, and this is a node's port
-                return context
-        return None
+                return base64.b64decode(secret["data"]["ca.crt"]).decode()
+        return ""
 
     def get(self, path: str) -> Any:
         """Ask the scheduler through its Service; try again while it is away."""

@@ -79,11 +79,12 @@ class Node:
         """The range of its pods' addresses."""
         return f"10.244.{self.number}.0/24"
 
-    def prepare(self, others: dict[str, str]) -> None:
+    def prepare(self, others: dict[str, str], api_server: Path) -> None:
         """Make the namespaces and the way to the other nodes.
 
         Args:
             others: address of a node -> range of its pods.
+            api_server: certificate of the client that the kubelet takes for the API server.
         """
         for part in ("kubelet", "log", "cni", "programs", "volume-plugins"):
             (self.folder / part).mkdir(parents=True)
@@ -107,7 +108,7 @@ class Node:
         for address, pods in others.items():
             self.run("ip", "route", "add", pods, "via", address)
         self.run("sysctl", "-qw", "net.ipv4.ip_forward=1")
-        self._write_files()
+        self._write_files(api_server)
 
     def run(self, *command: str | Path) -> str:
         """Run a command on the node."""
@@ -150,7 +151,7 @@ class Node:
             self._holder.kill()
             self._holder.communicate()
 
-    def _write_files(self) -> None:
+    def _write_files(self, api_server: Path) -> None:
         (self.folder / "containerd.toml").write_text(
             _CONTAINERD.format(folder=self.folder, pause=PAUSE)
         )
@@ -169,8 +170,12 @@ class Node:
             "apiVersion": "kubelet.config.k8s.io/v1beta1",
             "kind": "KubeletConfiguration",
             "address": self.address,
-            "authentication": {"anonymous": {"enabled": True}, "webhook": {"enabled": False}},
-            "authorization": {"mode": "AlwaysAllow"},
+            "authentication": {
+                "anonymous": {"enabled": False},
+                "webhook": {"enabled": True},
+                "x509": {"clientCAFile": str(api_server)},
+            },
+            "authorization": {"mode": "Webhook"},
             "cgroupDriver": "cgroupfs",
             "cgroupRoot": make_group(self.name),
             "clusterDNS": [PLANE],

@@ -53,6 +53,8 @@ class Plane:
         (self.folder / "programs").mkdir(parents=True)
         self.programs = Programs(folder=self.folder / "programs")
         self.authority = self.folder / "certificates" / "apiserver.crt"
+        #: Whom kubelets take for the API server: certificate and key, signed by itself.
+        self.client = self.folder / "kubelet-client.crt", self.folder / "kubelet-client.key"
         self._accounts = dict(_ACCOUNTS)
         self._accounts |= {f"system:node:{name}": "system:nodes" for name in self.nodes}
 
@@ -63,6 +65,11 @@ class Plane:
         run("ip", "link", "set", SWITCH, "up")
         run("sysctl", "-qw", "net.ipv4.ip_forward=1")
         run("openssl", "genrsa", "-out", self.folder / "accounts.key", "2048")
+        certificate, key = self.client
+        run(
+            "openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2",
+            "-subj", "/O=system:masters/CN=kube-apiserver", "-keyout", key, "-out", certificate,
+        )  # fmt: skip
         lines = (f'{n},{n},{n},"{groups}"' for n, groups in self._accounts.items())
         (self.folder / "tokens.csv").write_text("\n".join(lines) + "\n")
 
@@ -82,6 +89,8 @@ class Plane:
             f"--token-auth-file={self.folder}/tokens.csv", "--authorization-mode=Node,RBAC",
             "--enable-admission-plugins=NodeRestriction", "--allow-privileged=true",
             "--kubelet-preferred-address-types=InternalIP", "--profiling=false",
+            f"--kubelet-client-certificate={self.client[0]}",
+            f"--kubelet-client-key={self.client[1]}",
         )  # fmt: skip
         eventually("the API server is ready", self._ready, limit_s=90)
         self.programs.start(

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 import httpx
 import pytest
+from agent_routes import others_routes
 from real_service import as_user, running_service
 
 DAY_S = 86_400.0
@@ -225,24 +226,18 @@ def test_reads_another_nodes_jobs_and_output(tmp_path):
         assert own.status_code == 200
         document = (await admin.get("/v1/openapi.json")).json()
         refused = []
-        for path, operations in document["paths"].items():
-            if path.startswith("/v1/agent/") or path == "/v1/openapi.json":
-                continue
-            at = path.replace("{job_id}", job_id).replace("{name}", "alice")
-            at = at.replace("{token_id}", "t-1").replace("{attempt}", "1")
-            at = at.replace("{action}", "drain")
-            for method in operations:
-                answer = await mallory.ask(method.upper(), at)
-                text = answer.text
-                assert "hunter2" not in text, (method, path)
-                assert "loss 0.1" not in text, (method, path)
-                if answer.status_code == 403:
-                    refused.append(path)
-                else:
-                    # Nothing but whose token this is, and whether the scheduler is well.
-                    assert path in {"/v1/whoami", "/v1/version", "/healthz", "/readyz"} or (
-                        answer.status_code in {404, 405, 415, 422}
-                    ), (method, path, answer.status_code)
+        for method, path, at in others_routes(document, job=job_id, node="alice"):
+            answer = await mallory.ask(method, at)
+            text = answer.text
+            assert "hunter2" not in text, (method, path)
+            assert "loss 0.1" not in text, (method, path)
+            if answer.status_code == 403:
+                refused.append(path)
+            else:
+                # Nothing but whose token this is, and whether the scheduler is well.
+                assert path in {"/v1/whoami", "/v1/version", "/healthz", "/readyz"} or (
+                    answer.status_code in {404, 405, 415, 422}
+                ), (method, path, answer.status_code)
         assert {"/v1/jobs", "/v1/jobs/{job_id}", "/v1/nodes", "/v1/events"} <= set(refused)
         # What agents may ask is of their own node.
         assert (await mallory.desired())["leases"] == []
