@@ -60,6 +60,24 @@ def jobs() -> Iterator[dict[str, Any]]:
         }
 
 
+#: Workers of each project, in all and of the fastest type: seven of them cap most of 8,000 workers.
+QUOTA, QUOTA_OF = 1000, {"fast": 300}
+HALF_LIFE_S = 6 * 3600.0
+
+
+def shares(now_s: float) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """Yield requests (method, path, body) that put quotas, budgets, reservations, decay to use."""
+    parameters = {"usage_half_life_s": HALF_LIFE_S}
+    yield "PUT", "/v1/policy", {"name": "max_min_fairness", "parameters": parameters}
+    for team in range(7):
+        quota = {"max_workers": QUOTA, "max_workers_of": QUOTA_OF, "max_workers_per_user": QUOTA}
+        yield "PUT", f"/v1/projects/team-{team}", quota | {"budget_gpu_hours": 1e6}
+    for number, worker_type in enumerate(WORKER_TYPES):
+        window = {"from_s": now_s + 3600.0 * number, "until_s": now_s + 3600.0 * (number + 1)}
+        asked = {"name": f"window-{number}", "worker_type": worker_type, "workers": 200}
+        yield "POST", "/v1/reservations", asked | window | {"project": f"team-{number}"}
+
+
 # -- the store beforehand --------------------------------------------------------------------------
 
 

@@ -32,7 +32,7 @@ from urllib.request import Request, urlopen
 import orjson
 import uvloop
 from http_line import Line
-from load_contents import JOB_TYPES, WORKER_TYPES, fill, jobs, throughputs
+from load_contents import JOB_TYPES, WORKER_TYPES, fill, jobs, shares, throughputs
 
 from scheduler.store.sql import SqlStore
 
@@ -272,6 +272,8 @@ async def rounds(daemon: Daemon, arguments: argparse.Namespace, tokens: dict[str
     received = daemon.folder / "received.csv"
     agents = _start_agents(daemon, arguments, tokens, received)
     load = Load(daemon, arguments)
+    if arguments.shares:
+        await _share(daemon)
     tasks = [asyncio.create_task(load.ask(kind, per_s)) for kind, per_s in KINDS.items()]
     tasks.append(asyncio.create_task(load.top_up()))
     samples: list[dict[str, float]] = []
@@ -299,6 +301,18 @@ async def rounds(daemon: Daemon, arguments: argparse.Namespace, tokens: dict[str
         agents.wait()
     dispatches = _dispatches(load, received, begin_s, arguments.round_length)
     return _summary(load, samples, dispatches, daemon, begin_s)
+
+
+async def _share(daemon: Daemon) -> None:
+    async with daemon.line() as line:
+        for method, path, body in shares(time.time()):
+            for _ in range(60):
+                status, answer = await line.ask(method, path, orjson.dumps(body))
+                if status in {200, 201}:
+                    break
+                await asyncio.sleep(1.0)  # nobody can reserve workers before they have joined
+            else:
+                raise SystemExit(f"{method} {path} was answered {status}: {answer[:500]!r}")
 
 
 def _start_agents(
@@ -506,6 +520,9 @@ def main() -> int:
     parser.add_argument("--mean-run", type=float, default=1200.0, metavar="S", help="of a job")
     parser.add_argument("--batches", type=int, default=10, help=f"of {BATCH} jobs")
     parser.add_argument("--singles", type=int, default=1000, help="jobs submitted one by one")
+    parser.add_argument(
+        "--shares", action="store_true", help="with quotas, budgets, reservations and a half-life"
+    )
     parser.add_argument("--hook", help="shell command when rounds begin; {pid} is the daemon's")
     parser.add_argument("--keep-log", type=Path, help="where the daemon's log is put")
     parser.add_argument("--json", action="store_true")
