@@ -213,12 +213,16 @@ def cleared(state: State, rule: Reservation) -> bool:
     """Tell whether a reservation's workers are to be given to its owner's jobs.
 
     Before the window, only once nobody else is on any of them, so that a gang is not outrun by
-    those who ask for less.
+    those who ask for less; and not while the window of another reservation of them lasts.
     """
     book, found = state.book, state.reservations
     if state.now_s >= rule.from_s:
         return True
-    leases = {i for worker in found.workers[rule.name] for i in book.on_worker[worker]}
+    own = found.workers[rule.name]
+    before = (other for other in found.in_force if other.until_s <= rule.from_s)
+    if any(not set(own).isdisjoint(found.workers[other.name]) for other in before):
+        return False
+    leases = {i for worker in own for i in book.on_worker[worker]}
     return all(found.may_use(rule, book.leases[i].job_id) for i in leases)
 
 

@@ -120,6 +120,16 @@ def test_where_one_window_follows_another_the_next_owner_finds_its_workers_free(
     assert [one for one in seen.wrong if one[0] > 501.0 + shell.release_delay_s] == []
 
 
+def test_the_next_owner_does_not_begin_while_the_window_before_lasts(start, job):
+    shell = start("type-0:2")
+    reserve(shell, reservation("a", from_s=150.0, until_s=401.0), reservation("b", from_s=401.0))
+    entitle(shell, job("own"), "b")
+    seen = watch(shell, b=("own",))
+    seen.run(until_s=600.0, step_s=1.0)
+    assert seen.wrong == []
+    assert seen.starts["b"] == 401.0
+
+
 def test_a_window_that_has_begun_is_drained_at_the_end_of_the_round(start, job):
     shell = start("type-0:2")
     for n in range(2):
