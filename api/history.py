@@ -23,7 +23,9 @@ MOST_READ = 10_000
 MOST_PROJECTS = 100_000
 #: Kinds of subjects that only administrators read of; with them begin the kinds of their events.
 SECRET_KINDS = ("token", "enrolment")
-_ONE_JOB, _MANY_JOBS = ("job", "job_id"), ("jobs", "job_ids")
+_ONE_JOB, _MANY_JOBS = ("job", "job_id"), ("jobs", "job_ids", "suspects")
+#: Lists of objects that are about a job each, and say which.
+_ABOUT_JOBS = ("evidence",)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,8 +153,15 @@ def _without_foreign(data: Mapping[str, Any], concerns: Callable[[str], bool]) -
         if name in _MANY_JOBS and isinstance(value, list | tuple):
             shown[name] = [job_id for job_id in value if concerns(str(job_id))]
             continue
+        if name in _ABOUT_JOBS and isinstance(value, list | tuple):
+            shown[name] = [item for item in value if concerns(_job_of(item))]
+            continue
         shown[name] = value
     return shown
+
+
+def _job_of(item: object) -> str:
+    return str(item.get("job", "")) if isinstance(item, dict) else ""
 
 
 def _jobs_of(row: HistoryRow) -> list[str]:
@@ -162,6 +171,10 @@ def _jobs_of(row: HistoryRow) -> list[str]:
         value = row.data.get(name)
         if isinstance(value, list | tuple):
             found += map(str, value)
+    for name in _ABOUT_JOBS:
+        value = row.data.get(name)
+        if isinstance(value, list | tuple):
+            found += map(_job_of, value)
     return found
 
 

@@ -18,6 +18,7 @@ from api.schemas.answers import NodeAttemptsOut, NodeOut, NodesOut
 from api.schemas.fields import NodeName
 from api.selection import visible_ids
 from api.threads import in_thread
+from scheduler.control.node_health import without_jobs
 from scheduler.control.requests import NodeAction
 from scheduler.runtime.contract import NodeView
 from scheduler.store.queries import MAX_LIMIT
@@ -141,6 +142,7 @@ def _shown(
     return [
         dataclasses.replace(
             node,
+            reason=without_jobs(node.reason),
             workers=tuple(
                 dataclasses.replace(w, jobs=tuple(j for j in w.jobs if j in own))
                 for w in node.workers

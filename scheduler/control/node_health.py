@@ -41,6 +41,8 @@ LONGEST_SAID: Final = 200
 #: the second figure again, too.
 SLOW: Final = 0.85
 FAST_AGAIN: Final = 0.92
+_LASTING: Final = "quarantined by the scheduler"
+_PASSING: Final = "avoided for a while by the scheduler"
 #: Troubles of a lease that its node is to blame for; without any it is, too.
 _OWN: Final = frozenset({None, Trouble.NODE_REFUSED, Trouble.NOT_STARTED, Trouble.DISK})
 
@@ -100,9 +102,14 @@ def doubt_in_words(node: NodeState) -> str:
         return "" if node.slow is None else f"jobs run at {node.slow:.0%} of its type's speed"
     jobs = list(dict.fromkeys(str(one["job"]) for one in doubt.evidence))
     last = doubt.evidence[-1]["message"] if doubt.evidence else ""
-    what = "quarantined" if doubt.lasts else "avoided for a while"
-    words = f"{what} by the scheduler: {len(jobs)} jobs failed here ({', '.join(jobs[-5:])})"
+    what = _LASTING if doubt.lasts else _PASSING
+    words = f"{what}: {len(jobs)} jobs failed here ({', '.join(jobs[-5:])})"
     return f"{words}; the last: {last}" if last else words
+
+
+def without_jobs(reason: str) -> str:
+    """Return a node's reason for those who may not know every job: without jobs and their words."""
+    return reason.partition(" (")[0] if reason.startswith((_LASTING, _PASSING)) else reason
 
 
 def _hold_against(state: ControlState, draft: Draft, name: str, fault: Fault) -> None:

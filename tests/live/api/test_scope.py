@@ -136,6 +136,32 @@ def test_history_of_foreign_jobs_and_projects_is_left_out(
     assert "token_created" not in daemon.caller("operator").get("/v1/events").text
 
 
+def test_what_is_said_of_a_node_names_no_foreign_job(daemon: Any, ann: Any, foreign: str) -> None:
+    own = ann.submit(project="vision")
+    fault = {"at_s": 1.0, "kind": "failed", "message": "secret words of its output"}
+    told: dict[str, Any] = {
+        "agent_died": {"suspects": [foreign, own]},
+        "node_quarantined": {"evidence": [fault | {"job": foreign}, fault | {"job": own}]},
+        "node_suspected": {"evidence": [fault | {"job": foreign}]},
+    }
+    for kind, data in told.items():
+        daemon.run(daemon.service.note(kind, "node", "alpha", actor="", data=data))
+    page = ann.get("/v1/events?" + "&".join(f"kind={kind}" for kind in told))
+    assert foreign not in page.text
+    assert [event["data"] for event in page.json()["events"]] == [
+        {"suspects": [own]},
+        {"evidence": [fault | {"job": own}]},
+        {"evidence": []},
+    ]
+    words = "quarantined by the scheduler: 1 jobs failed here"
+    body = {"reason": f"{words} ({foreign}); the last: secret words of its output"}
+    assert daemon.caller("admin").post("/v1/nodes/alpha/cordon", json=body).is_success
+    assert ann.get("/v1/nodes/alpha").json()["reason"] == words
+    assert daemon.caller("viewer").get("/v1/nodes/alpha").json()["reason"] == body["reason"]
+    everything = daemon.caller("viewer").get("/v1/events?kind=agent_died").json()["events"]
+    assert everything[-1]["data"] == told["agent_died"]
+
+
 def test_causes_name_no_foreign_job_and_no_foreign_entity(
     daemon: Any, ann: Any, foreign: str
 ) -> None:

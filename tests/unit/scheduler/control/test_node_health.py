@@ -11,7 +11,14 @@ from leasehold_testing.control_shell import Shell, begin, new_control, report, s
 from scheduler.control.facts import JobActionAsked, NodeOrdered
 from scheduler.control.health import NodeHealth
 from scheduler.control.leases import MemberEnd
-from scheduler.control.node_health import AVOID_S, SLOW, WINDOW_S, doubt_in_words, note_end
+from scheduler.control.node_health import (
+    AVOID_S,
+    SLOW,
+    WINDOW_S,
+    doubt_in_words,
+    note_end,
+    without_jobs,
+)
 from scheduler.control.nodes import Doubt
 from scheduler.control.requests import JobAction, NodeAction
 from scheduler.protocol.desired import LeaseEnd, LeaseReport, LeaseState
@@ -134,6 +141,10 @@ def test_a_node_that_goes_on_failing_is_quarantined_until_somebody_uncordons_it(
     assert cluster.node().doubt.lasts
     assert "2 jobs failed here" in doubt_in_words(cluster.node())
     assert "Xid 79" in doubt_in_words(cluster.node())
+    assert without_jobs(doubt_in_words(cluster.node())) == (
+        "quarantined by the scheduler: 2 jobs failed here"
+    )
+    assert without_jobs("fans (all) are broken") == "fans (all) are broken"
     assert any("leasehold uncordon bad" in w for d in cluster.shell.log for w in d.warnings)
     for _ in range(8):  # more jobs than there are other workers
         cluster.jobs += 1
