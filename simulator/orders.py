@@ -22,7 +22,7 @@ from scheduler.control.facts import (
 from scheduler.control.requests import JobAction, NodeAction, PolicyChoice
 from scheduler.domain.reservation import Reservation
 from scheduler.errors import InputError, LeaseholdError
-from simulator.projects import limits_of
+from simulator.projects import LIMITS, limits_of
 from traces.yaml_file import read_yaml
 
 if TYPE_CHECKING:
@@ -78,6 +78,8 @@ def _order(entry: Any, names: _Names) -> tuple[float, Fact]:
     if not isinstance(entry, dict):
         raise InputError(f"it is {entry!r}; give a mapping with at_s and one of {_verbs()}")
     verbs = [key for key in entry if key in _ORDERS]
+    if "reserve" in verbs:
+        verbs = [key for key in verbs if key not in _ORDERS["reserve"][1]]  # whose it is
     if len(verbs) != 1:
         raise InputError(f"give one of {_verbs()}; it has {', '.join(verbs) or 'none of them'}")
     (verb,) = verbs
@@ -183,7 +185,15 @@ def _set_project(verb: str, entry: Mapping[str, Any], _names: _Names) -> Fact:
     return ProjectSet(limits=limits_of(_text(entry, verb), limits), actor=ACTOR)
 
 
+def _reservation(verb: str, entry: Mapping[str, Any]) -> str:
+    name = _text(entry, verb)
+    if not name:
+        raise InputError(f"'{verb}' is ''; give a name")
+    return name
+
+
 def _reserve(verb: str, entry: Mapping[str, Any], _names: _Names) -> Fact:
+    name = _reservation(verb, entry)
     for key in ("worker_type", "workers", "from_s", "until_s"):
         if key not in entry:
             raise InputError(f"'{key}' is missing beside '{verb}'")
@@ -191,7 +201,7 @@ def _reserve(verb: str, entry: Mapping[str, Any], _names: _Names) -> Fact:
     if not workers.is_integer():
         raise InputError(f"'workers' is {entry['workers']!r}; it must be a whole number")
     rule = Reservation(
-        name=_text(entry, verb),
+        name=name,
         worker_type=_text(entry, "worker_type"),
         workers=int(workers),
         from_s=_number(entry, "from_s", least=0.0),
@@ -202,7 +212,7 @@ def _reserve(verb: str, entry: Mapping[str, Any], _names: _Names) -> Fact:
 
 
 def _unreserve(verb: str, entry: Mapping[str, Any], _names: _Names) -> Fact:
-    return ReservationDeleted(name=_text(entry, verb), actor=ACTOR)
+    return ReservationDeleted(name=_reservation(verb, entry), actor=ACTOR)
 
 
 #: What can be ordered -> what makes a fact of it, and the keys that may stand beside it.
@@ -216,5 +226,5 @@ _ORDERS: Mapping[str, tuple[Callable[[str, Mapping[str, Any], _Names], Fact], tu
         ("worker_type", "workers", "from_s", "until_s", "project", "user", "job"),
     ),
     "unreserve": (_unreserve, ()),
-    "project": (_set_project, ("max_workers", "max_jobs", "weight", "inner_policy")),
+    "project": (_set_project, LIMITS),
 }

@@ -14,7 +14,8 @@ from traces.yaml_file import read_yaml
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-_KNOWN = (
+#: What may be said of a project.
+LIMITS = (
     *("max_workers", "max_jobs", "weight", "inner_policy"),
     *("entities", "job_types", "max_job_weight"),
     *("max_workers_of", "max_workers_per_user", "max_workers_per_user_of", "idle_quota"),
@@ -53,13 +54,13 @@ def limits_of(name: str, given: Any) -> ProjectLimits:
         InputError: a key is unknown, or a value out of range.
     """
     if not isinstance(given, dict):
-        _fail(name, f"it is {given!r}; give a mapping with {', '.join(_KNOWN)}")
+        _fail(name, f"it is {given!r}; give a mapping with {', '.join(LIMITS)}")
     faults = [
         f"'{key}' is {value!r}; {_WANTED[key]}"
-        if key in _KNOWN
-        else f"unknown key '{key}'{meant(str(key), _KNOWN)}; known are {', '.join(_KNOWN)}"
+        if key in LIMITS
+        else f"unknown key '{key}'{meant(str(key), LIMITS)}; known are {', '.join(LIMITS)}"
         for key, value in given.items()
-        if key not in _KNOWN or not _fits(key, value)
+        if key not in LIMITS or not _fits(key, value)
     ]
     if faults:
         _fail(name, "; ".join(faults))

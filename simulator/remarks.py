@@ -59,6 +59,10 @@ class Remarks:
         """Take in what became of an order that concerns jobs."""
         self._vain += [f"at {at_s:g} s, {one.error}" for one in results if one.error]
 
+    def refused_order(self, at_s: float, why: str) -> None:
+        """Take in that an order was refused, which depends on what there is at that time."""
+        self._vain.append(f"at {at_s:g} s, {why}")
+
     def sentences(self, policy: str, solves: int) -> tuple[str, ...]:
         """Return a sentence each, the gravest first."""
         found = []

@@ -25,6 +25,8 @@ from scheduler.control.facts import (
     JobChangeAsked,
     JobsSubmitted,
     ProjectSet,
+    ReservationDeleted,
+    ReservationMade,
     ThroughputsDeclared,
 )
 from scheduler.control.requests import Submission
@@ -400,7 +402,9 @@ class Replay:
     def _note_answer(self, answered: Answered, now_s: float) -> None:
         fact = answered.fact
         if answered.error is not None:
-            raise answered.error  # an operator's figures or limits that cannot be used
+            if not isinstance(fact, ReservationMade | ReservationDeleted):
+                raise answered.error  # an operator's figures or limits that cannot be used
+            self._remarks.refused_order(now_s, str(answered.error))
         if isinstance(fact, JobsSubmitted):
             self._note_refused(fact, answered.result)
         elif isinstance(fact, JobActionAsked | JobChangeAsked):

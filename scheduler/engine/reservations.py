@@ -125,7 +125,10 @@ def heed_windows(state: State) -> None:
     found, fleet = state.reservations, state.fleet
     usable = fleet.in_service & ~fleet.cordoned
     if found.seen is None or not np.array_equal(found.seen, usable):
-        before = {rule.name: found.lacking(rule) for rule in found.rules}
+        before = {
+            rule.name: found.lacking(rule) if rule.name in found.workers else 0
+            for rule in found.rules
+        }
         _choose(state, usable)
         found.seen = usable
         for rule in found.rules:

@@ -149,20 +149,20 @@ class State:
         """Return (N,) jobs on cordoned workers: they keep what they hold, and compete for nothing.
 
         Whoever outbid such a job could not run in its place, so the time would be lost. Likewise
-        those on workers that are set aside for them. Those for whom their quotas have no room are
-        not among them: the oldest leases go on.
+        those on workers that are set aside for them; but not who holds some that are set aside for
+        others. Those for whom their quotas have no room are not among them: the oldest leases go on.
         """
         result = np.zeros(len(self.jobs), dtype=bool)
         if not (self.fleet.any_cordoned or self.fleet.any_set_aside):
             return result
-        if self.fleet.any_set_aside:
-            result |= settled(self)[0]
+        stays, leaves = settled(self) if self.fleet.any_set_aside else (result, result.copy())
+        result |= stays
         for worker in np.flatnonzero(self.fleet.cordoned).tolist():
             for lease_id in self.book.on_worker[worker]:
                 if lease_id not in self.book.stopping:
                     row = self.jobs.row_of(self.book.leases[lease_id].job_number)
                     goes_on = self.jobs["status"][row] == RUNNING
-                    result[row] = goes_on and not self.jobs["unfunded"][row]
+                    result[row] = goes_on and not self.jobs["unfunded"][row] and not leaves[row]
         caps = self.caps()
         if caps is not None and (self.held_of(caps, np.flatnonzero(result)) > caps.limit).any():
             rows = np.flatnonzero(result)

@@ -3,8 +3,8 @@
 On one side ``LiveService`` with the defaults of ``leasehold serve``, a store, a journal, and nodes
 that follow the agents' protocol under a clock that a test moves; on the other ``Replay`` with the
 defaults of ``leasehold simulate --config``. Quotas, a dependency, an array, a limit, jobs out of
-memory, a node that is lost and comes back, a policy that an operator switches and what is learned
-of throughputs are part of it. Times and steps are the same numbers.
+memory, a node that is lost and comes back, a policy that an operator switches, reservations and
+what is learned of throughputs are part of it. Times and steps are the same numbers.
 """
 
 import asyncio
@@ -12,6 +12,7 @@ import math
 import random
 from collections import Counter
 
+import numpy as np
 import pytest
 
 from leasehold.config.decisions import control_settings
@@ -20,11 +21,12 @@ from leasehold.daemon.settings import runtime_settings
 from leasehold_testing.stage import Stage
 from policies.registry import make_policy
 from scheduler.control.consequences import FINAL
-from scheduler.control.facts import PolicySet
+from scheduler.control.facts import PolicySet, ReservationDeleted, ReservationMade
 from scheduler.control.requests import PolicyChoice, ProjectLimits, Submission
 from scheduler.domain.codec import encode
 from scheduler.domain.commands import GrantLease, RecordEvent, RevokeLease
 from scheduler.domain.lease import RevokeReason
+from scheduler.domain.reservation import Reservation
 from scheduler.protocol.desired import LeaseEnd
 from scheduler.store.queries import MAX_LIMIT, HistoryQuery
 from simulator.agenda import Agenda
@@ -44,6 +46,17 @@ PROJECTS = (
 )
 #: An operator puts a policy in force whose answers age.
 SWITCH_S, CHOICE = 2000.5, PolicyChoice(name="finish_time_fairness")
+#: Reservations and when they are made: one is kept to its end, one given up within its window.
+NIGHT, DAY = (
+    Reservation(
+        name="night", worker_type="v100", workers=3, from_s=900.0, until_s=1900.0, project="few"
+    ),
+    Reservation(
+        name="day", worker_type="a100", workers=1, from_s=1000.0, until_s=9e5, project="small"
+    ),
+)
+MADE = ((600.5, NIGHT), (700.5, DAY))
+GIVEN_UP_S = 1600.25
 OUTAGES = (Outage(node="v100-0", lost_s=1300.5, back_s=1700.25),)
 #: Position of a job -> steps at which it is out of memory, and whether that is retried.
 OUT_OF_MEMORY = {2: (3000.0, True), 8: (1000.0, False)}
@@ -77,7 +90,8 @@ def write_trace(path):
 class Both:
     """One trace, one cluster and one configuration, for the daemon and for a replay."""
 
-    def __init__(self, folder, toml=""):
+    def __init__(self, folder, toml="", *, outages=OUTAGES, made=MADE):
+        self.outages, self.made = outages, made
         (folder / "leasehold.toml").write_text(toml)
         self.folder = folder
         self.config = load_config(path=str(folder / "leasehold.toml"), environment={}).config
@@ -98,7 +112,12 @@ class Both:
             failures=self.failures(),
             projects=PROJECTS,
             orders=[
-                (SWITCH_S, PolicySet(choice=CHOICE, time_dependent=dependent, actor="operator"))
+                (SWITCH_S, PolicySet(choice=CHOICE, time_dependent=dependent, actor="operator")),
+                *((s, ReservationMade(reservation=rule, actor="operator")) for s, rule in made),
+                *(
+                    (GIVEN_UP_S, ReservationDeleted(name=DAY.name, actor="operator"))
+                    for _ in made[:1]
+                ),
             ],
         )
         self.replay.log = []
@@ -108,7 +127,7 @@ class Both:
             (self.trace.jobs[i].job_id, Mishap(steps=steps, end=LeaseEnd.OOM))
             for i, (steps, _) in OUT_OF_MEMORY.items()
         ]
-        return FailureModel(outages=OUTAGES, mishaps=tuple(mishaps))
+        return FailureModel(outages=self.outages, mishaps=tuple(mishaps))
 
     def replayed(self):
         self.replay.run()
@@ -135,10 +154,20 @@ class Both:
             stage.add_node(node.name, *node.workers, margin_s=self.margin_s)
         await stage.settle()
         arrivals = Agenda((job.arrival_s, job) for job in self.trace.jobs)
-        switches = Agenda([(SWITCH_S, CHOICE)])
+        by = {"actor": "operator"}
+        switches = Agenda(
+            [
+                (SWITCH_S, lambda: stage.service.set_policy(CHOICE, **by)),
+                *((s, lambda rule=r: stage.service.reserve(rule, **by)) for s, r in self.made),
+                *(
+                    (GIVEN_UP_S, lambda: stage.service.delete_reservation(DAY.name, **by))
+                    for _ in self.made[:1]
+                ),
+            ]
+        )
         outages = Agenda(
-            [(one.lost_s, (one.node, True)) for one in OUTAGES]
-            + [(one.back_s, (one.node, False)) for one in OUTAGES]
+            [(one.lost_s, (one.node, True)) for one in self.outages]
+            + [(one.back_s, (one.node, False)) for one in self.outages]
         )
         while not math.isinf(arrivals.next_s) or len(stage.state.jobs):
             known_s = min(arrivals.next_s, switches.next_s, outages.next_s)
@@ -153,9 +182,7 @@ class Both:
                 Submission(spec=self.replay._spec(job), owner="replay", job_id=job.job_id)
                 for job in arrivals.take(at_s)
             ]
-            orders = [
-                stage.service.set_policy(choice, actor="operator") for choice in switches.take(at_s)
-            ]
+            orders = [order() for order in switches.take(at_s)]
             await stage.advance(at_s, items, orders=orders)
             if disturb is not None:
                 await disturb(stage)
@@ -221,12 +248,23 @@ def test_what_goes_wrong_and_what_is_ordered_is_part_of_it(tmp_path):
     ends = {row.subject: row.kind for row in replayed if row.kind in FINAL}
     assert [ends[both.trace.jobs[i].job_id] for i in (2, 8)] == ["job_completed", "job_failed"]
     assert both.stage.state.policy.choice == CHOICE
+    assert [told[f"reservation_{what}"] for what in ("made", "deleted", "ended")] == [2, 1, 1]
+    projects = {name: one.project for name, one in both.trace.conditions.items()}
+    grants = [c.lease for d in both.replay.log for c in d.commands if isinstance(c, GrantLease)]
+    on_v100 = set(np.flatnonzero(both.cluster.worker_type_of == 1).tolist())
+    begun = [one for one in grants if NIGHT.from_s <= one.start_s < OUTAGES[0].lost_s]
+    own = [projects.get(one.job_id, "") for one in begun if on_v100.intersection(one.workers)]
+    assert NIGHT.project in own
+    assert own.count(NIGHT.project) >= len(own) - 1  # a worker is left for everybody
 
 
-@pytest.mark.parametrize("seed", [1, 2])
-def test_a_daemon_that_is_killed_at_random_decides_as_the_replay(tmp_path, seed):
+@pytest.mark.parametrize(
+    ("seed", "given"), [(1, {"made": ()}), (2, {"made": ()}), (3, {"outages": ()})]
+)
+def test_a_daemon_that_is_killed_at_random_decides_as_the_replay(tmp_path, seed, given):
     # A stretch of running that is being measured is lost with the daemon, so nothing is learned.
-    both = Both(tmp_path, "[throughputs]\nlearn = false\n")
+    # A start asks nodes for their steps, so after one more of them outlive a node that is lost.
+    both = Both(tmp_path, "[throughputs]\nlearn = false\n", **given)
     draw = random.Random(seed)
     kills = 0
 

@@ -148,6 +148,59 @@ def test_a_quota_counts_from_its_time_on(replay):
     assert sorted(end for _, end in ends(result).values()) == [120.0, 220.0]
 
 
+RESERVED = (
+    "{at_s: 10, reserve: r, worker_type: v100, workers: 1, from_s: 120, until_s: 400, project: p}"
+)
+
+
+def test_reserved_workers_are_there_at_the_begin_and_go_back_at_the_end(replay):
+    conditions = {"own": Conditions(project="p")}
+    jobs = job("a", 600.0), job("b", 600.0), job("own", 200.0, arrival_s=5.0)
+    made, result = replay(*jobs, conditions=conditions, orders=f"- {RESERVED}", workers=2)
+    own = next(one for one in result.jobs if one.job_id == "own")
+    # The other one leaves when it is told, 13 s before the round's end.
+    assert (own.start_s, own.end_s) == (107.0, 207.0)
+    ended = sorted(ends(result)[name] for name in "ab")
+    # It waits for the other's worker, since its own one idles until the window ends.
+    assert ended == [("completed", 300.0), ("completed", pytest.approx(300.0 + 193.0))]
+    told = ("reservation_made", "reservation_ended")
+    assert history(made, *told) == [("reservation_made", 10.0), ("reservation_ended", 400.0)]
+    assert result.warnings == ()
+
+
+def test_a_reservation_that_is_given_up_leaves_its_workers_to_others(replay):
+    orders = f"- {RESERVED}\n- {{at_s: 150, unreserve: r}}"
+    made, result = replay(job("a", 600.0), orders=orders)
+    assert ends(result)["a"] == ("completed", 343.0)  # it stood still from 107 s on
+    assert history(made, "reservation_deleted") == [("reservation_deleted", 150.0)]
+
+
+@pytest.mark.parametrize(
+    ("order", "said"),
+    [
+        (
+            RESERVED.replace("workers: 1", "workers: 3"),
+            "asks for 3 workers of type 'v100'; there are 1",
+        ),
+        (RESERVED.replace("v100", "k80"), "is 'k80', which the cluster does not have; it has v100"),
+        ("{at_s: 10, unreserve: x}", "there is no reservation 'x'"),
+    ],
+)
+def test_a_reservation_that_is_refused_is_told_and_the_rest_goes_on(replay, order, said):
+    _, result = replay(job("a", 200.0), orders=f"- {order}")
+    assert ends(result)["a"] == ("completed", 100.0)
+    (warning,) = result.warnings
+    assert said in warning
+
+
+def test_a_budget_can_be_ordered(replay):
+    conditions = {"a": Conditions(project="p")}
+    orders = "- {at_s: 0, project: p, budget_gpu_hours: 0.02}\n- {at_s: 300, project: p}"
+    _, result = replay(job("a", 400.0), conditions=conditions, orders=orders)
+    # 72 worker-seconds: the round of 60 s to 120 s is the last one; 80 s are left for after 300 s.
+    assert 380.0 <= ends(result)["a"][1] <= 395.0
+
+
 def test_a_lost_node_is_found_out_by_its_silence_and_comes_back_empty(replay):
     failures = "checkpoint_interval_s: 10\noutages: [{node: v100-0, lost_s: 45, back_s: 300}]"
     made, result = replay(job("a", 200.0), failures=failures)
@@ -209,6 +262,22 @@ def test_equal_orders_and_failures_give_equal_results(replay):
         ("- {at_s: 1, set: a, weight: 0}", "'weight' is 0; it must be > 0"),
         ("- {at_s: 1, set: a, deadline_s: never}", "'deadline_s' is 'never'"),
         ("- {at_s: 1, project: p, max_workers: -1}", "project 'p': 'max_workers' is -1"),
+        (
+            "- {at_s: 1, reserve: r, worker_type: v100, workers: 1, from_s: 2}",
+            "'until_s' is missing",
+        ),
+        (
+            f"- {RESERVED.replace('workers: 1', 'workers: 1.5')}",
+            "'workers' is 1.5; it must be a whole",
+        ),
+        (
+            f"- {RESERVED.replace('until_s: 400', 'until_s: 100')}",
+            "until_s is 100, which is not after from_s",
+        ),
+        (f"- {RESERVED.replace(', project: p', '')}", "project, user and job are empty"),
+        (f"- {RESERVED.replace('project: p', 'team: p')}", "unknown key 'team'; known beside"),
+        ("- {at_s: 1, reserve: '', worker_type: v100, workers: 1}", "'reserve' is ''; .* a name"),
+        ("- {at_s: 1, unreserve: 3}", "'unreserve' is 3; it must be a text"),
         ("{", "orders file .*: the YAML is malformed"),
         ("[" * 3000, "nested too deeply"),
     ],

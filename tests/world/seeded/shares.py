@@ -104,8 +104,10 @@ class Shares:
     def _booked(self, rule: Reservation, answer: Any) -> None:
         """Look at the answer to a reservation."""
         world = self._world
-        if isinstance(answer, ConflictError) and "already" in str(answer):
-            answer = None  # an answer was lost on its way
+        stored = {row.key for row in world.database.store.settings("reservation/")}
+        again = isinstance(answer, ConflictError) and "already" in str(answer)
+        if again and f"reservation/{rule.name}" in stored:
+            answer = None  # the answer to an earlier request was lost on its way
         if isinstance(answer, InputError | ConflictError):
             world.record("not reserved", rule.name, str(answer))
             return
@@ -114,7 +116,6 @@ class Shares:
             return
         self._kept[rule.name] = rule
         world.record("reserved", repr(rule))
-        stored = {row.key for row in world.database.store.settings("reservation/")}
         passed = rule.until_s <= self._now_s + self._slack_s
         if f"reservation/{rule.name}" not in stored and not passed:
             world.blame(f"reservation {rule.name} was taken in and is not stored")

@@ -311,3 +311,29 @@ def test_in_any_run_nobody_else_is_there_and_a_restart_changes_nothing(data):
     # Whoever is told to leave may take as long as its notice.
     begin_s = {rule.name: rule.from_s for rule in rules}
     assert [one for one in seen.wrong if one[0] > begin_s[one[2]] + shell.release_delay_s] == []
+
+
+def test_a_gang_with_a_part_on_a_cordoned_worker_leaves_the_reserved_one(start, job):
+    shell = start("type-0:2", gangs=[2], rates=((1.0,),))
+    shell.submit(job("gang", scale_factor=2))
+    shell.run(until_s=150.0)
+    reserve(shell, reservation(workers=1))
+    (kept,) = shell.engine.reservations.workers["vision"]
+    assert shell.running()["gang"] == (0, 1)
+    shell.tell(ev.WorkersCordoned(workers=(1 - kept,)))
+    seen = watch(shell, vision=())
+    seen.run(until_s=840.0)
+    assert seen.wrong == []
+    assert shell.running() == {}
+
+
+def test_the_next_owner_begins_when_the_window_before_is_over(start, job):
+    shell = start("type-0:2")
+    rules = reservation("vision", until_s=650.0), reservation("speech", from_s=680.0)
+    reserve(shell, *rules)
+    entitle(shell, job("next"), "speech")
+    shell.run(until_s=645.0)  # from 600 s on both are in force
+    assert len(shell.engine.reservations.in_force) == 2
+    assert shell.running() == {}
+    shell.run(until_s=655.0)
+    assert "next" in shell.running()
