@@ -150,7 +150,8 @@ class State:
 
         Whoever outbid such a job could not run in its place, so the time would be lost. Likewise
         those on workers that are set aside for them; but not who holds some that are set aside for
-        others. Those for whom their quotas have no room are not among them: the oldest leases go on.
+        others. Those for whom their quotas have no room are not among them: the oldest leases go
+        on.
         """
         result = np.zeros(len(self.jobs), dtype=bool)
         if not (self.fleet.any_cordoned or self.fleet.any_set_aside):
