@@ -90,10 +90,10 @@ def live(tmp_path, monkeypatch):
     """Return a function that lets a story happen: nodes, settings, and what is told."""
     monkeypatch.setattr("scheduler.runtime.driver.COMMIT_RETRY_LEAST_S", 0.0)
 
-    def play(story, *, nodes=None, engine=None, **settings):
+    def play(story, *, nodes=None, engine=None, store=None, **settings):
         async def happen():
             chosen = replace(SETTINGS, engine=replace(ENGINE, **engine or {}), **settings)
-            stage = Story(tmp_path, chosen, store=ShakyStore())
+            stage = Story(tmp_path, chosen, store=store or ShakyStore())
             for name, types in (nodes if nodes is not None else {"n0": ("v100",)}).items():
                 stage.add_node(name, *types)
             await stage.start()

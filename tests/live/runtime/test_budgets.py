@@ -1,11 +1,30 @@
 """Budgets of a month: a warning, a stop, and how far off it is."""
 
+import contextlib
+import functools
+
 import pytest
 
 from scheduler.control.budgets import month_of
 from scheduler.control.requests import ProjectLimits
 from scheduler.domain.reasons import WaitReason
+from scheduler.store.sql import SqlStore
 from scheduler.store.usage import UsageKey, UsageQuery
+
+
+@pytest.fixture(params=["memory", "sqlite", "postgresql"])
+def live(request, live, tmp_path):
+    """Let a story happen on each kind of store: what was used is asked of the ledger."""
+    if request.param == "memory":
+        yield live
+        return
+    if request.param == "sqlite":
+        url = f"sqlite:///{tmp_path}/store.db"
+    else:
+        url = request.getfixturevalue("postgres").new_database()
+    with contextlib.closing(SqlStore.open(url)) as store:
+        yield functools.partial(live, store=store)
+
 
 FOUR = {"n0": ("v100", "v100"), "n1": ("v100", "v100")}
 #: Worker-seconds as GPU-hours.

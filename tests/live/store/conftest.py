@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from leasehold_testing.postgres import PrivatePostgres
 from scheduler.store.memory import MemoryStore
 from scheduler.store.sql import SqlStore
 
@@ -15,19 +14,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from scheduler.store.protocol import Store
-
-
-@pytest.fixture(scope="session")
-def postgres() -> Iterator[PrivatePostgres]:
-    programs = PrivatePostgres.find_programs()
-    if programs is None:
-        pytest.skip("PostgreSQL is not installed: apt-get install postgresql")
-    server = PrivatePostgres(programs)
-    try:
-        server.start()
-        yield server
-    finally:
-        server.remove()
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
