@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from leasehold.config.agent_settings import AgentConfig, check_agent
 from leasehold.config.fields import describe, holder
-from leasehold.config.plausibility import check, check_files, derive
+from leasehold.config.plausibility import check, check_files, derive, remarks
 from leasehold.config.settings import ServerConfig
 from leasehold.config.sources import Given, Source, from_environment, from_file, from_flags
 from scheduler.errors import ConfigError
@@ -136,7 +136,10 @@ def _load(
         config=config,
         origins=MappingProxyType(origins),
         path=file,
-        warnings=tuple(warning for source in sources for warning in source.warnings),
+        warnings=(
+            *(warning for source in sources for warning in source.warnings),
+            *remarks(config, origins),
+        ),
     )
 
 

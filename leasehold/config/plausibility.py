@@ -9,7 +9,7 @@ import re
 import socket
 import ssl
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
 from api.identity import ALGORITHMS, is_safe_url, parse_grant
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from leasehold.config.settings import ServerConfig, ServerSection
 
 _BUNDLED = "bundled"
+#: Twice what an agent's request for news takes where there are none, unless it is told otherwise.
+LEAST_TIMEOUT_S: Final = 30.0
 
 
 def derive(config: ServerConfig, environment: Mapping[str, str]) -> tuple[ServerConfig, set[str]]:
@@ -104,6 +106,18 @@ def check(config: ServerConfig, origins: Mapping[str, str]) -> Iterator[str]:
         *_check_pods(config),
     ):
         yield f"{origins[key]}: {key}: {problem}"
+
+
+def remarks(config: object, origins: Mapping[str, str]) -> Iterator[str]:
+    """Yield a line for everything that works, and not as one would think, with its origin."""
+    leases = getattr(config, "leases", None)  # an agent has none
+    if leases is not None and leases.node_timeout_s < LEAST_TIMEOUT_S:
+        yield (
+            f"{origins['leases.node_timeout_s']}: leases.node_timeout_s: {leases.node_timeout_s:g} "
+            f"s is short: nodes get nothing new while they are silent for half of it, and agents "
+            f"may be silent for {LEAST_TIMEOUT_S / 2:g} s when all is well; give "
+            f"{LEAST_TIMEOUT_S:g} s or more, or let agents report more often (times.report_every_s)"
+        )
 
 
 def check_files(config: ServerConfig, origins: Mapping[str, str]) -> Iterator[str]:

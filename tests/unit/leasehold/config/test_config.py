@@ -463,5 +463,16 @@ def test_a_setting_that_is_gone_is_read_with_a_warning_from_every_source(write, 
     ]
 
 
+def test_a_node_timeout_at_which_healthy_nodes_seem_silent_is_remarked_upon(home):
+    given = {"LEASEHOLD_LEASES__NODE_TIMEOUT_S": "20"}
+    loaded = load_config(environment=home | given)  # it starts all the same
+    assert loaded.config.leases.node_timeout_s == 20.0
+    (line,) = loaded.warnings
+    assert line.startswith("LEASEHOLD_LEASES__NODE_TIMEOUT_S: leases.node_timeout_s: 20 s is short")
+    assert "give 30 s or more" in line
+    given = {"LEASEHOLD_LEASES__NODE_TIMEOUT_S": "30"}
+    assert load_config(environment=home | given).warnings == ()
+
+
 def test_what_nobody_sets_is_no_warning(home):
     assert load_config(environment=home).warnings == ()
