@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -84,14 +85,20 @@ def budget_words(view: View, project: str) -> str:
         return f"the budget of project '{project}' was lifted; it goes on at once"
     told = []
     if limits.budget_gpu_hours is not None:
-        told.append(f"{spent.gpu_hours:.2f} of {limits.budget_gpu_hours:g} GPU-hours")
+        told.append(_of(spent.gpu_hours, limits.budget_gpu_hours) + " GPU-hours")
     if limits.budget_usd is not None:
-        told.append(f"{spent.usd:.2f} of {limits.budget_usd:g} USD")
+        told.append(_of(spent.usd, limits.budget_usd) + " USD")
     until = np.datetime64(int(view.budgets.month_end_s), "s").astype("datetime64[D]")
     return (
         f"project '{project}' has used {' and '.join(told)} of its budget of this month, or will "
         f"have by the end of the round; the next month begins on {until} (UTC)"
     )
+
+
+def _of(used: float, budget: float) -> str:
+    """Say how much of a budget is used, to a hundredth of it or finer."""
+    digits = 2 if budget <= 0.0 else max(2, 2 - math.floor(math.log10(budget)))
+    return f"{used:.{digits}f} of {budget:g}"
 
 
 def _weights_of_policy(view: View) -> dict[str, float]:

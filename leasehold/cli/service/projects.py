@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
@@ -265,11 +266,17 @@ def _budget_cells(project: Project) -> tuple[str, str, str]:
     may, used = [], []
     if (hours := limits.get("budget_gpu_hours")) is not None:
         may.append(f"{number(hours)} gpu-hours")
-        used.append(f"{budget['used_gpu_hours']:.2f}")
+        used.append(_used(budget["used_gpu_hours"], hours))
     if (usd := limits.get("budget_usd")) is not None:
         may.append(f"{number(usd)} usd")
-        used.append(f"{budget['used_usd']:.2f}")
+        used.append(_used(budget["used_usd"], usd))
     return ", ".join(may), f"{', '.join(used)} ({percent(budget['part'])})", budget["state"]
+
+
+def _used(used: float, budget: float) -> str:
+    """Write what is used of a budget, to a hundredth of it or finer."""
+    digits = 2 if budget <= 0.0 else max(2, 2 - math.floor(math.log10(budget)))
+    return f"{used:.{digits}f}"
 
 
 def _hours(worker_s: float | None) -> str:
