@@ -39,6 +39,10 @@ async def show_usage(
     in `worker_us`, whole microseconds: they are the same by every grouping. Leases that have not
     ended count as far as they have come. Jobs that have been forgotten count by whole days of UTC,
     and have no id. A worker that two jobs share is held by both.
+
+    `gpu_used_s` is what GPUs computed of that, as NVML tells agents, and `gpu_measured_s` the time
+    for which it is known. It is spread evenly over each lease; of a lease that has not ended it is
+    known up to the last round.
     """
     until_s = min(context.now() if until_s is None else until_s, context.now())
     projects = principal.projects or None
@@ -51,11 +55,14 @@ async def show_usage(
         projects=projects,
     )
     rows = await in_thread(context.store.usage, query)
+    measured_us = sum(row.gpu_measured_us for row in rows)
     return Answer(
         {
             "since_s": query.from_s,
             "until_s": query.to_s,
             "worker_s": sum(row.worker_us for row in rows) / 1e6,
+            "gpu_used_s": sum(row.gpu_used_us for row in rows) / 1e6 if measured_us else None,
+            "gpu_measured_s": measured_us / 1e6,
             "usage": [
                 {
                     "project": row.project,
@@ -67,6 +74,8 @@ async def show_usage(
                     "leases": row.leases,
                     "worker_s": row.worker_s,
                     "worker_us": row.worker_us,
+                    "gpu_used_s": row.gpu_used_s,
+                    "gpu_measured_s": row.gpu_measured_us / 1e6,
                 }
                 for row in rows
             ],

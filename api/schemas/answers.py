@@ -521,6 +521,10 @@ class UsageOfGroup(BaseModel):
     leases: int
     worker_s: float
     worker_us: int
+    gpu_used_s: float | None = Field(
+        description="GPU-seconds of computing: utilisation times time; null where nobody measures"
+    )
+    gpu_measured_s: float = Field(description="GPU-seconds that were looked at")
 
 
 class UsageOut(BaseModel):
@@ -529,6 +533,8 @@ class UsageOut(BaseModel):
     since_s: float
     until_s: float
     worker_s: float
+    gpu_used_s: float | None
+    gpu_measured_s: float
     usage: list[UsageOfGroup]
 
 

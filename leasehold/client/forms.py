@@ -1499,7 +1499,12 @@ class Upload(TypedDict):
 
 
 class UsageOfGroup(TypedDict):
-    """What one group used; keys that were not asked for are null."""
+    """What one group used; keys that were not asked for are null.
+
+    Attributes:
+        gpu_used_s: GPU-seconds of computing: utilisation times time; null where nobody measures
+        gpu_measured_s: GPU-seconds that were looked at
+    """
 
     project: str | None
     owner: str | None
@@ -1510,6 +1515,8 @@ class UsageOfGroup(TypedDict):
     leases: int
     worker_s: float
     worker_us: int
+    gpu_used_s: float | None
+    gpu_measured_s: float
 
 
 class Usage(TypedDict):
@@ -1518,6 +1525,8 @@ class Usage(TypedDict):
     since_s: float
     until_s: float
     worker_s: float
+    gpu_used_s: float | None
+    gpu_measured_s: float
     usage: list[UsageOfGroup]
 
 

@@ -14,7 +14,7 @@ from scheduler.domain.configuration import ANYWHERE
 from scheduler.domain.job import JobStatus
 from scheduler.domain.lease import EndReason, RevokeReason
 from scheduler.domain.reasons import WaitReason
-from scheduler.domain.rows import AttemptRow
+from scheduler.domain.rows import AttemptRow, LeaseUse
 from scheduler.domain.troubles import Trouble, trouble_of
 from scheduler.engine.jobs import HELD, NONE
 from scheduler.protocol.desired import MARGIN_S, LeaseEnd
@@ -352,6 +352,7 @@ def _finish(
 
 def _attempt(live: LiveLease, **ended: object) -> AttemptRow:
     lease = live.lease
+    gpu = live.gpu or LeaseUse(lease_id=lease.lease_id)
     return AttemptRow(
         lease_id=lease.lease_id,
         job_id=lease.job_id,
@@ -362,5 +363,9 @@ def _attempt(live: LiveLease, **ended: object) -> AttemptRow:
         nodes=live.nodes,
         start_s=lease.start_s,
         deadline_s=live.deadline_s,
+        gpu_used_us=gpu.gpu_used_us,
+        gpu_measured_us=gpu.gpu_measured_us,
+        gpu_told_s=gpu.gpu_told_s,
+        gpu_marks=gpu.gpu_marks,
         **ended,  # type: ignore[arg-type]  # the callers above name fields of the row
     )

@@ -259,6 +259,7 @@ class Control:
             states=states,
             attempts=tuple(draft.attempts.values()),
             extensions=extensions,
+            uses=self.state.leases.take_uses() if extensions else (),
             settings=tuple(draft.settings),
             history=tuple(draft.history),
         )

@@ -1,13 +1,15 @@
 """Jobs that hold GPUs and do not use them: found, told and, where an operator wants it, ended.
 
-What nodes measure is kept in memory alone: after a change of the leader, or of an agent, a job is
-idle only since then. That may leave it running for longer, and ends none too early.
+Since when it idles is kept in memory alone: after a change of the leader, or of an agent, a job is
+idle only since then. That may leave it running for longer, and ends none too early. How much it
+has used is stored, see ``gpu_sums``.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from scheduler.control.gpu_sums import add_told
 from scheduler.control.leases import PartUse
 from scheduler.domain import events as ev
 from scheduler.domain.causes import Cause, FactKind
@@ -28,6 +30,9 @@ def take_use(
 ) -> None:
     """Take in how busy the GPUs of a lease are on one node."""
     before, now_s = live.uses.get(member.rank), draft.now_s
+    if (gpu := add_told(live, member, told, now_s)) is not live.gpu:
+        live.gpu = gpu
+        state.leases.unstored_use.add(live.lease.lease_id)
     measured_s, used_s, since_s = told.measured_s, told.used_s, now_s
     if before is not None:
         since_s = before.at_s
@@ -71,10 +76,9 @@ def heed_idle_jobs(state: ControlState, draft: Draft) -> None:
 
 def use_told(live: LiveLease) -> dict[str, Any]:
     """Return the GPU-seconds of a lease that were used and measured; nothing where none were."""
-    if not live.uses:
+    if live.gpu is None:
         return {}
-    told = [part.told for part in live.uses.values()]
-    used_s, measured_s = sum(u.used_s for u in told), sum(u.measured_s for u in told)
+    used_s, measured_s = live.gpu.gpu_used_us / 1e6, live.gpu.gpu_measured_us / 1e6
     return {"gpu_used_s": round(used_s, 1), "gpu_measured_s": round(measured_s, 1)}
 
 

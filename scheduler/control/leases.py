@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from scheduler.domain.lease import EndReason, RevokeReason
+from scheduler.domain.rows import LeaseUse
 from scheduler.protocol.desired import LeaseEnd
 
 if TYPE_CHECKING:
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from scheduler.domain import commands as do
     from scheduler.domain.causes import Cause
     from scheduler.domain.lease import Lease
+    from scheduler.domain.rows import AttemptRow
     from scheduler.protocol.gpu_use import GpuUse
 
 #: Reasons of a revocation that leave the job no time to checkpoint.
@@ -120,6 +122,7 @@ class LiveLease:
             before the first.
         uses: rank -> how busy its GPUs are there, where nodes measure that; replaced, not changed.
         idle_told: whether it was told that the job is idle.
+        gpu: how much its GPUs have computed; None where nobody measures. Replaced, not changed.
     """
 
     lease: Lease
@@ -142,6 +145,7 @@ class LiveLease:
     told: tuple[tuple[float, float], tuple[float, float]] | None = None
     uses: Mapping[int, PartUse] = field(default_factory=dict)
     idle_told: bool = False
+    gpu: LeaseUse | None = None
 
     @property
     def use(self) -> float | None:
@@ -236,6 +240,7 @@ class Leases:
         extended: likewise of those of which only the deadline has.
         stepped: likewise of those of which only what is known of steps and use has.
         used: ids of leases in force whose GPUs are measured.
+        unstored_use: likewise of those of which more is known than is stored.
     """
 
     by_id: dict[int, LiveLease] = field(default_factory=dict)
@@ -250,6 +255,7 @@ class Leases:
     extended: set[int] = field(default_factory=set)
     stepped: set[int] = field(default_factory=set)
     used: set[int] = field(default_factory=set)
+    unstored_use: set[int] = field(default_factory=set)
 
     def grant(self, live: LiveLease) -> None:
         """Put a lease in force."""
@@ -319,6 +325,7 @@ class Leases:
         self.touched.add(lease_id)
         self.starting.pop(lease_id, None)
         self.used.discard(lease_id)
+        self.unstored_use.discard(lease_id)
         if self.of_job.get(live.lease.job_id) == lease_id:
             del self.of_job[live.lease.job_id]
         for member in live.members:
@@ -336,7 +343,7 @@ class Leases:
         seen.steps_done, seen.steps_live = live.steps_done, live.steps_live
         seen.counted, seen.mark, seen.told = live.counted, live.mark, live.told
         if live.uses is not seen.uses:
-            seen.uses = live.uses
+            seen.uses, seen.gpu = live.uses, live.gpu
             self.note_use(seen)
 
     def restore_end(self, lease_id: int, node: str, end: MemberEnd) -> None:
@@ -345,6 +352,17 @@ class Leases:
         for member in () if live is None else live.members:
             if member.node == node:
                 member.end, member.wanted, member.kept = end, False, True
+
+    def restore_use(self, row: AttemptRow) -> None:
+        """Go on from what is stored of how much the GPUs of a lease have computed."""
+        live = self.by_id.get(row.lease_id)
+        if live is not None and row.gpu_told_s is not None:
+            live.gpu = use_of(row)
+
+    def take_uses(self) -> tuple[LeaseUse, ...]:
+        """Return what is not yet stored of how much GPUs have computed, as if it were now."""
+        ids, self.unstored_use = sorted(self.unstored_use), set()
+        return tuple(use for i in ids if (use := self.by_id[i].gpu) is not None)
 
     def held_by(self, node: str) -> Iterator[tuple[LiveLease, Member]]:
         """Yield the leases that have members on a node, by id."""
@@ -361,6 +379,17 @@ class Leases:
         self.earliest_s = min((live.promised_s for live in self.by_id.values()), default=math.inf)
         late = (live for live in self.by_id.values() if now_s > live.promised_s + after_s)
         return sorted(late, key=lambda live: live.lease.lease_id)
+
+
+def use_of(row: AttemptRow) -> LeaseUse:
+    """Return what a stored lease's GPUs have computed."""
+    return LeaseUse(
+        lease_id=row.lease_id,
+        gpu_used_us=row.gpu_used_us,
+        gpu_measured_us=row.gpu_measured_us,
+        gpu_told_s=row.gpu_told_s,
+        gpu_marks=row.gpu_marks,
+    )
 
 
 def members_of(lease: Lease, node_of: Callable[[int], tuple[str, int]]) -> tuple[Member, ...]:

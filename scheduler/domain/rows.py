@@ -109,6 +109,10 @@ class AttemptRow:
         steps_done: the job's safe steps when it ended.
         exit_code: of the job's process, if it exited.
         message: what the agent said about the end.
+        gpu_used_us: see ``LeaseUse``.
+        gpu_measured_us: likewise; 0 where nobody measured.
+        gpu_told_s: likewise; None where nobody measured.
+        gpu_marks: likewise.
     """
 
     lease_id: int
@@ -125,6 +129,10 @@ class AttemptRow:
     steps_done: float = 0.0
     exit_code: int | None = None
     message: str = ""
+    gpu_used_us: int = 0
+    gpu_measured_us: int = 0
+    gpu_told_s: float | None = None
+    gpu_marks: tuple[tuple[int, int, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,6 +141,26 @@ class LeaseExtension:
 
     lease_ids: tuple[int, ...]
     deadline_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaseUse:
+    """How much the GPUs of a lease have computed so far, in whole microseconds.
+
+    Attributes:
+        lease_id: whose.
+        gpu_used_us: utilisation times time, over all its GPUs.
+        gpu_measured_us: time in which they were looked at, over all its GPUs.
+        gpu_told_s: when a node told of it last.
+        gpu_marks: (rank, used, measured) as the agent of each part of the gang told it last: what
+            it tells next counts from there, also to a scheduler that starts anew.
+    """
+
+    lease_id: int
+    gpu_used_us: int = 0
+    gpu_measured_us: int = 0
+    gpu_told_s: float | None = None
+    gpu_marks: tuple[tuple[int, int, int], ...] = ()
 
 
 #: The name under which a line's data hold its cause.
@@ -220,6 +248,7 @@ class Projections:
         states: changes of jobs that exist; at most one per job.
         attempts: new attempts, or rows that replace those of the same ``lease_id``.
         extensions: later deadlines.
+        uses: how much GPUs of leases have computed. Leases that are not stored are left out.
         settings: settings made, replaced or (value None) removed.
         history: lines to append; the store numbers them.
     """
@@ -229,5 +258,6 @@ class Projections:
     states: tuple[JobState, ...] = ()
     attempts: tuple[AttemptRow, ...] = ()
     extensions: tuple[LeaseExtension, ...] = ()
+    uses: tuple[LeaseUse, ...] = ()
     settings: tuple[SettingRow, ...] = ()
     history: tuple[HistoryRow, ...] = ()

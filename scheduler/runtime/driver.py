@@ -458,6 +458,7 @@ class Driver:
             if row.ended_s is not None and record is not None:
                 worker_s = (row.ended_s - row.start_s) * len(row.workers)
                 metrics.used(record.project, row.worker_type, worker_s)
+                metrics.computed(record.project, row.worker_type, row)
         for record in decision.ended:
             metrics.job_ended(record.status, jct_s=(record.finished_s or 0.0) - record.submitted_s)
         for launch in decision.launches:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from scheduler.control.nodes import NodeState
+    from scheduler.domain.rows import AttemptRow
     from scheduler.runtime.contract import ReservedView
     from scheduler.runtime.gpu_figures import GpuFigures
 
@@ -160,6 +161,21 @@ class Metrics:
             "worker_type",
             page="worker-seconds of leases that have ended; a lease counts when it ends, "
             "[`leasehold usage`](see-what-was-used.md) counts it as it goes",
+        )
+        self._gpu_used = self._counter(
+            "gpu_used_seconds",
+            "GPU-seconds of computing (utilisation times time) of leases that have ended.",
+            "project",
+            "worker_type",
+            page="GPU-seconds of computing, utilisation times time, of leases that have ended, "
+            "where agents measure it",
+        )
+        self._gpu_measured = self._counter(
+            "gpu_measured_seconds",
+            "GPU-seconds of leases that have ended in which agents looked at their use.",
+            "project",
+            "worker_type",
+            page="GPU-seconds of those leases for which that is known",
         )
         self._gpus = self._gauge(
             "gpus_measured",
@@ -367,6 +383,12 @@ class Metrics:
     def used(self, project: str, worker_type: str, worker_s: float) -> None:
         """Count worker-seconds of a lease that has ended."""
         self._used.labels(project, worker_type).inc(max(worker_s, 0.0))
+
+    def computed(self, project: str, worker_type: str, row: AttemptRow) -> None:
+        """Count what the GPUs of a lease that has ended computed, if somebody measured it."""
+        if row.gpu_measured_us:
+            self._gpu_used.labels(project, worker_type).inc(row.gpu_used_us / 1e6)
+            self._gpu_measured.labels(project, worker_type).inc(row.gpu_measured_us / 1e6)
 
     def preempted(self, jobs: int = 1) -> None:
         """Count running jobs that were told to leave for another one."""

@@ -133,6 +133,8 @@ def recover(
     restore_budgets(state, store, stored, now_s)
     _restore_launches(state, store)
     _park(state)
+    for row in store.open_attempts():
+        state.leases.restore_use(row)
     state.leases.changed.clear()
     state.jobs.touched.clear()
     state.table_due = True

@@ -11,6 +11,7 @@ from scheduler.domain.rows import (
     IdempotencyRow,
     JobRow,
     JobState,
+    LeaseUse,
     SettingRow,
 )
 from scheduler.errors import SequenceError, StaleLeaderError, StoreError
@@ -54,6 +55,7 @@ def check_storable(entry: Entry) -> None:
     to_values(IdempotencyRow, changes.idempotency)
     to_values(JobState, changes.states)
     to_values(AttemptRow, changes.attempts)
+    to_values(LeaseUse, changes.uses)
     to_values(SettingRow, changes.settings)
     to_values(HistoryRow, changes.history)
 

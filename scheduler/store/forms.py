@@ -15,7 +15,14 @@ import orjson
 from scheduler.domain.codec import decode, encode
 from scheduler.domain.job import JobStatus
 from scheduler.domain.lease import EndReason
-from scheduler.domain.rows import AttemptRow, HistoryRow, JobRow, JobState, SettingRow
+from scheduler.domain.rows import (
+    AttemptRow,
+    HistoryRow,
+    JobRow,
+    JobState,
+    LeaseUse,
+    SettingRow,
+)
 from scheduler.errors import CodecError, UnstorableError
 from scheduler.store.rows import EnrolmentRow, TokenRow
 
@@ -93,6 +100,10 @@ def _tuple(text: str) -> tuple[Any, ...]:
     return tuple(json.loads(text))
 
 
+def _tuples(text: str) -> tuple[tuple[Any, ...], ...]:
+    return () if text == "[]" else tuple(tuple(item) for item in json.loads(text))
+
+
 def _end_reason(text: str | None) -> EndReason | None:
     return None if text is None else EndReason(text)
 
@@ -109,7 +120,9 @@ _FORMS: Mapping[type, Mapping[str, tuple[Callable[[Any], Any], Callable[[Any], A
         "workers": (to_json, _tuple),
         "nodes": (to_json, _tuple),
         "end_reason": (lambda reason: reason and str(reason), _end_reason),
+        "gpu_marks": (to_json, _tuples),
     },
+    LeaseUse: {"gpu_marks": (to_json, _tuples)},
     HistoryRow: {"data": (to_json, _mapping)},
     SettingRow: {"value": (to_json, json.loads)},
     TokenRow: {"projects": (to_json, _tuple)},
@@ -190,9 +203,9 @@ def columns_of(kind: type) -> tuple[str, ...]:
     return tuple(field.name for field in fields(kind))
 
 
-def from_columns(kind: type[R], columns: SqlRow[Any]) -> R:
-    """Return the row of a table's columns."""
-    values = dict(zip(columns._fields, columns, strict=True))
+def from_columns(kind: type[R], columns: SqlRow[Any], *, ignore: int = 0) -> R:
+    """Return the row of a table's columns; the first ``ignore`` of them are none of the row's."""
+    values = dict(zip(columns._fields[ignore:], columns[ignore:], strict=True))
     for name, (_, back) in _FORMS.get(kind, {}).items():
         values[name] = back(values[name])
     return kind(**values)

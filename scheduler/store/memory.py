@@ -24,7 +24,7 @@ from scheduler.store.protocol import Entry, Head, JournalEntry, Recovered, Snaps
 from scheduler.store.queries import SORT_KEYS, JobPage, make_cursor, read_cursor
 from scheduler.store.rows import Leadership
 from scheduler.store.uploads import ACTIVE
-from scheduler.store.usage import DAY_S, UsageKey, add_up, in_us, used_by
+from scheduler.store.usage import DAY_S, Sums, UsageKey, add_up, computed, in_us, used_by
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -135,6 +135,10 @@ class MemoryStore:
             self._attempts[attempt.lease_id] = attempt
         for extension in changes.extensions:
             self._extend(extension.lease_ids, extension.deadline_s)
+        for use in changes.uses:
+            if held := self._attempts.get(use.lease_id):
+                parts = {f.name: getattr(use, f.name) for f in dataclasses.fields(use)}
+                self._attempts[use.lease_id] = dataclasses.replace(held, **parts)
         self._put_settings(changes.settings)
 
     def _put_settings(self, rows: tuple[SettingRow, ...]) -> None:
@@ -308,7 +312,7 @@ class MemoryStore:
         with self._lock:
             return add_up(query, self._used(query))
 
-    def _used(self, query: UsageQuery) -> Iterator[tuple[int, Mapping[UsageKey, str], int, int]]:
+    def _used(self, query: UsageQuery) -> Iterator[tuple[int, Mapping[UsageKey, str], Sums]]:
         for attempt in self._attempts.values():
             job = self._jobs[attempt.job_id]
             if query.projects is not None and job.project not in query.projects:
@@ -318,13 +322,14 @@ class MemoryStore:
                 held = min(in_us(ended_s), end) - max(in_us(attempt.start_s), begin)
                 if held > 0:
                     keys = _usage_keys(job, attempt.worker_type) | {UsageKey.JOB: job.job_id}
-                    yield day, keys, 1, held * len(attempt.workers)
+                    sums = Sums(1, held * len(attempt.workers), *computed(attempt, begin, end))
+                    yield day, keys, sums
         days = range(math.ceil(query.from_s / DAY_S), math.ceil(query.to_s / DAY_S))
         for row in self._usage:
             if row.day in days and (query.projects is None or row.project in query.projects):
                 day = row.day if UsageKey.DAY in query.by else -1
                 keys = _usage_keys(row, row.worker_type) | {UsageKey.JOB: ""}
-                yield day, keys, row.leases, row.worker_us
+                yield day, keys, row.sums
 
     def prune_finished(self, before_s: float, *, limit: int) -> int:
         """Forget jobs that ended before a time, oldest first."""

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from sqlalchemy.engine import Connection, Engine
 
 #: Revisions of the schema, oldest first. The last one is this release's.
-REVISIONS = ("0001", "0002", "0003", "0004", "0005")
+REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006")
 #: Key of PostgreSQL's advisory lock under which one process at a time migrates.
 _LOCK = 0x1EA5E401D
 

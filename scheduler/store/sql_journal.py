@@ -14,6 +14,7 @@ from scheduler.domain.rows import (
     IdempotencyRow,
     JobRow,
     JobState,
+    LeaseUse,
     SettingRow,
 )
 from scheduler.errors import SequenceError, StoreError, StoreVersionError
@@ -252,6 +253,9 @@ def _apply(connection: Connection, changes: Projections) -> None:
     upsert_rows(connection, tables.ATTEMPTS, names, rows)
     for extension in changes.extensions:
         _extend(connection, extension)
+    update_rows(
+        connection, tables.ATTEMPTS, columns_of(LeaseUse), to_values(LeaseUse, changes.uses)
+    )
     _put_settings(connection, changes.settings)
 
 

@@ -4,14 +4,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import BigInteger, case, cast, func, or_, select
+from sqlalchemy import BigInteger, and_, case, cast, func, not_, or_, select
 
 from scheduler.domain.rows import AttemptRow, JobRow
 from scheduler.store import tables
 from scheduler.store.bulk import upsert_rows
 from scheduler.store.databases import reading
 from scheduler.store.forms import columns_of, from_columns, to_values
-from scheduler.store.usage import DAY_S, US, UsageKey, UsedRow, add_up, used_by
+from scheduler.store.usage import (
+    DAY_S,
+    US,
+    Sums,
+    UsageKey,
+    UsedRow,
+    add_up,
+    computed,
+    used_by,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -22,7 +31,8 @@ if TYPE_CHECKING:
     from scheduler.store.usage import UsageQuery, UsageRow
 
 _JOBS, _ATTEMPTS, _USAGE = tables.JOBS.c, tables.ATTEMPTS.c, tables.USAGE.c
-_SUMS = ("leases", "worker_us")
+_SUMS = Sums._fields
+_COMPUTED = _ATTEMPTS.gpu_used_us, _ATTEMPTS.gpu_measured_us
 _COLUMNS: Mapping[UsageKey, ColumnElement[str]] = {
     UsageKey.PROJECT: _JOBS.project,
     UsageKey.OWNER: _JOBS.owner,
@@ -57,22 +67,33 @@ def remember_use(connection: Connection, job_ids: Sequence[str]) -> None:
 
 def _found(
     connection: Connection, query: UsageQuery
-) -> Iterator[tuple[int, Mapping[UsageKey, str], int, int]]:
+) -> Iterator[tuple[int, Mapping[UsageKey, str], Sums]]:
     keys = [key for key in query.by if key is not UsageKey.DAY]
     for day, begin, end in query.windows:
         statement = _of_leases(query, keys, begin, end, connection.dialect.name)
-        for *texts, leases, held in connection.execute(statement):
-            yield day, dict(zip(keys, texts, strict=True)), int(leases), int(held)
+        for *texts, leases, held, used, measured in connection.execute(statement):
+            sums = Sums(int(leases), int(held), int(used), int(measured))
+            yield day, dict(zip(keys, texts, strict=True)), sums
+        crossing = _across(query, keys, begin, end, connection.dialect.name)
+        for row in connection.execute(crossing):
+            attempt = from_columns(AttemptRow, row, ignore=len(keys))
+            sums = Sums(0, 0, *computed(attempt, begin, end))
+            if sums.gpu_measured_us:
+                yield day, dict(zip(keys, row, strict=False)), sums
     kept = [key for key in keys if key is not UsageKey.JOB]
-    for day, *texts, leases, held in connection.execute(_of_forgotten(query, kept)):
+    for day, *rest in connection.execute(_of_forgotten(query, kept)):
+        texts, numbers = rest[: len(kept)], rest[len(kept) :]
         named = {UsageKey.JOB: ""} | dict(zip(kept, texts, strict=True))
-        yield day if UsageKey.DAY in query.by else -1, named, int(leases), int(held)
+        yield day if UsageKey.DAY in query.by else -1, named, Sums(*map(int, numbers))
 
 
 def _of_leases(
     query: UsageQuery, keys: Sequence[UsageKey], begin: int, end: int, dialect: str
 ) -> Select[Any]:
-    """Select the keys, leases and worker-microseconds of jobs that are known, in one window."""
+    """Select the keys and sums of jobs that are known, in one window.
+
+    What GPUs computed is that of leases which lie within it; see ``_across``.
+    """
     begun, ended = (_in_us(time_s, dialect) for time_s in (_ATTEMPTS.start_s, _ATTEMPTS.ended_s))
     since = case((begun < begin, begin), else_=begun)
     until = case((or_(ended.is_(None), ended > end), end), else_=ended)
@@ -80,8 +101,14 @@ def _of_leases(
     commas = func.replace(_ATTEMPTS.workers, ",", "")
     workers = func.length(_ATTEMPTS.workers) - func.length(commas) + 1
     columns: list[Any] = [_COLUMNS[key] for key in keys]
+    within = _within(begin, end, dialect)
     statement: Select[Any] = (
-        select(*columns, func.count(), func.sum((until - since) * workers))
+        select(
+            *columns,
+            func.count(),
+            func.sum((until - since) * workers),
+            *(func.sum(case((within, whole), else_=0)) for whole in _COMPUTED),
+        )
         .select_from(tables.ATTEMPTS.join(tables.JOBS, _JOBS.job_id == _ATTEMPTS.job_id))
         .where(
             or_(_ATTEMPTS.ended_s.is_(None), _ATTEMPTS.ended_s > begin / US),
@@ -96,11 +123,39 @@ def _of_leases(
     return statement.having(func.count() > 0)
 
 
+def _within(begin: int, end: int, dialect: str) -> ColumnElement[bool]:
+    """Say of a lease whether it began and ended in a window."""
+    begun, ended = (_in_us(time_s, dialect) for time_s in (_ATTEMPTS.start_s, _ATTEMPTS.ended_s))
+    return and_(begun >= begin, _ATTEMPTS.ended_s.is_not(None), ended <= end)
+
+
+def _across(
+    query: UsageQuery, keys: Sequence[UsageKey], begin: int, end: int, dialect: str
+) -> Select[Any]:
+    """Select keys and rows of measured leases that lie in a window in part, or have not ended.
+
+    They are few, and numbers of 64 bits are too short to share out their use in SQL.
+    """
+    statement: Select[Any] = (
+        select(*(_COLUMNS[key].label(f"key_{key.value}") for key in keys), tables.ATTEMPTS)
+        .select_from(tables.ATTEMPTS.join(tables.JOBS, _JOBS.job_id == _ATTEMPTS.job_id))
+        .where(
+            or_(_ATTEMPTS.ended_s.is_(None), _ATTEMPTS.ended_s > begin / US),
+            _ATTEMPTS.start_s < end / US,
+            _ATTEMPTS.gpu_measured_us > 0,
+            not_(_within(begin, end, dialect)),
+        )
+    )
+    if query.projects is not None:
+        statement = statement.where(_JOBS.project.in_(query.projects))
+    return statement
+
+
 def _of_forgotten(query: UsageQuery, keys: Sequence[UsageKey]) -> Select[Any]:
-    """Select day, keys, leases and worker-microseconds of jobs that have been forgotten."""
+    """Select day, keys and sums of jobs that have been forgotten."""
     columns = [_USAGE.day, *(_USAGE[key.value] for key in keys)]
     statement = (
-        select(*columns, func.sum(_USAGE.leases), func.sum(_USAGE.worker_us))
+        select(*columns, *(func.sum(_USAGE[name]) for name in _SUMS))
         .where(_USAGE.day >= query.from_s / DAY_S, _USAGE.day < query.to_s / DAY_S)
         .group_by(*columns)
     )

@@ -151,6 +151,11 @@ ATTEMPTS = Table(
     _double("steps_done"),
     _number("exit_code", nullable=True),
     _text("message"),
+    # The defaults are for a leader of the release before.
+    Column("gpu_used_us", NUMBER, nullable=False, server_default="0"),
+    Column("gpu_measured_us", NUMBER, nullable=False, server_default="0"),
+    _double("gpu_told_s", nullable=True),
+    Column("gpu_marks", TEXT, nullable=False, server_default="[]"),
     Index(None, "job_id", "lease_id"),
     Index(None, "ended_s", "lease_id"),
 )
@@ -163,6 +168,8 @@ USAGE = Table(
     *(_text(name) for name in ("project", "owner", "job_type", "worker_type")),
     _number("leases"),
     _number("worker_us"),
+    Column("gpu_used_us", NUMBER, nullable=False, server_default="0"),
+    Column("gpu_measured_us", NUMBER, nullable=False, server_default="0"),
     PrimaryKeyConstraint("day", "project", "owner", "job_type", "worker_type"),
 )
 

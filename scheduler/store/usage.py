@@ -1,6 +1,8 @@
 """The ledger: how many worker-seconds were held under leases, by whom and on what.
 
-Counted in whole microseconds, so that sums are the same in every order and by every grouping.
+Counted in whole microseconds, so that sums are the same in every order and by every grouping. What
+GPUs computed of them is counted beside, where nodes measure it: as if a lease had done so evenly
+from its begin to its end, or until it was last told of. So parts of a window add up here too.
 """
 
 from __future__ import annotations
@@ -9,7 +11,7 @@ import enum
 import math
 from collections import defaultdict
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from scheduler.errors import InputError
 
@@ -99,6 +101,8 @@ class UsageRow:
         leases: how many held workers in the window; one that does so on two days counts on both.
         worker_us: microseconds, times the workers that were held. A worker that two jobs share is
             held by both.
+        gpu_used_us: microseconds of computing, as utilisation times time, over all GPUs.
+        gpu_measured_us: microseconds that somebody has looked at them; 0: nobody knows.
     """
 
     project: str | None = None
@@ -109,11 +113,27 @@ class UsageRow:
     day_s: float | None = None
     leases: int
     worker_us: int
+    gpu_used_us: int = 0
+    gpu_measured_us: int = 0
 
     @property
     def worker_s(self) -> float:
         """Worker-seconds."""
         return self.worker_us / US
+
+    @property
+    def gpu_used_s(self) -> float | None:
+        """GPU-seconds that were used; None where nobody has measured."""
+        return self.gpu_used_us / US if self.gpu_measured_us else None
+
+
+class Sums(NamedTuple):
+    """What is added up: see ``UsageRow``."""
+
+    leases: int
+    worker_us: int
+    gpu_used_us: int = 0
+    gpu_measured_us: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,6 +148,8 @@ class UsedRow:
         worker_type: of the workers.
         leases: how many held workers on that day.
         worker_us: as ``UsageRow``'s.
+        gpu_used_us: likewise.
+        gpu_measured_us: likewise.
     """
 
     day: int
@@ -137,6 +159,13 @@ class UsedRow:
     worker_type: str
     leases: int
     worker_us: int
+    gpu_used_us: int = 0
+    gpu_measured_us: int = 0
+
+    @property
+    def sums(self) -> Sums:
+        """What is added up."""
+        return Sums(self.leases, self.worker_us, self.gpu_used_us, self.gpu_measured_us)
 
 
 def in_us(time_s: float) -> int:
@@ -151,13 +180,12 @@ def used_by(jobs: Mapping[str, JobRow], attempts: Iterable[AttemptRow]) -> list[
         jobs: job id -> job.
         attempts: leases of theirs, all of which have ended.
     """
-    found: defaultdict[tuple[int, str, str, str, str], list[int]] = defaultdict(lambda: [0, 0])
+    found: defaultdict[tuple[int, str, str, str, str], Sums] = defaultdict(_nothing)
     for attempt in attempts:
         job = jobs[attempt.job_id]
-        for day, held in _by_day(attempt):
-            sums = found[day, job.project, job.owner, job.job_type, attempt.worker_type]
-            sums[0] += 1
-            sums[1] += held
+        for day, sums in _by_day(attempt):
+            key = day, job.project, job.owner, job.job_type, attempt.worker_type
+            found[key] = _plus(found[key], sums)
     return [
         UsedRow(
             day=day,
@@ -165,46 +193,78 @@ def used_by(jobs: Mapping[str, JobRow], attempts: Iterable[AttemptRow]) -> list[
             owner=owner,
             job_type=job_type,
             worker_type=worker_type,
-            leases=leases,
-            worker_us=held,
+            **sums._asdict(),
         )
-        for (day, project, owner, job_type, worker_type), (leases, held) in found.items()
+        for (day, project, owner, job_type, worker_type), sums in found.items()
     ]
 
 
-def _by_day(attempt: AttemptRow) -> Iterator[tuple[int, int]]:
-    """Yield (day, worker-microseconds) of a lease that has ended."""
+def _nothing() -> Sums:
+    return Sums(0, 0)
+
+
+def _plus(one: Sums, other: Sums) -> Sums:
+    return Sums(*(a + b for a, b in zip(one, other, strict=True)))
+
+
+def computed(attempt: AttemptRow, begin: int, end: int) -> tuple[int, int]:
+    """Return what the GPUs of a lease computed in a window, and what of that time was measured.
+
+    Args:
+        attempt: the lease.
+        begin: of the window, in microseconds.
+        end: likewise.
+
+    Returns:
+        GPU-microseconds of each. Those of windows that follow one another add up exactly.
+    """
+    if not attempt.gpu_measured_us or attempt.gpu_told_s is None:
+        return 0, 0
+    first = in_us(attempt.start_s)
+    # A node may tell of what it saw just before the lease's end was noted.
+    last = in_us(attempt.gpu_told_s if attempt.ended_s is None else attempt.ended_s)
+    span = max(last - first, 1)
+    since, until = (min(max(time - first, 0), span) for time in (begin, end))
+    used, measured = (
+        whole * until // span - whole * since // span
+        for whole in (attempt.gpu_used_us, attempt.gpu_measured_us)
+    )
+    return used, measured
+
+
+def _by_day(attempt: AttemptRow) -> Iterator[tuple[int, Sums]]:
+    """Yield (day, what was used) of a lease that has ended."""
     if attempt.ended_s is None:
         return
     begin, end = in_us(attempt.start_s), in_us(attempt.ended_s)
     while begin < end:
         day = begin // (DAY_S * US)
         until = min(end, (day + 1) * DAY_S * US)
-        yield day, (until - begin) * len(attempt.workers)
+        held = (until - begin) * len(attempt.workers)
+        yield day, Sums(1, held, *computed(attempt, begin, until))
         begin = until
 
 
 def add_up(
-    query: UsageQuery, found: Iterable[tuple[int, Mapping[UsageKey, str], int, int]]
+    query: UsageQuery, found: Iterable[tuple[int, Mapping[UsageKey, str], Sums]]
 ) -> tuple[UsageRow, ...]:
     """Add up, by the keys of a query.
 
     Args:
         query: what is asked.
-        found: (day or -1, the other keys, leases, worker-microseconds).
+        found: (day or -1, the other keys, what was used).
 
     Returns:
         The groups in the order of their keys.
     """
-    sums: defaultdict[tuple[object, ...], list[int]] = defaultdict(lambda: [0, 0])
-    for day, keys, leases, held in found:
-        sum_ = sums[tuple(day if key is UsageKey.DAY else keys[key] for key in query.by)]
-        sum_[0] += leases
-        sum_[1] += held
+    sums: defaultdict[tuple[object, ...], Sums] = defaultdict(_nothing)
+    for day, keys, used in found:
+        group = tuple(day if key is UsageKey.DAY else keys[key] for key in query.by)
+        sums[group] = _plus(sums[group], used)
     rows = []
-    for group, (leases, held) in sorted(sums.items()):
-        named: dict[str, Any] = dict(zip(query.by, group, strict=True))
+    for values, used in sorted(sums.items()):
+        named: dict[str, Any] = dict(zip(query.by, values, strict=True))
         if UsageKey.DAY in named:
             named["day_s"] = float(named.pop(UsageKey.DAY) * DAY_S)
-        rows.append(UsageRow(**named, leases=leases, worker_us=held))
+        rows.append(UsageRow(**named, **used._asdict()))
     return tuple(rows)

@@ -71,9 +71,15 @@ def usage(
         print_json(found)
     elif as_csv:
         writer = csv.writer(sys.stdout, lineterminator="\n")
-        writer.writerow([*keys, "leases", "worker_s"])
+        writer.writerow([*keys, "leases", "worker_s", "gpu_used_s", "gpu_measured_s"])
         writer.writerows(
-            [*(_cell(row, key) for key in keys), row["leases"], f"{row['worker_s']:.6f}"]
+            [
+                *(_cell(row, key) for key in keys),
+                row["leases"],
+                f"{row['worker_s']:.6f}",
+                "" if (used_s := row.get("gpu_used_s")) is None else f"{used_s:.6f}",
+                f"{row.get('gpu_measured_s', 0.0):.6f}",
+            ]
             for row in found["usage"]
         )
     else:
@@ -143,6 +149,9 @@ _EMPTY = {"worker_type": "(several types)", "job": "(forgotten jobs)"}
 def _table(rows: list[UsageOfGroup], keys: list[str]) -> Any:
     whole = sum(row["worker_us"] for row in rows)
     headings = [*(key.replace("_", " ") for key in keys), ">leases", ">worker-hours", ">part"]
+    # A server of the release before tells of no use.
+    measured = any(row.get("gpu_used_s") is not None for row in rows)
+    headings += [">GPU-hours used", ">of measured", ">use"] if measured else []
     ordered = sorted(rows, key=lambda row: -row["worker_us"]) if "day" not in keys else rows
     cells = [
         [
@@ -150,7 +159,16 @@ def _table(rows: list[UsageOfGroup], keys: list[str]) -> Any:
             row["leases"],
             number(row["worker_s"] / 3600),
             percent(row["worker_us"] / whole),
+            *(_computed(row) if measured else ()),
         ]
         for row in ordered
     ]
     return table(headings, cells)
+
+
+def _computed(row: UsageOfGroup) -> tuple[str, str, str]:
+    """Return what GPUs computed, of what is known, and its share; "-" where nobody measures."""
+    used_s, measured_s = row.get("gpu_used_s"), row.get("gpu_measured_s")
+    if used_s is None or not measured_s:
+        return "-", "-", "-"
+    return number(used_s / 3600), number(measured_s / 3600), percent(used_s / measured_s)

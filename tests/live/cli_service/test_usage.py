@@ -32,9 +32,9 @@ def test_use_is_shown_as_a_table_as_csv_and_as_json(scheduler, leasehold):
     assert lines[3].startswith("2 worker-hours from ")
     rows = list(csv.reader(leasehold("usage", "--by", "project,worker-type", "--csv").out.split()))
     assert rows == [
-        ["project", "worker_type", "leases", "worker_s"],
-        ["nlp", "v100", "1", "1800.000000"],
-        ["vision", "v100", "1", "5400.000000"],
+        ["project", "worker_type", "leases", "worker_s", "gpu_used_s", "gpu_measured_s"],
+        ["nlp", "v100", "1", "1800.000000", "", "0.000000"],
+        ["vision", "v100", "1", "5400.000000", "", "0.000000"],
     ]
     found = json.loads(leasehold("usage", "--by", "job", "-p", "nlp", "--json").out)
     assert [row["worker_us"] for row in found["usage"]] == [1_800_000_000]

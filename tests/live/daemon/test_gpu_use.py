@@ -57,17 +57,20 @@ class Cluster:
 
     def __init__(self, start, tmp_path, *settings):
         self.machine = Machine(tmp_path / "gpus")
-        state = tmp_path / "s"
-        self.up = start(
-            *("up", f"--state-dir={state}", *(f"--set={text}" for text in settings)),
-            **self.machine.environment,
-        )
-        self.url = self.up.url
-        self.token = (state / "admin.token").read_text().strip()
+        self._begin, self._state, self._settings = start, tmp_path / "s", settings
+        self.start()
+        self.token = (self._state / "admin.token").read_text().strip()
         self.client = httpx.Client(
             base_url=self.url, headers={"Authorization": f"Bearer {self.token}"}, timeout=30
         )
         wait_until(lambda: self.client.get("/readyz").status_code == 200)
+
+    def start(self):
+        settings = (f"--set={text}" for text in self._settings)
+        self.up = self._begin(
+            *("up", f"--state-dir={self._state}", *settings), **self.machine.environment
+        )
+        self.url = self.up.url
 
     def get(self, path):
         answer = self.client.get(path)
@@ -161,6 +164,39 @@ def test_an_idle_job_is_seen_named_with_its_owner_and_busy_again(begin):
     (end,) = wait_until(lambda: cluster.events(job_id, "lease_ended"))
     assert 0.0 < end["data"]["gpu_used_s"] < end["data"]["gpu_measured_s"]
     wait_until(lambda: "leasehold_gpus_idle{" not in metrics(cluster))
+    (row,) = cluster.get("/v1/usage?by=job&by=owner&by=project&by=worker_type")["usage"]
+    assert (row["job"], row["owner"], row["project"]) == (job_id, "admin", "vision")
+    assert round(row["gpu_used_s"], 1) == end["data"]["gpu_used_s"]
+    assert round(row["gpu_measured_s"], 1) == end["data"]["gpu_measured_s"]
+    assert row["gpu_measured_s"] <= row["worker_s"]
+    table = cluster.leasehold("usage").splitlines()
+    assert "GPU-hours used" in table[0]
+    csv = cluster.leasehold("usage", "--csv").splitlines()
+    assert csv[0].endswith("worker_s,gpu_used_s,gpu_measured_s")
+    assert csv[1].endswith(f"{row['gpu_used_s']:.6f},{row['gpu_measured_s']:.6f}")
+    shown = metrics(cluster)
+    assert 'leasehold_gpu_used_seconds_total{project="vision",worker_type="v100"}' in shown
+    assert 'leasehold_gpu_measured_seconds_total{project="vision",worker_type="v100"}' in shown
+
+
+def test_what_was_used_survives_a_crash_and_is_not_counted_twice(begin):
+    cluster = begin("store.snapshot_entries=20")
+    cluster.machine.set_all(80)
+    job_id = cluster.submit("train")
+
+    def grown(least_s):
+        rows = cluster.get("/v1/usage?by=job")["usage"]
+        return bool(rows) and (rows[0]["gpu_used_s"] or 0.0) > least_s and rows[0]
+
+    before = wait_until(lambda: grown(0.0))
+    cluster.up.close()
+    cluster.start()
+    cluster.client.base_url = cluster.url
+    wait_until(lambda: cluster.client.get("/readyz").status_code == 200)
+    after = wait_until(lambda: grown(before["gpu_used_s"] + 4.0))
+    assert after["job"] == job_id
+    assert after["gpu_used_s"] <= after["gpu_measured_s"] <= after["worker_s"]
+    assert after["gpu_used_s"] == pytest.approx(0.8 * after["gpu_measured_s"], rel=1e-4)
 
 
 def metrics(cluster):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections import defaultdict
 from typing import TYPE_CHECKING
@@ -10,7 +11,9 @@ import pytest
 
 from leasehold_testing.stored import attempt_row, entry, job_row, lead
 from scheduler.domain.job import JobStatus
+from scheduler.domain.rows import LeaseUse
 from scheduler.errors import InputError
+from scheduler.store.memory import MemoryStore
 from scheduler.store.usage import DAY_S, MOST_DAYS, UsageKey, UsageQuery, UsageRow
 
 if TYPE_CHECKING:
@@ -107,6 +110,80 @@ def test_what_is_forgotten_in_several_parts_adds_up(store: Store) -> None:
     assert store.job("job-1") is None
 
 
+@pytest.mark.parametrize("forgotten", [0, 12, 40])
+def test_what_gpus_computed_adds_up_by_every_grouping_and_in_parts(
+    store: Store, forgotten: int
+) -> None:
+    jobs, attempts = _drawn(random.Random(forgotten))
+    store.commit(entry(1, jobs=jobs, attempts=attempts), token=lead(store))
+    if forgotten:
+        before_s = sorted(job.finished_s or 0.0 for job in jobs)[forgotten - 1]
+        store.prune_finished(before_s + 1e-3, limit=100)
+    whole = sum(a.gpu_used_us for a in attempts), sum(a.gpu_measured_us for a in attempts)
+    assert all(whole)
+    end_s = FIRST_S + 8 * DAY_S
+    cuts = [FIRST_S + days * DAY_S for days in (0, 1, 2, 3, 8)]
+    for by in ((), (UsageKey.PROJECT,), (UsageKey.DAY, UsageKey.OWNER), (UsageKey.WORKER_TYPE,)):
+        windows = [(FIRST_S, end_s)], list(itertools.pairwise(cuts))
+        for parts in windows:
+            rows = [
+                row
+                for begin_s, until_s in parts
+                for row in store.usage(UsageQuery(from_s=begin_s, to_s=until_s, by=by))
+            ]
+            sums = sum(r.gpu_used_us for r in rows), sum(r.gpu_measured_us for r in rows)
+            assert sums == whole
+
+
+def test_every_store_says_the_same_of_what_gpus_computed(store: Store) -> None:
+    jobs, attempts = _drawn(random.Random(3))
+    memory = MemoryStore()
+    for one in (memory, store):
+        one.commit(entry(1, jobs=jobs, attempts=attempts), token=lead(one))
+    for begin_s, end_s in ((0.3, 1.7), (1.0, 1.01), (0.0, 5.0)):
+        for by in ((UsageKey.JOB,), (UsageKey.DAY, UsageKey.WORKER_TYPE)):
+            query = UsageQuery(
+                from_s=FIRST_S + begin_s * DAY_S, to_s=FIRST_S + end_s * DAY_S, by=by
+            )
+            assert store.usage(query) == memory.usage(query)
+
+
+def test_a_lease_that_goes_on_has_used_what_was_told_so_far_and_unknown_is_not_none(
+    store: Store,
+) -> None:
+    attempts = (
+        attempt_row(1, 1, workers=(0,), start_s=10.0),
+        attempt_row(2, 2, workers=(1,), start_s=10.0),
+        attempt_row(3, 3, workers=(2,), start_s=10.0),
+    )
+    token = lead(store)
+    store.commit(
+        entry(1, jobs=(job_row(1), job_row(2), job_row(3)), attempts=attempts), token=token
+    )
+    told = LeaseUse(
+        lease_id=1,
+        gpu_used_us=6_000_001,
+        gpu_measured_us=8_000_000,
+        gpu_told_s=20.0,
+        gpu_marks=((0, 6_000_001, 8_000_000),),
+    )
+    idle = LeaseUse(lease_id=2, gpu_measured_us=8_000_000, gpu_told_s=20.0)
+    gone = LeaseUse(lease_id=77, gpu_used_us=1, gpu_measured_us=1, gpu_told_s=20.0)
+    store.commit(entry(2, uses=(told, idle, gone)), token=token)
+    row = store.attempt(1)
+    assert row is not None
+    assert (row.gpu_used_us, row.gpu_told_s, row.gpu_marks) == (6_000_001, 20.0, told.gpu_marks)
+
+    def used(begin_s: float, end_s: float) -> list[float | None]:
+        query = UsageQuery(from_s=begin_s, to_s=end_s, by=(UsageKey.JOB,))
+        return [row.gpu_used_s for row in store.usage(query)]
+
+    assert used(0.0, 50.0) == [6.000001, 0.0, None]
+    assert used(0.0, 15.0) == [3.0, 0.0, None]
+    assert used(15.0, 50.0) == [3.000001, 0.0, None]
+    assert used(20.0, 50.0) == [None, None, None]
+
+
 @pytest.mark.parametrize(
     ("from_s", "to_s", "by", "complaint"),
     [
@@ -138,6 +215,7 @@ def _drawn(draw: random.Random) -> tuple[tuple[JobRow, ...], tuple[AttemptRow, .
                     workers=tuple(range(draw.choice((1, 2, 12)))),
                     start_s=begin_s,
                     ended_s=at_s,
+                    **_measured(draw, begin_s, at_s),
                 )
             )
         jobs.append(
@@ -151,6 +229,15 @@ def _drawn(draw: random.Random) -> tuple[tuple[JobRow, ...], tuple[AttemptRow, .
             )
         )
     return tuple(jobs), tuple(attempts)
+
+
+def _measured(draw: random.Random, begin_s: float, end_s: float) -> dict[str, object]:
+    """Return what a lease's GPUs computed, of two leases in three."""
+    if draw.random() < 1 / 3:
+        return {}
+    measured = int((end_s - begin_s) * draw.random() * 1e6)
+    used = int(measured * draw.random())
+    return {"gpu_used_us": used, "gpu_measured_us": measured, "gpu_told_s": end_s}
 
 
 def _truth(

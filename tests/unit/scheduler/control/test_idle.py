@@ -175,6 +175,43 @@ def test_without_figures_nothing_is_known_and_nobody_is_idle():
     assert not service.state.leases.used
 
 
+def test_use_adds_up_over_agents_that_begin_anew_and_parts_of_a_gang():
+    service = Service(nodes=2)
+    service.wait(30.0, 0.5, 1.0)
+    service.told["n0"] = (0.0, 0.0)  # another agent
+    service.wait(10.0, 0.2, 1.0)
+    gpu = service.live.gpu
+    assert (gpu.gpu_used_us, gpu.gpu_measured_us) == (
+        15_000_000 + 2_000_000 + 40_000_000,
+        80_000_000,
+    )
+    assert gpu.gpu_marks == ((0, 2_000_000, 10_000_000), (1, 40_000_000, 40_000_000))
+    assert gpu.gpu_told_s == service.now_s
+    assert not any(decision.rows.uses for decision in service.shell.log)  # not with each report
+    copied = copy_of(service.state)
+    assert [live.gpu for live in copied.leases] == [gpu]
+    assert service.state.leases.take_uses() == (gpu,)
+    assert service.state.leases.take_uses() == ()
+    assert service.shell.control.view.leases.by_id.popitem()[1].gpu == service.live.gpu
+
+
+def test_a_node_is_not_believed_that_it_used_more_than_it_held():
+    service = Service()
+    service.wait(10.0, 0.5)
+    service.told["n0"] = (1e300, 1e301)
+    service.wait(10.0, 0.5)
+    held_us = (service.now_s - service.live.lease.start_s) * 1e6
+    gpu = service.live.gpu
+    assert gpu.gpu_used_us <= gpu.gpu_measured_us <= held_us
+    for _ in range(5):  # nor by beginning anew again and again
+        service.told["n0"] = (0.0, 0.0)
+        service.wait(1.0, 0.5)
+        service.told["n0"] = (1e6, 1e6)
+        service.wait(1.0, 0.5)
+    held_us = (service.now_s - service.live.lease.start_s) * 1e6
+    assert service.live.gpu.gpu_measured_us <= held_us
+
+
 def test_the_published_view_has_the_same_figures():
     service = Service()
     for _ in range(10):
