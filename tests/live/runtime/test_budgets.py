@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import re
 
 import pytest
 
@@ -73,6 +74,8 @@ def test_a_project_stops_within_a_round_of_its_budget(live, restarts, preemptibl
         explanation = await stage.explanation("job-0")
         assert explanation.reason is WaitReason.BUDGET
         assert "of its budget of this month" in explanation.message
+        (said,) = re.findall(r"used (\S+) of 0.0430556 GPU-hours", explanation.message)
+        assert float(said) == pytest.approx(held * S, abs=1e-4)
         assert "the next month begins on 1970-02-01 (UTC)" in explanation.message
         view = shown(stage)
         assert view.budget.state == "spent"
