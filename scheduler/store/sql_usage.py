@@ -136,8 +136,10 @@ def _across(
 
     They are few, and numbers of 64 bits are too short to share out their use in SQL.
     """
+    columns: list[Any] = [_COLUMNS[key].label(f"key_{key.value}") for key in keys]
+    columns += tables.ATTEMPTS.c
     statement: Select[Any] = (
-        select(*(_COLUMNS[key].label(f"key_{key.value}") for key in keys), tables.ATTEMPTS)
+        select(*columns)
         .select_from(tables.ATTEMPTS.join(tables.JOBS, _JOBS.job_id == _ATTEMPTS.job_id))
         .where(
             or_(_ATTEMPTS.ended_s.is_(None), _ATTEMPTS.ended_s > begin / US),
