@@ -9,6 +9,7 @@ command. What it starts is in the job's cell and ends with it.
 from __future__ import annotations
 
 import ctypes
+import errno
 import json
 import os
 import signal
@@ -69,13 +70,30 @@ def _become(spec: dict[str, Any], cell: Any, environment: dict[str, str]) -> Non
         else:
             cell.enter(spec["cwd"])
         os.execvpe(spec["command"][0], spec["command"], environment)  # noqa: S606 - as asked
-    except FileNotFoundError as error:
-        code = NOT_FOUND
-        os.write(2, f"leasehold: {spec['command'][0]}: {error.strerror}\n".encode())
+    except (FileNotFoundError, NotADirectoryError, PermissionError) as error:
+        code, why = _not_begun(spec["command"][0], environment, error)
+        os.write(2, f"leasehold: {spec['command'][0]}: {why}\n".encode())
     except BaseException as error:  # noqa: BLE001 - nothing of ours may go on as the job
         os.write(2, f"leasehold: {spec['command'][0]}: {error}\n".encode())
     finally:
         os._exit(code)
+
+
+def _not_begun(program: str, environment: dict[str, str], error: OSError) -> tuple[int, str]:
+    """Return the exit code and the words for a program that could not be run.
+
+    ``execvpe`` tells of a folder of PATH that the job's user may not enter, or that is none,
+    where shells say that the program was not found.
+    """
+    missing = isinstance(error, FileNotFoundError)
+    if not missing and "/" not in program:
+        missing = not any(
+            os.path.exists(os.path.join(folder, program))  # noqa: PTH110, PTH118 - as execvpe
+            for folder in os.get_exec_path(environment)
+        )
+    if missing:
+        return NOT_FOUND, os.strerror(errno.ENOENT)
+    return NOT_RUN, error.strerror or str(error)
 
 
 if __name__ == "__main__":

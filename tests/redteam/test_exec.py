@@ -105,6 +105,7 @@ def test_a_command_is_no_more_than_its_job_and_only_its_owner_s(tmp_path):
             _, out, _ = await ran(admin, anna, job, "sh", "-c", "cat /proc/[0-9]*/comm")
             assert set(out.split()) <= {"bwrap", "sh", "sleep", "cat", "python"}
 
+            assert (await ran(admin, anna, job, "no-such-program"))[0] == 127
             _, _, problem = await ran(admin, anna, job, "sleep", "60", timeout_s=1.0)
             assert "longer than 1 s" in problem
             shown = (await admin.get("/v1/events?kind=job_exec", headers=anna)).json()["events"]
