@@ -6,7 +6,7 @@ import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -102,16 +102,52 @@ class Backend(Protocol):
         """
         ...
 
-    def inside(self, order: DesiredExec) -> Mapping[str, Any]:
-        """Say how to become a process of a job; see ``agent.process.inside``.
+    async def run_beside(self, order: DesiredExec) -> Command:
+        """Begin a command beside a job's processes.
 
         Raises:
-            InputError: there is none to become one of.
+            InputError: there are none, or it may not be.
+            OSError: it could not be begun.
         """
         ...
 
     def remarks(self) -> tuple[str, ...]:
         """Return what a person should know of the node although its workers can be used."""
+        ...
+
+
+class Output(Protocol):
+    """What a command prints, on one of its streams."""
+
+    async def read(self, most: int, /) -> bytes:
+        """Return the next bytes, at most so many; none at the end."""
+        ...
+
+
+class Command(Protocol):
+    """A command that runs beside a job.
+
+    Attributes:
+        outputs: name of a stream (out, err) -> what is printed there.
+    """
+
+    outputs: Mapping[str, Output]
+
+    @property
+    def returncode(self) -> int | None:
+        """Its exit code, or the number of the signal that ended it, below zero; None: it runs."""
+        ...
+
+    async def feed(self, data: bytes) -> None:
+        """Give it all that it reads."""
+        ...
+
+    async def wait(self) -> int:
+        """Wait until it has ended; returns its exit code."""
+        ...
+
+    async def end(self) -> None:
+        """End it."""
         ...
 
 

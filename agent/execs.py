@@ -5,20 +5,17 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
-import json
 import logging
-import os
-import sys
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-import agent.process.inside
 from scheduler.errors import InputError, LeaseholdError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Coroutine, Sequence
 
+    from agent.backend import Command, Output
     from agent.link import Link
     from scheduler.protocol.desired import DesiredExec
 
@@ -34,9 +31,9 @@ MOST_FAILURES: Final = 10
 
 @dataclass(slots=True)
 class _Run:
-    """A command that runs: its process, what it has printed, and what was told of it."""
+    """A command that runs, what it has printed, and what was told of it."""
 
-    process: asyncio.subprocess.Process
+    command: Command
     pieces: list[tuple[str, bytes]]
     printed: asyncio.Event
     number: int = 0
@@ -47,13 +44,14 @@ class Execs:
 
     Args:
         link: the way to it.
-        spec: says how to become a process of a lease: see ``agent.process.inside``; raises
-            InputError where that cannot be.
+        begin: begins a command beside a job; raises InputError where that cannot be.
     """
 
-    def __init__(self, link: Link, spec: Callable[[DesiredExec], Mapping[str, Any]]) -> None:
+    def __init__(
+        self, link: Link, begin: Callable[[DesiredExec], Coroutine[Any, Any, Command]]
+    ) -> None:
         self._link = link
-        self._spec = spec
+        self._begin = begin
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
     def take(self, orders: Sequence[DesiredExec]) -> None:
@@ -76,23 +74,22 @@ class Execs:
 
     async def _serve(self, order: DesiredExec) -> None:
         try:
-            process = await _begun(self._allowed(order))
+            command = await self._begun(order)
         except (InputError, OSError) as error:
             with contextlib.suppress(LeaseholdError, OSError):
                 await self._tell(order, 0, [], None, str(error) or "it could not be begun")
             return
-        run = _Run(process, [], asyncio.Event())
+        run = _Run(command, [], asyncio.Event())
         readers = [
-            asyncio.create_task(_read(run, name, stream))
-            for name, stream in (("out", process.stdout), ("err", process.stderr))
-            if stream is not None
+            asyncio.create_task(_read(run, name, output))
+            for name, output in command.outputs.items()
         ]
-        feeding = asyncio.create_task(_feed(process, order.stdin))
+        feeding = asyncio.create_task(command.feed(order.stdin))
         try:
             async with asyncio.timeout(order.most_s):
                 await self._report(order, run, readers)
         except TimeoutError:
-            await _end(process)
+            await command.end()
             problem = f"it ran for longer than {order.most_s:g} s, and was ended"
             await self._tell(order, run.number, run.pieces, None, problem)
         except (LeaseholdError, OSError) as error:
@@ -100,19 +97,19 @@ class Execs:
         finally:
             for task in (feeding, *readers):
                 task.cancel()
-            await _end(process)
+            await command.end()
             await asyncio.gather(feeding, *readers, return_exceptions=True)
 
-    def _allowed(self, order: DesiredExec) -> Mapping[str, Any]:
+    async def _begun(self, order: DesiredExec) -> Command:
         if len(self._tasks) > MOST:
             raise InputError(f"{MOST} commands run on this node already; try again later")
-        return self._spec(order)
+        return await self._begin(order)
 
     async def _report(
         self, order: DesiredExec, run: _Run, readers: Sequence[asyncio.Task[None]]
     ) -> None:
         """Tell what it prints, until it has ended."""
-        ended = asyncio.create_task(run.process.wait())
+        ended = asyncio.create_task(run.command.wait())
         failures = 0
         try:
             while True:
@@ -123,7 +120,7 @@ class Execs:
                     # Who has left its session may hold the pipes; that is not waited for.
                     await asyncio.wait(readers, timeout=1.0)
                 run.printed.clear()
-                pieces, code = list(run.pieces), run.process.returncode if ended.done() else None
+                pieces, code = list(run.pieces), run.command.returncode if ended.done() else None
                 try:
                     stop, room = await self._tell(order, run.number, pieces, code, "")
                 except OSError:
@@ -138,7 +135,7 @@ class Execs:
                 if code is not None:
                     return
                 if stop:
-                    await _end(run.process)
+                    await run.command.end()
                 await asyncio.sleep(SOON_S if room else 1.0)
         finally:
             ended.cancel()
@@ -160,25 +157,6 @@ class Execs:
         return await self._link.tell_exec(order.exec_id, body)
 
 
-async def _begun(spec: Mapping[str, Any]) -> asyncio.subprocess.Process:
-    told = os.memfd_create("exec", 0)
-    try:
-        os.write(told, json.dumps(dict(spec)).encode())
-        os.lseek(told, 0, os.SEEK_SET)
-        return await asyncio.create_subprocess_exec(
-            *(sys.executable, "-I", "-S", agent.process.inside.__file__, str(told)),
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-            pass_fds=(told,),
-            cwd="/",
-            env={},
-            start_new_session=True,
-        )
-    finally:
-        os.close(told)
-
-
 async def _either(ended: asyncio.Task[int], printed: asyncio.Event) -> None:
     waiting = asyncio.create_task(printed.wait())
     try:
@@ -187,32 +165,9 @@ async def _either(ended: asyncio.Task[int], printed: asyncio.Event) -> None:
         waiting.cancel()
 
 
-async def _read(run: _Run, name: str, stream: asyncio.StreamReader) -> None:
-    while data := await stream.read(65536):
+async def _read(run: _Run, name: str, output: Output) -> None:
+    while data := await output.read(65536):
         run.pieces.append((name, data))
         run.printed.set()
         while sum(len(piece) for _, piece in run.pieces) >= PIECE_BYTES:  # noqa: ASYNC110 - seldom
             await asyncio.sleep(SOON_S)  # it waits until the scheduler has taken that
-
-
-async def _feed(process: asyncio.subprocess.Process, data: bytes) -> None:
-    assert process.stdin is not None
-    with contextlib.suppress(OSError):
-        process.stdin.write(data)
-        await process.stdin.drain()
-    process.stdin.close()
-
-
-async def _end(process: asyncio.subprocess.Process) -> None:
-    """Have the helper kill the command; it ends by that."""
-    if process.returncode is not None:
-        return
-    with contextlib.suppress(ProcessLookupError):
-        process.terminate()
-    try:
-        async with asyncio.timeout(5.0):
-            await process.wait()
-    except TimeoutError:
-        with contextlib.suppress(ProcessLookupError):
-            process.kill()
-        await process.wait()

@@ -135,7 +135,7 @@ class Agent:
         self._endpoint = machine.endpoint(state_dir / "jobs.sock", listen=listen)
         self._backend = make_backend(self._endpoint, self._news.set)
         self._trees = Trees(link, state_dir / TREES, self._news.set)
-        self._execs = Execs(link, self._backend.inside)
+        self._execs = Execs(link, self._backend.run_beside)
         self._view = View()
         self._incarnation = machine.wall_s()
         self._sequence = 0

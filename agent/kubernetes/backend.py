@@ -31,6 +31,7 @@ from agent.kubernetes.client import (
 from agent.kubernetes.image_pulls import ImagePuller
 from agent.kubernetes.node_watch import NodeWatch
 from agent.kubernetes.pod_ends import StartBounds, overdue, verdict
+from agent.kubernetes.pod_exec import PodCommand
 from agent.kubernetes.pod_logs import read_output
 from agent.kubernetes.pod_names import ENDING, JOB_ENDED, lease_of, pod_name, selector, uid_of
 from agent.kubernetes.pod_record import PodRecord, adopted, vanished
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
     from pathlib import Path
 
+    from agent.backend import Command
     from agent.endpoint import Endpoint
     from agent.kubernetes.client import KubernetesClient
     from agent.kubernetes.node_workers import NodeInventory
@@ -220,14 +222,24 @@ class KubernetesBackend(Isolated[PodRecord]):
                 found |= dict.fromkeys(record.lease.workers, why)
         return found
 
-    def inside(self, order: DesiredExec) -> Mapping[str, Any]:  # noqa: ARG002 - the port's
-        """Refuse: the agent may not enter pods.
+    async def run_beside(self, order: DesiredExec) -> Command:
+        """Begin a command in the pod of a job.
 
         Raises:
-            InputError: always.
+            InputError: there is none on this node, or the agent may not.
         """
-        raise InputError(
-            "exec is not offered for jobs on Kubernetes; who may enter pods there uses kubectl exec"
+        record = self._records.get(order.lease_id)
+        look = None if record is None else record.look
+        if record is None or record.end is not None or look is None or not look.running:
+            raise InputError("the job does not run on this node now; try again when it does")
+        if record.grace_s is not None:
+            raise InputError("the job is being stopped on this node")
+        return await PodCommand.begin(
+            self._client,
+            self._settings.namespace,
+            record.name,
+            order.command,
+            reads=bool(order.stdin),
         )
 
     def remarks(self) -> tuple[str, ...]:

@@ -19,8 +19,9 @@ from agent.client_settings import ClientSettings
 from scheduler.errors import InputError, LeaseholdError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Mapping
+    from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 
+    from aiohttp import ClientWebSocketResponse
     from kubernetes.aio.client import ApiClient
     from kubernetes.aio.client.rest import RESTResponse
 
@@ -303,6 +304,51 @@ class KubernetesClient:
         response = await self._send("GET", path, query, silent_s=self.settings.follow_s)
         async for line in self._lines(response):
             yield line
+
+    async def exec_in_pod(
+        self,
+        namespace: str,
+        pod: str,
+        *,
+        container: str,
+        command: Sequence[str],
+        reads: bool,
+        protocols: Sequence[str],
+    ) -> ClientWebSocketResponse:
+        """Begin a command in a container; returns the socket that carries its streams.
+
+        Args:
+            namespace: of the pod.
+            pod: its name.
+            container: which of its containers.
+            command: with its arguments.
+            reads: whether it is given a standard input.
+            protocols: of the socket, the best first.
+        """
+        import aiohttp  # noqa: PLC0415 - with the package
+
+        path = f"{_pods(namespace)}/{quote(pod)}/exec"
+        streams = {"stdin": reads, "stdout": True, "stderr": True}
+        query = [("container", container), *(("command", word) for word in command)]
+        query += [(name, "true") for name, wanted in streams.items() if wanted]
+        times, what = self.settings, f"exec in {pod}"
+        self.requests += 1
+        try:
+            _, url, headers, _, _ = await self._api.param_serialize(
+                "GET", path, query_params=query, auth_settings=["BearerToken"]
+            )
+            # The package makes its connections with the first request.
+            rest = self._api.rest_client
+            if rest.pool_manager is None:
+                rest.pool_manager = rest._create_pool_manager()  # noqa: SLF001 - it has no other way
+            async with asyncio.timeout(times.request_s):
+                return await rest.pool_manager.ws_connect(
+                    url.replace("http", "ws", 1), headers=headers, protocols=protocols
+                )
+        except aiohttp.WSServerHandshakeError as error:  # without the server's words
+            raise _error(error.status, {}, what) from error
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise KubernetesUnreachableError(f"{what}: no answer ({_words(error)})") from error
 
     async def _create(self, what: str, item: Mapping[str, Any]) -> dict[str, Any]:
         namespace = quote(item["metadata"]["namespace"])

@@ -31,6 +31,7 @@ from agent.isolation import Isolated, steadily
 from agent.lease_record import tenant_of
 from agent.log_files import SENT
 from agent.matching import Matching
+from agent.process.beside import LocalCommand
 from agent.process.clearing import Clearing
 from agent.process.confinement import DOOR, discard, reach
 from agent.process.control_groups import ControlGroups, LeaseGroup, remove_groups
@@ -48,6 +49,7 @@ from scheduler.protocol.desired import LeaseEnd, to_dict
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping
 
+    from agent.backend import Command
     from agent.endpoint import Endpoint
     from agent.inventory import Inventory
     from agent.process.confinement import Confinement
@@ -160,12 +162,16 @@ class ProcessBackend(Isolated[Record]):
     def prepare(self, images: tuple[DesiredImage, ...]) -> None:
         """Do nothing: local processes have no images."""
 
-    def inside(self, order: DesiredExec) -> Mapping[str, Any]:
-        """Say how to become a process of a job that runs.
+    async def run_beside(self, order: DesiredExec) -> Command:
+        """Begin a command beside a job's processes.
 
         Raises:
             InputError: it does not run.
         """
+        return await LocalCommand.begin(self._inside(order))
+
+    def _inside(self, order: DesiredExec) -> Mapping[str, Any]:
+        """Say how to become a process of a job that runs; see ``agent.process.inside``."""
         record = self._records.get(order.lease_id)
         leaders = None if record is None else (record.folder.read("running.json") or {})
         if record is None or record.end is not None or not leaders:

@@ -327,6 +327,11 @@ def test_agents_may_do_what_they_need_where_jobs_run_and_nothing_elsewhere(every
     assert binding["roleRef"]["name"] == role["metadata"]["name"]
 
 
+def test_agents_may_enter_pods_only_where_an_operator_allows_it():
+    role = render(agent__exec=True).one("Role", "-agent")
+    assert {("pods/exec", "get"), ("pods/exec", "create")} <= rules(role)
+
+
 def test_the_scheduler_may_only_ask_whose_a_token_is_and_what_a_node_was_approved(
     everything, minimal
 ):

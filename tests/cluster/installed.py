@@ -6,6 +6,7 @@ import base64
 import json
 import os
 import ssl
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,16 @@ CHART, VALUES = ROOT / "helm" / "leasehold", Path(__file__).with_name("values.ya
 RELEASE, NAMESPACE, JOBS = "leasehold", "leasehold", "leasehold-jobs"
 CLAIM, NODE_PORT = "checkpoints", 30642
 ENDED = {"completed", "failed", "cancelled", "refused"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ran:
+    """A command that was run beside a job."""
+
+    code: int | None
+    out: bytes
+    err: bytes
+    problem: str
 
 
 class Installed:
@@ -178,6 +189,28 @@ class Installed:
         answer = self._client.post("/v1/jobs", json=body)
         assert answer.status_code < 300, answer.text
         return str(answer.json()["job_id"])
+
+    def run_beside(self, job: str, *command: str, stdin: bytes = b"") -> Ran:
+        """Run a command in a job's pod, through the scheduler."""
+        assert self._client is not None
+        given = {"command": command, "stdin": base64.b64encode(stdin).decode()}
+        begun = self._client.post(f"/v1/jobs/{job}/exec", json=given)
+        assert begun.status_code == 201, begun.text
+        path, printed, after = f"/v1/jobs/{job}/exec/{begun.json()['exec_id']}", {}, 0
+        for _ in range(60):
+            found = self._client.get(path, params={"after": after, "wait_s": 5}).json()
+            for piece in found["pieces"]:
+                data = base64.b64decode(piece["data"])
+                printed[piece["stream"]] = printed.get(piece["stream"], b"") + data
+            after = found["next"]
+            if found["done"]:
+                break
+        return Ran(
+            code=found["exit_code"],
+            out=printed.get("out", b""),
+            err=printed.get("err", b""),
+            problem=found["problem"],
+        )
 
     def cancel(self, job: str) -> None:
         """Cancel a job."""

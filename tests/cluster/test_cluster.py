@@ -15,6 +15,11 @@ from machine import eventually
 from agent.kubernetes.pods import GUARD_WINDOW_S
 
 ROUND_S, LONGER_S = 24, 36  # as in values.yaml, and after the upgrade
+_ECHO = """
+import sys
+sys.stdout.buffer.write(sys.stdin.buffer.read())
+sys.stderr.write("read all")
+"""
 V100, K80, BOTH = {"v100": 10.0}, {"k80": 10.0}, {"v100": 10.0, "k80": 10.0}
 
 
@@ -201,6 +206,31 @@ def test_a_job_goes_on_while_the_schedulers_pod_is_replaced_in_mid_round(cluster
     installed.await_status(job, "completed", limit_s=120)
     attempts = check(installed.checkpoints / "through", steps=steps)
     assert len(attempts) == 1, "it was stopped, though its lease held"
+
+
+def test_commands_run_in_pods_where_an_operator_allows_it(cluster, installed):
+    job = installed.submit("entered", steps=2000, types=V100)
+    installed.await_steps("entered", 5)
+    refused = installed.run_beside(job, "true")
+    assert refused.code is None
+    assert "agent.exec=true" in refused.problem
+    longer = f"scheduler.config.engine.round_length_s={LONGER_S}"
+    installed.helm("upgrade", "--set", f"agent.logLevel=debug,{longer},agent.exec=true")
+    script = "import os; print(os.environ['LEASEHOLD_JOB_ID'], os.getuid()); raise SystemExit(3)"
+    told = installed.run_beside(job, "python", "-c", script)
+    assert (told.code, told.problem) == (3, "")
+    named, uid = told.out.decode().split()
+    assert named == job
+    assert uid != "0"
+    data = bytes(range(256)) * 1000
+    told = installed.run_beside(job, "python", "-c", _ECHO, stdin=data)
+    assert (told.code, told.out, told.err) == (0, data, b"read all")
+    absent = installed.run_beside(job, "no-such-program")
+    assert absent.code == 127, absent
+    assert b"no-such-program" in absent.err
+    installed.cancel(job)
+    events = installed.get(f"/v1/events?kind=job_exec&subject={job}")["events"]
+    assert len(events) == 4, events
 
 
 def test_nothing_has_broken_underneath(cluster, installed):

@@ -1,0 +1,91 @@
+"""A command beside a job's processes: a helper becomes one of them, and runs it there."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import sys
+from typing import TYPE_CHECKING, Any
+
+import agent.process.inside
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from agent.backend import Output
+
+#: For how long the helper may take to kill what it has started.
+_END_S = 5.0
+
+
+class LocalCommand:
+    """A command that a helper runs; see ``agent.process.inside``.
+
+    Args:
+        process: the helper.
+    """
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self._process = process
+        streams = {"out": process.stdout, "err": process.stderr}
+        self.outputs: Mapping[str, Output] = {name: s for name, s in streams.items() if s}
+
+    @classmethod
+    async def begin(cls, spec: Mapping[str, Any]) -> LocalCommand:
+        """Begin one.
+
+        Args:
+            spec: what the helper is told.
+        """
+        told = os.memfd_create("exec", 0)
+        try:
+            os.write(told, json.dumps(dict(spec)).encode())
+            os.lseek(told, 0, os.SEEK_SET)
+            process = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-I", "-S", agent.process.inside.__file__, str(told)),
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.PIPE,
+                pass_fds=(told,),
+                cwd="/",
+                env={},
+                start_new_session=True,
+            )
+        finally:
+            os.close(told)
+        return cls(process)
+
+    @property
+    def returncode(self) -> int | None:
+        """Its exit code; None: it runs."""
+        return self._process.returncode
+
+    async def feed(self, data: bytes) -> None:
+        """Give it all that it reads."""
+        stdin = self._process.stdin
+        assert stdin is not None
+        with contextlib.suppress(OSError):
+            stdin.write(data)
+            await stdin.drain()
+        stdin.close()
+
+    async def wait(self) -> int:
+        """Wait until it has ended."""
+        return await self._process.wait()
+
+    async def end(self) -> None:
+        """Have the helper kill the command; it ends by that."""
+        process = self._process
+        if process.returncode is not None:
+            return
+        with contextlib.suppress(ProcessLookupError):
+            process.terminate()
+        try:
+            async with asyncio.timeout(_END_S):
+                await process.wait()
+        except TimeoutError:
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
+            await process.wait()
