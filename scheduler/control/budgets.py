@@ -176,7 +176,7 @@ def count_ended(state: ControlState, attempts: Iterable[AttemptRow]) -> None:
     since_us = _in_us(budgets.since_s)
     for row in attempts:
         if row.ended_s is not None:
-            held_us = _in_us(row.ended_s) - max(_in_us(row.start_s), since_us)
+            held_us = max(_in_us(row.ended_s) - max(_in_us(row.start_s), since_us), 0)
             key = state.jobs.by_id[row.job_id].project, row.worker_type
             used_us = held_us * len(row.workers)
             budgets.used_us[key] = budgets.used_us.get(key, 0) + used_us

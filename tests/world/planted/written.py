@@ -258,9 +258,9 @@ SHARES: tuple[tuple[str, str, str, str, str], ...] = (
     (
         "s08",
         BUDGETS,
-        "            held_us = _in_us(row.ended_s) - max(_in_us(row.start_s), since_us)\n",
         "            held_us = max(_in_us(row.ended_s) - max(_in_us(row.start_s), since_us), 0)\n",
-        "what ended before a leader began to count counts until then",
+        "            held_us = max(_in_us(row.ended_s) - _in_us(row.start_s), 0)\n",
+        "what began before a leader began to count is counted twice",
     ),
     (
         "s09",

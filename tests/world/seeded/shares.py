@@ -74,6 +74,8 @@ class Shares:
         #: (reservation, job) -> since when the job waits while enough of the workers idle.
         self._waits: dict[tuple[str, str], float] = {}
         self._turns = 0
+        #: since when the engine has not looked at which workers can be used; None: it has.
+        self._unseen_s: float | None = None
 
     # -- what people do ---------------------------------------------------------------------------
 
@@ -281,7 +283,12 @@ class Shares:
         engine = state.engine
         found, names = engine.reservations, engine.cluster.type_names
         if found.seen is None or not np.array_equal(found.seen, usable):
-            return  # something has changed, and nothing was decided since
+            # Something has changed, and nothing was decided since.
+            self._unseen_s = self._now_s if self._unseen_s is None else self._unseen_s
+            if found.rules and self._now_s - self._unseen_s > self._world.scenario.round_s:
+                yield f"workers were chosen for {found.seen}, and {usable} can be used"
+            return
+        self._unseen_s = None
         type_of = engine.fleet.type_of
         for rule in found.rules:
             mine = found.workers.get(rule.name, ())
