@@ -11,8 +11,8 @@ from api.context import Context
 from api.problems import ProblemError
 from api.roles import Principal
 from api.routing import StrictRoute
-from api.schemas.answers import ActedOut, BulkOut
 from api.schemas.fields import JobId
+from api.schemas.job_answers import ActedOut, BulkOut
 from api.schemas.jobs import ActIn, BulkChangeIn, ChangeIn, Chosen, ReasonIn
 from api.selection import selected_ids, visible_ids, visible_job
 from scheduler.control.requests import Acted, JobAction

@@ -16,15 +16,10 @@ from api.conversions import (
 )
 from api.problems import FieldProblem, invalid
 from api.routing import StrictRoute
-from api.schemas.answers import (
-    AttemptsOut,
-    EventPageOut,
-    ExplanationOut,
-    JobPageOut,
-    JobWithSpec,
-)
+from api.schemas.answers import EventPageOut
 from api.schemas.fields import JobId
 from api.schemas.filters import with_filters
+from api.schemas.job_answers import AttemptsOut, ExplanationOut, JobPageOut, JobWithSpec
 from api.schemas.jobs import SortKey
 from api.selection import values_of, visible_job, visible_projects
 from api.threads import in_thread

@@ -18,8 +18,8 @@ from api.privacy import is_private
 from api.problems import FieldProblem, ProblemError, fault_of, field_problems, invalid
 from api.roles import Principal
 from api.routing import StrictRoute
-from api.schemas.answers import BatchFitOut, BatchOut, FitOut, SubmittedOut
 from api.schemas.fields import ClientId
+from api.schemas.job_answers import BatchFitOut, BatchOut, FitOut, SubmittedOut
 from api.schemas.jobs import JobIn, LooseBatch
 from api.selection import visible_ids
 from api.threads import in_thread

@@ -14,8 +14,9 @@ from api.problems import not_found
 from api.roles import Principal
 from api.routing import StrictRoute
 from api.schemas.admin import NodeReasonIn, WorkersIn
-from api.schemas.answers import NodeAttemptsOut, NodeOut, NodesOut
+from api.schemas.answers import NodeOut, NodesOut
 from api.schemas.fields import NodeName
+from api.schemas.job_answers import NodeAttemptsOut
 from api.selection import visible_ids
 from api.threads import in_thread
 from scheduler.control.node_health import without_jobs

@@ -1,0 +1,254 @@
+"""What is answered about jobs: themselves, their submission, attempts, reasons to wait."""
+
+from typing import Any
+
+from pydantic import BaseModel, Field
+
+from api.schemas.answers import Problem
+from scheduler.domain.causes import FactKind, Ground
+from scheduler.domain.job import JobStatus
+from scheduler.domain.reasons import WaitReason
+from scheduler.domain.troubles import Trouble
+
+
+class JobOut(BaseModel):
+    """A job."""
+
+    job_id: str
+    number: int = Field(description="order of submission")
+    name: str
+    project: str
+    owner: str
+    job_type: str
+    status: JobStatus
+    reason: str = Field(description="why it waits, failed or was refused; a code")
+    entity: str
+    scale_factor: int = Field(description="workers at once")
+    weight: float
+    total_steps: float | None = Field(
+        description="of a job that has only a duration: its seconds; null where nobody has said"
+    )
+    steps_done: float = Field(
+        description="of a job that has only a duration and reports nothing: seconds of it done"
+    )
+    attempts: int
+    failures: int
+    submitted_s: float = Field(description="seconds since the Unix epoch, as all moments")
+    started_s: float | None
+    finished_s: float | None
+    ran_s: float = Field(description="seconds for which it has held workers, waits left out")
+    deadline_s: float | None
+    updated_s: float
+    labels: dict[str, str]
+    lease_id: int | None
+    worker_type: str = Field(description="what it runs on, or empty")
+    workers: int = Field(description="workers that it holds")
+    nodes: list[str]
+    lease_deadline_s: float | None
+    allocation: dict[str, float | None] = Field(
+        description="worker type -> fraction of time that the policy gives it"
+    )
+    share: float | None = Field(description="effective throughput over that of a 1/n share")
+    gpu_use: float | None = Field(
+        description="share of the time in which its GPUs computed of late; null: not measured"
+    )
+    idle_since_s: float | None = Field(
+        description="since when its GPUs hardly compute; null: they do, or it is not measured"
+    )
+
+
+class JobWithSpec(JobOut):
+    """A job with its specification."""
+
+    spec: dict[str, Any]
+
+
+class JobPageOut(BaseModel):
+    """A page of jobs."""
+
+    jobs: list[JobOut]
+    next_cursor: str | None = Field(description="give it as 'cursor' for the next page")
+
+
+class SubmittedOut(BaseModel):
+    """One job that was submitted."""
+
+    job_id: str
+    created: bool = Field(description="false where the client id was known already")
+
+
+class SubmittedItem(BaseModel):
+    """What became of one job of a batch or an array."""
+
+    index: int = Field(description="position in the request")
+    array_index: int | None = Field(description="position in its array")
+    job_id: str
+    created: bool
+    error: Problem | None
+
+
+class BatchOut(BaseModel):
+    """What became of a batch or an array."""
+
+    jobs: list[SubmittedItem]
+
+
+class FitConfigurationOut(BaseModel):
+    """One way in which a job could run."""
+
+    worker_type: str
+    count: int
+    steps_per_s: float | None
+    source: str
+    workers_in_service: int
+    workers_idle: int
+    locality: str = Field("any", description="`consolidated` where it must lie on one node")
+    plan: str = Field("", description="by which it is launched, as a source of configurations says")
+
+
+class FitOut(BaseModel):
+    """Whether and where a job could run."""
+
+    fits: bool
+    reason: WaitReason | None
+    message: str
+    configurations: list[FitConfigurationOut]
+    pod: dict[str, Any] | None = Field(
+        None, description="the pod of rank 0, where the job says something about pods"
+    )
+
+
+class FitItem(BaseModel):
+    """Whether one job of a batch could run."""
+
+    index: int
+    fit: FitOut | None
+    error: Problem | None
+
+
+class BatchFitOut(BaseModel):
+    """Whether the jobs of a batch could run."""
+
+    jobs: list[FitItem]
+
+
+class ActedOut(BaseModel):
+    """What became of an action on one job."""
+
+    job_id: str
+    changed: bool
+    error: str = Field(description="why it could not be done; empty otherwise")
+    code: str = Field(description="'not_found', 'conflict' or empty")
+
+
+class BulkOut(BaseModel):
+    """What became of an action on many jobs."""
+
+    matched: int
+    changed: int
+    failed: int
+    truncated: bool = Field(description="whether more jobs match than one request may act on")
+    jobs: list[ActedOut]
+
+
+class LaunchOut(BaseModel):
+    """How a lease's pod was launched on a node."""
+
+    node: str
+    image_s: float | None = Field(description="seconds that its image took, most of them the pull")
+    launch_s: float | None = Field(description="seconds from its being placed to its start")
+    ready_s: float | None = Field(description="seconds from its being placed until it was ready")
+    devices: list[str] = Field(description="what the node calls its accelerators; may be empty")
+
+
+class AttemptOut(BaseModel):
+    """One lease of a job."""
+
+    lease_id: int
+    job_id: str
+    attempt: int
+    worker_type: str
+    workers: list[int]
+    nodes: list[str]
+    start_s: float
+    deadline_s: float
+    ended_s: float | None
+    end_reason: str | None
+    steps_done: float
+    exit_code: int | None
+    message: str
+    launches: list[LaunchOut] = Field(description="on nodes that measure it: those that run pods")
+
+
+class AttemptsOut(BaseModel):
+    """A job's leases, oldest first."""
+
+    attempts: list[AttemptOut]
+
+
+class NodeAttemptsOut(AttemptsOut):
+    """Leases that had workers of a node."""
+
+    next_before: int | None = Field(description="give it as 'before' for the next page")
+
+
+class CauseOut(BaseModel):
+    """Why something happened: a fact, and what decided where jobs were compared."""
+
+    fact: FactKind = Field(description="what had happened")
+    subject: str = Field(description="the job, node, policy or person that it is about, if any")
+    round: int = Field(description="in which it was decided; 0 where that does not matter")
+    ground: Ground | None = Field(description="what decided among jobs")
+    rival: str = Field(description="the job that is to have the workers, as far as it may be named")
+    lag_s: float | None = Field(
+        description="seconds by which the job lagged behind its share; of a job that has to wait, "
+        "by which the other one lagged further"
+    )
+    gain: float | None = Field(description="how many times as fast a job that moves will be")
+    worker_type: str = Field(description="to which a job moves; empty for one that does not")
+    text: str = Field(description="the same in words; empty where there is nothing to say")
+
+
+class QuotaInTheWayOut(BaseModel):
+    """A quota that keeps a job waiting."""
+
+    project: str
+    owner: str = Field(description="the user, where it is a quota of each; else empty")
+    worker_type: str = Field(description="of which workers; empty for all")
+    limit: int = Field(description="workers, as it was set")
+    allowed: int = Field(description="workers that may be held now: the limit, and what is lent")
+    shared: bool = Field(description="whether it is what several projects may hold together")
+    held: int = Field(description="workers held of it now")
+    asks: int = Field(description="workers that the job asks for")
+    missing: int = Field(description="by how much it is too small for the job to run now")
+    gain_steps_per_s: float = Field(
+        description="steps/s at which it could then run at once, on idle workers; 0 without any"
+    )
+
+
+class ExplanationOut(BaseModel):
+    """Why a job is where it is."""
+
+    job_id: str
+    status: JobStatus
+    reason: WaitReason | None
+    also: list[WaitReason]
+    message: str
+    unblocks: str
+    trouble: Trouble | None = Field(
+        description="what keeps its pod from starting, or ended its last one"
+    )
+    position: int | None
+    waiting: int
+    starts_s: float | None
+    completes_s: float | None
+    forecast: str
+    stderr_tail: str = Field(
+        description="the last lines that a failed job wrote to its standard error, 20 and 4 kB at "
+        "most; of its whole output where it ran in pods, which have one stream for both"
+    )
+    granted: CauseOut | None = Field(description="why it was given the lease that it holds")
+    ended: CauseOut | None = Field(
+        description="why its lease is coming to an end, or its last one has ended"
+    )
+    quotas: list[QuotaInTheWayOut] = Field(description="quotas that keep it waiting")
