@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from scheduler.domain.causes import Cause
     from scheduler.domain.fields import Asked
     from scheduler.domain.rows import AttemptRow, HistoryRow, JobRow
-    from scheduler.runtime.contract import Explanation, LiveJob
+    from scheduler.runtime.shown import Explanation, LiveJob
     from scheduler.store.rows import TokenRow
 
 #: What stands for a value that its reader may not see.

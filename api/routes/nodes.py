@@ -21,7 +21,7 @@ from api.selection import visible_ids
 from api.threads import in_thread
 from scheduler.control.node_health import without_jobs
 from scheduler.control.requests import NodeAction
-from scheduler.runtime.contract import NodeView
+from scheduler.runtime.shown import NodeView
 from scheduler.store.queries import MAX_LIMIT
 
 router = APIRouter(prefix="/v1", tags=["nodes"], route_class=StrictRoute)

@@ -15,7 +15,7 @@ from api.schemas.admin import ReservationIn
 from api.schemas.answers import ReservationOut, ReservationsOut
 from api.schemas.fields import ProjectName
 from scheduler.domain.reservation import Reservation
-from scheduler.runtime.contract import ReservedView
+from scheduler.runtime.shown import ReservedView
 
 router = APIRouter(prefix="/v1", tags=["reservations"], route_class=StrictRoute)
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from scheduler.control.copies import ControlCopy
     from scheduler.runtime.clock import Clock
-    from scheduler.runtime.contract import Explanation
+    from scheduler.runtime.shown import Explanation
 
 #: A forecast answers every question of the next seconds; one that took longer to make, of as long.
 FRESH_S = 5.0

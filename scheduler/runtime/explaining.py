@@ -22,11 +22,11 @@ from scheduler.domain.reasons import WaitReason
 from scheduler.domain.troubles import REMEDIES, trouble_of
 from scheduler.engine.jobs import HELD, NONE, WAITING
 from scheduler.engine.rounds import NEGLIGIBLE
-from scheduler.runtime.contract import Explanation
 from scheduler.runtime.explaining_kept import goes_on, kept_by_others, lost_work
 from scheduler.runtime.explaining_quota import QuotaGlance, quota_words, quotas_in_the_way
 from scheduler.runtime.gpu_figures import use_in_words
 from scheduler.runtime.shares import budget_words, fair_shares
+from scheduler.runtime.shown import Explanation
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

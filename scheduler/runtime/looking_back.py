@@ -14,7 +14,7 @@ from scheduler.store.queries import MAX_LIMIT, HistoryQuery
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from scheduler.runtime.contract import Explanation
+    from scheduler.runtime.shown import Explanation
     from scheduler.store.protocol import Store
 
 #: Ends of an attempt that were not its own doing: a job that saves nothing has lost its work.

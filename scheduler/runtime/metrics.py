@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
     from scheduler.control.nodes import NodeState
     from scheduler.domain.rows import AttemptRow
-    from scheduler.runtime.contract import ReservedView
     from scheduler.runtime.gpu_figures import GpuFigures
+    from scheduler.runtime.shown import ReservedView
 
 _ENDED = (JobStatus.COMPLETED, JobStatus.CANCELLED, JobStatus.FAILED, JobStatus.REFUSED)
 _ACTIVE = tuple(status for status in JobStatus if status not in _ENDED)

@@ -38,12 +38,6 @@ from scheduler.errors import (
 )
 from scheduler.protocol.desired import LeaseState
 from scheduler.runtime import views
-from scheduler.runtime.contract import (
-    AllocationView,
-    ClusterView,
-    Health,
-    ProjectView,
-)
 from scheduler.runtime.desired_sets import DesiredSets
 from scheduler.runtime.driving import drive, end
 from scheduler.runtime.execs import Execs
@@ -61,6 +55,7 @@ from scheduler.runtime.logbook import LogBook
 from scheduler.runtime.looking_back import with_history
 from scheduler.runtime.retention import Retention
 from scheduler.runtime.secret_box import NO_KEY, SecretBox
+from scheduler.runtime.shown import AllocationView, ClusterView, Health, ProjectView
 from scheduler.runtime.signals import News, NodeSignals, first_of
 from scheduler.runtime.spending import use_of_month
 from scheduler.runtime.takeover import Takeover
@@ -88,7 +83,11 @@ if TYPE_CHECKING:
     from scheduler.domain.spec import JobSpec
     from scheduler.protocol.desired import Desired, NodeReport
     from scheduler.runtime.clock import Clock
-    from scheduler.runtime.contract import (
+    from scheduler.runtime.driver import Driver, Told
+    from scheduler.runtime.metrics import Metrics
+    from scheduler.runtime.output import LogChunk, LogEnd, LogWanted
+    from scheduler.runtime.settings import RuntimeSettings
+    from scheduler.runtime.shown import (
         Explanation,
         LeaseView,
         LiveJob,
@@ -97,10 +96,6 @@ if TYPE_CHECKING:
         ReservedView,
         ThroughputView,
     )
-    from scheduler.runtime.driver import Driver, Told
-    from scheduler.runtime.metrics import Metrics
-    from scheduler.runtime.output import LogChunk, LogEnd, LogWanted
-    from scheduler.runtime.settings import RuntimeSettings
     from scheduler.runtime.solver import Solver
     from scheduler.runtime.webhooks import Post
     from scheduler.store.protocol import Store

@@ -15,7 +15,10 @@ from scheduler.control.progress import shown_steps
 from scheduler.control.requests import NodeAction, ProjectLimits
 from scheduler.engine.jobs import NONE
 from scheduler.engine.keeping import WORTH_TELLING
-from scheduler.runtime.contract import (
+from scheduler.runtime.explaining import reason_of
+from scheduler.runtime.gpu_figures import GpuFigures
+from scheduler.runtime.shares import budgets_of, fair_shares
+from scheduler.runtime.shown import (
     AllocationView,
     ClusterView,
     LeaseView,
@@ -27,9 +30,6 @@ from scheduler.runtime.contract import (
     ThroughputView,
     WorkerView,
 )
-from scheduler.runtime.explaining import reason_of
-from scheduler.runtime.gpu_figures import GpuFigures
-from scheduler.runtime.shares import budgets_of, fair_shares
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

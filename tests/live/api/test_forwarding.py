@@ -20,7 +20,7 @@ from api.auth import hash_secret, new_secret
 from api.forwarding import FORWARDED, same_certificate
 from api.settings import ApiSettings
 from leasehold_testing.service import FakeService
-from scheduler.runtime.contract import Health
+from scheduler.runtime.shown import Health
 from scheduler.store.rows import TokenRow
 
 if TYPE_CHECKING:

@@ -25,7 +25,7 @@ from scheduler.store.rows import TokenRow
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from scheduler.runtime.contract import Health
+    from scheduler.runtime.shown import Health
 
 
 class Daemon(FakeService):

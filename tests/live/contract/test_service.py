@@ -38,7 +38,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from scheduler.domain.rows import HistoryRow, JobRow
-    from scheduler.runtime.contract import LeaseView, Service
+    from scheduler.runtime.contract import Service
+    from scheduler.runtime.shown import LeaseView
 
 WORKERS = 2
 

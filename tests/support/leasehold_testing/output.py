@@ -12,8 +12,8 @@ from scheduler.runtime.output import LogChunk, LogEnd
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from scheduler.runtime.contract import LeaseView
     from scheduler.runtime.output import LogWanted
+    from scheduler.runtime.shown import LeaseView
     from scheduler.store.memory import MemoryStore
 
 

@@ -32,7 +32,8 @@ from scheduler.domain.rows import AttemptRow, HistoryRow, IdempotencyRow, JobRow
 from scheduler.errors import ConflictError, NotFoundError
 from scheduler.protocol.desired import Desired, to_dict
 from scheduler.runtime.clock import WallClock
-from scheduler.runtime.contract import (
+from scheduler.runtime.execs import Execs
+from scheduler.runtime.shown import (
     AllocationView,
     ClusterView,
     Explanation,
@@ -46,7 +47,6 @@ from scheduler.runtime.contract import (
     ThroughputView,
     WorkerView,
 )
-from scheduler.runtime.execs import Execs
 from scheduler.store.filters import JobFilter
 from scheduler.store.memory import MemoryStore
 from scheduler.store.protocol import Entry

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from scheduler.domain.job import JobStatus
 from scheduler.domain.reasons import WaitReason
-from scheduler.runtime.contract import LiveJob
+from scheduler.runtime.shown import LiveJob
 
 if TYPE_CHECKING:
     from scheduler.domain.rows import JobRow
     from scheduler.domain.spec import JobSpec
-    from scheduler.runtime.contract import LeaseView
+    from scheduler.runtime.shown import LeaseView
 
 
 #: Statuses of jobs that have not ended.
