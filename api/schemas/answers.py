@@ -4,7 +4,7 @@ from typing import Any
 
 from pydantic import BaseModel, Field
 
-from api.schemas.job_answers import CauseOut
+from scheduler.domain.causes import FactKind, Ground
 from scheduler.domain.quota import IdleQuota
 
 
@@ -34,6 +34,23 @@ class UploadOut(BaseModel):
     digest: str = Field(description="what a job names as its 'upload'")
     size_bytes: int = Field(description="packed")
     created: bool = Field(description="whether it was not there before")
+
+
+class CauseOut(BaseModel):
+    """Why something happened: a fact, and what decided where jobs were compared."""
+
+    fact: FactKind = Field(description="what had happened")
+    subject: str = Field(description="the job, node, policy or person that it is about, if any")
+    round: int = Field(description="in which it was decided; 0 where that does not matter")
+    ground: Ground | None = Field(description="what decided among jobs")
+    rival: str = Field(description="the job that is to have the workers, as far as it may be named")
+    lag_s: float | None = Field(
+        description="seconds by which the job lagged behind its share; of a job that has to wait, "
+        "by which the other one lagged further"
+    )
+    gain: float | None = Field(description="how many times as fast a job that moves will be")
+    worker_type: str = Field(description="to which a job moves; empty for one that does not")
+    text: str = Field(description="the same in words; empty where there is nothing to say")
 
 
 class EventOut(BaseModel):

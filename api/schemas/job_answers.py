@@ -4,8 +4,7 @@ from typing import Any
 
 from pydantic import BaseModel, Field
 
-from api.schemas.answers import Problem
-from scheduler.domain.causes import FactKind, Ground
+from api.schemas.answers import CauseOut, Problem
 from scheduler.domain.job import JobStatus
 from scheduler.domain.reasons import WaitReason
 from scheduler.domain.troubles import Trouble
@@ -190,23 +189,6 @@ class NodeAttemptsOut(AttemptsOut):
     """Leases that had workers of a node."""
 
     next_before: int | None = Field(description="give it as 'before' for the next page")
-
-
-class CauseOut(BaseModel):
-    """Why something happened: a fact, and what decided where jobs were compared."""
-
-    fact: FactKind = Field(description="what had happened")
-    subject: str = Field(description="the job, node, policy or person that it is about, if any")
-    round: int = Field(description="in which it was decided; 0 where that does not matter")
-    ground: Ground | None = Field(description="what decided among jobs")
-    rival: str = Field(description="the job that is to have the workers, as far as it may be named")
-    lag_s: float | None = Field(
-        description="seconds by which the job lagged behind its share; of a job that has to wait, "
-        "by which the other one lagged further"
-    )
-    gain: float | None = Field(description="how many times as fast a job that moves will be")
-    worker_type: str = Field(description="to which a job moves; empty for one that does not")
-    text: str = Field(description="the same in words; empty where there is nothing to say")
 
 
 class QuotaInTheWayOut(BaseModel):
