@@ -194,7 +194,7 @@ def test_a_job_of_unknown_length_says_so_and_so_does_one_that_waits_for_it(live,
         assert told.forecast == "unknown: it says neither how many steps it takes nor how long"
         told = await times(stage, forecaster, "b")
         assert (told.starts_s, told.completes_s) == (None, None)
-        assert "nobody knows when a will be done" in told.forecast
+        assert "held by a, whose end nobody knows" in told.forecast
         forecaster.close()
 
     live(story)
@@ -270,7 +270,7 @@ def test_who_waits_for_the_quota_of_a_job_without_an_end_is_told_so(live, in_thi
         told = await times(stage, forecaster, "b")
         assert told.reason is WaitReason.QUOTA
         assert (told.starts_s, told.completes_s) == (None, None)
-        assert "nobody knows when endless will be done" in told.forecast
+        assert "held by endless, whose end nobody knows" in told.forecast
         forecaster.close()
 
     live(story, nodes={"n0": ("v100",), "n1": ("v100",)})
