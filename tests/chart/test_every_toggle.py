@@ -58,6 +58,7 @@ TOGGLES = {
     "scheduler.podDisruptionBudget.enabled": ("PodDisruptionBudget/shared-gpus-scheduler", ""),
     "scheduler.serviceAccount.create": ("ServiceAccount/given", ""),
     "agent.enabled": (AGENTS, SETTINGS),
+    "agent.exec": ("", "Role/gpus-shared-gpus-agent"),
     "agent.guard.enabled": ("", "DaemonSet/shared-gpus-agent-gpu"),
     "agent.logJson": ("", f"{DAEMONS} Deployment/shared-gpus-foreign"),
     "agent.serviceAccount.create": ("ServiceAccount/given", ""),
