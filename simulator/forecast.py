@@ -273,6 +273,8 @@ class Outlook:
         holders = self._standstill.holders
         whose = "whose end nobody knows" if len(holders) == 1 else "whose ends nobody knows"
         held = f"what it needs is held by {names_of(holders)}, {whose}"
+        if not holders:
+            held = "what it needs is not in service, and nobody knows when it will be"
         known = self._state.engine.jobs.number_of
         for job_id in self.left:
             self._found[job_id] = held

@@ -1,7 +1,8 @@
 """When a forecast has seen everything that will ever happen: rounds go on, and nothing changes.
 
-Jobs of which nobody knows when they will be done hold what others need. Going on would repeat the
-same round until the forecast's work is used up, which is half a minute of a core.
+Jobs of which nobody knows when they will be done hold what others need, or what those need is out
+of service. Going on would repeat the same round until the forecast's work is used up, which is half
+a minute of a core.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ class Standstill:
         if number - self._since < ROUNDS or not self._run.only_rounds_follow:
             return False
         # Windows and a later turn of the month change what may run.
-        return bool(same[1]) and not self._engine.reservations and self._is_settled(left)
+        return not self._engine.reservations and self._is_settled(left)
 
     def _is_settled(self, left: Collection[str]) -> bool:
         jobs = self._engine.state.jobs

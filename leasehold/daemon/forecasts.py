@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 #: A forecast answers every question of the next seconds; one that took longer to make, of as long.
 FRESH_S = 5.0
 #: So long a question waits for a forecast; clients wait for 30 s by default.
-PATIENCE_S = 20.0
+PATIENCE_S = 10.0
 
 
 class SimulatedForecaster:

@@ -236,6 +236,17 @@ def test_who_waits_for_what_an_endless_job_holds_is_told_so_at_once(policy, pree
     assert result.times["c"].unknown == "it waits for b, whose end nobody knows"
 
 
+@pytest.mark.parametrize("policy", ["fifo", "max_min_fairness"])
+def test_who_waits_for_a_node_that_is_away_is_told_so_at_once(policy):
+    away = FailureModel(outages=(Outage(node="v100-0", lost_s=10.0),))
+    made = service(job("a", 6000.0), policy=policy, failures=away)
+    result = forecast(at(made, 200.0))
+    assert result.work < 100
+    assert (result.complete, result.note) == (True, "")
+    why = "what it needs is not in service, and nobody knows when it will be"
+    assert result.times["a"].unknown == why
+
+
 @pytest.mark.parametrize(
     ("policy", "known"), [("fifo", {"c": 400.0}), ("max_min_fairness", {"b": None, "c": 400.0})]
 )
@@ -362,7 +373,7 @@ def test_a_node_that_is_lost_stays_away():
 # -- its bounds ------------------------------------------------------------------------------------
 
 
-def test_a_job_that_finds_no_room_is_not_reached_and_the_reason_is_told():
+def test_a_job_that_finds_no_room_is_told_so_at_once():
     made = service(job("a"), job("gang", scale_factor=2), workers=2)
     go_on(made, lambda one: one.now_s >= 0.0)
     copied = made.control.copied()
@@ -370,9 +381,10 @@ def test_a_job_that_finds_no_room_is_not_reached_and_the_reason_is_told():
     out[1] = False
     copied = replace(copied, engine=replace(copied.engine, in_service=out))
     result = forecast(ForecastInput(control=copied, now_s=made.now_s), limit_s=1000.0)
+    assert result.work < 100
+    assert result.times["a"].completion_s is not None
     assert result.times["gang"].completion_s is None
-    assert not result.complete
-    assert result.note
+    assert "not in service" in result.times["gang"].unknown
 
 
 def test_beyond_the_limit_nobody_looks():
