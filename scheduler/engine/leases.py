@@ -202,16 +202,24 @@ class LeaseBook:
             self.blocked_by.setdefault(lease_id, []).append(plan)
         self.planned[plan.number] = plan
 
-    def wait_for(self, plan: PlannedLease, lease_ids: Iterable[int]) -> None:
-        """Let a planned lease wait for further leases to end, whose workers it does not want."""
-        for lease_id in lease_ids:
-            if lease_id not in plan.blockers:
-                plan.blockers.add(lease_id)
-                plans = self.blocked_by.setdefault(lease_id, [])
-                plans.append(plan)
-                # In the order in which they were planned, as they are after a restart.
-                place = {number: i for i, number in enumerate(self.planned)}
-                plans.sort(key=lambda one: place.get(one.number, -1))
+    def wait_for(self, waits: Iterable[tuple[PlannedLease, Iterable[int]]]) -> None:
+        """Let planned leases wait for further leases to end, whose workers they do not want.
+
+        Args:
+            waits: planned leases, each with the ids of what it waits for.
+        """
+        touched: set[int] = set()
+        for plan, lease_ids in waits:
+            for lease_id in lease_ids:
+                if lease_id not in plan.blockers:
+                    plan.blockers.add(lease_id)
+                    self.blocked_by.setdefault(lease_id, []).append(plan)
+                    touched.add(lease_id)
+        if touched:
+            # In the order in which they were planned, as they are after a restart.
+            place = {number: i for i, number in enumerate(self.planned)}
+            for lease_id in touched:
+                self.blocked_by[lease_id].sort(key=lambda one: place.get(one.number, -1))
 
     def forget(self, numbers: Iterable[int]) -> None:
         """Drop the planned leases of jobs, of those that have one."""

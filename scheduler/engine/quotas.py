@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from scheduler.domain.job import Job
     from scheduler.engine.assignment import Assigner
     from scheduler.engine.jobs import JobTable
+    from scheduler.engine.leases import PlannedLease
 
 #: Project, owner, and whether the workers of such jobs cannot always be taken back in time.
 _Group = tuple[str, str, bool]
@@ -288,6 +289,7 @@ def _hold_back(caps: Caps, q: int, assigner: Assigner) -> list[int]:
     needed: list[int] = []
     waits: dict[tuple[int, ...], list[int]] = {}  # workers -> what a plan there waits for
     homeless: list[int] = []
+    waiting: list[tuple[PlannedLease, list[int]]] = []
     for plan in plans:
         if plan.workers not in waits:
             need = int((counted & ~held_now)[list(plan.workers)].sum())
@@ -301,5 +303,6 @@ def _hold_back(caps: Caps, q: int, assigner: Assigner) -> list[int]:
                 continue
             free -= need
             waits[plan.workers] = needed.copy() if need else []
-        book.wait_for(plan, waits[plan.workers])
+        waiting.append((plan, waits[plan.workers]))
+    book.wait_for(waiting)
     return homeless
