@@ -14,7 +14,6 @@ import math
 import random
 import secrets
 import shutil
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -22,10 +21,8 @@ from agent.clock import lease_clock_s
 from agent.isolation import Isolated, steadily
 from agent.kubernetes.client import (
     AdmissionRefusedError,
-    ExistsError,
     KubernetesError,
     KubernetesUnreachableError,
-    MissingError,
     PermissionDeniedError,
 )
 from agent.kubernetes.image_pulls import ImagePuller
@@ -33,12 +30,13 @@ from agent.kubernetes.node_watch import NodeWatch
 from agent.kubernetes.pod_ends import StartBounds, overdue, verdict
 from agent.kubernetes.pod_exec import PodCommand
 from agent.kubernetes.pod_logs import read_output
-from agent.kubernetes.pod_names import ENDING, JOB_ENDED, lease_of, pod_name, selector, uid_of
+from agent.kubernetes.pod_names import lease_of, pod_name, selector, uid_of
 from agent.kubernetes.pod_record import PodRecord, adopted, vanished
+from agent.kubernetes.pod_requests import PodRequests
 from agent.kubernetes.pod_security import check_namespace
 from agent.kubernetes.pod_steps import PodSteps
 from agent.kubernetes.pod_watch import PodWatch
-from agent.kubernetes.pods import PodPlace, build_pod, build_secret, build_service
+from agent.kubernetes.pods import PodPlace, build_pod
 from agent.lease_record import tenant_of
 from agent.log_files import SENT
 from agent.process.lease_files import boot_id
@@ -112,7 +110,7 @@ class KubernetesBackend(Isolated[PodRecord]):
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._node, self._client, self._inventory = node, client, inventory
         self._endpoint, self._on_change, self._settings = endpoint, on_change, settings
-        self._bounds, self._force_after_s = bounds or StartBounds(), force_after_s
+        self._bounds = bounds or StartBounds()
         self._log_leases = log_leases
         self._boot = boot_id()
         self._records: dict[int, PodRecord] = {}
@@ -129,6 +127,16 @@ class KubernetesBackend(Isolated[PodRecord]):
             on_trouble=self._note,
         )
         self._steps = PodSteps(logs_dir=self.logs_dir, on_change=on_change)
+        self._requests = PodRequests(
+            client=client,
+            settings=settings,
+            pod_of=self._pod_of,
+            see=lambda record, pod, gone: self._see(record, pod, gone=gone),
+            note=self._note,
+            on_change=on_change,
+            trouble_s=self._bounds.trouble_s,
+            force_after_s=force_after_s,
+        )
         self._watch = NodeWatch(
             node=node,
             client=client,
@@ -496,7 +504,7 @@ class KubernetesBackend(Isolated[PodRecord]):
             if record.pod is None or record.gone:
                 return True
             if record.output_over or waited_s > LAST_OUTPUT_S:
-                await self._delete(record, 1)
+                await self._requests.delete(record, 1)
             return False
         if record.end is None and record.over and record.awaits_node:
             # Who drains a node cordons it first, and evicts then. Were the end told before the
@@ -508,123 +516,12 @@ class KubernetesBackend(Isolated[PodRecord]):
         if record.end is not None:
             return False
         if record.terminated_s is not None or record.kill_s is not None:
-            await self._end(record)
+            await self._requests.end(record)
         elif record.pod is None or record.lease.secret_env:  # the first try was in vain
-            await self._make(record)
+            await self._requests.make(record)
         elif record.look is not None and record.look.job_over and record.look.others:
-            await self._delete(record, self._grace_s(record))
+            await self._requests.delete(record)
         return False
-
-    async def _make(self, record: PodRecord) -> None:
-        """Make what a lease needs at the API server, as far as it is not there."""
-        if record.pod is None:
-            await self._create(record)
-        else:
-            await self._keep_secrets(record)
-
-    async def _create(self, record: PodRecord) -> None:
-        pod = self._pod_of(record)
-        record.asked = True
-        try:
-            made = await self._client.create_pod(pod)
-        except ExistsError:
-            made = await self._client.pod(self._settings.namespace, record.name)
-            if lease_of(made) != lease_of(pod):
-                await self._replace(record, made)
-                return
-        record.reason_code = record.message = ""
-        if record.pod is None:
-            self._see(record, made, gone=False)
-        self._note("create", "")
-        await self._keep_secrets(record)
-        await self._serve_gang(record)
-
-    async def _keep_secrets(self, record: PodRecord) -> None:
-        """Make the Secret that the pod waits for; it belongs to the pod and goes with it."""
-        secret = build_secret(
-            record.lease,
-            secret=record.tenant.secret,
-            owner_uid=record.uid,
-            settings=self._settings,
-        )
-        if secret is not None:
-            with contextlib.suppress(ExistsError):
-                await self._client.create_secret(secret)
-            record.lease = replace(record.lease, secret_env={})  # nobody here needs them any more
-
-    async def _replace(self, record: PodRecord, other: Mapping[str, Any]) -> None:
-        """Deal with a pod of another lease under our name, such as of a restored database."""
-        record.reason_code = "AlreadyExists"
-        record.message = f"pod {record.name} belongs to another lease"
-        if record.troubled_s is None:
-            record.troubled_s = lease_clock_s()
-        if lease_clock_s() - record.troubled_s > self._bounds.trouble_s:
-            record.close(LeaseEnd.LOST, record.message)
-        self._on_change()
-        _log.warning("%s (%s)", record.message, lease_of(other))
-
-    async def _serve_gang(self, record: PodRecord) -> None:
-        if record.lease.rank:
-            return
-        service = build_service(record.lease, owner_uid=record.uid, settings=self._settings)
-        if service is not None:
-            with contextlib.suppress(ExistsError):
-                await self._client.create_service(service)
-
-    async def _end(self, record: PodRecord) -> None:
-        """Have a lease's pod deleted, or find out that there never was one."""
-        if record.pod is None:
-            if record.asked:
-                try:
-                    pod = await self._client.pod(self._settings.namespace, record.name)
-                except MissingError:
-                    pod = {}
-                if lease_of(pod)[0] == record.lease.lease_id:
-                    self._see(record, pod, gone=False)
-                    return
-            record.output_over = True
-            record.close()
-            self._on_change()
-            return
-        if record.kill_s is None:
-            await self._delete(record, self._grace_s(record))
-            return
-        late = lease_clock_s() - record.kill_s > self._force_after_s
-        force = late and bool(record.lease.kubernetes.get("force_delete"))
-        await self._delete(record, 0 if force else 1)
-
-    def _grace_s(self, record: PodRecord) -> int:
-        return max(math.ceil(record.lease.grace_s), 1)
-
-    async def _delete(self, record: PodRecord, grace_s: int) -> None:
-        """Ask for the pod's deletion, unless it was asked for with as little grace already."""
-        if record.grace_s is not None and record.grace_s <= grace_s:
-            return
-        if record.grace_s is None and record.end is None:
-            await self._tell_why(record)
-        if record.deleted_s is None:
-            record.deleted_s = lease_clock_s()
-        found = await self._client.delete_pod(
-            self._settings.namespace, record.name, uid=record.uid, grace_s=grace_s
-        )
-        record.grace_s = grace_s
-        if not found and record.pod is not None and not record.gone:
-            self._see(record, record.pod, gone=True)
-
-    async def _tell_why(self, record: PodRecord) -> None:
-        """Say on the pod why it goes. Its deletion waits for that only where the job is over."""
-        if record.terminated_s is None and record.kill_s is None:
-            await self._annotate(record, JOB_ENDED)  # else the deletion would count as its end
-            return
-        why = "the lease is no longer desired" if record.unwanted else "the lease ends"
-        with contextlib.suppress(KubernetesError, TimeoutError):
-            async with asyncio.timeout(1.0):
-                await self._annotate(record, why)
-
-    async def _annotate(self, record: PodRecord, why: str) -> None:
-        await self._client.annotate_pod(
-            self._settings.namespace, record.name, {ENDING: why}, uid=record.uid
-        )
 
     def _take_error(self, record: PodRecord, error: KubernetesError) -> None:
         """Note why a request failed, and end a lease that will not start for it."""

@@ -1,0 +1,174 @@
+"""What the agent asks of the API server for one lease: its pod, what belongs to it, and its end.
+
+Every request may be repeated: what is there already, or gone already, is as good as done.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import math
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from agent.clock import lease_clock_s
+from agent.kubernetes.client import ExistsError, KubernetesError, MissingError
+from agent.kubernetes.pod_names import ENDING, JOB_ENDED, lease_of
+from agent.kubernetes.pods import build_secret, build_service
+from scheduler.protocol.desired import LeaseEnd
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from agent.kubernetes.client import KubernetesClient
+    from agent.kubernetes.pod_record import PodRecord
+    from agent.kubernetes.pods import PodSettings
+
+_log = logging.getLogger("leasehold.agent")
+
+
+class PodRequests:
+    """Makes pods and what belongs to them, and has them deleted.
+
+    Args:
+        client: the way to the API server.
+        settings: of the pods.
+        pod_of: builds a lease's pod.
+        see: takes in a pod as it is, and whether it is gone.
+        note: takes in what is wrong with a part of the work; an empty text: nothing any more.
+        on_change: called when there is something new to report.
+        trouble_s: how long a pod of another lease may stand in the way.
+        force_after_s: see ``KubernetesBackend``.
+    """
+
+    def __init__(
+        self,
+        *,
+        client: KubernetesClient,
+        settings: PodSettings,
+        pod_of: Callable[[PodRecord], dict[str, Any]],
+        see: Callable[[PodRecord, Mapping[str, Any], bool], None],
+        note: Callable[[str, str], None],
+        on_change: Callable[[], None],
+        trouble_s: float,
+        force_after_s: float,
+    ) -> None:
+        self._client, self._settings, self._pod_of = client, settings, pod_of
+        self._see, self._note, self._on_change = see, note, on_change
+        self._trouble_s, self._force_after_s = trouble_s, force_after_s
+
+    async def make(self, record: PodRecord) -> None:
+        """Make what a lease needs at the API server, as far as it is not there."""
+        if record.pod is None:
+            await self._create(record)
+        else:
+            await self._keep_secrets(record)
+
+    async def _create(self, record: PodRecord) -> None:
+        pod = self._pod_of(record)
+        record.asked = True
+        try:
+            made = await self._client.create_pod(pod)
+        except ExistsError:
+            made = await self._client.pod(self._settings.namespace, record.name)
+            if lease_of(made) != lease_of(pod):
+                await self._replace(record, made)
+                return
+        record.reason_code = record.message = ""
+        if record.pod is None:
+            self._see(record, made, False)
+        self._note("create", "")
+        await self._keep_secrets(record)
+        await self._serve_gang(record)
+
+    async def _keep_secrets(self, record: PodRecord) -> None:
+        """Make the Secret that the pod waits for; it belongs to the pod and goes with it."""
+        secret = build_secret(
+            record.lease,
+            secret=record.tenant.secret,
+            owner_uid=record.uid,
+            settings=self._settings,
+        )
+        if secret is not None:
+            with contextlib.suppress(ExistsError):
+                await self._client.create_secret(secret)
+            record.lease = replace(record.lease, secret_env={})  # nobody here needs them any more
+
+    async def _replace(self, record: PodRecord, other: Mapping[str, Any]) -> None:
+        """Deal with a pod of another lease under our name, such as of a restored database."""
+        record.reason_code = "AlreadyExists"
+        record.message = f"pod {record.name} belongs to another lease"
+        if record.troubled_s is None:
+            record.troubled_s = lease_clock_s()
+        if lease_clock_s() - record.troubled_s > self._trouble_s:
+            record.close(LeaseEnd.LOST, record.message)
+        self._on_change()
+        _log.warning("%s (%s)", record.message, lease_of(other))
+
+    async def _serve_gang(self, record: PodRecord) -> None:
+        if record.lease.rank:
+            return
+        service = build_service(record.lease, owner_uid=record.uid, settings=self._settings)
+        if service is not None:
+            with contextlib.suppress(ExistsError):
+                await self._client.create_service(service)
+
+    async def end(self, record: PodRecord) -> None:
+        """Have a lease's pod deleted, or find out that there never was one."""
+        if record.pod is None:
+            if record.asked:
+                try:
+                    pod = await self._client.pod(self._settings.namespace, record.name)
+                except MissingError:
+                    pod = {}
+                if lease_of(pod)[0] == record.lease.lease_id:
+                    self._see(record, pod, False)
+                    return
+            record.output_over = True
+            record.close()
+            self._on_change()
+            return
+        if record.kill_s is None:
+            await self.delete(record)
+            return
+        late = lease_clock_s() - record.kill_s > self._force_after_s
+        force = late and bool(record.lease.kubernetes.get("force_delete"))
+        await self.delete(record, 0 if force else 1)
+
+    async def delete(self, record: PodRecord, grace_s: int | None = None) -> None:
+        """Ask for the pod's deletion, unless it was asked for with as little grace already.
+
+        Args:
+            record: of its lease.
+            grace_s: until its processes are killed; None: what the job asks for.
+        """
+        if grace_s is None:
+            grace_s = max(math.ceil(record.lease.grace_s), 1)
+        if record.grace_s is not None and record.grace_s <= grace_s:
+            return
+        if record.grace_s is None and record.end is None:
+            await self._tell_why(record)
+        if record.deleted_s is None:
+            record.deleted_s = lease_clock_s()
+        found = await self._client.delete_pod(
+            self._settings.namespace, record.name, uid=record.uid, grace_s=grace_s
+        )
+        record.grace_s = grace_s
+        if not found and record.pod is not None and not record.gone:
+            self._see(record, record.pod, True)
+
+    async def _tell_why(self, record: PodRecord) -> None:
+        """Say on the pod why it goes. Its deletion waits for that only where the job is over."""
+        if record.terminated_s is None and record.kill_s is None:
+            await self._annotate(record, JOB_ENDED)  # else the deletion would count as its end
+            return
+        why = "the lease is no longer desired" if record.unwanted else "the lease ends"
+        with contextlib.suppress(KubernetesError, TimeoutError):
+            async with asyncio.timeout(1.0):
+                await self._annotate(record, why)
+
+    async def _annotate(self, record: PodRecord, why: str) -> None:
+        await self._client.annotate_pod(
+            self._settings.namespace, record.name, {ENDING: why}, uid=record.uid
+        )
