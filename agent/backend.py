@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
     from agent.endpoint import Endpoint
     from agent.reconcile import Action, Held
-    from scheduler.protocol.desired import DesiredExec, DesiredImage, LeaseReport, LeaseState
+    from scheduler.protocol.desired import DesiredExec, DesiredImage
+    from scheduler.protocol.reports import LeaseReport, LeaseState
 
 
 class WorkerView(Protocol):

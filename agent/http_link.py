@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
-    from scheduler.protocol.desired import Desired, NodeReport
+    from scheduler.protocol.desired import Desired
+    from scheduler.protocol.reports import NodeReport
 
 #: Redirects that are followed within one call.
 MOST_REDIRECTS = 3

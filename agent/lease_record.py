@@ -11,11 +11,13 @@ from agent.clock import lease_clock_s
 from agent.endpoint import Tenant
 from agent.reconcile import Held
 from scheduler.protocol import bounds
-from scheduler.protocol.desired import LEFT_EARLY, LeaseReport, LeaseState
+from scheduler.protocol.desired import LEFT_EARLY
+from scheduler.protocol.reports import LeaseReport, LeaseState
 
 if TYPE_CHECKING:
     from agent.matching import Watch
-    from scheduler.protocol.desired import DesiredLease, LeaseEnd
+    from scheduler.protocol.desired import DesiredLease
+    from scheduler.protocol.reports import LeaseEnd
 
 #: How long the last figures of a lease are waited for, once nothing runs any more: at most, and
 #: at least where its deadline is near.

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from scheduler.protocol.desired import Desired, NodeReport
+    from scheduler.protocol.desired import Desired
+    from scheduler.protocol.reports import NodeReport
 
 
 class Link(Protocol):

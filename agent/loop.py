@@ -29,15 +29,9 @@ from agent.reconcile import (
 )
 from agent.trees import TREES, Trees
 from scheduler.errors import InputError, NotPermittedError
-from scheduler.protocol.desired import (
-    MARGIN_S,
-    LeaseEnd,
-    LeaseReport,
-    LeaseState,
-    NodeReport,
-    WorkerReport,
-)
+from scheduler.protocol.desired import MARGIN_S
 from scheduler.protocol.reading import Reader
+from scheduler.protocol.reports import LeaseEnd, LeaseReport, LeaseState, NodeReport, WorkerReport
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -12,7 +12,7 @@ from scheduler.control.retries import category_of
 from scheduler.domain.fields import Word
 from scheduler.domain.spec import DEFAULT_PROJECT, JOB_FIELDS, JobSpec
 from scheduler.domain.troubles import Trouble
-from scheduler.protocol.desired import LeaseEnd
+from scheduler.protocol.reports import LeaseEnd
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -22,7 +22,7 @@ from api.problems import ProblemError
 from api.routes.agents import DESIRED_PARAMETERS
 from api.routing import check_count
 from scheduler.errors import LeaseholdError
-from scheduler.protocol.desired import report_from_dict
+from scheduler.protocol.reports import report_from_dict
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -35,7 +35,8 @@ from agent.kubernetes.node_workers import NodeInventory
 from agent.kubernetes.pod_names import LEASE
 from agent.kubernetes.pods import PodSettings
 from agent.reconcile import Forget, Start, Terminate, Wanted
-from scheduler.protocol.desired import DesiredLease, LeaseState
+from scheduler.protocol.desired import DesiredLease
+from scheduler.protocol.reports import LeaseState
 
 # The control plane and the fake nodes are those of the tests.
 sys.path.append(str(Path(__file__).resolve().parents[1] / "tests" / "kubernetes"))

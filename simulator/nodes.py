@@ -26,14 +26,8 @@ from agent.reconcile import (
     remember,
     wake_at,
 )
-from scheduler.protocol.desired import (
-    LEFT_EARLY,
-    LeaseEnd,
-    LeaseReport,
-    LeaseState,
-    NodeReport,
-    WorkerReport,
-)
+from scheduler.protocol.desired import LEFT_EARLY
+from scheduler.protocol.reports import LeaseEnd, LeaseReport, LeaseState, NodeReport, WorkerReport
 from simulator.overheads import Overhead
 
 if TYPE_CHECKING:

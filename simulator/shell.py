@@ -10,7 +10,7 @@ import math
 from typing import TYPE_CHECKING
 
 from scheduler.control.facts import LeaseUntold, NodeReported, NodesHeard
-from scheduler.protocol.desired import LeaseState
+from scheduler.protocol.reports import LeaseState
 from scheduler.runtime.desired_sets import DesiredSets
 
 if TYPE_CHECKING:

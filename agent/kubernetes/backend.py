@@ -42,7 +42,7 @@ from agent.log_files import SENT
 from agent.process.lease_files import boot_id
 from agent.reconcile import Forget, Kill, Notice, Refuse, Renew, Start, Terminate
 from scheduler.errors import InputError
-from scheduler.protocol.desired import LeaseEnd
+from scheduler.protocol.reports import LeaseEnd
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
@@ -54,7 +54,8 @@ if TYPE_CHECKING:
     from agent.kubernetes.node_workers import NodeInventory
     from agent.kubernetes.pods import PodSettings
     from agent.reconcile import Action, Held, Wanted
-    from scheduler.protocol.desired import DesiredExec, DesiredImage, LeaseReport, LeaseState
+    from scheduler.protocol.desired import DesiredExec, DesiredImage
+    from scheduler.protocol.reports import LeaseReport, LeaseState
 
 _log = logging.getLogger("leasehold.agent")
 

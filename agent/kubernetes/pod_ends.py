@@ -12,7 +12,7 @@ from agent.kubernetes.pod_template import CONTAINER
 from agent.process.endings import classify
 from scheduler.errors import ParameterError
 from scheduler.protocol import bounds
-from scheduler.protocol.desired import LeaseEnd
+from scheduler.protocol.reports import LeaseEnd
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

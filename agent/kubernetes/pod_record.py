@@ -23,8 +23,9 @@ from agent.matching import found_before
 from agent.process.supervisor import write_json
 from scheduler.errors import InputError
 from scheduler.protocol.bounds import FILE_BYTES, LONGEST_NAME
-from scheduler.protocol.desired import LeaseEnd, LeaseReport, lease_from_dict
+from scheduler.protocol.desired import lease_from_dict
 from scheduler.protocol.reading import Reader, decoded
+from scheduler.protocol.reports import LeaseEnd, LeaseReport
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterator, Mapping

@@ -44,7 +44,8 @@ from agent.process.surroundings import Places, process_environment
 from agent.reconcile import Forget, Kill, Notice, Refuse, Renew, Start, Terminate
 from agent.trees import TREES, hand_over
 from scheduler.errors import InputError
-from scheduler.protocol.desired import LeaseEnd, to_dict
+from scheduler.protocol.desired import to_dict
+from scheduler.protocol.reports import LeaseEnd
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping
@@ -54,13 +55,8 @@ if TYPE_CHECKING:
     from agent.inventory import Inventory
     from agent.process.confinement import Confinement
     from agent.reconcile import Action, Held, Wanted
-    from scheduler.protocol.desired import (
-        DesiredExec,
-        DesiredImage,
-        DesiredLease,
-        LeaseReport,
-        LeaseState,
-    )
+    from scheduler.protocol.desired import DesiredExec, DesiredImage, DesiredLease
+    from scheduler.protocol.reports import LeaseReport, LeaseState
 
 _log = logging.getLogger("leasehold.agent")
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import signal
 from typing import TYPE_CHECKING
 
-from scheduler.protocol.desired import LEFT_EARLY, LeaseEnd
+from scheduler.protocol.desired import LEFT_EARLY
+from scheduler.protocol.reports import LeaseEnd
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

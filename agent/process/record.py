@@ -11,8 +11,9 @@ from agent.disk import DISK_FULL
 from agent.lease_record import LeaseRecord, tenant_of
 from agent.process.endings import classify
 from scheduler.errors import InputError
-from scheduler.protocol.desired import LeaseEnd, LeaseReport, LeaseState, lease_from_dict
+from scheduler.protocol.desired import lease_from_dict
 from scheduler.protocol.reading import Reader
+from scheduler.protocol.reports import LeaseEnd, LeaseReport, LeaseState
 
 if TYPE_CHECKING:
     from agent.process.lease_files import LeaseFolder

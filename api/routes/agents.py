@@ -25,8 +25,9 @@ from api.schemas.fields import NAME
 from api.threads import in_thread
 from scheduler.errors import InputError, NotLeadingError
 from scheduler.protocol.bounds import MOST_COUNT
-from scheduler.protocol.desired import report_from_dict, to_dict
+from scheduler.protocol.desired import to_dict
 from scheduler.protocol.reading import Reader
+from scheduler.protocol.reports import report_from_dict
 from scheduler.store.rows import TokenRow
 
 if TYPE_CHECKING:

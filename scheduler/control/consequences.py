@@ -17,7 +17,8 @@ from scheduler.domain.reasons import WaitReason
 from scheduler.domain.rows import AttemptRow, LeaseUse
 from scheduler.domain.troubles import Trouble, trouble_of
 from scheduler.engine.jobs import HELD, NONE
-from scheduler.protocol.desired import MARGIN_S, LeaseEnd
+from scheduler.protocol.desired import MARGIN_S
+from scheduler.protocol.reports import LeaseEnd
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from scheduler.domain.commands import ComputeAllocation
     from scheduler.domain.reservation import Reservation
     from scheduler.domain.rows import IdempotencyRow, JobRow
-    from scheduler.protocol.desired import NodeReport
+    from scheduler.protocol.reports import NodeReport
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -27,7 +27,7 @@ from scheduler.domain.lease import RevokeReason
 from scheduler.domain.reasons import WaitReason
 from scheduler.domain.troubles import trouble_of
 from scheduler.engine.on_leases import GOT_ON_S
-from scheduler.protocol.desired import LeaseEnd
+from scheduler.protocol.reports import LeaseEnd
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from scheduler.domain.lease import EndReason, RevokeReason
 from scheduler.domain.rows import LeaseUse
-from scheduler.protocol.desired import LeaseEnd
+from scheduler.protocol.reports import LeaseEnd
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

@@ -19,7 +19,7 @@ from scheduler.control.nodes import Doubt
 from scheduler.control.retries import Category, category_of
 from scheduler.domain.causes import Cause, FactKind
 from scheduler.domain.troubles import Trouble, trouble_of
-from scheduler.protocol.desired import LeaseEnd
+from scheduler.protocol.reports import LeaseEnd
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from scheduler.control.requests import NodeAction
     from scheduler.domain.cluster import Cluster
-    from scheduler.protocol.desired import NodeReport
+    from scheduler.protocol.reports import NodeReport
 
 #: Part of the names of nodes whose workers are gone for ever.
 RETIRED = "~retired-"

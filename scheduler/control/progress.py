@@ -10,7 +10,8 @@ from scheduler.control.specs import steps_of
 from scheduler.domain import events as ev
 from scheduler.domain.job import ALMOST_DONE
 from scheduler.engine.jobs import NONE
-from scheduler.protocol.desired import LEFT_EARLY, LeaseEnd
+from scheduler.protocol.desired import LEFT_EARLY
+from scheduler.protocol.reports import LeaseEnd
 
 if TYPE_CHECKING:
     from scheduler.control.draft import Draft

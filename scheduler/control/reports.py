@@ -16,7 +16,8 @@ from scheduler.domain import events as ev
 from scheduler.domain.cluster import Node, WorkerType
 from scheduler.domain.troubles import trouble_of
 from scheduler.errors import ConflictError, InputError
-from scheduler.protocol.desired import NODE_NAME, LeaseEnd, LeaseState
+from scheduler.protocol.desired import NODE_NAME
+from scheduler.protocol.reports import LeaseEnd, LeaseState
 
 if TYPE_CHECKING:
     from scheduler.control.draft import Draft
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from scheduler.control.leases import LiveLease, Member
     from scheduler.control.nodes import NodeState
     from scheduler.control.state import ControlState
-    from scheduler.protocol.desired import LeaseReport, NodeReport
+    from scheduler.protocol.reports import LeaseReport, NodeReport
 
 #: Worker types that a cluster may have, those of nodes that have left included.
 MOST_TYPES = 1000

@@ -15,7 +15,7 @@ from scheduler.domain.causes import Cause, FactKind
 from scheduler.domain.job import JobStatus
 from scheduler.domain.lease import RevokeReason
 from scheduler.domain.troubles import Trouble
-from scheduler.protocol.desired import LeaseEnd
+from scheduler.protocol.reports import LeaseEnd
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from scheduler.domain.reservation import Reservation
     from scheduler.domain.rows import JobRow
     from scheduler.domain.spec import JobSpec
-    from scheduler.protocol.desired import Desired, NodeReport
+    from scheduler.protocol.desired import Desired
+    from scheduler.protocol.reports import NodeReport
     from scheduler.runtime.execs import Execs
     from scheduler.runtime.shown import (
         AllocationView,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from scheduler.domain.job import JobStatus
 from scheduler.domain.troubles import REMEDIES, Trouble
-from scheduler.protocol.desired import LeaseEnd
+from scheduler.protocol.reports import LeaseEnd
 from scheduler.runtime.explaining import SOMEBODY
 from scheduler.store.queries import MAX_LIMIT, HistoryQuery
 

@@ -11,19 +11,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 from scheduler.control.facts import (
     JobActionAsked,
     JobChangeAsked,
-    NodeOrdered,
-    NodeRemoved,
     NodeReported,
-    PolicySet,
-    ProjectSet,
-    ReservationDeleted,
-    ReservationMade,
-    ThroughputsDeclared,
-    UseCounted,
-    WorkersApproved,
 )
 from scheduler.control.job_actions import try_act
-from scheduler.control.operator_orders import node_of
 from scheduler.control.requests import Submitted
 from scheduler.control.submitting import first_fit
 from scheduler.domain.job import JobStatus
@@ -36,8 +26,9 @@ from scheduler.errors import (
     StartingError,
     StoreUnavailableError,
 )
-from scheduler.protocol.desired import LeaseState
+from scheduler.protocol.reports import LeaseState
 from scheduler.runtime import views
+from scheduler.runtime.cluster_desk import ClusterDesk
 from scheduler.runtime.desired_sets import DesiredSets
 from scheduler.runtime.driving import drive, end
 from scheduler.runtime.execs import Execs
@@ -55,9 +46,8 @@ from scheduler.runtime.logbook import LogBook
 from scheduler.runtime.looking_back import with_history
 from scheduler.runtime.retention import Retention
 from scheduler.runtime.secret_box import NO_KEY, SecretBox
-from scheduler.runtime.shown import AllocationView, ClusterView, Health, ProjectView
+from scheduler.runtime.shown import Health
 from scheduler.runtime.signals import News, NodeSignals, first_of
-from scheduler.runtime.spending import use_of_month
 from scheduler.runtime.takeover import Takeover
 from scheduler.runtime.webhook_delivery import Webhooks
 
@@ -71,17 +61,14 @@ if TYPE_CHECKING:
         Acted,
         Fit,
         JobAction,
-        NodeAction,
-        PolicyChoice,
-        ProjectLimits,
         Submission,
     )
     from scheduler.control.view import View
     from scheduler.domain.knowledge import MakeKnowledge
-    from scheduler.domain.reservation import Reservation
     from scheduler.domain.rows import JobRow
     from scheduler.domain.spec import JobSpec
-    from scheduler.protocol.desired import Desired, NodeReport
+    from scheduler.protocol.desired import Desired
+    from scheduler.protocol.reports import NodeReport
     from scheduler.runtime.clock import Clock
     from scheduler.runtime.driver import Driver, Told
     from scheduler.runtime.metrics import Metrics
@@ -89,12 +76,7 @@ if TYPE_CHECKING:
     from scheduler.runtime.settings import RuntimeSettings
     from scheduler.runtime.shown import (
         Explanation,
-        LeaseView,
         LiveJob,
-        NodeView,
-        PolicyView,
-        ReservedView,
-        ThroughputView,
     )
     from scheduler.runtime.solver import Solver
     from scheduler.runtime.webhooks import Post
@@ -125,7 +107,7 @@ class Forecaster(Protocol):
         ...
 
 
-class LiveService:
+class LiveService(ClusterDesk):
     """The contract of ``contract.Service``.
 
     Args:
@@ -436,88 +418,6 @@ class LiveService:
 
     def _activity(self, job_id: str) -> Callable[[], bool]:
         return lambda: job_id in self._view.jobs.by_id
-
-    # -- cluster ----------------------------------------------------------------------------------
-
-    def nodes(self) -> tuple[NodeView, ...]:
-        """Return every node by name."""
-        return views.nodes(self._view)
-
-    async def node_action(
-        self, name: str, action: NodeAction, *, reason: str, actor: str
-    ) -> NodeView:
-        """Cordon, drain or uncordon a node."""
-        await self._tell(NodeOrdered(node=name, action=action, reason=reason, actor=actor))
-        return views.node_view(self._view, node_of(self._view, name))
-
-    async def approve_workers(
-        self, name: str, workers: Mapping[str, int], *, actor: str, by: str = "operator"
-    ) -> None:
-        """Set what a node may have, by worker type; it need not be known yet."""
-        await self._tell(WorkersApproved(node=name, workers=dict(workers), actor=actor, by=by))
-
-    async def remove_node(self, name: str, *, actor: str) -> None:
-        """Forget a node that is lost or drained."""
-        await self._tell(NodeRemoved(node=name, actor=actor))
-
-    def leases(self) -> tuple[LeaseView, ...]:
-        """Return the leases in force by id."""
-        return views.leases(self._view, now_s=self._clock.now_s())
-
-    def cluster(self) -> ClusterView:
-        """Return the cluster in figures."""
-        view = self._view
-        return views.cluster(view, self._look(view))
-
-    def allocation(self) -> AllocationView:
-        """Return the allocation in force."""
-        return views.allocation(self._view)
-
-    def policy(self) -> PolicyView:
-        """Return the policy in force."""
-        return views.policy_view(self._view)
-
-    async def set_policy(self, choice: PolicyChoice, *, actor: str) -> PolicyView:
-        """Put a policy in force from the next question on."""
-        dependent = self._solver.time_dependent(choice)  # raises where it cannot be used
-        await self._tell(PolicySet(choice=choice, time_dependent=dependent, actor=actor))
-        return self.policy()
-
-    def projects(self) -> tuple[ProjectView, ...]:
-        """Return every project that has limits or active jobs, by name."""
-        return views.projects(self._view, now_s=self._clock.now_s())
-
-    async def set_project(self, limits: ProjectLimits, *, actor: str) -> ProjectView:
-        """Set a project's limits."""
-        until_s: float | None = await self._tell(ProjectSet(limits=limits, actor=actor))
-        if until_s is not None:  # it is the first budget
-            sums = await asyncio.to_thread(use_of_month, self._store, until_s)
-            await self._tell(UseCounted(until_s=until_s, sums=sums, actor=actor))
-        return next(view for view in self.projects() if view.limits.project == limits.project)
-
-    def reservations(self) -> tuple[ReservedView, ...]:
-        """Return every reservation, in the order in which their windows begin."""
-        return views.reservations(self._view)
-
-    async def reserve(self, reservation: Reservation, *, actor: str) -> ReservedView:
-        """Reserve workers for a time window."""
-        await self._tell(ReservationMade(reservation=reservation, actor=actor))
-        return next(v for v in self.reservations() if v.reservation.name == reservation.name)
-
-    async def delete_reservation(self, name: str, *, actor: str) -> None:
-        """Give up a reservation."""
-        await self._tell(ReservationDeleted(name=name, actor=actor))
-
-    def throughputs(self) -> tuple[ThroughputView, ...]:
-        """Return what is known, by job type, scale factor and worker type."""
-        return views.throughputs(self._view)
-
-    async def declare_throughputs(
-        self, figures: Sequence[tuple[str, int, str, float]], *, actor: str
-    ) -> int:
-        """Declare (job type, scale factor, worker type, steps/s); returns how many changed."""
-        news: int = await self._tell(ThroughputsDeclared(figures=tuple(figures), actor=actor))
-        return news
 
     # -- agents -----------------------------------------------------------------------------------
 

@@ -29,7 +29,7 @@ from scheduler.engine.adoption import adopt
 from scheduler.engine.engine import Engine
 from scheduler.engine.snapshot import decode_state, encode_state, restore
 from scheduler.errors import CodecError
-from scheduler.protocol.desired import LeaseEnd
+from scheduler.protocol.reports import LeaseEnd
 from scheduler.runtime.spending import restore_budgets
 from scheduler.store.filters import JobFilter
 from scheduler.store.protocol import Snapshot

@@ -11,7 +11,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from scheduler.protocol import bounds
-from scheduler.protocol.desired import LeaseEnd, LeaseState
+from scheduler.protocol.reports import LeaseEnd, LeaseState
 
 if TYPE_CHECKING:
     import random

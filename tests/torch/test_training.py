@@ -21,7 +21,8 @@ import pytest
 from agent.loop import AgentSettings
 from leasehold_testing.file_link import FileLink
 from leasehold_testing.local_agent import local_agent
-from scheduler.protocol.desired import Desired, DesiredLease, LeaseEnd, LeaseState
+from scheduler.protocol.desired import Desired, DesiredLease
+from scheduler.protocol.reports import LeaseEnd, LeaseState
 
 JOBS = Path(__file__).resolve().parents[2] / "examples" / "jobs"
 QUICK = AgentSettings(

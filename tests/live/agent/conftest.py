@@ -22,7 +22,8 @@ from agent.process.remnants import find_remnants
 from leasehold_testing import ON_PATH
 from leasehold_testing.file_link import FileLink
 from leasehold_testing.local_agent import local_agent
-from scheduler.protocol.desired import Desired, DesiredLease, LeaseState, report_from_dict
+from scheduler.protocol.desired import Desired, DesiredLease
+from scheduler.protocol.reports import LeaseState, report_from_dict
 
 QUICK = AgentSettings(margin_s=0.2, report_every_s=0.2, report_least_s=0.01, tick_s=0.1)
 

@@ -25,7 +25,7 @@ from agent.process.control_groups import find_groups
 from agent.process.lease_files import LeaseFolder
 from leasehold_testing import ON_PATH
 from scheduler.errors import InputError
-from scheduler.protocol.desired import LeaseEnd
+from scheduler.protocol.reports import LeaseEnd
 
 #: Of this process alone: tests run side by side.
 ANN = 1_900_000_000 + 2 * os.getpid()

@@ -9,7 +9,7 @@ import pytest
 
 from agent.process.control_groups import LEAF, ControlGroups, find_groups
 from agent.process.supervisor import MEMORY_ERRORS, kill_members, members, oom_kills
-from scheduler.protocol.desired import LeaseEnd
+from scheduler.protocol.reports import LeaseEnd
 
 V2 = "0::/service\n"
 HUNGRY = """

@@ -16,16 +16,18 @@ from scheduler.protocol import bounds
 from scheduler.protocol.desired import (
     Desired,
     DesiredLease,
+    desired_from_dict,
+    lease_from_dict,
+    to_dict,
+)
+from scheduler.protocol.reports import (
     LeaseEnd,
     LeaseReport,
     LeaseState,
     NodeReport,
     WorkerReport,
     bounded,
-    desired_from_dict,
-    lease_from_dict,
     report_from_dict,
-    to_dict,
 )
 
 texts = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), min_size=1)

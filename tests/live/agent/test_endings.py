@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from agent.process.endings import classify
-from scheduler.protocol.desired import LeaseEnd
+from scheduler.protocol.reports import LeaseEnd
 
 QUIET = {
     "error": "",

@@ -16,7 +16,7 @@ from agent.process.lease_files import LeaseFolder
 from agent.process.supervisor import write_json
 from scheduler.domain.troubles import REMEDIES, Trouble, trouble_of
 from scheduler.protocol.bounds import MOST_COUNT
-from scheduler.protocol.desired import LeaseEnd
+from scheduler.protocol.reports import LeaseEnd
 
 LASTING = "import time; print('on', flush=True); time.sleep(60)"
 FAILING = "import sys, time; print('on', flush=True); time.sleep(1); sys.exit(3)"

@@ -11,7 +11,7 @@ import pytest
 
 from agent.http_link import HttpLink, LinkSettings, RefusedError, enrol, server_address, tls_context
 from scheduler.errors import InputError
-from scheduler.protocol.desired import NodeReport
+from scheduler.protocol.reports import NodeReport
 
 TIMES = LinkSettings(wait_s=0.3, slack_s=0.5, connect_s=1.0, reply_s=1.0)
 REPORT = NodeReport(

@@ -10,7 +10,7 @@ import pytest
 from agent.log_upload import LogUploader, UploadSettings
 from scheduler.errors import InputError
 from scheduler.protocol import bounds
-from scheduler.protocol.desired import LeaseEnd, LeaseState
+from scheduler.protocol.reports import LeaseEnd, LeaseState
 
 LASTING = "import time; print('on', flush=True); time.sleep(60)"
 #: Tells its agent, in all the ways there are, that it has done 10**30 steps.

@@ -13,7 +13,7 @@ import pytest
 
 from agent.clock import lease_clock_s
 from scheduler.errors import InputError
-from scheduler.protocol.desired import LeaseEnd, LeaseState
+from scheduler.protocol.reports import LeaseEnd, LeaseState
 
 SLEEP = "import time\nprint('up', flush=True)\ntime.sleep(60)"
 DEAF = f"import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n{SLEEP}"

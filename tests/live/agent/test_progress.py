@@ -17,7 +17,7 @@ from agent.process.acting import Reach
 from agent.process.lease_files import LeaseFolder
 from agent.process.steps_file import StepsFile
 from agent.process.supervisor import NotRegularError, read_regular
-from scheduler.protocol.desired import LeaseEnd
+from scheduler.protocol.reports import LeaseEnd
 
 STEPS = "import time\nfor i in range(1, 1000): print('step', i, flush=True); time.sleep(0.02)"
 SLEEP = "import time\nprint('up', flush=True)\ntime.sleep(60)"

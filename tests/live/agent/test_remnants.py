@@ -20,7 +20,7 @@ import pytest
 
 from agent.process import clearing, remnants
 from leasehold_testing.hiding import HIDE, pids_with, unique_word
-from scheduler.protocol.desired import LeaseEnd
+from scheduler.protocol.reports import LeaseEnd
 
 
 @pytest.fixture

@@ -29,7 +29,7 @@ from leasehold.daemon.agent import (
     run_agent,
 )
 from scheduler.errors import ClusterError, InputError, NotPermittedError
-from scheduler.protocol.desired import LeaseEnd, LeaseState
+from scheduler.protocol.reports import LeaseEnd, LeaseState
 
 SLEEP = "import time\nprint('up', flush=True)\ntime.sleep(60)"
 QUICK = AgentSettings(

@@ -7,7 +7,7 @@ import signal
 import sys
 from pathlib import Path
 
-from scheduler.protocol.desired import LeaseEnd
+from scheduler.protocol.reports import LeaseEnd
 
 JOB = Path(__file__).resolve().parents[3] / "examples" / "jobs" / "numpy_training.py"
 STEPS = 900

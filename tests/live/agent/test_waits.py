@@ -12,7 +12,7 @@ import agent.process.supervisor
 from agent.endpoint import Endpoint, Tenant
 from leasehold.cli.main import app
 from scheduler.domain.troubles import trouble_of
-from scheduler.protocol.desired import LeaseEnd
+from scheduler.protocol.reports import LeaseEnd
 
 #: In the place of the supervisor: as one whose working directory is on a file server that is gone.
 HANGS = "import time\ntime.sleep(600)\n"

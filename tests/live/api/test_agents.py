@@ -11,7 +11,8 @@ import pytest
 
 from agent.http_link import HttpLink, enrol
 from api.app import stop_waiting
-from scheduler.protocol.desired import Desired, DesiredLease, desired_from_dict, report_from_dict
+from scheduler.protocol.desired import Desired, DesiredLease, desired_from_dict
+from scheduler.protocol.reports import report_from_dict
 
 REPORT: dict[str, Any] = {
     "node": "alpha",

@@ -19,7 +19,8 @@ from agent.kubernetes.node_workers import NodeInventory
 from agent.kubernetes.pods import PodSettings
 from agent.loop import Agent, AgentSettings
 from leasehold_testing.file_link import FileLink
-from scheduler.protocol.desired import Desired, report_from_dict
+from scheduler.protocol.desired import Desired
+from scheduler.protocol.reports import report_from_dict
 
 _spec = importlib.util.spec_from_file_location("fake_api2", Path(__file__).with_name("fake_api.py"))
 fake_api = importlib.util.module_from_spec(_spec)

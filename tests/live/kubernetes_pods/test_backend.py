@@ -8,7 +8,7 @@ import json
 from agent.clock import lease_clock_s
 from agent.kubernetes.pod_ends import StartBounds
 from agent.reconcile import Forget, Kill, Notice, Terminate
-from scheduler.protocol.desired import LeaseEnd, LeaseState
+from scheduler.protocol.reports import LeaseEnd, LeaseState
 
 POD = "job1-1-0"
 

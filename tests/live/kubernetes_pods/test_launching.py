@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from scheduler.protocol.desired import LeaseEnd, LeaseState
+from scheduler.protocol.reports import LeaseEnd, LeaseState
 
 POD = "job1-1-0"
 

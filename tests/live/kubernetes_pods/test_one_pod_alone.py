@@ -6,7 +6,7 @@ import pytest
 
 from agent.kubernetes.pod_names import LEASE_JSON
 from scheduler.protocol import bounds
-from scheduler.protocol.desired import LeaseEnd, LeaseState
+from scheduler.protocol.reports import LeaseEnd, LeaseState
 
 POD, OTHER = "job1-1-0", "job2-1-0"
 

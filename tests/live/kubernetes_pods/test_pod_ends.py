@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from agent.kubernetes.pod_ends import Orders, end_of, look_at, verdict
-from scheduler.protocol.desired import LeaseEnd
+from scheduler.protocol.reports import LeaseEnd
 
 STAYS, TOLD = Orders(), Orders(noticed=True)
 DELETED, UNWANTED = Orders(terminated=True), Orders(terminated=True, unwanted=True)

@@ -12,7 +12,7 @@ from agent.kubernetes.pod_ends import StartBounds
 from agent.kubernetes.pod_names import LEASE_JSON
 from agent.log_files import SENT
 from agent.reconcile import Forget, Kill, Notice, Refuse, Renew, Terminate, Wanted
-from scheduler.protocol.desired import LeaseEnd, LeaseState
+from scheduler.protocol.reports import LeaseEnd, LeaseState
 
 POD = "job1-1-0"
 

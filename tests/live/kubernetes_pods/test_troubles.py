@@ -6,7 +6,7 @@ import pytest
 
 from agent.kubernetes.pod_ends import StartBounds
 from scheduler.domain.troubles import trouble_of
-from scheduler.protocol.desired import LeaseEnd
+from scheduler.protocol.reports import LeaseEnd
 
 POD = "job1-1-0"
 

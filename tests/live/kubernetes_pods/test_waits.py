@@ -24,7 +24,8 @@ from agent.reconcile import Kill, Terminate
 from leasehold_testing.file_link import FileLink
 from scheduler.domain.troubles import trouble_of
 from scheduler.errors import ParameterError
-from scheduler.protocol.desired import Desired, LeaseEnd, LeaseState
+from scheduler.protocol.desired import Desired
+from scheduler.protocol.reports import LeaseEnd, LeaseState
 
 _spec = importlib.util.spec_from_file_location("fake_api3", Path(__file__).with_name("fake_api.py"))
 fake_api = importlib.util.module_from_spec(_spec)

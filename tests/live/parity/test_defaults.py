@@ -27,7 +27,7 @@ from scheduler.domain.codec import encode
 from scheduler.domain.commands import GrantLease, RecordEvent, RevokeLease
 from scheduler.domain.lease import RevokeReason
 from scheduler.domain.reservation import Reservation
-from scheduler.protocol.desired import LeaseEnd
+from scheduler.protocol.reports import LeaseEnd
 from scheduler.store.queries import MAX_LIMIT, HistoryQuery
 from simulator.agenda import Agenda
 from simulator.failures import FailureModel, Outage

@@ -3,7 +3,7 @@
 from scheduler.control.draft import Draft
 from scheduler.domain import events as ev
 from scheduler.domain.lease import EndReason
-from scheduler.protocol.desired import LeaseEnd, LeaseState
+from scheduler.protocol.reports import LeaseEnd, LeaseState
 
 TWO = {"n0": ("v100",), "n1": ("v100",)}
 CORDONED = "the node is cordoned"

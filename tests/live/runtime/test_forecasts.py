@@ -12,7 +12,7 @@ from leasehold_testing.links import InlineExecutor
 from scheduler.control.requests import ProjectLimits, Submission
 from scheduler.domain.reasons import WaitReason
 from scheduler.errors import InputError
-from scheduler.protocol.desired import LeaseEnd
+from scheduler.protocol.reports import LeaseEnd
 from scheduler.runtime.explaining import Glance, explain
 from simulator.forecast import ForecastInput, Outlook, forecast
 from simulator.nodes import Mishap

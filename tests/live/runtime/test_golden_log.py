@@ -16,7 +16,7 @@ from scheduler.control.requests import (
     Submission,
 )
 from scheduler.engine.version import DECIDER
-from scheduler.protocol.desired import LeaseEnd
+from scheduler.protocol.reports import LeaseEnd
 from scheduler.store.queries import JobQuery
 from simulator.nodes import Mishap
 

@@ -6,7 +6,7 @@ from scheduler.control.leases import LiveLease, Member, MemberEnd
 from scheduler.control.reports import OTHER_AGENT_S
 from scheduler.control.requests import JobAction
 from scheduler.errors import ConflictError
-from scheduler.protocol.desired import LeaseEnd, LeaseReport, LeaseState, NodeReport, WorkerReport
+from scheduler.protocol.reports import LeaseEnd, LeaseReport, LeaseState, NodeReport, WorkerReport
 from simulator.nodes import Mishap
 
 GANG = {"n0": ("v100",), "n1": ("v100",)}

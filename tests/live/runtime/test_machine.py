@@ -29,7 +29,8 @@ from scheduler.domain.spec import JobSpec
 from scheduler.engine import version
 from scheduler.engine.settings import EngineSettings
 from scheduler.errors import ConflictError
-from scheduler.protocol.desired import LeaseEnd, desired_from_dict
+from scheduler.protocol.desired import desired_from_dict
+from scheduler.protocol.reports import LeaseEnd
 from scheduler.runtime import driver as driver_module
 from scheduler.runtime import views
 from scheduler.runtime.desired_sets import DesiredSets

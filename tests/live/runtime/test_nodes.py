@@ -10,7 +10,7 @@ from scheduler.control.requests import JobAction, NodeAction, PolicyChoice
 from scheduler.domain.reasons import WaitReason
 from scheduler.domain.throughput import ThroughputTable
 from scheduler.errors import ConflictError, NotFoundError
-from scheduler.protocol.desired import LeaseEnd
+from scheduler.protocol.reports import LeaseEnd
 from simulator.nodes import Mishap
 
 CORDON, DRAIN, UNCORDON = NodeAction
@@ -193,7 +193,7 @@ def test_a_broken_worker_ends_its_job_as_lost_and_comes_back_when_repaired(live)
 
 def test_a_job_that_fails_because_its_worker_broke_has_not_failed(live):
     async def story(stage):
-        from scheduler.protocol.desired import LeaseEnd
+        from scheduler.protocol.reports import LeaseEnd
         from simulator.nodes import Mishap
 
         await stage.job(total_steps=30.0, max_failures=0)

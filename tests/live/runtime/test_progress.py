@@ -5,7 +5,7 @@ import math
 import pytest
 
 from scheduler.control.requests import JobAction, PolicyChoice
-from scheduler.protocol.desired import LeaseEnd
+from scheduler.protocol.reports import LeaseEnd
 from simulator.nodes import Mishap
 
 

@@ -15,7 +15,7 @@ from scheduler.domain import events as ev
 from scheduler.domain.spec import JobSpec
 from scheduler.errors import InputError, NotLeadingError, TurnFailedError, UnstorableError
 from scheduler.protocol.bounds import MOST_COUNT
-from scheduler.protocol.desired import LeaseEnd, LeaseReport, LeaseState
+from scheduler.protocol.reports import LeaseEnd, LeaseReport, LeaseState
 from scheduler.runtime import driving
 from scheduler.runtime.clock import WallClock
 from scheduler.runtime.metrics import Metrics

@@ -6,7 +6,7 @@ from scheduler.domain.lease import RevokeReason
 from scheduler.domain.reasons import WaitReason
 from scheduler.domain.troubles import Trouble
 from scheduler.errors import ParameterError
-from scheduler.protocol.desired import LeaseEnd, LeaseReport, LeaseState, NodeReport, WorkerReport
+from scheduler.protocol.reports import LeaseEnd, LeaseReport, LeaseState, NodeReport, WorkerReport
 from scheduler.runtime.settings import RuntimeSettings
 
 TWO = {"n0": ("v100",), "n1": ("v100",)}

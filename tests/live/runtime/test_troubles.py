@@ -1,7 +1,7 @@
 """Troubles of pods: typed in the history and in explanations, also after the lease."""
 
 from scheduler.domain.troubles import Trouble
-from scheduler.protocol.desired import LeaseEnd, LeaseReport, LeaseState, NodeReport, WorkerReport
+from scheduler.protocol.reports import LeaseEnd, LeaseReport, LeaseState, NodeReport, WorkerReport
 
 
 class Talk:

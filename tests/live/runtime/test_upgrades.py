@@ -7,7 +7,7 @@ from scheduler.control.requests import JobAction, NodeAction, PolicyChoice
 from scheduler.engine import version
 from scheduler.engine.engine import Engine
 from scheduler.errors import StoreFullError
-from scheduler.protocol.desired import LeaseEnd
+from scheduler.protocol.reports import LeaseEnd
 from simulator.nodes import Mishap
 
 TWO = {"n0": ("v100",), "n1": ("v100",)}

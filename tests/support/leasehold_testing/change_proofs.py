@@ -256,7 +256,7 @@ from dataclasses import replace
 from leasehold.config.load import load_agent_config
 from leasehold.daemon.agent import run_agent
 from leasehold.daemon.agent_options import options_of
-from scheduler.protocol.desired import LeaseEnd
+from scheduler.protocol.reports import LeaseEnd
 
 
 def test_an_agent_runs_a_job_under_it(node, scheduler, tmp_path, caplog):

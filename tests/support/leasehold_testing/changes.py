@@ -215,7 +215,7 @@ CHANGES: Final[tuple[Change, ...]] = (
         proof=FILTER,
         proof_at="tests/live/cli_service/test_of_the_change.py",
         suites=(
-            "tests/live/store/test_contract.py",
+            "tests/live/store/test_contract_of_jobs.py",
             "tests/unit/leasehold/client/test_openapi.py",
             "tests/unit/docs/test_written.py",
             "tests/unit/docs/test_service_pages.py",

@@ -12,7 +12,7 @@ from scheduler.control.requests import PolicyChoice, Submission
 from scheduler.control.settings import ControlSettings
 from scheduler.domain.answers import Solved
 from scheduler.domain.spec import JobSpec
-from scheduler.protocol.desired import NodeReport, WorkerReport
+from scheduler.protocol.reports import NodeReport, WorkerReport
 from scheduler.runtime.desired_sets import DesiredSets
 
 if TYPE_CHECKING:
@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from scheduler.control.draft import Answered
     from scheduler.control.facts import Fact
     from scheduler.domain.sources import ConfigurationSource
-    from scheduler.protocol.desired import Desired, LeaseReport
+    from scheduler.protocol.desired import Desired
+    from scheduler.protocol.reports import LeaseReport
 
 POLICY = PolicyChoice(name="max_min_fairness")
 

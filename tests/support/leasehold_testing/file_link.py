@@ -14,7 +14,8 @@ from scheduler.protocol.desired import desired_from_dict, to_dict
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from scheduler.protocol.desired import Desired, NodeReport
+    from scheduler.protocol.desired import Desired
+    from scheduler.protocol.reports import NodeReport
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from agent.link import Link
-    from scheduler.protocol.desired import Desired, NodeReport
+    from scheduler.protocol.desired import Desired
+    from scheduler.protocol.reports import NodeReport
     from scheduler.runtime.contract import Agents
     from simulator.nodes import SimulatedNode
 

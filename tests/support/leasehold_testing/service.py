@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from leasehold_testing.hooks import FakeHooks
-from leasehold_testing.output import FakeOutput
+from leasehold_testing.service_settings import FakeSettings
 from leasehold_testing.service_values import ACTIVE, live_job, plain_spec, spec_digest, wait_reason
-from policies.registry import make_policy
 from scheduler.control.requests import (
     Acted,
     Fit,
@@ -42,23 +41,17 @@ from scheduler.runtime.shown import (
     LiveJob,
     NodeView,
     PolicyView,
-    ProjectView,
-    ReservedView,
-    ThroughputView,
     WorkerView,
 )
-from scheduler.store.filters import JobFilter
 from scheduler.store.memory import MemoryStore
 from scheduler.store.protocol import Entry
-from scheduler.store.queries import MAX_LIMIT, JobQuery
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from scheduler.control.requests import PolicyChoice, ProjectLimits, Submission
-    from scheduler.domain.reservation import Reservation
+    from scheduler.control.requests import Submission
     from scheduler.domain.spec import JobSpec
-    from scheduler.protocol.desired import NodeReport
+    from scheduler.protocol.reports import NodeReport
 
 _AFTER = {
     JobAction.CANCEL: JobStatus.CANCELLED,
@@ -73,7 +66,7 @@ _STATES = {
 }
 
 
-class FakeService(FakeOutput):
+class FakeService(FakeSettings):
     """The ``Service`` protocol over a ``MemoryStore``; see ``scheduler.runtime.contract``.
 
     Args:
@@ -99,9 +92,6 @@ class FakeService(FakeOutput):
         self._sequence = self._number = 0
         self._leases: dict[str, LeaseView] = {}
         self._nodes = {"alpha": self._node("alpha")}
-        self._projects: dict[str, ProjectLimits] = {}
-        self._reservations: dict[str, Reservation] = {}
-        self._figures: dict[tuple[str, int, str], float] = {}
         self._news = asyncio.Event()
         self.webhooks = FakeHooks(self)
         self.execs = Execs(
@@ -371,106 +361,6 @@ class FakeService(FakeOutput):
             shares=shares,
             received=shares,
         )
-
-    def policy(self) -> PolicyView:
-        """Return the policy in force."""
-        return self._policy
-
-    async def set_policy(self, choice: PolicyChoice, *, actor: str) -> PolicyView:
-        """Put a policy in force that exists and takes these parameters."""
-        self._may_write()
-        make_policy(choice.name, choice.parameters)
-        self._policy = PolicyView(
-            name=choice.name,
-            parameters=choice.parameters,
-            agnostic=choice.agnostic,
-            space_sharing=choice.space_sharing,
-            since_s=self.now_s,
-            actor=actor,
-            last_solve_s=None,
-            last_failure="",
-        )
-        self._note("policy_changed", "policy", choice.name, actor, {})
-        return self._policy
-
-    def projects(self) -> tuple[ProjectView, ...]:
-        """Return the projects with limits."""
-        return tuple(self._project(limits) for _, limits in sorted(self._projects.items()))
-
-    def _project(self, limits: ProjectLimits) -> ProjectView:
-        where = JobFilter(projects=(limits.project,), statuses=tuple(ACTIVE))
-        found = self._store.jobs(JobQuery(where=where, limit=MAX_LIMIT)).rows
-        running = [row for row in found if row.job_id in self._leases]
-        return ProjectView(
-            limits=limits,
-            active_jobs=len(found),
-            admitted_workers=sum(row.scale_factor for row in found),
-            running_workers=sum(row.scale_factor for row in running),
-        )
-
-    async def set_project(self, limits: ProjectLimits, *, actor: str) -> ProjectView:
-        """Set a project's limits."""
-        self._may_write()
-        self._projects[limits.project] = limits
-        self._note("project_changed", "project", limits.project, actor, {})
-        return self._project(limits)
-
-    def reservations(self) -> tuple[ReservedView, ...]:
-        """Return the reservations."""
-        found = sorted(self._reservations.values(), key=lambda rule: rule.from_s)
-        return tuple(
-            ReservedView(
-                reservation=rule,
-                state="planned",
-                assigned=rule.workers,
-                used=0,
-                nodes={"node-0": rule.workers},
-            )
-            for rule in found
-        )
-
-    async def reserve(self, reservation: Reservation, *, actor: str) -> ReservedView:
-        """Reserve workers."""
-        self._may_write()
-        if reservation.name in self._reservations:
-            raise ConflictError(f"reservation '{reservation.name}' exists already")
-        self._reservations[reservation.name] = reservation
-        self._note("reservation_made", "reservation", reservation.name, actor, {})
-        return next(v for v in self.reservations() if v.reservation is reservation)
-
-    async def delete_reservation(self, name: str, *, actor: str) -> None:
-        """Give up a reservation."""
-        self._may_write()
-        if self._reservations.pop(name, None) is None:
-            raise NotFoundError(f"there is no reservation '{name}'")
-        self._note("reservation_deleted", "reservation", name, actor, {})
-
-    def throughputs(self) -> tuple[ThroughputView, ...]:
-        """Return what was declared."""
-        return tuple(
-            ThroughputView(
-                job_type=job_type,
-                scale_factor=count,
-                worker_type=worker_type,
-                steps_per_s=figure,
-                source="declared",
-                declared=figure,
-                measured=None,
-                deviation=None,
-                samples=0,
-            )
-            for (job_type, count, worker_type), figure in sorted(self._figures.items())
-        )
-
-    async def declare_throughputs(
-        self, figures: Sequence[tuple[str, int, str, float]], *, actor: str
-    ) -> int:
-        """Declare throughputs."""
-        self._may_write()
-        before = dict(self._figures)
-        self._figures |= {(kind, count, worker): rate for kind, count, worker, rate in figures}
-        self._note("throughputs_declared", "throughputs", "", actor, {"count": len(figures)})
-        return sum(before.get(key) != value for key, value in self._figures.items())
 
     # -- agents -----------------------------------------------------------------------------------
 

@@ -7,14 +7,9 @@ import json
 import pytest
 
 from scheduler.errors import InputError
-from scheduler.protocol.desired import (
-    LeaseReport,
-    LeaseState,
-    NodeReport,
-    report_from_dict,
-    to_dict,
-)
+from scheduler.protocol.desired import to_dict
 from scheduler.protocol.gpu_use import GpuUse
+from scheduler.protocol.reports import LeaseReport, LeaseState, NodeReport, report_from_dict
 
 USE = GpuUse(used_s=3.5, measured_s=10.0, memory_bytes=2**30)
 

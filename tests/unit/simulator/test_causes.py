@@ -12,7 +12,7 @@ from scheduler.domain.causes import Cause, FactKind
 from scheduler.domain.job import Job
 from scheduler.domain.throughput import ThroughputTable
 from scheduler.engine.settings import EngineSettings
-from scheduler.protocol.desired import LeaseEnd
+from scheduler.protocol.reports import LeaseEnd
 from simulator.failures import FailureModel, Outage
 from simulator.nodes import Mishap
 from simulator.overheads import Overheads

@@ -14,7 +14,7 @@ from scheduler.domain.job import Job, JobStatus
 from scheduler.domain.throughput import ThroughputTable
 from scheduler.engine.settings import EngineSettings
 from scheduler.errors import UnknownPolicyError
-from scheduler.protocol.desired import LeaseEnd
+from scheduler.protocol.reports import LeaseEnd
 from simulator.failures import FailureModel, Outage
 from simulator.forecast import ForecastInput, Outlook, forecast, forecast_packed
 from simulator.nodes import Mishap

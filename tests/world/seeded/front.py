@@ -9,14 +9,14 @@ import orjson
 
 from api.problems import fault_of
 from scheduler.errors import LeaseholdError, NotLeadingError
-from scheduler.protocol.desired import report_from_dict
+from scheduler.protocol.reports import report_from_dict
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     import httpx
 
-    from scheduler.protocol.desired import NodeReport
+    from scheduler.protocol.reports import NodeReport
     from scheduler.runtime.service import LiveService
 
 

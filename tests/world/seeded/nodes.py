@@ -12,7 +12,7 @@ from agent.endpoint import Endpoint
 from agent.lease_record import LeaseRecord, tenant_of
 from agent.process.endings import classify
 from agent.reconcile import Forget, Kill, Notice, Refuse, Renew, Start, Terminate
-from scheduler.protocol.desired import LeaseEnd, LeaseReport
+from scheduler.protocol.reports import LeaseEnd, LeaseReport
 from seeded.jobs import JobProcess
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from scheduler.domain import commands as do
 from scheduler.domain import events as ev
 from scheduler.domain.job import JobStatus
 from scheduler.domain.lease import EndReason
-from scheduler.protocol.desired import LeaseState
+from scheduler.protocol.reports import LeaseState
 from scheduler.runtime.snapshots import recover
 from scheduler.store.queries import HistoryQuery
 from seeded.machines import EPOCH_S
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from scheduler.control.state import ControlState
     from scheduler.domain.problem import Problem
     from scheduler.domain.rows import AttemptRow
-    from scheduler.protocol.desired import NodeReport
+    from scheduler.protocol.reports import NodeReport
     from scheduler.runtime.driver import Driver
     from scheduler.store.protocol import Entry
     from seeded.jobs import JobProcess

@@ -31,13 +31,8 @@ from scheduler.domain.job import JobStatus
 from scheduler.domain.reasons import WaitReason
 from scheduler.domain.sources import ConfigurationSource
 from scheduler.errors import NotFoundError
-from scheduler.protocol.desired import (
-    LeaseEnd,
-    LeaseReport,
-    LeaseState,
-    desired_from_dict,
-    to_dict,
-)
+from scheduler.protocol.desired import desired_from_dict, to_dict
+from scheduler.protocol.reports import LeaseEnd, LeaseReport, LeaseState
 from scheduler.runtime.desired_sets import DesiredSets
 
 

@@ -17,7 +17,7 @@ from scheduler.domain.codec import encode
 from scheduler.domain.job import Job
 from scheduler.domain.throughput import ThroughputTable
 from scheduler.engine.settings import EngineSettings
-from scheduler.protocol.desired import LeaseEnd
+from scheduler.protocol.reports import LeaseEnd
 from simulator.failures import FailureModel, Outage
 from simulator.nodes import Mishap
 from simulator.overheads import Overhead, Overheads

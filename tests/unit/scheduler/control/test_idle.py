@@ -10,8 +10,8 @@ from leasehold_testing.control_shell import Shell, new_control, report, submissi
 from scheduler.control.copies import copy_of, state_of
 from scheduler.control.settings import IdleSettings
 from scheduler.domain.commands import RevokeLease
-from scheduler.protocol.desired import LeaseReport, LeaseState
 from scheduler.protocol.gpu_use import GpuUse
+from scheduler.protocol.reports import LeaseReport, LeaseState
 
 MINUTE_S = 60.0
 TOLD = IdleSettings(use_percent=5.0, after_s=300.0)

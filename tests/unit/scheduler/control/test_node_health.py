@@ -21,7 +21,7 @@ from scheduler.control.node_health import (
 )
 from scheduler.control.nodes import Doubt
 from scheduler.control.requests import JobAction, NodeAction
-from scheduler.protocol.desired import LeaseEnd, LeaseReport, LeaseState
+from scheduler.protocol.reports import LeaseEnd, LeaseReport, LeaseState
 
 NODES = ("bad", *(f"good-{n}" for n in range(5)))
 

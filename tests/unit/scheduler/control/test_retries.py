@@ -9,7 +9,7 @@ from scheduler.control.facts import JobActionAsked
 from scheduler.control.requests import JobAction
 from scheduler.control.retries import Category, category_of, spent_in_words
 from scheduler.domain.troubles import Trouble
-from scheduler.protocol.desired import LeaseEnd, LeaseReport, LeaseState
+from scheduler.protocol.reports import LeaseEnd, LeaseReport, LeaseState
 
 
 @pytest.mark.parametrize(

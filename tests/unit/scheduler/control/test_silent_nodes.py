@@ -11,7 +11,7 @@ from scheduler.control.facts import NodeOrdered, NodesHeard
 from scheduler.control.nodes import SILENT
 from scheduler.control.requests import NodeAction
 from scheduler.domain.reasons import WaitReason
-from scheduler.protocol.desired import LeaseReport, LeaseState
+from scheduler.protocol.reports import LeaseReport, LeaseState
 from scheduler.runtime.explaining import Glance, explain
 from scheduler.runtime.views import nodes as seen_nodes
 

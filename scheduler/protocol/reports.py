@@ -1,0 +1,287 @@
+"""What an agent tells the scheduler of its node: absolute figures, within their bounds."""
+
+from __future__ import annotations
+
+import enum
+import marshal
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from scheduler.protocol import bounds
+from scheduler.protocol.gpu_use import GpuUse, gpu_use
+from scheduler.protocol.reading import Reader
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+class LeaseState(enum.StrEnum):
+    """Where the processes under a lease are."""
+
+    STARTING = "starting"  #: being launched
+    RUNNING = "running"
+    STOPPING = "stopping"  #: told to leave
+    ENDED = "ended"  #: no process is left
+
+
+class LeaseEnd(enum.StrEnum):
+    """Why the processes under a lease ended."""
+
+    COMPLETED = "completed"  #: the job has done all its steps
+    RELEASED = "released"  #: preempted: by notice, at the deadline, or it left by itself
+    FAILED = "failed"  #: the job itself failed
+    LOST = "lost"  #: the processes vanished: reboot, a worker gone, a supervisor killed
+    OOM = "oom"  #: out of memory, on the host or on the accelerator
+    CANCELLED = "cancelled"  #: the lease went out of the desired set while it ran
+
+
+_STATES, _ENDS = frozenset(LeaseState), frozenset(LeaseEnd)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaseReport:
+    """What there is of one lease on this node.
+
+    Attributes:
+        lease_id: which.
+        token: its fencing token.
+        state: where its processes are.
+        reason: why it ended; None before.
+        exit_code: of the first process that failed, else 0; minus the number of the signal;
+            None before the end or where nobody saw it.
+        steps_done: checkpointed steps since the job's first start; never shrinks.
+        steps_live: steps that the running processes have done, checkpointed or not.
+        started_s: seconds since the Unix epoch; None before the start.
+        message: what a person should know of the end, or of what keeps it from starting.
+        reason_code: the same as one word such as Kubernetes uses (``ImagePullBackOff``), or empty.
+        image_s: seconds that its image took, most of them the pull; None where nobody measures.
+        launch_s: seconds from its being placed to the start of its first process, likewise; told
+            once the launch is over, together with the next.
+        ready_s: seconds from its being placed until it was ready; None where it ended before.
+        devices: what the node calls the accelerators that it got, where the node tells: UUIDs, or
+            indices that the agent has chosen.
+        progress_problem: why its steps are not seen although it says where to look for them.
+        gpu: how busy its GPUs are; None where nobody measures.
+    """
+
+    lease_id: int
+    token: int
+    state: LeaseState
+    reason: LeaseEnd | None = None
+    exit_code: int | None = None
+    steps_done: int = 0
+    steps_live: int = 0
+    started_s: float | None = None
+    message: str = ""
+    reason_code: str = ""
+    image_s: float | None = None
+    launch_s: float | None = None
+    ready_s: float | None = None
+    devices: tuple[str, ...] = ()
+    progress_problem: str = ""
+    gpu: GpuUse | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerReport:
+    """A worker as the agent sees it.
+
+    Attributes:
+        index: local index.
+        worker_type: its hardware class.
+        problem: why it cannot be used, empty if it can.
+        sharing: how two jobs can hold it at once: ``visible`` (both see the device),
+            ``time-slicing``, ``mps``, or ``exclusive`` where they cannot.
+    """
+
+    index: int
+    worker_type: str
+    problem: str = ""
+    sharing: str = "visible"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeReport:
+    """Everything that an agent knows, as absolute figures.
+
+    Attributes:
+        node: the node's name.
+        incarnation: seconds since the Unix epoch at which the agent started.
+        sequence: grows with every report of an incarnation; an older one is to be ignored.
+        term: of the newest desired set that the agent has accepted.
+        revision: of the same.
+        workers: by local index.
+        leases: ascending by id; an ended lease stays until it was delivered and has left the
+            desired set.
+        remarks: what a person should know of the node although its workers can be used.
+        crashed: whether the agent before this one was not stopped, but died.
+    """
+
+    node: str
+    incarnation: float
+    sequence: int
+    term: int
+    revision: int
+    workers: tuple[WorkerReport, ...]
+    leases: tuple[LeaseReport, ...]
+    remarks: tuple[str, ...] = ()
+    crashed: bool = False
+
+
+def bounded(report: NodeReport) -> NodeReport:
+    """Return a report as it may be sent: what jobs, nodes and clocks make up, within its bounds.
+
+    A report that is refused says nothing of the other leases either.
+    """
+    return replace(
+        report,
+        workers=tuple(
+            replace(
+                worker,
+                problem=bounds.words(worker.problem),
+                sharing=bounds.words(worker.sharing, bounds.LONGEST_WORD),
+            )
+            for worker in report.workers
+        ),
+        leases=tuple(_bounded_lease(lease) for lease in report.leases),
+        remarks=tuple(bounds.words(text) for text in report.remarks[: bounds.MOST_REMARKS]),
+    )
+
+
+def _bounded_lease(lease: LeaseReport) -> LeaseReport:
+    devices = lease.devices[: bounds.MOST_DEVICES]
+    return replace(
+        lease,
+        exit_code=bounds.exit_code(lease.exit_code),
+        steps_done=bounds.clipped(lease.steps_done),
+        steps_live=bounds.clipped(lease.steps_live),
+        started_s=bounds.moment(lease.started_s),
+        message=bounds.words(lease.message),
+        progress_problem=bounds.words(lease.progress_problem),
+        reason_code=bounds.words(lease.reason_code, bounds.LONGEST_WORD),
+        image_s=bounds.duration(lease.image_s),
+        launch_s=bounds.duration(lease.launch_s),
+        ready_s=bounds.duration(lease.ready_s),
+        devices=tuple(bounds.words(name, bounds.LONGEST_NAME) for name in devices),
+    )
+
+
+def report_from_dict(data: object) -> NodeReport:
+    """Read a node's report.
+
+    Raises:
+        InputError: a field is missing or wrong; names it.
+    """
+    message = Reader.of(data)
+    return NodeReport(
+        node=message.name("node", longest=bounds.LONGEST_NAME),
+        incarnation=message.number("incarnation"),
+        sequence=message.integer("sequence"),
+        term=message.integer("term"),
+        revision=message.integer("revision"),
+        workers=_worker_reports(message),
+        leases=_lease_reports(message),
+        remarks=message.sayings("remarks"),
+        crashed=message.optional("crashed", message.flag) or False,
+    )
+
+
+#: Lists of workers as they came (most nodes are alike, and tell the same each time) and as read;
+#: how many are kept, and of how many bytes each.
+_KNOWN_WORKERS: dict[bytes, tuple[WorkerReport, ...]] = {}
+_MOST_KNOWN, _LONGEST_KNOWN = 1024, 16_384
+
+
+def _worker_reports(message: Reader) -> tuple[WorkerReport, ...]:
+    """Read a node's workers, which are mostly what many others have told before."""
+    try:
+        # Its version 2 writes equal values as equal bytes.
+        wire = marshal.dumps(message.data.get("workers"), 2)  # type: ignore[arg-type]
+    except ValueError:  # nested too deeply
+        wire = b""
+    if not 0 < len(wire) <= _LONGEST_KNOWN:
+        return _read_workers(message)
+    known = _KNOWN_WORKERS.get(wire)
+    if known is None:
+        known = _read_workers(message)
+        if len(_KNOWN_WORKERS) >= _MOST_KNOWN:
+            _KNOWN_WORKERS.clear()
+        _KNOWN_WORKERS[wire] = known
+    return known
+
+
+def _read_workers(message: Reader) -> tuple[WorkerReport, ...]:
+    return tuple(
+        _worker_report(item, index)
+        for index, item in enumerate(message.objects("workers", most=bounds.MOST_WORKERS))
+    )
+
+
+def _worker_report(item: Reader, index: int) -> WorkerReport:
+    """Read a worker. They are numbered as they stand: the scheduler finds them by their place."""
+    return WorkerReport(
+        index=item.integer("index", at_least=index, at_most=index),
+        worker_type=item.name("worker_type", longest=bounds.LONGEST_WORD),
+        problem=item.words("problem"),
+        sharing=item.words("sharing", longest=bounds.LONGEST_WORD) or "visible",
+    )
+
+
+def _lease_reports(message: Reader) -> tuple[LeaseReport, ...]:
+    leases = tuple(
+        _lease_report(item) for item in message.objects("leases", most=bounds.MOST_REPORTED)
+    )
+    if len({lease.lease_id for lease in leases}) < len(leases):
+        raise message.refuse("leases", "a list that has each lease once")
+    return leases
+
+
+def _lease_report(item: Reader) -> LeaseReport:
+    state = item.text("state")
+    if state not in _STATES:
+        raise item.refuse("state", f"one of {', '.join(LeaseState)}")
+    reason = item.optional("reason", item.text)
+    if reason is not None and reason not in _ENDS:
+        raise item.refuse("reason", f"null or one of {', '.join(LeaseEnd)}")
+    if (state == LeaseState.ENDED) != (reason is not None):
+        raise item.refuse("reason", "given for an ended lease and for no other")
+    return LeaseReport(
+        lease_id=item.integer("lease_id"),
+        token=item.integer("token"),
+        state=LeaseState(state),
+        reason=None if reason is None else LeaseEnd(reason),
+        exit_code=_exit_code(item),
+        steps_done=_steps(item, "steps_done"),
+        steps_live=_steps(item, "steps_live"),
+        started_s=item.optional("started_s", item.number),
+        message=item.words("message"),
+        reason_code=item.words("reason_code", longest=bounds.LONGEST_WORD),
+        image_s=_seconds(item, "image_s"),
+        launch_s=_seconds(item, "launch_s"),
+        ready_s=_seconds(item, "ready_s"),
+        devices=item.optional("devices", _devices(item)) or (),
+        progress_problem=item.words("progress_problem"),
+        gpu=item.optional("gpu", lambda name: gpu_use(item, name)),
+    )
+
+
+def _exit_code(item: Reader) -> int | None:
+    if item.data.get("exit_code") is None:
+        return None
+    least, most = bounds.LEAST_EXIT_CODE, bounds.MOST_EXIT_CODE
+    return item.integer("exit_code", at_least=least, at_most=most)
+
+
+def _steps(item: Reader, name: str) -> int:
+    """Read a count of steps, which an agent of an earlier release sends on as the job told it."""
+    return bounds.clipped(item.integer(name, at_most=2**64))
+
+
+def _seconds(item: Reader, name: str) -> float | None:
+    if item.data.get(name) is None:
+        return None
+    return item.number(name, at_least=0.0, at_most=bounds.LONGEST_S)
+
+
+def _devices(item: Reader) -> Callable[[str], tuple[str, ...]]:
+    return lambda name: item.texts(name, most=bounds.MOST_DEVICES, longest=bounds.LONGEST_NAME)

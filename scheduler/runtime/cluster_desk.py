@@ -1,0 +1,141 @@
+"""What the service tells of the cluster and lets operators change in it."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from scheduler.control.facts import (
+    NodeOrdered,
+    NodeRemoved,
+    PolicySet,
+    ProjectSet,
+    ReservationDeleted,
+    ReservationMade,
+    ThroughputsDeclared,
+    UseCounted,
+    WorkersApproved,
+)
+from scheduler.control.operator_orders import node_of
+from scheduler.runtime import views
+from scheduler.runtime.spending import use_of_month
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from scheduler.control.facts import Fact
+    from scheduler.control.requests import NodeAction, PolicyChoice, ProjectLimits
+    from scheduler.control.view import View
+    from scheduler.domain.reservation import Reservation
+    from scheduler.runtime.clock import Clock
+    from scheduler.runtime.explaining import Glance
+    from scheduler.runtime.shown import (
+        AllocationView,
+        ClusterView,
+        LeaseView,
+        NodeView,
+        PolicyView,
+        ProjectView,
+        ReservedView,
+        ThroughputView,
+    )
+    from scheduler.runtime.solver import Solver
+    from scheduler.store.protocol import Store
+
+
+class ClusterDesk:
+    """The part of ``contract.Service`` that is about the cluster; ``LiveService`` is the rest."""
+
+    _store: Store
+    _clock: Clock
+    _solver: Solver
+
+    @property
+    def _view(self) -> View:
+        raise NotImplementedError
+
+    def _look(self, view: View) -> Glance:
+        raise NotImplementedError
+
+    async def _tell(self, fact: Fact, *, patient: int = 0) -> Any:
+        raise NotImplementedError
+
+    def nodes(self) -> tuple[NodeView, ...]:
+        """Return every node by name."""
+        return views.nodes(self._view)
+
+    async def node_action(
+        self, name: str, action: NodeAction, *, reason: str, actor: str
+    ) -> NodeView:
+        """Cordon, drain or uncordon a node."""
+        await self._tell(NodeOrdered(node=name, action=action, reason=reason, actor=actor))
+        return views.node_view(self._view, node_of(self._view, name))
+
+    async def approve_workers(
+        self, name: str, workers: Mapping[str, int], *, actor: str, by: str = "operator"
+    ) -> None:
+        """Set what a node may have, by worker type; it need not be known yet."""
+        await self._tell(WorkersApproved(node=name, workers=dict(workers), actor=actor, by=by))
+
+    async def remove_node(self, name: str, *, actor: str) -> None:
+        """Forget a node that is lost or drained."""
+        await self._tell(NodeRemoved(node=name, actor=actor))
+
+    def leases(self) -> tuple[LeaseView, ...]:
+        """Return the leases in force by id."""
+        return views.leases(self._view, now_s=self._clock.now_s())
+
+    def cluster(self) -> ClusterView:
+        """Return the cluster in figures."""
+        view = self._view
+        return views.cluster(view, self._look(view))
+
+    def allocation(self) -> AllocationView:
+        """Return the allocation in force."""
+        return views.allocation(self._view)
+
+    def policy(self) -> PolicyView:
+        """Return the policy in force."""
+        return views.policy_view(self._view)
+
+    async def set_policy(self, choice: PolicyChoice, *, actor: str) -> PolicyView:
+        """Put a policy in force from the next question on."""
+        dependent = self._solver.time_dependent(choice)  # raises where it cannot be used
+        await self._tell(PolicySet(choice=choice, time_dependent=dependent, actor=actor))
+        return self.policy()
+
+    def projects(self) -> tuple[ProjectView, ...]:
+        """Return every project that has limits or active jobs, by name."""
+        return views.projects(self._view, now_s=self._clock.now_s())
+
+    async def set_project(self, limits: ProjectLimits, *, actor: str) -> ProjectView:
+        """Set a project's limits."""
+        until_s: float | None = await self._tell(ProjectSet(limits=limits, actor=actor))
+        if until_s is not None:  # it is the first budget
+            sums = await asyncio.to_thread(use_of_month, self._store, until_s)
+            await self._tell(UseCounted(until_s=until_s, sums=sums, actor=actor))
+        return next(view for view in self.projects() if view.limits.project == limits.project)
+
+    def reservations(self) -> tuple[ReservedView, ...]:
+        """Return every reservation, in the order in which their windows begin."""
+        return views.reservations(self._view)
+
+    async def reserve(self, reservation: Reservation, *, actor: str) -> ReservedView:
+        """Reserve workers for a time window."""
+        await self._tell(ReservationMade(reservation=reservation, actor=actor))
+        return next(v for v in self.reservations() if v.reservation.name == reservation.name)
+
+    async def delete_reservation(self, name: str, *, actor: str) -> None:
+        """Give up a reservation."""
+        await self._tell(ReservationDeleted(name=name, actor=actor))
+
+    def throughputs(self) -> tuple[ThroughputView, ...]:
+        """Return what is known, by job type, scale factor and worker type."""
+        return views.throughputs(self._view)
+
+    async def declare_throughputs(
+        self, figures: Sequence[tuple[str, int, str, float]], *, actor: str
+    ) -> int:
+        """Declare (job type, scale factor, worker type, steps/s); returns how many changed."""
+        news: int = await self._tell(ThroughputsDeclared(figures=tuple(figures), actor=actor))
+        return news
