@@ -13,7 +13,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from agent.process.supervisor import SPOILT, NotRegularError, open_regular, read_regular
+from agent.process.job_output import SPOILT, NotRegularError, open_regular, read_regular
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from agent.log_files import SENT, STREAMS, read_piece, stream_file
-from agent.process.supervisor import SPOILT, read_regular, write_json
+from agent.process.job_output import SPOILT, read_regular, write_json
 from scheduler.errors import InputError
 
 if TYPE_CHECKING:

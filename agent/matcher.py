@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from agent.log_files import end_of, read_piece
-from agent.process.supervisor import SPOILT, read_regular, write_json
+from agent.process.job_output import SPOILT, read_regular, write_json
 from scheduler.domain.expressions import progress_expression
 from scheduler.errors import InputError
 from scheduler.protocol import bounds

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from agent.clock import lease_clock_s
 from agent.matcher import counted
-from agent.process.supervisor import SPOILT, read_regular
+from agent.process.job_output import SPOILT, read_regular
 from scheduler.protocol import bounds
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from agent.kubernetes.client import KubernetesError, MissingError
 from agent.kubernetes.pod_template import CONTAINER
-from agent.process.supervisor import RotatedLog, read_regular
+from agent.process.job_output import RotatedLog, read_regular
 
 if TYPE_CHECKING:
     from pathlib import Path

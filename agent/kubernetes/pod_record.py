@@ -20,7 +20,7 @@ from agent.kubernetes.pod_names import LEASE_JSON, lease_annotations, pod_name
 from agent.kubernetes.pod_template import CONTAINER
 from agent.lease_record import LeaseRecord, tenant_of
 from agent.matching import found_before
-from agent.process.supervisor import write_json
+from agent.process.job_output import write_json
 from scheduler.errors import InputError
 from scheduler.protocol.bounds import FILE_BYTES, LONGEST_NAME
 from scheduler.protocol.desired import lease_from_dict

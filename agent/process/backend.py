@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import hashlib
 import json
 import logging
 import os
@@ -22,7 +21,6 @@ import time
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
 
 import agent.process.supervisor
 from agent.clock import lease_clock_s
@@ -41,8 +39,8 @@ from agent.process.remnants import become_reaper
 from agent.process.steps_file import StepsFile
 from agent.process.supervisor import start_ticks
 from agent.process.surroundings import Places, process_environment
+from agent.process.work_folders import WorkFolders
 from agent.reconcile import Forget, Kill, Notice, Refuse, Renew, Start, Terminate
-from agent.trees import TREES, hand_over
 from scheduler.errors import InputError
 from scheduler.protocol.desired import to_dict
 from scheduler.protocol.reports import LeaseEnd
@@ -60,10 +58,6 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("leasehold.agent")
 
-#: What the folder with a lease's uploaded code ends with; no job's own folder has a dot.
-TREE = ".code"
-#: Longest name of a folder that is made of a job's id.
-LONGEST_NAME = 200
 #: How long a supervisor may take to obey SIGKILL orders before the agent does it itself.
 OBEY_S = 1.0
 
@@ -105,8 +99,8 @@ class ProcessBackend(Isolated[Record]):
     ) -> None:
         self._state_dir, self._node = state_dir, node or platform.node()
         self._leases_dir, self.logs_dir = state_dir / "leases", state_dir / "logs"
-        self._work_dir = state_dir / "work"
-        for folder in (self._leases_dir, self.logs_dir, self._work_dir):
+        self._work = WorkFolders(state_dir)
+        for folder in (self._leases_dir, self.logs_dir, self._work.folder):
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._inventory = inventory
         self._endpoint = endpoint
@@ -140,9 +134,7 @@ class ProcessBackend(Isolated[Record]):
             self._look_for_steps(record)
             self._watch(record, (record.folder.read("running.json") or {}).get("pid"))
         kept = {record.lease.working_dir for record in self._records.values()}
-        for path in self._work_dir.glob(f"*{TREE}"):
-            if str(path) not in kept:  # the agent ended just before the lease was written down
-                discard(path, self._state_dir / "rubbish")
+        self._work.clear(kept)
         self._groups.clear(self._records)
         self._clearing.clear_unknown()
         return self.held()
@@ -295,7 +287,7 @@ class ProcessBackend(Isolated[Record]):
                 lease.lease_id,
             )
         uid = None if confinement is None else lease.uid
-        lease = self._settled(lease, uid)
+        lease = self._work.settled(lease, uid)
         record = self._new_record(replace(wanted, lease=lease), started_s=time.time())
         folder, path, socket = record.folder, record.folder.path, self._endpoint.path
         places = Places(folder=path, socket=socket, told=path, own=path)
@@ -360,28 +352,6 @@ class ProcessBackend(Isolated[Record]):
                 files=tuple(log_files(self, lease).values()),
                 state=record.folder.path / "output.json",
             )
-
-    def _settled(self, lease: DesiredLease, uid: int | None) -> DesiredLease:
-        """Return the lease with a place to work in: a job that names none has one per node."""
-        if lease.upload:
-            return replace(lease, working_dir=str(self._place_tree(lease, uid)))
-        if lease.working_dir:
-            return lease
-        name = quote(lease.job_id, safe="").replace(".", "%2E")
-        if len(name) > LONGEST_NAME:
-            name = hashlib.sha256(name.encode()).hexdigest()
-        folder = self._work_dir / name
-        with contextlib.suppress(FileExistsError):
-            folder.mkdir(mode=0o700)
-            if uid is not None:
-                os.chown(folder, uid, uid)
-        return replace(lease, working_dir=str(folder))
-
-    def _place_tree(self, lease: DesiredLease, uid: int | None) -> Path:
-        """Return the folder with the code that a lease is started in, which is its own."""
-        folder = self._work_dir / f"{lease.lease_id}{TREE}"
-        hand_over(self._state_dir / TREES / str(lease.lease_id), folder, uid)
-        return folder
 
     def _make_group(self, lease: DesiredLease) -> LeaseGroup | None:
         try:
@@ -545,25 +515,13 @@ class ProcessBackend(Isolated[Record]):
         if record.uid is not None:
             discard(record.folder.path, self._state_dir / "rubbish")
         shutil.rmtree(record.folder.path, ignore_errors=True)
-        self._leave_work(Path(record.lease.working_dir))
+        others = {record.lease.working_dir for record in self._records.values()}
+        self._work.leave(Path(record.lease.working_dir), others)
         logs = (path for path in self.logs_dir.iterdir() if path.name.isdecimal())
         kept = sorted(logs, key=lambda path: int(path.name))
         for path in kept[: -self._log_leases]:
             if (path / SENT).exists() or len(kept) > 2 * self._log_leases:
                 shutil.rmtree(path, ignore_errors=True)
-
-    def _leave_work(self, folder: Path) -> None:
-        """Remove a job's own folder, unless it holds something, perhaps the job's state.
-
-        The job's next lease may have been given the folder already, and not have come to use it.
-        """
-        if folder.parent == self._work_dir and folder.name.endswith(TREE):
-            discard(folder, self._state_dir / "rubbish")
-            return
-        others = {record.lease.working_dir for record in self._records.values()}
-        if folder.parent == self._work_dir and str(folder) not in others:
-            with contextlib.suppress(OSError):
-                folder.rmdir()
 
     def _poke(self, record: Record) -> None:
         """Let the supervisor read its orders; one that only just starts reads them anyway."""

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any
 
 from agent.disk import is_full
 from agent.process.acting import Reach
-from agent.process.supervisor import read_regular, write_json
+from agent.process.job_output import read_regular, write_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -20,13 +20,24 @@ import os
 import re
 import selectors
 import signal
-import stat
 import subprocess
 import sys
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any
+
+if __name__ == "__main__":  # run with -I -S, we know of no packages
+    sys.path.append(str(Path(__file__).parents[2]))
+
+from agent.process.job_output import (
+    ORDERS_BYTES,
+    SPOILT,
+    RotatedLog,
+    Stream,
+    read_regular,
+    write_json,
+)
 
 if TYPE_CHECKING:
     from agent.process.cell import Cell
@@ -37,14 +48,6 @@ LONGEST_SLEEP_S = 1.0
 DRAIN_S = 2.0
 #: After this long what cannot be killed is written down for the agent, and looked at less often.
 STUCK_S = 5.0
-#: Kept from the end of stderr to look for memory errors.
-TAIL_BYTES = 8192
-#: A line longer than this is cut where the lines of several processes come together.
-LINE_BYTES = 4096
-#: What reading a file can raise that a job may have written over.
-SPOILT = (OSError, ValueError, KeyError, TypeError, ArithmeticError, RecursionError)
-#: No orders of the agent are longer.
-ORDERS_BYTES = 65536
 #: The exit code by which a job says: I have left early, run me again.
 LEFT_EARLY = 75
 #: Where it writes down what it cannot kill.
@@ -65,49 +68,6 @@ PR_SET_CHILD_SUBREAPER = 36
 def now_s() -> float:
     """Return the clock that leases are measured on."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
-
-
-def write_json(path: Path, value: dict[str, Any]) -> None:
-    """Replace a file in one step, so that nobody reads half of it."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    temporary.write_text(json.dumps(value))
-    temporary.replace(path)
-
-
-class NotRegularError(OSError):
-    """What lies there is no regular file."""
-
-
-def open_regular(path: Path) -> BinaryIO:
-    """Open a regular file, or one that a link leads to, to read it.
-
-    A job may put a FIFO or a device where its agent or we read: nothing else is opened, and no
-    opening waits for a writer.
-
-    Raises:
-        NotRegularError: it is something else.
-        OSError: it cannot be opened.
-    """
-    if not stat.S_ISREG(path.stat().st_mode):  # opening a device may do something already
-        raise NotRegularError(f"{path} is {_kind(path)}, no regular file")
-    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
-    file = open(os.open(path, flags), "rb")  # noqa: PTH123, SIM115 - of a descriptor
-    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):  # exchanged meanwhile
-        file.close()
-        raise NotRegularError(f"{path} is no regular file")
-    return file
-
-
-def read_regular(path: Path, most_bytes: int) -> bytes:
-    """Return the first bytes of a regular file; see ``open_regular``. None is read to its end."""
-    with open_regular(path) as file:
-        return file.read(most_bytes)
-
-
-def _kind(path: Path) -> str:
-    mode = path.stat().st_mode
-    kinds = {stat.S_IFIFO: "a FIFO", stat.S_IFDIR: "a folder", stat.S_IFSOCK: "a socket"}
-    return kinds.get(stat.S_IFMT(mode), "a device")
 
 
 def oom_kills(events: str | None = None) -> int | None:
@@ -175,117 +135,6 @@ def start_ticks(pid: int) -> int:
     """
     line = Path(f"/proc/{pid}/stat").read_text(errors="replace")
     return int(line.rpartition(")")[2].split()[19])
-
-
-@dataclass(kw_only=True)
-class RotatedLog:
-    """A file that moves aside when it is full: ``name``, then ``name.1`` to ``name.n`` (oldest).
-
-    ``.name.index`` says at which offset since the beginning each file begins, by inode, and is
-    written before the first move; see ``agent.log_files``.
-    """
-
-    path: Path
-    max_bytes: int
-    backups: int
-    file: BinaryIO | None = None
-    size: int = 0
-    start: int = 0  # offset of the open file since the beginning
-    starts: dict[Path, int] = field(default_factory=dict)  # of the files that are kept
-
-    def write(self, data: bytes) -> None:
-        """Append; output that a full disk refuses is dropped, the job goes on."""
-        with contextlib.suppress(OSError):
-            if self.file is not None and self.size + len(data) > self.max_bytes and self.size:
-                self._rotate()
-            if self.file is None:
-                self.file = self._open()
-                self.size = self.file.tell()
-            self.size += self.file.write(data) or 0
-
-    def close(self) -> None:
-        """Close the file; a later write opens it again."""
-        if self.file is not None:
-            self.file.close()
-        self.file = None
-
-    def recall(self) -> None:
-        """Go on where an earlier writer has stopped, by the index that it has left."""
-        index: dict[str, int] = {}
-        with contextlib.suppress(*SPOILT):
-            index = json.loads(read_regular(self._index_file(), ORDERS_BYTES))
-        for path in self._kept():
-            with contextlib.suppress(*SPOILT):
-                self.starts[path] = int(index[str(path.stat().st_ino)])
-        self.start = self.starts.get(self.path, 0)
-
-    def _kept(self) -> list[Path]:
-        return [self.path, *(Path(f"{self.path}.{n}") for n in range(1, self.backups + 1))]
-
-    def _index_file(self) -> Path:
-        return self.path.with_name(f".{self.path.name}.index")
-
-    def _open(self) -> BinaryIO:
-        """Open the file to append; a FIFO in its place, without a reader, does not hold us up."""
-        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK | os.O_CLOEXEC
-        return open(os.open(self.path, flags, 0o666), "ab", buffering=0)  # noqa: PTH123
-
-    def _rotate(self) -> None:
-        self.close()
-        kept = self._kept()
-        self.starts[self.path] = self.start
-        self.starts.pop(kept[-1], None)
-        self._write_index()  # without the file that goes: its inode may be given to the next
-        for older, newer in zip(kept[:0:-1], kept[-2::-1], strict=True):
-            if newer in self.starts:
-                newer.replace(older)
-                self.starts[older] = self.starts.pop(newer)
-        if not self.backups:
-            self.path.unlink()
-        self.start += self.size
-        self.file, self.size = self._open(), 0
-        self.starts[self.path] = self.start
-        self._write_index()
-
-    def _write_index(self) -> None:
-        inodes = {str(path.stat().st_ino): start for path, start in self.starts.items()}
-        write_json(self._index_file(), inodes)
-
-
-@dataclass(kw_only=True)
-class Stream:
-    """One output of one process."""
-
-    pipe: BinaryIO
-    log: RotatedLog
-    together: RotatedLog | None = None  # where the lines of several processes come together
-    prefix: bytes = b""  # of this process's lines there
-    tail: bytes = b""
-    line: bytes = b""  # begun, for ``together``
-
-    def pump(self) -> bool:
-        """Copy what there is; return False at the end of the stream."""
-        try:
-            data = os.read(self.pipe.fileno(), 65536)
-        except BlockingIOError:
-            return True
-        if not data:
-            self._bring_together(b"\n" if self.line else b"")
-            return False
-        self._bring_together(data)
-        self.log.write(data)
-        self.tail = (self.tail + data)[-TAIL_BYTES:]
-        return True
-
-    def _bring_together(self, data: bytes) -> None:
-        """Write whole lines, and pieces of overlong ones, to the log of all processes."""
-        if self.together is None:
-            return
-        *lines, self.line = (self.line + data).split(b"\n")
-        if len(self.line) > LINE_BYTES:
-            lines, self.line = [*lines, self.line], b""
-        if lines:
-            self.together.write(b"".join(self.prefix + line + b"\n" for line in lines))
 
 
 @dataclass(kw_only=True)
@@ -382,7 +231,6 @@ class Supervisor:
         told = self.launch.get("cell")
         if told is None:
             return None
-        sys.path.append(str(Path(__file__).parents[2]))  # run with -I -S, we know of no packages
         from agent.process import cell  # noqa: PLC0415 - most have none
 
         return cell.Cell.of(told)

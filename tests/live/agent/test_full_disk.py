@@ -12,8 +12,8 @@ import pytest
 
 import agent.disk
 from agent.disk import DISK_FULL, disk_problem
+from agent.process.job_output import write_json
 from agent.process.lease_files import LeaseFolder
-from agent.process.supervisor import write_json
 from scheduler.domain.troubles import REMEDIES, Trouble, trouble_of
 from scheduler.protocol.bounds import MOST_COUNT
 from scheduler.protocol.reports import LeaseEnd

@@ -13,7 +13,7 @@ import pytest
 
 from agent.matcher import LAG_BYTES, LINE_BYTES, PIECE_BYTES, Search, Tail
 from agent.matching import MOST_DEATHS, Matching, found_before
-from agent.process.supervisor import RotatedLog
+from agent.process.job_output import RotatedLog
 
 
 def search(tmp_path, pattern, *texts):

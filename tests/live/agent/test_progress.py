@@ -14,9 +14,9 @@ import agent.lease_record
 import agent.matching
 from agent.clock import lease_clock_s
 from agent.process.acting import Reach
+from agent.process.job_output import NotRegularError, read_regular
 from agent.process.lease_files import LeaseFolder
 from agent.process.steps_file import StepsFile
-from agent.process.supervisor import NotRegularError, read_regular
 from scheduler.protocol.reports import LeaseEnd
 
 STEPS = "import time\nfor i in range(1, 1000): print('step', i, flush=True); time.sleep(0.02)"
