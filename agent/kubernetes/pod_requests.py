@@ -16,7 +16,7 @@ from agent.clock import lease_clock_s
 from agent.kubernetes.client import ExistsError, KubernetesError, MissingError
 from agent.kubernetes.pod_names import ENDING, JOB_ENDED, lease_of
 from agent.kubernetes.pods import build_secret, build_service
-from scheduler.protocol.desired import LeaseEnd
+from scheduler.protocol.reports import LeaseEnd
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
