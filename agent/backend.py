@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from agent.endpoint import Endpoint
+    from agent.link import Link
     from agent.reconcile import Action, Held
     from scheduler.protocol.desired import DesiredExec, DesiredImage
     from scheduler.protocol.reports import LeaseReport, LeaseState
@@ -57,6 +58,18 @@ class Backend(Protocol):
     @property
     def logs_dir(self) -> Path:
         """A folder per lease with its output; see ``agent.log_files``."""
+        ...
+
+    def bring_code(self, link: Link) -> bool:
+        """Learn how uploaded code is fetched; called once, before ``open``.
+
+        Args:
+            link: to the scheduler.
+
+        Returns:
+            whether the backend brings it to its jobs by itself. Otherwise such a lease is started
+            when its code lies unpacked in the agent's folder.
+        """
         ...
 
     async def open(self) -> tuple[Held, ...]:

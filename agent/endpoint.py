@@ -11,6 +11,8 @@ and gets, at once, and again whenever it changes while the connection is open::
 Everything but ``secret`` may be left out. A line that cannot be used is answered with ``error``
 and changes nothing: one that is too long, or a number of steps beyond the bounds of
 ``scheduler.protocol.bounds``. Lines after it are taken.
+With ``"code": true`` a line ``{"code_bytes": 4711}`` follows, and behind it so many bytes: the code
+that the lease is started in; or a line with ``error`` that says why not now.
 Pods cannot reach the socket and use the same lines over TCP. With ``"guard": true`` the answer also
 tells ``deadline_s``, until when the lease holds on the clock of ``agent.clock``.
 """
@@ -27,11 +29,17 @@ from typing import TYPE_CHECKING
 
 from agent.clock import lease_clock_s
 from scheduler.errors import InputError
-from scheduler.protocol.bounds import LINE_BYTES, LONGEST_NAME, MOST_CONNECTIONS, MOST_RANKS
+from scheduler.protocol.bounds import (
+    LINE_BYTES,
+    LONGEST_NAME,
+    MOST_CONNECTIONS,
+    MOST_RANKS,
+    words,
+)
 from scheduler.protocol.reading import Reader, decoded
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
     from pathlib import Path
 
 #: Longest path that the kernel takes for a Unix socket, its NUL left out.
@@ -42,6 +50,10 @@ PATIENCE_BYTES = 1 << 16
 STRANGER_MOST_S = 30.0
 #: How long a connection may take to take what was written to it, when the agent ends.
 CLOSE_MOST_S = 1.0
+#: How long somebody may take to take the code of a lease, and how many are given it at once: it is
+#: in memory meanwhile.
+CODE_MOST_S = 60.0
+MOST_CODES = 2
 #: Passes of the event loop from the acceptance of a connection until ``_serve`` knows it.
 PASSES_TO_SERVE = 4
 
@@ -59,6 +71,9 @@ class Tenant:
         steps_done: steps that were checkpointed.
         leave_by_s: when SIGTERM comes, on the lease clock; None while the job may stay.
         deadline_s: until when the lease holds, on the lease clock; None where nobody needs it.
+        code: returns the code that it is started in, for who brings it there; raises InputError and
+            OSError. None: who starts it has unpacked it already, or there is none.
+        bringing: whether somebody is being given it.
     """
 
     lease_id: int
@@ -67,6 +82,8 @@ class Tenant:
     steps_done: int = 0
     leave_by_s: float | None = None
     deadline_s: float | None = None
+    code: Callable[[], Awaitable[bytes]] | None = field(default=None, repr=False)
+    bringing: bool = False
     writers: set[asyncio.StreamWriter] = field(default_factory=set)
 
     def advance(self, live: int | None, done: int | None) -> None:
@@ -118,6 +135,7 @@ class Endpoint:
         #: of every connection, also of those that have not said whose they are.
         self._writers: set[asyncio.StreamWriter] = set()
         self._serving: set[asyncio.Task[None]] = set()
+        self._codes = asyncio.Semaphore(MOST_CODES)
 
     @property
     def port(self) -> int:
@@ -217,7 +235,9 @@ class Endpoint:
         task.add_done_callback(self._serving.discard)
         try:
             while line := await self._next_line(reader, writer, known=tenant is not None):
-                tenant = self._take(line, writer, tenant)
+                tenant, asks_code = self._take(line, writer, tenant)
+                if asks_code and tenant is not None:
+                    await self._give_code(tenant, writer)
                 await writer.drain()
         except (ConnectionError, TimeoutError):
             pass
@@ -264,7 +284,8 @@ class Endpoint:
 
     def _take(
         self, line: bytes, writer: asyncio.StreamWriter, known: Tenant | None
-    ) -> Tenant | None:
+    ) -> tuple[Tenant | None, bool]:
+        """Take a line in; returns whose connection it is, and whether code is asked for."""
         try:
             message = Reader.of(decoded(line))
             tenant = self._find(message.text("secret", longest=LONGEST_NAME))
@@ -272,10 +293,11 @@ class Endpoint:
             done = message.optional("steps_done", message.integer)
             rank = message.optional("rank", lambda name: message.integer(name, at_most=MOST_RANKS))
             guard = bool(message.optional("guard", message.flag))
+            code = bool(message.optional("code", message.flag))
             _check_room(tenant, writer)
         except InputError as error:
             _refuse(str(error), writer)
-            return known
+            return known, False
         if not rank:  # the others do the same steps
             tenant.advance(live, done)
         if known is not None and known is not tenant:
@@ -284,7 +306,29 @@ class Endpoint:
         writer.write(tenant.reply(guard=guard))
         if self._on_progress is not None:
             self._on_progress()
-        return tenant
+        return tenant, code
+
+    async def _give_code(self, tenant: Tenant, writer: asyncio.StreamWriter) -> None:
+        """Send the code of a lease to one who asks at a time; a slow one is cut off."""
+        if tenant.code is None or tenant.bringing:
+            why = "is being sent already" if tenant.bringing else "is not to be had here"
+            _refuse(f"the code of lease {tenant.lease_id} {why}", writer)
+            return
+        tenant.bringing = True
+        try:
+            async with self._codes, asyncio.timeout(CODE_MOST_S):
+                try:
+                    archive = await tenant.code()
+                except (InputError, OSError) as error:
+                    _refuse(words(str(error), 1000), writer)
+                    return
+                head = json.dumps({"code_bytes": len(archive)}).encode() + b"\n"
+                writer.write(head + archive)
+                await writer.drain()
+        except TimeoutError:
+            writer.transport.abort()
+        finally:
+            tenant.bringing = False
 
     def _find(self, secret: str) -> Tenant:
         for tenant in self._tenants.values():

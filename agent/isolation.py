@@ -13,6 +13,7 @@ from agent.reconcile import Refuse, Start
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from agent.link import Link
     from agent.reconcile import Action, Wanted
 
 R = TypeVar("R", bound=LeaseRecord)
@@ -28,6 +29,10 @@ class Isolated(ABC, Generic[R]):
 
     _records: dict[int, R]
     _on_change: Callable[[], None]
+
+    def bring_code(self, link: Link) -> bool:  # noqa: ARG002
+        """Leave it to the loop to unpack uploaded code before a lease is started; see Backend."""
+        return False
 
     def perform(self, action: Action) -> None:
         """Do, or begin to do, what the reconciliation asks for; takes milliseconds at most."""

@@ -128,7 +128,12 @@ class Agent:
         self._memory = machine.memory(state_dir)
         self._endpoint = machine.endpoint(state_dir / "jobs.sock", listen=listen)
         self._backend = make_backend(self._endpoint, self._news.set)
-        self._trees = Trees(link, state_dir / TREES, self._news.set)
+        #: None where the backend brings code to its jobs by itself.
+        self._trees = (
+            None
+            if self._backend.bring_code(link)
+            else Trees(link, state_dir / TREES, self._news.set)
+        )
         self._execs = Execs(link, self._backend.run_beside)
         self._view = View()
         self._incarnation = machine.wall_s()
@@ -165,7 +170,8 @@ class Agent:
                 f"another agent is using {self._memory.path}; stop it or choose another folder"
             )
         try:
-            self._trees.clear()
+            if self._trees is not None:
+                self._trees.clear()
             self._recall()
             self._note_down(self._view)
             self._view = remember(self._view, await self._backend.open())
@@ -245,6 +251,8 @@ class Agent:
 
     def _with_code(self, actions: Sequence[Action], held: Sequence[Held]) -> list[Action]:
         """Begin leases when the code is here that they are started in."""
+        if self._trees is None:
+            return list(actions)
         uploads = [a for a in actions if isinstance(a, Start) and a.wanted.lease.upload]
         coming = self._view.wanted.keys() - {lease.lease_id for lease in held}
         self._trees.keep(coming)

@@ -21,6 +21,8 @@ NODE: Final = "NODE"
 USUAL_GRACE_S: Final = 5.0  # the operator's figure may differ
 #: Workers of one node at most: a gang of more has them on several, and no pod holds them all.
 MOST_WORKERS: Final = 1024
+#: That of the agent's setting.
+CODE_IMAGE: Final = "CODE-IMAGE"
 SECRET: Final = "SECRET"  # noqa: S105 - it stands for one
 
 
@@ -62,11 +64,13 @@ def pod_preview(
         image=spec.image or "DEFAULT-IMAGE",
         kubernetes=spec.kubernetes,
         project=spec.project,
+        upload=spec.upload,
     )
     workers = (PodWorker(worker_type=worker_type),) * count
     place = PodPlace(node=NODE, hostname=NODE, workers=workers)
     try:
-        pod = build_pod(lease, place, secret=SECRET, settings=PodSettings())
+        settings = PodSettings(code_image=CODE_IMAGE)
+        pod = build_pod(lease, place, secret=SECRET, settings=settings)
         variables = {**spec.env, **lease.secret_env}  # of the secret ones an error quotes nothing
         check_submitted(pod_options(spec.kubernetes), variables, allows=allows)
     except InputError as error:

@@ -9,6 +9,8 @@ from __future__ import annotations
 import gzip
 import hashlib
 import io
+import os
+import shutil
 import tarfile
 import zlib
 from pathlib import PurePosixPath
@@ -24,6 +26,8 @@ if TYPE_CHECKING:
 MOST_ENTRIES: Final = 10_000
 MOST_UNPACKED_BYTES: Final = 64 * 2**20
 LONGEST_NAME: Final = 1000
+#: Bytes of one part of it: what Linux takes.
+LONGEST_PART: Final = 255
 #: What tar may add to each entry: its head, what a long name takes, and the rest of a block.
 _HEAD_BYTES: Final = 4096
 
@@ -52,14 +56,20 @@ def unpack(archive: bytes, folder: Path) -> None:
         folder: new; nobody else may write there meanwhile.
 
     Raises:
-        InputError: as ``check``, or this Python cannot unpack safely.
+        InputError: as ``check``.
         OSError: the disk is full, say.
     """
-    if not hasattr(tarfile, "data_filter"):
-        raise InputError("this agent's Python cannot unpack uploads safely; use 3.11.4 or later")
     check(archive)
-    for tar, member in _entries(archive):
-        tar.extract(member, folder, set_attrs=not member.isdir(), filter="data")
+    for tar, member in _entries(archive):  # each within the folder, in which there are no links
+        path = folder / member.name
+        content = tar.extractfile(member)
+        if content is None:
+            path.mkdir(parents=True, exist_ok=True)
+            continue
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("xb") as file:
+            shutil.copyfileobj(content, file)
+        path.chmod(_mode(member))
 
 
 def _entries(archive: bytes) -> Iterator[tuple[tarfile.TarFile, tarfile.TarInfo]]:
@@ -89,6 +99,12 @@ def _entries(archive: bytes) -> Iterator[tuple[tarfile.TarFile, tarfile.TarInfo]
         raise InputError("the upload is a tar file that nobody can read") from error
 
 
+def _mode(member: tarfile.TarInfo) -> int:
+    """Return a file's rights: others write nothing, and execute no more than its owner."""
+    mode = member.mode & 0o755 | 0o600
+    return mode if mode & 0o100 else mode & ~0o111
+
+
 _TOO_LARGE: Final = (
     f"the upload unpacks to more than {MOST_UNPACKED_BYTES} bytes or {MOST_ENTRIES} files; leave "
     "data and environments out"
@@ -102,6 +118,10 @@ def _checked_path(member: tarfile.TarInfo) -> PurePosixPath:
         raise InputError(f"'{shown}' in the upload is neither a plain file nor a folder")
     if path.is_absolute() or ".." in path.parts or "\0" in member.name:
         raise InputError(f"'{shown}' in the upload lies outside of its folder")
+    if member.isreg() and path == PurePosixPath():
+        raise InputError(f"'{shown}' in the upload is a file without a name")
+    if any(len(os.fsencode(part)) > LONGEST_PART for part in path.parts):
+        raise InputError(f"'{shown}' in the upload has a name of more than {LONGEST_PART} bytes")
     if len(member.name) > LONGEST_NAME:
         raise InputError(f"'{shown}...' in the upload is longer than {LONGEST_NAME} characters")
     return path

@@ -27,6 +27,7 @@ from agent.kubernetes.client import (
 )
 from agent.kubernetes.image_pulls import ImagePuller
 from agent.kubernetes.node_watch import NodeWatch
+from agent.kubernetes.pod_code import check_awaited, the_code
 from agent.kubernetes.pod_ends import StartBounds, overdue, verdict
 from agent.kubernetes.pod_exec import PodCommand
 from agent.kubernetes.pod_logs import read_output
@@ -42,6 +43,7 @@ from agent.log_files import SENT
 from agent.process.lease_files import boot_id
 from agent.reconcile import Forget, Kill, Notice, Refuse, Renew, Start, Terminate
 from scheduler.errors import InputError
+from scheduler.protocol.bounds import words
 from scheduler.protocol.reports import LeaseEnd
 
 if TYPE_CHECKING:
@@ -53,6 +55,7 @@ if TYPE_CHECKING:
     from agent.kubernetes.client import KubernetesClient
     from agent.kubernetes.node_workers import NodeInventory
     from agent.kubernetes.pods import PodSettings
+    from agent.link import Link
     from agent.reconcile import Action, Held, Wanted
     from scheduler.protocol.desired import DesiredExec, DesiredImage
     from scheduler.protocol.reports import LeaseReport, LeaseState
@@ -66,11 +69,6 @@ RETRY_MOST_S: Final = 5.0
 LAST_OUTPUT_S: Final = 5.0
 #: A pod that outlives its deletion and grace by so much keeps its workers out of service.
 STUCK_S: Final = 30.0
-
-_NO_UPLOADS = (
-    "this node runs jobs as pods, which fetch no uploaded code: put it into an image, or on a "
-    "volume, or name worker types of other nodes (--type)"
-)
 
 
 class KubernetesBackend(Isolated[PodRecord]):
@@ -154,6 +152,11 @@ class KubernetesBackend(Isolated[PodRecord]):
             hostname=lambda: inventory.hostname,
             settings=settings,
         )
+
+    def bring_code(self, link: Link) -> bool:
+        """Bring code into pods when they ask for it."""
+        self._link = link
+        return True
 
     async def open(self) -> tuple[Held, ...]:
         """Find the node's workers and the pods that an earlier agent has left, and adopt them."""
@@ -256,9 +259,7 @@ class KubernetesBackend(Isolated[PodRecord]):
         return tuple(self._troubles[key] for key in sorted(self._troubles))
 
     def _perform(self, action: Action) -> None:
-        if isinstance(action, Start) and action.wanted.lease.upload:
-            self._refuse(action.wanted, LeaseEnd.FAILED, _NO_UPLOADS)
-        elif isinstance(action, Start):
+        if isinstance(action, Start):
             self._start(action.wanted)
         elif isinstance(action, Refuse):
             self._refuse(action.wanted, LeaseEnd.RELEASED, action.message)
@@ -328,6 +329,8 @@ class KubernetesBackend(Isolated[PodRecord]):
         self._records[record.lease.lease_id] = record
         self._steps.begin(record)
         if record.tenant.secret:
+            if record.lease.upload:
+                record.tenant.code = partial(self._code_of, record)
             self._endpoint.admit(record.tenant)
 
     def _forget(self, lease_id: int) -> None:
@@ -353,6 +356,21 @@ class KubernetesBackend(Isolated[PodRecord]):
             deadline_s=record.deadline_s,
         )
         return build_pod(record.lease, place, secret=record.tenant.secret, settings=self._settings)
+
+    async def _code_of(self, record: PodRecord) -> bytes:
+        """Return the code of a lease for its pod; where nobody has it, the lease ends.
+
+        Raises:
+            InputError: it is not to be had.
+            OSError: the scheduler cannot be reached.
+        """
+        check_awaited(record)
+        try:
+            return the_code(await self._link.code(record.lease.lease_id), record.lease)
+        except InputError as error:
+            why = words(f"its uploaded code cannot be had: {error}")
+            self._give_up(record, LeaseEnd.FAILED, "", why)
+            raise
 
     # -- what the watches tell ---------------------------------------------------------------------
 
@@ -448,7 +466,7 @@ class KubernetesBackend(Isolated[PodRecord]):
         if record.orders.terminated:
             return
         record.terminated_s = lease_clock_s()
-        record.hopeless = end, word, f"{word}: {message}".rstrip(": ")
+        record.hopeless = end, word, f"{word}: {message}".strip(": ")
         record.poke.set()
         self._on_change()
 

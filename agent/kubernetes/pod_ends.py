@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
+from agent.bring_code import UNUSABLE
 from agent.kubernetes.pod_names import ENDING, JOB_ENDED, without_secrets_of_pods
-from agent.kubernetes.pod_template import CONTAINER
+from agent.kubernetes.pod_template import CODE, CONTAINER
 from agent.process.endings import classify
 from scheduler.errors import ParameterError
 from scheduler.protocol import bounds
@@ -56,6 +57,9 @@ class PodLook:
         reason_code: Kubernetes' word for what is wrong; empty if nothing is.
         message: the same in more words.
         others: other containers of it still run.
+        code_exit: exit code of the container that brings its code; None where that has not ended,
+            or there is none.
+        code_words: what that said at its end.
         step: how far its launch is: 0 no node has taken it, 1 a node has, 2 its volumes and network
             are there and images are pulled (or nobody tells), and 1 more for each container before
             the job's that has begun or ended.
@@ -74,6 +78,8 @@ class PodLook:
     reason_code: str = ""
     message: str = ""
     others: bool = False
+    code_exit: int | None = None
+    code_words: str = ""
     step: int = 0
 
     @property
@@ -143,12 +149,13 @@ def look_at(pod: Mapping[str, Any]) -> PodLook:
     status, metadata = pod.get("status") or {}, pod.get("metadata") or {}
     told = (metadata.get("annotations") or {}).get(ENDING)
     containers = status.get("containerStatuses") or []
-    own: dict[str, Any] = next((c for c in containers if c.get("name") == CONTAINER), {})
-    state = own.get("state") or {}
+    before = status.get("initContainerStatuses") or []
+    own, state = _container(containers, CONTAINER)
+    brought = _container(before, CODE)[1].get("terminated") or {}
     ended, running = state.get("terminated") or {}, state.get("running") or {}
     started_s = _time(running.get("startedAt") or ended.get("startedAt"))
     conditions = {c.get("type"): c for c in status.get("conditions") or []}
-    reason, message = _trouble(status, state, conditions)
+    reason, message = _trouble(status, state, before, conditions)
     others = any(
         (c.get("state") or {}).get("running") for c in containers if c.get("name") != CONTAINER
     )
@@ -164,8 +171,16 @@ def look_at(pod: Mapping[str, Any]) -> PodLook:
         reason_code=reason,
         message=message,
         others=others,
+        code_exit=bounds.exit_code(brought.get("exitCode")),
+        code_words=bounds.words(str(brought.get("message") or "").strip()),
         step=_step(pod, conditions),
     )
+
+
+def _container(statuses: list[Any], name: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return what is told of a container, and its state."""
+    own: dict[str, Any] = next((c for c in statuses if c.get("name") == name), {})
+    return own, own.get("state") or {}
 
 
 def _step(pod: Mapping[str, Any], conditions: Mapping[Any, Any]) -> int:
@@ -290,6 +305,10 @@ def end_of(
     if look.reason_code in _LOST or look.reason_code.startswith("OutOf"):
         if not ours:
             return LeaseEnd.LOST, f"{look.reason_code}: {look.message}".rstrip(": ")
+    elif look.exit_code is None and look.code_exit:
+        unusable = look.code_exit == UNUSABLE
+        said = look.code_words or f"its code was not brought: exit code {look.code_exit}"
+        return LeaseEnd.FAILED if unusable else LeaseEnd.LOST, said
     elif look.exit_code is None:
         return LeaseEnd.LOST, f"{look.reason_code or 'the pod'}: {look.message or 'no trace'}"
     left = look.exit_code == TERMINATED and orders.noticed
@@ -328,7 +347,10 @@ def _unseen(orders: Orders, *, deleted: bool) -> tuple[LeaseEnd, str]:
 
 
 def _trouble(
-    status: Mapping[str, Any], state: Mapping[str, Any], conditions: Mapping[Any, Any]
+    status: Mapping[str, Any],
+    state: Mapping[str, Any],
+    before: list[Any],
+    conditions: Mapping[Any, Any],
 ) -> tuple[str, str]:
     """Return Kubernetes' word for what is wrong with a pod, and its message."""
     if status.get("reason"):
@@ -341,10 +363,12 @@ def _trouble(
         word = str(ended.get("reason") or "")
         fine = word in {"Completed", "Error", ""}
         return ("" if fine else word), str(ended.get("message") or "") if not fine else ""
-    waiting = state.get("waiting") or {}
-    if waiting.get("reason") not in {None, "ContainerCreating", "PodInitializing"}:
-        # People of the project read it, and the name of the Secret is all that guards it there.
-        return str(waiting["reason"]), without_secrets_of_pods(str(waiting.get("message") or ""))
+    for each in (state, *((c.get("state") or {}) for c in before)):
+        waiting = each.get("waiting") or {}
+        if waiting.get("reason") not in {None, "ContainerCreating", "PodInitializing"}:
+            # People of the project read it; the name of the Secret is all that guards it there.
+            said = without_secrets_of_pods(str(waiting.get("message") or ""))
+            return str(waiting["reason"]), said
     placed = conditions.get("PodScheduled") or {}
     if placed.get("status") == "False":
         return str(placed.get("reason") or "Unschedulable"), str(placed.get("message") or "")

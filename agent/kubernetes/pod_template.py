@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 CONTAINER: Final = "job"
 #: Before the names of our own volumes and containers.
 RESERVED: Final = "leasehold-"
+#: Names of the container that brings a job's code, and of the volume with it.
+CODE: Final = RESERVED + "code"
 #: By which field the items of a list are told apart.
 _KEYS: Final = {
     "containers": "name",

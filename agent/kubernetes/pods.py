@@ -15,6 +15,14 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from agent.kubernetes.device_variables import chooses_devices
+from agent.kubernetes.pod_code import (
+    FOLDER,
+    check_code,
+    code_container,
+    code_mount,
+    code_volume,
+    for_the_jobs_user,
+)
 from agent.kubernetes.pod_launch import launch_command, literal
 from agent.kubernetes.pod_names import (
     attempt_labels,
@@ -46,6 +54,8 @@ HOSTNAME: Final = "kubernetes.io/hostname"
 USER: Final = 1000
 #: Seconds that the guard and the kubelet may need to end a job whose agent is gone; see adr/0006.
 GUARD_WINDOW_S: Final = 10.0
+#: What a folder with uploaded code may grow to unless told otherwise.
+CODE_VOLUME_BYTES: Final = 2**30
 _PROBE_EVERY_S, _PROBE_FAILURES = 2, 3
 #: Resources whose plugin says nothing of NVIDIA's devices, which the same node may have.
 _OF_AMD = "amd.com/"
@@ -83,6 +93,9 @@ class PodSettings:
         guard_image: image with this program, for the container that holds the lease's deadline
             when the agent cannot; empty: no such container. See docs/adr/0006.
         guard_port: port of that container in the pod.
+        code_image: image with this program, for the container that brings uploaded code; empty:
+            jobs that come with code are refused. See docs/adr/0022.
+        code_volume_bytes: most that the code, and what a job writes beside it, may take.
         tolerations: of every pod.
         runtime_class: of pods that see their devices without asking for a resource.
         foreign_pods: who counts what pods of others hold; see ``NodeWatch``.
@@ -96,6 +109,8 @@ class PodSettings:
     endpoint_host: str = ""
     guard_image: str = ""
     guard_port: int = 8644
+    code_image: str = ""
+    code_volume_bytes: int = CODE_VOLUME_BYTES
     tolerations: tuple[Mapping[str, Any], ...] = field(
         default=(MappingProxyType({"key": "nvidia.com/gpu", "operator": "Exists"}),)
     )
@@ -147,6 +162,7 @@ def build_pod(
             f"field 'progress_file' is {lease.progress_file!r}: no agent reads the files of a pod; "
             "print the progress and give progress_regex"
         )
+    check_code(lease, image=settings.code_image, port=settings.endpoint_port)
     accelerators = frozenset(worker.resource for worker in place.workers if worker.resource)
     check_template(options.template, accelerators=accelerators)
     pod: dict[str, Any] = {
@@ -161,10 +177,12 @@ def build_pod(
         "spec": _spec(lease, place, options, settings)
         | {"containers": [_container(lease, place, options, settings, image=image, secret=secret)]},
     }
-    if settings.guard_image and settings.endpoint_port:
-        pod["spec"]["initContainers"] = [_guard(place, settings, secret)]
+    before = [*_guards(place, settings, secret), *_bringers(lease, place, settings, secret)]
+    if before:
+        pod["spec"]["initContainers"] = before
     template = {key: part for key, part in options.template.items() if key in {"metadata", "spec"}}
-    return without_devices(merge(pod, template))
+    made = without_devices(merge(pod, template))
+    return for_the_jobs_user(made, otherwise=USER) if lease.upload else made
 
 
 def secret_names(lease: DesiredLease) -> list[str]:
@@ -279,6 +297,7 @@ def _spec(
                 {"name": _claim_name(n), "persistentVolumeClaim": {"claimName": claim}}
                 for n, claim in enumerate(claims)
             ),
+            *([code_volume(settings.code_volume_bytes)] if lease.upload else []),
         ],
     }
     if len(lease.gang) > 1:
@@ -315,6 +334,8 @@ def _container(
         }
         at |= {"readOnly": True} if mount.read_only else {}
         mounts.append(at | ({"subPath": mount.sub_path} if mount.sub_path else {}))
+    if lease.upload:
+        mounts.append(code_mount())
     container: dict[str, Any] = {
         "name": CONTAINER,
         "image": image,
@@ -327,7 +348,9 @@ def _container(
     }
     if options.image_pull_policy:
         container["imagePullPolicy"] = options.image_pull_policy
-    if lease.working_dir not in {"", "/"}:
+    if lease.upload:
+        container["workingDir"] = FOLDER
+    elif lease.working_dir not in {"", "/"}:
         container["workingDir"] = lease.working_dir
     if settings.guard_image and settings.endpoint_port:
         container["livenessProbe"] = {
@@ -457,9 +480,11 @@ def _endpoint_environment(settings: PodSettings, secret: str) -> list[dict[str, 
     return told
 
 
-def _guard(place: PodPlace, settings: PodSettings, secret: str) -> dict[str, Any]:
+def _guards(place: PodPlace, settings: PodSettings, secret: str) -> list[dict[str, Any]]:
     """Return the container that outlives the agent and knows until when the lease holds."""
-    return {
+    if not (settings.guard_image and settings.endpoint_port):
+        return []
+    guard = {
         "name": RESERVED + "guard",
         "image": settings.guard_image,
         "restartPolicy": "Always",  # which makes it a sidecar: it ends with the job
@@ -479,6 +504,18 @@ def _guard(place: PodPlace, settings: PodSettings, secret: str) -> dict[str, Any
             "runAsUser": USER,
         },
     }
+    return [guard]
+
+
+def _bringers(
+    lease: DesiredLease, place: PodPlace, settings: PodSettings, secret: str
+) -> list[dict[str, Any]]:
+    """Return the container that brings the code, for a job that comes with some."""
+    if not lease.upload:
+        return []
+    env = _endpoint_environment(settings, secret)
+    image, until_s = settings.code_image, place.deadline_s
+    return [code_container(lease, image=image, env=env, deadline_s=until_s)]
 
 
 def _claim_name(position: int) -> str:

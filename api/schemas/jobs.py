@@ -117,7 +117,6 @@ class JobForm(Form):
         secret_env: dict[str, str]
         upload: str | None
         working_dir: str | None
-        image: str | None
 
     @model_validator(mode="after")
     def _agree(self) -> Self:
@@ -127,11 +126,6 @@ class JobForm(Form):
             raise ValueError(f"{both}: give a variable in env or in secret_env, not in both")
         if self.upload and self.working_dir:
             raise ValueError("give upload or working_dir, not both: it starts in what it uploads")
-        if self.upload and self.image:
-            raise ValueError(
-                "uploads are not offered to jobs with an image: their pods do not fetch code; put "
-                "it into the image, or on a volume"
-            )
         if not self.command[0].strip():
             raise ValueError("command begins with an empty text; name a program")
         if sum(map(len, self.command)) > LONGEST_COMMAND:

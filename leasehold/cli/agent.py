@@ -114,6 +114,13 @@ def agent(
             "Also LEASEHOLD_GUARD_IMAGE."
         ),
     ] = None,
+    code_image: Annotated[
+        str | None,
+        typer.Option(
+            help="Image with this program, for the container that brings uploaded code into a pod. "
+            "Also LEASEHOLD_CODE_IMAGE."
+        ),
+    ] = None,
     default_image: Annotated[str | None, typer.Option(help="Image of jobs that name none.")] = None,
     runtime_class: Annotated[
         str | None,
@@ -183,6 +190,7 @@ def agent(
         "kubernetes.jobs_port": ("--jobs-port", jobs_port),
         "kubernetes.jobs_host": ("--jobs-host", jobs_host),
         "kubernetes.guard_image": ("--guard-image", guard_image),
+        "kubernetes.code_image": ("--code-image", code_image),
         "kubernetes.default_image": ("--default-image", default_image),
         "kubernetes.runtime_class": ("--runtime-class", runtime_class),
         "kubernetes.tolerations": ("--toleration", toleration or None),

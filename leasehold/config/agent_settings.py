@@ -67,6 +67,17 @@ class PodsSection:
         "Image with this program, for the container that ends a pod whose agent is gone.",
         variables=("LEASEHOLD_GUARD_IMAGE",),
     )
+    code_image: str = setting(
+        "",
+        "Image with this program, for the container that brings uploaded code into a pod; jobs "
+        "that come with code are refused without it.",
+        variables=("LEASEHOLD_CODE_IMAGE",),
+    )
+    code_volume_bytes: int = setting(
+        2**30,
+        "Most that uploaded code in a pod, and what its job writes beside it, may take.",
+        ge=2**20,
+    )
     default_image: str = setting("", "Image of jobs that name none.")
     runtime_class: str = setting("nvidia", "RuntimeClass of pods that see their devices by name.")
     sharing: Mapping[str, str] = setting(

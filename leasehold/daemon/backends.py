@@ -44,6 +44,8 @@ def pods(config: AgentConfig, environment: Mapping[str, str]) -> PodJobs:
             endpoint_port=told.jobs_port,
             endpoint_host=told.jobs_host,
             guard_image=told.guard_image,
+            code_image=told.code_image,
+            code_volume_bytes=told.code_volume_bytes,
             tolerations=(*PodSettings().tolerations, *map(read_toleration, told.tolerations)),
             runtime_class=told.runtime_class,
             foreign_pods=told.foreign_pods,

@@ -12,6 +12,7 @@ from leasehold.cli.main import COMMANDS
 from leasehold.config.agent_settings import AgentConfig
 from leasehold.config.fields import describe
 
+CODE_BYTES = "LEASEHOLD_AGENT__KUBERNETES__CODE_VOLUME_BYTES"
 POSTGRESQL = {"database__type": "postgresql", "database__postgresql__existingSecret": "db"}
 
 
@@ -72,6 +73,11 @@ def test_an_agent_is_told_how_jobs_run_on_its_nodes(everything, minimal):
     assert "LEASEHOLD_GUARD_IMAGE" not in environment(amd)
     plain = minimal.container("DaemonSet")
     assert environment(plain)["LEASEHOLD_GUARD_IMAGE"]["value"] == plain["image"]
+    assert environment(gpu)["LEASEHOLD_CODE_IMAGE"]["value"] == "registry.example/code:1"
+    assert environment(gpu)[CODE_BYTES]["value"] == "67108864"
+    assert "LEASEHOLD_CODE_IMAGE" not in environment(amd)
+    assert environment(plain)["LEASEHOLD_CODE_IMAGE"]["value"] == plain["image"]
+    assert environment(plain)[CODE_BYTES]["value"] == "1073741824"
     assert environment(plain)["LEASEHOLD_JOBS_HOST"]["value"] == "lh-leasehold-agent.gpus.svc"
     assert environment(plain)["LEASEHOLD_INSTANCE"]["value"] == "gpus.lh-leasehold"
     taint = [{"key": "pool", "value": "a", "effect": "NoExecute"}]

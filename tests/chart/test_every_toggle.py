@@ -60,6 +60,7 @@ TOGGLES = {
     "agent.enabled": (AGENTS, SETTINGS),
     "agent.exec": ("", "Role/gpus-shared-gpus-agent"),
     "agent.guard.enabled": ("", "DaemonSet/shared-gpus-agent-gpu"),
+    "agent.uploads.enabled": ("", "DaemonSet/shared-gpus-agent-gpu"),
     "agent.logJson": ("", f"{DAEMONS} Deployment/shared-gpus-foreign"),
     "agent.serviceAccount.create": ("ServiceAccount/given", ""),
     "jobs.createNamespace": ("Namespace/training", ""),

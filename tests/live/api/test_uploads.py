@@ -52,14 +52,16 @@ def test_what_is_sent_is_looked_at(daemon: Any) -> None:
     assert user.get("/v1/uploads/xyz").status_code == 422
 
 
-def test_code_has_one_place_where_it_starts_and_is_not_for_pods(daemon: Any) -> None:
+def test_code_has_one_place_where_it_starts(daemon: Any) -> None:
     user = daemon.caller("user")
     assert send(user).status_code == 201
     job = {"name": "n", "command": ["x"], "upload": DIGEST}
-    for more, said in (
-        ({"working_dir": "/srv"}, "give upload or working_dir"),
-        ({"image": "i"}, "not offered to jobs with an image"),
-    ):
-        answer = user.post("/v1/jobs", json=job | more)
-        assert answer.status_code == 422
-        assert said in answer.text
+    answer = user.post("/v1/jobs", json=job | {"working_dir": "/srv"})
+    assert answer.status_code == 422
+    assert "give upload or working_dir" in answer.text
+    tried = user.post("/v1/jobs?dry_run=true", json=job | {"image": "i"})
+    assert tried.status_code == 200, tried.text
+    pod = tried.json()["pod"]
+    (bringer,) = pod["spec"]["initContainers"]
+    assert (bringer["name"], bringer["image"]) == ("leasehold-code", "CODE-IMAGE")
+    assert DIGEST in bringer["command"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from scheduler.protocol.reports import LeaseEnd, LeaseState
+from scheduler.protocol.reports import LeaseState
 
 POD = "job1-1-0"
 
@@ -57,16 +57,5 @@ def test_visible_devices_are_those_that_the_agent_has_chosen(play, make_lease):
         stage.api.run(POD)
         await stage.until(lambda: stage.report().state is LeaseState.RUNNING)
         assert stage.report().devices == ("1", "3")
-
-    play(scene)
-
-
-def test_uploaded_code_is_not_for_pods_which_is_said(play, make_lease):
-    async def scene(stage):
-        stage.start(make_lease(upload="0" * 64))
-        ended = await stage.ended()
-        assert ended.reason is LeaseEnd.FAILED
-        assert "this node runs jobs as pods" in ended.message
-        assert not stage.api.pods
 
     play(scene)

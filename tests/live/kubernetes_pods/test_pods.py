@@ -63,6 +63,11 @@ CASES = {
     "amd": ({}, (MI300, MI300), {"workers": (0, 1), "world_size": 2, "local_ranks": (0, 1)}),
     "shared_by_runtime_class": ({}, (SEEN,), {}),
     "guarded": ({"guard_image": "leasehold/agent:1"}, (V100,), {}),
+    "with_code": (
+        {"guard_image": "leasehold/agent:1", "code_image": "leasehold/agent:1"},
+        (V100,),
+        {"upload": "0123456789abcdef" * 4, "working_dir": "/nonexistent"},
+    ),
     "template": ({}, (V100,), {"kubernetes": {"template": TEMPLATE}}),
     "everything_with_torchrun_on_two_nodes": (
         {},

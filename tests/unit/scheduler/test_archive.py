@@ -103,7 +103,9 @@ HOSTILE = {
     "is there twice": tree(member("a", b"1"), member("a", b"2")),
     "is a file and a folder": tree(member("a", b"1"), member("a/b", b"2")),
     "is a folder and a file": tree(member("a/b", b"1"), member("a", b"2")),
-    "has a long name": tree(member("a" * 1001, b"1")),
+    "has a long name": tree(member("a/" * 500 + "a", b"1")),
+    "has a name that Linux does not take": tree(member("\N{EURO SIGN}" * 86, b"1")),
+    "is the folder itself": tree(member(".", b"1")),
     "is sparse": tree(
         member("a", b"", pax_headers={"GNU.sparse.size": str(2**50), "GNU.sparse.map": "0,0"}),
         format=tarfile.PAX_FORMAT,

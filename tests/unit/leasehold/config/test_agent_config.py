@@ -102,6 +102,7 @@ def test_the_file_is_named_or_lies_where_the_daemons_would(write, home):
     ("LEASEHOLD_INSTANCE", "blue", "kubernetes.instance", "blue"),
     ("LEASEHOLD_JOBS_HOST", "10.0.0.1", "kubernetes.jobs_host", "10.0.0.1"),
     ("LEASEHOLD_GUARD_IMAGE", "guard:1", "kubernetes.guard_image", "guard:1"),
+    ("LEASEHOLD_CODE_IMAGE", "code:1", "kubernetes.code_image", "code:1"),
     ("LEASEHOLD_AGENT__STATE_DIR", "/x", "state_dir", "/x"),
     ("LEASEHOLD_AGENT__STOP_JOBS", "yes", "stop_jobs", True),
     ("LEASEHOLD_AGENT__START_TIMEOUT__IMAGE_S", "60", "start_timeout.image_s", 60.0),
@@ -167,6 +168,7 @@ def test_all_settings_reach_the_agent(home, write):
         "[start_timeout]\nbind_s = 5\nprepare_s = 6\nimage_s = 7\ntrouble_s = 8\nprocess_s = 9\n"
         '[kubernetes]\nnamespace = "ns"\ninstance = "i"\nkubeconfig = "/k"\ncontext = "x"\n'
         'jobs_port = 1\njobs_host = "h"\nguard_image = "g"\ndefault_image = "d"\n'
+        'code_image = "c"\ncode_volume_bytes = 2000000\n'
         'runtime_class = "r"\ntolerations = ["gpu=a:NoSchedule", "b:"]\n[kubernetes.sharing]\n'
         'a100 = "mps"\n'
     )
@@ -194,6 +196,8 @@ def test_all_settings_reach_the_agent(home, write):
         endpoint_port=1,
         endpoint_host="h",
         guard_image="g",
+        code_image="c",
+        code_volume_bytes=2_000_000,
         runtime_class="r",
         tolerations=(
             *PodSettings().tolerations,

@@ -1,0 +1,133 @@
+"""The code that a job's pod is started in: who brings it there, and from where; see docs/adr/0022.
+
+A container that ends before the job begins asks the agent of its node, which asks the scheduler,
+and unpacks what it gets into a volume of the pod. Nothing of it lies at the API server or at the
+agent, so nothing is left behind, and nothing has to be found again by the next agent.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from agent.kubernetes.pod_template import CODE, CONTAINER
+from scheduler.archive import digest_of
+from scheduler.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from agent.kubernetes.pod_record import PodRecord
+    from scheduler.protocol.desired import DesiredLease
+
+#: Where the job finds it, which is where its command begins.
+FOLDER: Final = "/leasehold/code"
+_MEMORY: Final = ("32Mi", "256Mi")
+
+
+def check_code(lease: DesiredLease, *, image: str, port: int) -> None:
+    """Refuse a lease whose code cannot be brought into its pod.
+
+    Args:
+        lease: the lease.
+        image: with the program that unpacks it; empty: there is none.
+        port: on which pods reach the agent; 0: they do not.
+
+    Raises:
+        InputError: says what to set.
+    """
+    if lease.upload and not (image and port):
+        missing = "kubernetes.code_image" if port else "kubernetes.jobs_port"
+        raise InputError(
+            f"job '{lease.job_id}' comes with uploaded code, and the agent of this node brings "
+            f"none into pods: it has no {missing} (the chart sets it where agent.uploads.enabled "
+            "is true); until then put the code into an image or on a volume, or name worker types "
+            "of other nodes (--type)"
+        )
+
+
+def code_volume(most_bytes: int) -> dict[str, Any]:
+    """Return the volume for it; what the job writes there counts, too."""
+    return {"name": CODE, "emptyDir": {"sizeLimit": str(most_bytes)}}
+
+
+def code_mount() -> dict[str, Any]:
+    """Return where it is mounted."""
+    return {"name": CODE, "mountPath": FOLDER}
+
+
+def code_container(
+    lease: DesiredLease, *, image: str, env: list[dict[str, Any]], deadline_s: float
+) -> dict[str, Any]:
+    """Return the container that brings it.
+
+    Args:
+        lease: the lease.
+        image: with the program.
+        env: how the agent is reached, and the secret of the lease.
+        deadline_s: see ``PodPlace``.
+    """
+    least, most = _MEMORY
+    return {
+        "name": CODE,
+        "image": image,
+        "command": ["python", "-I", "-m", "agent.bring_code", lease.upload, FOLDER],
+        "env": [*env, {"name": "LEASEHOLD_DEADLINE_S", "value": f"{deadline_s:.3f}"}],
+        "resources": {
+            "requests": {"cpu": "5m", "memory": least},
+            "limits": {"memory": most},
+        },
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "capabilities": {"drop": ["ALL"]},
+            "readOnlyRootFilesystem": True,
+            "runAsNonRoot": True,
+        },
+        "volumeMounts": [code_mount()],
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+    }
+
+
+def for_the_jobs_user(pod: Mapping[str, Any], *, otherwise: int) -> dict[str, Any]:
+    """Return a pod in which the code is unpacked by the user that the job runs as.
+
+    Args:
+        pod: with the job's template merged in.
+        otherwise: who unpacks it for a job that runs as root.
+    """
+    spec = dict(pod["spec"])
+    own = next(c for c in spec["containers"] if c["name"] == CONTAINER)
+    told = (own.get("securityContext") or {}, spec.get("securityContext") or {})
+    users = [context.get("runAsUser") for context in told]
+    user = next((u for u in users if u is not None), otherwise)
+    user = user if isinstance(user, int) and user > 0 else otherwise
+    spec["initContainers"] = [
+        c | {"securityContext": c["securityContext"] | {"runAsUser": user}}
+        if c["name"] == CODE
+        else c
+        for c in spec["initContainers"]
+    ]
+    return {**pod, "spec": spec}
+
+
+def check_awaited(record: PodRecord) -> None:
+    """Refuse the code of a lease to a pod that has no use for it any more.
+
+    Raises:
+        InputError: the job in it has begun, or the lease is over.
+    """
+    look = record.look
+    if record.end is not None or record.orders.terminated or record.orders.killed:
+        raise InputError("the lease is over")
+    if look is not None and (look.running or look.job_over):
+        raise InputError("the job has begun, and has its code")
+
+
+def the_code(archive: bytes, lease: DesiredLease) -> bytes:
+    """Return what was fetched, if it is the code that a lease is started in.
+
+    Raises:
+        InputError: it is another tree.
+    """
+    if digest_of(archive) != lease.upload:
+        raise InputError(f"the scheduler sent another tree than {lease.upload}")
+    return archive
