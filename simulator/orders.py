@@ -192,8 +192,9 @@ def _reservation(verb: str, entry: Mapping[str, Any]) -> str:
     return name
 
 
-def _reserve(verb: str, entry: Mapping[str, Any], _names: _Names) -> Fact:
+def _reserve(verb: str, entry: Mapping[str, Any], names: _Names) -> Fact:
     name = _reservation(verb, entry)
+    job = _known("job", entry["job"], names.jobs, "trace") if entry.get("job") else ""
     for key in ("worker_type", "workers", "from_s", "until_s"):
         if key not in entry:
             raise InputError(f"'{key}' is missing beside '{verb}'")
@@ -206,7 +207,9 @@ def _reserve(verb: str, entry: Mapping[str, Any], _names: _Names) -> Fact:
         workers=int(workers),
         from_s=_number(entry, "from_s", least=0.0),
         until_s=_number(entry, "until_s", least=0.0),
-        **{key: _text(entry, key) for key in ("project", "user", "job")},
+        project=_text(entry, "project"),
+        user=_text(entry, "user"),
+        job=job,
     )
     return ReservationMade(reservation=rule, actor=ACTOR)
 

@@ -377,6 +377,8 @@ class Replay:
 
     def _with_rows(self, fact: Fact) -> Fact:
         """Return an order with what is stored of the jobs that it is about."""
+        if isinstance(fact, ReservationMade):
+            return replace(fact, row=self._rows.get(fact.reservation.job))
         if not isinstance(fact, JobActionAsked | JobChangeAsked):
             return fact
         return replace(fact, rows={i: self._rows[i] for i in fact.job_ids if i in self._rows})

@@ -1,23 +1,34 @@
 """Reservations: workers that are kept for somebody during a time window."""
 
+import asyncio
 from dataclasses import replace
-from typing import Annotated
+from typing import Annotated, Final
 
 from fastapi import APIRouter, Path
 from starlette.responses import Response
 
 from api.access import Ctx, Operator, Viewer
 from api.answers import Answer
-from api.problems import not_found
+from api.context import Context
+from api.problems import ProblemError, not_found
 from api.roles import Principal
 from api.routing import StrictRoute
 from api.schemas.admin import ReservationIn
 from api.schemas.answers import ReservationOut, ReservationsOut
 from api.schemas.fields import ProjectName
+from scheduler.control.specs import in_words
 from scheduler.domain.reservation import Reservation
 from scheduler.runtime.shown import ReservedView
+from scheduler.store.queries import HistoryQuery
 
 router = APIRouter(prefix="/v1", tags=["reservations"], route_class=StrictRoute)
+
+#: Kinds of history that tell of a reservation's end -> how it ended.
+_ENDS: Final = {
+    "reservation_deleted": "it was given up",
+    "reservation_ended": "its window ended",
+    "reservation_released": "it was released when the job that it was for ended,",
+}
 
 Named = Annotated[ProjectName, Path(description="reservation")]
 
@@ -48,7 +59,7 @@ async def get_reservation(name: Named, context: Ctx, principal: Viewer) -> Answe
     for found in context.service.reservations():
         if found.reservation.name == name:
             return Answer(_shown(principal, found))
-    raise not_found("reservation", name)
+    raise await asyncio.to_thread(_gone, context, name)
 
 
 @router.post(
@@ -84,6 +95,19 @@ async def delete_reservation(name: Named, context: Ctx, principal: Operator) -> 
     """Give up a reservation; its workers are everybody's again."""
     await context.service.delete_reservation(name, actor=principal.subject)
     return Response(status_code=204)
+
+
+def _gone(context: Context, name: str) -> ProblemError:
+    """Say what became of a reservation that is not there."""
+    query = HistoryQuery(
+        subject_kind="reservation", subject=name, kinds=tuple(_ENDS), descending=True, limit=1
+    )
+    for line in context.service.store.history(query):
+        at = in_words(line.at_s)
+        return ProblemError(
+            404, f"there is no reservation '{name}' any more: {_ENDS[line.kind]} at {at}"
+        )
+    return not_found("reservation", name)
 
 
 def _shown(principal: Principal, found: ReservedView) -> ReservedView:

@@ -18,11 +18,11 @@ from leasehold.client.outages import delay_s
 from leasehold.client.streams import LogEnd, LogPiece, LogReader, read_events
 from leasehold.client.wires import AsyncWire
 from leasehold.connection import find_connection, usable_token
-from leasehold.naming import meaning, meanings, send_for_words
+from leasehold.naming import meanings, send_for_words
 
 if TYPE_CHECKING:
     import ssl
-    from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+    from collections.abc import AsyncGenerator, Mapping, Sequence
 
     from leasehold.client import forms
     from leasehold.client.wires import Wire
@@ -473,28 +473,6 @@ class AsyncClient(ClusterCalls):
             return found
 
         return cast("forms.Bulk", await send_for_words(which, send, self._page_of_jobs))
-
-    async def _on_job(self, word: str, do: Callable[[str], Awaitable[T]]) -> T:
-        """Do something with the id of the job that a word means."""
-        try:
-            return await do(word)
-        except ClientError as error:
-            if error.status != 404:
-                raise
-            found = await meaning(word, self._page_of_jobs)
-            if found is None or found == word:
-                raise
-        return await do(found)
-
-    async def _page_of_jobs(self, params: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return a page of the jobs that are called in some way; none where none can be."""
-        try:
-            found: Mapping[str, Any] = await self.call("GET", "/jobs", params=params)
-        except ClientError as error:
-            if error.status != 422:
-                raise
-            return {"jobs": [], "next_cursor": None}
-        return found
 
 
 def found_exchange(

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from leasehold.client.errors import NoSchedulerError
+from leasehold.client.errors import ClientError, NoSchedulerError
+from leasehold.naming import meaning
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Awaitable, Callable, Mapping
 
     from leasehold.client.exchange import Exchange
+
+T = TypeVar("T")
 
 
 class Calls:
@@ -82,3 +85,27 @@ class Calls:
 
     async def _once(self, path: str, body: object) -> Any:
         return await self.call("POST", path, body, repeatable=False)
+
+    # -- how a word means a job -----------------------------------------------------------------
+
+    async def _on_job(self, word: str, do: Callable[[str], Awaitable[T]]) -> T:
+        """Do something with the id of the job that a word means."""
+        try:
+            return await do(word)
+        except ClientError as error:
+            if error.status != 404:
+                raise
+            found = await meaning(word, self._page_of_jobs)
+            if found is None or found == word:
+                raise
+        return await do(found)
+
+    async def _page_of_jobs(self, params: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return a page of the jobs that are called in some way; none where none can be."""
+        try:
+            found: Mapping[str, Any] = await self.call("GET", "/jobs", params=params)
+        except ClientError as error:
+            if error.status != 422:
+                raise
+            return {"jobs": [], "next_cursor": None}
+        return found

@@ -138,9 +138,17 @@ class ClusterCalls(Calls):
         return found
 
     async def reserve(self, **what: Unpack[forms.ReservationIn]) -> forms.Reservation:
-        """Reserve workers of a type from ``from_s`` until ``until_s`` for somebody."""
-        found: forms.Reservation = await self.call("POST", "/reservations", what)
-        return found
+        """Reserve workers of a type from ``from_s`` until ``until_s`` for somebody.
+
+        A ``job`` is meant by its id, the beginning of it, or its name.
+        """
+
+        async def reserve(job: str) -> forms.Reservation:
+            asked = {**what, "job": job} if job else what
+            found: forms.Reservation = await self.call("POST", "/reservations", asked)
+            return found
+
+        return await self._on_job(what.get("job") or "", reserve)
 
     async def delete_reservation(self, name: str) -> None:
         """Give up a reservation."""

@@ -71,6 +71,7 @@ EventKind: TypeAlias = Literal[
     "reservation_made",
     "reservation_deleted",
     "reservation_ended",
+    "reservation_released",
     "reservation_short",
     "throughputs_declared",
     "token_created",

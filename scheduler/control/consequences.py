@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from scheduler.control.idle import use_told
 from scheduler.control.leases import LiveLease, members_of
+from scheduler.control.reservations import note_released
 from scheduler.domain import commands as do
 from scheduler.domain import events as ev
 from scheduler.domain.causes import OF_A_JOB, FactKind
@@ -17,6 +18,7 @@ from scheduler.domain.reasons import WaitReason
 from scheduler.domain.rows import AttemptRow, LeaseUse
 from scheduler.domain.troubles import Trouble, trouble_of
 from scheduler.engine.jobs import HELD, NONE
+from scheduler.engine.reservations import RELEASED
 from scheduler.protocol.desired import MARGIN_S
 from scheduler.protocol.reports import LeaseEnd
 
@@ -292,6 +294,10 @@ def _recorded(
     subject = command.subject
     kind = "job" if subject in state.jobs.by_id and command.kind.startswith("job_") else "policy"
     data = dict(command.data)
+    if command.kind == RELEASED:
+        cause = known(state, _why_recorded(state, draft, command))
+        note_released(state, draft, subject, str(data["job"]), cause)
+        return
     if command.kind == "reservation_short":
         kind = "reservation"
         draft.warnings.append(

@@ -176,10 +176,17 @@ class UseCounted:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ReservationMade:
-    """An operator reserves workers for a time window."""
+    """An operator reserves workers for a time window.
+
+    Attributes:
+        reservation: what is reserved.
+        actor: who does.
+        row: of the job that it is for, where it is for one that is not active; None for none.
+    """
 
     reservation: Reservation
     actor: str
+    row: JobRow | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -16,7 +16,7 @@ from scheduler.control.images import upcoming_images
 from scheduler.control.leases import ABRUPT, END_REASON, MemberEnd
 from scheduler.control.progress import safe_steps
 from scheduler.control.requests import NodeAction
-from scheduler.control.reservations import end_reservations, entitle
+from scheduler.control.reservations import end_reservations, entitle, release_reservations
 from scheduler.control.retries import category_of, spend
 from scheduler.control.specs import engine_job
 from scheduler.domain import events as ev
@@ -61,6 +61,8 @@ def keep_house(state: ControlState, draft: Draft) -> None:
         _look_for_images(state)
         state.budgets.due |= bool(state.jobs.stopped)
         end_reservations(state, draft)
+    if state.reservations:
+        release_reservations(state, draft)
     state.owners.store(draft)
     keep_budgets(state, draft)
     admit(state, draft)

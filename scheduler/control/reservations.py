@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import asdict, fields
 from typing import TYPE_CHECKING, Any
 
+from scheduler.control.jobs import ENDED
 from scheduler.control.specs import in_words
 from scheduler.domain import events as ev
 from scheduler.domain.causes import Cause, FactKind
 from scheduler.domain.reservation import Reservation, most_reserved
+from scheduler.engine.reservations import RELEASED
 from scheduler.errors import ConflictError, InputError, NotFoundError
 
 if TYPE_CHECKING:
@@ -24,8 +26,11 @@ def make_reservation(state: ControlState, draft: Draft, fact: ReservationMade) -
     """Make a reservation.
 
     Raises:
-        ConflictError: there is one of that name, or others have reserved too many workers.
-        InputError: the worker type is not known, or the window has passed.
+        ConflictError: there is one of that name, others have reserved too many workers, or the job
+            that it is for has ended.
+        InputError: the worker type is not known, the window has passed, or the job that it is for
+            is somebody else's.
+        NotFoundError: there is no job of that id.
     """
     rule, known = fact.reservation, state.reservations
     if rule.name in known:
@@ -38,6 +43,7 @@ def make_reservation(state: ControlState, draft: Draft, fact: ReservationMade) -
             f"(it is {in_words(draft.now_s)}); give a later time"
         )
     _check_workers(state, rule)
+    _check_job(state, fact)
     draft.set(f"reservation/{rule.name}", asdict(rule), actor=fact.actor)
     _tell(state, draft, (*known.values(), rule), rule.name)
     draft.note("reservation_made", "reservation", rule.name, actor=fact.actor, **_shown(rule))
@@ -65,6 +71,27 @@ def _check_workers(state: ControlState, rule: Reservation) -> None:
         )
 
 
+def _check_job(state: ControlState, fact: ReservationMade) -> None:
+    """Refuse what nobody could ever use."""
+    rule, row = fact.reservation, fact.row
+    record = state.jobs.by_id.get(rule.job)
+    if not rule.job or (record is not None and _admits(rule, record)):
+        return
+    if record is not None:
+        raise InputError(
+            f"job of reservation '{rule.name}' is '{rule.job}', which '{record.owner}' submitted "
+            f"to project '{record.project}'; it could not use what is reserved for {rule.owner}"
+        )
+    if row is None:
+        raise NotFoundError(f"there is no job '{rule.job}'")
+    raise ConflictError(
+        f"job of reservation '{rule.name}' is '{rule.job}', which has ended as {row.status.value}; "
+        "reserve for a job that is to run"
+        if row.status in ENDED
+        else f"job '{rule.job}' has just changed; try again"
+    )
+
+
 def delete_reservation(state: ControlState, draft: Draft, fact: ReservationDeleted) -> None:
     """Delete a reservation; its workers are everybody's again.
 
@@ -88,6 +115,27 @@ def end_reservations(state: ControlState, draft: Draft) -> None:
         left = [other for other in state.reservations.values() if other.name != rule.name]
         _tell(state, draft, left, rule.name)
         draft.note_for(cause, "reservation_ended", "reservation", rule.name)
+
+
+def release_reservations(state: ControlState, draft: Draft) -> None:
+    """Release what is kept for jobs that are known no more, where the engine did not do so itself.
+
+    Of a job that it never knew; of one that ended in the very step in which the reservation was
+    made; and of one that ended under a release which kept reservations of ended jobs.
+    """
+    for rule in [r for r in state.reservations.values() if r.job and r.job not in state.jobs.by_id]:
+        left = [other for other in state.reservations.values() if other.name != rule.name]
+        _tell(state, draft, left, rule.name)
+        cause = Cause(fact=FactKind.RESERVATION_CHANGED, subject=rule.name)
+        note_released(state, draft, rule.name, rule.job, cause)
+
+
+def note_released(state: ControlState, draft: Draft, name: str, job_id: str, cause: Cause) -> None:
+    """Forget a reservation that is given up because the only job that it was for has ended."""
+    state.reservations = {n: rule for n, rule in state.reservations.items() if n != name}
+    draft.set(f"reservation/{name}", None)
+    draft.note_for(cause, RELEASED, "reservation", name, job=job_id)
+    draft.note_for(cause, RELEASED, "job", job_id, reservation=name)
 
 
 def entitle(state: ControlState, draft: Draft, record: JobRecord) -> None:

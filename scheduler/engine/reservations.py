@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 #: Name of the timer that wakes when a window begins or ends.
 WINDOW: Final = "window"
+#: What is recorded of a reservation whose only job has ended.
+RELEASED: Final = "reservation_released"
 #: What moving away from a worker costs, for the choice of workers: nothing, a restart, a promise.
 _FREE, _HELD, _FIRM = 0, 1, 2
 
@@ -95,9 +97,15 @@ class Reservations:
 
 
 def _changed(state: State, event: ev.ReservationsChanged) -> None:
+    rules = sorted(event.reservations, key=lambda rule: (rule.from_s, rule.name))
+    members = {rule.name: set(event.members.get(rule.name, ())) for rule in rules}
+    _put(state, tuple(rules), members)
+
+
+def _put(state: State, rules: tuple[Reservation, ...], members: dict[str, set[str]]) -> None:
+    """Let these be the reservations from now on."""
     found = state.reservations
-    found.rules = tuple(sorted(event.reservations, key=lambda rule: (rule.from_s, rule.name)))
-    found.members = {rule.name: set(event.members.get(rule.name, ())) for rule in found.rules}
+    found.rules, found.members = rules, members
     found.in_force = tuple(rule for rule in found.in_force if rule in found.rules)
     found.seen, found.next_s = None, -math.inf
     if not found.rules:
@@ -109,6 +117,22 @@ def _changed(state: State, event: ev.ReservationsChanged) -> None:
 def _entitled(state: State, event: ev.JobEntitled) -> None:
     for name in event.reservations:
         state.reservations.members.setdefault(name, set()).add(event.job_id)
+
+
+def release_for(state: State, job_id: str) -> None:
+    """Drop a job that has ended, and give up what was reserved for it alone.
+
+    Its workers are everybody's again in the step in which it ends.
+    """
+    found = state.reservations
+    found.forget(job_id)
+    released = [rule for rule in found.rules if rule.job == job_id]
+    if not released:
+        return
+    left = tuple(rule for rule in found.rules if rule not in released)
+    _put(state, left, {rule.name: found.members[rule.name] for rule in left})
+    for rule in released:
+        state.record(RELEASED, rule.name, job=job_id)
 
 
 HANDLERS: Final[dict[type, Callable[[State, Any], None]]] = {

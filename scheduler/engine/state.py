@@ -12,7 +12,7 @@ from scheduler.engine.assignment import Assigner
 from scheduler.engine.jobs import NONE, RUNNING
 from scheduler.engine.occasions import Occasions, occasion_of
 from scheduler.engine.quotas import Quotas, held, planned
-from scheduler.engine.reservations import Reservations, settled
+from scheduler.engine.reservations import Reservations, release_for, settled
 from scheduler.engine.usage import Usage
 
 if TYPE_CHECKING:
@@ -113,11 +113,11 @@ class State:
         self.assigner.drop_plan(int(self.jobs["number"][row]))
         self.assigner.avoidance.forget(int(self.jobs["number"][row]))
         job = self.jobs.remove(row)
-        if self.reservations:
-            self.reservations.forget(job.job_id)
         self.rows_moved()
         self.heed()
         self.record(kind, job.job_id, **data)
+        if self.reservations:
+            release_for(self, job.job_id)
 
     def rows_moved(self) -> None:
         """Note that rows or their leases have changed."""

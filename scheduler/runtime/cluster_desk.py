@@ -122,7 +122,10 @@ class ClusterDesk:
 
     async def reserve(self, reservation: Reservation, *, actor: str) -> ReservedView:
         """Reserve workers for a time window."""
-        await self._tell(ReservationMade(reservation=reservation, actor=actor))
+        row, job_id = None, reservation.job
+        if job_id and job_id not in self._view.jobs.by_id:
+            row = await asyncio.to_thread(self._store.job, job_id)
+        await self._tell(ReservationMade(reservation=reservation, actor=actor, row=row))
         return next(v for v in self.reservations() if v.reservation.name == reservation.name)
 
     async def delete_reservation(self, name: str, *, actor: str) -> None:

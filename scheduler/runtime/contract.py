@@ -172,8 +172,11 @@ class ClusterService(Protocol):
         """Reserve workers for a time window.
 
         Raises:
-            ConflictError: the name is taken, or too many workers are reserved then.
-            InputError: the worker type is unknown, or the window has passed.
+            ConflictError: the name is taken, too many workers are reserved then, or the job that
+                it is for has ended.
+            InputError: the worker type is unknown, the window has passed, or the job is somebody
+                else's.
+            NotFoundError: there is no such job.
         """
         ...
 

@@ -84,6 +84,7 @@ class EventKind(enum.StrEnum):
     RESERVATION_MADE = "reservation_made"
     RESERVATION_DELETED = "reservation_deleted"
     RESERVATION_ENDED = "reservation_ended"  #: its window has passed
+    RESERVATION_RELEASED = "reservation_released"  #: the only job that it was for has ended
     RESERVATION_SHORT = "reservation_short"  #: of workers; 0 where it has them all again
     THROUGHPUTS_DECLARED = "throughputs_declared"
     TOKEN_CREATED = "token_created"  # noqa: S105 - a word

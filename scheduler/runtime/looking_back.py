@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from scheduler.control.jobs import ENDED
 from scheduler.domain.job import JobStatus
 from scheduler.domain.troubles import REMEDIES, Trouble
+from scheduler.engine.reservations import RELEASED
 from scheduler.protocol.reports import LeaseEnd
 from scheduler.runtime.explaining import SOMEBODY
 from scheduler.store.queries import MAX_LIMIT, HistoryQuery
@@ -35,6 +37,8 @@ def with_history(
     """
     if explanation.status is not JobStatus.RUNNING:
         explanation = last_end(_with_holder(explanation, store), store)
+    if explanation.status in ENDED:
+        explanation = _with_released(explanation, store)
     return _with_lost_work(explanation, store) if keeps_nothing else explanation
 
 
@@ -64,6 +68,23 @@ def _with_lost_work(explanation: Explanation, store: Store) -> Explanation:
         f"; it keeps nothing when it is preempted, and has begun anew after {times} "
         f"attempt{'s' if times > 1 else ''}: let it save its state and report that"
     )
+    return replace(explanation, message=explanation.message + said)
+
+
+def _with_released(explanation: Explanation, store: Store) -> Explanation:
+    """Say which reservations were released with a job that has ended."""
+    query = HistoryQuery(
+        subject_kind="job",
+        subject=explanation.job_id,
+        kinds=(RELEASED,),
+        descending=True,
+        limit=MAX_LIMIT,
+    )
+    names = [f"'{line.data['reservation']}'" for line in store.history(query)]
+    if not names:
+        return explanation
+    what = f"reservation{'s' if len(names) > 1 else ''} {', '.join(reversed(names))}"
+    said = f"; {what} for it was released" if len(names) == 1 else f"; {what} for it were released"
     return replace(explanation, message=explanation.message + said)
 
 

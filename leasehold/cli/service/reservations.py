@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from leasehold.cli.service.completion import complete_project
+from leasehold.cli.service.completion import complete_job, complete_project
 from leasehold.cli.service.groups import group_with_default
 from leasehold.cli.service.output import print_json, print_shown, table
 from leasehold.cli.service.remote import Json, remote
@@ -72,7 +72,15 @@ def add(
     user: Annotated[
         str | None, typer.Option("--user", help="For jobs that this user submitted.")
     ] = None,
-    job: Annotated[str | None, typer.Option("--job", help="For the job of this id.")] = None,
+    job: Annotated[
+        str | None,
+        typer.Option(
+            "--job",
+            metavar="JOB",
+            help="For this job alone: its id, the beginning of it, or its name.",
+            autocompletion=complete_job,
+        ),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Reserve workers for the jobs that fit all of --project, --user and --job."""

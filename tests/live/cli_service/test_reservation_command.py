@@ -35,7 +35,6 @@ def test_a_reservation_is_made_shown_and_given_up(scheduler, leasehold):
     assert leasehold(*ADD, "--project", "vision", "--json").code != 0  # there is one of that name
     assert leasehold("reservation", "delete", "class").out == "class deleted\n"
     assert leasehold("reservation", "show", "class").code != 0
-    assert json.loads(leasehold(*ADD, "--job", "job-1", "--json").out)["state"] == "planned"
 
 
 def test_what_cannot_be_is_refused(scheduler, leasehold):
@@ -47,3 +46,28 @@ def test_what_cannot_be_is_refused(scheduler, leasehold):
         ran = leasehold(*words)
         assert ran.code != 0, words
         assert said in ran.err
+
+
+def test_a_job_is_meant_by_its_name(scheduler, leasehold):
+    job_id = leasehold("submit", "--name", "train", "--", "python").out.split()[0]
+    for word in ("train", job_id):
+        made = json.loads(leasehold(*ADD, "--job", word, "--json").out)
+        assert made["reservation"]["job"] == job_id
+        leasehold("reservation", "delete", "class")
+    ran = leasehold(*ADD, "--job", "trian")
+    assert ran.code != 0
+    assert "there is no job 'trian'" in ran.err
+    leasehold("cancel", job_id)
+    ran = leasehold(*ADD, "--job", "train")
+    assert ran.code != 0
+    assert f"'{job_id}'" in ran.err
+    assert "has ended as cancelled" in ran.err
+
+
+def test_what_became_of_a_reservation_is_said(scheduler, leasehold):
+    leasehold(*ADD, "--project", "vision")
+    leasehold("reservation", "delete", "class")
+    ran = leasehold("reservation", "show", "class")
+    assert ran.code != 0
+    assert "there is no reservation 'class' any more: it was given up at" in ran.err
+    assert "there is no reservation 'none';" in leasehold("reservation", "show", "none").err

@@ -540,6 +540,25 @@ class TestOperating:
 
         play(story)
 
+    def test_workers_are_reserved_for_a_job_that_is_to_run(self, play) -> None:
+        async def story(house: House) -> None:
+            service = house.service
+            job = await house.job()
+            other = await house.job()
+            for job_id, error in (("nobody", NotFoundError), (other, ConflictError)):
+                if job_id == other:
+                    await house.kind.do(service.act([other], JobAction.CANCEL, actor="ada"))
+                rule = Reservation(
+                    name="r", worker_type="v100", workers=1, from_s=1e10, until_s=2e10, job=job_id
+                )
+                with pytest.raises(error, match=job_id):
+                    await house.kind.do(service.reserve(rule, actor="ada"))
+            rule = replace(rule, job=job)
+            made = await house.kind.do(service.reserve(rule, actor="ada"))
+            assert made.reservation == rule
+
+        play(story)
+
     def test_throughputs_are_declared(self, play) -> None:
         async def story(house: House) -> None:
             service = house.service

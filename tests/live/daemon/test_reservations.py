@@ -13,6 +13,9 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
+from scheduler.domain.rows import SettingRow
+from scheduler.store.sql import SqlStore
+
 ROUND_S = 4.0
 SERVE = (
     "--no-auth",
@@ -57,11 +60,16 @@ def service(start, tmp_path):
     )
     env = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "LEASEHOLD_SERVER": url}
 
-    def again():
-        os.kill(first.process.pid, signal.SIGKILL)
-        first.process.wait(30)
+    running = [first]
+
+    def again(between=lambda: None):
+        last = running.pop()
+        os.kill(last.process.pid, signal.SIGKILL)
+        last.process.wait(30)
+        between()
         again_there = start("serve", state, f"--port={urlsplit(url).port}", *SERVE, quick=False)
         assert again_there.url == url
+        running.append(again_there)
 
     def run(*arguments, good=True):
         done = subprocess.run(
@@ -76,6 +84,49 @@ def service(start, tmp_path):
         return done.stdout if good else done.stderr
 
     return again, run, url
+
+
+def test_a_reservation_for_one_job_ends_with_it(service, tmp_path):
+    again, run, _ = service
+
+    def held():
+        found = json.loads(run("jobs", "--status", "running", "--json"))["jobs"]
+        return {one["name"] for one in found}
+
+    def lines():
+        return json.loads(run("reservation", "list", "--json"))["reservations"]
+
+    wait_until(lambda: "v100" in run("nodes"))
+    own = run("submit", "--name", "own", *SLEEPS).split()[0]
+    wait_until(lambda: held() == {"own"})
+    asked = ("reservation", "add", "night", "--worker-type", "v100", "--workers", "2")
+    assert "there is no job 'nobody'" in run(*asked, "--until=1h", "--job=nobody", good=False)
+    made = json.loads(run(*asked, "--until=1h", "--job", "own", "--json"))
+    assert made["reservation"]["job"] == own
+    run("submit", "--name", "other", "--workers", "2", *SLEEPS)
+    wait_until(lambda: lines()[0]["state"] == "in force")
+    again()
+    wait_until(lambda: lines()[0]["state"] == "in force" and held() == {"own"})
+    run("cancel", "own")
+    wait_until(lambda: held() == {"other"})
+    assert lines() == []
+    assert "has ended as cancelled" in run(*asked, "--until=1h", "--job", own, good=False)
+    assert "it was released when the job" in run("reservation", "show", "night", good=False)
+    assert "reservation 'night' for it was released" in run("explain", own)
+    assert "reservation released" in run("job", own)
+    # One that a release before this one has kept is released at the start.
+    old = {**made["reservation"], "name": "old"}
+    again(lambda: keep(tmp_path / "s", "reservation/old", old))
+    wait_until(lambda: "released" in run("reservation", "show", "old", good=False))
+    wait_until(lambda: held() == {"other"})
+
+
+def keep(state, key, value):
+    """Write a setting into the database of a scheduler that does not run."""
+    (path,) = state.glob("*.db")
+    store = SqlStore.open(f"sqlite:///{path}")
+    store.write_settings((SettingRow(key=key, value=value, updated_s=0.0),), token=None)
+    store.close()
 
 
 def test_reserved_workers_are_there_in_time_and_go_back(service):

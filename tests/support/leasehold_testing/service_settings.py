@@ -110,6 +110,11 @@ class FakeSettings(FakeOutput):
         self._may_write()
         if reservation.name in self._reservations:
             raise ConflictError(f"reservation '{reservation.name}' exists already")
+        row = self._store.job(reservation.job) if reservation.job else None
+        if reservation.job and row is None:
+            raise NotFoundError(f"there is no job '{reservation.job}'")
+        if row is not None and row.status not in ACTIVE:
+            raise ConflictError(f"job '{row.job_id}' has ended as {row.status.value}")
         self._reservations[reservation.name] = reservation
         self._note("reservation_made", "reservation", reservation.name, actor, {})
         return next(v for v in self.reservations() if v.reservation is reservation)

@@ -175,6 +175,17 @@ def test_a_reservation_that_is_given_up_leaves_its_workers_to_others(replay):
     assert history(made, "reservation_deleted") == [("reservation_deleted", 150.0)]
 
 
+def test_a_reservation_for_one_job_goes_with_it(replay):
+    orders = f"- {RESERVED.replace('project: p', 'job: own')}"
+    jobs = job("a", 600.0), job("own", 200.0)
+    made, result = replay(*jobs, orders=orders, workers=1)
+    released = history(made, "reservation_released", "reservation_ended")
+    # A line of the reservation's, and one of the job's.
+    assert released == [("reservation_released", ends(result)["own"][1])] * 2
+    assert released[0][1] < 400.0
+    assert ends(result)["a"][1] < 450.0  # it does not wait for the window's end
+
+
 @pytest.mark.parametrize(
     ("order", "said"),
     [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,10 +11,19 @@ from leasehold_testing.control_shell import Shell, begin, report, submission
 from planner.knowledge import LearnedKnowledge
 from scheduler.control.control import Control
 from scheduler.control.copies import state_of
-from scheduler.control.facts import NodesHeard, ReservationDeleted, ReservationMade
+from scheduler.control.facts import (
+    JobActionAsked,
+    NodesHeard,
+    ReservationDeleted,
+    ReservationMade,
+)
+from scheduler.control.requests import JobAction
+from scheduler.domain.events import ReservationsChanged
+from scheduler.domain.job import JobStatus
 from scheduler.domain.reasons import WaitReason
 from scheduler.domain.reservation import Reservation
 from scheduler.errors import ConflictError, InputError, NotFoundError
+from scheduler.protocol.reports import LeaseEnd, LeaseReport, LeaseState
 from scheduler.runtime.explaining import Glance, explain
 from scheduler.runtime.views import reservations
 
@@ -87,8 +97,12 @@ def test_a_reservation_is_told_stored_and_deleted(shell: Shell) -> None:
 
 @pytest.mark.parametrize("owner", [{"project": "vision"}, {"user": "me"}, {"job": "own"}])
 def test_in_the_window_only_the_owners_jobs_start(shell: Shell, owner: dict[str, str]) -> None:
-    make(shell, rule(from_s=3.0, **owner), now_s=3.0)
-    shell.tell(submission("own", project="vision", total_steps=1e6), now_s=4.0)
+    if "job" in owner:  # it has to be there
+        shell.tell(submission("own", project="vision", total_steps=1e6), now_s=3.0)
+        make(shell, rule(from_s=3.0, **owner), now_s=3.0)
+    else:
+        make(shell, rule(from_s=3.0, **owner), now_s=3.0)
+        shell.tell(submission("own", project="vision", total_steps=1e6), now_s=4.0)
     others = submission("a", "b", "c", project="speech", total_steps=1e6)
     if "user" not in owner:  # who submits is the same in this shell
         shell.tell(others, now_s=4.0)
@@ -165,3 +179,79 @@ def test_a_copy_that_looks_ahead_heeds_them(shell: Shell) -> None:
     shell.control = Control(state_of(copied, LearnedKnowledge(None, dict(copied.knowledge))))
     shell.tell(submission("a", "b", project="speech", total_steps=1e6), now_s=4.0)
     assert len(shell.control.state.leases.by_id) == 1
+
+
+def ended(shell: Shell, job_id: str, now_s: float) -> None:
+    """Let a job complete, as its node tells."""
+    state: Any = shell.control.state
+    live = state.leases.by_id[state.leases.of_job[job_id]]
+    done = LeaseReport(
+        lease_id=live.lease.lease_id,
+        token=live.lease.token,
+        state=LeaseState.ENDED,
+        reason=LeaseEnd.COMPLETED,
+        exit_code=0,
+        steps_done=10**6,
+    )
+    shell.tell(report(90, done, types=TYPES), now_s=now_s)
+
+
+def test_with_its_only_job_a_reservation_is_released_in_the_same_step(shell: Shell) -> None:
+    shell.tell(submission("own", total_steps=1e6), now_s=3.0)
+    make(shell, rule(from_s=3.0, workers=4, job="own"))
+    shell.tell(submission("other", total_steps=1e6), now_s=4.0)
+    state: Any = shell.control.state
+    assert set(state.leases.of_job) == {"own"}
+    ended(shell, "own", 5.0)
+    assert set(state.leases.of_job) == {"other"}
+    assert reservations(shell.control.view) == ()
+    assert state.reservations == {}
+    rows = notes(shell, "reservation_released")
+    assert [(row.subject_kind, row.subject, row.at_s) for row in rows] == [
+        ("reservation", "night", 5.0),
+        ("job", "own", 5.0),
+    ]
+    assert (rows[0].data["job"], rows[1].data["reservation"]) == ("own", "night")
+    settings = [row for d in shell.log for row in d.rows.settings if row.key == "reservation/night"]
+    assert settings[-1].value is None
+
+
+def test_a_job_that_has_waited_for_another_takes_its_reservation_with_it(shell: Shell) -> None:
+    shell.tell(submission("first", total_steps=1e6), now_s=3.0)
+    shell.tell(submission("own", depends_on=("first",)), now_s=3.0)
+    make(shell, rule(job="own"))
+    for now_s in (4.0, 40.0):
+        shell.tell(NodesHeard(heard_s={"n0": now_s}), now_s=now_s)
+    assert [one.reservation.name for one in reservations(shell.control.view)] == ["night"]
+    cancel = JobActionAsked(job_ids=("own",), action=JobAction.CANCEL, actor="me")
+    shell.tell(cancel, now_s=41.0)
+    assert reservations(shell.control.view) == ()
+    assert len(notes(shell, "reservation_released")) == 2
+
+
+def test_what_an_earlier_release_kept_for_a_job_that_has_ended_is_released(shell: Shell) -> None:
+    shell.tell(submission("own", total_steps=1e6), now_s=3.0)
+    old = rule(from_s=3.0, workers=4, job="gone")
+    state: Any = shell.control.state
+    state.reservations = {"night": old}
+    state.engine.handle(ReservationsChanged(reservations=(old,), name="night", members={}), now=3.0)
+    assert not state.engine.reservations.may_use(old, "own")
+    shell.tell(submission("other"), now_s=4.0)
+    assert reservations(shell.control.view) == ()
+    assert notes(shell, "reservation_released")[0].data["job"] == "gone"
+    shell.tell(NodesHeard(heard_s={"n0": 5.0}), now_s=5.0)
+    assert {"own", "other"} <= set(state.leases.of_job)
+
+
+def test_a_job_that_could_never_use_it_is_refused(shell: Shell) -> None:
+    shell.tell(submission("own", project="vision"), now_s=3.0)
+    with pytest.raises(NotFoundError, match="there is no job 'nobody'"):
+        make(shell, rule(job="nobody"))
+    with pytest.raises(InputError, match="is 'own', which 'me' submitted to project 'vision'"):
+        make(shell, rule(job="own", project="speech"))
+    row = shell.control.state.jobs.by_id["own"].to_row()
+    done = replace(row, job_id="done", status=JobStatus.COMPLETED)
+    with pytest.raises(ConflictError, match="'done', which has ended as completed"):
+        tell(shell, ReservationMade(reservation=rule(job="done"), actor="me", row=done))
+    assert reservations(shell.control.view) == ()
+    make(shell, rule(job="own", project="vision"))

@@ -337,3 +337,39 @@ def test_the_next_owner_begins_when_the_window_before_is_over(start, job):
     assert shell.running() == {}
     shell.run(until_s=655.0)
     assert "next" in shell.running()
+
+
+def test_with_its_only_job_a_reservation_ends_and_others_begin_at_once(start, job):
+    shell = start("type-0:2")
+    reserve(shell, reservation(from_s=1.0, job="own"), reservation("later", 1, from_s=700.0))
+    entitle(shell, job("own", total_steps=130.0), "vision")
+    shell.submit(job("other"))
+    shell.run(until_s=129.0)
+    assert set(shell.running()) == {"own"}
+    shell.restart()  # the one beside it must say the same
+    shell.run(until_s=140.0)
+    assert set(shell.running()) == {"other"}
+    (told,) = [
+        (at_s, one)
+        for at_s, one in shell.history(do.RecordEvent)
+        if one.kind == "reservation_released"
+    ]
+    assert (told[1].subject, told[1].data) == ("vision", {"job": "own"})
+    assert [rule.name for rule in shell.engine.reservations.rules] == ["later"]
+    began_s = next(one.lease.start_s for one in shell.executions.values())
+    assert began_s == told[0]
+
+
+def test_a_cancelled_job_s_reservation_is_released_and_nothing_is_left_of_it(start, job):
+    shell = start("type-0:2")
+    reserve(shell, reservation(from_s=1.0, job="own"))
+    entitle(shell, job("own"), "vision")
+    shell.submit(job("other"))
+    shell.run(until_s=50.0)
+    shell.tell(ev.JobCancelled(job_id="own"))
+    shell.run(until_s=70.0)
+    found = shell.engine.reservations
+    assert not found
+    assert (found.in_force, found.members, found.workers) == ((), {}, {})
+    assert not shell.engine.fleet.set_aside.any()
+    assert set(shell.running()) == {"other"}
