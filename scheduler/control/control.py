@@ -187,7 +187,7 @@ class Control:
         keep_house(state, draft)
         if looks:
             look_at_nodes(state, draft)
-        if draft.events or draft.settings or draft.history or state.jobs.touched:
+        if self.changes(draft):
             return self._step(draft)
         return Decision(
             now_s=draft.now_s,
@@ -195,6 +195,10 @@ class Control:
             told=self._number_desired_sets(),
             warnings=draft.warnings,
         )
+
+    def changes(self, draft: Draft) -> bool:
+        """Tell whether a decision in the making changes anything that is to be stored."""
+        return bool(draft.events or draft.settings or draft.history or self.state.jobs.touched)
 
     def _step(self, draft: Draft) -> Decision:
         state = self.state

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from scheduler.control.control import Control, Decision
     from scheduler.control.copies import ControlCopy
-    from scheduler.control.draft import Draft
+    from scheduler.control.draft import Answered, Draft
     from scheduler.control.facts import Fact
     from scheduler.control.requests import PolicyChoice
     from scheduler.control.snapshot import Taken
@@ -299,9 +299,13 @@ class Driver:
             # Whether it took place is unknown to them; the next leader finds out.
             abandon(told, self._gone)
             raise
-        for future, result in answers:
-            if not future.done():
-                future.set_result(result)
+        for future, answered in answers:
+            if future.done():
+                continue
+            if answered.error is None:
+                future.set_result(answered.result)
+            else:
+                future.set_exception(answered.error)
 
     def _next_facts(self) -> list[Told]:
         if self._suspects:
@@ -331,10 +335,11 @@ class Driver:
 
     async def _take_in(
         self, draft: Draft, told: Sequence[Told]
-    ) -> list[tuple[asyncio.Future[object], object]]:
+    ) -> list[tuple[asyncio.Future[object], Answered]]:
         """Take facts in, with pauses for others, and return who is to be answered what.
 
-        Whoever told a fact that is refused hears so at once.
+        Whoever told a fact that is refused hears so at once where the refusal tells nothing but
+        what is stored: what facts before it have changed is not there before it is committed.
         """
         answers = []
         stopwatch_s = self._metrics.clock
@@ -345,8 +350,8 @@ class Driver:
                 until_s = stopwatch_s() + FACTS_SLICE_S
             self.control.take(draft, fact)
             answered = draft.answers[-1]
-            if answered.error is None:
-                answers.append((future, answered.result))
+            if answered.error is None or self.control.changes(draft):
+                answers.append((future, answered))
             elif not future.done():
                 future.set_exception(answered.error)
         return answers

@@ -8,6 +8,7 @@ import pytest
 from leasehold_testing.faults import Fault
 from leasehold_testing.work import work
 from policies.answering import PolicyAnswerer
+from scheduler.control.facts import ReservationDeleted, ReservationMade
 from scheduler.control.requests import (
     JobAction,
     NodeAction,
@@ -16,6 +17,7 @@ from scheduler.control.requests import (
     Submission,
 )
 from scheduler.domain import events as ev
+from scheduler.domain.reservation import Reservation
 from scheduler.errors import (
     NotLeadingError,
     ParameterError,
@@ -368,5 +370,30 @@ def test_the_daemon_changes_control_by_facts_only(live):
         await stage.do(service.explain(stage.row("b")))
         stage.driver.write_snapshot_soon()
         await stage.wait(5)
+
+    live(story)
+
+
+def test_a_refusal_waits_for_the_commit_of_what_it_tells(live):
+    async def story(stage):
+        seen = []
+        rule = Reservation(
+            name="r", worker_type="v100", workers=1, from_s=1e10, until_s=2e10, project="p"
+        )
+
+        def fault_of(entry):
+            if any(row.key == "reservation/r" for row in entry.projections.settings):
+                seen.append([answer.done() for _, answer in stage.driver._in_turn][:3])
+
+        stage.store.fault_of = fault_of
+        made = ReservationMade(reservation=rule, actor="me")
+        lost = ReservationDeleted(name="none", actor="me")
+        calls = [asyncio.ensure_future(stage.driver.tell(fact)) for fact in (lost, made, made)]
+        await stage.wait(1)
+        # Only the first tells nothing but what was stored before.
+        assert seen == [[True, False, False]]
+        assert calls[1].exception() is None
+        for call, said in ((calls[0], "there is no"), (calls[2], "exists already")):
+            assert said in str(call.exception())
 
     live(story)
