@@ -13,6 +13,7 @@ from journals import check
 from machine import eventually
 
 from agent.kubernetes.pods import GUARD_WINDOW_S
+from leasehold.cli.service.packing import pack
 
 ROUND_S, LONGER_S = 24, 36  # as in values.yaml, and after the upgrade
 _ECHO = """
@@ -20,6 +21,20 @@ import sys
 sys.stdout.buffer.write(sys.stdin.buffer.read())
 sys.stderr.write("read all")
 """
+_TOLD = """
+import os, pathlib
+
+def tell():
+    here = pathlib.Path.cwd()
+    owner = here.joinpath("main.py").stat()
+    found = sorted(path.name for path in here.iterdir())
+    for path in (here / "new", here / "lib" / "new"):
+        path.write_text("x")
+    for path in (here / "main.py", here / "lib" / "told.py"):
+        path.write_text("written over")
+    print(here, os.getuid(), found, f"{owner.st_uid}:{owner.st_gid}", "writes", flush=True)
+"""
+AGENT_IMAGE = "leasehold.test/agent:1"
 V100, K80, BOTH = {"v100": 10.0}, {"k80": 10.0}, {"v100": 10.0, "k80": 10.0}
 
 
@@ -236,6 +251,43 @@ def test_commands_run_in_pods_where_an_operator_allows_it(cluster, installed):
     installed.cancel(job)
     events = installed.get(f"/v1/events?kind=job_exec&subject={job}")["events"]
     assert len(events) >= 4, events
+
+
+def test_a_gang_starts_in_uploaded_code_on_either_node(cluster, installed, tmp_path):
+    (tmp_path / "lib").mkdir()
+    (tmp_path / "lib" / "told.py").write_text(_TOLD)
+    (tmp_path / "main.py").write_text("from lib.told import tell\ntell()\n")
+    archive = pack(tmp_path)
+    digest = installed.upload(archive)
+    known = {"env": {"STEP_S": "0"}, "upload": digest, "image": "leasehold.test/train:1"}
+    job = installed.submit(
+        "uploaded", steps=1, types={"mi100": 10.0}, scale_factor=2, command=["python", "main.py"],
+        **known,
+    )  # fmt: skip
+    pods = eventually("both pods are there", lambda: _both(installed.pods_of(job)), limit_s=60)
+    assert {pod["spec"]["nodeName"] for pod in pods} == {"node-1", "node-2"}
+    assert all(_bringers(pod) == [AGENT_IMAGE] for pod in pods)
+    installed.await_status(job, "completed", limit_s=120)
+    for line in (log := installed.log(job)).splitlines():
+        assert line.endswith("/leasehold/code 1000 ['lib', 'main.py'] 1000:1000 writes"), log
+    assert len(log.splitlines()) == 2, log
+    # It was no luck of the image.
+    plain = installed.submit("plain", steps=1, types=V100, command=["python", "main.py"])
+    failed = f"/v1/jobs/{plain}"
+    eventually("it fails", lambda: installed.get(failed)["failures"], limit_s=90)
+    assert "No such file" in installed.log(plain), installed.log(plain)
+    installed.cancel(plain)
+    eventually("the pods go", lambda: not cluster.pods(JOBS), limit_s=60)
+    secrets = cluster.kubectl("get", "secret,configmap", "-n", JOBS, "-o", "name").split()
+    assert not [name for name in secrets if "uploaded" in name]
+
+
+def _both(pods):
+    return pods if len(pods) == 2 and all(p["spec"].get("nodeName") for p in pods) else None
+
+
+def _bringers(pod):
+    return [c["image"] for c in pod["spec"]["initContainers"] if c["name"] == "leasehold-code"]
 
 
 def test_nothing_has_broken_underneath(cluster, installed):

@@ -38,6 +38,7 @@ async def main(given: dict[str, str]) -> None:
                 instance=given["instance"],
                 endpoint_port=int(given["port"]),
                 guard_image=given["guard_image"],
+                code_image=given["code_image"],
                 foreign_pods=given["foreign_pods"],
                 pod_security="restricted",
             ),

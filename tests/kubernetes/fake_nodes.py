@@ -7,7 +7,10 @@ from collections import defaultdict, deque
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 GPU = "nvidia.com/gpu"
 
@@ -106,6 +109,7 @@ class Container:
         living: containers that run now, by host name and domain.
         gangs: by domain.
         resolve: waits until a name of a pod resolves.
+        code: what it finds as /leasehold/code; None where that is not mounted.
     """
 
     pod: dict[str, Any]
@@ -115,6 +119,7 @@ class Container:
     living: dict[str, Container]
     gangs: dict[str, Gang]
     resolve: Callable[[str], Awaitable[bool]]
+    code: Path | None = None
     told: asyncio.Event = field(default_factory=asyncio.Event)
     output: list[tuple[str, str]] = field(default_factory=list)
     ended: bool = False
@@ -144,6 +149,7 @@ class Pod:
     gone: bool = False
     evicted: str = ""
     container: Container | None = None
+    code: Path | None = None
 
     @property
     def name(self) -> str:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import hashlib
 import json
 import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +18,8 @@ from typing import TYPE_CHECKING, Any
 import httpx
 from control_plane import ApiError, free_ports
 from helm_client import Helm
+
+from leasehold.cli.service.packing import pack
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -113,6 +117,7 @@ class Installation:
         folder: of everything that they write.
         api_url: another address of the API server for the agents, such as a proxy's.
         guard_image: of the guards; empty: pods have none.
+        code_image: of what brings uploaded code; empty: such jobs are refused.
         settings: of the scheduler, besides SETTINGS.
         times: of the agents: start_most_s, bind_s, force_after_s, watch_s.
     """
@@ -125,10 +130,12 @@ class Installation:
         *,
         api_url: str = "",
         guard_image: str = "",
+        code_image: str = "",
         settings: Mapping[str, Any] | None = None,
         **times: float,
     ) -> None:
-        self._plane, self._api_url, self._guard_image = plane, api_url, guard_image
+        self._plane, self._api_url = plane, api_url
+        self._images = {"guard_image": guard_image, "code_image": code_image}
         self._times = {
             "start_most_s": 6.0,
             "bind_s": 60.0,
@@ -207,19 +214,22 @@ class Installation:
 
     def _agent(self, node: FakeNode) -> Process:
         kubeconfig = self.account_of(node.name)
-        given = {
-            "node": node.name,
-            "address": node.address,
-            "port": self._jobs_port,
-            "server": self.url,
-            "state_dir": str(self.folder / node.name),
-            "kubeconfig": str(kubeconfig),
-            "identity": str(self.folder / f"{node.name}.identity"),
-            "namespace": JOBS,
-            "guard_image": self._guard_image,
-            "instance": f"{NAMESPACE}.{RELEASE}-leasehold",
-            "foreign_pods": f"{NAMESPACE}/{COUNTER}",
-        } | self._times
+        given = (
+            {
+                "node": node.name,
+                "address": node.address,
+                "port": self._jobs_port,
+                "server": self.url,
+                "state_dir": str(self.folder / node.name),
+                "kubeconfig": str(kubeconfig),
+                "identity": str(self.folder / f"{node.name}.identity"),
+                "namespace": JOBS,
+                "instance": f"{NAMESPACE}.{RELEASE}-leasehold",
+                "foreign_pods": f"{NAMESPACE}/{COUNTER}",
+            }
+            | self._images
+            | self._times
+        )
         script = Path(__file__).with_name("agent_process.py")
         return Process(
             [sys.executable, script, json.dumps(given)], self.folder / f"agent-{node.name}.log"
@@ -267,6 +277,21 @@ class Installation:
         assert answer.status_code < 300, answer.text
         value = answer.json()
         return str(value["job_id"])
+
+    def upload(self, **files: str) -> str:
+        """Send code; return its hash."""
+        with tempfile.TemporaryDirectory() as folder:
+            for name, text in files.items():
+                Path(folder, name).write_text(text)
+            archive = pack(Path(folder))
+        digest = hashlib.sha256(archive).hexdigest()
+        body = {"archive": base64.b64encode(archive).decode()}
+        answer = self.client.put(f"/v1/uploads/{digest}", json=body)
+        assert answer.status_code < 300, answer.text
+        return digest
+
+    def log(self, job: str) -> str:
+        return self.client.get(f"/v1/jobs/{job}/log").text
 
     def job(self, job: str) -> dict[str, Any]:
         return dict(self.client.get(f"/v1/jobs/{job}").json())

@@ -5,8 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import os
 import re
+import subprocess
+import sys
+import tempfile
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fake_nodes import GPU, Container, Run, container_status, gpus_of, now_text
@@ -59,8 +64,10 @@ class PodLife:
         await asyncio.sleep(node.start_s)
         if not await self._pull(pod, node):
             return
-        if pod.kill_s is None and not pod.gone:
-            await self._run(pod, node, tuple(own))
+        with tempfile.TemporaryDirectory() as folder:
+            begun = await self._bring_code(pod, node, Path(folder))
+            if begun and pod.kill_s is None and not pod.gone:
+                await self._run(pod, node, tuple(own))
         await self._reach(node, pod)
         self._world.release(pod)
         if pod.kill_s is not None and not pod.gone:
@@ -132,6 +139,33 @@ class PodLife:
             return False
         return True
 
+    async def _bring_code(self, pod: Pod, node: FakeNode, folder: Path) -> bool:
+        """Run the container that brings a job's code, the real program; return whether it did."""
+        before = pod.item["spec"].get("initContainers") or []
+        for spec in (c for c in before if c["name"] == "leasehold-code"):
+            pod.code = folder
+            env = {"PATH": os.environ["PATH"]} | self._environment(spec, node)
+            process = await asyncio.create_subprocess_exec(
+                sys.executable, *spec["command"][1:-1], str(folder), env=env, stderr=subprocess.PIPE
+            )
+            ending = self._loop.create_task(process.communicate())
+            while not ending.done():
+                if pod.kill_s is not None or pod.gone:
+                    with contextlib.suppress(ProcessLookupError):
+                        process.terminate()
+                await asyncio.wait({ending}, timeout=0.1)
+            if process.returncode:
+                _, said = ending.result()
+                ended = {"exitCode": process.returncode, "message": said.decode()}
+                status = {"name": spec["name"], "image": spec["image"], "imageID": ""}
+                status |= {"ready": False, "restartCount": 0, "state": {"terminated": ended}}
+                if pod.kill_s is None and not pod.gone:
+                    await self._link.patch_status(
+                        pod, {"phase": "Failed", "initContainerStatuses": [status]}
+                    )
+                return False
+        return True
+
     async def _run(self, pod: Pod, node: FakeNode, devices: tuple[int, ...]) -> None:
         labels = pod.item["metadata"].get("labels", {})
         notes = pod.item["metadata"].get("annotations", {})
@@ -192,7 +226,8 @@ class PodLife:
 
     async def _probe(self, pod: Pod, node: FakeNode) -> None:
         """Ask the pod's guard as the kubelet does, and end the container when it says no."""
-        guards = pod.item["spec"].get("initContainers") or []
+        before = pod.item["spec"].get("initContainers") or []
+        guards = [c for c in before if c["name"] == "leasehold-guard"]
         if not guards:
             return
         env, container = self._environment(guards[0], node), pod.container
@@ -231,6 +266,7 @@ class PodLife:
             living=self._world.living,
             gangs=self._world.gangs,
             resolve=self._resolve,
+            code=pod.code,
         )
 
     def _environment(self, spec: dict[str, Any], node: FakeNode) -> dict[str, str]:
