@@ -50,6 +50,7 @@ class Exec:
         node: where.
         order: what the node is told.
         told: whether it was.
+        asked_again: whether the node has asked for its leases once more since it was told.
         begun_s: when it was asked for.
         read_s: when somebody last asked for its output.
         heard_s: when the node last said something, or None.
@@ -70,6 +71,7 @@ class Exec:
     begun_s: float
     read_s: float
     told: bool = False
+    asked_again: bool = False
     heard_s: float | None = None
     pieces: list[Piece] = field(default_factory=list)
     first: int = 0
@@ -195,6 +197,8 @@ class Execs:
         if not self._known:
             return ()
         found = self._untold(node)
+        for one in self._known.values():
+            one.asked_again |= one.told and one.node == node
         for one in found:
             one.told = True
         return tuple(one.order for one in found)
@@ -288,15 +292,22 @@ class Execs:
                 if now_s - max(one.done_s, one.read_s) > KEPT_S:
                     del self._known[one.exec_id]
             elif one.heard_s is None and now_s - one.begun_s > TAKEN_UP_S:
-                one.end(
-                    now_s,
-                    problem=f"node '{one.node}' has not begun it within {TAKEN_UP_S:g} s; its "
-                    "agent may be away, or of an earlier release that knows no exec",
-                )
+                one.end(now_s, problem=_not_begun(one))
             elif one.heard_s is not None and now_s - one.heard_s > SILENT_S:
                 one.end(now_s, problem=f"node '{one.node}' has been silent for {SILENT_S:g} s")
             elif now_s - one.read_s > UNREAD_S:
                 one.stopped = True
+
+
+def _not_begun(one: Exec) -> str:
+    """Return why a node has said nothing of a command for so long."""
+    why = f"node '{one.node}' has not begun it within {TAKEN_UP_S:g} s"
+    if one.asked_again:
+        return (
+            f"{why}, though its agent is there: upgrade it if it is of an earlier release, which "
+            "knows no exec"
+        )
+    return f"{why}: its agent is away"
 
 
 def _place(members: Sequence[Member], rank: int | None, node: str | None) -> tuple[Member, int]:

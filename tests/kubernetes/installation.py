@@ -22,7 +22,7 @@ from helm_client import Helm
 from leasehold.cli.service.packing import pack
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Collection, Mapping
 
     from control_plane import ControlPlane
     from fake_nodes import FakeNode
@@ -52,6 +52,13 @@ SETTINGS: dict[str, Any] = {
 RELEASE, NAMESPACE, JOBS = "lh", "gpus", "leasehold-jobs"
 COUNTER = f"{RELEASE}-leasehold-foreign"
 VALUES = "scheduler: {tls: {mode: none}}\n"
+#: Runs a script by the sources of a folder, whatever is installed here.
+_RUN = """
+import runpy, sys
+sys.path.insert(0, sys.argv[1])
+del sys.argv[:2]
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
 ENDED = {"completed", "failed", "cancelled", "refused"}
 
 
@@ -119,6 +126,8 @@ class Installation:
         guard_image: of the guards; empty: pods have none.
         code_image: of what brings uploaded code; empty: such jobs are refused.
         settings: of the scheduler, besides SETTINGS.
+        before: the sources of the release before.
+        older: nodes on which its agents run.
         times: of the agents: start_most_s, bind_s, force_after_s, watch_s.
     """
 
@@ -132,9 +141,12 @@ class Installation:
         guard_image: str = "",
         code_image: str = "",
         settings: Mapping[str, Any] | None = None,
+        before: Path | None = None,
+        older: Collection[str] = (),
         **times: float,
     ) -> None:
         self._plane, self._api_url = plane, api_url
+        self._before, self._older = before, older
         self._images = {"guard_image": guard_image, "code_image": code_image}
         self._times = {
             "start_most_s": 6.0,
@@ -230,9 +242,11 @@ class Installation:
             | self._images
             | self._times
         )
-        script = Path(__file__).with_name("agent_process.py")
+        root = self._before if node.name in self._older else ROOT
+        script = f"{root}/tests/kubernetes/agent_process.py"
         return Process(
-            [sys.executable, script, json.dumps(given)], self.folder / f"agent-{node.name}.log"
+            [sys.executable, "-c", _RUN, str(root), script, json.dumps(given)],
+            self.folder / f"agent-{node.name}.log",
         )
 
     def account_of(self, node: str) -> Path:

@@ -23,10 +23,24 @@ def chart_of_release(root: Path, folder: Path) -> Path:
         root: of the checkout.
         folder: where it is put.
     """
+    return _sources(root, folder, "helm/leasehold") / "helm" / "leasehold"
+
+
+def release(root: Path, folder: Path) -> Path:
+    """Return the first release's sources, in a folder; skips the test where there is no history.
+
+    Args:
+        root: of the checkout.
+        folder: where they are put.
+    """
+    return _sources(root, folder)
+
+
+def _sources(root: Path, folder: Path, *paths: str) -> Path:
     if not (root / ".git").exists():
         pytest.skip("no git history here to make the first release from")
-    git = ["git", "-C", str(root), "archive", RELEASE, "helm/leasehold"]
+    git = ["git", "-C", str(root), "archive", RELEASE, *paths]
     files = subprocess.run(git, check=True, capture_output=True).stdout
     with tarfile.open(fileobj=io.BytesIO(files)) as archive:
         archive.extractall(folder, filter="data")
-    return folder / "helm" / "leasehold"
+    return folder

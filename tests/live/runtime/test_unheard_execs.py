@@ -1,0 +1,57 @@
+"""A command that a node says nothing of: who passes it over is told from who is away."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+
+import pytest
+
+from scheduler.runtime.execs import TAKEN_UP_S, Execs
+
+MEMBER = SimpleNamespace(node="n1", rank=0, local=(0,))
+LIVE = SimpleNamespace(lease=SimpleNamespace(lease_id=7), members=(MEMBER,))
+LEASES = SimpleNamespace(by_id={7: LIVE}, of_job={"job": 7})
+
+
+class Clock:
+    def __init__(self):
+        self.now = 1000.0
+
+    def now_s(self):
+        return self.now
+
+
+async def nothing(*_, **__):
+    return None
+
+
+def problem_after(asks):
+    """Return what is said of a command when its node has asked so often and said nothing."""
+
+    async def scene():
+        clock = Clock()
+        execs = Execs(
+            clock, view=lambda: SimpleNamespace(leases=LEASES), wake=lambda _: None, note=nothing
+        )
+        one = await execs.begin(
+            "job", ["true"], stdin=b"", rank=None, node=None, most_s=9.0, actor="ann"
+        )
+        told = [len(execs.orders("n1")) for _ in range(asks)]
+        assert told == [1, 0, 0][:asks], "it is told once"
+        execs.orders("n2")
+        clock.now += TAKEN_UP_S
+        await execs.read("job", one.exec_id, after=0, wait_s=0.01)
+        assert one.done_s is None, "there is still time"
+        clock.now += 1.0
+        await execs.read("job", one.exec_id, after=0, wait_s=0.01)
+        return one.problem
+
+    return asyncio.run(scene())
+
+
+@pytest.mark.parametrize(("asks", "said"), [(0, "is away"), (1, "is away"), (2, "knows no exec")])
+def test_a_node_that_passes_commands_over_is_told_from_one_that_is_away(asks, said):
+    problem = problem_after(asks)
+    assert problem.startswith("node 'n1' has not begun it within 30 s")
+    assert problem.endswith(said)
