@@ -6,7 +6,7 @@ import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -130,6 +130,10 @@ class Backend(Protocol):
         ...
 
 
+#: Said of a command whose job has ended, or was stopped, beside it.
+ENDED_WITH_JOB: Final = "the job ended or was stopped on this node, and the command with it"
+
+
 class Output(Protocol):
     """What a command prints, on one of its streams."""
 
@@ -162,6 +166,10 @@ class Command(Protocol):
 
     async def end(self) -> None:
         """End it."""
+        ...
+
+    async def cut_short(self) -> str:
+        """Return why it was ended from outside, with the job; empty where it ended by itself."""
         ...
 
 

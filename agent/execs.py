@@ -27,6 +27,9 @@ MOST: Final = 32
 PIECE_BYTES, SOON_S, LATER_S = 256 * 1024, 0.1, 2.0
 #: Failures in a row to tell the scheduler, after which a command is ended.
 MOST_FAILURES: Final = 10
+#: Ends that may not have been a command's own: by SIGKILL, as shells say it or the kernel, and of a
+#: command in a pod whose streams broke off.
+FROM_OUTSIDE: Final = frozenset({137, -9, 126})
 
 
 @dataclass(slots=True)
@@ -86,12 +89,7 @@ class Execs:
         ]
         feeding = asyncio.create_task(command.feed(order.stdin))
         try:
-            async with asyncio.timeout(order.most_s):
-                await self._report(order, run, readers)
-        except TimeoutError:
-            await command.end()
-            problem = f"it ran for longer than {order.most_s:g} s, and was ended"
-            await self._tell(order, run.number, run.pieces, None, problem)
+            await self._report(order, run, readers)
         except (LeaseholdError, OSError) as error:
             _log.info("the command %s is ended: %s", order.exec_id[:8], error)
         finally:
@@ -108,37 +106,63 @@ class Execs:
     async def _report(
         self, order: DesiredExec, run: _Run, readers: Sequence[asyncio.Task[None]]
     ) -> None:
-        """Tell what it prints, until it has ended."""
+        """Tell what it prints, until it has ended by itself, with its job or because of its time.
+
+        Its time is looked at between two reports and never in one: one that was broken off may have
+        been taken, and the scheduler would pass over the next of that number.
+        """
+        now_s = asyncio.get_running_loop().time
         ended = asyncio.create_task(run.command.wait())
-        failures = 0
+        until_s, problem = now_s() + order.most_s, ""
         try:
             while True:
+                wait_s = 0.0 if ended.done() else min(max(until_s - now_s(), 0.0), LATER_S)
                 with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(0 if ended.done() else LATER_S):
+                    async with asyncio.timeout(wait_s):
                         await _either(ended, run.printed)
-                if ended.done():
+                if not ended.done() and now_s() >= until_s:
+                    problem = f"it ran for longer than {order.most_s:g} s, and was ended"
+                    await run.command.end()
+                    await ended
+                over, code = ended.done(), None
+                if over:
                     # Who has left its session may hold the pipes; that is not waited for.
                     await asyncio.wait(readers, timeout=1.0)
+                    code = run.command.returncode
+                    if code in FROM_OUTSIDE and not problem:
+                        problem = await run.command.cut_short()
                 run.printed.clear()
-                pieces, code = list(run.pieces), run.command.returncode if ended.done() else None
-                try:
-                    stop, room = await self._tell(order, run.number, pieces, code, "")
-                except OSError:
-                    failures += 1
-                    if failures > MOST_FAILURES:
-                        raise
-                    await asyncio.sleep(1.0)
-                    continue
-                failures = 0
+                pieces = list(run.pieces)
+                code = None if problem else code
+                stop, room = await self._deliver(order, run.number, pieces, code, problem)
                 run.number += 1
                 del run.pieces[: len(pieces)]
-                if code is not None:
+                if over:
                     return
                 if stop:
                     await run.command.end()
                 await asyncio.sleep(SOON_S if room else 1.0)
         finally:
             ended.cancel()
+
+    async def _deliver(
+        self,
+        order: DesiredExec,
+        number: int,
+        pieces: Sequence[tuple[str, bytes]],
+        code: int | None,
+        problem: str,
+    ) -> tuple[bool, bool]:
+        """Tell one report, and the same again where nobody knows whether it was taken."""
+        failures = 0
+        while True:
+            try:
+                return await self._tell(order, number, pieces, code, problem)
+            except OSError:
+                failures += 1
+                if failures > MOST_FAILURES:
+                    raise
+                await asyncio.sleep(1.0)
 
     async def _tell(
         self,

@@ -252,6 +252,13 @@ class KubernetesBackend(Isolated[PodRecord]):
             record.name,
             order.command,
             reads=bool(order.stdin),
+            stopping=lambda: (
+                record.end is not None
+                or record.grace_s is not None
+                or record.gone
+                or record.look is None
+                or not record.look.running
+            ),
         )
 
     def remarks(self) -> tuple[str, ...]:

@@ -8,6 +8,7 @@ import json
 import logging
 from typing import TYPE_CHECKING, Any, Final
 
+from agent.backend import ENDED_WITH_JOB
 from agent.kubernetes.client import (
     KubernetesClient,
     KubernetesError,
@@ -18,7 +19,7 @@ from agent.kubernetes.pod_template import CONTAINER
 from scheduler.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from aiohttp import ClientWebSocketResponse
 
@@ -34,6 +35,8 @@ CLOSING: Final = "v5.channel.k8s.io"
 PROTOCOLS: Final = (CLOSING, "v4.channel.k8s.io")
 #: Bytes that are kept of a stream before its reader has taken some, and of one message.
 KEPT_BYTES: Final = 1 << 20
+#: How long the API server may take to tell that a pod has ended whose command was killed.
+TOLD_S: Final = 3.0
 _PIECE_BYTES: Final = 1 << 15
 _CUT_OFF: Final = b"leasehold: the connection to the pod broke off; how it ended is not known\n"
 #: As shells say it: not to be run, not to be found.
@@ -48,10 +51,11 @@ class PodCommand:
 
     Args:
         socket: to the API server.
+        stopping: tells whether the job's pod is being stopped, or has ended.
     """
 
-    def __init__(self, socket: ClientWebSocketResponse) -> None:
-        self._socket = socket
+    def __init__(self, socket: ClientWebSocketResponse, stopping: Callable[[], bool]) -> None:
+        self._socket, self._stopping = socket, stopping
         self._streams = {_STDOUT: _Stream(), _STDERR: _Stream()}
         names = {"out": _STDOUT, "err": _STDERR}
         self.outputs: Mapping[str, Output] = {n: self._streams[c] for n, c in names.items()}
@@ -68,6 +72,7 @@ class PodCommand:
         command: Sequence[str],
         *,
         reads: bool,
+        stopping: Callable[[], bool],
     ) -> PodCommand:
         """Begin one.
 
@@ -77,6 +82,7 @@ class PodCommand:
             pod: its name.
             command: with its arguments.
             reads: whether it is given anything to read.
+            stopping: tells whether the job's pod is being stopped, or has ended.
 
         Raises:
             InputError: the agent may not, or there is no such pod.
@@ -104,7 +110,7 @@ class PodCommand:
                 "(Kubernetes 1.30 can); run it without input, as in: leasehold exec JOB -- CMD "
                 "< /dev/null"
             )
-        return cls(socket)
+        return cls(socket, stopping)
 
     @property
     def returncode(self) -> int | None:
@@ -125,6 +131,17 @@ class PodCommand:
         await self._ended.wait()
         assert self._code is not None
         return self._code
+
+    async def cut_short(self) -> str:
+        """Return why it was killed with the pod; empty where that goes on.
+
+        That the pod has ended is told later than that the command has.
+        """
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(TOLD_S):
+                while not self._stopping():  # noqa: ASYNC110 - the watch of pods has no event
+                    await asyncio.sleep(0.1)
+        return ENDED_WITH_JOB if self._stopping() else ""
 
     async def end(self) -> None:
         """Leave it: its streams are closed."""

@@ -156,7 +156,8 @@ class ProcessBackend(Isolated[Record]):
         Raises:
             InputError: it does not run.
         """
-        return await LocalCommand.begin(self._inside(order))
+        spec, record = self._inside(order), self._records[order.lease_id]
+        return await LocalCommand.begin(spec, lambda: record.ending)
 
     def _inside(self, order: DesiredExec) -> Mapping[str, Any]:
         """Say how to become a process of a job that runs; see ``agent.process.inside``."""

@@ -10,9 +10,11 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 import agent.process.inside
+from agent.backend import ENDED_WITH_JOB
+from agent.process.remnants import lives
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from agent.backend import Output
 
@@ -25,19 +27,30 @@ class LocalCommand:
 
     Args:
         process: the helper.
+        leader: pid of the job's process that it joins, and when that started.
+        stopping: tells whether the job is being stopped, or has ended.
     """
 
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
-        self._process = process
+    def __init__(
+        self,
+        process: asyncio.subprocess.Process,
+        leader: tuple[int, int],
+        stopping: Callable[[], bool],
+    ) -> None:
+        self._process, self._leader, self._stopping = process, leader, stopping
         streams = {"out": process.stdout, "err": process.stderr}
         self.outputs: Mapping[str, Output] = {name: s for name, s in streams.items() if s}
 
     @classmethod
-    async def begin(cls, spec: Mapping[str, Any]) -> LocalCommand:
+    async def begin(cls, spec: Mapping[str, Any], stopping: Callable[[], bool]) -> LocalCommand:
         """Begin one.
+
+        The helper stays in our session, which by itself says that it is none of a job's strays; see
+        ``agent.process.remnants``. Signals of a terminal do not reach it all the same.
 
         Args:
             spec: what the helper is told.
+            stopping: tells whether the job is being stopped, or has ended.
         """
         told = os.memfd_create("exec", 0)
         try:
@@ -51,11 +64,11 @@ class LocalCommand:
                 pass_fds=(told,),
                 cwd="/",
                 env={},
-                start_new_session=True,
+                process_group=0,
             )
         finally:
             os.close(told)
-        return cls(process)
+        return cls(process, (spec["leader"], spec["ticks"]), stopping)
 
     @property
     def returncode(self) -> int | None:
@@ -74,6 +87,10 @@ class LocalCommand:
     async def wait(self) -> int:
         """Wait until it has ended."""
         return await self._process.wait()
+
+    async def cut_short(self) -> str:
+        """Return why it was killed with the job; empty where that goes on."""
+        return ENDED_WITH_JOB if self._stopping() or not lives(*self._leader) else ""
 
     async def end(self) -> None:
         """Have the helper kill the command; it ends by that."""

@@ -187,6 +187,11 @@ class Record(LeaseRecord):
         if self.end is LeaseEnd.COMPLETED and self.lease.total_steps is not None:
             self.advance(self.lease.total_steps, self.lease.total_steps)
 
+    @property
+    def ending(self) -> bool:
+        """Whether it is being stopped, or has ended."""
+        return not (self.end is None and self.terminated_s is None and self.kill_s is None)
+
     def runs(self) -> bool:
         """Tell whether its supervisor has started the processes."""
         return (self.folder.path / "running.json").exists()

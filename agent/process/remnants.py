@@ -112,6 +112,15 @@ def _read(pid: int) -> Process:
     )
 
 
+def lives(pid: int, ticks: int) -> bool:
+    """Tell whether the process that started then has not ended."""
+    try:
+        found = _read(pid)
+    except OSError:
+        return False
+    return found.lives and found.ticks == ticks
+
+
 def lease_folders(pid: int) -> frozenset[str]:
     """Return the leases' folders in a process's environment; none if it cannot be read."""
     folder = _PROC / str(pid)

@@ -58,7 +58,8 @@ class Exec:
         first: number of the first of these.
         printed: bytes so far.
         reports: of the node that were taken in.
-        exit_code: how it ended; 128 and the signal's number where one ended it.
+        exit_code: how it ended; 128 and the signal's number where one ended it, None where there
+            is a problem.
         problem: why it did not run, or was ended.
         stopped: whether the node is to end it.
         done_s: when it had ended, or None.
@@ -86,7 +87,8 @@ class Exec:
     def end(self, now_s: float, *, exit_code: int | None = None, problem: str = "") -> None:
         """Note how it ended."""
         if self.done_s is None:
-            self.exit_code, self.problem, self.done_s = exit_code, self.problem or problem, now_s
+            self.problem, self.done_s = self.problem or problem, now_s
+            self.exit_code = None if self.problem else exit_code  # of what was ended, says nothing
         self.tell()
 
     def tell(self) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from real_service import as_user, running_service
 
+from agent.backend import ENDED_WITH_JOB
 from agent.process.node import ProcessJobs
 from leasehold.daemon.agent import AgentOptions, run_agent
 
@@ -126,8 +127,7 @@ def test_a_command_that_would_outlive_its_job_ends_with_it(tmp_path):
             await until(_sleepers(mark), lambda found: len(found) == 2)
             await admin.post(f"/v1/jobs/{job}/cancel", json={}, headers=anna)
             code, _, problem = await watching
-            assert code != 0
-            assert code is not None or problem
+            assert (code, problem) == (None, ENDED_WITH_JOB)
             await until(_sleepers(mark), lambda found: not found)
             # Until the scheduler has heard of its end, the node refuses.
             await until(lambda: ran(admin, anna, job, "id"), lambda found: found[0] == 409)

@@ -9,7 +9,9 @@ import pytest
 from aiohttp import WSMsgType, web
 from kubernetes.aio import client as package
 
+from agent.backend import ENDED_WITH_JOB
 from agent.client_settings import ClientSettings
+from agent.kubernetes import pod_exec
 from agent.kubernetes.client import KubernetesClient
 from agent.kubernetes.pod_exec import CLOSING, KEPT_BYTES, NOT_FOUND, NOT_RUN, PodCommand, exit_code
 from scheduler.errors import InputError
@@ -61,8 +63,10 @@ def play(serve, scene, *, protocols=(CLOSING,), status=101):
     return asyncio.run(run()), asked
 
 
-async def begin(client, *command, reads=False):
-    return await PodCommand.begin(client, "jobs", "pod-1", command or ("x",), reads=reads)
+async def begin(client, *command, reads=False, stopped=()):
+    return await PodCommand.begin(
+        client, "jobs", "pod-1", command or ("x",), reads=reads, stopping=lambda: bool(stopped)
+    )
 
 
 async def everything(command, name):
@@ -239,3 +243,24 @@ def test_a_connection_that_breaks_off_ends_it():
     (err, code), _ = play(serve, scene)
     assert b"broke off" in err
     assert code == NOT_RUN
+
+
+@pytest.mark.parametrize("ends", [True, False])
+def test_one_that_is_killed_with_its_pod_says_so_once_that_is_known(ends, monkeypatch):
+    monkeypatch.setattr(pod_exec, "TOLD_S", 60.0 if ends else 0.3)
+
+    async def serve(socket):
+        await socket.send_bytes(STATUS + failed(137))
+
+    async def scene(client):
+        stopped = []
+        command = await begin(client, stopped=stopped)
+        code = await command.wait()
+        told = asyncio.create_task(command.cut_short())
+        await asyncio.sleep(0.2)  # the command's end is known before the pod's
+        assert told.done() is False
+        stopped += [True] * ends
+        return code, await told
+
+    found, _ = play(serve, scene)
+    assert found == (137, ENDED_WITH_JOB if ends else "")
