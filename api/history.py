@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from api.roles import Principal, Role
 from api.threads import in_thread
+from scheduler.control.node_health import without_jobs
 from scheduler.store.queries import MAX_LIMIT, HistoryQuery
 
 if TYPE_CHECKING:
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 MOST_READ = 10_000
 #: Jobs whose projects are remembered.
 MOST_PROJECTS = 100_000
+#: Whose a reservation is.
+_WHOSE: Final = frozenset({"project", "user", "job"})
 #: Kinds of subjects that only administrators read of; with them begin the kinds of their events.
 SECRET_KINDS = ("token", "enrolment")
 _ONE_JOB, _MANY_JOBS = ("job", "job_id"), ("jobs", "job_ids", "suspects")
@@ -139,7 +142,10 @@ class HistoryReader:
             return row if project is not None and self._is_asked(str(project)) else None
         if self.wanted.project is not None and not any(map(concerns, _jobs_of(row))):
             return None
-        return dataclasses.replace(row, data=_without_foreign(row.data, concerns))
+        data = _without_foreign(row.data, concerns)
+        if row.subject_kind == "reservation" and not self._is_asked(str(data.get("project", ""))):
+            data = {name: value for name, value in data.items() if name not in _WHOSE}
+        return dataclasses.replace(row, data=data)
 
     def _is_asked(self, project: str) -> bool:
         return self.principal.sees(project) and self.wanted.project in {None, project}
@@ -155,6 +161,9 @@ def _without_foreign(data: Mapping[str, Any], concerns: Callable[[str], bool]) -
             continue
         if name in _ABOUT_JOBS and isinstance(value, list | tuple):
             shown[name] = [item for item in value if concerns(_job_of(item))]
+            continue
+        if name == "problems" and isinstance(value, dict):  # of workers, as their agent says
+            shown[name] = {key: without_jobs(str(words)) for key, words in value.items()}
             continue
         shown[name] = value
     return shown

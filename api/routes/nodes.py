@@ -139,13 +139,25 @@ def _shown(
 ) -> list[NodeView]:
     if not principal.projects:
         return list(nodes)
-    own = {lease.job_id for lease in context.service.leases() if principal.sees(lease.project)}
+    leases = context.service.leases()
+    own = {lease.job_id for lease in leases if principal.sees(lease.project)}
+    foreign = sorted({lease.job_id for lease in leases} - own, key=len, reverse=True)
+
+    def said(text: str) -> str:
+        """Leave foreign jobs out of what an agent says, whatever that is."""
+        text = without_jobs(text)
+        for job_id in foreign if text else ():
+            text = text.replace(job_id, "another job")
+        return text
+
     return [
         dataclasses.replace(
             node,
-            reason=without_jobs(node.reason),
+            reason=said(node.reason),
             workers=tuple(
-                dataclasses.replace(w, jobs=tuple(j for j in w.jobs if j in own))
+                dataclasses.replace(
+                    w, jobs=tuple(j for j in w.jobs if j in own), problem=said(w.problem)
+                )
                 for w in node.workers
             ),
         )

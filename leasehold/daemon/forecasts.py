@@ -54,14 +54,25 @@ class SimulatedForecaster:
         self._problem = ""
 
     async def add_times(
-        self, copied: Callable[[], Awaitable[ControlCopy]], explanation: Explanation
+        self,
+        copied: Callable[[], Awaitable[ControlCopy]],
+        explanation: Explanation,
+        *,
+        changed_s: float = -math.inf,
     ) -> Explanation:
-        """Return the explanation with expected times, or with the reason why there are none."""
-        now_s = self._clock.now_s()
-        if self._making is None and now_s > self._fresh_until_s:
-            self._making = asyncio.create_task(self._make(copied, now_s))
-        if (making := self._making) is not None:
-            await asyncio.wait({making}, timeout=self._patience_s)
+        """Return the explanation with expected times, or with the reason why there are none.
+
+        A forecast that was made before somebody has changed something is not given any more.
+        """
+        loop = asyncio.get_running_loop()
+        until_s, asked_s = loop.time() + self._patience_s, self._clock.now_s()
+        is_ours = False
+        while self._making or not (is_ours or self._knows(changed_s, now_s=asked_s)):
+            if self._making is None:
+                is_ours = True
+                self._making = asyncio.create_task(self._make(copied, self._clock.now_s()))
+            making = self._making
+            await asyncio.wait({making}, timeout=max(until_s - loop.time(), 0.0))
             if not making.done():
                 words = "no forecast yet: the replay takes its time; ask again in a while"
                 return replace(explanation, forecast=words)
@@ -79,6 +90,10 @@ class SimulatedForecaster:
             completes_s=None if completes is None else self._made_s + completes,
             forecast=self._words(explanation.job_id, times),
         )
+
+    def _knows(self, changed_s: float, *, now_s: float) -> bool:
+        """Tell whether the forecast that there is will do."""
+        return now_s <= self._fresh_until_s and changed_s <= self._made_s
 
     def _words(self, job_id: str, times: JobTimes) -> str:
         assert self._forecast is not None

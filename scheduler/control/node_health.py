@@ -10,6 +10,7 @@ node is told, and nothing else: who is slow still works.
 from __future__ import annotations
 
 import math
+import re
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
@@ -43,6 +44,9 @@ SLOW: Final = 0.85
 FAST_AGAIN: Final = 0.92
 _LASTING: Final = "quarantined by the scheduler"
 _PASSING: Final = "avoided for a while by the scheduler"
+#: What agents call after a job, or after what is one's.
+_A_POD: Final = re.compile(r"\bpod '?[a-z0-9][a-z0-9.-]*'?(?= does not go away)")
+_OF_A_LEASE: Final = re.compile(r"\bprocesses of lease \d+ cannot be killed.*", re.DOTALL)
 #: Troubles of a lease that its node is to blame for; without any it is, too.
 _OWN: Final = frozenset({None, Trouble.NODE_REFUSED, Trouble.NOT_STARTED, Trouble.DISK})
 
@@ -108,8 +112,14 @@ def doubt_in_words(node: NodeState) -> str:
 
 
 def without_jobs(reason: str) -> str:
-    """Return a node's reason for those who may not know every job: without jobs and their words."""
-    return reason.partition(" (")[0] if reason.startswith((_LASTING, _PASSING)) else reason
+    """Return what is said of a node or a worker for those who may not know every job.
+
+    That is without jobs and their words, also where agents say so: pods are called by jobs, and a
+    lease is one's.
+    """
+    if reason.startswith((_LASTING, _PASSING)):
+        return reason.partition(" (")[0]
+    return _OF_A_LEASE.sub("processes of a lease cannot be killed", _A_POD.sub("a pod", reason))
 
 
 def _hold_against(state: ControlState, draft: Draft, name: str, fault: Fault) -> None:

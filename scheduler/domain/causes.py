@@ -112,7 +112,7 @@ _FACTS: Final[Mapping[FactKind, str]] = {
     FactKind.LEASE_ENDED: "{} gave its workers back",
     FactKind.LEASE_FAILED: "{} failed",
     FactKind.LEASE_LOST: "{} lost its workers",
-    FactKind.TIME_LIMIT: "{} has used up its time",
+    FactKind.TIME_LIMIT: "{} has used up its max_run_time_s",
     FactKind.OUT_OF_MEMORY: "{} ran out of memory",
     FactKind.IDLE: "{} has not used its GPUs for too long",
     FactKind.RETRIES_SPENT: "{} has used up its retries",

@@ -88,7 +88,7 @@ class ClusterDesk:
     def cluster(self) -> ClusterView:
         """Return the cluster in figures."""
         view = self._view
-        return views.cluster(view, self._look(view))
+        return views.cluster(view, self._look(view), now_s=self._clock.now_s())
 
     def allocation(self) -> AllocationView:
         """Return the allocation in force."""

@@ -52,6 +52,11 @@ _SITUATIONS = 2048
 #: Said of a job that is held by request, as long as its history has not been read.
 SOMEBODY = "somebody holds it"
 
+#: Reasons for which a job ended, where the one word would not do.
+_ENDS: Mapping[str, str] = {
+    "time_limit": "it has held workers for as long as its max_run_time_s allows"
+}
+
 _UNBLOCKS: Mapping[WaitReason, str] = {
     WaitReason.HELD: "release it",
     WaitReason.DEPENDENCY: "the jobs that it depends on have to complete",
@@ -348,7 +353,7 @@ def explain(view: View, row: JobRow, glance: Glance) -> Explanation:
 
 def explain_ended(row: JobRow) -> Explanation:
     """Say how a job has ended; or, where nobody leads, what the store knows."""
-    why = f": {row.reason}" if row.reason else ""
+    why = f": {_ENDS.get(row.reason, row.reason)}" if row.reason else ""
     message = f"it has ended as {row.status.value}{why}"
     if row.status not in ENDED:
         message = f"it is {row.status.value}{why}; ask the leader for more"

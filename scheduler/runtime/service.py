@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
@@ -96,13 +97,18 @@ class Forecaster(Protocol):
     """Who predicts when jobs start and complete."""
 
     async def add_times(
-        self, copied: Callable[[], Awaitable[ControlCopy]], explanation: Explanation
+        self,
+        copied: Callable[[], Awaitable[ControlCopy]],
+        explanation: Explanation,
+        *,
+        changed_s: float = -math.inf,
     ) -> Explanation:
         """Return the explanation with expected times, or with the reason why there are none.
 
         Args:
             copied: copies control as it is published, once no decision is being stored.
             explanation: without times.
+            changed_s: when somebody has changed something last, which the times have to know.
         """
         ...
 
@@ -192,6 +198,8 @@ class LiveService(ClusterDesk):
             after_restore=after_restore,
         )
         self._glance: Glance | None = None
+        #: when somebody, and no node, has changed something last.
+        self._changed_s = -math.inf
         self._problem = STARTING
         #: set whenever this process begins or ceases to lead; replaced by a new one then.
         self._turned = News()
@@ -298,7 +306,10 @@ class LiveService(ClusterDesk):
 
     async def _tell(self, fact: Fact, *, patient: int = 0) -> Any:
         """Tell control a fact; return its answer, which is durable."""
-        return await self.driver.tell(fact, patient=patient)
+        answer = await self.driver.tell(fact, patient=patient)
+        if not isinstance(fact, NodeReported):
+            self._changed_s = self._clock.now_s()
+        return answer
 
     # -- jobs -------------------------------------------------------------------------------------
 
@@ -398,7 +409,9 @@ class LiveService(ClusterDesk):
             tail = await self._output.last_words(row, is_active=self._activity(row.job_id))
             return replace(explanation, stderr_tail=tail)
         if forecast and self._forecaster is not None and row.job_id in view.jobs.by_id:
-            explanation = await self._forecaster.add_times(self._driver.copied, explanation)
+            explanation = await self._forecaster.add_times(
+                self._driver.copied, explanation, changed_s=self._changed_s
+            )
         return explanation
 
     async def log_end(self, job_id: str, wanted: LogWanted) -> LogEnd:

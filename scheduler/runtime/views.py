@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from scheduler.control.leases import LiveLease
     from scheduler.control.nodes import NodeState
     from scheduler.control.view import View
+    from scheduler.engine.view import EngineView
     from scheduler.runtime.explaining import Glance
     from scheduler.runtime.metrics import Metrics
 
@@ -237,9 +238,10 @@ def _state_of(view: View, node: NodeState) -> str:
     return "unknown" if node.last_seen_s is None else "ready"
 
 
-def cluster(view: View, glance: Glance) -> ClusterView:
+def cluster(view: View, glance: Glance, *, now_s: float) -> ClusterView:
     """Return the cluster in figures."""
     engine = view.engine
+    number, ends_s = _round_at(engine, now_s)
     names = engine.cluster.type_names
     known, serving, busy = (
         _by_type(names, engine.count(mask))
@@ -247,8 +249,8 @@ def cluster(view: View, glance: Glance) -> ClusterView:
     )
     total = sum(serving.values())
     return ClusterView(
-        round_number=engine.round_number,
-        round_ends_s=engine.round_end_s,
+        round_number=number,
+        round_ends_s=ends_s,
         round_length_s=engine.settings.round_length_s,
         workers=known,
         in_service=serving,
@@ -257,6 +259,21 @@ def cluster(view: View, glance: Glance) -> ClusterView:
         jobs={status.value: count for status, count in view.statuses.items() if count},
         waiting={reason.value: count for reason, count in glance.waiting.items()},
     )
+
+
+def _round_at(engine: EngineView, now_s: float) -> tuple[int, float | None]:
+    """Return the round that is running, and when it ends; None while nothing is active.
+
+    The engine plans the next round ahead of time, and knows that one's end from then on.
+    """
+    number, ends_s, length_s = (
+        engine.round_number,
+        engine.round_end_s,
+        engine.settings.round_length_s,
+    )
+    if ends_s is None or max(now_s, engine.now_s) >= ends_s - length_s or number <= 1:
+        return number, ends_s
+    return number - 1, ends_s - length_s
 
 
 def _by_type(names: tuple[str, ...], counts: np.ndarray) -> dict[str, int]:
@@ -415,7 +432,7 @@ def reservations(view: View) -> tuple[ReservedView, ...]:
 
 def measure(view: View, metrics: Metrics, glance: Glance, *, now_s: float) -> None:
     """Bring the gauges up to date."""
-    seen = cluster(view, glance)
+    seen = cluster(view, glance, now_s=now_s)
     metrics.set_jobs(seen.jobs, seen.waiting)
     metrics.set_losing(int((view.engine.jobs["wasted"] >= WORTH_TELLING).sum()))
     metrics.set_workers(seen.workers, seen.in_service, seen.busy)

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from leasehold.cli.service.client import ServiceClient
     from leasehold.client import forms
 
+#: Reasons for which a job failed, where the one word would not do.
+REASONS: Final = {"time_limit": "stopped by --max-run-time"}
 _EVENTS: Final = 20
 
 
@@ -63,7 +65,7 @@ def explain(service: ServiceClient, job_id: JobId, *, as_json: Json = False) -> 
         print_json(found)
         return
     now_s = time.time()
-    reason = found["reason"] or ""
+    reason = REASONS.get(found["reason"] or "", found["reason"] or "")
     print_shown(
         f"{found['job_id']} is {found['status']}" + (f": {plain(reason)}" if reason else ""),
         f"  {plain(found['message'])}",
@@ -98,7 +100,7 @@ def _fields(job: forms.JobWithSpec, now_s: float) -> list[tuple[str, Any]]:
         ("project", job["project"]),
         ("owner", job["owner"]),
         ("status", job["status"]),
-        ("why", job["reason"].replace("_", " ")),
+        ("why", REASONS.get(job["reason"], job["reason"].replace("_", " "))),
         ("running on", where if job["workers"] else ""),
         ("GPU use", gpu_use(job, now_s)),
         ("lease until", when(job["lease_deadline_s"], now_s)),

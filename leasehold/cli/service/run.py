@@ -152,6 +152,9 @@ def _code(service: ServiceClient, job_id: str) -> int:
     attempts = outlast(service, lambda: service.attempts(job_id))
     code = code_of_failure(reason, attempts)
     said = plain(attempts[-1]["message"]) if attempts else ""
+    if reason == "time_limit":
+        remark(f"{job_id} was stopped by --max-run-time")
+        return code
     remark(f"{job_id} failed" + (f": {said}" if said else f" with exit code {code}"))
     return code
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import pytest
@@ -267,3 +268,48 @@ def test_the_memory_of_jobs_projects_is_bounded_and_jobs_that_are_gone_stay_hidd
         assert seen == own
     ann.get(f"/v1/events?subject={own[0]}")
     assert len(daemon.app.state.context.projects) == 1, "forgotten when there are too many"
+
+
+def test_what_an_agent_says_of_workers_names_no_foreign_job(
+    daemon: Any, ann: Any, foreign: str
+) -> None:
+    node = daemon.service._nodes["alpha"]
+    said = (
+        f"pod leasehold-{foreign}-1 does not go away; see its node's kubelet",
+        "processes of lease 17 cannot be killed: 4711 (state D, of user 70001)",
+        f"the fan of {foreign} hums",
+        "the fan is loud",
+    )
+    workers = tuple(
+        dataclasses.replace(worker, problem=text)
+        for worker, text in zip(node.workers, said, strict=False)
+    )
+    daemon.service._nodes["alpha"] = dataclasses.replace(node, workers=workers, reason=said[0])
+    problems = {str(i): text for i, text in enumerate(said[:2])}
+    note = daemon.service.note(
+        "workers_failed", "node", "alpha", actor="", data={"problems": problems}
+    )
+    daemon.run(note)
+    shown = ann.get("/v1/nodes/alpha").json()
+    assert [worker["problem"] for worker in shown["workers"]] == [
+        "a pod does not go away; see its node's kubelet",
+        "processes of a lease cannot be killed",
+        "the fan of another job hums",
+        "the fan is loud",
+    ]
+    assert shown["reason"] == "a pod does not go away; see its node's kubelet"
+    (line,) = ann.get("/v1/events?kind=workers_failed").json()["events"]
+    assert foreign not in str(line)
+    assert "17" not in str(line["data"])
+    everything = daemon.caller("viewer").get("/v1/nodes/alpha").json()
+    assert [worker["problem"] for worker in everything["workers"]] == list(said)
+
+
+def test_the_history_does_not_say_whose_a_foreign_reservation_is(daemon: Any, ann: Any) -> None:
+    for name, project in (("own", "vision"), ("other", "speech")):
+        data = {"project": project, "user": "bob", "workers": 2}
+        note = daemon.service.note("reservation_made", "reservation", name, actor="", data=data)
+        daemon.run(note)
+    own, other = ann.get("/v1/events?kind=reservation_made").json()["events"]
+    assert own["data"] == {"project": "vision", "user": "bob", "workers": 2}
+    assert other["data"] == {"workers": 2}

@@ -70,7 +70,7 @@ def test_output_goes_where_the_job_sent_it_and_success_is_0(scheduler, leasehold
     ({"exit_code": -9, "message": "signal 9"}, 137, "job-1 failed: signal 9"),
     ({"exit_code": 256}, 1, "job-1 failed with exit code 1"),  # 0 would say that all is well
     ({"message": "cannot start './x'"}, 125, "job-1 failed: cannot start './x'"),
-    ({"exit_code": -15, "reason": "time_limit"}, 124, "job-1 failed with exit code 124"),
+    ({"exit_code": -15, "reason": "time_limit"}, 124, "job-1 was stopped by --max-run-time"),
 ])  # fmt: skip
 def test_a_failure_is_passed_on(how, code, said, *, scheduler, leasehold, meanwhile):
     meanwhile(ends(scheduler, **how))

@@ -1,6 +1,7 @@
 """Why a job waits: every reason can be reached, and the first one is the one to heed."""
 
 import asyncio
+import itertools
 
 import pytest
 
@@ -253,7 +254,7 @@ def test_a_forecaster_adds_times_for_active_jobs_only(live):
         asked = []
 
         class Forecaster:
-            async def add_times(self, copied, explanation):
+            async def add_times(self, copied, explanation, *, changed_s):
                 asked.append(explanation.job_id)
                 return explanation
 
@@ -327,5 +328,24 @@ def test_a_requeued_job_waits_for_its_dependency_only_where_that_is_active(live,
         await stage.act(JobAction.REQUEUE, "then")
         await stage.wait(10)
         assert stage.status("then") == ("waiting" if with_dependency else "completed")
+
+    live(story)
+
+
+def test_the_round_that_is_shown_is_the_one_that_runs(live):
+    async def story(stage):
+        await stage.job("a", total_steps=1000.0)
+        numbers = []
+        for _ in range(60):
+            await stage.wait(0.5)
+            seen = stage.service.cluster()
+            left_s = seen.round_ends_s - stage.clock.now_s()
+            assert left_s <= seen.round_length_s
+            numbers.append((seen.round_number, seen.round_ends_s))
+        # Every round has one end, and the next one ends a round later.
+        ends = dict(sorted(set(numbers)))
+        assert len(ends) == len(set(numbers)) >= 3
+        for one_s, next_s in itertools.pairwise(ends.values()):
+            assert next_s - one_s == pytest.approx(seen.round_length_s)
 
     live(story)

@@ -9,7 +9,7 @@ import pytest
 from leasehold.daemon import forecasts
 from leasehold.daemon.forecasts import FRESH_S, SimulatedForecaster
 from leasehold_testing.links import InlineExecutor
-from scheduler.control.requests import ProjectLimits, Submission
+from scheduler.control.requests import JobAction, ProjectLimits, Submission
 from scheduler.domain.reasons import WaitReason
 from scheduler.errors import InputError
 from scheduler.protocol.reports import LeaseEnd
@@ -66,6 +66,27 @@ def test_a_replay_answers_for_some_seconds(live, in_this_process, monkeypatch):
         await stage.wait(FRESH_S + 1.0)
         await times(stage, forecaster, "a")
         assert len(made) == 2
+
+    live(story)
+
+
+def test_who_asks_after_a_change_is_told_what_knows_the_change(live, in_this_process):
+    async def story(stage):
+        forecaster = stage.service._forecaster = SimulatedForecaster(stage.clock)
+        await stage.job("a", total_steps=100.0)
+        await stage.job("b", total_steps=5.0, held=True)
+        await stage.wait(1)
+        assert (await stage.explanation("b")).starts_s is None
+        made_s = forecaster._made_s
+        await stage.wait(0.5)
+        await stage.act(JobAction.RELEASE, "b")
+        told = await stage.explanation("b")
+        assert forecaster._made_s > made_s
+        assert told.completes_s is not None
+        made_s = forecaster._made_s
+        await stage.wait(0.5)  # nodes report, nobody changes anything
+        await stage.explanation("b")
+        assert forecaster._made_s == made_s
 
     live(story)
 

@@ -97,8 +97,8 @@ class Play:
         glance = Glance(view)
         if self.glance is None or not self.glance.shows(view):
             self.glance = Glance(view)
-        cluster = views.cluster(view, glance)
-        assert views.cluster(view, self.glance) == cluster, "out of date"
+        cluster = views.cluster(view, glance, now_s=view.engine.now_s)
+        assert views.cluster(view, self.glance, now_s=view.engine.now_s) == cluster, "out of date"
         assert cluster.jobs == Counter(r.status.value for r in view.jobs.by_id.values())
         for record in view.jobs.by_id.values():
             closer = fit_of(view, record.spec).reason

@@ -77,9 +77,9 @@ def test_what_control_decides_itself_is_told_in_its_own_words():
     }
     log = decisions(job("limited"), job("after"), conditions=conditions)
     assert story(log, "limited", "time_limit", "job_failed", "lease_ended") == [
-        "time_limit: it has used up its time",
-        "lease_ended: it has used up its time",
-        "job_failed: it has used up its time",
+        "time_limit: it has used up its max_run_time_s",
+        "lease_ended: it has used up its max_run_time_s",
+        "job_failed: it has used up its max_run_time_s",
     ]
     assert story(log, "after", "job_cancelled") == [
         "job_cancelled: default/limited, which it waited for, ended"
