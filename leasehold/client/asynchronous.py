@@ -9,12 +9,12 @@ import time
 import uuid
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final, TypeVar, Unpack, cast
-from urllib.parse import quote
 
 from leasehold.client.cluster import ClusterCalls
 from leasehold.client.errors import ClientError, UnsendableError
 from leasehold.client.exchange import BUSY, Exchange, Patience
 from leasehold.client.outages import delay_s
+from leasehold.client.paths import Named, path_of
 from leasehold.client.streams import LogEnd, LogPiece, LogReader, read_events
 from leasehold.client.wires import AsyncWire
 from leasehold.connection import find_connection, usable_token
@@ -275,13 +275,13 @@ class AsyncClient(ClusterCalls):
         self, job_id: str, **query: Unpack[forms.ExplainJobQuery]
     ) -> forms.Explanation:
         """Say why a job is where it is, what would change that, and when."""
-        found: forms.Explanation = await self._of_job(job_id, "/explain", params=query)
+        found: forms.Explanation = await self._of_job(job_id, "explain", params=query)
         return found
 
     async def begin_exec(self, job_id: str, **asked: Unpack[forms.ExecIn]) -> forms.Exec:
         """Have a ``command`` run where a job runs; not repeated where the answer is lost."""
         begun: forms.Exec = await self._of_job(
-            job_id, "/exec", method="POST", body=asked, repeatable=False
+            job_id, "exec", method="POST", body=asked, repeatable=False
         )
         return begun
 
@@ -290,24 +290,27 @@ class AsyncClient(ClusterCalls):
     ) -> forms.ExecOutput:
         """Return what a command has printed from a piece on, and how it ended."""
         found: forms.ExecOutput = await self._of_job(
-            job_id, f"/exec/{exec_id}", params={"after": after, "wait_s": wait_s}
+            job_id,
+            "exec",
+            Named("command's id", exec_id),
+            params={"after": after, "wait_s": wait_s},
         )
         return found
 
     async def end_exec(self, job_id: str, exec_id: str) -> None:
         """End a command."""
-        await self._of_job(job_id, f"/exec/{exec_id}", method="DELETE")
+        await self._of_job(job_id, "exec", Named("command's id", exec_id), method="DELETE")
 
     async def attempts(self, job_id: str) -> list[forms.Attempt]:
         """Return a job's leases, oldest first."""
-        found: forms.Attempts = await self._of_job(job_id, "/attempts")
+        found: forms.Attempts = await self._of_job(job_id, "attempts")
         return found["attempts"]
 
     async def job_events(
         self, job_id: str, **query: Unpack[forms.ListJobEventsQuery]
     ) -> forms.EventPage:
         """Return a page of a job's history, oldest first."""
-        found: forms.EventPage = await self._of_job(job_id, "/events", params=query)
+        found: forms.EventPage = await self._of_job(job_id, "events", params=query)
         return found
 
     async def wait(self, job_id: str, *, timeout_s: float | None = None) -> forms.JobWithSpec:
@@ -349,7 +352,7 @@ class AsyncClient(ClusterCalls):
         params = {"stream": stream, "attempt": attempt, "tail_bytes": tail_bytes or None}
 
         async def read(found: str) -> bytes:
-            path = f"/v1{job_path(found, '/log')}"
+            path = f"/v1{job_path(found, 'log')}"
             return (await self._exchange.ask("GET", path, params=params)).content
 
         return await self._on_job(job_id, read)
@@ -380,7 +383,7 @@ class AsyncClient(ClusterCalls):
         found = (await self.job(job_id))["job_id"]
         reader = LogReader(
             self._exchange,
-            f"/v1{job_path(found, '/log')}",
+            f"/v1{job_path(found, 'log')}",
             attempt=attempt,
             stream=stream,
             follow=follow,
@@ -427,8 +430,7 @@ class AsyncClient(ClusterCalls):
     async def _of_job(
         self,
         word: str,
-        rest: str = "",
-        *,
+        *rest: str | Named,
         method: str = "GET",
         body: object = None,
         params: Mapping[str, Any] | None = None,
@@ -438,7 +440,7 @@ class AsyncClient(ClusterCalls):
 
         async def ask(job_id: str) -> Any:
             return await self.call(
-                method, job_path(job_id, rest), body, params=params, repeatable=repeatable
+                method, job_path(job_id, *rest), body, params=params, repeatable=repeatable
             )
 
         return await self._on_job(word, ask)
@@ -446,7 +448,7 @@ class AsyncClient(ClusterCalls):
     async def _act_on_job(self, job_id: str, action: forms.JobAction, reason: str) -> bool:
         acted: forms.Acted = await self._of_job(
             job_id,
-            f"/{action}",
+            action,
             method="POST",
             body={"reason": reason} if reason else None,
             repeatable=action != "requeue",
@@ -498,15 +500,15 @@ def found_exchange(
 
 
 def _upload_path(digest: str) -> str:
-    return f"/uploads/{quote(digest, safe='')}"
+    return path_of("uploads", Named("upload", digest))
 
 
-def job_path(job_id: str, rest: str = "") -> str:
-    """Return the path of a job, or of something of it; ids may hold anything.
+def job_path(job_id: str, *rest: str | Named) -> str:
+    """Return the path of a job, or of something of it.
 
     Raises:
-        UnsendableError: the id is empty.
+        UnsendableError: there can be no such job.
     """
-    if not job_id:
+    if job_id == "":
         raise UnsendableError("the job id is empty; `leasehold jobs` lists them")
-    return f"/jobs/{quote(job_id, safe='')}{rest}"
+    return path_of("jobs", Named("job", job_id), *rest)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Unpack, cast
-from urllib.parse import quote
 
 from leasehold.client.calls import Calls
+from leasehold.client.paths import Named, path_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -48,7 +48,7 @@ class ClusterCalls(Calls):
     ) -> forms.NodeAttempts:
         """Return a page of the leases that had workers of a node, newest first."""
         found: forms.NodeAttempts = await self.call(
-            "GET", _node_path(name, "/attempts"), params=query
+            "GET", _node_path(name, "attempts"), params=query
         )
         return found
 
@@ -67,7 +67,7 @@ class ClusterCalls(Calls):
     async def approve_workers(self, name: str, workers: Mapping[str, int]) -> forms.Node:
         """Set how many workers of each type a node may have."""
         body = {"workers": dict(workers)}
-        found: forms.Node = await self.call("PUT", _node_path(name, "/workers"), body)
+        found: forms.Node = await self.call("PUT", _node_path(name, "workers"), body)
         return found
 
     async def forget_node(self, name: str) -> None:
@@ -88,7 +88,8 @@ class ClusterCalls(Calls):
 
     async def policy_details(self, name: str) -> forms.PolicyDetails:
         """Return a policy with its program."""
-        found: forms.PolicyDetails = await self.call("GET", f"/policies/{quote(name, safe='')}")
+        path = path_of("policies", Named("policy", name))
+        found: forms.PolicyDetails = await self.call("GET", path)
         return found
 
     async def set_policy(
@@ -122,7 +123,7 @@ class ClusterCalls(Calls):
 
     async def set_project(self, name: str, **limits: Unpack[forms.ProjectIn]) -> forms.Project:
         """Set ``weight``, ``inner_policy``, ``max_workers``, ``max_jobs``; those left out go."""
-        path = f"/projects/{quote(name, safe='')}"
+        path = path_of("projects", Named("project", name))
         found: forms.Project = await self.call("PUT", path, limits)
         return found
 
@@ -133,8 +134,7 @@ class ClusterCalls(Calls):
 
     async def reservation(self, name: str) -> forms.Reservation:
         """Return a reservation with its workers by node."""
-        path = f"/reservations/{quote(name, safe='')}"
-        found: forms.Reservation = await self.call("GET", path)
+        found: forms.Reservation = await self.call("GET", _reservation_path(name))
         return found
 
     async def reserve(self, **what: Unpack[forms.ReservationIn]) -> forms.Reservation:
@@ -152,7 +152,7 @@ class ClusterCalls(Calls):
 
     async def delete_reservation(self, name: str) -> None:
         """Give up a reservation."""
-        await self.call("DELETE", f"/reservations/{quote(name, safe='')}")
+        await self.call("DELETE", _reservation_path(name))
 
     async def usage(self, **query: Unpack[forms.ShowUsageQuery]) -> forms.Usage:
         """Return worker-seconds under leases ``by`` project, owner and so on, in a window."""
@@ -192,7 +192,7 @@ class ClusterCalls(Calls):
 
     async def revoke_token(self, token_id: str) -> None:
         """Revoke a token."""
-        await self.call("DELETE", f"/tokens/{quote(token_id, safe='')}")
+        await self.call("DELETE", path_of("tokens", Named("token id", token_id)))
 
     async def enrol(self, **fields: Unpack[forms.EnrolmentIn]) -> forms.Enrolment:
         """Make a one-time secret by which an agent gets its token."""
@@ -228,12 +228,12 @@ class ClusterCalls(Calls):
 
     async def test_webhook(self, name: str) -> forms.WebhookTest:
         """Send a test message, and return what became of it."""
-        found: forms.WebhookTest = await self.call("POST", _hook_path(name, "/test"), {})
+        found: forms.WebhookTest = await self.call("POST", _hook_path(name, "test"), {})
         return found
 
     async def resume_webhook(self, name: str, *, skip: bool = False) -> forms.Webhook:
         """Let a webhook send again; ``skip``: only what happens from now on."""
-        found: forms.Webhook = await self.call("POST", _hook_path(name, "/resume"), {"skip": skip})
+        found: forms.Webhook = await self.call("POST", _hook_path(name, "resume"), {"skip": skip})
         return found
 
     async def delete_webhook(self, name: str) -> None:
@@ -262,14 +262,18 @@ class ClusterCalls(Calls):
 
     async def _act_on_node(self, name: str, action: forms.NodeAction, reason: str) -> forms.Node:
         found: forms.Node = await self.call(
-            "POST", _node_path(name, f"/{action}"), {"reason": reason}
+            "POST", _node_path(name, action), {"reason": reason}
         )
         return found
 
 
-def _node_path(name: str, rest: str = "") -> str:
-    return f"/nodes/{quote(name, safe='')}{rest}"
+def _node_path(name: str, *rest: str) -> str:
+    return path_of("nodes", Named("node", name), *rest)
 
 
-def _hook_path(name: str, rest: str = "") -> str:
-    return f"/webhooks/{quote(name, safe='')}{rest}"
+def _reservation_path(name: str) -> str:
+    return path_of("reservations", Named("reservation", name))
+
+
+def _hook_path(name: str, *rest: str) -> str:
+    return path_of("webhooks", Named("webhook", name), *rest)
