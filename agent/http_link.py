@@ -16,7 +16,7 @@ from urllib.parse import quote
 import httpx
 import orjson
 
-from scheduler.errors import InputError
+from scheduler.errors import InputError, NotPermittedError
 from scheduler.protocol.desired import desired_from_dict, to_dict
 from scheduler.protocol.reading import Reader
 
@@ -236,7 +236,7 @@ class HttpLink:
         try:
             answer = await self._send("POST", "/v1/agent/enrol", content=body)
         except RefusedError as error:
-            raise InputError(
+            raise NotPermittedError(
                 f"{self.server} refuses the enrolment of node '{node}': the secret is wrong, used "
                 "or too old; make a new one on the scheduler and try again"
             ) from error
@@ -321,7 +321,7 @@ async def enrol(
 
     Raises:
         OSError: no scheduler could be reached; the same secret may be tried again.
-        InputError: the secret is wrong, used or too old.
+        NotPermittedError: the secret is wrong, used or too old.
     """
     link = HttpLink(
         servers=servers,

@@ -92,8 +92,9 @@ async def run_agent(options: AgentOptions, *, stop: asyncio.Event | None = None)
     Cancelling leaves the jobs running whatever the options say.
 
     Raises:
-        InputError: an option cannot be used, or the enrolment was refused.
-        NotPermittedError: the scheduler refuses the token at the first contact; in a group.
+        InputError: an option cannot be used.
+        NotPermittedError: the enrolment was refused; in a group: the scheduler refuses the token at
+            the first contact.
         ClusterError: there is no GPU here and no worker was declared.
     """
     stop = stop or asyncio.Event()

@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from agent.http_link import HttpLink, LinkSettings, RefusedError, enrol, server_address, tls_context
-from scheduler.errors import InputError
+from scheduler.errors import InputError, NotPermittedError
 from scheduler.protocol.reports import NodeReport
 
 TIMES = LinkSettings(wait_s=0.3, slack_s=0.5, connect_s=1.0, reply_s=1.0)
@@ -216,7 +216,7 @@ def test_an_enrolment_is_good_for_one_token(scheduler):
         way = link(scheduler, token=token)
         await way.report(REPORT)
         await way.close()
-        with pytest.raises(InputError, match="wrong, used or too old"):
+        with pytest.raises(NotPermittedError, match="wrong, used or too old"):
             await enrol(servers=[scheduler.address], node="n1", secret="lhe_once")
 
     run(main())

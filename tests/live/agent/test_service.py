@@ -101,7 +101,7 @@ def test_from_an_enrolment_to_a_job_s_output_and_on_without_the_secret(node, sch
 def test_a_refused_enrolment_ends_the_agent_with_the_reason(node, scheduler):
     async def main():
         told = options(node, scheduler, token="", enrolment="lhe_wrong")
-        with pytest.raises(InputError, match="wrong, used or too old"):
+        with pytest.raises(NotPermittedError, match="wrong, used or too old"):
             await run_agent(told)
 
     run(main())
