@@ -28,6 +28,7 @@ Network: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 #: Longest address.
 _LONGEST_URL: Final = 2000
+_LAST_PORT: Final = 65535
 _GOOD: Final = range(200, 300)
 #: Where networks of IPv6 alone show addresses of IPv4.
 _NAT64: Final = ipaddress.ip_network("64:ff9b::/96")
@@ -201,7 +202,10 @@ def _parsed(url: str) -> httpx.URL:
     except (httpx.InvalidURL, ValueError, TypeError) as error:
         raise InputError(f"url: is no web address: {error}") from None
     if parsed.scheme not in {"https", "http"} or not parsed.host:
-        raise InputError("url: is no web address; give one as https://host/path")
+        shown = f"'{parsed.scheme[:20]}://...', which is" if parsed.scheme else "is"
+        raise InputError(f"url: {shown} no web address; give one as https://host/path")
+    if parsed.port is not None and not 1 <= parsed.port <= _LAST_PORT:
+        raise InputError(f"url: has port {parsed.port}; ports are 1 to {_LAST_PORT}")
     if parsed.userinfo:
         raise InputError("url: must hold no user or password; put what is secret into its path")
     return parsed
