@@ -124,7 +124,15 @@ def _read_config(env: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _checked(address: str, origin: str) -> str:
-    parts = urlsplit(address)
+    try:
+        parts = urlsplit(address)
+        port = parts.port
+    except ValueError as error:
+        raise SettingsError(
+            f"the server is '{address}' ({origin}), which is no address: {error}"
+        ) from None
+    if port == 0:
+        raise SettingsError(f"the server is '{address}' ({origin}); ports are 1 to 65535")
     if parts.scheme not in {"http", "https"} or not parts.hostname or parts.query or parts.fragment:
         raise SettingsError(
             f"the server is '{address}' ({origin}); give http://HOST:PORT or https://HOST:PORT"

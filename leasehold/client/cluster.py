@@ -261,9 +261,7 @@ class ClusterCalls(Calls):
         return (await self._exchange.ask("GET", "/metrics")).text
 
     async def _act_on_node(self, name: str, action: forms.NodeAction, reason: str) -> forms.Node:
-        found: forms.Node = await self.call(
-            "POST", _node_path(name, action), {"reason": reason}
-        )
+        found: forms.Node = await self.call("POST", _node_path(name, action), {"reason": reason})
         return found
 
 

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-#: Why nobody was reached: ``leader`` is one that a standby names and that does not answer.
-Why: TypeAlias = Literal["nobody", "certificate", "silence", "broken", "leader"]
+#: Why nobody was reached: ``plain`` is a server that knows no https, ``name`` a host that nobody
+#: knows, ``leader`` one that a standby names and that does not answer.
+Why: TypeAlias = Literal["nobody", "certificate", "plain", "name", "silence", "broken", "leader"]
 
 
 class ClientError(Exception):
@@ -60,4 +61,15 @@ class NoSchedulerError(ClientError):
 
 
 class UnsendableError(ValueError):
-    """A request cannot be written down: a number that is not finite, text that is no Unicode."""
+    """A request cannot be written down: a number that is not finite, text that is no Unicode.
+
+    Args:
+        message: what is wrong.
+        field: path of the field that is to blame, as in ``throughputs.0.steps_per_s``, or empty.
+        problem: what is wrong with it, to stand behind its name.
+    """
+
+    def __init__(self, message: str, *, field: str = "", problem: str = "") -> None:
+        super().__init__(message)
+        self.field = field
+        self.problem = problem

@@ -7,6 +7,8 @@ is busy; a write that may not is tried again only where it surely was not done.
 from __future__ import annotations
 
 import json
+import math
+import socket
 import time
 import uuid
 from contextlib import asynccontextmanager
@@ -356,6 +358,9 @@ class Exchange:
         server, why = self.connection.server, _why(error)
         said = {
             "certificate": f"the certificate of {server} is not trusted: {error}",
+            "plain": f"what answers at {server} does not speak https; is its address "
+            f"http://{server.partition('://')[2]}?",
+            "name": f"nobody knows the name of the server {server}: {error}",
             "silence": f"the scheduler at {server} has not answered for "
             f"{self.patience.timeout_s:g} s",
             "broken": f"the scheduler at {server} broke off: {error}",
@@ -405,10 +410,29 @@ def _json(body: object) -> bytes | None:
         text = json.dumps(body, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
         return text.encode()
     except (ValueError, TypeError, RecursionError) as error:
+        if isinstance(error, ValueError) and (found := _not_finite(body)):
+            field, value = found
+            problem = f"is {value}; give a finite number"
+            said = f"{field or 'the request'} {problem}"
+            raise UnsendableError(said, field=field, problem=problem) from None
         raise UnsendableError(
             f"the request cannot be written down: {error}; numbers have to be finite, and text "
             "has to be Unicode"
         ) from None
+
+
+def _not_finite(body: object) -> tuple[str, float] | None:
+    """Return the path and the value of a number that is not finite; None where there is none."""
+    left, seen = [("", body)], set[int]()
+    while left:
+        field, value = left.pop()
+        if isinstance(value, float) and not math.isfinite(value):
+            return field, value
+        if isinstance(value, dict | list | tuple) and id(value) not in seen:
+            seen.add(id(value))  # it may contain itself
+            pairs = value.items() if isinstance(value, dict) else enumerate(value)
+            left += ((f"{field}.{key}" if field else str(key), part) for key, part in pairs)
+    return None
 
 
 def _given(params: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -426,10 +450,23 @@ def _retry_after(response: httpx.Response) -> float:
         return 0.0
 
 
+def _unknown_name(error: BaseException | None) -> bool:
+    """Tell whether an error comes from a look-up of a name."""
+    while error is not None:
+        if isinstance(error, socket.gaierror):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
 def _why(error: Exception) -> Why:
     name = type(error).__name__
     if "CERTIFICATE_VERIFY_FAILED" in str(error):
         return "certificate"
+    if "WRONG_VERSION_NUMBER" in str(error) or "record layer failure" in str(error):
+        return "plain"
+    if name == "ConnectError" and _unknown_name(error):
+        return "name"
     if name in {"ReadTimeout", "WriteTimeout", "PoolTimeout"}:
         return "silence"
     return "nobody" if name in {"ConnectError", "ConnectTimeout"} else "broken"

@@ -104,8 +104,10 @@ class ServiceClient(Client):
 
     def _translated(self, error: Exception) -> LeaseholdError:
         """Return the error of ours that an error of the client is."""
-        if not isinstance(error, errors.ClientError):
-            made: LeaseholdError = InputError(str(error))
+        if isinstance(error, errors.UnsendableError) and error.field:
+            made: LeaseholdError = InputError(f"{self.wording(error.field)} {error.problem}")
+        elif not isinstance(error, errors.ClientError):
+            made = InputError(str(error))
         elif isinstance(error, errors.UnreachableError):
             made = UnreachableError(self._advice(error))
         elif isinstance(error, errors.NoSchedulerError):
