@@ -178,7 +178,7 @@ class TokenIn(Form):
 
 #: Workers of a node by their type.
 NodeWorkers = Annotated[
-    dict[WorkerType, Annotated[int, Field(strict=True, ge=0, le=MOST_WORKERS)]],
+    dict[WorkerType, Annotated[int, Field(strict=True, ge=1, le=MOST_WORKERS)]],
     Field(max_length=64),
 ]
 

@@ -17,6 +17,20 @@ _UsageProblem: type[Exception] = next(
     kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException"
 )
 
+_BOUNDS = ("ge", "gt", "le", "lt")
+#: Kinds of wrong values, as pydantic calls them -> what is wanted instead.
+_WANTED = {
+    "greater_than_equal": "{ge} or more",
+    "greater_than": "more than {gt}",
+    "less_than_equal": "{le} or less",
+    "less_than": "less than {lt}",
+    "int_parsing": "a whole number",
+    "int_parsing_size": "a smaller number",
+    "int_from_float": "a whole number",
+    "float_parsing": "a number",
+    "finite_number": "a finite number",
+}
+
 COMMANDS = {
     "simulate": LazyCommand(
         module="leasehold.cli.simulate",
@@ -296,8 +310,25 @@ def _tell_usage(error: Any) -> int:
         return int(error.exit_code)
     context = getattr(error, "ctx", None)
     hint = "" if context is None else f"  `{context.command_path} --help` tells what there is\n"
-    sys.stderr.write(f"leasehold: {_one_line(error.format_message())}\n{hint}")
+    said = _of_value(error) or error.format_message()
+    sys.stderr.write(f"leasehold: {_one_line(said)}\n{hint}")
     return int(error.exit_code)
+
+
+def _of_value(error: Any) -> str:
+    """Say which value is wrong, of which option; empty where it is something else."""
+    faults = getattr(error.__cause__, "errors", None)
+    param = getattr(error, "param", None)
+    if faults is None or param is None:
+        return ""
+    fault = faults()[0]
+    wanted = _WANTED.get(fault["type"])
+    if wanted is None:
+        return ""
+    name = param.human_readable_name if param.param_type_name == "argument" else param.opts[0]
+    # The type of ``--limit x`` says nothing of its bounds.
+    limits = {key: f"{bound:g}" for key, bound in fault.get("ctx", {}).items() if key in _BOUNDS}
+    return f"{name} is '{fault['input']}'; give {wanted.format(**limits)}"
 
 
 def _sentences(said: str) -> str:

@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from scheduler.domain.fields import LONGEST_S
+
 #: What stands in ``alerts.yaml``, and how the chart and these commands replace it.
 _SELECTOR = 'job="leasehold"'
 _THREE_ROUNDS = "1080s"
@@ -51,13 +53,18 @@ def alert_rules(*, job: str, round_length_s: float, deadline_s: float) -> str:
         deadline_s: the deadline of a policy's answer, in seconds.
 
     Raises:
-        typer.BadParameter: the name of the job cannot stand in a rule.
+        typer.BadParameter: the name of the job, or a span, cannot stand in a rule.
     """
     if not job or not job.isprintable() or set(job) & set("\"'\\"):
         raise typer.BadParameter(
             f"{job!r} is no name of a job: it is empty, or has quotes or backslashes",
             param_hint="--job",
         )
+    for option, seconds in (("--round-length-s", round_length_s), ("--deadline-s", deadline_s)):
+        if not 0.0 < seconds <= LONGEST_S:
+            raise typer.BadParameter(
+                f"{seconds:g} is no span; give seconds, {LONGEST_S:g} at most", param_hint=option
+            )
     text = _read("alerts.yaml").replace(_SELECTOR, f'job="{job}"')
     text = text.replace(_THREE_ROUNDS, f"{math.ceil(3 * round_length_s)}s")
     return text.replace(_HALF_DEADLINE, f"0.5 * {deadline_s:g}")

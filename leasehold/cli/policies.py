@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from leasehold.cli.service.output import print_shown, print_text, table
 from policies.parameters import describe
 from policies.registry import policy_class, policy_origin, usable_policies
 from scheduler.errors import NotFoundError, UnknownPolicyError
@@ -40,16 +41,17 @@ def list_policies(*, as_json: Json = False) -> None:
     if as_json:
         typer.echo(json.dumps([summary(name, found[name]) for name in found], indent=2))
         return
-    from rich.console import Console  # noqa: PLC0415  0.1 s to import
-    from rich.table import Table  # noqa: PLC0415 - keeps the start quick
-
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for heading in ("policy", "what it does", "parameters", "from"):
-        table.add_column(heading, no_wrap=heading == "policy")
-    for name, policy in found.items():
-        parameters = ", ".join(info.name for info in describe(policy))
-        table.add_row(name, _first_line(policy), parameters, policy_origin(name))
-    Console().print(table)
+    rows = [
+        (
+            name,
+            _first_line(policy),
+            ", ".join(info.name for info in describe(policy)),
+            policy_origin(name),
+        )
+        for name, policy in found.items()
+    ]
+    headings = ("policy", "what it does", "parameters", "from")
+    print_shown(table(headings, rows, spare=("from",), wrapped=True))
 
 
 @app.command("show")
@@ -66,11 +68,11 @@ def show(
         typer.echo(json.dumps(details, indent=2))
         return
     again = "as time goes by" if policy.time_dependent else "when jobs, weights or workers change"
-    typer.echo(f"{name} ({policy_origin(name)})\n\n{_text(policy)}\n\nAnswers anew {again}.\n")
+    print_text(f"{name} ({policy_origin(name)})\n\n{_text(policy)}\n\nAnswers anew {again}.\n")
     infos = describe(policy)
     typer.echo("Parameters:" if infos else "It has no parameters.")
     for info in infos:
-        typer.echo(f"  {info.name} = {shown(info.default)}   ({_kind(info)})\n      {info.help}")
+        print_text(f"  {info.name} = {shown(info.default)}   ({_kind(info)})\n      {info.help}")
 
 
 def summary(name: str, policy: type[Policy]) -> dict[str, Any]:

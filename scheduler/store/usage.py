@@ -59,11 +59,13 @@ class UsageQuery:
 
     def __post_init__(self) -> None:
         """Refuse what cannot be added up."""
-        if not (math.isfinite(self.from_s) and math.isfinite(self.to_s)) or (
-            self.from_s >= self.to_s
-        ):
+        if not (math.isfinite(self.from_s) and math.isfinite(self.to_s)):
             raise InputError(
-                f"the window from {self.from_s} to {self.to_s} is empty: 'from' must be before 'to'"
+                f"since_s is {self.from_s} and until_s {self.to_s}; both must be times"
+            )
+        if self.from_s >= self.to_s:
+            raise InputError(
+                f"since_s is {self.from_s:.17g}, which is not before until_s, {self.to_s:.17g}"
             )
         if len(set(self.by)) != len(self.by):
             raise InputError(f"'by' names a key twice: {', '.join(self.by)}")

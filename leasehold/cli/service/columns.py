@@ -1,7 +1,11 @@
-"""Tables as text: words are never broken, and only columns that say so are shortened."""
+"""Tables as text that fit a terminal: cells wrap, and words are shortened as the last resort.
+
+Where nobody looks at them, in a file or a pipe, they are as wide as they need to be.
+"""
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -10,8 +14,12 @@ if TYPE_CHECKING:
 
 #: Between two columns.
 _GAP: Final = 2
-#: A column that may be shortened keeps so much.
+#: A column that is shortened keeps so much.
 _LEAST: Final = 12
+#: And so much where that is not enough.
+_BAREST: Final = 6
+#: What is not broken: words, and parts of lists.
+_PIECE: Final = re.compile(r"[^ ,]+,*|,+")
 _ELLIPSIS: Final = "\N{HORIZONTAL ELLIPSIS}"
 
 
@@ -25,6 +33,7 @@ class Column:
         right: whether it is flushed right, as numbers are.
         shortened: whether its cells end in an ellipsis where there is no room for them.
         whole: whether its cells stay on one line.
+        broken: whether its cells may go on in the next line anywhere, so that nothing is lost.
     """
 
     heading: str
@@ -32,6 +41,7 @@ class Column:
     right: bool = False
     shortened: bool = False
     whole: bool = False
+    broken: bool = False
 
     @property
     def widest(self) -> int:
@@ -40,23 +50,40 @@ class Column:
 
     @property
     def least(self) -> int:
-        """Return the smallest width at which nothing is broken or shortened too much."""
-        if self.shortened:
-            return min(self.widest, max(_LEAST, _width(self.heading)))
+        """Return the smallest width at which no word is broken or shortened too much."""
+        if self.shortened or self.broken:
+            return min(self.widest, max(_LEAST, self.heading_least))
         if self.right or self.whole:
-            return self.widest
-        words = [word for cell in (self.heading, *self.cells) for word in cell.split(" ")]
-        return max(map(_width, words))
+            return self.narrow
+        return max(_longest(cell) for cell in (self.heading, *self.cells))
+
+    @property
+    def narrow(self) -> int:
+        """Return the width at which each cell, though not the heading, stands on one line."""
+        return max(self.heading_least, *map(_width, self.cells), 0)
+
+    @property
+    def heading_least(self) -> int:
+        """Return the width of the heading's longest word."""
+        return _longest(self.heading)
+
+    def barest(self, kept: int) -> int:
+        """Return the width at which so much of its cells is kept: figures are shown whole."""
+        return self.least if self.right else min(self.least, max(kept, self.heading_least))
 
 
 def column_of(heading: str, cells: Sequence[str], *, whole: bool = False) -> Column:
-    """Make a column: ``>`` before its heading flushes right, ``~`` lets cells be shortened."""
+    """Make a column: ``>`` before its heading flushes right, ``~`` lets its cells be shortened.
+
+    ``=`` lets them be broken.
+    """
     return Column(
-        heading=heading.lstrip(">~"),
+        heading=heading.lstrip(">~="),
         cells=tuple(cells),
         right=heading.startswith(">"),
         shortened=heading.startswith("~"),
         whole=whole,
+        broken=heading.startswith("="),
     )
 
 
@@ -73,7 +100,7 @@ def fitting(
     """
     kept = [column for column in columns if any(column.cells)]
     for heading in spare:
-        room = (c.least if wrapped or c.shortened else c.widest for c in kept)
+        room = (c.least if wrapped or c.shortened or c.broken else c.narrow for c in kept)
         if sum(room) + _GAP * (len(kept) - 1) <= width:
             break
         kept = [column for column in kept if column.heading != heading]
@@ -83,14 +110,14 @@ def fitting(
 def laid_out(columns: Sequence[Column], *, width: int) -> list[list[list[str]]]:
     """Return the rows, the headings first, as lines of cells that are padded to their columns.
 
-    What cannot be made narrow enough is wider than the width: a broken id is of no use.
+    Figures are never cut: many of them may be wider than the width.
     """
     widths = _widths(columns, width)
     rows = zip(*((column.heading, *column.cells) for column in columns), strict=True)
     made = []
-    for row in rows:
+    for place, row in enumerate(rows):
         parts = [
-            [_shortened(cell, most)] if column.shortened or column.whole else _wrapped(cell, most)
+            _wrapped(cell, most) if place == 0 else _lines(column, cell, most)
             for column, cell, most in zip(columns, row, widths, strict=True)
         ]
         height = max(map(len, parts))
@@ -111,9 +138,9 @@ def laid_out(columns: Sequence[Column], *, width: int) -> list[list[list[str]]]:
 
 def _widths(columns: Sequence[Column], width: int) -> list[int]:
     """Return a width for each column: as little as it needs, and then room for what lacks least."""
-    widths = [column.least for column in columns]
+    widths = _capped(columns, width - _GAP * (len(columns) - 1))
     left = width - sum(widths) - _GAP * (len(columns) - 1)
-    lacking = sorted((column.widest - column.least, i) for i, column in enumerate(columns))
+    lacking = sorted((column.widest - widths[i], i) for i, column in enumerate(columns))
     for place, (lack, i) in enumerate(lacking):
         more = max(0, min(lack, left // (len(lacking) - place)))
         widths[i] += more
@@ -121,22 +148,74 @@ def _widths(columns: Sequence[Column], width: int) -> list[int]:
     return widths
 
 
-def _wrapped(text: str, most: int) -> list[str]:
-    """Break a text between words."""
+def _capped(columns: Sequence[Column], room: int) -> list[int]:
+    """Return the least widths; where there is no room for them, the widest ones give way."""
+    widths = [column.least for column in columns]
+    for kept in (_LEAST, _BAREST):
+        barest = [column.barest(kept) for column in columns]
+        while sum(widths) > room:
+            able = [i for i, least in enumerate(barest) if widths[i] > least]
+            if not able:
+                break
+            widths[max(able, key=lambda i: widths[i])] -= 1
+    return widths
+
+
+def _lines(column: Column, cell: str, most: int) -> list[str]:
+    """Return a cell as lines that are no wider than its column."""
+    if column.shortened:
+        return [_shortened(cell, most)]
+    if column.whole:
+        return [_bridged(cell, most)]
+    if column.broken:
+        return [part for line in _wrapped(cell, most, whole=True) for part in _cut(line, most)]
+    return _wrapped(cell, most)
+
+
+def _wrapped(text: str, most: int, *, whole: bool = False) -> list[str]:
+    """Break a text between words and behind commas; words that are too long lose their middle."""
     lines = [""]
     for word in text.split(" "):
-        longer = f"{lines[-1]} {word}" if lines[-1] else word
-        if _width(longer) <= most or not lines[-1]:
-            lines[-1] = longer
-        else:
-            lines.append(word)
+        gap = " " if lines[-1] else ""
+        for piece in _PIECE.findall(word) or [""]:
+            if _width(lines[-1] + gap + piece) <= most:
+                lines[-1] += gap + piece
+            else:
+                shown = piece if whole else _bridged(piece, most)
+                lines[len(lines) - (not lines[-1]) :] = [shown]
+            gap = ""
     return lines
+
+
+def _cut(text: str, most: int) -> list[str]:
+    """Break a text wherever the width is used up."""
+    from rich.cells import chop_cells  # noqa: PLC0415 - keeps the start quick
+
+    return chop_cells(text, max(most, 2)) or [""]
 
 
 def _shortened(text: str, most: int) -> str:
     from rich.cells import set_cell_size  # noqa: PLC0415 - keeps the start quick
 
     return text if _width(text) <= most else set_cell_size(text, most - 1) + _ELLIPSIS
+
+
+def _bridged(text: str, most: int) -> str:
+    """Leave out a text's middle: names of one array or one fleet differ in their ends."""
+    from rich.cells import set_cell_size  # noqa: PLC0415 - keeps the start quick
+
+    if _width(text) <= most:
+        return text
+    end = (most - 1) // 2
+    tail = text[-end:]
+    while _width(tail) > end:
+        tail = tail[1:]
+    return set_cell_size(text, most - 1 - _width(tail)) + _ELLIPSIS + tail
+
+
+def _longest(text: str) -> int:
+    """Return the width of a text's longest part that is not broken."""
+    return max((_width(piece) for piece in _PIECE.findall(text)), default=0)
 
 
 def _width(text: str) -> int:

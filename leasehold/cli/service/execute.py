@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import base64
+import codecs
 import contextlib
 import sys
+from collections import defaultdict
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 from leasehold.cli import exit_codes
 from leasehold.cli.service.completion import complete_job
-from leasehold.cli.service.output import plain, remark
+from leasehold.cli.service.output import plain, print_json_line, remark
 from leasehold.cli.service.remote import remote
 from leasehold.cli.service.submit import COMMAND_KEY, CommandBehindDashes
 from leasehold.cli.service.times import parse_span
+from leasehold.cli.service.wording import words as wording_of_exec
 from scheduler.errors import InputError, LeaseholdError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from leasehold.cli.service.client import ServiceClient
 
 #: Most bytes that a command is given to read.
@@ -32,6 +37,10 @@ def execute(
     job: Annotated[
         str, typer.Argument(metavar="JOB", help="Id or name.", autocompletion=complete_job)
     ],
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="-- COMMAND [ARGUMENT...]", help="What is run.", show_default=False),
+    ] = None,
     *,
     rank: Annotated[
         int | None,
@@ -43,6 +52,10 @@ def execute(
     timeout: Annotated[
         str, typer.Option("--timeout", metavar="SPAN", help="After so long it is ended.")
     ] = "1h",
+    as_json: Annotated[
+        bool,
+        typer.Option("--json", help="Print lines of JSON: each piece of output, then its end."),
+    ] = False,
 ) -> None:
     """Run a command where a job runs, print its output, and end with its exit code.
 
@@ -50,8 +63,9 @@ def execute(
     is piped in, it reads, 256 KiB at most. There is no terminal.
     """
     command = context.meta.get(COMMAND_KEY)
-    if not command:
+    if words or not command:
         raise InputError("give the command behind --: `leasehold exec JOB -- nvidia-smi`")
+    service.wording = wording_of_exec(timeout_s="--timeout", rank="--rank", node="--node")
     asked: Any = {
         "command": command,
         "stdin": base64.b64encode(_piped()).decode(),
@@ -61,7 +75,7 @@ def execute(
     asked |= {"node": node} if node is not None else {}
     begun = service.begin_exec(job, **asked)
     try:
-        code = _follow(service, job, begun["exec_id"])
+        code = _follow(service, job, begun["exec_id"], as_json=as_json)
     except KeyboardInterrupt:
         _end(service, job, begun["exec_id"])
         raise typer.Exit(exit_codes.INTERRUPTED) from None
@@ -86,19 +100,39 @@ def _piped() -> bytes:
     return found
 
 
-def _follow(service: ServiceClient, job: str, exec_id: str) -> int:
+def _follow(service: ServiceClient, job: str, exec_id: str, *, as_json: bool) -> int:
+    show = _lines_of_json() if as_json else _show
     after = 0
     while True:
         found = service.read_exec(job, exec_id, after=after, wait_s=_WAIT_S)
         for piece in found["pieces"]:
-            to = sys.stdout if piece["stream"] == "out" else sys.stderr
-            to.buffer.write(base64.b64decode(piece["data"]))
-            to.buffer.flush()
+            show(piece["stream"], base64.b64decode(piece["data"]))
         after = found["next"]
         if found["done"]:
-            if found["problem"]:
+            if as_json:
+                print_json_line({key: found[key] for key in ("exit_code", "problem")})
+            elif found["problem"]:
                 remark(plain(found["problem"]))
             return exit_codes.NO_CODE if found["exit_code"] is None else found["exit_code"]
+
+
+def _show(stream: str, data: bytes) -> None:
+    to = sys.stdout if stream == "out" else sys.stderr
+    to.buffer.write(data)
+    to.buffer.flush()
+
+
+def _lines_of_json() -> Callable[[str, bytes], None]:
+    """Return what prints a piece as a line; a character may begin in one and end in the next."""
+    made = codecs.getincrementaldecoder("utf-8")
+    decoders: defaultdict[str, codecs.IncrementalDecoder] = defaultdict(
+        lambda: made(errors="replace")
+    )
+
+    def show(stream: str, data: bytes) -> None:
+        print_json_line({"stream": stream, "text": decoders[stream].decode(data)})
+
+    return show
 
 
 def _end(service: ServiceClient, job: str, exec_id: str) -> None:

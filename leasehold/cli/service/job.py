@@ -50,7 +50,7 @@ def job(
         print_json({**details, "attempts_made": attempts, "events": lines})
         return
     now_s = time.time()
-    print_shown(table(("field", "value"), _fields(details, now_s)))
+    print_shown(table(("field", "=value"), _fields(details, now_s)))
     if attempts:
         print_shown("", _attempts(attempts, now_s, seconds=_by_duration(details)))
     if lines:
@@ -186,4 +186,4 @@ def _history(lines: list[forms.Event]) -> Any:
         )
         for e in lines
     ]
-    return table(("at", "what", "why", "figures", "by"), rows)
+    return table(("at", "what", "why", "=figures", "by"), rows, spare=(), wrapped=True)

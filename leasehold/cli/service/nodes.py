@@ -63,7 +63,10 @@ def nodes(
         return
     if forget:
         service.forget_node(name)
-        remark(f"{name} is forgotten")
+        if as_json:
+            print_json({"forgotten": [name], "failed": []})
+        else:
+            remark(f"{name} is forgotten")
         return
     node = service.node(name)
     if as_json:
@@ -204,4 +207,5 @@ def _workers(node: Node) -> Text:
         )
         for worker in node["workers"]
     ]
-    return table((">worker", ">number", "type", "in service", "shareable", "jobs", "problem"), rows)
+    headings = (">worker", ">number", "type", "in service", "shareable", "jobs", "problem")
+    return table(headings, rows, spare=("shareable", "number"), wrapped=True)

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
     from rich.text import Text
 
-#: Where the output goes to a file or a pipe, nothing needs to be left out.
-_UNBOUNDED: Final = 240
+#: Where the output goes to a file or a pipe, nothing is left out.
+_UNBOUNDED: Final = 1_000_000
 #: Control characters that JSON need not escape, and directions of writing.
 _ACTIVE: Final = re.compile("[\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 #: How a status or state is shown.
@@ -78,6 +78,28 @@ def print_shown(*what: RenderableType) -> None:
         shown.print(line, markup=False, soft_wrap=True)
 
 
+def print_text(text: str) -> None:
+    """Print lines of text; on a terminal, those that are too long go on in lines beneath them."""
+    found = console()
+    if found.is_terminal:
+        text = "\n".join(part for line in text.splitlines() for part in _folded(line, found.width))
+    typer.echo(text)
+
+
+def _folded(line: str, width: int) -> list[str]:
+    import textwrap  # noqa: PLC0415 - keeps the start quick
+
+    indent = line[: len(line) - len(line.lstrip(" "))]
+    folded = textwrap.wrap(
+        line,
+        max(width, 20),
+        subsequent_indent=indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    return folded or [""]
+
+
 def table(
     headings: Iterable[str],
     rows: Iterable[Sequence[Any]],
@@ -85,10 +107,11 @@ def table(
     spare: Sequence[str] | None = None,
     wrapped: bool = False,
 ) -> Text:
-    """Make a table; ``>`` before a heading: numbers, ``~``: its cells may be shortened.
+    """Make a table; ``>`` before a heading: numbers, ``~``: its cells are shortened first.
 
     A cell is text or a number; one that is a status gets its colour. What comes from users is
-    never read as markup. Words are never broken.
+    never read as markup. ``=`` before a heading: long words of its cells are broken; all others
+    lose their middle where the terminal is too narrow for them. Piped, nothing is lost.
 
     Args:
         headings: of the columns.
@@ -150,5 +173,17 @@ def percent(fraction: float | None) -> str:
 
 def pairs(mapping: dict[str, Any] | None) -> str:
     """Write a mapping on one line; what is empty is left out."""
-    given = ((key, plain(value)) for key, value in (mapping or {}).items())
+    given = ((key, _in_words(value)) for key, value in (mapping or {}).items())
     return " ".join(f"{key}={text}" for key, text in given if text)
+
+
+def _in_words(value: object) -> str:
+    """Write a value of whatever structure; of a list of mappings the last one, and how many."""
+    if isinstance(value, dict):
+        return ",".join(f"{plain(key)}:{_in_words(part)}" for key, part in value.items())
+    if not isinstance(value, list | tuple):
+        return plain(value)
+    if value and isinstance(value[-1], dict):
+        last = pairs(value[-1])
+        return f"({last})" if len(value) == 1 else f"{len(value)}, the last: ({last})"
+    return ",".join(map(_in_words, value))

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from scheduler.errors import InputError
+from scheduler.protocol.bounds import MOST_WORKERS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -21,9 +23,10 @@ def parse_pairs(items: Iterable[str], *, option: str) -> dict[str, str]:
         key, separator, value = item.partition("=")
         if not separator or not key.strip():
             raise InputError(f"{option} is '{item}'; give KEY=VALUE")
+        key = key.strip()
         if key in found:
             raise InputError(f"{option} '{key}' is given twice; give it once")
-        found[key.strip()] = value
+        found[key] = value
     return found
 
 
@@ -37,9 +40,9 @@ def parse_figures(items: Iterable[str], *, option: str) -> dict[str, float]:
     found: dict[str, float] = {}
     for key, value in parse_pairs(pieces, option=option).items():
         try:
-            found[key] = float(value)
+            found[key] = finite(value)
         except ValueError:
-            raise InputError(f"{option} '{key}' is '{value}'; give a number") from None
+            raise InputError(f"{option} '{key}' is '{value}'; give a finite number") from None
     return found
 
 
@@ -52,12 +55,32 @@ def parse_workers(items: Iterable[str], *, option: str) -> dict[str, int]:
     found: dict[str, int] = {}
     for item in split_list(items, option=option):
         worker_type, colon, count = item.rpartition(":")
-        if not colon or not worker_type or not count.isdecimal():
-            raise InputError(f"{option} is '{item}'; give TYPE:COUNT, such as v100:4")
+        if not colon or not worker_type or not 0 < _whole(count) <= MOST_WORKERS:
+            raise InputError(
+                f"{option} is '{item}'; give TYPE:COUNT, such as v100:4, with 1 to "
+                f"{MOST_WORKERS} workers"
+            )
         if worker_type in found:
             raise InputError(f"{option} names '{worker_type}' twice; name it once")
-        found[worker_type] = int(count[:10])
+        found[worker_type] = _whole(count)
     return found
+
+
+def finite(text: str) -> float:
+    """Return a number.
+
+    Raises:
+        ValueError: it is none, or not finite.
+    """
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(text)
+    return number
+
+
+def _whole(text: str) -> int:
+    """Return a count of few digits; 0 for anything else."""
+    return int(text) if text.isascii() and text.isdecimal() and len(text) < 10 else 0
 
 
 def split_list(items: Iterable[str], *, option: str) -> list[str]:

@@ -13,6 +13,7 @@ from leasehold.cli.service.output import pairs, print_json, print_shown, remark,
 from leasehold.cli.service.pairs import parse_pairs
 from leasehold.cli.service.remote import Json, remote
 from leasehold.cli.service.times import ago, span
+from leasehold.cli.service.wording import words
 from scheduler.errors import InputError, NotFoundError
 
 if TYPE_CHECKING:
@@ -44,7 +45,8 @@ def list_policies(service: ServiceClient, *, as_json: Json = False) -> None:
         (p["name"], p["summary"], ", ".join(x["name"] for x in p["parameters"]), p["origin"])
         for p in found
     ]
-    print_shown(table(("policy", "what it does", "parameters", "from"), rows))
+    headings = ("policy", "what it does", "parameters", "from")
+    print_shown(table(headings, rows, spare=("from",), wrapped=True))
 
 
 @app.command("set")
@@ -70,6 +72,7 @@ def set_policy(
     shared = space_sharing or packed
     if packed:
         remark("--packed is called --space-sharing now, as everywhere else; use that")
+    service.wording = words(name="the policy")
     try:
         found = service.set_policy(name, parameters, agnostic=agnostic, space_sharing=shared)
     except InputError as error:
@@ -99,7 +102,7 @@ def _show(policy: Policy, *, as_json: bool) -> None:
         ("last solve", "" if policy["last_solve_s"] is None else _took(policy["last_solve_s"])),
         ("last failure", policy["last_failure"]),
     )
-    print_shown(table(("field", "value"), [fact for fact in facts if fact[1]]))
+    print_shown(table(("field", "=value"), [fact for fact in facts if fact[1]]))
 
 
 def _took(seconds: float) -> str:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING, Any, Final
 
+from leasehold.cli.service.times import span, written
 from leasehold.cli.service.wording import Wording, option_of, sentence
+from scheduler.domain.fields import LATEST_S
 from scheduler.errors import (
     AdmissionError,
     AnswerError,
@@ -24,6 +27,9 @@ if TYPE_CHECKING:
 _REFUSALS: Final = frozenset({"refused", "quota"})
 #: More bad fields than this are counted, not listed.
 _MOST_FIELDS: Final = 50
+#: Fields that are moments of time; other ones that end with ``_s`` are spans.
+_MOMENTS: Final = frozenset({"deadline_s", "since_s", "until_s", "from_s"})
+_BOUND: Final = re.compile(r"(must be (?:at least|at most|more than|less than) )([0-9.e+-]+)$")
 _BY_STATUS: Final[Mapping[int, type[LeaseholdError]]] = {
     400: InputError,
     401: NotPermittedError,
@@ -120,5 +126,31 @@ def _field_line(entry: Mapping[str, Any], wording: Wording) -> str:
     # Of a rule about several fields the value is the whole request.
     if entry.get("value") is None or not entry.get("field"):
         return f"{field}: {said}"
-    value = json.dumps(entry["value"], ensure_ascii=False)
+    value, said = _as_typed(entry, said)
     return f"{field} is {value if len(value) <= 80 else value[:77] + '...'}: {said}"
+
+
+def _as_typed(entry: Mapping[str, Any], said: str) -> tuple[str, str]:
+    """Return a value, and what is wrong with it, in the form in which people give such values."""
+    value, root = entry["value"], str(entry["field"]).partition(".")[0]
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return json.dumps(value, ensure_ascii=False), said
+    form = _plain_number
+    if root in _MOMENTS:
+        form = _moment
+    elif root.endswith("_s"):
+        form = _span
+    return form(value), _BOUND.sub(lambda found: found[1] + form(float(found[2])), said)
+
+
+def _plain_number(value: float) -> str:
+    return str(int(value)) if float(value).is_integer() and abs(value) < 1e15 else f"{value:g}"
+
+
+def _span(value: float) -> str:
+    # As far as it is seconds that people count.
+    return f"{_plain_number(value)}s" if value < 60 or value % 60 else span(value)
+
+
+def _moment(value: float) -> str:
+    return written(value) if 0.0 < value <= LATEST_S else _plain_number(value)

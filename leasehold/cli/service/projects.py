@@ -10,7 +10,9 @@ import typer
 from leasehold.cli.service.completion import complete_project
 from leasehold.cli.service.groups import group_with_default
 from leasehold.cli.service.output import number, percent, print_json, print_shown, table
+from leasehold.cli.service.pairs import finite
 from leasehold.cli.service.remote import Json, remote
+from leasehold.cli.service.wording import words
 from scheduler.errors import InputError
 
 if TYPE_CHECKING:
@@ -19,12 +21,33 @@ if TYPE_CHECKING:
     from leasehold.cli.service.client import ServiceClient
     from leasehold.client.forms import Project
 
-#: Columns that every table of projects has.
-_PLAIN: Final = 8
+#: Columns that go, one after the other, where the terminal is too narrow.
+_SPARE: Final = (
+    "inside", "weight counts as", "used of late", "job types", "entities", "max job weight",
+    "admitted", "max jobs", "running",
+)  # fmt: skip
 #: What may become of idle quota.
 _IDLE: Final = ("keep", "lend", "share")
 #: Units of budgets, and the fields that they stand for.
 _UNITS: Final = {"gpu-hours": "budget_gpu_hours", "usd": "budget_usd"}
+#: Largest quota, and largest budget.
+_MOST: Final = 10**9
+_MOST_BUDGET: Final = 1e12
+#: What the command calls its fields.
+_WORDING: Final = words(
+    project="the project",
+    max_workers="--max-workers",
+    max_workers_of="--max-workers",
+    max_workers_per_user="--max-workers-per-user",
+    max_workers_per_user_of="--max-workers-per-user",
+    idle_quota="--idle-quota",
+    entities="--entities",
+    job_types="--job-types",
+    max_job_weight="--max-job-weight",
+    budget_gpu_hours="--budget",
+    budget_usd="--budget",
+    budget_warning="--budget-warning",
+)
 #: What lifts a rule.
 _ANY: Final = "none"
 
@@ -149,6 +172,7 @@ def set_project(
     known = [dict(p["limits"]) for p in service.projects()]
     before = next((limits for limits in known if limits["project"] == name), {})
     limits: Any = {key: value for key, value in before.items() if key != "project"} | changes
+    service.wording = _WORDING
     made = service.set_project(name, **limits)
     if as_json:
         print_json(made)
@@ -159,10 +183,18 @@ def set_project(
 def _quota(text: str, option: str) -> int | None:
     if text.strip().lower() == "none":
         return None
-    try:
-        return int(text)
-    except ValueError:
-        raise InputError(f"{option} is '{text}'; give a whole number, or none") from None
+    found = _whole(text)
+    if found is None:
+        raise InputError(f"{option} is '{text}'; give a whole number up to {_MOST}, or none")
+    return found
+
+
+def _whole(text: str) -> int | None:
+    """Return a number of workers or jobs; None for what is none."""
+    digits = text.strip()
+    if not (digits.isascii() and digits.isdecimal()) or len(digits) > len(str(_MOST)):
+        return None
+    return found if (found := int(digits)) <= _MOST else None
 
 
 def _workers(text: str, field: str, option: str) -> dict[str, Any]:
@@ -173,17 +205,18 @@ def _workers(text: str, field: str, option: str) -> dict[str, Any]:
         return {field: None, f"{field}_of": {}}
     for part in text.split(","):
         name, equals, most = part.strip().rpartition("=")
-        try:
-            number_of = int(most)
-        except ValueError:
-            number_of = -1
-        if number_of < 0 or (equals and not name.strip()):
+        name = name.strip()
+        number_of = _whole(most)
+        if number_of is None or (equals and not name):
             raise InputError(
-                f"{option} is '{text}'; give whole numbers, as in 8, v100=4,k80=8 or 8,v100=4, "
-                f"or {_ANY}"
+                f"{option} is '{text}'; give whole numbers up to {_MOST}, as in 8, v100=4,k80=8 or "
+                f"8,v100=4, or {_ANY}"
             )
+        if name in of or (not equals and whole is not None):
+            twice = f"names '{name}'" if equals else "gives all types"
+            raise InputError(f"{option} is '{text}', which {twice} twice; give each once")
         if equals:
-            of[name.strip()] = number_of
+            of[name] = number_of
         else:
             whole = number_of
     return {field: whole, f"{field}_of": of}
@@ -205,9 +238,9 @@ def _weight(text: str, option: str) -> float | None:
     if text.strip().lower() == _ANY:
         return None
     try:
-        return float(text)
+        return finite(text)
     except ValueError:
-        raise InputError(f"{option} is '{text}'; give a number, or {_ANY}") from None
+        raise InputError(f"{option} is '{text}'; give a finite number, or {_ANY}") from None
 
 
 def _table(projects: list[Project]) -> Any:
@@ -215,7 +248,7 @@ def _table(projects: list[Project]) -> Any:
         "project", ">weight", "inside", ">running", ">admitted", ">max workers", ">jobs",
         ">max jobs", "entities", "job types", ">max job weight", ">used of late",
         ">weight counts as",
-        ">max per user", "idle quota", ">budget of the month", ">used", "state",
+        ">max per user", "idle quota", "budget of the month", "used", "state",
     )  # fmt: skip
     rows = [
         (
@@ -238,9 +271,7 @@ def _table(projects: list[Project]) -> Any:
         )
         for p in projects
     ]
-    # Rules that no project has need no column.
-    shown = [c for c in range(len(headings)) if c < _PLAIN or any(row[c] for row in rows)]
-    return table([headings[c] for c in shown], [[row[c] for c in shown] for row in rows])
+    return table(headings, rows, spare=_SPARE, wrapped=True)
 
 
 def _budget(text: str) -> dict[str, float | None]:
@@ -250,12 +281,19 @@ def _budget(text: str) -> dict[str, float | None]:
     for part in text.split(","):
         amount, _, unit = part.strip().partition(" ")
         try:
-            found[_UNITS[unit.strip().lower()]] = float(amount)
+            field, value = _UNITS[unit.strip().lower()], finite(amount)
         except (KeyError, ValueError):
+            value = -1.0
+        if not 0.0 <= value <= _MOST_BUDGET:
             raise InputError(
                 f"--budget is '{text}'; give '500 gpu-hours', '1000 usd', both with a comma, or "
-                f"{_ANY}"
-            ) from None
+                f"{_ANY}; {_MOST_BUDGET:g} at most"
+            )
+        if found[field] is not None:
+            raise InputError(
+                f"--budget is '{text}', which gives {unit.strip()} twice; give it once"
+            )
+        found[field] = value
     return found
 
 

@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from leasehold.cli.service.completion import complete_job, complete_project
+from leasehold.cli.service.each import do_to_each
 from leasehold.cli.service.groups import group_with_default
 from leasehold.cli.service.output import print_json, print_shown, table
 from leasehold.cli.service.remote import Json, remote
 from leasehold.cli.service.times import moment, parse_moment
+from leasehold.cli.service.wording import words
 from scheduler.errors import InputError
 
 if TYPE_CHECKING:
@@ -87,12 +89,20 @@ def add(
     if not (project or user or job):
         raise InputError("nothing says for whom; give --project, --user or --job")
     now_s = time.time()
+    from_s = parse_moment(begin, now_s=now_s, name="--from")
+    until_s = parse_moment(until, now_s=now_s, name="--until")
+    if until_s <= from_s:
+        raise InputError(f"--until is '{until}', which is not after --from, '{begin}'")
+    service.wording = words(
+        name="the name", worker_type="--worker-type", workers="--workers", user="--user",
+        job="--job", from_s="--from", until_s="--until",
+    )  # fmt: skip
     what: ReservationIn = {
         "name": name,
         "worker_type": worker_type,
         "workers": workers,
-        "from_s": parse_moment(begin, now_s=now_s, name="--from"),
-        "until_s": parse_moment(until, now_s=now_s, name="--until"),
+        "from_s": from_s,
+        "until_s": until_s,
         "project": project,
         "user": user,
         "job": job,
@@ -106,10 +116,9 @@ def add(
 
 @app.command("delete")
 @remote
-def delete(service: ServiceClient, name: Name) -> None:
+def delete(service: ServiceClient, name: Name, *, as_json: Json = False) -> None:
     """Give up a reservation; its workers are everybody's again."""
-    service.delete_reservation(name)
-    print_shown(f"{name} deleted")
+    do_to_each([name], service.delete_reservation, done="deleted", as_json=as_json)
 
 
 def _table(found: list[Reservation]) -> Any:
@@ -130,4 +139,4 @@ def _table(found: list[Reservation]) -> Any:
                 ", ".join(f"{kind} {who}" for kind, who in named if who),
             )
         )
-    return table(headings, rows)
+    return table(headings, rows, spare=("used",), wrapped=True)

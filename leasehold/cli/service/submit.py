@@ -400,7 +400,7 @@ def _show_fit(name: str, fit: dict[str, Any]) -> None:
             for c in fit["configurations"]
         ]
         shown = slice(None if any(row[-1] for row in rows) else -1)
-        print_shown(table(headings[shown], [row[shown] for row in rows]))
+        print_shown(table(headings[shown], [row[shown] for row in rows], wrapped=True))
 
 
 _app = typer.Typer(add_completion=False)

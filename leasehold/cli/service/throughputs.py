@@ -9,6 +9,7 @@ import typer
 from leasehold.cli.service.output import number, percent, print_json, print_shown, remark, table
 from leasehold.cli.service.pairs import parse_figures
 from leasehold.cli.service.remote import Json, remote
+from leasehold.cli.service.wording import words
 from scheduler.errors import InputError
 
 if TYPE_CHECKING:
@@ -60,7 +61,8 @@ def throughputs(
         )
         for t in found
     ]
-    print_shown(table(headings, rows) if rows else "no throughputs")
+    spare = ("samples", "+-", "source", "declared")
+    print_shown(table(headings, rows, spare=spare) if rows else "no throughputs")
 
 
 def _declare(
@@ -68,6 +70,10 @@ def _declare(
 ) -> None:
     if not job_type:
         raise InputError("--declare needs --job-type, the type that the figures are of")
+    service.wording = words(throughputs="--declare", job_type="--job-type")
+    for worker_type, figure in figures.items():
+        if figure < 0.0:
+            raise InputError(f"--declare '{worker_type}' is {figure:g}; give steps/s, 0 or more")
     entries: list[ThroughputIn] = [
         {
             "job_type": job_type,

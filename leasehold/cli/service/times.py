@@ -8,6 +8,7 @@ import time
 from datetime import datetime
 from typing import Final
 
+from scheduler.domain.fields import LATEST_S
 from scheduler.errors import InputError
 
 _UNITS: Final = {
@@ -61,17 +62,13 @@ def parse_moment(text: str, *, now_s: float, name: str) -> float:
     Raises:
         InputError: it is neither.
     """
-    try:
-        return now_s + parse_span(text, name=name)
-    except InputError:
-        pass
-    try:
-        return datetime.fromisoformat(text.strip()).timestamp()
-    except ValueError:
+    found_s = _moment(text, now_s, 1.0, name)
+    if found_s is None:
         raise InputError(
             f"{name} is '{text}'; give a span from now such as 2h, or a time such as "
             "2026-08-01T18:00+02:00"
-        ) from None
+        )
+    return found_s
 
 
 def parse_past(text: str, *, now_s: float, name: str) -> float:
@@ -80,17 +77,31 @@ def parse_past(text: str, *, now_s: float, name: str) -> float:
     Raises:
         InputError: it is neither.
     """
-    try:
-        return max(now_s - parse_span(text, name=name), 0.0)
-    except InputError:
-        pass
-    try:
-        return max(datetime.fromisoformat(text.strip()).timestamp(), 0.0)
-    except ValueError:
+    found_s = _moment(text, now_s, -1.0, name)
+    if found_s is None:
         raise InputError(
             f"{name} is '{text}'; give a span before now such as 2h, or a time such as "
             "2026-08-01T18:00+02:00"
-        ) from None
+        )
+    return max(found_s, 0.0)
+
+
+def _moment(text: str, now_s: float, sign: float, name: str) -> float | None:
+    """Return seconds since the epoch of a span from now, or of a time; None for what is neither.
+
+    Raises:
+        InputError: it is later than anything can be.
+    """
+    try:
+        found_s = now_s + sign * parse_span(text, name=name)
+    except InputError:
+        try:
+            found_s = datetime.fromisoformat(text.strip()).timestamp()
+        except (ValueError, OverflowError):
+            return None
+    if found_s > LATEST_S:
+        raise InputError(f"{name} is '{text}'; give a time before {written(LATEST_S)}")
+    return found_s
 
 
 def parse_deadline(text: str, *, name: str) -> dict[str, float]:
@@ -102,6 +113,11 @@ def parse_deadline(text: str, *, name: str) -> dict[str, float]:
         InputError: it is neither a span nor a time.
     """
     return {"deadline_s": parse_moment(text, now_s=time.time(), name=name)}
+
+
+def written(at_s: float) -> str:
+    """Write a time as people give it: ``2026-08-01T18:00:00+02:00``, in the local zone."""
+    return datetime.fromtimestamp(at_s).astimezone().isoformat(timespec="seconds")
 
 
 def span(seconds: float | None) -> str:

@@ -8,6 +8,7 @@ from typing import IO, TYPE_CHECKING, Annotated, Any
 import typer
 
 from leasehold.cli.service.completion import complete_node
+from leasehold.cli.service.each import do_to_each
 from leasehold.cli.service.groups import group_with_default
 from leasehold.cli.service.output import print_json, print_shown, remark, table
 from leasehold.cli.service.pairs import parse_workers, split_list
@@ -47,7 +48,8 @@ def list_tokens(service: ServiceClient, *, as_json: Json = False) -> None:
         )
         for t in found
     ]
-    print_shown(table(headings, rows) if rows else "no tokens")
+    spare = ("made", "used")
+    print_shown(table(headings, rows, spare=spare, wrapped=True) if rows else "no tokens")
 
 
 @app.command("create")
@@ -88,11 +90,11 @@ def create(
 def revoke(
     service: ServiceClient,
     token_ids: Annotated[list[str], typer.Argument(metavar="TOKEN...", help="Ids of tokens.")],
+    *,
+    as_json: Json = False,
 ) -> None:
     """Revoke tokens, by their ids."""
-    for token_id in token_ids:
-        service.revoke_token(token_id)
-        typer.echo(f"{token_id} revoked")
+    do_to_each(token_ids, service.revoke_token, done="revoked", as_json=as_json)
 
 
 @app.command("enrol")

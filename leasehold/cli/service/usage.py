@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from leasehold.client.forms import ShowUsageQuery, UsageOfGroup
 
 KEYS = tuple(key.value for key in UsageKey)
+#: What is added up by, and how far back, unless told otherwise.
+_BY, _SINCE = "project,worker_type", "30d"
 
 
 @remote
@@ -30,12 +32,21 @@ def usage(
     service: ServiceClient,
     *,
     by: Annotated[
-        str,
-        typer.Option("--by", metavar="KEYS", help=f"Add up by any of: {', '.join(KEYS)}."),
-    ] = "project,worker_type",
+        str | None,
+        typer.Option(
+            "--by",
+            metavar="KEYS",
+            help=f"Add up by any of: {', '.join(KEYS)}; by {_BY} unless given.",
+        ),
+    ] = None,
     since: Annotated[
-        str, typer.Option("--since", metavar="WHEN", help="From 30d ago, or an ISO 8601 time.")
-    ] = "30d",
+        str | None,
+        typer.Option(
+            "--since",
+            metavar="WHEN",
+            help=f"From so long ago, or an ISO 8601 time; {_SINCE} ago unless given.",
+        ),
+    ] = None,
     until: Annotated[
         str | None, typer.Option("--until", metavar="WHEN", help="Until then; now unless given.")
     ] = None,
@@ -55,17 +66,27 @@ def usage(
     if as_csv and as_json:
         raise InputError("--csv and --json exclude each other")
     if idle:
+        window = (("--by", by), ("--since", since), ("--until", until))
+        for option, value in window:
+            if value is not None:
+                raise InputError(
+                    f"{option} '{value}' and --idle exclude each other: it lists running jobs, now"
+                )
         _show_idle(service, project, as_csv=as_csv, as_json=as_json)
         return
-    keys = _keys(by)
+    keys = _keys(_BY if by is None else by)
     now_s = time.time()
+    begin = _SINCE if since is None else since
+    since_s = parse_past(begin, now_s=now_s, name="--since")
     query: ShowUsageQuery = {
         "by": keys,  # type: ignore[typeddict-item]  # checked above
-        "since_s": parse_past(since, now_s=now_s, name="--since"),
+        "since_s": since_s,
         "project": project,
     }
     if until is not None:
-        query["until_s"] = parse_past(until, now_s=now_s, name="--until")
+        query["until_s"] = until_s = parse_past(until, now_s=now_s, name="--until")
+        if until_s <= since_s:
+            raise InputError(f"--since is '{begin}', which is not before --until, '{until}'")
     found = service.usage(**query)
     if as_json:
         print_json(found)
@@ -121,7 +142,8 @@ def _show_idle(service: ServiceClient, project: str | None, *, as_csv: bool, as_
         return
     shown = [(*row[:6], percent(row[6]), span(row[7])) for row in rows]
     headings = ("job", "project", "owner", "on", ">workers", "nodes", ">use", ">idle for")
-    print_shown(table(headings, shown) if shown else "no running job is known to idle")
+    spare = ("nodes", "project", "workers")
+    print_shown(table(headings, shown, spare=spare) if shown else "no running job is known to idle")
 
 
 _IDLE = ("job", "project", "owner", "worker_type", "workers", "nodes")
@@ -163,7 +185,7 @@ def _table(rows: list[UsageOfGroup], keys: list[str]) -> Any:
         ]
         for row in ordered
     ]
-    return table(headings, cells)
+    return table(headings, cells, spare=("leases", "of measured", "GPU-hours used"), wrapped=True)
 
 
 def _computed(row: UsageOfGroup) -> tuple[str, str, str]:

@@ -15,6 +15,7 @@ from leasehold.cli.service.remote import Json, remote
 from leasehold.cli.service.selection import Selector, chosen
 from leasehold.cli.service.times import parse_past
 from leasehold.naming import ACTIVE
+from scheduler.errors import InputError
 
 if TYPE_CHECKING:
     from leasehold.cli.service.client import ServiceClient
@@ -66,6 +67,10 @@ def watch(
         elif code := follow_jobs(service, found, as_json=as_json):
             raise typer.Exit(code)
         return
+    if since is not None and after is not None:
+        raise InputError(
+            f"--since '{since}' and --after {after} exclude each other: both say where to begin"
+        )
     filters: Any = {
         "kind": split_list(kind or [], option="--kind"),
         "subject_kind": subject_kind,
@@ -74,7 +79,7 @@ def watch(
     }
     if since is not None:
         filters["since_s"] = parse_past(since, now_s=time.time(), name="--since")
-        after = after or 0
+        after = 0
     for event in service.events(**filters, after=after):
         show_event(event, as_json=as_json)
 

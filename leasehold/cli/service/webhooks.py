@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from leasehold.cli.service.each import do_to_each
 from leasehold.cli.service.groups import group_with_default
 from leasehold.cli.service.output import print_json, print_shown, remark, table
 from leasehold.cli.service.pairs import split_list
 from leasehold.cli.service.remote import Json, remote
 from leasehold.cli.service.secret_files import Out, private_file
 from leasehold.cli.service.times import ago, when
+from leasehold.cli.service.wording import words
 
 if TYPE_CHECKING:
     from leasehold.cli.service.client import ServiceClient
@@ -49,7 +51,8 @@ def list_webhooks(service: ServiceClient, *, as_json: Json = False) -> None:
         )
         for hook in found
     ]
-    print_shown(table(headings, rows) if rows else "no webhooks")
+    spare = ("sent", "last")
+    print_shown(table(headings, rows, spare=spare, wrapped=True) if rows else "no webhooks")
 
 
 @app.command("add")
@@ -82,6 +85,7 @@ def add(
     The first events that are sent are those that happen from now on.
     """
     kinds = split_list(on, option="--on")
+    service.wording = words(name="the name", url="--url", on="--on", template="--template")
     fields: Any = {"on": kinds, "project": project, "template": template}
     with private_file(out) as file:
         made = service.create_webhook(name, url, **fields)
@@ -143,11 +147,11 @@ def resume(
 def delete(
     service: ServiceClient,
     names: Annotated[list[str], typer.Argument(metavar="NAME...", help="Of the webhooks.")],
+    *,
+    as_json: Json = False,
 ) -> None:
     """Delete webhooks; what they have not sent is sent no more."""
-    for name in names:
-        service.delete_webhook(name)
-        typer.echo(f"{name} deleted")
+    do_to_each(names, service.delete_webhook, done="deleted", as_json=as_json)
 
 
 def _state(hook: Webhook, now_s: float) -> str:

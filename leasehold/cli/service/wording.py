@@ -63,6 +63,22 @@ def option_of(field: str) -> str:
     return f"{option} {rest}" if rest and root in _NAMED else option
 
 
+def words(**own: str) -> Wording:
+    """Return what fields are called by a command that has its own names for some.
+
+    Args:
+        own: field -> what this command calls it.
+    """
+
+    def word(field: str) -> str:
+        root, _, rest = field.partition(".")
+        if root not in own:
+            return option_of(field)
+        return f"{own[root]} {rest}" if rest and not rest.isdecimal() else own[root]
+
+    return word
+
+
 def wording_of_job(document: Mapping[str, Any] | None, options: Collection[str]) -> Wording:
     """Return what the fields of a job are called by whoever wrote it.
 
@@ -75,7 +91,8 @@ def wording_of_job(document: Mapping[str, Any] | None, options: Collection[str])
         root, _, rest = field.partition(".")
         if document is None or root in options:
             return option_of(field)
-        key = next((s for s in SHORT_NAMES.get(root, ()) if s in document), root)
+        short = () if root in document else SHORT_NAMES.get(root, ())
+        key = next((s for s in short if s in document), root)
         # A single count is sent as a list of one.
         alone = rest.isdecimal() and not isinstance(document.get(key), list)
         return key if alone else _path(f"{key}.{rest}" if rest else key)

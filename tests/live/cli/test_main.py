@@ -62,7 +62,7 @@ def test_an_unknown_command_is_a_usage_error():
         (["sbumit"], "No such command 'sbumit'; did you mean 'submit'?", "leasehold"),
         (
             ["submit", "--weight", "x", "--", "a"],
-            "Invalid value for '--weight'",
+            "--weight is 'x'; give a number",
             "leasehold submit",
         ),
     ],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import sys
 from types import SimpleNamespace
 
@@ -59,6 +60,22 @@ def test_output_and_exit_code_are_the_commands(scheduler, leasehold, job, monkey
     assert (rest["rank"], rest["node"], rest["most_s"]) == (0, None, 120.0)
 
 
+def test_as_json_each_piece_is_a_line_and_the_end_another(scheduler, leasehold, job):
+    scheduler.service.execs = FakeExecs()
+    ran = leasehold("exec", job, "--json", "--", "cat")
+    assert (ran.code, ran.err) == (7, "")
+    assert [json.loads(line) for line in ran.out.splitlines()] == [
+        {"stream": "out", "text": "one\n"},
+        {"stream": "err", "text": "oops\n"},
+        {"stream": "out", "text": "two\n"},
+        {"exit_code": 7, "problem": ""},
+    ]
+
+
+def test_the_help_says_where_the_command_stands(leasehold, monkeypatch):
+    assert "-- COMMAND" in leasehold("exec", "--help").out.split("Run a command")[0]
+
+
 def test_a_command_that_ends_otherwise_is_told(scheduler, leasehold, job):
     scheduler.service.execs = FakeExecs(code=None, problem="the job's lease has ended")
     ran = leasehold("exec", job, "--", "ls")
@@ -69,7 +86,7 @@ def test_a_command_that_ends_otherwise_is_told(scheduler, leasehold, job):
 def test_an_interrupt_ends_the_command(scheduler, leasehold, job, monkeypatch):
     scheduler.service.execs = execs = FakeExecs()
 
-    def interrupted(*_):
+    def interrupted(*_, **__):
         raise KeyboardInterrupt
 
     monkeypatch.setattr("leasehold.cli.service.execute._follow", interrupted)

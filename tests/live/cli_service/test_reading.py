@@ -202,7 +202,8 @@ def test_nodes_are_shown_drained_and_forgotten(job, scheduler, leasehold):
     assert leasehold("nodes", "alpha", "--forget").code == 6
     found = json.loads(leasehold("drain", "alpha", "-r", "move", "--json").out)
     assert found["nodes"][0]["state"] == "draining"
-    assert leasehold("nodes", "alpha", "--forget").code == 0
+    ran = leasehold("nodes", "alpha", "--forget", "--json")
+    assert (ran.code, json.loads(ran.out)) == (0, {"forgotten": ["alpha"], "failed": []})
     assert leasehold("nodes").out == "no nodes\n"
     assert leasehold("drain", "alpha").code == 5
     assert json.loads(leasehold("nodes", "--json").out) == {"nodes": []}
@@ -316,6 +317,8 @@ def test_a_secret_is_printed_once_and_never_listed(scheduler, leasehold):
     assert leasehold("token", "revoke", found[0]["token_id"]).out.endswith("revoked\n")
     assert "revoked" in leasehold("token", "list").out
     assert leasehold("token", "revoke", "t-none").code == 5
+    ran = leasehold("token", "revoke", found[0]["token_id"], "t-none", "--json")
+    assert (ran.code, json.loads(ran.out)["revoked"]) == (1, [found[0]["token_id"]])
     ran = leasehold("token", "enrol", "alpha", "--ttl", "10m")
     assert ran.out.strip()
     assert "for alpha, until" in ran.err
@@ -367,11 +370,17 @@ def test_lists_fit_a_terminal_of_80_columns(project, scheduler, leasehold, monke
     assert {job["project"] for job in json.loads(wide.out)["jobs"]} == {project}
 
 
-def test_ids_and_words_are_never_broken_and_names_are_shortened(scheduler, leasehold, monkeypatch):
+def test_tables_fit_the_terminal_and_piped_nothing_is_cut(scheduler, leasehold, monkeypatch):
     for name in ("a" * 100, "short"):
         words = ["--label", f"k={'v' * 90}", "--after", "job-1"] if name == "short" else []
         assert leasehold("submit", "-n", name, *words, "--", "./x", f"/{'p' * 99}").code == 0
     scheduler.do(scheduler.service.run, "job-1", nodes=("n" * 60, "m" * 60))
+    long = ("a" * 100, "/" + "p" * 99, "n" * 60, "m" * 60)
+    shown = leasehold("job", "job-1").out
+    for word in long:
+        assert word in shown.replace(",", " ").split()
+    assert f"k={'v' * 90}" in leasehold("job", "job-2").out.split()
+    assert "a" * 100 in leasehold("jobs").out
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.setenv("TTY_COMPATIBLE", "1")
     monkeypatch.setenv("TERM", "dumb")
@@ -379,9 +388,19 @@ def test_ids_and_words_are_never_broken_and_names_are_shortened(scheduler, lease
     assert max(map(len, listed.splitlines())) <= 80
     assert "aaa\N{HORIZONTAL ELLIPSIS}  " in listed
     shown = leasehold("job", "job-1").out
-    for word in ("a" * 100, "/" + "p" * 99, "n" * 60, "m" * 60):
-        assert word in shown.replace(",", " ").split()
-    assert f"k={'v' * 90}" in leasehold("job", "job-2").out.split()
+    assert max(map(len, shown.splitlines())) <= 80
+    # Long values of fields go on in the next line, so nothing of them is lost.
+    fields = "".join(line[13:].strip() for line in shown.split("\n\n")[0].splitlines())
+    for word in long:
+        assert word in fields
+    for command in (
+        ["nodes"],
+        ["nodes", "alpha"],
+        ["project"],
+        ["policy", "list"],
+        ["top", "--once"],
+    ):
+        assert max(map(len, leasehold(*command).out.splitlines())) <= 80, command
 
 
 def test_one_frame_of_top_has_nodes_leases_queue_and_round(job, scheduler, leasehold):

@@ -230,7 +230,7 @@ def test_a_dry_run_tells_where_it_could_run_and_submits_nothing(scheduler, lease
     (["--env", "NOWHERE", "--", "x"], "NOWHERE"),
     (["--label", "k", "--", "x"], "--label is 'k'"),
     (["--label", "k=1", "--label", "k=2", "--", "x"], "given twice"),
-    (["--throughput", "v100=fast", "--", "x"], "give a number"),
+    (["--throughput", "v100=fast", "--", "x"], "give a finite number"),
     (["--deadline", "soon", "--", "x"], "--deadline is 'soon'"),
     (["--grace", "5x", "--", "x"], "--grace is '5x'"),
     (["--memory", "much", "--", "x"], "--memory is 'much'"),

@@ -46,7 +46,7 @@ def test_what_cannot_be_asked_names_the_option(scheduler, leasehold):
         (("--by", "colour"), "--by is 'colour'; give any of project, owner"),
         (("--csv", "--json"), "--csv and --json exclude each other"),
         (("--since", "yesterday"), "--since is 'yesterday'"),
-        (("--since", "1h", "--until", "2h"), "must be before"),
+        (("--since", "1h", "--until", "2h"), "--since is '1h', which is not before --until, '2h'"),
     ):
         ran = leasehold("usage", *words)
         assert ran.code == 2

@@ -31,6 +31,11 @@ def test_a_webhook_is_registered_listed_tested_and_deleted(scheduler, leasehold,
     assert json.loads(leasehold("webhook", "resume", "ops", "--json").out)["name"] == "ops"
     assert leasehold("webhook", "delete", "ops").out == "ops deleted\n"
     assert leasehold("webhook", "delete", "ops").code != 0
+    assert leasehold(*ADD).code == 0
+    ran = leasehold("webhook", "delete", "none", "ops", "--json")
+    found = json.loads(ran.out)
+    assert (ran.code, found["deleted"]) == (1, ["ops"])
+    assert [one["name"] for one in found["failed"]] == ["none"]
 
 
 def test_the_secret_can_go_to_a_file_alone(scheduler, leasehold, tmp_path):
@@ -47,8 +52,10 @@ def test_the_secret_can_go_to_a_file_alone(scheduler, leasehold, tmp_path):
 def test_what_cannot_be_is_refused(scheduler, leasehold):
     for changed, said in (
         ((*ADD[:4], "http://example.com", *ADD[5:]), "url"),
-        ((*ADD[:6], "job.exploded"), "job"),
+        ((*ADD[:6], "job.exploded"), "--on is"),
+        ((*ADD[:4], "nix", *ADD[5:]), '--url is "nix"'),
     ):
         ran = leasehold(*changed)
         assert ran.code != 0
         assert said in ran.err
+        assert "secret" not in ran.err

@@ -187,8 +187,8 @@ def test_a_lease_that_goes_on_has_used_what_was_told_so_far_and_unknown_is_not_n
 @pytest.mark.parametrize(
     ("from_s", "to_s", "by", "complaint"),
     [
-        (5.0, 5.0, (), "'from' must be before 'to'"),
-        (5.0, float("inf"), (), "empty"),
+        (5.0, 5.0, (), "since_s is 5, which is not before until_s, 5"),
+        (5.0, float("inf"), (), "until_s inf; both must be times"),
         (0.0, 1.0, (UsageKey.JOB, UsageKey.JOB), "names a key twice: job, job"),
         (0.0, (MOST_DAYS + 1.0) * DAY_S, (UsageKey.DAY,), "more than 400 days"),
     ],
