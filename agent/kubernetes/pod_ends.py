@@ -302,6 +302,12 @@ def end_of(
     ours = orders.terminated or orders.killed
     if look is None or (look.exit_code is None and (ours or look.deleted)):
         return _unseen(orders, deleted=look is not None)
+    if look.reason_code == "Evicted" and f'"{CODE}"' in look.message:
+        # The job's doing and not its node's: on another one it would do the same.
+        return (
+            LeaseEnd.FAILED,
+            f"it wrote too much beside its uploaded code: {look.message.strip()}",
+        )
     if look.reason_code in _LOST or look.reason_code.startswith("OutOf"):
         if not ours:
             return LeaseEnd.LOST, f"{look.reason_code}: {look.message}".rstrip(": ")

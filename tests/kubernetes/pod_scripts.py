@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import os
+import subprocess
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -166,14 +168,20 @@ async def true(_container: Container) -> int:
     return 0
 
 
-async def show(container: Container) -> int:
-    """Print a file of the code that it is started in, and write another."""
-    if container.code is None:
-        container.print("no code here")
-        return 1
-    container.print(container.code.joinpath(container.command[1]).read_text())
-    container.code.joinpath("written").touch()
-    return 0
+async def shell(container: Container) -> int:
+    """Run a real shell in the code that the container is started in, with its variables."""
+    process = await asyncio.create_subprocess_exec(
+        *container.command,
+        cwd=container.code or "/",
+        env={"PATH": os.environ["PATH"], "PYTHONPATH": os.environ.get("PYTHONPATH", "")}
+        | container.env,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    )
+    said, _ = await process.communicate()
+    for line in said.decode().splitlines():
+        container.print(line)
+    return process.returncode or 0
 
 
-SCRIPTS = {"show": show, "train": train, "idle": idle, "true": true}
+SCRIPTS = {"sh": shell, "train": train, "idle": idle, "true": true}

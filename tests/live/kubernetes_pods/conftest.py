@@ -136,7 +136,7 @@ def play(tmp_path):
                 stage = Stage(api, running.url, tmp_path, **settings)
                 try:
                     await stage.begin()
-                    async with asyncio.timeout(20):
+                    async with asyncio.timeout(90):
                         await scene(stage)
                 finally:
                     await stage.stop()

@@ -100,6 +100,7 @@ class Bringer:
         assert program == "python"
         words[-1] = str(folder)
         self.command, self.env = [sys.executable, *words], os.environ | told
+        self.said = ""
 
     async def run(self):
         """Return its exit code and what it said."""
@@ -107,12 +108,14 @@ class Bringer:
             *self.command, env=self.env, stderr=subprocess.PIPE
         )
         try:
-            _, said = await process.communicate()
+            while line := await process.stderr.readline():
+                self.said += line.decode()
+            await process.wait()
         finally:
             if process.returncode is None:  # its pod was deleted
                 process.kill()
                 await process.communicate()
-        return process.returncode, said.decode()
+        return process.returncode, self.said
 
 
 async def pod_with_code(stage, make_lease, scheduler, **more):
@@ -146,13 +149,11 @@ def test_the_scheduler_and_the_agent_may_be_away_meanwhile(play, make_lease, tmp
         bringer = Bringer(stage, pod, tmp_path / "code")
         stage.endpoint.dismiss(1)  # as an agent that has just begun
         running = asyncio.create_task(bringer.run())
-        await asyncio.sleep(1.0)
-        assert not running.done()
+        await stage.until(lambda: "not that of a lease" in bringer.said)
         stage.endpoint.admit(stage.backend._records[1].tenant)
         code, said = await running
         assert code == 0, said
         assert "the scheduler is away" in said
-        assert "not that of a lease" in said
         assert (tmp_path / "code" / "train.py").exists()
 
     play(scene, settings=WITH_CODE)
@@ -308,6 +309,27 @@ def test_a_pod_whose_code_was_not_brought_says_why(play, make_lease, exit_code, 
         assert report.reason is end
         assert (said or "its code was not brought: exit code 137") in report.message
         assert report.exit_code is None
+
+    play(scene, settings=WITH_CODE)
+
+
+def test_a_job_that_fills_the_folder_with_its_code_has_failed_and_not_its_node(play, make_lease):
+    async def scene(stage):
+        await pod_with_code(stage, make_lease, Scheduler(CODE))
+        stage.api.run(POD)
+        await stage.until(lambda: stage.report().state is LeaseState.RUNNING)
+        said = 'Usage of EmptyDir volume "leasehold-code" exceeds the limit "1073741824". '
+        ended = {"exitCode": 137, "reason": "Error"}
+        stage.api.status(
+            POD,
+            phase="Failed",
+            reason="Evicted",
+            message=said,
+            containerStatuses=[{"name": "job", "state": {"terminated": ended}}],
+        )
+        report = await stage.ended()
+        assert report.reason is LeaseEnd.FAILED
+        assert report.message == f"it wrote too much beside its uploaded code: {said.strip()}"
 
     play(scene, settings=WITH_CODE)
 
