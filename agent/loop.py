@@ -66,7 +66,8 @@ class AgentSettings:
         health_most_s: a look that takes longer is remarked on.
         retry_least_s: first wait after the scheduler could not be reached; doubles.
         retry_most_s: longest such wait.
-        retry_refused_s: longest wait after the scheduler has refused the agent's token.
+        retry_refused_s: first wait after the scheduler has refused the agent's token; doubles.
+        retry_refused_most_s: longest such wait.
         start_most_s: how long processes of a lease may take to be there.
         disk_every_s: between two attempts to write in the state folder.
         gpu_every_s: between two looks at how busy GPUs are.
@@ -82,6 +83,7 @@ class AgentSettings:
     retry_least_s: float = 0.2
     retry_most_s: float = 5.0
     retry_refused_s: float = 30.0
+    retry_refused_most_s: float = 600.0
     start_most_s: float = 120.0
     disk_every_s: float = 10.0
     gpu_every_s: float = 2.0
@@ -124,6 +126,7 @@ class Agent:
         self._settings = settings or AgentSettings()
         self._news = asyncio.Event()
         self._to_report = asyncio.Event()
+        self._refused_s: float | None = None  # when the token was, and that was said
         self._ended = asyncio.Event()  # a lease, and the scheduler does not know yet
         self._memory = machine.memory(state_dir)
         self._endpoint = machine.endpoint(state_dir / "jobs.sock", listen=listen)
@@ -211,6 +214,7 @@ class Agent:
                 await self._wait_after(failures, error)
                 continue
             failures, accepted = 0, True
+            self._note_accepted(sent_s)
             view = accept(self._view, desired, sent_s=sent_s)
             if (view.term, view.revision) != (self._view.term, self._view.revision):
                 self._note_down(view)
@@ -303,6 +307,7 @@ class Agent:
                 continue
             self._to_report.clear()
             self._told_problems = {w.index: w.problem for w in report.workers if w.problem}
+            sent_s = self._now_s()
             try:
                 await self._link.report(report)
             except (OSError, InputError) as error:
@@ -312,6 +317,7 @@ class Agent:
                 await self._wait_after(failures, error)
                 continue
             failures, accepted = 0, True
+            self._note_accepted(sent_s)
             last, last_s = report, self._now_s()
             ended = {r.lease_id for r in report.leases if r.state is LeaseState.ENDED}
             self._backend.mark_delivered(ended)
@@ -404,12 +410,35 @@ class Agent:
         if isinstance(error, PermissionError) and not accepted and not self._backend.held():
             raise NotPermittedError(str(error)) from error
 
+    def _note_refused(self, error: Exception) -> None:
+        """Say once, until it is accepted again, what somebody has to do about a refused token."""
+        if self._refused_s is not None:
+            return
+        self._refused_s = self._now_s()
+        _log.error(
+            "%s. The token was revoked or has run out, or node '%s' was enrolled anew, on another "
+            "machine perhaps: its history says so, and from where (agent_enrolled, token_revoked). "
+            "Jobs here end with their leases. To let this machine be the node again, stop the "
+            "agent, remove its agent.token and start it with a new enrolment; else stop it. It "
+            "asks again less and less often, without a word",
+            error,
+            self._node,
+        )
+
+    def _note_accepted(self, sent_s: float) -> None:
+        """Note that the scheduler took the token; not where that was shown before the refusal."""
+        if self._refused_s is not None and sent_s > self._refused_s:
+            self._refused_s = None
+            _log.info("the scheduler takes this agent's token again")
+
     async def _wait_after(self, failures: int, error: Exception) -> None:
         """Wait longer after each failure, and not in step with other agents."""
         settings = self._settings
         most_s = min(settings.retry_least_s * 2 ** min(failures - 1, 16), settings.retry_most_s)
         if isinstance(error, PermissionError):
-            most_s = settings.retry_refused_s
+            least_s, doublings = settings.retry_refused_s, min(failures - 1, 16)
+            most_s = min(least_s * 2**doublings, settings.retry_refused_most_s)
+            self._note_refused(error)
         wait_s = most_s * self._machine.chance.uniform(0.5, 1.0)
         _log.log(
             _level(failures, error),
@@ -523,7 +552,7 @@ def _meter(workers: Workers) -> GpuMeter | None:
 def _level(failures: int, error: Exception) -> int:
     """Return how loudly to say it: less and less often while nothing changes."""
     if isinstance(error, PermissionError):
-        return logging.ERROR
+        return logging.DEBUG  # it was said once, and louder
     return logging.WARNING if failures.bit_count() == 1 else logging.DEBUG
 
 

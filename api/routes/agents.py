@@ -57,6 +57,8 @@ async def enrol(request: Request) -> Response:
     now_s, health = context.now(), context.service.health()
     if not health.leading:  # what is approved is the leader's to note, and a secret works once
         raise NotLeadingError(health.leader_address)
+    anew = await has_token(context, node)
+    address = request.client.host if request.client else ""
     foreign = context.node_of is not None and not secret.startswith(ENROLMENT_PREFIX)
     approved = await (_vouched_for if foreign else _enrolled)(context, node, secret)
     token = new_secret()
@@ -75,8 +77,20 @@ async def enrol(request: Request) -> Response:
         "node",
         node,
         actor=node,
-        data={"token_id": made.token_id, "workers": approved},
+        data={
+            "token_id": made.token_id,
+            "workers": approved,
+            "address": address,
+            "anew": anew,  # it has had a good token
+        },
     )
+    if anew:
+        _log.warning(
+            "node %s was enrolled anew from %s, while it had a token that was good; if that is "
+            "another machine, two agents are one node: revoke the token of the one that is not",
+            node,
+            address or "an unknown address",
+        )
     return Answer({"token": token, "token_id": made.token_id})
 
 

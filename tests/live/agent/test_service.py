@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import logging
 import os
 import re
 import signal
@@ -40,6 +41,7 @@ QUICK = AgentSettings(
     retry_least_s=0.05,
     retry_most_s=0.2,
     retry_refused_s=0.2,
+    retry_refused_most_s=0.4,
 )
 
 
@@ -134,6 +136,30 @@ def test_a_refused_agent_that_finds_jobs_goes_on_asking(node, scheduler):
             scheduler.want()
             await node.until(lambda: scheduler.ended(1))
 
+    run(main())
+
+
+def test_a_token_that_is_refused_later_is_told_once_with_what_to_do(node, scheduler, caplog):
+    def told():
+        return [r.getMessage() for r in caplog.records if r.levelno >= logging.ERROR]
+
+    async def main():
+        async with serving(options(node, scheduler)):
+            await node.until(lambda: scheduler.reports)
+            scheduler.tokens, good = {"lh_other"}, scheduler.tokens
+            refused = len(scheduler.requests)
+            await node.until(lambda: len(scheduler.requests) > refused + 5)
+            (line,) = told()
+            assert "refuses this agent's token" in line
+            assert "node 'n1' was enrolled anew" in line
+            assert "remove its agent.token and start it with a new enrolment" in line
+            scheduler.tokens = good
+            await node.until(lambda: "takes this agent's token again" in caplog.text)
+            scheduler.tokens, seen = {"lh_other"}, len(scheduler.requests)
+            await node.until(lambda: len(scheduler.requests) > seen + 5)
+            assert len(told()) == 2  # once more, since it was accepted between
+
+    caplog.set_level(logging.INFO, "leasehold.agent")
     run(main())
 
 

@@ -187,8 +187,12 @@ def test_an_enrolment_is_good_once_for_its_node_and_time(daemon: Any) -> None:
     late = admin.post("/v1/enrolments", json={"ttl_s": 60}).json()["secret"]
     daemon.clock.seconds += 60
     assert enrol("gamma", late).status_code == 403, "expired"
+    again = admin.post("/v1/enrolments", json={"node": "alpha"}).json()["secret"]
+    assert enrol("alpha", again).status_code == 200
+    first, second = admin.get("/v1/events?kind=agent_enrolled&subject=alpha").json()["events"]
+    assert (first["data"]["anew"], second["data"]["anew"]) == (False, True)
+    assert second["data"]["address"]
     text = str(admin.get("/v1/events").json())
-    assert "agent_enrolled" in text
     assert secret not in text
     assert token not in text
 

@@ -28,7 +28,7 @@ SCHEDULER = RuntimeSettings()
     [
         ("a new desired set", (LINK.wait_s, LINK.slack_s)),
         ("an answer to a report", (LINK.reply_s,)),
-        ("a token, where the scheduler refuses", (LOOP.retry_refused_s,)),
+        ("a token, where the scheduler refuses", (LOOP.retry_refused_s, LOOP.retry_refused_most_s)),
         ("the workers' driver", (LOOP.health_most_s,)),
         ("a connection of a job's", (endpoint.STRANGER_MOST_S,)),
         ("the last of their output", (LAST_OUTPUT_S,)),
