@@ -1,4 +1,4 @@
-"""The most progress per dollar, under deadlines."""
+"""Every job where its steps are cheapest, under deadlines."""
 
 from __future__ import annotations
 
@@ -23,27 +23,42 @@ if TYPE_CHECKING:
 
 #: A free worker counts as this share of the dearest, so that progress per dollar stays finite.
 FREE = 1e-3
-#: The ratio is taken this much below its optimum, so that everything that attains it runs.
+#: Gavel's ratio is taken this much below its optimum, so that everything that attains it runs.
 SLACK = 1e-6
+#: What a step may cost beyond the job's cheapest, relatively, and still count as cheapest. Within
+#: it weights settle who comes first.
+ALIKE = 1e-6
 #: Dinkelbach's method converges superlinearly; 5 to 8 steps are usual.
 STEPS = 50
 
 
 @dataclass(frozen=True, kw_only=True)
 class MinCost(Policy):
-    """Make the most progress per dollar, and keep deadlines.
+    """Run every job where its steps cost least, and keep deadlines.
 
-    Program: maximise (sum over m of w_m thr(m, X) / n_m) / (sum over k of price_k * workers of type
-    k in use), where thr(m, X) >= remaining_m / time left for jobs with a deadline. The
-    linear-fractional program is solved exactly (Dinkelbach 1967); among its optima the one that
-    does the most work is taken, so that workers idle only where using them would lower the ratio.
-    These stay idle, and cost nothing: they serve no waiting job, unless nothing has a price or the
-    job's deadline is missed already.
+    Program: let c_m be the least that a step of job m costs by itself in any configuration that
+    fits the cluster, and saving(X) = sum over m of c_m thr(m, X) - lambda * (USD per hour for
+    workers in use): what the same steps would have cost at their cheapest, less what they cost.
+    Maximise the saving, and among the allocations that attain it the sum over m of
+    (1 + w_m / max w) c_m thr(m, X), where thr(m, X) >= remaining_m / time left for jobs with a
+    deadline. The two are one linear program, whose second part counts a millionth: a configuration
+    in which a step costs so little more counts as cheapest. lambda is 1; where jobs may share
+    workers, it is the most that (sum over m of c_m thr(m, X)) / (USD per hour) can be, at least 1.
 
-    ``normaliser=cost`` divides a job's throughput by its best throughput per dollar: each job then
-    runs where it is cheapest, and elsewhere only for its deadline. ``none`` adds up steps of
-    unlike jobs as Gavel does; then only the jobs with the most steps per dollar run until they are
-    done.
+    So a job without a deadline runs where it is cheapest, as far as there is room: weights settle
+    who comes first there, not whether a worker is used. A job runs elsewhere only for a deadline,
+    its own or that of whom it makes room for, at the least extra cost. Where jobs may share
+    workers, those run that do most per dollar together, and the others when these are done. Workers
+    idle only where using them would make steps dearer. These stay idle, and cost nothing: they
+    serve no waiting job, unless nothing has a price, the job's deadline is missed already, or
+    (without pairs) the job is nowhere dearer than where it is cheapest. The objective reported is
+    the worth of all steps at their cheapest per dollar spent: 1 where all jobs run there, more
+    where sharing saves, less where deadlines cost.
+
+    ``normaliser=none`` adds up steps of unlike jobs and maximises them per dollar, as Gavel does:
+    (sum over m of w_m thr(m, X)) / (USD per hour), a linear-fractional program solved exactly
+    (Dinkelbach 1967). Then only the jobs with the most steps per dollar run until they are done,
+    and those with deadlines.
 
     Deadlines are aimed at two rounds (and a restart) ahead of time where that can be, since what a
     job receives may be so far behind X. They are elastic: those that cannot be met together fall
@@ -51,7 +66,9 @@ class MinCost(Policy):
     count as 1/1000 of the dearest; if all are 0, every worker counts as 1 USD per hour, and a
     warning says so.
 
-    Source: Gavel (Narayanan et al., OSDI 2020, section 4.2, minimising cost under SLOs).
+    Source: the constraints and the ratio are Gavel's (Narayanan et al., OSDI 2020, section 4.2,
+    minimising cost under SLOs). That a ratio of sums starves whoever has not the best ratio, and
+    what is maximised instead: docs/adr/0023-cheapest-is-meant-job-by-job.md.
     """
 
     name: ClassVar[str] = "min_cost"
@@ -60,13 +77,13 @@ class MinCost(Policy):
     normaliser: str = parameter(
         "cost",
         choices=("cost", "none"),
-        help="What a job's throughput is divided by: its best steps per dollar, or nothing.",
+        help="'cost' runs each job where it is cheapest; 'none' maximises all steps per dollar.",
     )
     slack: float = parameter(
         0.0,
         ge=0.0,
         lt=1.0,
-        help="Share of the best ratio that may be given up to keep more workers busy.",
+        help="By which share less progress per dollar still counts as cheapest.",
     )
     deadlines: bool = parameter(True, help="Whether jobs' deadlines constrain the allocation.")
 
@@ -82,30 +99,22 @@ class MinCost(Policy):
         floor, missed = _attainable(terms, classes.of_jobs(required), classes.of_jobs(early))
         short = _warnings(classes, classes.of_jobs(required), floor / (1.0 - SLACK), missed)
         costs = _Costs(classes, price)
-        fraction = _Fraction(
-            coefficient=self._coefficient(classes, costs), costs=costs, floor=floor
-        )
-        ratio, answer = fraction.best()
-        if self.slack > 0:
-            answer = fraction.best_at(ratio * (1.0 - self.slack))
-            ratio = fraction.value(answer)
+        weight = classes.of_jobs(problem.weight)
+        if self.normaliser == "none":
+            ratio, answer = _Fraction(classes, costs, floor, weight).best(self.slack)
+        else:
+            ratio, answer = _Saving(classes, costs, floor, weight).best(self.slack)
+        content = _content(problem, classes, missed, bool(late))
+        if self.normaliser == "cost" and not len(classes.pair_index):
+            content &= ~costs.same_everywhere(self.slack)[classes.class_of]
         return classes.expand(
             answer.x,
             answer.pair_x,
             objective=ratio,
             solver=answer.solver,
             warnings=(*notes, *late, *short, *answer.warnings),
-            x_only=None if notes else _content(problem, classes, missed, bool(late)),
+            x_only=None if notes or not content.any() else content,
         )
-
-    def _coefficient(self, classes: ClassProblem, costs: _Costs) -> FloatArray:
-        """Return (M,) what a step/s of a class counts in the numerator."""
-        weight = classes.of_jobs(classes.problem.weight)
-        if self.normaliser == "none":
-            return weight
-        per_usd = np.where(classes.usable, classes.throughput / costs.single, 0.0)
-        best = per_usd.max(axis=1, initial=0.0)
-        return weight / np.where(best > 0, best, np.inf)
 
 
 class _Costs:
@@ -115,6 +124,7 @@ class _Costs:
         classes: the classes.
         single: (M, J) of one job in each configuration; 1 in the padding.
         pair: (P,) of one job pair.
+        step: (M,) USD per hour for a step/s where the class is cheapest; 0 where nothing runs it.
     """
 
     def __init__(self, classes: ClassProblem, price: FloatArray) -> None:
@@ -122,54 +132,103 @@ class _Costs:
         held = classes.demand[:, :, : classes.types] @ price
         self.single = np.where(held > 0, held, 1.0)
         self.pair = classes.pair_demand[:, : classes.types] @ price
+        per_usd = np.where(classes.usable, classes.throughput / self.single, 0.0)
+        best = per_usd.max(axis=1, initial=0.0)
+        self.step = np.divide(1.0, best, out=np.zeros_like(best), where=best > 0)
+        self._per_usd = per_usd * self.step[:, None]
 
     def of(self, answer: FamilyAnswer) -> float:
         """Return USD per hour of an allocation."""
         singles = float(self.classes.count @ (self.single * answer.x).sum(axis=1))
         return singles + float(self.pair @ answer.pair_x)
 
+    def per_usd(self, worth: FloatArray, answer: FamilyAnswer) -> float:
+        """Return what is done per dollar, given (M,) what a step/s counts; 0 where nothing runs."""
+        thr = self.classes.effective_throughput(answer.x, answer.pair_x)
+        cost = self.of(answer)
+        return float((worth * self.classes.count) @ thr) / cost if cost > 0 else 0.0
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _Fraction:
-    """Progress over cost.
+    def same_everywhere(self, slack: float) -> BoolArray:
+        """Return (M,) whether a step costs the same wherever the class can run alone."""
+        enough = self._per_usd >= (1.0 - slack) * (1.0 - ALIKE)
+        same: BoolArray = np.all(enough | ~self.classes.usable, axis=1, keepdims=True)[:, 0]
+        return same
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Saving:
+    """The worth of all steps at their cheapest, less what they cost.
 
     Attributes:
-        coefficient: (M,) what a step/s of one job counts.
-        costs: the denominator.
+        classes: the classes.
+        costs: of their configurations.
         floor: (M,) steps/s that a job must reach, or 0.
+        weight: (M,) importance, which settles who comes first.
     """
 
-    coefficient: FloatArray
+    classes: ClassProblem
     costs: _Costs
     floor: FloatArray
+    weight: FloatArray
 
-    def best(self) -> tuple[float, FamilyAnswer]:
-        """Maximise the ratio; return it and an allocation that attains it."""
+    def best(self, slack: float) -> tuple[float, FamilyAnswer]:
+        """Maximise the saving, then the weighted progress; return worth per dollar and answer."""
+        # Half of the second part is for running at all: however light a job is, it counts.
+        first = (1.0 + self.weight / max(float(self.weight.max(initial=0.0)), 1e-300)) / 2.0
+        price = 1.0 - slack
+        if len(self.classes.pair_index):
+            ratio = _Fraction(self.classes, self.costs, self.floor, self.costs.step).best(0.0)[0]
+            price *= max(ratio * (1.0 - SLACK), 1.0)
+        family = WeightedSum(
+            coefficient=self.costs.step * (1.0 + ALIKE * first),
+            cost=price * self.costs.single,
+            pair_cost=price * self.costs.pair,
+            required=self.floor,
+        )
+        answer = solve_family(family, self.classes)
+        return self.costs.per_usd(self.costs.step, answer), answer
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Fraction:
+    """What steps are worth over what they cost.
+
+    Attributes:
+        classes: the classes.
+        costs: the denominator.
+        floor: (M,) steps/s that a job must reach, or 0.
+        worth: (M,) what a step/s of a class counts.
+    """
+
+    classes: ClassProblem
+    costs: _Costs
+    floor: FloatArray
+    worth: FloatArray
+
+    def best(self, slack: float) -> tuple[float, FamilyAnswer]:
+        """Maximise the ratio; return it and an allocation that attains it but for ``slack``."""
         ratio = 0.0
         for _ in range(STEPS):
-            answer = self.best_at(ratio * (1.0 - SLACK))
-            reached = self.value(answer)
+            answer = self._best_at(ratio * (1.0 - SLACK))
+            reached = self.costs.per_usd(self.worth, answer)
             if reached - ratio <= SLACK * reached:
                 break
             ratio = reached
-        return max(ratio, reached), answer
+        ratio = max(ratio, reached)
+        if slack > 0:
+            answer = self._best_at(ratio * (1.0 - slack))
+            ratio = self.costs.per_usd(self.worth, answer)
+        return ratio, answer
 
-    def best_at(self, ratio: float) -> FamilyAnswer:
+    def _best_at(self, ratio: float) -> FamilyAnswer:
         """Maximise progress - ratio * cost."""
         family = WeightedSum(
-            coefficient=self.coefficient,
+            coefficient=self.worth,
             cost=ratio * self.costs.single,
             pair_cost=ratio * self.costs.pair,
             required=self.floor,
         )
-        return solve_family(family, self.costs.classes)
-
-    def value(self, answer: FamilyAnswer) -> float:
-        """Return progress over cost; 0 where nothing can run."""
-        classes = self.costs.classes
-        thr = classes.effective_throughput(answer.x, answer.pair_x)
-        cost = self.costs.of(answer)
-        return float((self.coefficient * classes.count) @ thr) / cost if cost > 0 else 0.0
+        return solve_family(family, self.classes)
 
 
 def _prices(problem: Problem) -> tuple[FloatArray, tuple[str, ...]]:
