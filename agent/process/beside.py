@@ -46,7 +46,8 @@ class LocalCommand:
         """Begin one.
 
         The helper stays in our session, which by itself says that it is none of a job's strays; see
-        ``agent.process.remnants``. Signals of a terminal do not reach it all the same.
+        ``agent.process.remnants``. It takes a process group of its own, as uvloop can give it none:
+        signals of a terminal do not reach it all the same.
 
         Args:
             spec: what the helper is told.
@@ -64,7 +65,6 @@ class LocalCommand:
                 pass_fds=(told,),
                 cwd="/",
                 env={},
-                process_group=0,
             )
         finally:
             os.close(told)

@@ -97,6 +97,7 @@ def _not_begun(program: str, environment: dict[str, str], error: OSError) -> tup
 
 
 if __name__ == "__main__":
+    os.setpgid(0, 0)
     with open(int(sys.argv[1]), "rb") as given:  # noqa: PTH123 - of a descriptor
         told = json.loads(given.read())
     sys.exit(main(told))

@@ -9,6 +9,7 @@ import subprocess
 import sys
 
 import pytest
+import uvloop
 
 from agent.backend import ENDED_WITH_JOB
 from agent.execs import Execs
@@ -182,16 +183,18 @@ def spec_of(leader, folder):
     }
 
 
-def test_a_look_for_strays_kills_no_command(leader, tmp_path):
+@pytest.mark.parametrize("run", [asyncio.run, uvloop.run])  # of `leasehold agent` and of `up`
+def test_a_look_for_strays_kills_no_command(leader, tmp_path, run):
     async def go():
         command = await LocalCommand.begin(spec_of(leader, tmp_path), lambda: False)
         assert await command.outputs["out"].readexactly(3) == b"on\n"
+        assert os.getpgid(command._process.pid) == command._process.pid
         Clearing(leases_dir=tmp_path, records={}).clear_strays()
         await command.feed(b"\n")
         assert await asyncio.wait_for(command.wait(), 60.0) == 3
         assert await command.cut_short() == ""
 
-    asyncio.run(go())
+    run(go())
 
 
 @pytest.mark.parametrize("stopping", [False, True])
