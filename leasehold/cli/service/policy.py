@@ -76,7 +76,8 @@ def set_policy(
     try:
         found = service.set_policy(name, parameters, agnostic=agnostic, space_sharing=shared)
     except InputError as error:
-        if name not in {known["name"] for known in service.policies()}:
+        wrong_form = getattr(error, "__notes__", None)  # the fields of the request, one a line
+        if not wrong_form and name not in {known["name"] for known in service.policies()}:
             raise NotFoundError(str(error)) from None
         raise
     _show(found, as_json=as_json)

@@ -47,8 +47,11 @@ _PLAIN: Final = frozenset(
 _NAMED: Final = frozenset({"env", "secret_env", "labels", "throughputs", "parameters"})
 #: Fields that the scheduler names in its sentences.
 _IN_SENTENCES: Final = re.compile(
-    r"\b(deadline_s|notice_s|grace_s|depends_on|total_steps|duration_s|deadline_in_s)\b"
+    r"\b(deadline_s|notice_s|grace_s|depends_on|total_steps|duration_s|deadline_in_s|until_s"
+    r"|from_s)\b"
 )
+#: Or with which they begin.
+_BEGINNING: Final = re.compile(r"^([a-z_]+)(?=: )")
 
 
 def option_of(field: str) -> str:
@@ -102,7 +105,17 @@ def wording_of_job(document: Mapping[str, Any] | None, options: Collection[str])
 
 def sentence(text: str, wording: Wording) -> str:
     """Return what the scheduler says, with the user's words for its fields."""
-    return _IN_SENTENCES.sub(lambda found: wording(found[1]), text)
+    return _IN_SENTENCES.sub(lambda found: wording(found[1]), _BEGINNING.sub(_begin(wording), text))
+
+
+def _begin(wording: Wording) -> Callable[[re.Match[str]], str]:
+    """Return what replaces a field that a sentence begins with, where an option gives it."""
+
+    def option(found: re.Match[str]) -> str:
+        word = wording(found[1])
+        return word if word.startswith("--") else found[1]
+
+    return option
 
 
 def _path(field: str) -> str:

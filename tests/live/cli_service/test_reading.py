@@ -242,6 +242,8 @@ def test_the_policy_is_shown_and_switched(scheduler, leasehold):
     assert "nonsense" in ran.err
     assert json.loads(leasehold("policy", "--json").out)["name"] == "alpha_fairness"
     assert "Show the policy in force" in leasehold("policy", "--help").out
+    ran = leasehold("policy", "set", "")
+    assert (ran.code, '  the policy is "": must not be empty' in ran.err) == (2, True)
 
 
 def test_projects_keep_what_is_not_set_anew(scheduler, leasehold):

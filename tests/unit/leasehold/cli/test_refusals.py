@@ -11,7 +11,7 @@ import pytest
 from leasehold.cli.main import main
 from leasehold.cli.service.client import ServiceClient
 from leasehold.cli.service.problems import problem_error
-from leasehold.cli.service.wording import option_of, wording_of_job, words
+from leasehold.cli.service.wording import option_of, sentence, wording_of_job, words
 from leasehold.client.exchange import Patience
 from leasehold.connection import Connection, SettingsError, find_connection
 from scheduler.errors import InputError, UnreachableError
@@ -173,3 +173,12 @@ def test_a_number_that_is_not_finite_is_named_by_its_field():
         service.set_project("a", weight=float("nan"))
     with pytest.raises(InputError, match=r"--throughput 0.steps_per_s is inf"):
         service.declare_throughputs([{"worker_type": "a", "steps_per_s": float("inf")}])
+
+
+def test_a_sentence_has_the_command_s_names_of_its_fields():
+    named = words(until_s="--until", url="--url", node="--node")
+    said = "until_s of reservation 'r' is 2021-01-01, which has passed"
+    assert sentence(said, named) == "--until of reservation 'r' is 2021-01-01, which has passed"
+    assert sentence("url: has port 99999", named) == "--url: has port 99999"
+    assert sentence("node: the job does not run on 'zz'", named).startswith("--node: the job")
+    assert sentence("job: is away", named) == "job: is away"
