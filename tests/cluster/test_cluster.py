@@ -272,11 +272,10 @@ def test_a_gang_starts_in_uploaded_code_on_either_node(cluster, installed, tmp_p
     log = installed.log(job)
     assert log.count(said) == 2, log
     # It was no luck of the image.
-    plain = installed.submit("plain", steps=1, types=V100, command=["python", "main.py"])
-    failed = f"/v1/jobs/{plain}"
-    eventually("it fails", lambda: installed.get(failed)["failures"], limit_s=90)
-    assert "No such file" in installed.log(plain), installed.log(plain)
-    installed.cancel(plain)
+    plain = installed.submit(
+        "plain", steps=1, types=V100, command=["python", "main.py"], max_failures=0
+    )
+    installed.await_status(plain, "failed", limit_s=90)
     eventually("the pods go", lambda: not cluster.pods(JOBS), limit_s=60)
     secrets = cluster.kubectl("get", "secret,configmap", "-n", JOBS, "-o", "name").split()
     assert not [name for name in secrets if "uploaded" in name]
