@@ -18,6 +18,7 @@ from scheduler.control.specs import in_words
 from scheduler.control.submitting import fit_of, names_of, out_of_reach, room_of
 from scheduler.domain.configuration import ANYWHERE
 from scheduler.domain.job import JobStatus
+from scheduler.domain.lease import RevokeReason
 from scheduler.domain.reasons import WaitReason
 from scheduler.domain.troubles import REMEDIES, trouble_of
 from scheduler.engine.jobs import HELD, NONE, WAITING
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from scheduler.control.jobs import JobRecord
+    from scheduler.control.leases import LiveLease
     from scheduler.control.submitting import Room
     from scheduler.control.view import View
     from scheduler.domain.arrays import BoolArray, FloatArray, IntArray
@@ -48,6 +50,9 @@ _CAPPED, _X_ONLY, _UNFUNDED = 64, 128, 256
 _ENTITLED, _SHUNNED = 512, 1024
 #: More than any situation.
 _SITUATIONS = 2048
+
+#: Reasons that lie in what the policy and the round leave to a job.
+_OF_POLICY = frozenset({WaitReason.NO_SHARE, WaitReason.TURN})
 
 #: Said of a job that is held by request, as long as its history has not been read.
 SOMEBODY = "somebody holds it"
@@ -341,6 +346,7 @@ def explain(view: View, row: JobRow, glance: Glance) -> Explanation:
         also=reasons[1:],
         message=_words(view, record, reasons[0], position, len(waiting))
         + (kept_by_others(view) if reasons[0] is WaitReason.TURN else "")
+        + (_set_aside_words(view, record) if reasons[0] in _OF_POLICY else "")
         + _avoided(view, record)
         + lost_work(view, record)
         + spent_in_words(record),
@@ -372,7 +378,7 @@ def _explain_running(view: View, record: JobRecord) -> Explanation:
             job_id=record.job_id, status=record.status, reason=None, message="it is about to start"
         )
     where = ", ".join(dict.fromkeys(live.nodes))
-    leaving = f"; it is told to leave ({live.revoked})" if live.revoked else ""
+    leaving = f"; it is told to leave ({_why_it_leaves(view, live)})" if live.revoked else ""
     troubles = [f"; {m.node}: {': '.join(m.trouble)}" for m in live.members if m.trouble[0]]
     unseen = {
         f"; its steps are not seen: {m.progress_problem}": None
@@ -460,6 +466,33 @@ def _reserved_words(view: View, record: JobRecord) -> str:
             "back in time"
         )
     return "; ".join(told)
+
+
+def _set_aside_words(view: View, record: JobRecord) -> str:
+    """Say which workers of its types a job cannot have, as they are set aside; nothing for none."""
+    engine = view.engine
+    table, profile = engine.table, record.profile
+    if not engine.reservations or profile >= len(table.profiles):
+        return ""
+    used = table.demand[profile][table.throughput[profile] > 0].any(axis=0)
+    types = {name for name, is_used in zip(table.worker_types, used, strict=False) if is_used}
+    return "".join(
+        f"; reservation '{one.rule.name}' holds {len(one.workers)} x {one.rule.worker_type} until "
+        f"{in_words(one.rule.until_s)}"
+        for one in engine.reservations
+        if one.in_force and record.job_id not in one.members and one.rule.worker_type in types
+    )
+
+
+def _why_it_leaves(view: View, live: LiveLease) -> str:
+    """Return why a job is told to leave: a word, or which reservation holds its workers."""
+    for one in view.engine.reservations:
+        others = one.in_force and live.lease.job_id not in one.members
+        is_there = not {*one.workers}.isdisjoint(live.lease.workers)
+        if others and is_there and live.revoked == RevokeReason.OUTBID:
+            until = in_words(one.rule.until_s)
+            return f"reservation '{one.rule.name}' holds its workers until {until}"
+    return str(live.revoked)
 
 
 def _unanswered_words(view: View) -> str:

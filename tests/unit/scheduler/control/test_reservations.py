@@ -255,3 +255,35 @@ def test_a_job_that_could_never_use_it_is_refused(shell: Shell) -> None:
         tell(shell, ReservationMade(reservation=rule(job="done"), actor="me", row=done))
     assert reservations(shell.control.view) == ()
     make(shell, rule(job="own", project="vision"))
+
+
+def test_who_is_pushed_out_by_one_is_told_of_it_and_of_its_end(shell: Shell) -> None:
+    """And not that others outbid it, or that the policy gives it no time."""
+    shell.tell(submission("a", "b", "c", "d", project="speech", total_steps=1e6), now_s=3.0)
+    make(shell, rule(from_s=3.0, workers=4))
+    told: set[str] = set()
+    now_s = 3.0
+    while not told and now_s < 400.0:
+        now_s = max(now_s + 1.0, min(shell.control.next_due_s, now_s + 5.0))
+        shell.tell(NodesHeard(heard_s={"n0": now_s}), now_s=now_s)
+        view = shell.control.view
+        leaving = [live.lease.job_id for live in view.leases.by_id.values() if live.revoked]
+        records = [view.jobs.by_id[job_id] for job_id in leaving]
+        told = {explain(view, record.to_row(), Glance(view)).message for record in records}
+    assert told
+    words = "it is told to leave (reservation 'night' holds its workers until 1970-01-01T01:06:40"
+    assert all(words in message for message in told)
+
+
+def test_who_has_no_turn_is_told_of_workers_that_are_set_aside(shell: Shell) -> None:
+    make(shell, rule(from_s=3.0, workers=3))
+    own = submission("own", "own-2", "own-3", project="vision", total_steps=1e6)
+    shell.tell(own, now_s=4.0)
+    shell.tell(submission("a", "b", project="speech", total_steps=1e6), now_s=5.0)
+    view = shell.control.view
+    waiting = [r for r in view.jobs.by_id.values() if r.status is JobStatus.WAITING]
+    for record in waiting:
+        message = explain(view, record.to_row(), Glance(view)).message
+        assert "reservation 'night'" in message
+        assert "until 1970-01-01T01:06:40" in message
+    assert {record.job_id for record in waiting} & {"a", "b"}
