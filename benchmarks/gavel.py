@@ -17,6 +17,7 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from simulator.request import SimulationRequest
 from simulator.run import simulate
@@ -88,7 +89,7 @@ def shared_data() -> Path:
     return folder
 
 
-def request_of(row: dict[str, str], folder: Path, *, carry: bool) -> SimulationRequest:
+def request_of(row: dict[str, str], folder: Path, **rounds: Any) -> SimulationRequest:
     """Make the simulation that corresponds to a row of Gavel's results."""
     policy, agnostic, packed = POLICIES[row["policy"]]
     counts = row["cluster_v100:p100:k80"].split(":")
@@ -102,12 +103,12 @@ def request_of(row: dict[str, str], folder: Path, *, carry: bool) -> SimulationR
         agnostic=agnostic,
         space_sharing=packed,
         window=window,
-        carry_credit=carry,
+        **rounds,
     )
 
 
-def run(row: dict[str, str], *, carry: bool = True) -> Row:
-    request = request_of(row, shared_data() / "gavel", carry=carry)
+def run(row: dict[str, str], **rounds: Any) -> Row:
+    request = request_of(row, shared_data() / "gavel", **rounds)
     summary = simulate(request).summary
     return Row(
         trace=row["trace"],
@@ -157,6 +158,8 @@ def main() -> int:
         action="store_true",
         help="rounds that forget at each new allocation, as Gavel's",
     )
+    parser.add_argument("--behind", type=float, default=1.0, help="behind_rounds")
+    parser.add_argument("--ahead", type=float, default=0.0, help="ahead_rounds")
     parser.add_argument("--markdown", type=Path, help="also write the table to this file")
     arguments = parser.parse_args()
     with (shared_data() / "gavel" / "results.csv").open(encoding="utf-8") as file:
@@ -166,8 +169,13 @@ def main() -> int:
             if all(part in f"{row['trace']} {row['policy']} " for part in arguments.only)
         ]
     rows = []
+    rounds = {
+        "carry_credit": not arguments.forget,
+        "behind_rounds": arguments.behind,
+        "ahead_rounds": arguments.ahead,
+    }
     with ProcessPoolExecutor(max_workers=arguments.jobs) as pool:
-        for row in pool.map(partial(run, carry=not arguments.forget), wanted):
+        for row in pool.map(partial(run, **rounds), wanted):
             rows.append(row)
             print(
                 f"{'ok   ' if row.ratio <= 1 else 'WORSE'} {row.ratio:.3f} {row.metric} "

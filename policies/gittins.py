@@ -50,7 +50,8 @@ class Gittins(Policy):
         """Answer the problem; see the class."""
         attained = np.floor(problem.attained_worker_s / self.quantum_worker_s)
         index = gittins_index(attained * self.quantum_worker_s, self._sample(problem))
-        return serve_in_order(problem, first_come_first_served(problem, -index * problem.weight))
+        order = first_come_first_served(problem, -index * problem.weight)
+        return serve_in_order(problem, order, by_lengths=False)
 
     def _sample(self, problem: Problem) -> FloatArray:
         """Return (S,) the distribution of service, ascending, at most ``QUANTILES`` values."""

@@ -22,6 +22,7 @@ def serve_in_order(
     *,
     preferred: IntArray | None = None,
     backfill: bool = True,
+    by_lengths: bool = True,
 ) -> Allocation:
     """Run jobs in order, each in the configuration with room in which it finishes first.
 
@@ -36,6 +37,8 @@ def serve_in_order(
         preferred: (N,) configuration that a job takes while there is room for it; -1 for any.
         backfill: whether jobs behind one that finds no room are served. If not, what they leave
             is meant to stay idle; jobs that nothing in service can run hold up nobody.
+        by_lengths: whether the policy may know how long jobs take. If not, a job is expected to go
+            on for as long as it has run, a round at least.
 
     Returns:
         Fractions of 0 or 1, and the order as ``rank``.
@@ -53,7 +56,7 @@ def serve_in_order(
         throughput,
         demand,
         capacity,
-        problem.remaining_steps,
+        problem.remaining_steps if by_lengths else _steps_by_age(problem),
         problem.restart_s,
         problem.held,
         anything if preferred is None else preferred,
@@ -66,7 +69,15 @@ def serve_in_order(
         answer = _with_sharing(problem, order, choice, rank, blocks)
     else:
         answer = _allocation(problem, choice, rank)
-    return answer if backfill else replace(answer, x_only=np.ones(problem.jobs, dtype=bool))
+    x_only = None if backfill else np.ones(problem.jobs, dtype=bool)
+    return replace(answer, x_only=x_only, by_lengths=by_lengths)
+
+
+def _steps_by_age(problem: Problem) -> FloatArray:
+    """Return (N,) steps to go if jobs go on for as long as they have run, a round at least."""
+    round_steps = best_throughput(problem) * problem.round_length_s
+    result: FloatArray = np.maximum(problem.total_steps - problem.remaining_steps, round_steps)
+    return result
 
 
 def under_quotas(problem: Problem) -> tuple[IntArray, FloatArray, IntArray, FloatArray]:

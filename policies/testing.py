@@ -98,7 +98,7 @@ def make_problem(
         "restart_s": np.zeros(n),
     }
     for name, given in figures.items():
-        if name in {"entities", "now_s"}:
+        if name in {"entities", "now_s", "round_length_s"}:
             values[name] = given
         elif name == "cost_usd_per_hour":
             values[name] = np.asarray(given, dtype=float)

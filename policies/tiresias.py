@@ -58,4 +58,5 @@ class Tiresias(Policy):
         if self.promote is not None:
             run_s = problem.attained_worker_s / problem.scale_factor
             queue[problem.age_s - run_s > self.promote * run_s] = 0.0
-        return serve_in_order(problem, first_come_first_served(problem, queue))
+        order = first_come_first_served(problem, queue)
+        return serve_in_order(problem, order, by_lengths=False)

@@ -71,6 +71,8 @@ class SimulationRequest:
         reference_worker_type: type on which durations become steps; None for the format's own.
         limit: read only so many jobs of the trace.
         record: keep leases and series for reports; costs memory on long traces.
+        behind_rounds: see ``EngineSettings``, like the next one.
+        ahead_rounds: likewise.
         carry_credit: off only to compare with rounds that forget at each new allocation.
         service: is replayed as it is configured, policy, options and round length too; None: the
             engine alone, with an oracle and without overheads (``IDEAL``).
@@ -94,6 +96,8 @@ class SimulationRequest:
     reference_worker_type: str | None = None
     limit: int | None = None
     record: bool = False
+    behind_rounds: float = 1.0
+    ahead_rounds: float = 0.0
     carry_credit: bool = True
     service: Service | None = None
 

@@ -111,6 +111,8 @@ def simulate(
         settings=EngineSettings(
             round_length_s=request.round_length_s,
             plan_lead_s=request.plan_lead_s,
+            behind_rounds=request.behind_rounds,
+            ahead_rounds=request.ahead_rounds,
             carry_credit=request.carry_credit,
         ),
         overheads=read_overheads(request.overheads),

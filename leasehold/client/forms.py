@@ -148,6 +148,8 @@ Ground: TypeAlias = Literal[
     "elsewhere",
     "moved",
     "behind",
+    "shorter",
+    "served_less",
     "lent",
     "ahead",
     "no_share",

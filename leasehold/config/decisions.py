@@ -33,6 +33,8 @@ def control_settings(config: ServerConfig) -> ControlSettings:
             plan_lead_s=engine.plan_lead_s or 0.0,
             refresh_rounds=engine.refresh_rounds,
             keep_bonus=engine.keep_bonus,
+            behind_rounds=engine.behind_rounds,
+            ahead_rounds=engine.ahead_rounds,
             solve_grace_s=engine.solve_grace_s,
             retry_backoff_s=engine.retry_backoff_s,
             avoid_node_s=engine.avoid_node_s,

@@ -31,6 +31,8 @@ class Allocation:
         warnings: what the user should know (an SLO that cannot be met, say).
         x_only: (N,) jobs that run by X alone, so that workers that X leaves idle are meant to be
             where they could have used them. None for no job: what is left over is offered to all.
+        by_lengths: whether the policy may know how long jobs take. Then, of what X owes much the
+            same, rounds serve first what ends soonest, else who has had least so far.
     """
 
     x: FloatArray
@@ -42,6 +44,7 @@ class Allocation:
     solver: str = ""
     warnings: tuple[str, ...] = ()
     x_only: BoolArray | None = None
+    by_lengths: bool = True
 
     @classmethod
     def singles(

@@ -67,13 +67,15 @@ class Ground(enum.StrEnum):
     """What decided, beside the fact."""
 
     TURN = "turn"  #: it is behind its share
-    OVERDUE = "overdue"  #: without the round it would be more than one behind at its end
+    OVERDUE = "overdue"  #: without the round it would be too far behind at its end
     FULL_TIME = "full_time"  #: its share is nearly all of the time
     LEFT_OVER = "left_over"  #: nobody is due on the workers
     FASTER = "faster"  #: where it moves it is faster by more than the restart costs
     ELSEWHERE = "elsewhere"  #: its share is in another configuration now
     MOVED = "moved"  #: to other workers, in the same configuration
     BEHIND = "behind"  #: another job is further behind
+    SHORTER = "shorter"  #: another job has less left to do, and none is far behind
+    SERVED_LESS = "served_less"  #: another job has had less so far, and none is far behind
     LENT = "lent"  #: it had the workers only as long as nobody was due on them
     AHEAD = "ahead"  #: it has had its share for now
     NO_SHARE = "no_share"  #: the policy gives it no time
@@ -151,13 +153,15 @@ _FACTS: Final[Mapping[FactKind, str]] = {
 #: ``{where}`` is the worker type that a job moves to.
 _GROUNDS: Final[Mapping[Ground, str]] = {
     Ground.TURN: "it is its turn (else {lag} behind its share)",
-    Ground.OVERDUE: "else it would be more than a round behind its share by the round's end",
+    Ground.OVERDUE: "else it would be too far behind its share by the round's end",
     Ground.FULL_TIME: "its share is nearly all of the time",
     Ground.LEFT_OVER: "nobody else is due on these workers",
     Ground.FASTER: "moved, since {where} is {gain:.2g}x as fast and worth the restart",
     Ground.ELSEWHERE: "moved, since its share is on {where} now",
     Ground.MOVED: "moved to other workers of the same kind",
     Ground.BEHIND: "others are further behind",
+    Ground.SHORTER: "others have less left to do",
+    Ground.SERVED_LESS: "others have had less so far",
     Ground.LENT: "the workers were only lent to it",
     Ground.AHEAD: "it has had its share for now",
     Ground.NO_SHARE: "the policy gives it no time at present",
@@ -166,9 +170,11 @@ _GROUNDS: Final[Mapping[Ground, str]] = {
 }
 #: The same where it is known who is to have the workers; ``{rival}`` may have been named just now.
 _WITH_RIVAL: Final[Mapping[Ground, str]] = {
-    Ground.OVERDUE: "{rival} would else be more than a round behind its share by the round's end",
+    Ground.OVERDUE: "{rival} would else be too far behind its share by the round's end",
     Ground.FULL_TIME: "{rival} is to run nearly all of the time",
     Ground.BEHIND: "{rival} is further behind",
+    Ground.SHORTER: "{rival} is next, since it has less left to do",
+    Ground.SERVED_LESS: "{rival} is next, since it has had less so far",
     Ground.LENT: "{rival} is to have the workers, which were only lent",
     Ground.AHEAD: "{rival} is next, since this one has had its share for now",
     Ground.NO_SHARE: "{rival} is next, since the policy gives this one no time at present",

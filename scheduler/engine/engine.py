@@ -402,10 +402,14 @@ class Engine:
             length_s=length_s,
             lead_s=max(start_s - state.now_s, 0.0),
             keep_bonus_s=state.settings.keep_bonus * length_s,
+            band=state.settings.band,
+            by_lengths=state.by_lengths,
+            search=state.search,
             bars=bars,
             kept=kept,
             caps=caps,
         )
+        state.search.note(choice.searched)
         state.jobs["ahead_s"][choice.beyond] += length_s
         stays = np.flatnonzero(choice.turn_of != NONE)
         state.jobs.credit_s[stays, choice.turn_of[stays]] -= length_s
@@ -522,6 +526,8 @@ class Engine:
             length_s=max(state.round_end_s - state.now_s, 1e-9),
             lead_s=0.0,
             keep_bonus_s=0.0,
+            band=state.settings.band,
+            by_lengths=state.by_lengths,
             bars=state.assigner.bars(available),
             caps=state.caps_now(),
         )

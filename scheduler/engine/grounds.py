@@ -156,19 +156,29 @@ class Grounds(WhyGranted):
         self, row: int, rival: PlannedLease | None, *, charged: bool
     ) -> tuple[Ground, float | None]:
         """Return why a job has to wait, and by how much its rival is further behind."""
-        own = self._lag(row)
+        own, other = self._lag(row), None if rival is None else self._lag(rival.row)
         if rival is None and self._choice.full is not None and self._choice.full[row]:
             return Ground.QUOTA, None
         if own is None and not charged:
             return Ground.LENT, None
         if own is None:
             return (Ground.AHEAD if self._is_wanted(row) else Ground.NO_SHARE), None
-        other = None if rival is None else self._lag(rival.row)
-        if other is None:
+        if rival is None or other is None:
             return Ground.NO_FIT, None
+        return self._why_after(row, own, rival.row, other)
+
+    def _why_after(
+        self, row: int, own: _Lag, rival: int, other: _Lag
+    ) -> tuple[Ground, float | None]:
+        """Return why a job that is due comes after another one that is."""
+        choice, further_s = self._choice, other[2] - own[2]
         if other[0] and not own[0]:
-            return _URGENCY[other[:2]], other[2] - own[2]
-        return (Ground.BEHIND, other[2] - own[2]) if other[2] > own[2] else (Ground.NO_FIT, None)
+            return _URGENCY[other[:2]], further_s
+        if choice.by_lag or own[0]:
+            return (Ground.BEHIND, further_s) if further_s > 0 else (Ground.NO_FIT, None)
+        if choice.left_s[rival] >= choice.left_s[row]:
+            return Ground.NO_FIT, None
+        return (Ground.SHORTER if choice.by_lengths else Ground.SERVED_LESS), None
 
     def _lag(self, row: int) -> _Lag | None:
         """Return how a job would lag behind X without this round; None where it is not due."""

@@ -245,6 +245,17 @@ class JobTable:
         result &= self["unfunded"] == 0
         return result
 
+    def steps_left(self) -> FloatArray:
+        """Return (N,) steps that each job is expected to have left, > 0.
+
+        A job that goes on past its length was thought to be shorter than it is. It is expected to
+        go on for as long as it has run; else it would seem nearly done for ever.
+        """
+        total, done = self["total_steps"], self["steps_done"]
+        left = total - done
+        result: FloatArray = np.where(left > 1e-9 * total, left, total)
+        return result
+
     def columns(self) -> dict[str, NDArray[Any]]:
         """Return a copy of every column by name, for a snapshot."""
         assert _ROW.names is not None

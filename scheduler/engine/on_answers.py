@@ -36,6 +36,9 @@ def _computed(state: State, event: ev.AllocationComputed) -> None:
         round_length_s=state.settings.round_length_s,
         carry_credit=state.settings.carry_credit,
     )
+    behind_s = state.jobs.credit_s.max(initial=0.0), state.pairs.credit_s.max(initial=0.0)
+    state.search.begin(float(max(behind_s)))
+    state.by_lengths = event.allocation.by_lengths
     promise_pinned(state)
     for warning in event.allocation.warnings:
         state.record("policy_warning", "policy", text=warning)

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from scheduler.domain.problem import Problem
+from scheduler.engine.candidates import NEGLIGIBLE
 from scheduler.engine.jobs import NONE
 from scheduler.engine.quotas import most_held
-from scheduler.engine.rounds import NEGLIGIBLE
 from scheduler.engine.staying import settle
 
 if TYPE_CHECKING:
@@ -63,9 +63,7 @@ def pose(
     rows = slice(None) if asked.all() else np.flatnonzero(asked)
     if caps is not None:
         caps = _that_can_bind(caps.of_jobs(rows), table, jobs.ints("profile")[rows])
-    arrival_s, total, done = (
-        jobs.floats(c)[rows] for c in ("arrival_s", "total_steps", "steps_done")
-    )
+    arrival_s, total = (jobs.floats(c)[rows] for c in ("arrival_s", "total_steps"))
     return Problem(
         now_s=now_s,
         table=table,
@@ -76,8 +74,7 @@ def pose(
         scale_factor=jobs.ints("scale_factor")[rows],
         weight=jobs.floats("weight")[rows],
         total_steps=total,
-        # A job whose last steps are reported but not its end still asks for a little.
-        remaining_steps=np.maximum(total - done, 1e-9 * total),
+        remaining_steps=jobs.steps_left()[rows],
         age_s=now_s - arrival_s,
         time_left_s=jobs.floats("deadline_s")[rows] - now_s,
         attained_worker_s=jobs.floats("attained_worker_s")[rows],

@@ -1,33 +1,44 @@
 """The round mechanism: from X to the configurations that run in a round.
 
 Every configuration of a job (or of a pair) carries a credit: the seconds that X has promised it so
-far minus the seconds it received. What would be more than a round behind at its end is
-urgent and runs first; then what is held, then what lags most. A configuration that is ahead of X is
-not entitled, so none gets ahead by more than a round. What the entitled leave over is offered to
+far minus the seconds it received. What would be too far behind at its end is urgent and runs first;
+then what is held, and what lags most or ends soonest, as the band says (``urgency``). A
+configuration that is too far ahead of X is not entitled. What the entitled leave over is offered to
 the jobs that still wait, as a bonus that is not charged, unless the policy means it to stay idle.
-Promises
-in configurations of equal value are one promise (``alike``), and of rounds of equal value the one
-is chosen in which most jobs stay where they are (``staying``).
+Where something is late all the same, since gangs do not fit one by one, the best round of all is
+sought (``packings``). Promises in configurations of equal value are one promise (``alike``), and of
+rounds of equal value the one is chosen in which most jobs stay where they are (``staying``).
 
-Bound, for an X that stays and has no entry above ``NEARLY_ALWAYS``: with one worker type and gangs
-of one no configuration is ever more than one round away from X times the elapsed time. With several
-types a job may be wanted on two of them at once, and the deviation stays below two rounds. With
-larger gangs it is bounded as far as they can be packed at all. Entries above ``NEARLY_ALWAYS`` may
-delay others by ``HEAD_START`` rounds more. ``benchmarks/rounds.py --draws 40`` measures 1.0, 1.8
-and 2.0 rounds where Gavel's rule reaches 5.4, 6.5 and 4.4.
+Bound, for an X that stays and has no entry above ``NEARLY_ALWAYS``, without a band: with one worker
+type and gangs of one no configuration is ever more than one round away from X times the elapsed
+time. With several types a job may be wanted on two of them at once, and the deviation stays below
+two rounds. With larger gangs it is bounded for every X that can be realised at all. Entries above
+``NEARLY_ALWAYS`` may delay others by ``HEAD_START`` rounds more. ``benchmarks/rounds.py --draws
+40`` measures 1.0, 1.8 and 2.0 rounds where Gavel's rule reaches 5.4, 6.5 and 4.4.
 """
 
 from __future__ import annotations
 
+from copy import copy
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from scheduler.domain.configuration import margin
+from scheduler.engine import packings
+from scheduler.engine.candidates import (
+    NEGLIGIBLE,
+    Candidates,
+    join,
+    of_pairs,
+    shared_pairs,
+    singles,
+)
 from scheduler.engine.jobs import NONE
 from scheduler.engine.kernels import choose_entitled, choose_leftover
-from scheduler.engine.staying import exchange, pooled, stay
+from scheduler.engine.staying import exchange, stay
+from scheduler.engine.urgency import time_left_s
 
 if TYPE_CHECKING:
     from scheduler.domain.arrays import BoolArray, FloatArray, IntArray
@@ -36,16 +47,12 @@ if TYPE_CHECKING:
     from scheduler.engine.alike import Alike
     from scheduler.engine.avoidance import Bars
     from scheduler.engine.jobs import JobTable
+    from scheduler.engine.packings import Search
     from scheduler.engine.pairs import PairTable
+    from scheduler.engine.urgency import Band
 
-#: Smaller fractions of X are noise of the solver.
-NEGLIGIBLE = 1e-6
-#: A configuration with a larger fraction needs more than 20 rounds to make up for one.
-NEARLY_ALWAYS = 0.95
 #: Rounds of lag that it is credited with. At 4 a makespan was missed by a round; at 16 gangs wait.
 HEAD_START = 8.0
-#: Rounds by which an urgent configuration goes before what is only held.
-URGENT = 1e6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -58,7 +65,10 @@ class Choice:
         charged: (N,) whether the time counts against X.
         turn_of: (N,) configuration whose turn it was, where a job stays as it is instead; NONE
             otherwise. The round counts as that one's.
-        found: what lagged, of which it was chosen.
+        found: what could be chosen by X: all that is not too far ahead of it.
+        left_s: (N,) seconds that jobs are expected to go on.
+        by_lengths: whether by their lengths, or by what they have had.
+        by_lag: whether who is further behind went first, and not who goes on for less.
         urgent: (C,) what of it had to come first.
         wanted: (N, J) what X gives any time.
         shared: the pairs that X gives any time; None without pairs.
@@ -67,6 +77,7 @@ class Choice:
         kept: (N,) whose leases go on whoever is due; None: nobody's.
         beyond: (N,) those of them that are charged though it is not their turn.
         full: (N,) whose quotas have no room for what they held; None where there are no quotas.
+        searched: whether a round was found that serves what is owed; None where none was sought.
     """
 
     configuration: IntArray
@@ -74,6 +85,9 @@ class Choice:
     charged: BoolArray
     turn_of: IntArray
     found: Candidates
+    left_s: FloatArray
+    by_lengths: bool
+    by_lag: bool
     urgent: BoolArray
     wanted: BoolArray
     shared: Candidates | None
@@ -82,39 +96,7 @@ class Choice:
     kept: BoolArray | None
     beyond: BoolArray
     full: BoolArray | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Candidates:
-    """Configurations that may run, C of them.
-
-    Attributes:
-        first: (C,) row of the job, or of the pair's first member.
-        second: (C,) row of the second member, NONE for a single job.
-        configuration: (C,) single configuration, NONE for a pair.
-        pair: (C,) entry of the pair table, NONE for a single job.
-        deficit_s: (C,) seconds by which it would lag behind X at the end of the round.
-        held: (C,) whether it runs now, or what is of equal value.
-        always: (C,) whether X gives it nearly all the time.
-        demand: (C, K + Q) workers, and what is held of each quota.
-        elsewhere: (C,) whether the job runs in another configuration of equal value.
-        promise: (C,) number that a job's configurations of equal value share, NONE without such.
-    """
-
-    first: IntArray
-    second: IntArray
-    configuration: IntArray
-    pair: IntArray
-    deficit_s: FloatArray
-    held: BoolArray
-    always: BoolArray
-    demand: IntArray
-    elsewhere: BoolArray
-    promise: IntArray
-
-    def where(self, kept: BoolArray) -> Candidates:
-        """Return the candidates of a mask."""
-        return Candidates(**{name: getattr(self, name)[kept] for name in Candidates.__slots__})
+    searched: bool | None = None
 
 
 def choose_round(
@@ -128,6 +110,9 @@ def choose_round(
     length_s: float,
     lead_s: float,
     keep_bonus_s: float,
+    band: Band,
+    by_lengths: bool = True,
+    search: Search | None = None,
     bars: Bars | None = None,
     kept: BoolArray | None = None,
     caps: Caps | None = None,
@@ -143,7 +128,11 @@ def choose_round(
         free: (K,) workers to give; not changed.
         length_s: seconds that the choice holds.
         lead_s: seconds until it begins.
-        keep_bonus_s: seconds of lag that a configuration held now is credited with.
+        keep_bonus_s: seconds of lag, or of what it has left to do, that a configuration held now
+            is credited with.
+        band: how far what runs may depart from X.
+        by_lengths: whether the policy may know how long jobs take, see ``Allocation``.
+        search: when the best round may be sought where something is late; None for never.
         bars: what jobs that avoid nodes cannot have; None where none does.
         kept: (N,) jobs that go on as they are, whoever is due; their workers are among the free
             ones. None: nobody.
@@ -153,7 +142,7 @@ def choose_round(
     if kept is not None:
         draft.keep(kept, jobs, pairs, table)
     held, profile = jobs.ints("configuration"), jobs.ints("profile")
-    wanted, found = _singles(
+    wanted, deficit_s, found = singles(
         jobs,
         table,
         alike,
@@ -162,33 +151,52 @@ def choose_round(
         eligible=eligible,
         length_s=length_s,
         lead_s=lead_s,
+        ahead_s=band.ahead_s,
         bars=bars,
         caps=caps,
     )
+    left_s = time_left_s(jobs, table, by_lengths=by_lengths)
     shared = every_pair = None
     if len(pairs):
-        every_pair = shared = _shared(
+        every_pair = shared = shared_pairs(
             jobs, pairs, table, eligible=eligible, length_s=length_s, lead_s=lead_s, caps=caps
         )
         if bars is not None:  # the partner may stay where the other one must not come
             strange = bars.row[shared.first] | bars.row[shared.second]
             shared = shared.where(shared.held | ~strange)
-        lagging = shared.deficit_s > np.where(shared.held, -NEGLIGIBLE, NEGLIGIBLE) * length_s
-        found = _join(found, shared.where(lagging))
+        least_s = np.where(shared.held, -NEGLIGIBLE, NEGLIGIBLE) * length_s - band.ahead_s
+        found = join(found, shared.where(shared.deficit_s > least_s))
     restart_s = jobs.floats("restart_s")[found.first]
     bonus_s = np.where(found.held, keep_bonus_s + np.minimum(restart_s, length_s), 0.0)
     # What X wants nearly all the time could hardly ever catch up, so it has a head start; it does
     # not come first come what may, or gangs would wait for good behind full-time jobs.
     bonus_s += np.where(found.always, HEAD_START * length_s, 0.0)
-    urgent = found.always | (found.deficit_s > length_s * (1 + NEGLIGIBLE))
-    bonus_s += np.where(urgent, URGENT * length_s, 0.0)
-    draft.take(found, bonus_s, urgent, charged=True)
+    work_s = left_s[found.first]
+    both = found.second != NONE
+    work_s[both] = np.minimum(work_s[both], left_s[found.second[both]])
+    allowed_s = band.allowed_s(work_s) + NEGLIGIBLE * length_s
+    urgent = found.always | (found.deficit_s > allowed_s)
+    priority = bonus_s + np.where(urgent | band.by_lag, found.deficit_s, -work_s)
+    begun = draft.copy()
+    chosen = draft.take(found, priority, urgent, charged=True)
+    searched = None
+    if search is not None and search.may and packings.is_late(found, chosen, band, search.begun_s):
+        owed = packings.owed(
+            jobs,
+            table,
+            deficit_s,
+            pairs=every_pair,
+            busy=begun.busy,
+            types=draft.types,
+            bars=bars,
+        )
+        searched = _serve_what_is_owed(draft, begun, found, chosen, bonus_s=bonus_s, owed=owed)
     if not draft.busy.all() and draft.free.any():
         offered = jobs["x_only"] == 0
         if shared is not None:
             shared = shared.where(offered[shared.first] & offered[shared.second])
-            idle = np.zeros(len(shared.first))
-            draft.take(shared, idle, idle > 0, charged=False)
+            never = np.zeros(len(shared.first), dtype=bool)
+            draft.take(shared, shared.deficit_s, never, charged=False)
         waiting = offered & ~draft.busy
         leftover = _leftover(
             jobs,
@@ -197,6 +205,7 @@ def choose_round(
             waiting=waiting,
             free=draft.free,
             length_s=length_s,
+            left_s=left_s,
             bars=bars,
             caps=caps,
         )
@@ -227,6 +236,9 @@ def choose_round(
         charged=draft.charged,
         turn_of=turn_of,
         found=found,
+        left_s=left_s,
+        by_lengths=by_lengths,
+        by_lag=band.by_lag,
         urgent=urgent,
         wanted=wanted,
         shared=every_pair,
@@ -234,8 +246,48 @@ def choose_round(
         profile=profile,
         kept=kept,
         beyond=beyond,
+        searched=searched,
         full=None if caps is None else _full(caps, draft, table, profile, held),
     )
+
+
+def _serve_what_is_owed(
+    draft: _Draft,
+    begun: _Draft,
+    found: Candidates,
+    chosen: BoolArray,
+    *,
+    bonus_s: FloatArray,
+    owed: float,
+) -> bool | None:
+    """Choose anew where what runs is worth less than is owed, see ``packings``.
+
+    Args:
+        draft: the choice; it becomes the other one where that is found.
+        begun: as it was before anything of this was chosen.
+        found: what could be chosen.
+        chosen: (C,) what was.
+        bonus_s: (C,) seconds of lag that each is credited with, so that fewer jobs move; rounds
+            that serve what is owed with it are taken first.
+        owed: see ``packings.owed``.
+
+    Returns:
+        Whether a choice was found that is worth what is owed; None where there was no need.
+    """
+    value = packings.worth(found, draft.types)
+    if not packings.short_of(value, chosen, owed):
+        return None
+    for credited in (value + packings.worth(found, draft.types, bonus_s), value):
+        runs = packings.best(found, credited, begun.free, begun.busy)
+        if runs is not None and not packings.short_of(value, runs, owed):
+            break
+    else:
+        return False
+    for part in (runs, packings.affordable(value, runs, owed)):
+        some = found.where(part)
+        begun.take(some, some.deficit_s, np.zeros(len(some.first), dtype=bool), charged=True)
+    draft.become(begun)
+    return True
 
 
 def _full(
@@ -266,6 +318,17 @@ class _Draft:
         self.pair: IntArray = np.full(n, NONE, dtype=np.int64)
         self.charged: BoolArray = np.zeros(n, dtype=bool)
 
+    def copy(self) -> _Draft:
+        """Return a copy, to begin anew from."""
+        twin = copy(self)
+        for name in ("free", "busy", "configuration", "pair", "charged"):
+            setattr(twin, name, getattr(self, name).copy())
+        return twin
+
+    def become(self, other: _Draft) -> None:
+        """Take over what another draft has."""
+        self.__dict__.update(other.__dict__)
+
     def keep(
         self, kept: BoolArray, jobs: JobTable, pairs: PairTable, table: ConfigurationTable
     ) -> None:
@@ -282,7 +345,7 @@ class _Draft:
         if self.caps is not None:
             demand = self.caps.widened(self.caps.group[alone], demand)
             members = self.caps.group[jobs.rows_of(pairs.numbers[entries])]
-            together = _of_pairs(self.caps, members, together)
+            together = of_pairs(self.caps, members, together)
         taken = demand.sum(axis=0) + together.sum(axis=0)
         self.free[: len(taken)] -= taken
         np.maximum(self.free[self.types :], 0, out=self.free[self.types :])
@@ -310,15 +373,16 @@ class _Draft:
         """
         beyond: BoolArray = np.zeros(len(jobs), dtype=bool)
         waits = (self.configuration == NONE) & (self.pair == NONE)
-        contested = (found.demand[waits[found.first]] > 0).any(axis=0)
+        due = waits[found.first] & (found.deficit_s > 0)
+        contested = (found.demand[due] > 0).any(axis=0)
         for row in np.flatnonzero(kept).tolist():
             held, entry = int(self.configuration[row]), int(self.pair[row])
             own = np.flatnonzero((found.first == row) | (found.second == row))
             if len(own):
                 self.charged[row] = True
-                due = found.configuration[own]
-                if held != NONE and not (due == held).any():
-                    turn_of[row] = due[np.argmax(found.deficit_s[own])]
+                turns = found.configuration[own]
+                if held != NONE and not (turns == held).any():
+                    turn_of[row] = turns[np.argmax(found.deficit_s[own])]
                 continue
             if held != NONE:
                 demand, promised = table.demand[jobs["profile"][row], held], wanted[row].any()
@@ -333,15 +397,18 @@ class _Draft:
         return beyond
 
     def take(
-        self, found: Candidates, bonus_s: FloatArray, urgent: BoolArray, *, charged: bool
-    ) -> None:
-        """Take candidates by lag and bonus while their workers last."""
+        self, found: Candidates, priority: FloatArray, urgent: BoolArray, *, charged: bool
+    ) -> BoolArray:
+        """Take candidates, the urgent ones first, by priority while their workers last.
+
+        Returns:
+            (C,) those that were taken.
+        """
         if not len(found.first):
-            return
-        lag_s = found.deficit_s + bonus_s
+            return np.zeros(0, dtype=bool)
         workers = found.demand[:, : self.types].sum(axis=1)
-        order = np.lexsort((found.elsewhere, found.first, -workers, -lag_s))
-        chosen = choose_entitled(
+        order = np.lexsort((found.elsewhere, found.first, -workers, -priority, ~urgent))
+        chosen: BoolArray = choose_entitled(
             order,
             np.ascontiguousarray(found.first),  # else it is compiled twice
             np.ascontiguousarray(found.second),
@@ -358,129 +425,13 @@ class _Draft:
         both = second >= 0
         self.pair[second[both]] = found.pair[chosen][both]
         self.charged[second[both]] = charged
-
-
-def _singles(
-    jobs: JobTable,
-    table: ConfigurationTable,
-    alike: Alike,
-    *,
-    held: IntArray,
-    profile: IntArray,
-    eligible: BoolArray,
-    length_s: float,
-    lead_s: float,
-    bars: Bars | None,
-    caps: Caps | None,
-) -> tuple[BoolArray, Candidates]:
-    """List the single configurations that would lag behind X at the end of the round.
-
-    Returns:
-        (N, J) what X gives any time, and what of that would lag behind.
-    """
-    x = jobs.x
-    wanted: BoolArray = x > NEGLIGIBLE
-    credit_s = jobs.credit_s
-    if lead_s > 0:
-        credit_s = credit_s + x * lead_s
-        running = np.flatnonzero((jobs["charged"] != 0) & (held >= 0))
-        credit_s[running, held[running]] -= lead_s
-    # What is held may get ahead by a whole round before it pauses: fewer restarts, same bound.
-    kept = np.zeros(x.shape, dtype=bool)
-    running = np.flatnonzero(held >= 0)
-    kept[running, held[running]] = True
-    promise = np.full(x.shape, NONE, dtype=np.int64)
-    shared = np.flatnonzero(alike.shared[profile])
-    if len(shared):  # one promise of time in any of them
-        group = np.tile(np.arange(x.shape[1]), (len(shared), 1))
-        group[:, : alike.group.shape[1]] = alike.group[profile[shared]]
-        x, credit_s = x.copy(), credit_s.copy()
-        x[shared] = pooled(x[shared], group)
-        credit_s[shared] = pooled(credit_s[shared], group)
-        kept[shared] = pooled(kept[shared].astype(float), group) > 0.0
-        promise[shared] = shared[:, None] * x.shape[1] + group
-    deficit_s = credit_s + x * length_s
-    least = np.where(kept, -NEGLIGIBLE, NEGLIGIBLE) * length_s
-    entitled = wanted & (deficit_s > least) & eligible[:, None]
-    if bars is not None:
-        entitled[:, : bars.configuration.shape[1]] &= ~bars.configuration
-    first, configuration = np.nonzero(entitled)
-    none = np.full(len(first), NONE, dtype=np.int64)
-    demand = table.demand[profile[first], configuration]
-    return wanted, Candidates(
-        first=first,
-        second=none,
-        configuration=configuration,
-        pair=none,
-        deficit_s=deficit_s[first, configuration],
-        held=kept[first, configuration],
-        always=x[first, configuration] > NEARLY_ALWAYS,
-        demand=demand if caps is None else caps.widened(caps.group[first], demand),
-        elsewhere=kept[first, configuration] & (held[first] != configuration),
-        promise=promise[first, configuration],
-    )
-
-
-def _shared(
-    jobs: JobTable,
-    pairs: PairTable,
-    table: ConfigurationTable,
-    *,
-    eligible: BoolArray,
-    length_s: float,
-    lead_s: float,
-    caps: Caps | None,
-) -> Candidates:
-    """List the pairs that X wants, whether they lag behind it or are ahead."""
-    rows = jobs.rows_of(pairs.numbers.ravel()).reshape(-1, 2)
-    there = (rows >= 0).all(axis=1) & (pairs.x > NEGLIGIBLE)
-    q = np.flatnonzero(there & eligible[rows[:, 0]] & eligible[rows[:, 1]])
-    first, second = rows[q, 0], rows[q, 1]
-    running = jobs["pair"][first] == q
-    deficit_s = pairs.credit_s[q] + pairs.x[q] * (length_s + lead_s)
-    demand = table.pair_demand[pairs.index[q]]
-    if caps is not None:
-        demand = _of_pairs(caps, caps.group[rows[q]], demand)
-    return Candidates(
-        first=first,
-        second=second,
-        configuration=np.full(len(q), NONE, dtype=np.int64),
-        pair=q,
-        deficit_s=deficit_s - lead_s * (running & (jobs["charged"][first] != 0)),
-        held=running,
-        always=pairs.x[q] > NEARLY_ALWAYS,
-        demand=demand,
-        elsewhere=np.zeros(len(q), dtype=bool),
-        promise=np.full(len(q), NONE, dtype=np.int64),
-    )
+        return chosen
 
 
 def _room(free: IntArray, caps: Caps) -> IntArray:
     """Return (K + Q,) workers that are free, and what is left of each quota."""
     left = np.maximum(np.floor(caps.limit), 0.0).astype(np.int64)
     return np.concatenate((free[: caps.counts.shape[1]], left))
-
-
-def _of_pairs(caps: Caps, members: IntArray, demand: IntArray) -> IntArray:
-    """Return (P, K + Q) workers of pairs, and what they hold of each quota.
-
-    Args:
-        caps: the quotas.
-        members: (P, 2) groups of the members.
-        demand: (P, K) workers.
-    """
-    held = caps.held_by_pairs(members[:, 0], members[:, 1], demand)
-    return np.concatenate((demand, held), axis=1)
-
-
-def _join(one: Candidates, other: Candidates) -> Candidates:
-    """Put two lists behind one another."""
-    return Candidates(
-        **{
-            name: np.concatenate([getattr(one, name), getattr(other, name)])
-            for name in Candidates.__slots__
-        }
-    )
 
 
 def _leftover(
@@ -491,15 +442,14 @@ def _leftover(
     waiting: BoolArray,
     free: IntArray,
     length_s: float,
+    left_s: FloatArray,
     bars: Bars | None,
     caps: Caps | None,
 ) -> IntArray:
     """Offer what is left to waiting jobs: by the policy's rank, then to who ends soonest."""
     rows = np.flatnonzero(waiting)
     profile = jobs.ints("profile")
-    fastest = table.throughput[profile[rows]].max(axis=1)
-    left_s = (jobs["total_steps"][rows] - jobs["steps_done"][rows]) / np.maximum(fastest, 1e-300)
-    order = rows[np.lexsort((rows, left_s, jobs["rank"][rows]))]
+    order = rows[np.lexsort((rows, left_s[rows], jobs["rank"][rows]))]
     restart_s = np.minimum(jobs.floats("restart_s"), 0.9 * length_s)
     throughput = table.throughput[profile]
     if bars is not None:

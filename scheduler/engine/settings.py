@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from scheduler.engine.urgency import Band
 from scheduler.errors import ParameterError
 
 if TYPE_CHECKING:
@@ -23,6 +24,10 @@ class EngineSettings:
         refresh_rounds: a time-dependent policy is asked again every so many rounds.
         keep_bonus: how much further behind, in rounds, another job must be before it takes the
             workers of a job that holds them; damps restarts at the price of a larger deviation.
+        behind_rounds: rounds behind X from which on a job comes first, however much it has left to
+            do, >= 1. Below, who ends sooner goes before who is further behind.
+        ahead_rounds: rounds that a job may be ahead of X. With 0, and 1 behind, rounds follow X as
+            closely as they can: who is further behind goes first.
         carry_credit: whether time promised and not received outlives a new allocation. Off only to
             compare with schedulers that forget it.
         solve_grace_s: how long idle workers wait for a fresh allocation before waiting jobs are
@@ -44,6 +49,8 @@ class EngineSettings:
     plan_lead_s: float = 0.0
     refresh_rounds: int = 1
     keep_bonus: float = 0.5
+    behind_rounds: float = 1.0
+    ahead_rounds: float = 0.0
     carry_credit: bool = True
     solve_grace_s: float = 1.0
     retry_backoff_s: float = 30.0
@@ -52,6 +59,11 @@ class EngineSettings:
     patience_s: float = 86_400.0
     refuse_what_cannot_fit: bool = True
     entities: tuple[Entity, ...] = ()
+
+    @property
+    def band(self) -> Band:
+        """How far what runs may depart from X."""
+        return Band(round_s=self.round_length_s, behind=self.behind_rounds, ahead=self.ahead_rounds)
 
     def __post_init__(self) -> None:
         """Refuse settings under which rounds make no sense."""
@@ -68,8 +80,10 @@ class EngineSettings:
             raise ParameterError(
                 f"hold_after_deaths is {self.hold_after_deaths!r}; it must be >= 0"
             )
-        if self.keep_bonus < 0:
-            raise ParameterError(f"keep_bonus is {self.keep_bonus!r}; it must be >= 0")
+        for name, least in (("keep_bonus", 0), ("ahead_rounds", 0), ("behind_rounds", 1)):
+            value = getattr(self, name)
+            if not (math.isfinite(value) and value >= least):
+                raise ParameterError(f"{name} is {value!r}; it must be >= {least}")
         for name in ("solve_grace_s", "retry_backoff_s", "avoid_node_s", "patience_s"):
             value = getattr(self, name)
             if not (math.isfinite(value) and value >= 0):

@@ -18,6 +18,7 @@ from scheduler.engine.engine import Engine
 from scheduler.engine.grounds import Told
 from scheduler.engine.jobs import NONE
 from scheduler.engine.leases import PlannedLease
+from scheduler.engine.packings import Search
 from scheduler.errors import CodecError
 
 if TYPE_CHECKING:
@@ -107,6 +108,8 @@ class EngineState:
         quotas: in force.
         groups: of jobs, see ``Quotas``.
         reservations: see ``Reservations.dump``; empty where there are none.
+        by_lengths: whether the policy may know how long jobs take.
+        search: the attributes of ``Search``.
     """
 
     now_s: float
@@ -148,12 +151,14 @@ class EngineState:
     quotas: tuple[Quota, ...] = ()
     groups: tuple[tuple[str, str, bool], ...] = ()
     reservations: Mapping[str, Any] = field(default_factory=dict)
+    by_lengths: bool = True
+    search: tuple[float, int, int] = (0.0, 0, 1)
 
 
 #: Fields that a state of the engine has under the same name.
 _SAME: Final = (
     *("time_dependent", "now_s", "round_number", "round_end_s", "next_number", "generation"),
-    *("question_open", "blocked", "changed", "plan_due", "serve_due"),
+    *("question_open", "blocked", "changed", "plan_due", "serve_due", "by_lengths"),
 )
 
 _CODEC: Final = Codec((*DOMAIN_TYPES, EngineState, PlanState))
@@ -197,6 +202,7 @@ def dump(engine: Engine) -> EngineState:
         quotas=state.quotas.rules,
         groups=tuple(state.quotas.groups),
         reservations=state.reservations.dump() if state.reservations else {},
+        search=(state.search.begun_s, state.search.wait, state.search.pause),
     )
 
 
@@ -229,6 +235,7 @@ def restore(stored: EngineState, settings: EngineSettings) -> Engine:
     if stored.usage_s is not None:
         state.usage.by_entity = stored.usage_s.copy()
     state.quotas.restore(stored.quotas, stored.groups)
+    state.search = Search(*stored.search)
     state.after_end = dict(stored.after_end)
     state.assigner.now_s = stored.now_s
     state.assigner.next_lease = stored.next_lease

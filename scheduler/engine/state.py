@@ -11,6 +11,7 @@ from scheduler.domain.causes import Cause
 from scheduler.engine.assignment import Assigner
 from scheduler.engine.jobs import NONE, RUNNING
 from scheduler.engine.occasions import Occasions, occasion_of
+from scheduler.engine.packings import Search
 from scheduler.engine.quotas import Quotas, held, planned
 from scheduler.engine.reservations import Reservations, release_for, settled
 from scheduler.engine.usage import Usage
@@ -52,6 +53,10 @@ class State:
         self.book = self.assigner.book
         #: whether the policy's answer changes with progress alone.
         self.time_dependent = time_dependent
+        #: whether the policy may know how long jobs take, see ``Allocation``.
+        self.by_lengths = True
+        #: when the best round may be sought.
+        self.search = Search()
         self.entities: list[Entity] = list(settings.entities)
         #: name -> its position in ``entities``.
         self.entity_of = {entity.name: e for e, entity in enumerate(self.entities)}

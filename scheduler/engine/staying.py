@@ -154,8 +154,7 @@ def _lost(
     profile, held = jobs.ints("profile")[rows], jobs.ints("configuration")[rows]
     group = alike.group[profile]
     share = pooled(jobs.x[rows, : group.shape[1]], group)[np.arange(len(rows)), there]
-    left = jobs["total_steps"][rows] - jobs["steps_done"][rows]
-    left_s = left / np.maximum(table.throughput[profile, held], 1e-300)
+    left_s = jobs.steps_left()[rows] / np.maximum(table.throughput[profile, held], 1e-300)
     stretch_s = np.minimum(length_s / np.maximum(1.0 - share, 1e-9), left_s)
     lost: FloatArray = np.minimum(restart_s / np.maximum(stretch_s, 1e-9), 1.0)
     return lost

@@ -21,8 +21,8 @@ from scheduler.domain.job import JobStatus
 from scheduler.domain.lease import RevokeReason
 from scheduler.domain.reasons import WaitReason
 from scheduler.domain.troubles import REMEDIES, trouble_of
+from scheduler.engine.candidates import NEGLIGIBLE
 from scheduler.engine.jobs import HELD, NONE, WAITING
-from scheduler.engine.rounds import NEGLIGIBLE
 from scheduler.runtime.explaining_kept import goes_on, kept_by_others, lost_work
 from scheduler.runtime.explaining_quota import QuotaGlance, quota_words, quotas_in_the_way
 from scheduler.runtime.gpu_figures import use_in_words

@@ -11,8 +11,10 @@ from policies.testing import make_table
 from scheduler.domain.job import Job
 from scheduler.engine.alike import Alike
 from scheduler.engine.jobs import NONE, RUNNING, JobTable
+from scheduler.engine.packings import Search
 from scheduler.engine.pairs import PairTable
 from scheduler.engine.rounds import choose_round
+from scheduler.engine.urgency import Band
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -23,6 +25,10 @@ if TYPE_CHECKING:
     #: (credits in rounds (N, K), configurations held (N,), -1 for none) -> configurations that run,
     #: and those whose turn it is (N,)
     Mechanism: TypeAlias = Callable[[FloatArray, IntArray], tuple[IntArray, IntArray]]
+
+
+#: Who is further behind goes first, and nobody gets ahead.
+EXACT = Band(round_s=1.0, behind=1.0, ahead=0.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,6 +100,9 @@ def credit_mechanism(
     *,
     keep_bonus: float,
     doubt: float = np.inf,
+    band: Band = EXACT,
+    rounds_left: FloatArray | None = None,
+    searches: list[bool | None] | None = None,
 ) -> Mechanism:
     """Return the engine's mechanism, for rounds of one second.
 
@@ -104,16 +113,21 @@ def credit_mechanism(
         keep_bonus: as in ``EngineSettings``.
         doubt: of throughputs that are all alike: infinite where X is to be followed type by type, 0
             where time on any type is worth the same.
+        band: how far it may depart from X.
+        rounds_left: (N,) rounds of work that each job has left, for ever; None for one each.
+        searches: gets for each round whether one was sought that serves what is owed, and found.
     """
     n, k = x.shape
     table = make_table([[1.0] * k] * n, scale_factor=gangs.tolist(), doubt=doubt)
     alike = Alike.of(table, np.zeros(k))
     jobs = JobTable(width=k)
     for i in range(n):
-        job = Job(job_id=str(i), job_type="any", total_steps=1.0, scale_factor=int(gangs[i]))
+        left = 1.0 if rounds_left is None else float(rounds_left[i])
+        job = Job(job_id=str(i), job_type="any", total_steps=left, scale_factor=int(gangs[i]))
         jobs.add(job, number=i, profile=i, entity=0)
     jobs.x[:] = x
     eligible = np.ones(n, dtype=bool)
+    search = Search()
     free = np.array(capacity, dtype=np.int64)
 
     def choose(credit: FloatArray, held: IntArray) -> tuple[IntArray, IntArray]:
@@ -131,7 +145,12 @@ def credit_mechanism(
             length_s=1.0,
             lead_s=0.0,
             keep_bonus_s=keep_bonus,
+            band=band,
+            search=search,
         )
+        search.note(choice.searched)
+        if searches is not None:
+            searches.append(choice.searched)
         # Time on workers that X left over is a gift and counts for nothing.
         runs = np.where(choice.charged, choice.configuration, NONE)
         return runs, np.where(choice.turn_of != NONE, choice.turn_of, runs)

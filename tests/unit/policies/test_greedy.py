@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -29,8 +31,25 @@ def test_a_running_job_moves_only_when_the_restart_pays() -> None:
         problem = make_problem(
             table, capacity=[1, 1], remaining_steps=100.0, held=1, restart_s=restart_s
         )
-        answer = make_policy("fifo").allocate(problem)
+        answer = make_policy("shortest_job_first").allocate(problem)
         assert answer.x[0].tolist() == ([1.0, 0.0] if moves else [0.0, 1.0])
+
+
+@pytest.mark.parametrize("name", ["fifo", "tiresias"])
+@given(seed=st.integers(0, 10**9))
+def test_who_may_not_know_lengths_answers_the_same_whatever_they_are(name, seed) -> None:
+    rng = np.random.default_rng(seed)
+    n = int(rng.integers(2, 12))
+    table = make_table(rng.choice([1.0, 2.0, 5.0, 9.0], size=(n, 3)))
+    done, held = rng.uniform(0, 500, size=n), rng.integers(-1, 3, size=n)
+    answers = []
+    for _ in range(2):
+        left = rng.uniform(1, 1000, size=n)
+        problem = make_problem(table, capacity=[2, 1, 1], held=held, restart_s=30.0)
+        problem = replace(problem, remaining_steps=left, total_steps=done + left)
+        answers.append(make_policy(name).allocate(problem))
+    assert answers[0].x.tolist() == answers[1].x.tolist()
+    assert not answers[0].by_lengths
 
 
 def test_jobs_behind_a_gang_without_room_run_unless_backfilling_is_off() -> None:

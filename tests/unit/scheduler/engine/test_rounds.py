@@ -5,8 +5,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from leasehold_testing.mechanism import credit_mechanism, follow, random_shares
-from scheduler.engine.rounds import HEAD_START, NEARLY_ALWAYS
+from policies.testing import make_table
+from scheduler.domain.job import Job
+from scheduler.engine.candidates import NEARLY_ALWAYS
+from scheduler.engine.jobs import JobTable
+from scheduler.engine.rounds import HEAD_START
 from scheduler.engine.settings import EngineSettings
+from scheduler.engine.urgency import Band, time_left_s
 
 USUAL_BONUS = EngineSettings().keep_bonus
 
@@ -106,3 +111,60 @@ def test_types_of_equal_value_are_as_one_where_x_wants_all(seed, types, keep_bon
         rows = np.flatnonzero(turn >= 0)
         credit[rows, turn[rows]] -= 1.0
         assert np.abs(credit.sum(axis=1)).max() < (1 + 1e-5 if spread else 2)
+
+
+def test_within_the_band_who_ends_soonest_goes_first_and_none_falls_further_behind():
+    x, gangs = np.full((3, 1), 1 / 3), np.ones(3, dtype=np.int64)
+    band = Band(round_s=1.0, behind=4.0, ahead=3.0)
+    mechanism = credit_mechanism(
+        x, gangs, [1], keep_bonus=0.0, band=band, rounds_left=np.array([90.0, 3.0, 60.0])
+    )
+    credit, held, ran = np.zeros_like(x), np.full(3, -1), []
+    for _ in range(60):
+        held, turn = mechanism(credit, held)
+        ran.append(int(np.flatnonzero(held >= 0)[0]))
+        credit += x
+        credit[np.flatnonzero(turn >= 0)] -= 1.0
+        assert credit.min() > -band.ahead - 1 - 1e-6
+        assert credit.max() < band.behind + 2
+    assert ran[:4] == [1, 1, 1, 1]  # until it is three rounds ahead
+    assert sorted(set(ran)) == [0, 1, 2]
+
+
+@given(seed=st.integers(0, 10**9), types=st.integers(1, 3))
+@settings(max_examples=60)
+def test_rounds_stay_within_the_band(seed, types):
+    rng = np.random.default_rng(seed)
+    capacity = rng.integers(1, 7, size=types).tolist()
+    gangs = np.ones(int(rng.integers(2, 4 * sum(capacity) + 2)), dtype=np.int64)
+    x = np.minimum(random_shares(rng, gangs, capacity), NEARLY_ALWAYS)
+    band = Band(round_s=1.0, behind=4.0, ahead=3.0)
+    left = rng.uniform(1.0, 100.0, size=len(gangs))
+    mechanism = credit_mechanism(
+        x, gangs, capacity, keep_bonus=USUAL_BONUS, band=band, rounds_left=left
+    )
+    found = follow(mechanism, x, rounds=80)
+    assert found.lag < band.behind + 2
+    assert found.largest < max(band.behind, band.ahead) + 2
+
+
+def test_who_may_not_know_lengths_serves_first_who_has_had_least():
+    jobs = JobTable(width=1)
+    for n, left in enumerate((1.0, 500.0)):
+        jobs.add(
+            Job(job_id=str(n), job_type="any", total_steps=left), number=n, profile=0, entity=0
+        )
+    jobs["attained_worker_s"][:] = (50.0, 10.0)
+    table = make_table([[2.0]])
+    assert time_left_s(jobs, table, by_lengths=True).tolist() == [0.5, 250.0]
+    assert time_left_s(jobs, table, by_lengths=False).tolist() == [50.0, 10.0]
+
+
+def test_a_job_that_goes_on_past_its_length_is_expected_to_go_on_for_as_long_again():
+    jobs = JobTable(width=1)
+    for n in range(2):
+        jobs.add(
+            Job(job_id=str(n), job_type="any", total_steps=100.0), number=n, profile=0, entity=0
+        )
+    jobs["steps_done"][:] = (100.0, 60.0)
+    assert jobs.steps_left().tolist() == [100.0, 40.0]

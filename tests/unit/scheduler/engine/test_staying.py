@@ -16,6 +16,7 @@ from scheduler.engine.alike import Alike
 from scheduler.engine.jobs import NONE, RUNNING, JobTable
 from scheduler.engine.pairs import PairTable
 from scheduler.engine.rounds import choose_round
+from scheduler.engine.settings import EngineSettings
 
 KEEP = {"keep_bonus": 0.5}
 
@@ -180,6 +181,7 @@ def choose(jobs, table, alike, capacity):
         length_s=100.0,
         lead_s=0.0,
         keep_bonus_s=50.0,
+        band=EngineSettings(round_length_s=100.0).band,
     )
 
 
