@@ -22,6 +22,7 @@ from api.roles import ANONYMOUS
 from scheduler.control.budgets import TOLD
 from scheduler.control.requests import JobAction, NodeAction
 from scheduler.domain.rows import HistoryRow
+from scheduler.engine.reservations import RELEASED
 from scheduler.runtime.history_kinds import EventKind
 
 SSE = "text/event-stream"
@@ -208,7 +209,7 @@ def test_every_kind_that_is_written_is_known() -> None:
     written |= {f"{action.value}_requested" for action in JobAction}
     written |= {f"node_{action.value}" for action in NodeAction}
     written.add("token_created")  # the first one, by hand
-    written |= {*TOLD.values(), "webhook_failing", "webhook_paused"}
+    written |= {*TOLD.values(), "webhook_failing", "webhook_paused", RELEASED}
     assert written - set(EventKind) == set()
     # Both words of an end come from a status.
     assert set(EventKind) - written <= {"job_completed", "job_failed", "job_cancelled"}

@@ -32,8 +32,8 @@ WRITTEN: tuple[tuple[str, str, str, str, str], ...] = (
     (
         "w02",
         DRIVER,
-        "                answers.append((future, answered.result))\n",
-        "                future.done() or future.set_result(answered.result)\n",
+        "                answers.append((future, answered))\n",
+        "                future.done() or answered.error or future.set_result(answered.result)\n",
         "answered before it is committed",
     ),
     (
