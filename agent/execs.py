@@ -78,9 +78,12 @@ class Execs:
     async def _serve(self, order: DesiredExec) -> None:
         try:
             command = await self._begun(order)
-        except (InputError, OSError) as error:
+        except Exception as error:  # noqa: BLE001 - else who waits would be told of another cause
+            if not isinstance(error, InputError | OSError):
+                _log.exception("the command %s could not be begun", order.exec_id[:8])
+            why = str(error) or f"it could not be begun: {type(error).__name__}"
             with contextlib.suppress(LeaseholdError, OSError):
-                await self._tell(order, 0, [], None, str(error) or "it could not be begun")
+                await self._deliver(order, 0, [], None, why)
             return
         run = _Run(command, [], asyncio.Event())
         readers = [

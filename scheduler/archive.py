@@ -30,6 +30,8 @@ LONGEST_NAME: Final = 1000
 LONGEST_PART: Final = 255
 #: What tar may add to each entry: its head, what a long name takes, and the rest of a block.
 _HEAD_BYTES: Final = 4096
+#: What may be told of one beside its content; it is read into memory as a whole.
+_MOST_TOLD_BYTES: Final = 65_536
 
 
 def digest_of(archive: bytes) -> str:
@@ -80,7 +82,9 @@ def _entries(archive: bytes) -> Iterator[tuple[tarfile.TarFile, tarfile.TarInfo]
     try:
         with (
             gzip.GzipFile(fileobj=io.BytesIO(archive)) as packed,
-            tarfile.open(fileobj=_Bounded(packed), mode="r|") as tar,  # type: ignore[call-overload]
+            tarfile.open(  # type: ignore[call-overload]
+                fileobj=_Bounded(packed), mode="r|", tarinfo=_Head
+            ) as tar,
         ):
             for count, member in enumerate(tar, 1):
                 path = _checked_path(member)
@@ -125,6 +129,35 @@ def _checked_path(member: tarfile.TarInfo) -> PurePosixPath:
     if len(member.name) > LONGEST_NAME:
         raise InputError(f"'{shown}...' in the upload is longer than {LONGEST_NAME} characters")
     return path
+
+
+#: Kinds of entries that only tell something of the entry behind them, or of all.
+_TELLING: Final = frozenset(
+    {
+        *(tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE),
+        *(tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK),
+    }
+)
+_LONG_HEAD: Final = (
+    f"the upload tells more than {_MOST_TOLD_BYTES} bytes of a file beside its content; pack it "
+    "with leasehold or GNU tar"
+)
+
+
+class _Head(tarfile.TarInfo):
+    """The head of an entry, of which what is told besides is small: it is read into memory."""
+
+    @classmethod
+    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> _Head:
+        """Return the head that a block holds.
+
+        Raises:
+            InputError: what it tells of the entry behind it is too long.
+        """
+        head = super().frombuf(buf, encoding, errors)
+        if head.type in _TELLING and head.size > _MOST_TOLD_BYTES:
+            raise InputError(_LONG_HEAD)
+        return head
 
 
 class _Bounded:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from agent.bring_code import UNUSABLE
+from agent.bring_code import LATE
 from agent.kubernetes.pod_names import ENDING, JOB_ENDED, without_secrets_of_pods
 from agent.kubernetes.pod_template import CODE, CONTAINER
 from agent.process.endings import classify
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 #: Exit code of a process that SIGTERM has ended.
 TERMINATED: Final = 143
+#: How the container that brings the code ends where it was broken off or had no time.
+_BROKEN_OFF: Final = frozenset({LATE, 137, TERMINATED})
 #: A pod's own reasons that are the node's or the cluster's doing: the job is run again.
 _LOST: Final = frozenset(
     {"Evicted", "UnexpectedAdmissionError", "NodeLost", "NodeShutdown", "Shutdown", "Terminated"}
@@ -60,6 +62,7 @@ class PodLook:
         code_exit: exit code of the container that brings its code; None where that has not ended,
             or there is none.
         code_words: what that said at its end.
+        code_oom: whether it took too much memory.
         step: how far its launch is: 0 no node has taken it, 1 a node has, 2 its volumes and network
             are there and images are pulled (or nobody tells), and 1 more for each container before
             the job's that has begun or ended.
@@ -80,6 +83,7 @@ class PodLook:
     others: bool = False
     code_exit: int | None = None
     code_words: str = ""
+    code_oom: bool = False
     step: int = 0
 
     @property
@@ -172,6 +176,7 @@ def look_at(pod: Mapping[str, Any]) -> PodLook:
         message=message,
         others=others,
         code_exit=bounds.exit_code(brought.get("exitCode")),
+        code_oom=brought.get("reason") == "OOMKilled",
         code_words=bounds.words(str(brought.get("message") or "").strip()),
         step=_step(pod, conditions),
     )
@@ -312,9 +317,10 @@ def end_of(
         if not ours:
             return LeaseEnd.LOST, f"{look.reason_code}: {look.message}".rstrip(": ")
     elif look.exit_code is None and look.code_exit:
-        unusable = look.code_exit == UNUSABLE
+        # Broken off, it may do better elsewhere; what it ends with by itself is the code's doing.
+        late = look.code_exit in _BROKEN_OFF and not look.code_oom
         said = look.code_words or f"its code was not brought: exit code {look.code_exit}"
-        return LeaseEnd.FAILED if unusable else LeaseEnd.LOST, said
+        return LeaseEnd.LOST if late else LeaseEnd.FAILED, said
     elif look.exit_code is None:
         return LeaseEnd.LOST, f"{look.reason_code or 'the pod'}: {look.message or 'no trace'}"
     left = look.exit_code == TERMINATED and orders.noticed

@@ -17,6 +17,7 @@ from scheduler.control.facts import (
     WorkersApproved,
 )
 from scheduler.control.operator_orders import node_of
+from scheduler.errors import ConflictError
 from scheduler.runtime import views
 from scheduler.runtime.spending import use_of_month
 
@@ -126,7 +127,11 @@ class ClusterDesk:
         if job_id and job_id not in self._view.jobs.by_id:
             row = await asyncio.to_thread(self._store.job, job_id)
         await self._tell(ReservationMade(reservation=reservation, actor=actor, row=row))
-        return next(v for v in self.reservations() if v.reservation.name == reservation.name)
+        name = reservation.name
+        made = next((v for v in self.reservations() if v.reservation.name == name), None)
+        if made is None:
+            raise ConflictError(f"reservation '{name}' is given up already: its job has ended")
+        return made
 
     async def delete_reservation(self, name: str, *, actor: str) -> None:
         """Give up a reservation."""

@@ -114,6 +114,9 @@ HOSTILE = {
     "is not packed": b"x" * 2000,
     "is cut off": tree(member("a", bytes(range(256)) * 99))[:-30],
     "is nothing": b"",
+    "tells too much": tree(
+        member("a", b"1", pax_headers={"comment": "x" * 70_000}), format=tarfile.PAX_FORMAT
+    ),
 }
 
 
@@ -138,7 +141,7 @@ def test_a_bomb_is_read_no_further_than_a_tree_may_go(monkeypatch):
         tree(*(member(f"a{n}") for n in range(21))),
         tree(member("a", pax_headers={"comment": "x" * 200_000}), format=tarfile.PAX_FORMAT),
     ):
-        with pytest.raises(InputError, match=r"unpacks to more than|nobody can read|no tar file"):
+        with pytest.raises(InputError, match=r"unpacks to more than|tells more than"):
             check(bomb)
 
 

@@ -181,8 +181,8 @@ def test_a_copy_that_looks_ahead_heeds_them(shell: Shell) -> None:
     assert len(shell.control.state.leases.by_id) == 1
 
 
-def ended(shell: Shell, job_id: str, now_s: float) -> None:
-    """Let a job complete, as its node tells."""
+def ended(shell: Shell, job_id: str, now_s: float, *others: Any) -> None:
+    """Let a job complete, as its node tells, and others have their say at once."""
     state: Any = shell.control.state
     live = state.leases.by_id[state.leases.of_job[job_id]]
     done = LeaseReport(
@@ -193,7 +193,7 @@ def ended(shell: Shell, job_id: str, now_s: float) -> None:
         exit_code=0,
         steps_done=10**6,
     )
-    shell.tell(report(90, done, types=TYPES), now_s=now_s)
+    shell.tell(report(90, done, types=TYPES), *others, now_s=now_s)
 
 
 def test_with_its_only_job_a_reservation_is_released_in_the_same_step(shell: Shell) -> None:
@@ -241,6 +241,30 @@ def test_what_an_earlier_release_kept_for_a_job_that_has_ended_is_released(shell
     assert notes(shell, "reservation_released")[0].data["job"] == "gone"
     shell.tell(NodesHeard(heard_s={"n0": 5.0}), now_s=5.0)
     assert {"own", "other"} <= set(state.leases.of_job)
+
+
+def test_a_change_in_the_step_in_which_its_job_ends_does_not_bring_it_back(shell: Shell) -> None:
+    shell.tell(submission("own", total_steps=1e6), now_s=3.0)
+    make(shell, rule(from_s=3.0, workers=3, job="own"), now_s=3.5)
+    other = ReservationMade(
+        reservation=rule(name="day", workers=1, from_s=900.0, until_s=999.0), actor="me"
+    )
+    ended(shell, "own", 4.0, other)
+    shell.tell(NodesHeard(heard_s={"n0": 5.0}), now_s=5.0)
+    engine = shell.control.state.engine.reservations
+    assert [one.name for one in engine.rules] == ["day"]
+    assert [one.reservation.name for one in reservations(shell.control.view)] == ["day"]
+
+
+def test_one_that_is_made_anew_for_others_as_its_job_ends_stays(shell: Shell) -> None:
+    shell.tell(submission("own", total_steps=1e6), now_s=3.0)
+    make(shell, rule(from_s=3.0, workers=4, job="own"), now_s=3.5)
+    deleted = ReservationDeleted(name="night", actor="me")
+    again = ReservationMade(reservation=rule(from_s=900.0, until_s=999.0), actor="me")
+    ended(shell, "own", 4.0, deleted, again)
+    shell.tell(NodesHeard(heard_s={"n0": 5.0}), now_s=5.0)
+    assert [one.until_s for one in shell.control.state.engine.reservations.rules] == [999.0]
+    assert [one.reservation.until_s for one in reservations(shell.control.view)] == [999.0]
 
 
 def test_a_job_that_could_never_use_it_is_refused(shell: Shell) -> None:
