@@ -61,7 +61,7 @@ def keep_house(state: ControlState, draft: Draft) -> None:
         _look_for_images(state)
         state.budgets.due |= bool(state.jobs.stopped)
         end_reservations(state, draft)
-    if state.reservations or state.engine.reservations:
+    if state.reservations:
         release_reservations(state, draft)
     state.owners.store(draft)
     keep_budgets(state, draft)

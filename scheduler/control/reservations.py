@@ -128,16 +128,6 @@ def release_reservations(state: ControlState, draft: Draft) -> None:
         _tell(state, draft, left, rule.name)
         cause = Cause(fact=FactKind.RESERVATION_CHANGED, subject=rule.name)
         note_released(state, draft, rule.name, rule.job, cause)
-    asked = any(isinstance(event, ev.ReservationsChanged) for event in draft.events)
-    if not asked and not _agree(state):
-        # A change that was told in the step in which a job ended brought its reservation back.
-        _tell(state, draft, tuple(state.reservations.values()), "")
-
-
-def _agree(state: ControlState) -> bool:
-    """Tell whether the engine has the reservations that there are."""
-    told = {rule.name: rule for rule in state.engine.reservations.rules}
-    return told == state.reservations
 
 
 def note_released(state: ControlState, draft: Draft, name: str, job_id: str, cause: Cause) -> None:

@@ -273,6 +273,7 @@ class Engine:
         for event in events:
             checker.check(event)
         state.commands = []
+        state.reservations.given_up.clear()
         self._advance(now)
         for event in events:
             state.event, state.ending, state.told = event, None, None

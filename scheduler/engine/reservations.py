@@ -45,6 +45,8 @@ class Reservations:
         self.rules: tuple[Reservation, ...] = ()
         #: name -> ids of the jobs that may use its workers; some may not be known, or no more.
         self.members: dict[str, set[str]] = {}
+        #: (name, job) of those that were given up in the call that is being handled.
+        self.given_up: set[tuple[str, str]] = set()
         #: name -> its workers, ascending; fewer than it asks for where there are no more.
         self.workers: dict[str, tuple[int, ...]] = {}
         #: those whose workers are set aside now.
@@ -97,7 +99,10 @@ class Reservations:
 
 
 def _changed(state: State, event: ev.ReservationsChanged) -> None:
-    rules = sorted(event.reservations, key=lambda rule: (rule.from_s, rule.name))
+    # Who told this did not know yet of a job that has ended in the same call.
+    given_up = state.reservations.given_up
+    known = (rule for rule in event.reservations if (rule.name, rule.job) not in given_up)
+    rules = sorted(known, key=lambda rule: (rule.from_s, rule.name))
     members = {rule.name: set(event.members.get(rule.name, ())) for rule in rules}
     _put(state, tuple(rules), members)
 
@@ -132,6 +137,7 @@ def release_for(state: State, job_id: str) -> None:
     left = tuple(rule for rule in found.rules if rule not in released)
     _put(state, left, {rule.name: found.members[rule.name] for rule in left})
     for rule in released:
+        found.given_up.add((rule.name, rule.job))
         state.record(RELEASED, rule.name, job=job_id)
 
 

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from scheduler.control.budgets import spending
+from scheduler.control.jobs import ENDED
 from scheduler.domain.job import JobStatus
 from scheduler.domain.reservation import Reservation
-from scheduler.errors import ConflictError, InputError
+from scheduler.errors import ConflictError, InputError, NotFoundError
 from seeded.machines import EPOCH_S
 
 if TYPE_CHECKING:
@@ -93,28 +94,34 @@ class Shares:
             job=booking.job,
         )
         while world.loop.now_s < booking.until_s:
+            known = not rule.job or world.database.store.job(rule.job) is not None
             answer = await world.ask(lambda s: s.reserve(rule, actor="user"))
-            self._booked(rule, answer)
+            self._booked(rule, answer, known=known)
             if rule.name in self._kept:
                 break
             await asyncio.sleep(1.0)
         if booking.gone_s is not None and rule.name in self._kept:
             await asyncio.sleep(max(booking.gone_s - world.loop.now_s, 0.0))
-            del self._kept[rule.name]
+            self._kept.pop(rule.name, None)
             await world.ask(lambda s: s.delete_reservation(rule.name, actor="user"))
 
-    def _booked(self, rule: Reservation, answer: Any) -> None:
-        """Look at the answer to a reservation."""
+    def _booked(self, rule: Reservation, answer: Any, *, known: bool) -> None:
+        """Look at the answer to a reservation; ``known``: the job that it is for was stored."""
         world = self._world
         stored = {row.key for row in world.database.store.settings("reservation/")}
         again = isinstance(answer, ConflictError) and "already" in str(answer)
         if again and f"reservation/{rule.name}" in stored:
             answer = None  # the answer to an earlier request was lost on its way
-        if isinstance(answer, InputError | ConflictError):
+        unknown = isinstance(answer, NotFoundError) and not known
+        if isinstance(answer, InputError | ConflictError) or unknown:
             world.record("not reserved", rule.name, str(answer))
             return
         if isinstance(answer, Exception):
             world.blame(f"reservation {rule.name} was not taken in: {answer!r}")
+            return
+        row = world.database.store.job(rule.job) if rule.job else None
+        if row is not None and row.status in ENDED:
+            world.record("reserved for a job that has ended since", rule.name)
             return
         self._kept[rule.name] = rule
         world.record("reserved", repr(rule))
@@ -206,8 +213,14 @@ class Shares:
 
     def _check_known(self, state: ControlState) -> Iterator[str]:
         """Every reservation that was promised is in force, and for whom it was promised."""
-        for name, rule in self._kept.items():
-            if state.reservations.get(name) != rule and rule.until_s > self._now_s + self._slack_s:
+        for name, rule in list(self._kept.items()):
+            if rule.job and rule.job not in state.jobs.by_id:  # it has ended
+                if name in state.reservations:
+                    yield f"reservation {name} is kept for a job that has ended"
+                del self._kept[name]
+            elif (
+                state.reservations.get(name) != rule and rule.until_s > self._now_s + self._slack_s
+            ):
                 yield f"reservation {name} is lost, or another one"
         found = state.engine.reservations
         if set(state.reservations) != {rule.name for rule in found.rules}:
