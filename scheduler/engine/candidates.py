@@ -87,7 +87,7 @@ def singles(
         credit_s = credit_s + x * lead_s
         running = np.flatnonzero((jobs["charged"] != 0) & (held >= 0))
         credit_s[running, held[running]] -= lead_s
-    # What is held may get ahead by a whole round before it pauses, besides the band: fewer restarts.
+    # What is held may get ahead by a round before it pauses, besides the band: fewer restarts.
     kept = np.zeros(x.shape, dtype=bool)
     running = np.flatnonzero(held >= 0)
     kept[running, held[running]] = True
