@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fake_nodes import GPU, Container, Run, container_status, gpus_of, now_text
+from pod_scripts import end_process
 
 from agent.guard import Term, ask
 
@@ -146,14 +147,25 @@ class PodLife:
             pod.code = folder
             env = {"PATH": os.environ["PATH"]} | self._environment(spec, node)
             process = await asyncio.create_subprocess_exec(
-                sys.executable, *spec["command"][1:-1], str(folder), env=env, stderr=subprocess.PIPE
+                sys.executable,
+                *spec["command"][1:-1],
+                str(folder),
+                env=env,
+                stderr=subprocess.PIPE,
+                start_new_session=True,
             )
             ending = self._loop.create_task(process.communicate())
-            while not ending.done():
-                if pod.kill_s is not None or pod.gone:
-                    with contextlib.suppress(ProcessLookupError):
-                        process.terminate()
-                await asyncio.wait({ending}, timeout=0.1)
+            try:
+                while not ending.done():
+                    if pod.kill_s is not None or pod.gone:
+                        with contextlib.suppress(ProcessLookupError):
+                            process.terminate()
+                    await asyncio.wait({ending}, timeout=0.1)
+            finally:
+                if not ending.done():
+                    ending.cancel()
+                    await asyncio.wait({ending})
+                    await end_process(process)
             if process.returncode:
                 _, said = ending.result()
                 ended = {"exitCode": process.returncode, "message": said.decode()}

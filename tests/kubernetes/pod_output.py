@@ -53,7 +53,7 @@ class OutputServer:
         await answer.prepare(request)
         since = request.query.get("sinceTime", "")
         place = 0
-        while True:
+        while request.transport is not None and not request.transport.is_closing():
             ended = pod.container.ended
             for stamp, text in pod.container.output[place:]:
                 place += 1
@@ -63,3 +63,4 @@ class OutputServer:
             if ended or request.query.get("follow") != "true":
                 return answer
             await asyncio.sleep(0.1)
+        return answer

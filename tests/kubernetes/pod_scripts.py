@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import os
+import signal
 import subprocess
 from typing import TYPE_CHECKING
 
@@ -168,6 +169,13 @@ async def true(_container: Container) -> int:
     return 0
 
 
+async def end_process(process: asyncio.subprocess.Process) -> None:
+    """Kill a process with its children where it lives; wait until nothing of it is open."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    await process.communicate()
+
+
 async def shell(container: Container) -> int:
     """Run a real shell in the code that the container is started in, with its variables."""
     process = await asyncio.create_subprocess_exec(
@@ -177,8 +185,12 @@ async def shell(container: Container) -> int:
         | container.env,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
+        start_new_session=True,
     )
-    said, _ = await process.communicate()
+    try:
+        said, _ = await process.communicate()
+    finally:
+        await end_process(process)
     for line in said.decode().splitlines():
         container.print(line)
     return process.returncode or 0
