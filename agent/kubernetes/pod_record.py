@@ -144,6 +144,7 @@ class PodRecord(LeaseRecord):
             "steps_live": self.tenant.steps_live,
             "steps_done": self.tenant.steps_done,
             "uid": self.uid,
+            "asked": self.asked,
             "lease": lease_annotations(self.lease)[LEASE_JSON],
         }
         try:
@@ -282,21 +283,23 @@ def adopted(pod: Mapping[str, Any], *, folder: Path, boot: str) -> PodRecord | N
 
 
 def vanished(folder: Path, *, known: Container[int], boot: str) -> Iterator[PodRecord]:
-    """Yield leases whose pods an earlier agent has seen, and which are not there any more.
+    """Yield leases whose pods an earlier agent has asked for, and which are not there (any more).
 
-    They have ended, and must not be taken for leases that were never begun. The files of all that
-    is not ``known`` and of which no pod was seen are removed.
+    They have ended, and must not be taken for leases that were never begun: a pod may have run
+    and gone while there was no agent. The files of all that is not ``known`` and of which no pod
+    was asked for are removed.
     """
     for file in sorted(folder.glob("*.json")):
         try:
             data = Reader.of(decoded(file.read_bytes()))
             lease = lease_from_dict(decoded(data.text("lease", longest=FILE_BYTES)))
             uid = data.maybe("uid", longest=LONGEST_NAME)
+            asked = bool(uid) or ("asked" in data.data and data.flag("asked"))
         except (OSError, InputError):
             continue
         if lease.lease_id in known:
             continue
-        if not uid:
+        if not asked:
             file.unlink(missing_ok=True)
             continue
         record = PodRecord(

@@ -10,6 +10,7 @@ import contextlib
 import logging
 import math
 from dataclasses import replace
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 from agent.clock import lease_clock_s
@@ -67,7 +68,9 @@ class PodRequests:
 
     async def _create(self, record: PodRecord) -> None:
         pod = self._pod_of(record)
-        record.asked = True
+        first, record.asked = not record.asked, True
+        if first:
+            record.save()  # before: if this agent dies now, the next one must not make it again
         try:
             made = await self._client.create_pod(pod)
         except ExistsError:
@@ -75,6 +78,11 @@ class PodRequests:
             if lease_of(made) != lease_of(pod):
                 await self._replace(record, made)
                 return
+        except KubernetesError as error:
+            if first and HTTPStatus.BAD_REQUEST <= error.status < HTTPStatus.INTERNAL_SERVER_ERROR:
+                record.asked = False  # it was refused, so there is none
+                record.save(needed=False)
+            raise
         record.reason_code = record.message = ""
         if record.pod is None:
             self._see(record, made, False)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 
+import pytest
+
 from agent.clock import lease_clock_s
 from agent.kubernetes.pod_ends import StartBounds
 from agent.reconcile import Forget, Kill, Notice, Terminate
@@ -381,5 +383,32 @@ def test_a_pod_that_vanished_while_there_was_no_agent_has_ended_and_is_not_made_
         stage.backend.perform(Forget(lease_id=1))
         await stage.until(lambda: not list((stage.folder / "pods").iterdir()))
         assert len(stage.api.creations()) == 1
+
+    play(scene)
+
+
+@pytest.mark.parametrize("refused", [False, True])
+def test_a_pod_whose_making_was_asked_for_may_have_run_unless_it_was_refused(
+    play, make_lease, failure, refused
+):
+    """An agent that dies before it has the answer leaves a note that it has asked."""
+    lost = failure(403 if refused else 500, "InternalError", "the answer is lost")
+
+    async def scene(stage):
+        stage.api.fault("POST", "/pods", lost, times=100)
+        stage.start(make_lease())
+        await stage.until(stage.api.creations)
+        (file,) = (stage.folder / "pods").iterdir()
+        expected = f'"asked": {str(not refused).lower()}'
+        await stage.until(lambda: expected in file.read_text())
+        await stage.stop()
+        stage.api.faults.clear()
+        await stage.begin()
+        if refused:
+            assert not stage.held
+            return
+        (held,) = stage.held
+        assert held.ended
+        assert stage.report().reason is LeaseEnd.LOST
 
     play(scene)
