@@ -2,6 +2,7 @@
 
     python benchmarks/solving.py [--sizes 2048,32768] [--repeats 5] [--json FILE]
     python benchmarks/solving.py --data ../shared/data/gavel      space sharing and hierarchical too
+    python benchmarks/solving.py --plugin                         a plugin in cvxpy beside a kernel
     python benchmarks/solving.py --chart solving.png              time against N up to 262,144
 
 CPU seconds of this process, the median over the repeats, after compilation. Jobs have distinct
@@ -16,14 +17,17 @@ import argparse
 import gc
 import json
 import statistics
+import sys
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from policies.families import AlphaFair, FinishTime, MaxMin, WeightedSum
+from policies.program import ProgramPolicy
+from policies.registry import make_policy
 from policies.solving.classes import ClassProblem
 from policies.solving.family import solve_family
 from policies.solving.max_min import hierarchical_fill
@@ -33,7 +37,9 @@ from scheduler.domain.problem import Problem
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from policies.base import Policy
     from policies.families import Family
+    from policies.terms import Terms
 
 TYPES = ("v100", "p100", "k80")
 NAMES = ("max-min", "makespan", "sum", "finish-time", "log")
@@ -215,6 +221,44 @@ def plain_cvxpy(problem: Problem) -> None:
     cp.Problem(cp.Maximize(cp.min(thr)), rows).solve(solver=cp.CLARABEL)
 
 
+def measure_plugin(repeats: int) -> list[dict[str, Any]]:
+    """Measure the plugin of examples/ with and without ``figures``, and alpha fairness' kernel."""
+    import cvxpy as cp  # noqa: PLC0415 - slow to import, seldom needed
+
+    sys.path.insert(0, str(Path(__file__).parent.parent / "examples" / "custom_policy"))
+    from leasehold_total_delay import TotalDelay  # noqa: PLC0415 - where it lies is known by now
+
+    class EachTime(ProgramPolicy):
+        """The same objective, which cvxpy translates for each answer."""
+
+        name: ClassVar[str] = "each_time"
+        reads: ClassVar[tuple[str, ...]] = ("remaining_steps",)
+
+        def objective(self, terms: Terms) -> Any:
+            """State the objective."""
+            pace = terms.remaining_steps.mean() / terms.remaining_steps
+            speed = cp.multiply(pace, terms.throughput)
+            return cp.Minimize((terms.weight * terms.count) @ cp.power(speed, -1.0))
+
+    policies = {
+        "total delay, cvxpy translates each time": EachTime(),
+        "total delay, stated once": TotalDelay(power=1.0),
+        "alpha fairness (alpha = 2), kernel": make_policy("alpha_fairness", {"alpha": "2"}),
+    }
+    rows = []
+    for n in (24, 48, 96, 300):
+        problems = [distinct_rows(n - jobs) for jobs in range(repeats)]
+
+        def answer(policy: Policy, problems: list[Problem] = problems) -> None:
+            for problem in problems:
+                policy.allocate(problem)
+
+        for case, policy in policies.items():
+            cold = cpu_seconds(lambda p=policy: answer(p), repeats) / len(problems)
+            rows.append({"case": case, "N": n, "cold_s": cold})
+    return rows
+
+
 def chart(path: Path, repeats: int) -> list[dict[str, Any]]:
     """Measure from 32 to 262,144 jobs and draw; plain cvxpy as far as it is bearable."""
     import matplotlib as mpl  # noqa: PLC0415 - slow to import, seldom needed
@@ -253,9 +297,12 @@ def main() -> None:
     parser.add_argument("--data", type=Path, help="folder with simulation_throughputs.json")
     parser.add_argument("--chart", type=Path, help="write a PNG instead of the table")
     parser.add_argument("--json", type=Path, help="write the figures here as well")
+    parser.add_argument("--plugin", action="store_true", help="measure a plugin in cvxpy instead")
     options = parser.parse_args()
     if options.chart:
         rows = chart(options.chart, options.repeats)
+    elif options.plugin:
+        rows = measure_plugin(options.repeats)
     else:
         rows = measure_families([int(n) for n in options.sizes.split(",")], options.repeats)
         if options.data:
