@@ -9,8 +9,9 @@ quota, so that what is lent can be taken back at the end of a round.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -246,63 +247,175 @@ def held(caps: Caps, rows: IntArray, assigner: Assigner) -> IntArray:
 
 def planned(caps: Caps, assigner: Assigner) -> IntArray:
     """Return (Q,) workers at most that planned leases are about to hold of each cap."""
-    jobs, type_of = assigner.jobs, assigner.fleet.type_of
-    total: IntArray = np.zeros(caps.size, dtype=np.int64)
-    for plan in assigner.book.planned.values():
-        member = caps.member[caps.group[jobs.row_of(plan.number)]]
-        if member.any():
-            types = np.bincount(type_of[list(plan.workers)], minlength=caps.counts.shape[1])
-            total += member * (caps.counts @ types)
+    return _planned(caps, *_plans(caps, assigner), assigner.fleet.type_of)
+
+
+def _plans(caps: Caps, assigner: Assigner) -> tuple[IntArray, _Spots]:
+    """Return (n,) the groups of planned leases' jobs, and where they will run."""
+    plans, row_of = assigner.book.planned.values(), assigner.jobs.row_of
+    rows = np.fromiter((row_of(p.number) for p in plans), dtype=np.int64, count=len(plans))
+    return caps.group[rows], _spots([plan.workers for plan in plans])
+
+
+def _planned(caps: Caps, group: IntArray, spots: _Spots, type_of: IntArray) -> IntArray:
+    groups, types = len(caps.member), caps.counts.shape[1]
+    cell = group[spots.whose] * types + type_of[spots.worker]
+    held_by_group = np.bincount(cell, minlength=groups * types).reshape(groups, types)
+    total: IntArray = (caps.member * (held_by_group @ caps.counts.T)).sum(axis=0)
     return total
 
 
 def hold_back(caps: Caps, assigner: Assigner) -> list[int]:
     """Let planned leases wait for those that must end before a cap has room for both.
 
+    What a lease gives back is left to one plan alone, so that a plan waits for as many leases as it
+    needs, and not for all those that others need before it.
+
     Returns:
         Numbers of the jobs for whose planned leases there is no room at all.
     """
-    everybody = np.arange(len(assigner.jobs))
-    most = held(caps, everybody, assigner) + planned(caps, assigner)
+    book, jobs = assigner.book, assigner.jobs
+    if not book.planned:
+        return []
+    plans = list(book.planned.values())
+    group, spots = _plans(caps, assigner)
+    most = held(caps, np.arange(len(jobs)), assigner)
+    most = most + _planned(caps, group, spots, assigner.fleet.type_of)
+    short = np.flatnonzero(most > caps.limit)
+    if not len(short):
+        return []
+    rows = np.flatnonzero(jobs["lease"] != NONE)
+    rows = rows[np.argsort(jobs["lease"][rows])]
+    rows = rows[caps.member[caps.group[rows]][:, short].any(axis=1)]
+    ids = jobs["lease"][rows].tolist()
+    now = _Now(
+        plans=plans,
+        plan_group=group,
+        plan_spots=spots,
+        leases=ids,
+        lease_group=caps.group[rows],
+        lease_spots=_spots([book.workers_of(lease_id) for lease_id in ids]),
+        leaves=np.array([lease_id in book.stopping for lease_id in ids], dtype=bool),
+        type_of=assigner.fleet.type_of,
+    )
+    waits: dict[int, list[int]] = {}  # plan -> leases
     homeless: list[int] = []
-    for q in np.flatnonzero(most > caps.limit).tolist():
-        homeless += _hold_back(caps, q, assigner)
+    for q in short.tolist():
+        homeless += _hold_back(caps, q, now, waits)
+    book.wait_for((plans[at], waits[at]) for at in sorted(waits))
     return homeless
 
 
-def _hold_back(caps: Caps, q: int, assigner: Assigner) -> list[int]:
-    jobs, book = assigner.jobs, assigner.book
-    member: BoolArray = caps.member[:, q][caps.group]
-    counted = caps.counts[q][assigner.fleet.type_of]
-    plans = [p for p in book.planned.values() if member[jobs.row_of(p.number)]]
-    leases = np.sort(jobs["lease"][member & (jobs["lease"] != NONE)]).tolist()
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Spots:
+    """The workers of n leases, one after the other: whose each is, and which."""
+
+    whose: IntArray
+    worker: IntArray
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Now:
+    """Leases in force, ascending, and planned ones, in the order in which they were planned.
+
+    Attributes:
+        plans: n planned leases.
+        plan_group: (n,) group of each one's job.
+        plan_spots: where they will run.
+        leases: ids of those in force under a cap that has not room for all.
+        lease_group: (L,) group of each one's job.
+        lease_spots: where they run.
+        leaves: (L,) whether each is stopping.
+        type_of: (W,) type of each worker.
+    """
+
+    plans: list[PlannedLease]
+    plan_group: IntArray
+    plan_spots: _Spots
+    leases: list[int]
+    lease_group: IntArray
+    lease_spots: _Spots
+    leaves: BoolArray
+    type_of: IntArray
+
+
+def _spots(groups: Sequence[Sequence[int]]) -> _Spots:
+    lengths = np.fromiter(map(len, groups), dtype=np.int64, count=len(groups))
+    worker = np.fromiter(chain.from_iterable(groups), dtype=np.int64, count=int(lengths.sum()))
+    return _Spots(whose=np.repeat(np.arange(len(groups)), lengths), worker=worker)
+
+
+def _hold_back(caps: Caps, q: int, now: _Now, waits: dict[int, list[int]]) -> list[int]:
+    """Add to ``waits`` what plans under a cap wait for; returns jobs that it has no room for."""
+    counted: BoolArray = caps.counts[q][now.type_of]
+    plans = caps.member[now.plan_group, q]
+    leases = caps.member[now.lease_group, q]
     held_now, held_later = np.zeros_like(counted), np.zeros_like(counted)
-    for lease_id in leases:
-        held_now[list(book.workers_of(lease_id))] = True
-        if lease_id not in book.stopping:
-            held_later[list(book.workers_of(lease_id))] = True
-    for plan in plans:
-        held_later[list(plan.workers)] = True
-    free = int(caps.limit[q]) - int((held_now & counted).sum())
-    leaving = deque(lease_id for lease_id in leases if lease_id in book.stopping)
-    freed = held_later | ~counted
-    needed: list[int] = []
-    waits: dict[tuple[int, ...], list[int]] = {}  # workers -> what a plan there waits for
+    planned, there = plans[now.plan_spots.whose], leases[now.lease_spots.whose]
+    stays = there & ~now.leaves[now.lease_spots.whose]
+    held_now[now.lease_spots.worker[there]] = True
+    held_later[now.lease_spots.worker[stays]] = True
+    held_later[now.plan_spots.worker[planned]] = True
+    new = planned & (counted & ~held_now)[now.plan_spots.worker]
+    need = np.bincount(now.plan_spots.whose[new], minlength=len(now.plans)).tolist()
+    gone = there & (counted & ~held_later)[now.lease_spots.worker]
+    room = _Room(int(caps.limit[q]) - int((held_now & counted).sum()), now, gone)
     homeless: list[int] = []
-    waiting: list[tuple[PlannedLease, list[int]]] = []
-    for plan in plans:
-        if plan.workers not in waits:
-            need = int((counted & ~held_now)[list(plan.workers)].sum())
-            while need > free and leaving:
-                needed.append(leaving.popleft())
-                workers = list(book.workers_of(needed[-1]))
-                free += int((~freed[workers]).sum())
-                freed[workers] = True
-            if need > free:
-                homeless.append(plan.number)
+    known: dict[tuple[int, ...], list[int]] = {}  # workers of several plans are held once
+    for at in np.flatnonzero(plans).tolist():
+        if not need[at]:
+            continue
+        workers = now.plans[at].workers
+        if workers not in known:
+            if need[at] > room.left:
+                homeless.append(now.plans[at].number)
                 continue
-            free -= need
-            waits[plan.workers] = needed.copy() if need else []
-        waiting.append((plan, waits[plan.workers]))
-    book.wait_for(waiting)
+            known[workers] = room.take(need[at])
+        waits.setdefault(at, []).extend(known[workers])
     return homeless
+
+
+class _Room:
+    """What a cap has room for: at once, and when leases that are stopping have ended.
+
+    Args:
+        free: workers that may be taken at once; below 0 what must first be given back.
+        now: leases.
+        gone: which of the leases' workers will be given back.
+    """
+
+    def __init__(self, free: int, now: _Now, gone: BoolArray) -> None:
+        self._free = max(free, 0)
+        last: dict[int, int] = {}  # worker -> position of the last lease on it
+        self._beside: dict[int, set[int]] = {}  # lease -> others that hold its workers
+        pairs = zip(now.lease_spots.worker[gone].tolist(), now.lease_spots.whose[gone].tolist(),
+                    strict=True)  # fmt: skip
+        for worker, whose in pairs:
+            if worker in last:
+                self._beside.setdefault(now.leases[whose], set()).add(now.leases[last[worker]])
+            last[worker] = whose
+        counts = Counter(now.leases[whose] for whose in last.values())
+        #: [lease, workers of it that nobody has been promised], in the order of leases.
+        self._leaving = deque([lease_id, counts[lease_id]] for lease_id in sorted(counts))
+        self.left = free + sum(counts.values())
+        self._first: list[int] = []
+        if free < 0:
+            self._first = self._of_leaving(min(-free, self.left - free))
+
+    def take(self, workers: int) -> list[int]:
+        """Return what must end before a plan has so many workers, no more than are left."""
+        self.left -= workers
+        at_once = min(workers, self._free)
+        self._free -= at_once
+        return [*self._first, *self._of_leaving(workers - at_once)]
+
+    def _of_leaving(self, workers: int) -> list[int]:
+        found: list[int] = []
+        while workers > 0:
+            lease_id, count = self._leaving[0]
+            found += [lease_id, *sorted(self._beside.get(lease_id, ()))]
+            self._leaving[0][1] -= min(workers, count)
+            if workers >= count:
+                self._leaving.popleft()
+            workers -= count
+        return found

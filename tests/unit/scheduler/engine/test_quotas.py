@@ -27,9 +27,18 @@ SHARED = {(0, 0, k): (0.8, 0.7) for k in (0, 1)}
 class Watching(VirtualShell):
     """Counts what is held whenever a lease is granted; pairs count a worker once."""
 
-    def __init__(self, *given, **values):
+    def __init__(self, *given, delays=None, **values):
+        self.delays = delays  #: draws how late each revoked lease is over
         super().__init__(*given, **values)
         self.most = Counter()
+
+    @property
+    def release_delay_s(self):
+        return self._delay_s if self.delays is None else self.delays()
+
+    @release_delay_s.setter
+    def release_delay_s(self, delay_s):
+        self._delay_s = delay_s
 
     def used(self):
         """Return (project, owner, worker type) -> workers held; empty for all of them."""
@@ -71,7 +80,7 @@ def submit(shell, name, steps, *, project="p", owner="me", profile=0, **values):
     shell.submit(made, profile)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(
     seed=st.integers(0, 10**6),
     policy=st.sampled_from(["max_min_fairness", "fifo", "gandiva", "least_remaining_work"]),
@@ -87,9 +96,9 @@ def test_at_no_moment_more_is_held_than_quotas_allow(seed, policy, pairs, again)
         Quota(project="q", limit=2),
         Quota(project="q", limit=1, each_user=True, worker_type="type-1"),
     )
-    shell = shell_of(
-        *quotas, policy=policy, table=table, release_delay_s=float(draw.choice([0.0, 0.5, 3.0]))
-    )
+    late = np.random.default_rng(seed)
+    delays = [0.0, 0.5, 3.0] if draw.random() < 0.5 else [float(draw.choice([0.0, 0.5, 3.0]))]
+    shell = shell_of(*quotas, policy=policy, table=table, delays=lambda: float(late.choice(delays)))
     for i in range(12):
         profile = 0 if pairs else int(draw.integers(0, 2))
         project, owner = str(draw.choice(["p", "q", "r"])), str(draw.choice(["ann", "bob"]))
@@ -103,6 +112,30 @@ def test_at_no_moment_more_is_held_than_quotas_allow(seed, policy, pairs, again)
     assert shell.most["p", "", str(kind)] <= quotas[0].limit
     assert shell.most["q", "", ""] <= 2
     assert max(shell.most["q", owner, "type-1"] for owner in ("ann", "bob")) <= 1
+
+
+def test_a_planned_lease_waits_for_what_it_needs_and_not_for_what_others_need():
+    """Eight of sixteen jobs at a time, on other workers each round: each waits for one to end."""
+    limit = Quota(project="p", limit=8)
+    shell = shell_of(limit, spec="type-0:40,type-1:2", release_delay_s=2.0)
+    for i in range(16):
+        submit(shell, f"p{i}", 5000.0)
+    for i in range(60):
+        submit(shell, f"q{i}", 5000.0, project="q")
+    most, waited = 0, 0
+    for moment in np.arange(10.5, 200.0, 10.0):
+        shell.run(until_s=float(moment))
+        book = shell.engine.book
+        for plan in book.planned.values():
+            if shell.of[plan.job_id].project == "p":
+                there = {one for worker in plan.workers for one in book.on_worker[worker]}
+                waits = {shell.of[book.leases[one].job_id].project for one in plan.blockers - there}
+                assert waits <= {"p"}
+                most = max(most, len(plan.blockers - there))
+                waited += bool(plan.blockers - there)
+    assert waited > 5
+    assert most == 1
+    assert shell.most["p", "", ""] == 8
 
 
 @settings(max_examples=15, deadline=None)
