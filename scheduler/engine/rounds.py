@@ -176,7 +176,9 @@ def choose_round(
     work_s[both] = np.minimum(work_s[both], left_s[found.second[both]])
     allowed_s = band.allowed_s(work_s) + NEGLIGIBLE * length_s
     urgent = found.always | (found.deficit_s > allowed_s)
-    priority = bonus_s + np.where(urgent | band.by_lag, found.deficit_s, -work_s)
+    # Who has less left, and so less time to make up for it, is the more urgent at an equal lag.
+    lag_s = found.deficit_s if band.by_lag else found.deficit_s - allowed_s
+    priority = bonus_s + np.where(urgent | band.by_lag, lag_s, -work_s)
     begun = draft.copy()
     chosen = draft.take(found, priority, urgent, charged=True)
     searched = None
