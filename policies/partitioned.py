@@ -109,7 +109,10 @@ def split(problem: Problem, k: int) -> list[tuple[IntArray, Problem]]:
         figures = {name: getattr(problem, name)[jobs] for name in _PER_JOB}
         capacity = _part_of(problem.capacity, part, k)
         caps = _caps_of(problem.caps, jobs, part, k)
-        parts.append((jobs, replace(problem, capacity=capacity, caps=caps, **figures)))
+        restarts = None if problem.restarts is None else problem.restarts[jobs]
+        parts.append(
+            (jobs, replace(problem, capacity=capacity, caps=caps, restarts=restarts, **figures))
+        )
     return parts
 
 

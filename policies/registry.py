@@ -25,6 +25,7 @@ BUILT_IN: dict[str, str] = {
     "finish_time_fairness": "policies.finish_time_fairness:FinishTimeFairness",
     "gandiva": "policies.gandiva:Gandiva",
     "gittins": "policies.gittins:Gittins",
+    "goodput": "policies.goodput:Goodput",
     "hierarchical": "policies.hierarchical:Hierarchical",
     "isolated": "policies.isolated:Isolated",
     "least_remaining_work": "policies.least_remaining_work:LeastRemainingWork",

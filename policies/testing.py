@@ -103,7 +103,7 @@ def make_problem(
         elif name == "cost_usd_per_hour":
             values[name] = np.asarray(given, dtype=float)
         else:
-            whole = name in {"job_number", "entity", "held", "scale_factor"}
+            whole = name in {"job_number", "entity", "held", "scale_factor", "restarts"}
             values[name] = _filled(given, n).astype(np.int64 if whole else float)
     return Problem(
         table=table,

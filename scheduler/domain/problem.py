@@ -72,6 +72,7 @@ class Problem:
         entity_usage_s: (E,) worker-seconds of each of ``entities`` that fade away by the policy's
             half-life; None where it has none.
         caps: quotas that the jobs' allocation must keep; None where none can bind.
+        restarts: (N,) times that each job has been started again so far; None where nobody counts.
     """
 
     now_s: float
@@ -94,6 +95,7 @@ class Problem:
     round_length_s: float = 0.0
     entity_usage_s: FloatArray | None = None
     caps: Caps | None = None
+    restarts: IntArray | None = None
 
     @property
     def jobs(self) -> int:

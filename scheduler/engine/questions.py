@@ -85,6 +85,7 @@ def pose(
         round_length_s=round_length_s,
         entity_usage_s=usage_s,
         caps=caps,
+        restarts=np.maximum(jobs.ints("attempts")[rows] - 1, 0),
     )
 
 
