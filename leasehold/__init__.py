@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from leasehold.batches import GlobalBatches
     from leasehold.checkpoints import ForeignCheckpointsError, StaleLeaseError
     from leasehold.client import AsyncClient, Client, ClientError
     from leasehold.config.replays import read_service
@@ -21,12 +22,14 @@ __all__ = [
     "Client",
     "ClientError",
     "ForeignCheckpointsError",
+    "GlobalBatches",
     "LeaseIterator",
     "StaleLeaseError",
     "read_service",
 ]
 __version__ = "0.1.0"
 _HOMES = {
+    "GlobalBatches": "batches",
     "ForeignCheckpointsError": "checkpoints",
     "StaleLeaseError": "checkpoints",
     "AmbiguousNameError": "naming",

@@ -10,6 +10,7 @@ PyTorch is imported when something is saved or loaded, so this module can be imp
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import os
 import random
@@ -18,8 +19,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from pathlib import Path
+
+    from leasehold.batches import RankBatch
 
 #: The file in a checkpoint's folder.
 STATE_FILE = "state.pt"
@@ -87,6 +90,29 @@ class TrainingState:
         if self.optimizer is not None:
             first["optimizer"] = self.optimizer
         return first | dict(self.more)
+
+
+def backward(module: Any, batch: RankBatch, loss_of: Callable[[tuple[int, ...]], Any]) -> float:
+    """Compute the gradients of a step, pass by pass; a step of the optimiser comes after it.
+
+    With ``DistributedDataParallel`` gradients are exchanged in the last pass only.
+
+    Args:
+        module: whose gradients are added to; those of the step before are to be zero.
+        batch: of this process, see ``GlobalBatches``.
+        loss_of: returns the mean loss over samples, given by their numbers.
+
+    Returns:
+        What this process adds to the loss: its mean over the processes is that of the whole batch.
+    """
+    loss = 0.0
+    for number, part in enumerate(batch.passes, start=1):
+        alone = number < len(batch.passes) and hasattr(module, "no_sync")
+        with module.no_sync() if alone else contextlib.nullcontext():
+            weighted = part.weight * loss_of(part.samples)
+            weighted.backward()
+        loss += float(weighted.detach())
+    return loss
 
 
 def save_atomically(state: Any, path: Path) -> None:
