@@ -158,8 +158,8 @@ def main() -> int:
         action="store_true",
         help="rounds that forget at each new allocation, as Gavel's",
     )
-    parser.add_argument("--behind", type=float, default=1.0, help="behind_rounds")
-    parser.add_argument("--ahead", type=float, default=0.0, help="ahead_rounds")
+    parser.add_argument("--behind", type=float, default=4.0, help="behind_rounds")
+    parser.add_argument("--ahead", type=float, default=1.0, help="ahead_rounds")
     parser.add_argument("--markdown", type=Path, help="also write the table to this file")
     arguments = parser.parse_args()
     with (shared_data() / "gavel" / "results.csv").open(encoding="utf-8") as file:

@@ -102,6 +102,7 @@ def _together(deviations: Sequence[Deviation]) -> Deviation:
     return Deviation(
         largest=max(d.largest for d in deviations),
         lag=max(d.lag for d in deviations),
+        ahead=max(d.ahead for d in deviations),
         mean=float(np.mean([d.mean for d in deviations])),
         restarts=float(np.mean([d.restarts for d in deviations])),
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from policies.families import FinishTime
@@ -11,7 +11,9 @@ from policies.program import ProgramPolicy
 if TYPE_CHECKING:
     from policies.families import Family
     from policies.terms import Terms
+    from scheduler.domain.allocation import Allocation
     from scheduler.domain.arrays import FloatArray
+    from scheduler.domain.problem import Problem
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,6 +42,10 @@ class FinishTimeFairness(ProgramPolicy):
         promised = promised_time_s(terms)
         to_go = cp.multiply(terms.remaining_steps / promised, cp.inv_pos(terms.throughput))
         return cp.Minimize(cp.max(terms.age_s / promised + to_go))
+
+    def allocate(self, problem: Problem) -> Allocation:
+        """Answer as others do, and ask for rounds without a band: one job decides the figure."""
+        return replace(super().allocate(problem), by_lag=True)
 
     def family(self, terms: Terms) -> Family:
         """Name the family of the objective."""

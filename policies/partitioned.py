@@ -165,4 +165,6 @@ def _merge(problem: Problem, parts: list[IntArray], answers: list[Allocation]) -
         solver=f"{len(parts)} x {answers[0].solver}",
         warnings=tuple(dict.fromkeys(w for answer in answers for w in answer.warnings)),
         x_only=x_only if x_only.any() else None,
+        by_lengths=all(answer.by_lengths for answer in answers),
+        by_lag=any(answer.by_lag for answer in answers),
     )

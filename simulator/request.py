@@ -96,8 +96,8 @@ class SimulationRequest:
     reference_worker_type: str | None = None
     limit: int | None = None
     record: bool = False
-    behind_rounds: float = 1.0
-    ahead_rounds: float = 0.0
+    behind_rounds: float = 4.0
+    ahead_rounds: float = 1.0
     carry_credit: bool = True
     service: Service | None = None
 

@@ -153,11 +153,11 @@ class EngineSection:
         0.5, "Rounds that another job must be further behind to take a running job's workers.", ge=0
     )
     behind_rounds: float = setting(
-        1.0,
+        4.0,
         "Rounds behind its share from which on a job comes first, however much it has left to do.",
         ge=1,
     )
-    ahead_rounds: float = setting(0.0, "Rounds that a job may be ahead of its share.", ge=0)
+    ahead_rounds: float = setting(1.0, "Rounds that a job may be ahead of its share.", ge=0)
     refresh_rounds: int = setting(
         1, "A time-dependent policy is asked again every so many rounds.", ge=1
     )

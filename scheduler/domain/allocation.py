@@ -33,6 +33,8 @@ class Allocation:
             where they could have used them. None for no job: what is left over is offered to all.
         by_lengths: whether the policy may know how long jobs take. Then, of what X owes much the
             same, rounds serve first what ends soonest, else who has had least so far.
+        by_lag: whether rounds follow X as closely as they can, whatever band around it is set:
+            for objectives that the worst-off job alone decides.
     """
 
     x: FloatArray
@@ -45,6 +47,7 @@ class Allocation:
     warnings: tuple[str, ...] = ()
     x_only: BoolArray | None = None
     by_lengths: bool = True
+    by_lag: bool = False
 
     @classmethod
     def singles(

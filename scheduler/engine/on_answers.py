@@ -39,6 +39,7 @@ def _computed(state: State, event: ev.AllocationComputed) -> None:
     behind_s = state.jobs.credit_s.max(initial=0.0), state.pairs.credit_s.max(initial=0.0)
     state.search.begin(float(max(behind_s)))
     state.by_lengths = event.allocation.by_lengths
+    state.by_lag = event.allocation.by_lag
     promise_pinned(state)
     for warning in event.allocation.warnings:
         state.record("policy_warning", "policy", text=warning)

@@ -12,9 +12,11 @@ rounds of equal value the one is chosen in which most jobs stay where they are (
 Bound, for an X that stays and has no entry above ``NEARLY_ALWAYS``, without a band: with one worker
 type and gangs of one no configuration is ever more than one round away from X times the elapsed
 time. With several types a job may be wanted on two of them at once, and the deviation stays below
-two rounds. With larger gangs it is bounded for every X that can be realised at all. Entries above
-``NEARLY_ALWAYS`` may delay others by ``HEAD_START`` rounds more. ``benchmarks/rounds.py --draws
-40`` measures 1.0, 1.8 and 2.0 rounds where Gavel's rule reaches 5.4, 6.5 and 4.4.
+two rounds. With larger gangs it is bounded for every X that can be realised at all. A band adds
+``behind_rounds`` to what it may be behind, and ``ahead_rounds`` to what it may be ahead. Entries
+above ``NEARLY_ALWAYS`` may delay others by ``HEAD_START`` rounds more. Without a band
+``benchmarks/rounds.py --draws 40`` measures 1.0, 1.8 and 2.0 rounds where Gavel's rule reaches 5.4,
+6.5 and 4.4.
 """
 
 from __future__ import annotations

@@ -27,7 +27,8 @@ class EngineSettings:
         behind_rounds: rounds behind X from which on a job comes first, however much it has left to
             do, >= 1. Below, who ends sooner goes before who is further behind.
         ahead_rounds: rounds that a job may be ahead of X. With 0, and 1 behind, rounds follow X as
-            closely as they can: who is further behind goes first.
+            closely as they can: who is further behind goes first. Some policies always want that,
+            see ``Allocation.by_lag``.
         carry_credit: whether time promised and not received outlives a new allocation. Off only to
             compare with schedulers that forget it.
         solve_grace_s: how long idle workers wait for a fresh allocation before waiting jobs are
@@ -49,8 +50,8 @@ class EngineSettings:
     plan_lead_s: float = 0.0
     refresh_rounds: int = 1
     keep_bonus: float = 0.5
-    behind_rounds: float = 1.0
-    ahead_rounds: float = 0.0
+    behind_rounds: float = 4.0
+    ahead_rounds: float = 1.0
     carry_credit: bool = True
     solve_grace_s: float = 1.0
     retry_backoff_s: float = 30.0
@@ -60,9 +61,14 @@ class EngineSettings:
     refuse_what_cannot_fit: bool = True
     entities: tuple[Entity, ...] = ()
 
-    @property
-    def band(self) -> Band:
-        """How far what runs may depart from X."""
+    def band(self, *, by_lag: bool) -> Band:
+        """Return how far what runs may depart from X.
+
+        Args:
+            by_lag: whether rounds are to follow X as closely as they can, see ``Allocation``.
+        """
+        if by_lag:
+            return Band(round_s=self.round_length_s, behind=1.0, ahead=0.0)
         return Band(round_s=self.round_length_s, behind=self.behind_rounds, ahead=self.ahead_rounds)
 
     def __post_init__(self) -> None:

@@ -109,6 +109,7 @@ class EngineState:
         groups: of jobs, see ``Quotas``.
         reservations: see ``Reservations.dump``; empty where there are none.
         by_lengths: whether the policy may know how long jobs take.
+        by_lag: whether it wants rounds to follow X as closely as they can.
         search: the attributes of ``Search``.
     """
 
@@ -152,13 +153,14 @@ class EngineState:
     groups: tuple[tuple[str, str, bool], ...] = ()
     reservations: Mapping[str, Any] = field(default_factory=dict)
     by_lengths: bool = True
+    by_lag: bool = False
     search: tuple[float, int, int] = (0.0, 0, 1)
 
 
 #: Fields that a state of the engine has under the same name.
 _SAME: Final = (
     *("time_dependent", "now_s", "round_number", "round_end_s", "next_number", "generation"),
-    *("question_open", "blocked", "changed", "plan_due", "serve_due", "by_lengths"),
+    *("question_open", "blocked", "changed", "plan_due", "serve_due", "by_lengths", "by_lag"),
 )
 
 _CODEC: Final = Codec((*DOMAIN_TYPES, EngineState, PlanState))

@@ -55,6 +55,8 @@ class State:
         self.time_dependent = time_dependent
         #: whether the policy may know how long jobs take, see ``Allocation``.
         self.by_lengths = True
+        #: whether it wants rounds to follow X as closely as they can, see ``Allocation``.
+        self.by_lag = False
         #: when the best round may be sought.
         self.search = Search()
         self.entities: list[Entity] = list(settings.entities)

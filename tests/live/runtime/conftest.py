@@ -13,8 +13,14 @@ from scheduler.engine.settings import EngineSettings
 from scheduler.runtime.settings import RuntimeSettings
 from scheduler.store.queries import HistoryQuery
 
+#: Without a band, so that whose turn it is follows from shares alone.
 ENGINE = EngineSettings(
-    round_length_s=10.0, plan_lead_s=4.0, retry_backoff_s=2.0, refuse_what_cannot_fit=False
+    round_length_s=10.0,
+    plan_lead_s=4.0,
+    behind_rounds=1.0,
+    ahead_rounds=0.0,
+    retry_backoff_s=2.0,
+    refuse_what_cannot_fit=False,
 )
 SETTINGS = RuntimeSettings(
     engine=ENGINE,

@@ -38,12 +38,14 @@ class Deviation:
     Attributes:
         largest: the largest |turns taken - X t| of any configuration after any round.
         lag: the largest X t - turns taken.
+        ahead: the largest turns taken - X t.
         mean: the mean of |turns taken - X t| over configurations with X > 0 and rounds.
         restarts: jobs that began or changed configuration, per round.
     """
 
     largest: float
     lag: float
+    ahead: float
     mean: float
     restarts: float
 
@@ -78,7 +80,7 @@ def follow(mechanism: Mechanism, x: FloatArray, *, rounds: int) -> Deviation:
     credit = np.zeros_like(x)
     held = np.full(len(x), NONE, dtype=np.int64)
     wanted = x > 0
-    largest = lag = total = 0.0
+    largest = lag = ahead = total = 0.0
     restarts = 0
     for _ in range(rounds):
         chosen, turn = mechanism(credit, held)
@@ -89,8 +91,15 @@ def follow(mechanism: Mechanism, x: FloatArray, *, rounds: int) -> Deviation:
         held = chosen
         largest = max(largest, float(np.abs(credit).max()))
         lag = max(lag, float(credit.max()))
+        ahead = max(ahead, -float(credit.min()))
         total += float(np.abs(credit[wanted]).mean())
-    return Deviation(largest=largest, lag=lag, mean=total / rounds, restarts=restarts / rounds)
+    return Deviation(
+        largest=largest,
+        lag=lag,
+        ahead=ahead,
+        mean=total / rounds,
+        restarts=restarts / rounds,
+    )
 
 
 def credit_mechanism(

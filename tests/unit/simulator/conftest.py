@@ -20,6 +20,9 @@ from simulator.failures import FailureModel, FailureProcess
 from simulator.overheads import Overhead, Overheads
 from simulator.run import Simulation
 
+#: Whose turn it is follows from X alone, so that turns can be told by hand.
+BY_HAND = {"round_length_s": 100.0, "keep_bonus": 0.0, "behind_rounds": 1.0, "ahead_rounds": 0.0}
+
 
 @dataclass(frozen=True, kw_only=True)
 class EqualShares(Policy):
@@ -111,7 +114,7 @@ def simulation():
             )
             for i, (total, row) in enumerate(zip(totals, rows, strict=True))
         ]
-        settings = {"round_length_s": 100.0, "keep_bonus": 0.0} | settings
+        settings = BY_HAND | settings
         run = Simulation(
             cluster=workers,
             jobs=jobs,

@@ -28,7 +28,13 @@ TRUTH = ThroughputTable(isolated={("a", 1): {"v100": 2.0}, ("a", 2): {"v100": 4.
 def decisions(*jobs, workers=2, conditions=None, **given):
     """Replay jobs; return every decision that was made."""
     settings = ControlSettings(
-        engine=EngineSettings(round_length_s=60.0, plan_lead_s=13.0, refuse_what_cannot_fit=False),
+        engine=EngineSettings(
+            round_length_s=60.0,
+            plan_lead_s=13.0,
+            behind_rounds=1.0,
+            ahead_rounds=0.0,
+            refuse_what_cannot_fit=False,
+        ),
         policy=PolicyChoice(name="max_min_fairness"),
     )
     replay = Replay(

@@ -51,7 +51,10 @@ def service(*jobs, workers=1, policy="fifo", believed=TRUTH, round_length_s=60.0
         policy=make_policy(policy, {}),
         settings=ControlSettings(
             engine=EngineSettings(
-                round_length_s=round_length_s, plan_lead_s=13.0, refuse_what_cannot_fit=False
+                round_length_s=round_length_s,
+                plan_lead_s=13.0,
+                refuse_what_cannot_fit=False,
+                **given.pop("engine", {}),
             ),
             policy=choice,
             throughputs=believed,
@@ -172,7 +175,8 @@ def test_who_waits_for_a_held_job_has_no_times_and_is_told_why():
 def test_a_job_that_saves_nothing_begins_anew_and_is_left_running_after_its_first_loss():
     # They take turns by the minute, and a needs 150 s at a stretch. It has them when it has lost a
     # turn, while b waits.
-    made = service(job("a", 300.0), job("b", 400.0), policy="max_min_fairness")
+    by_turns = {"behind_rounds": 1.0, "ahead_rounds": 0.0}
+    made = service(job("a", 300.0), job("b", 400.0), policy="max_min_fairness", engine=by_turns)
     question = at(made, 0.0)
     plain = forecast(question)
     records = tuple(

@@ -10,6 +10,9 @@ from scheduler.domain.cluster import parse_cluster_spec
 from scheduler.domain.job import Job
 from scheduler.engine.settings import EngineSettings
 
+#: Whose turn it is follows from X alone, so that turns can be told by hand.
+NO_BAND = {"behind_rounds": 1.0, "ahead_rounds": 0.0}
+
 
 @pytest.fixture
 def start():
@@ -29,7 +32,7 @@ def start():
             parse_cluster_spec(cluster, workers_per_node=4),
             make_table(rates, scale_factor=gangs, doubt=doubt, shared=shared),
             settings=EngineSettings(
-                **({"round_length_s": 100.0, "keep_bonus": 0.0} | (settings or {}))
+                **({"round_length_s": 100.0, "keep_bonus": 0.0} | NO_BAND | (settings or {}))
             ),
             **options,
         )

@@ -62,6 +62,16 @@ def test_three_plain_scripts_on_one_worker_get_done_at_once(start, job):
     assert max(attempts(shell).values()) == 2
 
 
+def test_they_do_where_rounds_may_depart_from_the_shares(start, job):
+    shell = start("type-0:1", settings=QUICK | {"behind_rounds": 4.0, "ahead_rounds": 1.0})
+    for name in "abc":
+        shell.submit(job(name, 40.0, checkpoints=False))
+    shell.run_until_idle(at_most_s=1000.0)
+    # Each loses two rounds once, not one.
+    assert shell.now <= 1.6 * 3 * 40.0
+    assert max(attempts(shell).values()) == 2
+
+
 def test_without_patience_they_never_do(start, job):
     shell = start("type-0:1", settings=QUICK | {"patience_s": 0.0})
     for name in "abc":

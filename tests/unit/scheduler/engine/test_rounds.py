@@ -131,21 +131,31 @@ def test_within_the_band_who_ends_soonest_goes_first_and_none_falls_further_behi
     assert sorted(set(ran)) == [0, 1, 2]
 
 
-@given(seed=st.integers(0, 10**9), types=st.integers(1, 3))
-@settings(max_examples=60)
-def test_rounds_stay_within_the_band(seed, types):
+@given(
+    seed=st.integers(0, 10**9),
+    types=st.integers(1, 3),
+    width=st.sampled_from([(4.0, 1.0), (4.0, 3.0), (8.0, 2.0)]),
+)
+@settings(max_examples=100)
+def test_rounds_stay_within_the_band(seed, types, width):
     rng = np.random.default_rng(seed)
     capacity = rng.integers(1, 7, size=types).tolist()
     gangs = np.ones(int(rng.integers(2, 4 * sum(capacity) + 2)), dtype=np.int64)
     x = np.minimum(random_shares(rng, gangs, capacity), NEARLY_ALWAYS)
-    band = Band(round_s=1.0, behind=4.0, ahead=3.0)
+    band = Band(round_s=1.0, behind=width[0], ahead=width[1])
     left = rng.uniform(1.0, 100.0, size=len(gangs))
     mechanism = credit_mechanism(
         x, gangs, capacity, keep_bonus=USUAL_BONUS, band=band, rounds_left=left
     )
     found = follow(mechanism, x, rounds=80)
     assert found.lag < band.behind + 2
-    assert found.largest < max(band.behind, band.ahead) + 2
+    assert found.ahead < band.ahead + 2
+
+
+def test_a_policy_may_ask_for_rounds_without_a_band():
+    given = EngineSettings(round_length_s=60.0)
+    assert not given.band(by_lag=False).by_lag
+    assert given.band(by_lag=True) == Band(round_s=60.0, behind=1.0, ahead=0.0)
 
 
 def test_who_may_not_know_lengths_serves_first_who_has_had_least():

@@ -181,7 +181,7 @@ def choose(jobs, table, alike, capacity):
         length_s=100.0,
         lead_s=0.0,
         keep_bonus_s=50.0,
-        band=EngineSettings(round_length_s=100.0).band,
+        band=EngineSettings(round_length_s=100.0).band(by_lag=False),
     )
 
 
