@@ -11,6 +11,7 @@ import json
 from dataclasses import fields
 from typing import TYPE_CHECKING
 
+from simulator.forecast_score import SubmissionForecast
 from simulator.report.chrome_trace import write_chrome_trace
 from simulator.report.page import write_report
 from simulator.result import JobOutcome, LeaseSpan
@@ -54,12 +55,20 @@ def write_files(result: SimulationResult, folder: Path) -> None:
     _write_leases(result, folder / "leases.csv")
     _write_series(result, folder / "series.csv")
     _write_allocations(result, folder / "allocations.csv")
+    if result.forecasts:
+        _write_forecasts(result, folder / "forecasts.csv")
 
 
 def _write_jobs(result: SimulationResult, path: Path) -> None:
     names = [f.name for f in fields(JobOutcome)]
     rows = ([*(getattr(job, name) for name in names), job.jct_s] for job in result.jobs)
     _write_csv(path, [*names, "jct_s"], rows)
+
+
+def _write_forecasts(result: SimulationResult, path: Path) -> None:
+    names = [f.name for f in fields(SubmissionForecast)]
+    rows = ([*(getattr(x, n) for n in names), x.error, x.held] for x in result.forecasts)
+    _write_csv(path, [*names, "error", "held"], rows)
 
 
 def _write_leases(result: SimulationResult, path: Path) -> None:

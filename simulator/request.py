@@ -48,6 +48,32 @@ class Service:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ForecastOptions:
+    """How completion times are forecast in a simulation.
+
+    Attributes:
+        jobs: of how many jobs, spread evenly over those that are measured; 0 for none.
+        futures: that are drawn for each.
+        confidence: of the interval.
+        seed: of the draws.
+    """
+
+    jobs: int = 0
+    futures: int = 20
+    confidence: float = 0.9
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        """Refuse what no forecast can be made by."""
+        if self.jobs < 0:
+            raise ParameterError(f"forecasts is {self.jobs}; it must be a whole number >= 0")
+        if self.futures < 1:
+            raise ParameterError(f"futures is {self.futures}; it must be a whole number >= 1")
+        if not 0 < self.confidence < 1:
+            raise ParameterError(f"confidence is {self.confidence}; it must be above 0, below 1")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SimulationRequest:
     """One run of the simulator.
 
@@ -74,6 +100,7 @@ class SimulationRequest:
         behind_rounds: see ``EngineSettings``, like the next one.
         ahead_rounds: likewise.
         carry_credit: off only to compare with rounds that forget at each new allocation.
+        forecasts: of which jobs the completion time is forecast at their submission.
         service: is replayed as it is configured, policy, options and round length too; None: the
             engine alone, with an oracle and without overheads (``IDEAL``).
     """
@@ -99,6 +126,7 @@ class SimulationRequest:
     behind_rounds: float = 4.0
     ahead_rounds: float = 1.0
     carry_credit: bool = True
+    forecasts: ForecastOptions = ForecastOptions()
     service: Service | None = None
 
     def __post_init__(self) -> None:
@@ -110,6 +138,11 @@ class SimulationRequest:
         if self.window is not None and not 0 <= self.window[0] < self.window[1]:
             raise ParameterError(
                 f"window is {self.window[0]}:{self.window[1]}; it must be A:B with 0 <= A < B"
+            )
+        if self.forecasts.jobs and self.service is not None:
+            raise ParameterError(
+                f"forecasts is {self.forecasts.jobs}, and a configuration is replayed; forecasts "
+                "are scored without one: they know no quotas, dependencies or limits"
             )
         if self.params and not isinstance(self.policy, str):
             raise ParameterError(

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from scheduler.domain.arrays import FloatArray, IntArray
+    from simulator.forecast_score import SubmissionForecast
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -214,6 +215,7 @@ class SimulationResult:
         seed: of every random draw.
         settings: further inputs, as text for reports.
         warnings: what the reader of the figures must know, a sentence each.
+        forecasts: of completion times at submission, in order of arrival, where asked for.
     """
 
     summary: Summary
@@ -228,6 +230,7 @@ class SimulationResult:
     seed: int
     settings: Mapping[str, str] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
+    forecasts: tuple[SubmissionForecast, ...] = ()
 
 
 def _json_value(value: str | float) -> str | int | float | None:

@@ -24,6 +24,7 @@ from scheduler.engine.settings import EngineSettings
 from scheduler.engine.state import PLAN
 from scheduler.errors import InputError, LeaseholdError, ParameterError, SolveError
 from simulator.failures import FailureProcess, read_failures
+from simulator.intervals import run_with_forecasts
 from simulator.ledger import Ledger
 from simulator.orders import read_orders
 from simulator.overheads import columns, read_overheads
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     from scheduler.domain.cluster import Cluster
     from scheduler.domain.configuration import ConfigurationTable
     from scheduler.domain.job import Job
+    from scheduler.domain.problem import Problem
     from scheduler.domain.throughput import ThroughputTable
     from simulator.beginning import Beginning
     from simulator.failures import FailureModel
@@ -101,10 +103,11 @@ def simulate(
         TableBuilder(source).table(cluster, keys, space_sharing=request.space_sharing)
         for source in (oracle, Agnostic(oracle) if request.agnostic else oracle)
     )
+    profiles = [position[CatalogueKey.of_job(job)] for job in trace.jobs]
     simulation = Simulation(
         cluster=cluster,
         jobs=trace.jobs,
-        profiles=[position[CatalogueKey.of_job(job)] for job in trace.jobs],
+        profiles=profiles,
         table=table,
         believed=believed,
         policy=request.make_policy(),
@@ -124,7 +127,9 @@ def simulate(
         inputs=_inputs(request),
         progress=progress,
     )
-    return simulation.run()
+    if not request.forecasts.jobs:
+        return simulation.run()
+    return run_with_forecasts(simulation, trace.jobs, profiles, request, progress)
 
 
 def _read(request: SimulationRequest) -> tuple[ThroughputTable, Cluster, Trace]:
@@ -303,6 +308,8 @@ class Simulation:
         self._most_told: FloatArray = np.full(len(self._jobs), np.inf)
         #: everything that happened, for tests of parity; filled only on request.
         self.log: list[do.Command] | None = None
+        #: is shown each question to the policy, and the jobs by their numbers.
+        self.watch: Callable[[Problem, Mapping[int, Job]], None] | None = None
         #: how often the policy was asked, and about how many jobs in all.
         self.questions = self.jobs_asked = 0
         #: decides beside the engine who is let in, if anybody does.
@@ -494,6 +501,8 @@ class Simulation:
     def _answer(self, command: do.ComputeAllocation) -> ev.Event:
         begin = time.perf_counter()
         self.questions += 1
+        if self.watch is not None:
+            self.watch(command.problem, self._engine.jobs.job_of)
         self.jobs_asked += len(command.problem.job_number)
         try:
             allocation = self._policy.allocate(command.problem)

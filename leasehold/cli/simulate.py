@@ -16,6 +16,10 @@ from leasehold.cli.progress import progress_bar, simulated_time
 from scheduler.errors import ParameterError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from simulator.forecast_score import ForecastScore
+    from simulator.request import SimulationRequest
     from simulator.result import Summary
 
 
@@ -62,13 +66,31 @@ def simulate(
     out: Annotated[
         Path | None, typer.Option("--out", help="Folder for results and an HTML report.")
     ] = None,
+    forecasts: Annotated[
+        int,
+        typer.Option(
+            "--forecasts",
+            min=0,
+            help="Forecast the completion of so many jobs at their submission, and score it.",
+        ),
+    ] = 0,
+    futures: Annotated[
+        int, typer.Option("--futures", min=1, help="Futures drawn for each; with --forecasts.")
+    ] = 20,
+    confidence: Annotated[
+        float, typer.Option("--confidence", help="Of the intervals; with --forecasts.")
+    ] = 0.9,
     chrome_trace: Annotated[
         bool, typer.Option("--chrome-trace", help="Also write a trace for Perfetto under --out.")
     ] = False,
     json_output: options.Json = False,
 ) -> None:
     """Replay a trace under one policy and print what it costs and yields."""
-    from simulator.request import SimulationRequest, parse_window  # noqa: PLC0415 - keeps the start quick
+    from simulator.forecast_score import ForecastScore  # noqa: PLC0415 - keeps the start quick
+    from simulator.request import (  # noqa: PLC0415 - keeps the start quick
+        ForecastOptions,
+        parse_window,
+    )
     from simulator.run import simulate as run  # noqa: PLC0415 - keeps the start quick
 
     if chrome_trace and out is None:
@@ -86,35 +108,21 @@ def simulate(
         "reference_worker_type": reference,
         "limit": limit,
         "record": out is not None,
+        "forecasts": ForecastOptions(
+            jobs=forecasts, futures=futures, confidence=confidence, seed=seed
+        ),
     }
-    if config is None:
-        if policy is None:
-            raise ParameterError("--policy is missing; name one, or give --config FILE")
-        if projects is not None:
-            raise ParameterError("--projects needs --config: only the service heeds quotas")
-        if orders is not None:
-            raise ParameterError("--orders needs --config: only the service takes orders")
-        request = SimulationRequest(
-            policy=policy,
-            params=parse_params(param or []),
-            agnostic=agnostic,
-            space_sharing=space_sharing,
-            round_length_s=360.0 if round_length is None else round_length,
-            **inputs,
-        )
-    else:
-        given = {
-            "--policy": policy,
-            "--param": param,
-            "--agnostic": agnostic,
-            "--space-sharing": space_sharing,
-            "--round-length": round_length,
-        }
-        _refuse_beside_config([flag for flag, value in given.items() if value])
-        from leasehold.config.replays import read_service  # noqa: PLC0415 - keeps the start quick
-
-        service = read_service(config, projects=projects, orders=orders)
-        request = SimulationRequest.of_service(service, **inputs)
+    request = _request(
+        inputs,
+        config=config,
+        projects=projects,
+        orders=orders,
+        policy=policy,
+        params=param or [],
+        agnostic=agnostic,
+        space_sharing=space_sharing,
+        round_length_s=round_length,
+    )
     with progress_bar(request.label) as report:
         result = run(request, report)
     if out is not None:
@@ -124,11 +132,60 @@ def simulate(
     for warning in result.warnings:
         typer.echo(f"leasehold: warning: {warning}", err=True)
     if json_output:
-        typer.echo(json.dumps(result.summary.to_dict(), indent=2))
+        figures: dict[str, Any] = result.summary.to_dict()
+        if forecasts:
+            figures["forecasts"] = ForecastScore.of(result.forecasts).to_dict()
+        typer.echo(json.dumps(figures, indent=2))
         return
     Console().print(_table(result.summary))
+    if forecasts:
+        Console().print(_forecast_table(ForecastScore.of(result.forecasts), confidence))
     if out is not None:
         typer.echo(f"Report: {out / 'report.html'}")
+
+
+def _request(
+    inputs: Mapping[str, Any],
+    *,
+    config: str | None,
+    projects: str | None,
+    orders: str | None,
+    policy: str | None,
+    params: list[str],
+    agnostic: bool,
+    space_sharing: bool,
+    round_length_s: float | None,
+) -> SimulationRequest:
+    """Return what is asked for: a policy by its name, or a service by its configuration."""
+    from simulator.request import SimulationRequest  # noqa: PLC0415 - keeps the start quick
+
+    if config is None:
+        if policy is None:
+            raise ParameterError("--policy is missing; name one, or give --config FILE")
+        if projects is not None:
+            raise ParameterError("--projects needs --config: only the service heeds quotas")
+        if orders is not None:
+            raise ParameterError("--orders needs --config: only the service takes orders")
+        return SimulationRequest(
+            policy=policy,
+            params=parse_params(params),
+            agnostic=agnostic,
+            space_sharing=space_sharing,
+            round_length_s=360.0 if round_length_s is None else round_length_s,
+            **inputs,
+        )
+    given = {
+        "--policy": policy,
+        "--param": params,
+        "--agnostic": agnostic,
+        "--space-sharing": space_sharing,
+        "--round-length": round_length_s,
+    }
+    _refuse_beside_config([flag for flag, value in given.items() if value])
+    from leasehold.config.replays import read_service  # noqa: PLC0415 - keeps the start quick
+
+    service = read_service(config, projects=projects, orders=orders)
+    return SimulationRequest.of_service(service, **inputs)
 
 
 def _refuse_beside_config(given: list[str]) -> None:
@@ -145,6 +202,19 @@ def _table(summary: Summary) -> Table:
         if name in {"policy", "cluster", "profile"}:
             continue
         table.add_row(*_row(name, value))
+    return table
+
+
+def _forecast_table(score: ForecastScore, confidence: float) -> Table:
+    table = Table(show_header=False, title="forecasts at submission, beside what came")
+    table.add_column(style="bold")
+    table.add_column(justify="right")
+    table.add_row("jobs forecast and completed", str(score.jobs))
+    table.add_row("mean error", f"{score.mean_error:.1%}")
+    table.add_row("99th percentile of errors", f"{score.p99_error:.1%}")
+    table.add_row("mean error if no job came later", f"{score.mean_error_alone:.1%}")
+    table.add_row(f"{confidence:.0%} intervals that held", f"{score.coverage:.1%}")
+    table.add_row("median width of an interval", f"{score.median_width:.1%}")
     return table
 
 
