@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from policies.base import Policy
-from policies.greedy import first_come_first_served, remaining_time_s, serve_in_order
+from policies.greedy import first_come_first_served, serve_in_order
 from policies.parameters import parameter
 
 if TYPE_CHECKING:
@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
 #: Quantiles to which a distribution is reduced; the index then costs N x 64 operations.
 QUANTILES = 64
+#: (8,) worker-seconds, each as likely as what a completed job took: from two minutes
+#: to a month and a half, evenly on a logarithmic scale.
+PRIOR = np.geomspace(120.0, 4e6, 8)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,8 +30,9 @@ class Gittins(Policy):
     Program: none; X in {0, 1}, greedily by the Gittins index. With S the service that a job needs
     in all (worker-seconds) and a what it has attained,
     G(a) = max over d > 0 of P(S <= a + d | S > a) / E[min(S - a, d) | S > a].
-    A single job's own length is not looked at. The distribution of S is ``service_worker_s`` where
-    it is given, else that of the jobs in the problem (on their fastest workers). Attained service
+    No job's length is looked at. The distribution of S is ``service_worker_s`` where it is given,
+    else that of the jobs that completed last, beside ``PRIOR`` as if so many more had. It is
+    log-uniform, so that until enough have completed who has had least goes first. Attained service
     is rounded down to multiples of ``quantum_worker_s`` so that equal jobs do not preempt each
     other in turns.
 
@@ -40,7 +44,9 @@ class Gittins(Policy):
     time_dependent: ClassVar[bool] = True
 
     service_worker_s: tuple[float, ...] = parameter(
-        (), gt=0.0, help="A sample of the worker-seconds that jobs need; none: the jobs present."
+        (),
+        gt=0.0,
+        help="A sample of the worker-seconds that jobs need; none: what completed jobs took.",
     )
     quantum_worker_s: float = parameter(
         3600.0, gt=0.0, help="Worker-seconds between two looks at a job's index."
@@ -57,9 +63,8 @@ class Gittins(Policy):
         """Return (S,) the distribution of service, ascending, at most ``QUANTILES`` values."""
         sample = np.array(self.service_worker_s)
         if not len(sample):
-            whole = problem.total_steps / problem.remaining_steps
-            sample = remaining_time_s(problem) * whole * problem.scale_factor
-            sample = sample[np.isfinite(sample)]
+            completed = problem.completed_worker_s
+            sample = PRIOR if completed is None else np.concatenate((PRIOR, completed))
         if len(sample) > QUANTILES:
             middle = (np.arange(QUANTILES) + 0.5) / QUANTILES
             sample = np.quantile(sample, middle, method="inverted_cdf")

@@ -72,6 +72,8 @@ class Problem:
         entity_usage_s: (E,) worker-seconds of each of ``entities`` that fade away by the policy's
             half-life; None where it has none.
         caps: quotas that the jobs' allocation must keep; None where none can bind.
+        completed_worker_s: (C,) worker-seconds that the last completed jobs took in all, the newest
+            last; None where none has completed yet.
         restarts: (N,) times that each job has been started again so far; None where nobody counts.
     """
 
@@ -96,6 +98,7 @@ class Problem:
     entity_usage_s: FloatArray | None = None
     caps: Caps | None = None
     restarts: IntArray | None = None
+    completed_worker_s: FloatArray | None = None
 
     @property
     def jobs(self) -> int:

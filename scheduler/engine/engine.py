@@ -350,6 +350,7 @@ class Engine:
             caps=state.caps_beside(pinned),
             round_length_s=state.settings.round_length_s,
             usage_s=self.usage_s,
+            completed_worker_s=state.completed_worker_s,
         )
         state.question_open = state.blocked = problem is not None
         if problem is not None:

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 #: A job that has run for so long under a lease has got on, whether it saves anything or not.
 GOT_ON_S: Final = 60.0
+#: Of so many completed jobs it is kept what they took.
+MOST_COMPLETED: Final = 512
 #: How often the wait after losses in a row doubles, and after failures: a float ends at 2^1024.
 LOSS_DOUBLINGS: Final = 4
 FAILURE_DOUBLINGS: Final = 64
@@ -207,6 +209,9 @@ def _after(state: State, event: ev.LeaseEnded, lease: Lease, row: int, *, preemp
     """Decide what becomes of the job whose lease ended."""
     wish = state.after_end.pop(event.lease_id, None)
     if event.reason is EndReason.COMPLETED:
+        took, before = state.jobs["attained_worker_s"][[row]], state.completed_worker_s
+        known = took if before is None else np.concatenate((before, took))[-MOST_COMPLETED:]
+        state.completed_worker_s = known
         state.remove_job(row, "job_completed")
     elif wish == RevokeReason.CANCEL:
         state.remove_job(row, "job_cancelled")

@@ -38,6 +38,7 @@ def pose(
     caps: Caps | None = None,
     round_length_s: float = 0.0,
     usage_s: FloatArray | None = None,
+    completed_worker_s: FloatArray | None = None,
 ) -> Problem | None:
     """Make the allocation problem of the jobs that may run; None if there are none.
 
@@ -54,6 +55,7 @@ def pose(
         caps: quotas over all jobs; None where there are none.
         round_length_s: for how long workers are granted at a time.
         usage_s: (E,) what entities have used of late; None where that is not counted.
+        completed_worker_s: (C,) what the last completed jobs took in all.
     """
     if not len(capacity):
         return None
@@ -86,6 +88,7 @@ def pose(
         entity_usage_s=usage_s,
         caps=caps,
         restarts=np.maximum(jobs.ints("attempts")[rows] - 1, 0),
+        completed_worker_s=completed_worker_s,
     )
 
 

@@ -110,6 +110,7 @@ class EngineState:
         reservations: see ``Reservations.dump``; empty where there are none.
         by_lengths: whether the policy may know how long jobs take.
         by_lag: whether it wants rounds to follow X as closely as they can.
+        completed_worker_s: see ``Problem``.
         search: the attributes of ``Search``.
     """
 
@@ -154,6 +155,7 @@ class EngineState:
     reservations: Mapping[str, Any] = field(default_factory=dict)
     by_lengths: bool = True
     by_lag: bool = False
+    completed_worker_s: FloatArray | None = None
     search: tuple[float, int, int] = (0.0, 0, 1)
 
 
@@ -161,6 +163,7 @@ class EngineState:
 _SAME: Final = (
     *("time_dependent", "now_s", "round_number", "round_end_s", "next_number", "generation"),
     *("question_open", "blocked", "changed", "plan_due", "serve_due", "by_lengths", "by_lag"),
+    "completed_worker_s",
 )
 
 _CODEC: Final = Codec((*DOMAIN_TYPES, EngineState, PlanState))

@@ -18,7 +18,7 @@ from scheduler.engine.usage import Usage
 
 if TYPE_CHECKING:
     from scheduler.domain import events as ev
-    from scheduler.domain.arrays import BoolArray, IntArray
+    from scheduler.domain.arrays import BoolArray, FloatArray, IntArray
     from scheduler.domain.causes import Occasion
     from scheduler.domain.cluster import Cluster
     from scheduler.domain.configuration import ConfigurationTable
@@ -64,6 +64,9 @@ class State:
         self.entity_of = {entity.name: e for e, entity in enumerate(self.entities)}
         #: what they have used of late, where the policy asks for it.
         self.usage = Usage(usage_half_life_s)
+        #: (C,) worker-seconds that the last completed jobs took in all, the newest last; None
+        #: before one has completed.
+        self.completed_worker_s: FloatArray | None = None
         self.quotas = Quotas()
         self.now_s = 0.0
         #: number of the next job.

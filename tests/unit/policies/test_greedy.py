@@ -209,6 +209,46 @@ def test_gittins_prefers_jobs_that_are_likely_to_be_short() -> None:
     assert sorted(everyone.rank) == list(range(80))
 
 
+def test_gittins_learns_from_completed_jobs() -> None:
+    table = make_table([[1.0]])
+    problem = make_problem(
+        table, capacity=[1], profile=[0, 0], attained_worker_s=[95_000.0, 20_000.0]
+    )
+    policy = make_policy("gittins")
+    # Nobody has completed: who has had less goes first.
+    assert policy.allocate(problem).rank.tolist() == [1, 0]
+    learned = replace(problem, completed_worker_s=np.full(100, 100_000.0))
+    assert policy.allocate(learned).rank.tolist() == [0, 1]  # nearly done, as all were
+
+
+@pytest.mark.parametrize("policy", ["fifo", "tiresias", "gittins"])
+@given(seed=st.integers(0, 10**9), pairs=st.booleans())
+@settings(max_examples=60, deadline=None)
+def test_lengths_that_are_scrambled_change_nothing(policy, seed, pairs) -> None:
+    rng = np.random.default_rng(seed)
+    types, jobs = int(rng.integers(1, 4)), int(rng.integers(2, 25))
+    rates = rng.uniform(0.5, 8.0, size=(4, types)).round(2)
+    shared = {(0, 1, 0): (0.7 * rates[0, 0], 0.7 * rates[1, 0])} if pairs else None
+    table = make_table(rates.tolist(), scale_factor=[1, 1, 2, 4], shared=shared)
+    done = rng.uniform(0.0, 1e4, size=jobs) * rng.integers(0, 2, size=jobs)
+    asked = {
+        "capacity": rng.integers(1, 9, size=types).tolist(),
+        "profile": rng.integers(0, 4, size=jobs).tolist(),
+        "attained_worker_s": rng.uniform(0.0, 1e5, size=jobs),
+        "restart_s": rng.uniform(0.0, 60.0, size=jobs),
+    }
+    answers = []
+    for _ in range(3):
+        left = rng.lognormal(8.0, 3.0, size=jobs)
+        problem = make_problem(table, remaining_steps=left, total_steps=done + left, **asked)
+        completed = np.geomspace(10.0, 1e6, 40)
+        answers.append(make_policy(policy).allocate(replace(problem, completed_worker_s=completed)))
+    for answer in answers[1:]:
+        assert np.array_equal(answer.x, answers[0].x)
+        assert np.array_equal(answer.pair_jobs, answers[0].pair_jobs)
+        assert np.array_equal(answer.rank, answers[0].rank)
+
+
 def test_without_backfilling_a_gang_that_nothing_can_run_holds_up_nobody() -> None:
     table = make_table([[5], [5]], scale_factor=[8, 1])
     problem = make_problem(table, capacity=[4], profile=[0, 1])
