@@ -10,6 +10,7 @@ from api.schemas.jobs import KubernetesIn
 from scheduler.control.requests import Submission
 from scheduler.control.retries import category_of
 from scheduler.domain.fields import Word
+from scheduler.domain.job import counts_between
 from scheduler.domain.spec import DEFAULT_PROJECT, JOB_FIELDS, JobSpec
 from scheduler.domain.troubles import Trouble
 from scheduler.protocol.reports import LeaseEnd
@@ -97,6 +98,8 @@ def to_spec(job: JobIn, *, project: str, now_s: float) -> JobSpec:
         if known is not None:
             values[known.attribute] = _value(known, given[name])
     values["project"] = project
+    if job.max_workers is not None:
+        values["scale_factors"] = counts_between(job.min_workers or 1, job.max_workers)
     if job.deadline_in_s is not None:
         values["deadline_s"] = now_s + job.deadline_in_s
     return JobSpec(**values)

@@ -9,6 +9,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from scheduler.domain.job import LARGEST_GANG, counts_between
 from scheduler.errors import TraceError
 from traces.draft import Draft, Drafts
 from traces.files import Line, atomic_writer
@@ -30,6 +31,8 @@ FIELDS = (
     "total_steps",
     "duration_s",
     "scale_factor",
+    "min_workers",
+    "max_workers",
     "arrival_s",
     "weight",
     "deadline_s",
@@ -52,7 +55,9 @@ _CONDITIONS = tuple(field.name for field in fields(Conditions))
 _MANNERS = ("checkpoints", "preemptible", "min_run_time_s")
 _USUAL = {"checkpoints": True, "preemptible": True, "min_run_time_s": 0.0}
 _FLAGS = ("retry_oom", "checkpoints", "preemptible")
-_WRITTEN = tuple(n for n in FIELDS if n not in {"duration_s", *_CONDITIONS, *_MANNERS})
+#: What stands for other fields, which are written.
+_INSTEAD = ("duration_s", "min_workers", "max_workers")
+_WRITTEN = tuple(n for n in FIELDS if n not in {*_INSTEAD, *_CONDITIONS, *_MANNERS})
 _TEXT = ("job_id", "job_type", "entity", "project")
 
 
@@ -135,7 +140,7 @@ def _draft(row: Mapping[str, str], line: Line) -> Draft:
         )
     if "arrival_s" not in row:
         line.fail("the field is missing; give seconds since the start", field="arrival_s")
-    counts = _counts(row.get("scale_factor", "1"), line)
+    counts = _counts(row, line)
     return Draft(
         line=line.number,
         job_id=row.get("job_id", ""),
@@ -179,10 +184,29 @@ def _flag(row: Mapping[str, str], field: str, line: Line) -> bool:
     return value == "true"
 
 
-def _counts(text: str, line: Line) -> tuple[int, ...]:
-    """Return worker counts, ascending: one, or several with spaces or commas between them."""
-    parts = text.replace(",", " ").split() or [text]
-    return tuple(sorted({line.integer_in(part, "scale_factor", at_least=1) for part in parts}))
+def _counts(row: Mapping[str, str], line: Line) -> tuple[int, ...]:
+    """Return worker counts, ascending: one, several with spaces or commas between, or a range."""
+    if "min_workers" not in row and "max_workers" not in row:
+        text = row.get("scale_factor", "1")
+        parts = text.replace(",", " ").split() or [text]
+        return tuple(sorted({line.integer_in(p, "scale_factor", at_least=1) for p in parts}))
+    if "scale_factor" in row:
+        line.fail(
+            "give scale_factor, or min_workers and max_workers, not both",
+            field="scale_factor",
+            value=row["scale_factor"],
+        )
+    if "max_workers" not in row:
+        line.fail("give max_workers too", field="min_workers", value=row["min_workers"])
+    least = line.integer_in(row.get("min_workers", "1"), "min_workers", at_least=1)
+    most = line.integer_in(row["max_workers"], "max_workers", at_least=1)
+    if not least <= most <= LARGEST_GANG:
+        line.fail(
+            f"it must be at least min_workers, {least}, and at most {LARGEST_GANG}",
+            field="max_workers",
+            value=row["max_workers"],
+        )
+    return counts_between(least, most)
 
 
 def _optional(

@@ -1,6 +1,6 @@
 """Jobs as they are submitted, selected and changed."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, create_model, model_validator
@@ -93,6 +93,25 @@ def given_twice(job: Mapping[str, Any]) -> str:
     )
 
 
+def _counts_disagree(job: Mapping[str, Any], given: Collection[str]) -> str:
+    """Say what is wrong with the worker counts of a job; empty if nothing is.
+
+    Args:
+        job: the values of its fields.
+        given: names of the fields that were given.
+    """
+    least, most = job.get("min_workers"), job.get("max_workers")
+    if least is None and most is None:
+        return ""
+    if "scale_factor" in given:
+        return "give scale_factor, or min_workers and max_workers, not both"
+    if most is None:
+        return f"min_workers is {least}, without max_workers; give both, or scale_factor {least}"
+    if least is not None and least > most:
+        return f"min_workers is {least} and max_workers {most}; the first is at most the second"
+    return ""
+
+
 def _array(value: Any) -> Any:
     return {"count": value} if isinstance(value, int) and not isinstance(value, bool) else value
 
@@ -122,6 +141,8 @@ class JobForm(Form):
     def _agree(self) -> Self:
         if both := given_twice(vars(self)):
             raise ValueError(both)
+        if wrong := _counts_disagree(vars(self), self.model_fields_set):
+            raise ValueError(wrong)
         if both := ", ".join(sorted(self.env.keys() & self.secret_env.keys())):
             raise ValueError(f"{both}: give a variable in env or in secret_env, not in both")
         if self.upload and self.working_dir:
@@ -190,6 +211,8 @@ if TYPE_CHECKING:
         project: str | None
         depends_on: list[str]
         deadline_in_s: float | None
+        min_workers: int | None
+        max_workers: int | None
         array: ArrayIn | None
         client_id: str | None
         held: bool

@@ -679,6 +679,9 @@ class JobOptions(TypedDict, total=False):
         upload: hash of uploaded code that it is started in, instead of a working_dir
         image: container image
         scale_factor: workers at once, or a list of counts
+        min_workers: fewest workers that it can run on, in place of scale_factor; 1 if max_workers
+            is given
+        max_workers: most workers that it can run on
         worker_types: types that it may run on; none for any
         total_steps: steps until it is complete
         duration_s: estimate of its run time in seconds, where it counts no steps
@@ -723,6 +726,8 @@ class JobOptions(TypedDict, total=False):
     upload: str | None
     image: str | None
     scale_factor: int | Sequence[int]
+    min_workers: int | None
+    max_workers: int | None
     worker_types: Sequence[str]
     total_steps: float | None
     duration_s: float | None

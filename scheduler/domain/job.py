@@ -20,6 +20,18 @@ ALMOST_DONE = 0.99
 LARGEST_GANG = 1_000_000
 
 
+def counts_between(least: int, most: int) -> tuple[int, ...]:
+    """Return the worker counts of a job that runs at any from ``least`` to ``most``, ascending.
+
+    They are ``least`` doubled again and again, and ``most`` itself: a policy looks at each, and
+    between a count and its double little is to be gained.
+    """
+    counts = [least]
+    while 2 * counts[-1] < most:
+        counts.append(2 * counts[-1])
+    return tuple(counts) if counts[-1] == most else (*counts, most)
+
+
 class JobStatus(enum.StrEnum):
     """Where a job stands in its life."""
 

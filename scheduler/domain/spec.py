@@ -17,6 +17,7 @@ from scheduler.domain.fields import (
     asked,
     asked_of,
 )
+from scheduler.domain.job import LARGEST_GANG
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -121,6 +122,28 @@ class JobSpec:
             short="-w",
             metavar="N[,M...]",
             default="1",
+        ),
+    )
+    min_workers: int | None = asked(
+        Number(whole=True, ge=1, le=LARGEST_GANG),
+        "fewest workers that it can run on, in place of scale_factor; 1 if max_workers is given",
+        default=None,
+        option=Option(
+            help="Fewest workers that it can run on.",
+            metavar="N",
+            page="fewest workers that it can run on, in place of `--workers`",
+            default="1, with `--max-workers`",
+        ),
+    )
+    max_workers: int | None = asked(
+        Number(whole=True, ge=1, le=LARGEST_GANG),
+        "most workers that it can run on",
+        default=None,
+        page=": it may get `min_workers`, twice as many, and so on, and `max_workers` itself",
+        option=Option(
+            help="Most workers that it can run on.",
+            metavar="N",
+            page="most workers; it may get the fewest, twice as many and so on, and the most",
         ),
     )
     worker_types: tuple[str, ...] = asked(

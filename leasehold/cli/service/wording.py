@@ -48,7 +48,7 @@ _NAMED: Final = frozenset({"env", "secret_env", "labels", "throughputs", "parame
 #: Fields that the scheduler names in its sentences.
 _IN_SENTENCES: Final = re.compile(
     r"\b(deadline_s|notice_s|grace_s|depends_on|total_steps|duration_s|deadline_in_s|until_s"
-    r"|from_s)\b"
+    r"|from_s|min_workers|max_workers|scale_factor)\b"
 )
 #: Or with which they begin.
 _BEGINNING: Final = re.compile(r"^([a-z_]+)(?=: )")

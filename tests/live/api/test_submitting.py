@@ -68,6 +68,41 @@ def test_a_job_is_taken_in_with_every_field_as_it_was_given(daemon: Any, user: A
 JOB_TYPE = "ResNet-18 (batch size 16)"
 
 
+@pytest.mark.parametrize(
+    ("given", "counts"),
+    [
+        ({"min_workers": 2, "max_workers": 6}, [2, 4, 6]),
+        ({"max_workers": 4}, [1, 2, 4]),
+        ({"min_workers": 3, "max_workers": 3}, [3]),
+        ({}, [1]),
+    ],
+)
+def test_a_range_of_workers_becomes_counts(user: Any, given: dict[str, int], counts: Any) -> None:
+    assert user.post("/v1/jobs", json=JOB | given).status_code == 201
+    spec = user.get("/v1/jobs/job-1").json()["spec"]
+    assert spec["scale_factors"] == counts
+    assert (spec["min_workers"], spec["max_workers"]) == (
+        given.get("min_workers"),
+        given.get("max_workers"),
+    )
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"min_workers": 2}, "min_workers is 2, without max_workers"),
+        ({"min_workers": 4, "max_workers": 2}, "min_workers is 4 and max_workers 2"),
+        ({"scale_factor": 2, "max_workers": 4}, "give scale_factor, or min_workers and"),
+        ({"scale_factor": [1, 2], "min_workers": 1}, "give scale_factor, or min_workers and"),
+    ],
+)
+def test_worker_counts_that_disagree_are_refused(user: Any, given: Any, said: str) -> None:
+    job = {name: value for name, value in JOB.items() if name != "scale_factor"}
+    answer = user.post("/v1/jobs", json=job | given)
+    assert answer.status_code == 422
+    assert said in answer.json()["errors"][0]["problem"]
+
+
 def test_nothing_is_made_up_for_a_job_that_says_nothing_of_its_length(user: Any) -> None:
     user.submit()
     spec = user.get("/v1/jobs/job-1").json()["spec"]
@@ -238,6 +273,9 @@ def test_a_dry_run_changes_nothing(user: Any) -> None:
         ({"scale_factor": [2, 2]}, "scale_factor"),
         ({"scale_factor": []}, "scale_factor"),
         ({"scale_factor": 10**7}, "scale_factor.0"),
+        ({"min_workers": 0, "max_workers": 2}, "min_workers"),
+        ({"max_workers": 10**7}, "max_workers"),
+        ({"max_workers": "4"}, "max_workers"),
         ({"total_steps": 0}, "total_steps"),
         ({"total_steps": "100"}, "total_steps"),
         ({"total_steps": 1, "duration_s": 1}, ""),

@@ -38,6 +38,18 @@ def test_a_command_behind_two_dashes_is_submitted_as_it_is(scheduler, leasehold)
     assert (row.name, row.scale_factor) == ("train", 2)
 
 
+def test_a_range_of_workers_is_given_by_its_ends(scheduler, leasehold):
+    ran = leasehold("submit", "--min-workers", "2", "--max-workers", "8", "--", "./train")
+    assert ran.code == 0, ran.err
+    assert scheduler.service.store.job(ran.out.strip()).spec["scale_factors"] == [2, 4, 8]
+    refused = leasehold("submit", "--min-workers", "2", "--", "./train")
+    assert refused.code != 0
+    assert "--max-workers" in refused.err
+    both = leasehold("submit", "--workers", "2", "--max-workers", "4", "--", "./train")
+    assert both.code != 0
+    assert "--workers" in both.err
+
+
 def test_every_option_reaches_the_job(scheduler, leasehold, monkeypatch, tmp_path):
     monkeypatch.setenv("MINE", "from outside")
     monkeypatch.chdir(tmp_path)

@@ -1,10 +1,12 @@
 """Jobs of a trace that can run at several worker counts."""
 
+import re
+
 import pytest
 
 from planner.oracle import build_table
 from scheduler.domain.cluster import parse_cluster_spec
-from scheduler.domain.job import Job
+from scheduler.domain.job import Job, counts_between
 from scheduler.domain.throughput import ThroughputTable
 from scheduler.domain.ways import CatalogueKey
 from scheduler.errors import InputError, TraceError
@@ -47,6 +49,40 @@ def test_worker_counts_are_read_and_written(write, tmp_path, name, text):
     for again in ("again.csv", "again.jsonl"):
         write_trace(trace, tmp_path / again)
         assert read_trace(tmp_path / again).jobs == trace.jobs
+
+
+@pytest.mark.parametrize(
+    ("least", "most", "counts"),
+    [(1, 1, (1,)), (1, 8, (1, 2, 4, 8)), (2, 7, (2, 4, 7)), (3, 4, (3, 4)), (5, 5, (5,))],
+)
+def test_a_range_is_the_fewest_doubled_and_the_most(least, most, counts):
+    assert counts_between(least, most) == counts
+
+
+def test_a_range_of_workers_is_read_and_written_as_counts(write, tmp_path):
+    head = "job_id,job_type,total_steps,min_workers,max_workers,arrival_s\n"
+    trace = read_trace(write(head + "a,x,9,2,6,0\nb,x,9,,4,1\nc,x,9,,,2\n"))
+    assert [job.counts for job in trace.jobs] == [(2, 4, 6), (1, 2, 4), (1,)]
+    write_trace(trace, tmp_path / "again.csv")
+    assert read_trace(tmp_path / "again.csv").jobs == trace.jobs
+
+
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [
+        ("a,x,9,,2,,0", "min_workers.*'2'.*give max_workers too"),
+        ("a,x,9,,4,2,0", "max_workers.*'2'.*at least min_workers, 4"),
+        ("a,x,9,,0,2,0", "min_workers"),
+        ("a,x,9,,1,two,0", "max_workers"),
+        ("a,x,9,,1,10000000,0", "max_workers"),
+        ("a,x,9,2,1,2,0", "scale_factor.*not both"),
+    ],
+)
+def test_a_range_that_cannot_be_is_refused(write, row, said):
+    head = "job_id,job_type,total_steps,scale_factor,min_workers,max_workers,arrival_s\n"
+    with pytest.raises(TraceError) as refused:
+        read_trace(write(head + row + "\n"))
+    assert re.search(said, str(refused.value)), refused.value
 
 
 @pytest.mark.parametrize("count", ["0 2", "1 two", "1.5", ","])
