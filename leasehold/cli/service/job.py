@@ -94,6 +94,7 @@ def _fields(job: forms.JobWithSpec, now_s: float) -> list[tuple[str, Any]]:
     spec = job.get("spec") or {}
     where = f"{job['worker_type']} x {job['workers']} on {', '.join(job['nodes'])}"
     by_duration = _by_duration(job)
+    counts = spec.get("scale_factors") or [job["scale_factor"]]
     fields = [
         ("job", job["job_id"]),
         ("name", job["name"]),
@@ -105,7 +106,7 @@ def _fields(job: forms.JobWithSpec, now_s: float) -> list[tuple[str, Any]]:
         ("GPU use", gpu_use(job, now_s)),
         ("lease until", when(job["lease_deadline_s"], now_s)),
         ("job type", job["job_type"]),
-        ("scale factor", job["scale_factor"]),
+        ("scale factor", ", ".join(map(str, counts))),
         ("weight", job["weight"]),
         ("duration" if by_duration else "steps", _work(job, seconds=by_duration)),
         ("allocation", " ".join(f"{k}={percent(v)}" for k, v in job["allocation"].items())),

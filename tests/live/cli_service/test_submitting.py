@@ -42,6 +42,7 @@ def test_a_range_of_workers_is_given_by_its_ends(scheduler, leasehold):
     ran = leasehold("submit", "--min-workers", "2", "--max-workers", "8", "--", "./train")
     assert ran.code == 0, ran.err
     assert scheduler.service.store.job(ran.out.strip()).spec["scale_factors"] == [2, 4, 8]
+    assert "2, 4, 8" in leasehold("job", ran.out.strip()).out
     refused = leasehold("submit", "--min-workers", "2", "--", "./train")
     assert refused.code != 0
     assert "--max-workers" in refused.err
