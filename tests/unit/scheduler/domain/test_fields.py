@@ -26,6 +26,10 @@ SAMPLES = {
 }  # fmt: skip
 
 
+#: What a field is given together with.
+TOGETHER = {"min_workers": {"max_workers": 8}}
+
+
 def sample(known):
     if isinstance(known.kind, Number):
         least = known.kind.ge if known.kind.ge is not None else known.kind.gt
@@ -50,6 +54,7 @@ def test_every_field_is_asked_of_people_but_the_place_in_an_array():
 @pytest.mark.parametrize("known", JOB_FIELDS, ids=lambda known: known.name)
 def test_a_field_goes_from_a_request_into_what_is_stored_and_back(known):
     request = {"name": "n", "command": ["c"], known.name: sample(known)}
+    request |= TOGETHER.get(known.name, {})
     spec = to_spec(JobIn.model_validate(request), project="p", now_s=0.0)
     data = spec_to_json(spec)
     assert data[known.attribute] == stored(known)
