@@ -28,4 +28,4 @@ class WaitReason(enum.StrEnum):
     NO_SHARE = "no_share"  #: the policy gives it no time at present
     IDLING = "idling"  #: the policy keeps idle workers idle on purpose
     PLACEMENT = "placement"  #: its turn has come, but no workers fit it at the moment
-    TURN = "turn"  #: other jobs are further behind their share; its turn comes
+    TURN = "turn"  #: other jobs go first for now; its turn comes

@@ -547,4 +547,5 @@ def _used_words(view: View, record: JobRecord) -> str:
 
 def _turn_words(position: int | None, waiting: int) -> str:
     place = "" if position is None else f"; it is number {position} of {waiting} that wait"
-    return f"other jobs are further behind their share{place}"
+    others = "those far behind their share, then those that end soonest"
+    return f"other jobs go first: {others}{place}"

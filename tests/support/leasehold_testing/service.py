@@ -277,7 +277,7 @@ class FakeService(FakeSettings):
             job_id=row.job_id,
             status=row.status,
             reason=wait_reason(row),
-            message="others are further behind their share" if waits else "it does not wait",
+            message="other jobs go first" if waits else "it does not wait",
             position=row.number if waits else None,
             waiting=self._number,
             starts_s=self.now_s + 60.0 if forecast and waits else None,
