@@ -9,7 +9,7 @@ import numpy as np
 
 from policies.base import Policy
 from policies.quotas import within_quotas
-from policies.shares import fastest_by_type
+from policies.shares import thriftiest_by_type
 from scheduler.domain.allocation import Allocation
 
 if TYPE_CHECKING:
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 class Isolated(Policy):
     """Give every job 1/N of every worker type, as if each had its own small cluster.
 
-    Program: none. X_mk = W_k / (N s_m) in the job's fastest configuration on type k, scaled down
-    where a job's fractions sum to more than 1; 0 on types that cannot run it. Weights play no
-    part, and nothing is lent to others; whom a quota holds down gets less. Jobs that can run
-    nowhere at present are not among the N.
+    Program: none. X_mk = W_k / (N s_m) in the configuration that does most per worker on type k,
+    scaled down where a job's fractions sum to more than 1; 0 on types that cannot run it. Weights
+    play no part, and nothing is lent to others; whom a quota holds down gets less. Jobs that can
+    run nowhere at present are not among the N.
 
     Source: the isolated baseline of Gavel (Narayanan et al., OSDI 2020, section 7).
     """
@@ -32,7 +32,7 @@ class Isolated(Policy):
 
     def allocate(self, problem: Problem) -> Allocation:
         """Answer the problem; see the class."""
-        rates, choice = fastest_by_type(problem)
+        rates, choice, more = thriftiest_by_type(problem)
         able = rates.max(axis=1, initial=0.0)[problem.profile] > 0
         sharers = max(int(np.count_nonzero(able)), 1)
         share = problem.capacity / (sharers * problem.scale_factor[:, None])  # (N, K)
@@ -41,5 +41,5 @@ class Isolated(Policy):
         x = np.zeros((problem.jobs, problem.table.throughput.shape[1]))
         rows = np.arange(problem.jobs)
         for k, configuration in enumerate(choice[problem.profile].T):
-            x[rows, configuration] += share[:, k]
+            x[rows, configuration] += share[:, k] / more[problem.profile, k]
         return within_quotas(problem, Allocation.singles(x, solver="formula"))

@@ -63,13 +63,35 @@ def fastest_by_type(problem: Problem) -> tuple[FloatArray, IntArray]:
     return by_type.max(axis=1, initial=0.0), choice
 
 
+def thriftiest_by_type(problem: Problem) -> tuple[FloatArray, IntArray, FloatArray]:
+    """Return what each profile does per worker at best on workers of one type.
+
+    A share of the cluster is worth to a job what it does with it at its best count. Where a job
+    runs at one count alone, that is its fastest way.
+
+    Returns:
+        (U, K) steps/s of as many workers as the reference count, 0 where it does not run or fit;
+        (U, K) the configuration, and (U, K) its workers over the reference count.
+    """
+    table = problem.table
+    reference = np.array([profile.scale_factor for profile in table.profiles], dtype=float)
+    more = np.maximum(table.demand.sum(axis=2), 1) / reference[:, None]  # (U, J)
+    fits = (table.demand <= problem.capacity).all(axis=2)
+    single_type = np.count_nonzero(table.demand, axis=2) == 1
+    rate = np.where(fits & single_type, table.throughput / more, 0.0)
+    by_type = np.where(table.demand > 0, rate[:, :, None], 0.0)  # (U, J, K)
+    choice: IntArray = by_type.argmax(axis=1)
+    return by_type.max(axis=1, initial=0.0), choice, np.take_along_axis(more, choice, axis=1)
+
+
 def equal_share_throughput(problem: Problem) -> FloatArray:
     """Return (N,) steps/s on an equal share of every worker type on which the job runs.
 
-    A job that has several configurations on a type counts with the fastest. One that runs only on
-    mixed types counts with its best configuration. nan marks a job that nothing can run.
+    A job that has several configurations on a type counts with the one that does most per worker,
+    as if it held its reference count of them. One that runs only on mixed types counts with its
+    best configuration. nan marks a job that nothing can run.
     """
-    return _from_rates(problem, fastest_by_type(problem)[0] @ equal_share(problem))
+    return _from_rates(problem, thriftiest_by_type(problem)[0] @ equal_share(problem))
 
 
 def isolated_throughput(problem: Problem) -> FloatArray:
@@ -82,7 +104,7 @@ def isolated_throughput(problem: Problem) -> FloatArray:
     share = problem.capacity / sharers(problem)
     whole = float(share.sum())
     row = np.maximum(whole / problem.scale_factor, 1.0) * problem.scale_factor
-    rates = _from_rates(problem, fastest_by_type(problem)[0] @ share)
+    rates = _from_rates(problem, thriftiest_by_type(problem)[0] @ share)
     result: FloatArray = rates / row
     return result
 

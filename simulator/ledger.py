@@ -151,7 +151,7 @@ class Ledger:
         """
         scale = entry.job.scale_factor
         received = self._share[scale] - entry.share_at_arrival
-        rate = _fastest_by_type(self._table, entry.profile) @ self._cluster.capacity
+        rate = _thriftiest_by_type(self._table, entry.profile, scale) @ self._cluster.capacity
         return float(rate * received)
 
     def preempted(self, jobs: IntArray) -> None:
@@ -390,11 +390,12 @@ def _late(entry: _Entry, now: float) -> bool:
     return deadline_s is not None and (now if entry.end_s is None else entry.end_s) > deadline_s
 
 
-def _fastest_by_type(table: ConfigurationTable, profile: int) -> FloatArray:
-    """Return (K,) the fastest steps/s of a profile on each worker type alone."""
+def _thriftiest_by_type(table: ConfigurationTable, profile: int, count: int) -> FloatArray:
+    """Return (K,) the steps/s of so many workers of each type, each doing as much as it can."""
     result: FloatArray = np.zeros(len(table.worker_types))
     for j, rate in enumerate(table.throughput[profile]):
         kinds = np.flatnonzero(table.demand[profile, j])
         if len(kinds) == 1:
-            result[kinds[0]] = max(result[kinds[0]], rate)
+            here = rate / (table.demand[profile, j].sum() / count)
+            result[kinds[0]] = max(result[kinds[0]], here)
     return result

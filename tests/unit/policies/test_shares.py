@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 import pytest
 
@@ -9,6 +11,9 @@ from policies.registry import make_policy
 from policies.shares import equal_share, equal_share_throughput, isolated_throughput
 from policies.testing import make_problem, make_table
 from scheduler.domain.configuration import Configuration, ConfigurationTable, Profile
+
+if TYPE_CHECKING:
+    from scheduler.domain.problem import Problem
 
 
 def test_an_equal_share_is_a_job_s_part_of_every_type_and_at_most_all_its_time() -> None:
@@ -27,7 +32,7 @@ def test_types_that_cannot_run_the_job_or_its_gang_count_zero() -> None:
     assert equal_share_throughput(problem).tolist() == pytest.approx([8 * share[0], 8 * share[0]])
 
 
-def test_of_several_configurations_on_a_type_the_fastest_counts() -> None:
+def test_of_several_counts_the_one_that_does_most_per_worker_is_what_a_share_is_worth() -> None:
     def configuration(demand: tuple[int, int], rate: float) -> Configuration:
         return Configuration(demand=demand, throughput=rate)
 
@@ -45,11 +50,30 @@ def test_of_several_configurations_on_a_type_the_fastest_counts() -> None:
     table = ConfigurationTable.build(("a", "b"), (elastic, mixed))
     problem = make_problem(table, capacity=[2, 2], profile=[0, 1, 1, 1])
     share = equal_share(problem)
-    assert equal_share_throughput(problem)[0] == pytest.approx(5 * share[0] + 2 * share[1])
+    assert equal_share_throughput(problem)[0] == pytest.approx(3 * share[0] + 2 * share[1])
     assert equal_share_throughput(problem)[1] == pytest.approx(6.0)
     assert make_policy("isolated").allocate(problem).x[0].tolist() == pytest.approx(
-        [0, 0.5, 0.5, 0]
+        [0.5, 0, 0.5, 0]
     )
+
+
+def test_who_could_use_more_workers_is_promised_no_more() -> None:
+    """Eight jobs on eight workers, fixed at one or allowed eight at a poor speed-up."""
+
+    def jobs(*counts: tuple[int, float]) -> Problem:
+        ways = tuple(Configuration(demand=(n,), throughput=rate) for n, rate in counts)
+        profile = Profile(job_type="x", scale_factor=counts[0][0], configurations=ways)
+        return make_problem(
+            ConfigurationTable.build(("a",), (profile,)), capacity=[8], profile=[0] * 8
+        )
+
+    fixed, free = jobs((1, 1.0)), jobs((1, 1.0), (8, 6.0))
+    assert isolated_throughput(free).tolist() == isolated_throughput(fixed).tolist() == [1.0] * 8
+    assert make_policy("isolated").allocate(free).x.tolist() == [[1.0, 0.0]] * 8
+    # One that does more per worker at its larger count is worth as much as it can be.
+    super_linear = jobs((1, 1.0), (8, 16.0))
+    assert isolated_throughput(super_linear).tolist() == [2.0] * 8
+    assert make_policy("isolated").allocate(super_linear).x.tolist() == [[0.0, 0.125]] * 8
 
 
 def test_a_job_that_nothing_can_run_has_no_share() -> None:

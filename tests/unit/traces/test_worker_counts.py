@@ -14,6 +14,7 @@ from simulator.request import SimulationRequest
 from simulator.run import simulate
 from traces.native import write_trace
 from traces.reader import read_trace
+from traces.trace import Trace
 
 HEAD = "job_id,job_type,total_steps,scale_factor,arrival_s\n"
 
@@ -123,3 +124,21 @@ def test_a_replay_runs_a_job_at_the_count_that_its_policy_chooses(write):
         done[counts] = result.summary.makespan_s
     assert done["1"] == pytest.approx(3600.0, rel=0.01)
     assert done["1 4"] == pytest.approx(1200.0, rel=0.01)
+
+
+@pytest.mark.parametrize("policy", ["isolated", "finish_time_fairness", "max_min_fairness"])
+def test_rho_is_measured_by_the_smallest_count(policy):
+    rates = ThroughputTable(isolated={("x", 1): {"v100": 1.0}, ("x", 8): {"v100": 6.0}})
+    summaries = []
+    for counts in ((), (1, 8)):
+        jobs = tuple(
+            Job(job_id=f"j{i}", job_type="x", total_steps=3600.0, scale_factors=counts)
+            for i in range(8)
+        )
+        request = SimulationRequest(
+            trace=Trace(jobs=jobs), throughputs=rates, cluster="v100:8", policy=policy
+        )
+        summaries.append(simulate(request).summary)
+    for summary in summaries:
+        assert summary.average_jct_s == pytest.approx(3600.0)
+        assert summary.rho_max == pytest.approx(1.0)
