@@ -2,7 +2,8 @@
 
 VENV := .venv
 BIN := $(VENV)/bin
-# Touched when everything that pyproject.toml asks for is installed.
+# Touched when it is installed: what the demo needs, and what development needs besides.
+DEMO_READY := $(VENV)/.demo
 READY := $(VENV)/.ready
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 # Where `make demo` writes.
@@ -26,7 +27,7 @@ ARGS ?=
 help:  ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' Makefile
 
-demo: $(READY)  ## Replay the bundled trace, then run a real daemon, three agents and a dozen jobs
+demo: $(DEMO_READY)  ## Replay the bundled trace, then run a real daemon, three agents and a dozen jobs
 	$(BIN)/leasehold compare bundled:small --throughputs bundled --cluster bundled:cluster \
 	  --policies max_min_fairness,finish_time_fairness,max_throughput+packed --seed 0 --out $(DEMO_OUT)
 	$(BIN)/python examples/live_demo/demo.py
@@ -114,10 +115,15 @@ setup: $(READY)  ## Create .venv with everything for development
 clean:  ## Remove .venv and what the tools left behind
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage htmlcov dist build out
 
-$(READY): pyproject.toml locks/ci.txt
+$(DEMO_READY): pyproject.toml locks/uv.txt locks/image.txt locks/build.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 	  || { echo "make: $(PYTHON) is older than Python 3.11; name another one: make PYTHON=python3.12 ..." >&2; exit 2; }
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --requirement locks/ci.txt
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
-	@touch $(READY)
+	@echo "Installing what the demo needs into $(VENV); a minute the first time"
+	@PYTHON=$(PYTHON) .ci/install $(VENV) locks/image.txt locks/build.txt
+	@$(BIN)/uv pip install --quiet --python $(BIN)/python --offline --no-deps --no-build-isolation --editable .
+	@touch $@
+
+$(READY): $(DEMO_READY) locks/ci.txt
+	@echo "Installing what development needs into $(VENV); a minute the first time"
+	@.ci/install $(VENV) locks/ci.txt
+	@touch $@

@@ -46,7 +46,7 @@ if [[ ! -d $wheels ]]; then
     echo "images.sh: fetching wheels" >&2
     rm -rf "$cache"/wheels-*
     "$python" -m pip download --quiet --disable-pip-version-check --only-binary=:all: --python-version=3.11 \
-        --require-hashes --dest "$wheels.new" -r locks/image.txt -r locks/build.txt >&2
+        --no-deps --require-hashes --dest "$wheels.new" -r locks/image.txt -r locks/build.txt >&2
     mv "$wheels.new" "$wheels"
 fi
 

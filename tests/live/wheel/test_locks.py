@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 PROJECT, BUILD, IMAGE = "pyproject.toml", "locks/build.txt", "locks/image.txt"
+UV = "locks/uv.txt"
 YAML = '"pyyaml>=6.0"'
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -51,6 +52,7 @@ def test_the_locks_hold_what_is_asked_for(check):
         (PROJECT, '"ruff>=0.9"', '"ruff>=99"', "ci.txt: pyproject.toml asks for 'ruff>=99'"),
         (BUILD, "    --hash=sha256:", "    --hash=md5:", "is neither a version nor a hash"),
         (IMAGE, "aiohttp==", "--index-url https://example/simple\naiohttp==", "is neither"),
+        (UV, "uv==", "uv==1000.", "locks/uv.txt: uv is 1000."),
         (IMAGE, "    --hash", "extra==1 \\\n    --hash", "the package before has no hash"),
     ],
 )
