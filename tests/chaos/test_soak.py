@@ -9,7 +9,7 @@ import pytest
 from leasehold_testing.postgres import PrivatePostgres
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("database", ["sqlite", "postgresql"])
 def test_whatever_fails_every_job_completes_once(database, tmp_path):
     if database == "postgresql" and PrivatePostgres.find_programs() is None:

@@ -162,7 +162,7 @@ def test_whatever_is_sent_the_answer_is_one_that_the_document_promises(
     sent_and_checked(send, method, path, examples=5)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(("method", "path"), OPERATIONS)
 def test_whatever_is_sent_in_large_numbers_the_answer_is_one_that_the_document_promises(
     send: Any, method: str, path: str

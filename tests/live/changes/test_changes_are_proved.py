@@ -5,7 +5,7 @@ import pytest
 from leasehold_testing.changes import CHANGES, ROOT, SOURCES, made
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.skipif(SOURCES != ROOT, reason="made in the sources alone")
 @pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.name)
 def test_a_change_touches_what_the_table_says_and_works(change, tmp_path):

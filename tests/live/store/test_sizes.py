@@ -44,7 +44,7 @@ def effort(store: SqlStore) -> Iterator[list[int]]:
         event.remove(engine, "before_cursor_execute", before)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_lists_do_not_look_at_a_hundred_thousand_finished_jobs(
     tmp_path: Path, open_store: Callable[[str], SqlStore]
 ) -> None:

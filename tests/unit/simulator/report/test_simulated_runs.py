@@ -78,7 +78,7 @@ def test_the_chart_goes_from_the_first_start_to_the_last_end(preempted):
     assert chart["range"][1] == pytest.approx(last, abs=1e-3)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_1500_jobs_with_400000_preemptions_make_a_trace_below_30_mb(tmp_path):
     def leasehold(*arguments):
         command = [sys.executable, "-m", "leasehold", *arguments]
