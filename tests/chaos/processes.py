@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 from dataclasses import dataclass, field
@@ -114,18 +113,6 @@ class Program:
         self.kill()
         if self._file is not None:
             self._file.close()
-
-
-def free_ports(count: int) -> list[int]:
-    """Return ports of loopback that nobody listens on now, below those that systems give out."""
-    found: list[int] = []
-    port = 29_100 + os.getpid() % 2500
-    while len(found) < count:
-        port += 1
-        with socket.socket() as probe:
-            if probe.connect_ex(("127.0.0.1", port)):
-                found.append(port)
-    return found
 
 
 def environment(home: Path) -> dict[str, str]:

@@ -39,8 +39,9 @@ from evidence import (
 )
 from faults import Fault, draw_faults
 from network import Wire
-from processes import ROOT, Postgres, Program, Sqlite, agent, free_ports, kill_node, scheduler
+from processes import ROOT, Postgres, Program, Sqlite, agent, kill_node, scheduler
 
+from leasehold_testing.ports import free_ports
 from leasehold_testing.postgres import PrivatePostgres
 
 TYPES = ("v100", "p100", "k80")

@@ -7,7 +7,6 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -17,6 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+
+from leasehold_testing.ports import free_ports
 
 BUILD = Path(__file__).parents[1] / "tools" / "build.sh"
 #: Static tokens: who administers the tests, and the nodes' kubelets, who are one here.
@@ -50,18 +51,6 @@ def program(name: str) -> Path:
     if done.returncode:
         raise RuntimeError(f"{BUILD} {name} failed; see above")
     return Path(done.stdout.strip())
-
-
-def free_ports(count: int) -> list[int]:
-    """Return ports of loopback that nobody listens on now, below those that systems give out."""
-    found: list[int] = []
-    port = 21_000 + os.getpid() * 97 % 6000  # apart from those of a test beside it
-    while len(found) < count:
-        port += 1
-        with socket.socket() as probe:
-            if probe.connect_ex(("127.0.0.1", port)):
-                found.append(port)
-    return found
 
 
 @dataclass(kw_only=True)

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 
 import aiohttp
 from aiohttp import web
-from control_plane import free_ports
+
+from leasehold_testing.ports import free_ports
 
 if TYPE_CHECKING:
     from control_plane import ControlPlane

@@ -16,10 +16,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import httpx
-from control_plane import ApiError, free_ports
+from control_plane import ApiError
 from helm_client import Helm
 
 from leasehold.cli.service.packing import pack
+from leasehold_testing.ports import free_ports
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping

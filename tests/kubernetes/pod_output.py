@@ -7,7 +7,8 @@ import ssl
 from typing import TYPE_CHECKING, Self
 
 from aiohttp import web
-from control_plane import free_ports
+
+from leasehold_testing.ports import free_ports
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -5,12 +5,13 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
-import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from leasehold_testing.ports import free_ports
 
 PROGRAM = Path(__file__).with_name("resized.py")
 
@@ -22,9 +23,7 @@ pytestmark = pytest.mark.skipif(
 def train(folder, first, last, world_size, paces=()):
     """Train some steps on so many processes; return the loss of each step."""
     folder.mkdir(exist_ok=True)
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port = listener.getsockname()[1]
+    (port,) = free_ports(1)
     shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(world_size)}
     command = [sys.executable, PROGRAM, folder, str(first), str(last), json.dumps(list(paces))]
     processes = [

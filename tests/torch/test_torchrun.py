@@ -7,7 +7,6 @@ import importlib.util
 import os
 import re
 import signal
-import socket
 import sys
 import tempfile
 from pathlib import Path
@@ -17,6 +16,7 @@ import pytest
 from agent.clock import lease_clock_s
 from agent.endpoint import Endpoint, Tenant
 from agent.kubernetes.pods import PodPlace, PodSettings, PodWorker, build_pod
+from leasehold_testing.ports import free_ports
 from scheduler.protocol.desired import DesiredLease
 
 PROGRAM = Path(__file__).resolve().parents[2] / "examples" / "kubernetes" / "train_ddp.py"
@@ -57,12 +57,6 @@ def environment(folder, attempt, node, *, ports):
     return dict(os.environ) | told | {"OMP_NUM_THREADS": "1"}
 
 
-def free_port():
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
-
-
 class Gang:
     """Two torchruns, and the endpoint of their agents."""
 
@@ -77,7 +71,7 @@ class Gang:
         for tenant in self.tenants:
             endpoint.admit(tenant)
         await endpoint.open()
-        ports = (free_port(), endpoint.port)
+        ports = (*free_ports(1), endpoint.port)
         command = (sys.executable, "-m", "torch.distributed.run", PROGRAM, "--step-s", "0.02")
         started = [
             await asyncio.create_subprocess_exec(

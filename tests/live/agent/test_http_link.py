@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 import time
 
 import httpx
 import pytest
 
 from agent.http_link import HttpLink, LinkSettings, RefusedError, enrol, server_address, tls_context
+from leasehold_testing.ports import free_ports
 from scheduler.errors import InputError, NotPermittedError
 from scheduler.protocol.reports import NodeReport
 
@@ -36,9 +36,8 @@ def link(*servers, token="lh_good", settings=TIMES, **more):
 
 
 def closed_port():
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return f"http://127.0.0.1:{free.getsockname()[1]}"
+    (port,) = free_ports(1)
+    return f"http://127.0.0.1:{port}"
 
 
 def test_news_comes_at_once_and_silence_after_the_wait(scheduler, node):

@@ -6,21 +6,17 @@ import os
 import re
 import shlex
 import signal
-import socket
 import subprocess
 import sys
 import time
 from pathlib import Path
 
+from leasehold_testing.ports import free_ports
+
 README = (Path(__file__).parents[3] / "README.md").read_text(encoding="utf-8")
 QUICKSTART = README[
     README.index("A laptop as a cluster") : README.index("Or a trace in the simulator")
 ]
-
-
-def free_port():
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return server.getsockname()[1]
 
 
 def test_the_quickstart_runs_as_it_is_written(start, tmp_path):
@@ -33,7 +29,7 @@ def test_the_quickstart_runs_as_it_is_written(start, tmp_path):
     shown = re.findall(r"^  (\w+): ", QUICKSTART, re.MULTILINE)
     assert (len(submits), shown[-1]) == (3, "forecast")
 
-    port = free_port()
+    (port,) = free_ports(1)
     daemon = start(*shlex.split(up), quick=False, LEASEHOLD_SERVER__PORT=str(port))
     daemon.wait_for("In another terminal")
     env = {

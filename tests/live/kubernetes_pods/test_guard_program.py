@@ -17,6 +17,7 @@ import pytest
 
 from agent import guard
 from agent.clock import lease_clock_s
+from leasehold_testing.ports import free_ports
 
 
 class FakeAgent:
@@ -48,11 +49,6 @@ def agent():
     found = FakeAgent()
     yield found
     found.close()
-
-
-def free_port():
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        return taken.getsockname()[1]
 
 
 def probe(port):
@@ -93,7 +89,7 @@ def test_an_address_that_is_none_changes_nothing():
 
 def test_it_follows_the_agent_and_keeps_the_last_deadline_when_that_has_gone(agent, monkeypatch):
     """Within this process, so that what runs is measured."""
-    port = free_port()
+    (port,) = free_ports(1)
     monkeypatch.setattr(guard, "ASK_EVERY_S", 0.05)
     monkeypatch.setenv("LEASEHOLD_DEADLINE_S", str(lease_clock_s() + 0.2))
     monkeypatch.setenv("LEASEHOLD_ENDPOINT", agent.address)
@@ -116,7 +112,7 @@ def test_it_follows_the_agent_and_keeps_the_last_deadline_when_that_has_gone(age
 
 
 def test_as_a_program_it_ends_with_the_pod(agent):
-    port = free_port()
+    (port,) = free_ports(1)
     told = {
         "LEASEHOLD_DEADLINE_S": str(lease_clock_s() + 60),
         "LEASEHOLD_ENDPOINT": agent.address,
