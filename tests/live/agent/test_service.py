@@ -9,10 +9,12 @@ import logging
 import os
 import re
 import signal
+import socket
 import stat
 import subprocess
 import sys
 from dataclasses import replace
+from unittest import mock
 
 import pytest
 
@@ -410,9 +412,11 @@ def test_workers_are_declared_or_asked_of_nvml():
         find_workers(("v100",), {})
 
 
-def test_the_address_is_that_of_the_way_to_the_scheduler():
+def test_the_address_is_that_of_the_way_to_the_scheduler(monkeypatch):
     assert local_address("http://127.0.0.1:1") == "127.0.0.1"
     assert local_address("http://[::1]:1") in {"::1", "127.0.0.1"}
+    unknown = socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+    monkeypatch.setattr(socket, "getaddrinfo", mock.Mock(side_effect=unknown))
     assert local_address("http://no-such-host.invalid") == "127.0.0.1"
 
 

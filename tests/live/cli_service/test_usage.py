@@ -17,8 +17,10 @@ def submitted(leasehold, scheduler, project):
 
 def test_use_is_shown_as_a_table_as_csv_and_as_json(scheduler, leasehold):
     assert leasehold("usage").out.startswith("nothing was used\n0 worker-hours from ")
+    day_s = 86_400.0
+    noon_s = time.time() // day_s * day_s - day_s / 2  # of yesterday: no day ends in between
     for project, hours in (("vision", 1.5), ("nlp", 0.5)):
-        scheduler.service.now_s = float(int(time.time()) - 7200)
+        scheduler.service.now_s = noon_s
         job = submitted(leasehold, scheduler, project)
         scheduler.service.now_s += hours * 3600.0
         scheduler.service.finish(job)

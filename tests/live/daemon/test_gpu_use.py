@@ -227,8 +227,11 @@ def test_gpus_whose_use_nvml_does_not_tell_are_no_idle_ones(begin):
         (cluster.machine.folder / gpu).write_text("N/A\n")
     job_id = cluster.submit("slice")
     wait_until(lambda: cluster.get(f"/v1/jobs/{job_id}")["status"] == "running")
-    lease = cluster.get("/v1/leases")["leases"][0]
-    wait_until(lambda: time.time() > lease["start_s"] + 15)
+    (index,) = cluster.get("/v1/leases")["leases"][0]["workers"]
+    # A job that idles on the other GPU, and came later, shows that the time is over.
+    cluster.machine.set(f"GPU-{1 - index}", 0)
+    idle = cluster.submit("idle")
+    wait_until(lambda: cluster.get(f"/v1/jobs/{idle}")["status"] == "failed")
     assert cluster.get(f"/v1/jobs/{job_id}")["gpu_use"] is None
     assert cluster.get(f"/v1/jobs/{job_id}")["status"] == "running"
     assert not cluster.events(job_id, "job_idle")

@@ -22,6 +22,7 @@ rank, synchronous, folder = int(sys.argv[1]), sys.argv[2] == "synchronous", sys.
 mine, other = open(f"{folder}/at-{rank}", "w"), f"{folder}/at-{1 - rank}"
 steps = LeaseIterator(range(10**6), save=lambda folder: None, load=lambda folder: None,
                       total_steps=int(sys.argv[4]))
+random.seed(rank)
 for step in steps:
     mine.write("x"); mine.flush()
     if synchronous:  # as in a collective operation: nobody ends a step before all have begun it
