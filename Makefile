@@ -5,24 +5,27 @@ BIN := $(VENV)/bin
 # Touched when it is installed: what the demo needs, and what development needs besides.
 DEMO_READY := $(VENV)/.demo
 READY := $(VENV)/.ready
+# Touched when numba's loops are compiled: once, and not by each process of the tests.
+COMPILED := $(VENV)/.compiled
+KERNELS := $(wildcard policies/kernels/*.py scheduler/engine/kernels.py)
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 # Where `make demo` writes.
 DEMO_OUT ?= out/demo
 # What `make bench` runs: make bench BENCH=benchmarks/gavel.py ARGS="--only sat_single"
 BENCH ?= $(wildcard benchmarks/*.py)
 # Suites with real processes and databases, apart from the unit tests.
-LIVE := tests/live tests/chaos tests/world tests/fuzz tests/torch
+LIVE := tests/live tests/chaos tests/world tests/fuzz
 # Attacks within the process of the tests: their coverage counts with that of the live suites.
 ATTACKED := tests/redteam/test_webhooks.py tests/redteam/test_exec.py
 # Attacks on a real service: a hostile job, agent or person.
 REDTEAM := tests/redteam
-# Suites that need tools built with Go: helm, for the second one an API server, for the third a whole cluster.
-CLUSTER := tests/chart tests/kubernetes tests/cluster
+# Runs suites with real processes; the gate gives .ci/second-try.
+PYTEST ?= $(BIN)/pytest
 # More options for pytest or a benchmark: make test ARGS="-k guard -x"
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-live test-redteam test-torch test-chaos test-world test-world-faults test-fuzz test-chart test-kubernetes test-cluster test-explore slow check format lock release written change-table client-forms notebook bench setup clean
+.PHONY: help demo test test-live test-redteam test-torch test-chaos test-world test-world-faults test-fuzz test-chart test-kubernetes test-cluster test-explore test-newest test-oldest test-long test-live-coverage check format lock release written change-table client-forms notebook bench setup clean
 
 help:  ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' Makefile
@@ -32,19 +35,22 @@ demo: $(DEMO_READY)  ## Replay the bundled trace, then run a real daemon, three 
 	  --policies max_min_fairness,finish_time_fairness,max_throughput+packed --seed 0 --out $(DEMO_OUT)
 	$(BIN)/python examples/live_demo/demo.py
 
-test: $(READY)  ## Run the unit tests with branch coverage and check its floors
+test: $(COMPILED)  ## Run the unit tests with branch coverage and check its floors
 	$(BIN)/coverage erase
-	$(BIN)/pytest -n auto --dist loadscope -m "not slow" $(LIVE:%=--ignore=%) $(REDTEAM:%=--ignore=%) $(CLUSTER:%=--ignore=%) --cov --cov-branch --cov-report= $(ARGS)
+	$(BIN)/pytest -n auto --dist loadscope -m "not long" tests/unit --cov --cov-branch --cov-report= $(ARGS)
 	@if [ -z "$(ARGS)" ]; then .ci/coverage-floors $(BIN)/coverage 95 scheduler/domain scheduler/engine policies; fi
 	@if [ -z "$(ARGS)" ]; then .ci/coverage-floors $(BIN)/coverage 90 planner leasehold/config; fi
 
-test-live: $(READY)  ## Run the tests with real processes and databases, with their coverage floors
+test-live: $(COMPILED)  ## Run the tests with real processes and databases
+	$(PYTEST) -n auto --dist loadscope -m "not long" $(LIVE) $(ARGS)
+
+test-live-coverage: $(COMPILED)  ## Run them and check their coverage floors
 	$(BIN)/coverage erase
-	$(BIN)/pytest -n auto --dist loadscope -m "not slow" $(LIVE) $(ATTACKED) --cov --cov-branch --cov-report= $(ARGS)
+	$(PYTEST) -n auto --dist loadscope -m "not long" $(LIVE) $(ATTACKED) --cov --cov-branch --cov-report= $(ARGS)
 	@if [ -z "$(ARGS)" ]; then .ci/coverage-floors $(BIN)/coverage 90 scheduler/control scheduler/protocol scheduler/store scheduler/runtime leasehold/client leasehold/daemon leasehold/cli/service api agent; fi
 
-test-redteam: $(READY)  ## Attack a real service as a hostile job, agent or person would
-	$(BIN)/pytest -n auto --dist loadscope $(REDTEAM) $(ARGS)
+test-redteam: $(COMPILED)  ## Attack a real service as a hostile job, agent or person would
+	$(PYTEST) -n auto --dist loadscope $(REDTEAM) $(ARGS)
 
 test-torch:  ## Train with PyTorch and Hugging Face under an agent, in an environment of its own (4 GB)
 	.ci/test-torch
@@ -64,17 +70,23 @@ test-cluster: $(READY)  ## Install the chart on a real cluster of two nodes on t
 test-chaos: $(READY)  ## Kill, cut and restart everything while 30 jobs run; ARGS="--jobs 200 --agents 8" for the full soak
 	$(BIN)/python tests/chaos/soak.py $(ARGS)
 
-test-world: $(READY)  ## Run whole clusters under virtual time, each from a seed; ARGS="--seeds 1-50" or "--seconds 120"
+test-world: $(COMPILED)  ## Run whole clusters under virtual time, each from a seed; ARGS="--seeds 1-50" or "--seconds 120"
 	$(BIN)/python tests/world/run.py $(ARGS)
 
 test-world-faults: $(READY)  ## Plant 62 faults, one at a time, and see which worlds find in two minutes; ARGS="--only w03"
 	$(BIN)/python tests/world/planted/plant.py $(ARGS)
 
-test-explore: $(READY)  ## Let hypothesis try new examples; ROUNDS=10 for more, a failure says how to repeat it
+test-explore: $(COMPILED)  ## Let hypothesis try new examples; ROUNDS=10 for more, a failure says how to repeat it
 	.ci/test-explore $(ARGS)
 
-slow: $(READY)  ## Run the tests that take longer than a few seconds
-	$(BIN)/pytest -m slow $(ARGS)
+test-newest: $(READY)  ## Run unit tests and a demo on the newest release of each dependency, on each Python here (minutes each)
+	.ci/test-dependencies newest
+
+test-oldest: $(READY)  ## Run them on the oldest that pyproject.toml allows
+	.ci/test-dependencies oldest
+
+test-long: $(COMPILED)  ## Run the tests that take longer than ten seconds
+	$(PYTEST) -n auto --dist worksteal -m long tests/unit $(LIVE) $(REDTEAM) $(ARGS)
 
 check: $(READY)  ## Lint, formatting, types, direction of imports, and whether the locks hold what is asked for
 	$(BIN)/python .ci/locks check
@@ -126,4 +138,9 @@ $(DEMO_READY): pyproject.toml locks/uv.txt locks/image.txt locks/build.txt
 $(READY): $(DEMO_READY) locks/ci.txt
 	@echo "Installing what development needs into $(VENV); a minute the first time"
 	@.ci/install $(VENV) locks/ci.txt
+	@touch $@
+
+$(COMPILED): $(READY) $(KERNELS) docker/precompile.py
+	@echo "Compiling numerical loops; a minute the first time"
+	@$(BIN)/python docker/precompile.py
 	@touch $@

@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import settings
 
+from leasehold_testing import skips
+
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Generator
     from types import FrameType
 
 # The same examples on every run, and no failure because a shared machine was slow.
@@ -23,6 +25,22 @@ settings.load_profile("leasehold")
 # Where the tests run as root, agents would give jobs users of their own, who could not reach the
 # tests' folders. Tests of that ask for it.
 os.environ.setdefault("LEASEHOLD_AGENT__ISOLATION", "off")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Make a skip of a test a failure, unless its reason is listed."""
+    report = yield
+    skips.judge(report, os.environ)
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """Make a skip of a module a failure, unless its reason is listed."""
+    report = yield
+    skips.judge(report, os.environ)
+    return report
 
 
 @pytest.fixture
