@@ -91,7 +91,7 @@ def test_every_dependency_says_why_it_is_here_and_for_whom():
     described.pop("package")
     assert described == {name: ", ".join(whom) for name, whom in wanted.items()}
     groups = project["dependency-groups"]
-    for requirement in groups["test"] + groups["check"]:
+    for requirement in groups["test"] + groups["check"] + groups["docs"]:
         package = re.match(r"[\w.-]+", requirement)[0]
         assert re.search(rf"\b{re.escape(package)}\b", page), package
 
