@@ -25,7 +25,7 @@ PYTEST ?= $(BIN)/pytest
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-live test-redteam test-torch test-chaos test-world test-world-faults test-fuzz test-chart test-kubernetes test-cluster test-explore test-newest test-oldest test-long test-live-coverage check format lock release written change-table client-forms notebook bench setup clean
+.PHONY: help demo test test-live test-redteam test-torch test-chaos test-world test-world-faults test-fuzz test-chart test-kubernetes test-cluster test-explore test-newest test-oldest test-long test-live-coverage check format lock release written change-table client-forms notebook docs bench setup clean
 
 help:  ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' Makefile
@@ -118,6 +118,10 @@ client-forms: $(READY)  ## Write the client's types from the OpenAPI document
 
 notebook: $(READY)  ## Run the example notebook and write its outputs into it
 	PYTHONPATH=tests/support $(BIN)/python -m leasehold_testing.notebook examples/notebook/study_policies.ipynb
+
+# Not --quiet: it drops the warnings that --strict makes errors.
+docs: $(READY)  ## Build the documentation as a site, into build/site; a dead link, or a page that no index names, is an error
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 bench: $(READY)  ## Run the benchmarks of benchmarks/README.md
 	@set -e; for script in $(BENCH); do echo "== $$script"; $(BIN)/python "$$script" $(ARGS); done
