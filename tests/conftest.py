@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,6 +26,10 @@ settings.load_profile("leasehold")
 # Where the tests run as root, agents would give jobs users of their own, who could not reach the
 # tests' folders. Tests of that ask for it.
 os.environ.setdefault("LEASEHOLD_AGENT__ISOLATION", "off")
+
+# A shell starts what runs in the background with interrupts ignored, and children inherit that:
+# commands that a test interrupts would go on for ever.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.hookimpl(wrapper=True)

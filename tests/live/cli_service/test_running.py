@@ -177,8 +177,8 @@ class Running:
 
     def end(self):
         """Return the exit code, and the standard output."""
-        out = self.process.stdout.read()
         code = self.process.wait(60)
+        out = self.process.stdout.read()
         self._reader.join(10)
         return code, out
 

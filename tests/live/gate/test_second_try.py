@@ -11,6 +11,9 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[3]
+PYTEST = str(Path(sys.executable).with_name("pytest"))
+#: Others take seconds to import.
+PLUGINS = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_PLUGINS": "xdist.plugin"}
 FLAKY = """
 import pathlib, pytest
 @pytest.mark.parametrize("n", range({count}))
@@ -41,7 +44,7 @@ def second_try(tmp_path):
         done = subprocess.run(
             [sys.executable, copy, "-n", "2", "--dist", "loadscope", "tests"],
             cwd=tmp_path,
-            env=os.environ | {"SECOND_TRY_PYTEST": str(Path(sys.executable).with_name("pytest"))},
+            env=os.environ | PLUGINS | {"SECOND_TRY_PYTEST": PYTEST},
             capture_output=True,
             text=True,
             check=False,
