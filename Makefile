@@ -52,7 +52,7 @@ test-live-coverage: $(COMPILED)  ## Run them and check their coverage floors
 	@if [ -z "$(ARGS)" ]; then .ci/coverage-floors $(BIN)/coverage 90 scheduler/control scheduler/protocol scheduler/store scheduler/runtime leasehold/client leasehold/daemon leasehold/cli/service api agent; fi
 
 test-redteam: $(COMPILED)  ## Attack a real service as a hostile job, agent or person would
-	$(PYTEST) $(AT_ONCE) $(REDTEAM) $(ARGS)
+	$(PYTEST) -n auto --dist loadscope $(REDTEAM) $(ARGS)
 
 test-torch:  ## Train with PyTorch and Hugging Face under an agent, in an environment of its own (4 GB)
 	.ci/test-torch
