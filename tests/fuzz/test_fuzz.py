@@ -16,10 +16,11 @@ def fuzz(monkeypatch):
     return importlib.import_module("fuzz").fuzz
 
 
-def test_20_000_messages_of_agents_and_jobs_do_no_harm(fuzz, caplog):
+@pytest.mark.parametrize("messages", [5_000, pytest.param(20_000, marks=pytest.mark.long)])
+def test_messages_of_agents_and_jobs_do_no_harm(fuzz, caplog, messages):
     caplog.set_level(logging.CRITICAL, logger="leasehold")
-    tally = asyncio.run(fuzz(20_000, 10))
-    assert tally.sent.total() == 20_000
+    tally = asyncio.run(fuzz(messages, 10))
+    assert tally.sent.total() == messages
     assert tally.share >= 0.5, tally
     for kind in ("report", "line", "told"):
         assert tally.decoded[kind] >= 0.5 * tally.sent[kind], tally

@@ -38,6 +38,7 @@ def test_half_of_them_are_drawn_and_few_of_those_are_no_faults(plant):
     assert not any(p.equivalent for p in every if p not in drawn)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["w02", "d02", "s02", "s07"])
 def test_a_fault_is_found(plant, name):
     planted = next(one for one in plant.all_planted() if one.name == name)

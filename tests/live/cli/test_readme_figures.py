@@ -26,6 +26,7 @@ def figures(text: str) -> dict[str, list[float]]:
     return {name: [float(word.rstrip("%*")) for word in row] for name, row in shown.items()}
 
 
+@pytest.mark.long
 def test_the_comparison_in_the_readme_is_what_its_command_prints(tmp_path) -> None:
     text = README.read_text(encoding="utf-8")
     command = re.search(r"^leasehold (compare (?:.*\\\n)*.*)$", text, re.MULTILINE)

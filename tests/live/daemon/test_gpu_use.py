@@ -127,6 +127,7 @@ def wait_until(condition, within_s=120.0):
     return found
 
 
+@pytest.mark.long
 def test_an_idle_job_is_seen_named_with_its_owner_and_busy_again(begin):
     cluster = begin("idle.after_s=3")
     cluster.machine.set_all(80)
@@ -179,6 +180,7 @@ def test_an_idle_job_is_seen_named_with_its_owner_and_busy_again(begin):
     assert 'leasehold_gpu_measured_seconds_total{project="vision",worker_type="v100"}' in shown
 
 
+@pytest.mark.long
 def test_what_was_used_survives_a_crash_and_is_not_counted_twice(begin):
     cluster = begin("store.snapshot_entries=20")
     cluster.machine.set_all(80)
@@ -203,6 +205,7 @@ def metrics(cluster):
     return cluster.client.get("/metrics").text
 
 
+@pytest.mark.long
 def test_an_idle_job_is_ended_where_an_operator_wants_that_and_a_busy_one_goes_on(begin):
     cluster = begin("idle.after_s=2", "idle.stop_after_s=6")
     busy = cluster.submit("busy")

@@ -60,6 +60,7 @@ def submit(client, program, *arguments):
     return answer.json()["job_id"]
 
 
+@pytest.mark.long
 def test_a_job_that_kills_its_supervisor_waits_longer_each_time_and_leaves_nothing(
     start, tmp_path, word
 ):
@@ -83,6 +84,7 @@ def test_a_job_that_kills_its_supervisor_waits_longer_each_time_and_leaves_nothi
         client.post(f"/v1/jobs/{job_id}/cancel")
 
 
+@pytest.mark.long
 def test_a_job_that_kills_its_agents_is_held_with_a_reason(start, tmp_path):
     target = tmp_path / "pid"
     serve = start("serve", f"--state-dir={tmp_path / 's'}", "--no-auth")

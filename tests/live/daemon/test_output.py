@@ -10,6 +10,7 @@ import time
 from urllib.parse import urlsplit
 
 import httpx
+import pytest
 
 JOBS = 5
 #: Ends while the scheduler is away, right after it has written most of its output.
@@ -39,6 +40,7 @@ def wait_until(condition, within_s=60.0):
         time.sleep(0.1)
 
 
+@pytest.mark.long
 def test_five_short_jobs_are_followed_to_their_ends_while_the_scheduler_is_killed(start, tmp_path):
     state = f"--state-dir={tmp_path / 's'}"
     first = start("serve", state, "--port=0", *SERVE, quick=False)

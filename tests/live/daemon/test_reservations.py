@@ -86,6 +86,7 @@ def service(start, tmp_path):
     return again, run, url
 
 
+@pytest.mark.long
 def test_a_reservation_for_one_job_ends_with_it(service, tmp_path):
     again, run, _ = service
 
@@ -129,6 +130,7 @@ def keep(state, key, value):
     store.close()
 
 
+@pytest.mark.long
 def test_reserved_workers_are_there_in_time_and_go_back(service):
     again, run, url = service
 

@@ -102,6 +102,7 @@ def test_the_exit_code_is_passed_on(service):
     assert "failed: " in err
 
 
+@pytest.mark.long
 def test_a_job_that_is_preempted_is_followed_to_its_end_over_a_scheduler_that_is_killed(
     service, tmp_path
 ):

@@ -15,6 +15,8 @@ import pytest
 from cluster import NODES, ROUND_S, Cluster, History, together
 from oracle import Wanted, at_once, held_us, idling, leases
 
+pytestmark = pytest.mark.long
+
 PROGRAMS = Path(__file__).parent / "programs"
 QUOTAS = {"vision": 4, "speech": 2, "nlp": 4}
 #: How long workers may idle beside a job that could have them. A round: what is free from its

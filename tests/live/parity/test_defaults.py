@@ -236,6 +236,7 @@ def test_the_daemons_defaults_and_a_replays_decide_the_same(tmp_path):
     assert {RevokeReason.OUTBID, RevokeReason.WORKER_LOST} <= why
 
 
+@pytest.mark.long
 def test_what_goes_wrong_and_what_is_ordered_is_part_of_it(tmp_path):
     both = Both(tmp_path)
     asyncio.run(both.live())

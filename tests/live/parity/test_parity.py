@@ -26,7 +26,17 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("policy", "options"), CASES)
+#: The others take the same way.
+QUICK = [0, 6]
+
+
+@pytest.mark.parametrize(
+    ("policy", "options"),
+    [
+        pytest.param(*case, marks=() if number in QUICK else pytest.mark.long)
+        for number, case in enumerate(CASES)
+    ],
+)
 def test_the_live_path_gives_the_simulators_log(case, policy, options):
     comparison = case(policy, **options)
     live = asyncio.run(comparison.live())
@@ -40,6 +50,7 @@ def test_the_live_path_gives_the_simulators_log(case, policy, options):
     assert completed == {f"job-{i}": 1 for i in range(len(comparison.specs))}
 
 
+@pytest.mark.long
 def test_jobs_that_lose_their_work_or_must_not_be_preempted_give_the_simulators_log(case):
     manners = {i: {"unsaved": True} for i in range(0, 40, 4)}
     manners |= {i: {"unsaved": True, "preemptible": False} for i in range(1, 40, 8)}
@@ -55,6 +66,7 @@ def test_jobs_that_lose_their_work_or_must_not_be_preempted_give_the_simulators_
     assert len(wasted) > 5
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("policy", ["max_min_fairness", "finish_time_fairness"])
 @pytest.mark.parametrize("seed", [1])
 def test_a_service_that_is_killed_again_and_again_gives_the_simulators_log(case, policy, seed):
@@ -77,6 +89,7 @@ def test_a_service_that_is_killed_again_and_again_gives_the_simulators_log(case,
     assert kills > 20
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("policy", ["least_remaining_work"])
 def test_deaths_around_commits_change_nothing_either(case, policy, monkeypatch):
     monkeypatch.setattr("scheduler.runtime.driver.COMMIT_RETRY_LEAST_S", 0.0)

@@ -126,6 +126,7 @@ def test_a_node_with_other_workers_is_another_one_under_the_same_name(live):
     live(story)
 
 
+@pytest.mark.long
 def test_a_node_whose_workers_change_all_the_time_is_refused_for_a_while(live, caplog):
     async def story(stage):
         node = stage.node("n0")

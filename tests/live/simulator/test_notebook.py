@@ -22,6 +22,7 @@ def stored():
     return list(shown(nbformat.read(NOTEBOOK, as_version=4)))
 
 
+@pytest.mark.long
 def test_the_notebook_shows_what_is_stored_in_it(stored, tmp_path):
     """In a process of its own: what a kernel's libraries warn of is not for this suite to judge."""
     out = tmp_path / "run.ipynb"

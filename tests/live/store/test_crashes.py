@@ -83,6 +83,7 @@ def step(store: Store, sequence: int, token: int, *, forget: bool) -> None:
         store.prune_finished(1e9, limit=10)
 
 
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore::sqlalchemy.exc.SAWarning")
 def test_crashes_at_any_statement_lose_and_double_nothing(
     url: str, open_store: Callable[[str], SqlStore]

@@ -197,6 +197,7 @@ def test_a_program_is_told_the_extra_that_it_lacks(code: str, extras, installed)
     assert last.endswith("pip install 'leasehold[simulator]'")
 
 
+@pytest.mark.long
 def test_the_simulator_has_what_it_needs(installed) -> None:
     environment = installed("simulator")
     ran = environment.leasehold("simulate", *REPLAY, "--policy", "max_min_fairness", "--out", "out")
@@ -213,6 +214,7 @@ def test_the_simulator_has_what_it_needs(installed) -> None:
     assert not environment.names & {"fastapi", "sqlalchemy", "kubernetes"}
 
 
+@pytest.mark.long
 def test_the_scheduler_has_what_it_needs(installed) -> None:
     environment = installed("scheduler")
     for arguments in (["serve", "--help"], ["config", "show"], ["config", "reference"]):

@@ -8,7 +8,7 @@ from typing import ClassVar
 import cvxpy as cp
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from policies import program
@@ -76,6 +76,7 @@ def test_answers_are_those_of_a_program_that_is_translated_each_time(power):
         assert (answer.x[problem.table.throughput[problem.profile] == 0] == 0).all()
 
 
+@settings(max_examples=30)
 @given(seeds=st.lists(st.integers(0, 10_000), min_size=1, max_size=4))
 def test_an_answer_does_not_depend_on_what_was_asked_before(seeds):
     alone, after = Once(), Once()

@@ -337,6 +337,7 @@ def test_a_line_of_philly_takes_some_dozen_calls_to_read(shared_data: Path, tmp_
 
 
 @pytest.mark.data
+@pytest.mark.long
 def test_all_philly_jobs_can_run(shared_data: Path):
     table = read_throughputs(shared_data / "gavel" / "simulation_throughputs.json")
     trace = read_trace(shared_data / "philly" / "philly.csv", throughputs=table)

@@ -515,7 +515,7 @@ class EngineMachine(RuleBasedStateMachine):
 
 
 TestEngineMachine = EngineMachine.TestCase
-TestEngineMachine.settings = settings(max_examples=100, stateful_step_count=40)
+TestEngineMachine.settings = settings(max_examples=50, stateful_step_count=40)
 
 
 class LongHistory(EngineMachine):

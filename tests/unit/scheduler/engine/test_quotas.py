@@ -80,7 +80,7 @@ def submit(shell, name, steps, *, project="p", owner="me", profile=0, **values):
     shell.submit(made, profile)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(
     seed=st.integers(0, 10**6),
     policy=st.sampled_from(["max_min_fairness", "fifo", "gandiva", "least_remaining_work"]),
