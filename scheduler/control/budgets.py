@@ -104,7 +104,8 @@ class Spending:
 def month_of(now_s: float) -> tuple[float, float]:
     """Return begin and end of a moment's calendar month in UTC."""
     month = np.datetime64(math.floor(now_s), "s").astype("datetime64[M]")
-    begin, end = (m.astype("datetime64[s]").astype(np.int64) for m in (month, month + 1))
+    following = month + np.timedelta64(1, "M")
+    begin, end = (m.astype("datetime64[s]").astype(np.int64) for m in (month, following))
     return float(begin), float(end)
 
 
