@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -10,27 +11,26 @@ import pytest
 RUN = Path(__file__).with_name("run.py")
 
 
-def start(*options, hash_seed="0"):
-    return subprocess.Popen(
+def run(*options, hash_seed="0"):
+    return subprocess.run(
         [sys.executable, str(RUN), *options],
         env=os.environ | {"PYTHONHASHSEED": hash_seed},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
+        capture_output=True,
         text=True,
+        timeout=300,
+        check=False,
     )
 
 
-def said(process):
-    return process.communicate(timeout=300)[0]
-
-
-def digests(text):
-    return [line.split(",")[0] for line in text.splitlines() if line.startswith("seed ")]
+def digests(done):
+    return [line.split(",")[0] for line in done.stdout.splitlines() if line.startswith("seed ")]
 
 
 def test_a_seed_is_the_same_world_in_every_process():
-    both = [start("--seeds", "1-8", "--verbose", hash_seed=seed) for seed in ("1", "2")]
-    one, other = map(said, both)
+    with ThreadPoolExecutor() as both:
+        one, other = both.map(
+            lambda seed: run("--seeds", "1-8", "--verbose", hash_seed=seed), ("1", "2")
+        )
     assert len(digests(one)) >= 8
     assert digests(one) == digests(other)
     assert len({line.split()[2] for line in digests(one)}) == len(digests(one))
@@ -39,7 +39,6 @@ def test_a_seed_is_the_same_world_in_every_process():
 @pytest.mark.long
 @pytest.mark.parametrize("seeds", ["101-110", "111-120"])
 def test_nothing_is_lost_or_doubled_in_worlds_full_of_faults(seeds):
-    process = start("--seeds", seeds)
-    text = said(process)
-    assert process.returncode == 0, text
-    assert "10 worlds" in text
+    done = run("--seeds", seeds)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "10 worlds" in done.stdout

@@ -141,7 +141,7 @@ def llms(name: str, about: str, nav: Iterable[Any], pages: dict[str, tuple[str, 
     return "\n".join(lines) + "\n"
 
 
-class _TwoSpaces(Extension):  # type: ignore[misc]
+class _TwoSpaces(Extension):  # type: ignore[misc] # markdown ships no types
     """Content of lists is indented by two spaces or more, as on GitHub, rather than by four."""
 
     def extendMarkdown(self, md: Markdown) -> None:  # noqa: N802 - its name there

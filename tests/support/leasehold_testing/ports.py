@@ -29,12 +29,12 @@ def free_ports(count: int) -> list[int]:
     ports = range(_FIRST, _LAST + 1)
     first = os.getpid() * 97 % len(ports)  # one that was just given back may still be closing
     for port in (*ports[first:], *ports[:first]):
-        if len(found) == count:
-            return found
         lock = os.open(folder / str(port), os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC)
         if _locked(lock) and not _listened_on(port):
             _LOCKS.append(lock)
             found.append(port)
+            if len(found) == count:
+                return found
         else:
             os.close(lock)
     raise RuntimeError(f"there are no {count} free ports from {_FIRST} to {_LAST}")

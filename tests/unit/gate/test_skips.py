@@ -35,7 +35,7 @@ def test_a_skip_in_the_gate_is_a_failure_unless_it_is_listed(reason, environment
     report = skipped(reason)
     skips.judge(report, environment)
     assert report.outcome == outcome
-    assert (reason in str(report.longrepr)) is True
+    assert reason in str(report.longrepr)
 
 
 def test_an_expected_failure_is_none():
