@@ -1,5 +1,8 @@
-# ruff: noqa: INP001 - a script of the image
-"""Compile every loop that the daemon uses, into the cache that NUMBA_CACHE_DIR names."""
+# ruff: noqa: INP001 - a script of the image, and of the Makefile
+"""Compile every loop that the daemon uses.
+
+They go into the cache that NUMBA_CACHE_DIR names, or else lie beside the sources.
+"""
 
 import sys
 
