@@ -88,7 +88,8 @@ test-oldest: $(READY)  ## Run them on the oldest that pyproject.toml allows
 	.ci/test-dependencies oldest
 
 test-long: $(COMPILED)  ## Run the tests that take longer than ten seconds
-	$(PYTEST) -n auto --dist worksteal -m long tests/unit $(LIVE) $(REDTEAM) $(ARGS)
+	$(BIN)/pytest -n auto --dist worksteal -m long tests/unit $(ARGS)
+	$(PYTEST) -n auto --dist worksteal -m long $(LIVE) $(ARGS)
 
 check: $(READY)  ## Lint, formatting, types, direction of imports, and whether the locks hold what is asked for
 	$(BIN)/python .ci/locks check
