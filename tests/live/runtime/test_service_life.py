@@ -73,7 +73,8 @@ async def stop(*tasks):
 def test_a_standby_takes_over_and_nodes_and_jobs_go_with_it(tmp_path):
     async def story():
         store = MemoryStore()
-        one, two = make(store, tmp_path), make(store, tmp_path, "two")
+        # Long enough that a busy machine does not lose the lead before it is given up.
+        one, two = make(store, tmp_path, ttl_s=6.0), make(store, tmp_path, "two", ttl_s=6.0)
         assert not one.health().ready
         with pytest.raises(StartingError, match="what plans rounds is compiled"):
             one.nodes()
@@ -96,9 +97,10 @@ def test_a_standby_takes_over_and_nodes_and_jobs_go_with_it(tmp_path):
         await until(lambda: bool(node.runs))
 
         turned = asyncio.create_task(one.until_turned())
+        await asyncio.sleep(0)  # it waits now
         await stop(first)
         await one.stop()
-        await turned
+        await asyncio.wait_for(turned, 30.0)
         await until(lambda: two.health().leading)
         link.service = two
         await until(lambda: store.job(job.job_id).status.value == "completed")
