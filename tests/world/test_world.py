@@ -31,6 +31,7 @@ def test_a_seed_is_the_same_world_in_every_process():
         one, other = both.map(
             lambda seed: run("--seeds", "1-8", "--verbose", hash_seed=seed), ("1", "2")
         )
+    assert one.returncode == other.returncode == 0, one.stdout + one.stderr
     assert len(digests(one)) >= 8
     assert digests(one) == digests(other)
     assert len({line.split()[2] for line in digests(one)}) == len(digests(one))
