@@ -1,4 +1,4 @@
-"""What the first release's users have set, and what its chart has made: this one takes it over."""
+"""What users of a release before have set, and what its chart has made: this one takes it over."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import yaml
 from chart_rendering import CHART, KUBERNETES, ROOT, as_mounted, helm
 
 from leasehold.config.load import load_config
-from leasehold_testing.releases import chart_of_release
+from leasehold_testing.releases import BEFORE, OLDEST, chart_of_release
 
 FILES = ("minimal", "everything", "postgresql-ha")
 #: Kubernetes takes no other value for these once an object is there.
@@ -19,9 +19,9 @@ FIXED = {
 }
 
 
-@pytest.fixture(scope="module")
-def before(tmp_path_factory):
-    return chart_of_release(ROOT, tmp_path_factory.mktemp("before"))
+@pytest.fixture(scope="module", params=[BEFORE, OLDEST], ids=["0.1.0", "oldest"])
+def before(request, tmp_path_factory):
+    return chart_of_release(ROOT, tmp_path_factory.mktemp("before"), request.param)
 
 
 def objects(chart, values):

@@ -2,13 +2,14 @@
 # Build the images of the cluster's tests, once, and print where their archives are, a line each:
 #
 #   tests/cluster/images.sh     ->  /home/me/.cache/leasehold-tools/images/3f0c....tar
+#                                   /home/me/.cache/leasehold-tools/images/release-1e85bf4-....tar
 #                                   /home/me/.cache/leasehold-tools/images/release-9d5e9d5-....tar
 #
 # leasehold.test/scheduler:1 and agent:1 come from docker/Dockerfile, train:1 from train/Dockerfile, pause:1
-# keeps a pod's network. The second archive has scheduler:9d5e9d5 and agent:9d5e9d5, from the release before
-# as the git history has it; without a history there is none. No image can be pulled here, so their base is made by debootstrap. Wheels come from
-# pip's index, before anything is built: the builds have no network. Needs root, and what .ci/test-cluster
-# installs.
+# keeps a pod's network. The others have scheduler:COMMIT and agent:COMMIT of releases before, made from the git
+# history; without a history there are none. No image can be pulled here, so their base is made by debootstrap.
+# Wheels come from pip's index, before anything is built: the builds have no network. Needs root, and what
+# .ci/test-cluster installs.
 set -euo pipefail
 # Mounts of a build that is interrupted go with this namespace.
 [[ -n ${IMAGES_INSIDE:-} ]] || IMAGES_INSIDE=1 exec unshare --mount --propagation private "$0" "$@"
@@ -50,7 +51,7 @@ if [[ ! -d $wheels ]]; then
     mv "$wheels.new" "$wheels"
 fi
 
-release=9d5e9d5  # as in test_upgrade_of_a_release.py
+releases=(1e85bf4 9d5e9d5)  # as in tests/support/leasehold_testing/releases.py
 # Layers are kept, up to 8 GB, so that a change of the program does not install everything anew.
 export BUILDAH_ISOLATION=chroot STORAGE_DRIVER=${STORAGE_DRIVER:-overlay}
 store=(nice -n 10 buildah --root "$cache/storage" --runroot "$cache/storage.run")
@@ -115,17 +116,20 @@ if [[ ! -e $made ]]; then
 fi
 echo "$made"
 
-git cat-file -e "$release^{commit}" 2> /dev/null || exit 0
 key=$({ stat -c %s%Y "$base"; cat "$here/images.sh"; } | sha256sum | cut -c 1-8)
-made=$cache/release-$release-$key.tar
-if [[ ! -e $made ]]; then
-    echo "images.sh: building the images of release $release" >&2
-    context=$(mktemp -d)
-    trap 'rm -rf "$context"' EXIT
-    git archive "$release" | tar --extract -C "$context"
-    prepare "$context"
-    program "$context" "$release"
-    pack "$made" "$release" agent scheduler
-    find "$cache" -maxdepth 1 -name 'release-*.tar' ! -path "$made" -delete
-fi
-echo "$made"
+find "$cache" -maxdepth 1 -name 'release-*.tar' ! -name "release-*-$key.tar" -delete  # older ones
+for release in "${releases[@]}"; do
+    git cat-file -e "$release^{commit}" 2> /dev/null || continue
+    made=$cache/release-$release-$key.tar
+    if [[ ! -e $made ]]; then
+        echo "images.sh: building the images of release $release" >&2
+        context=$(mktemp -d)
+        trap 'rm -rf "$context"' EXIT
+        git archive "$release" | tar --extract -C "$context"
+        prepare "$context"
+        program "$context" "$release"
+        pack "$made" "$release" agent scheduler
+        rm -rf "$context"
+    fi
+    echo "$made"
+done

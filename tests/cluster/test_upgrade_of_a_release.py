@@ -1,11 +1,8 @@
-"""The first release on the cluster, upgraded to this one by the chart, under running jobs."""
+"""A release before on the cluster, upgraded to this one by the chart, under running jobs."""
 
 from __future__ import annotations
 
-import io
 import os
-import subprocess
-import tarfile
 from pathlib import Path
 
 import pytest
@@ -13,32 +10,37 @@ from installed import Installed
 from journals import check
 from machine import eventually
 
+from leasehold_testing.releases import BEFORE, OLDEST, chart_of_release
+
 ROOT = Path(__file__).resolve().parents[2]
-RELEASE = "9d5e9d5"  # as in images.sh
+#: As in images.sh.
+RELEASES = {"0.1.0": BEFORE, "oldest": OLDEST}
 NAMESPACE = "before"
 V100, K80 = {"v100": 10.0}, {"k80": 10.0}
 
 
+@pytest.fixture(scope="module", params=RELEASES.values(), ids=RELEASES)
+def commit(request):
+    """Return the commit of a release whose images are there."""
+    if f"release-{request.param}" not in os.environ["LEASEHOLD_CLUSTER_IMAGES"]:
+        pytest.skip("no git history here to make the release from")
+    return request.param
+
+
 @pytest.fixture(scope="module")
-def before(cluster, tmp_path_factory):
-    """The first release, in a namespace of its own; whatever was installed before is gone."""
-    if f"release-{RELEASE}" not in os.environ["LEASEHOLD_CLUSTER_IMAGES"]:
-        pytest.skip("no git history here to make the first release from")
-    folder = tmp_path_factory.mktemp("release")
-    git = ["git", "-C", str(ROOT), "archive", RELEASE, "helm"]
-    files = subprocess.run(git, check=True, capture_output=True).stdout
-    with tarfile.open(fileobj=io.BytesIO(files)) as archive:
-        archive.extractall(folder, filter="data")
+def before(cluster, commit, tmp_path_factory):
+    """The release, in a namespace of its own; whatever was installed before is gone."""
     chart = Installed(cluster, NAMESPACE)
-    tags = ",".join(f"{part}.image.tag={RELEASE}" for part in ("scheduler", "agent"))
+    tags = ",".join(f"{part}.image.tag={commit}" for part in ("scheduler", "agent"))
     try:
-        chart.install(folder / "helm" / "leasehold", "--set", tags)
+        old = chart_of_release(ROOT, tmp_path_factory.mktemp("release"), commit)
+        chart.install(old, "--set", tags)
         yield chart
     finally:
         chart.close()
 
 
-def test_a_release_is_upgraded_under_jobs_that_its_agents_have_started(cluster, before):
+def test_a_release_is_upgraded_under_jobs_that_its_agents_have_started(cluster, before, commit):
     steps = 600
     jobs = {
         "old-1": before.submit("old-1", steps=steps, types=V100),
@@ -46,10 +48,10 @@ def test_a_release_is_upgraded_under_jobs_that_its_agents_have_started(cluster, 
     }
     for name in jobs:
         before.await_steps(name, 10)
-    assert images(cluster.pods(NAMESPACE)) == {f"agent:{RELEASE}", f"scheduler:{RELEASE}"}
+    assert images(cluster.pods(NAMESPACE)) == {f"agent:{commit}", f"scheduler:{commit}"}
     pods = {p["metadata"]["uid"]: p for p in cluster.pods(before.jobs)}
     assert len(pods) == 2
-    assert f"agent:{RELEASE}" in images(pods.values())
+    assert f"agent:{commit}" in images(pods.values())
 
     before.helm("upgrade")
 

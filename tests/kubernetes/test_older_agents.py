@@ -1,4 +1,4 @@
-"""Agents of the release before, beside those of this one, under this scheduler."""
+"""Agents of an earlier release, beside those of this one, under this scheduler."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import pytest
 from installation import ROOT, eventually
 from scenes import ONE_ROUND, await_steps, two_nodes
 
-from leasehold_testing.releases import release
+from leasehold_testing.releases import OLDEST, release
 
 
 @pytest.fixture(scope="module")
 def before(tmp_path_factory):
-    return release(ROOT, tmp_path_factory.mktemp("before"))
+    return release(ROOT, tmp_path_factory.mktemp("before"), OLDEST)
 
 
 def problem_of(made, job, node):

@@ -1,4 +1,4 @@
-"""The first release's own chart with Ingress, Prometheus and PostgreSQL, upgraded to this one."""
+"""An earlier chart with Ingress, Prometheus and PostgreSQL, upgraded to this one."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from helm_client import CHART, Helm
 from installation import eventually
 from test_chart_apply import GROUPS, definition, plural
 
-from leasehold_testing.releases import chart_of_release
+from leasehold_testing.releases import BEFORE, OLDEST, chart_of_release
 
 ROOT = Path(__file__).resolve().parents[2]
 PLAIN = "scheduler: {image: {tag: dev}}\nagent: {image: {tag: dev}}\n"
@@ -33,11 +33,6 @@ WAYS = {"values": (), "reuse-values": ("--reuse-values",)}
 
 
 @pytest.fixture(scope="module")
-def before(tmp_path_factory):
-    return chart_of_release(ROOT, tmp_path_factory.mktemp("before"))
-
-
-@pytest.fixture(scope="module")
 def admin(plane):
     api = plane.api()
     for kind in GROUPS["/apis/monitoring.coreos.com/v1"]:
@@ -49,16 +44,20 @@ def admin(plane):
 
 
 @pytest.fixture(scope="module", params=WAYS)
-def upgraded(request, plane, admin, before):
-    """Return a release's namespace, what it was made of before, and the notes of the upgrade."""
-    namespace = f"up-{request.param}"
+def upgraded(request, plane, admin, tmp_path_factory):
+    """Return how the oldest chart was upgraded, its namespace, what it had made, and the notes."""
+    chart = chart_of_release(ROOT, tmp_path_factory.mktemp("before"), OLDEST)
+    return request.param, *upgrade(plane, admin, f"up-{request.param}", chart, WAYS[request.param])
+
+
+def upgrade(plane, admin, namespace, chart, way):
+    """Install a chart and upgrade it; return the namespace, what it had made, and the notes."""
     helm = Helm(plane, namespace=namespace, values=VALUES.replace("JOBS", f"{namespace}-jobs"))
-    helm.install("lh", "--no-hooks", chart=before)
+    helm.install("lh", "--no-hooks", chart=chart)
     old = everything(admin, namespace)
-    way = WAYS[request.param]
     given = () if way else ("--values", helm.values)
     notes = helm("upgrade", "lh", CHART, "--no-hooks", *given, *way)
-    return request.param, namespace, old, notes
+    return namespace, old, notes
 
 
 def everything(admin, namespace):
@@ -84,6 +83,14 @@ def test_ingress_prometheus_and_postgresql_find_what_they_found(admin, upgraded)
     _, namespace, old, _ = upgraded
     assert everything(admin, namespace) == old
     assert old["probe"]["httpGet"]["scheme"] == "HTTP"
+
+
+@pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
+def test_the_release_before_keeps_what_it_has(plane, admin, tmp_path, way):
+    chart = chart_of_release(ROOT, tmp_path, BEFORE)
+    namespace = "from-before-again" if way else "from-before"
+    _, old, _ = upgrade(plane, admin, namespace, chart, way)
+    assert everything(admin, namespace) == old
 
 
 def test_no_policy_stands_in_their_way(admin, upgraded):

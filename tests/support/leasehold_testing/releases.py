@@ -1,4 +1,4 @@
-"""The release before, made from the git history."""
+"""Releases that this one is upgraded from, made from the git history."""
 
 from __future__ import annotations
 
@@ -12,34 +12,38 @@ import pytest
 if TYPE_CHECKING:
     from pathlib import Path
 
-#: The first release.
-RELEASE = "9d5e9d5"
+#: The release before, 0.1.0.
+BEFORE = "1e85bf4"
+#: The oldest state of 0.1.0 that an upgrade is tested from.
+OLDEST = "9d5e9d5"
 
 
-def chart_of_release(root: Path, folder: Path) -> Path:
-    """Return the first release's chart, in a folder; skips the test where there is no history.
+def chart_of_release(root: Path, folder: Path, commit: str) -> Path:
+    """Return a release's chart, in a folder; skips the test if there is no history.
 
     Args:
         root: of the checkout.
         folder: where it is put.
+        commit: of the release.
     """
-    return _sources(root, folder, "helm/leasehold") / "helm" / "leasehold"
+    return _sources(root, folder, commit, "helm/leasehold") / "helm" / "leasehold"
 
 
-def release(root: Path, folder: Path) -> Path:
-    """Return the first release's sources, in a folder; skips the test where there is no history.
+def release(root: Path, folder: Path, commit: str) -> Path:
+    """Return a release's sources, in a folder; skips the test if there is no history.
 
     Args:
         root: of the checkout.
         folder: where they are put.
+        commit: of the release.
     """
-    return _sources(root, folder)
+    return _sources(root, folder, commit)
 
 
-def _sources(root: Path, folder: Path, *paths: str) -> Path:
+def _sources(root: Path, folder: Path, commit: str, *paths: str) -> Path:
     if not (root / ".git").exists():
-        pytest.skip("no git history here to make the first release from")
-    git = ["git", "-C", str(root), "archive", RELEASE, *paths]
+        pytest.skip("no git history here to make the release from")
+    git = ["git", "-C", str(root), "archive", commit, *paths]
     files = subprocess.run(git, check=True, capture_output=True).stdout
     with tarfile.open(fileobj=io.BytesIO(files)) as archive:
         archive.extractall(folder, filter="data")
