@@ -57,19 +57,19 @@ test-redteam: $(COMPILED)  ## Attack a real service as a hostile job, agent or p
 test-torch:  ## Train with PyTorch and Hugging Face under an agent, in an environment of its own (4 GB)
 	.ci/test-torch
 
-test-fuzz: $(READY)  ## Send a million messages of agents and jobs, whole and broken ones; ARGS="--messages 20000 --seed 7"
+test-fuzz: $(COMPILED)  ## Send a million messages of agents and jobs, whole and broken ones; ARGS="--messages 20000 --seed 7"
 	$(BIN)/python tests/fuzz/fuzz.py $(ARGS)
 
 test-chart: $(READY)  ## Lint, render and validate the helm chart; builds helm with Go the first time
 	$(BIN)/pytest -n auto tests/chart $(ARGS)
 
-test-kubernetes: $(READY)  ## Run the agent against a real API server; builds it with Go the first time (7 minutes)
+test-kubernetes: $(COMPILED)  ## Run the agent against a real API server; builds it with Go the first time (7 minutes)
 	.ci/test-kubernetes $(ARGS)
 
 test-cluster: $(READY)  ## Install the chart on a real cluster of two nodes on this machine; needs root and Go
 	.ci/test-cluster $(ARGS)
 
-test-chaos: $(READY)  ## Kill, cut and restart everything while 30 jobs run; ARGS="--jobs 200 --agents 8" for the full soak
+test-chaos: $(COMPILED)  ## Kill, cut and restart everything while 30 jobs run; ARGS="--jobs 200 --agents 8" for the full soak
 	$(BIN)/python tests/chaos/soak.py $(ARGS)
 
 test-world: $(COMPILED)  ## Run whole clusters under virtual time, each from a seed; ARGS="--seeds 1-50" or "--seconds 120"
