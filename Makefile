@@ -15,8 +15,10 @@ DEMO_OUT ?= out/demo
 BENCH ?= $(wildcard benchmarks/*.py)
 # Suites with real processes and databases, apart from the unit tests.
 LIVE := tests/live tests/chaos tests/world tests/fuzz
+# Names the tests that are to be shortened, or marked as long.
+SLOWEST := --durations=30 --durations-min=10
 # Four at a time on two cores, since they mostly wait; a module stays on one, for its fixtures.
-AT_ONCE := -n 4 --dist loadscope
+AT_ONCE := -n 4 --dist loadscope $(SLOWEST)
 # Attacks within the process of the tests: their coverage counts with that of the live suites.
 ATTACKED := tests/redteam/test_webhooks.py tests/redteam/test_exec.py
 # Attacks on a real service: a hostile job, agent or person.
@@ -39,7 +41,7 @@ demo: $(DEMO_READY)  ## Replay the bundled trace, then run a real daemon, three 
 
 test: $(COMPILED)  ## Run the unit tests with branch coverage and check its floors
 	$(BIN)/coverage erase
-	$(BIN)/pytest -n auto --dist loadscope -m "not long" $(if $(filter tests/%,$(ARGS)),,tests/unit) --cov --cov-branch --cov-report= $(ARGS)
+	$(BIN)/pytest -n auto --dist loadscope $(SLOWEST) -m "not long" $(if $(filter tests/%,$(ARGS)),,tests/unit) --cov --cov-branch --cov-report= $(ARGS)
 	@if [ -z "$(ARGS)" ]; then .ci/coverage-floors $(BIN)/coverage 95 scheduler/domain scheduler/engine policies; fi
 	@if [ -z "$(ARGS)" ]; then .ci/coverage-floors $(BIN)/coverage 90 planner leasehold/config; fi
 
@@ -52,7 +54,7 @@ test-live-coverage: $(COMPILED)  ## Run them and check their coverage floors
 	@if [ -z "$(ARGS)" ]; then .ci/coverage-floors $(BIN)/coverage 90 scheduler/control scheduler/protocol scheduler/store scheduler/runtime leasehold/client leasehold/daemon leasehold/cli/service api agent; fi
 
 test-redteam: $(COMPILED)  ## Attack a real service as a hostile job, agent or person would
-	$(PYTEST) -n auto --dist loadscope $(REDTEAM) $(ARGS)
+	$(PYTEST) -n auto --dist loadscope $(SLOWEST) $(REDTEAM) $(ARGS)
 
 test-torch:  ## Train with PyTorch and Hugging Face under an agent, in an environment of its own (4 GB)
 	.ci/test-torch
