@@ -170,8 +170,11 @@ assert json.loads(s.recv(999)) == {"notice": False}
 def test_a_gang_on_one_node_shares_its_namespaces_and_no_other_lease_does(node):
     mine = [str(Path(f"/proc/self/ns/{name}").readlink()) for name in ("pid", "mnt", "ipc")]
     spaces = "for n in pid mnt ipc; do readlink /proc/self/ns/$n; done"
+    # All are there at once: numbers of namespaces that are gone are given to new ones.
+    wait = "until [ -e {0} ]; do sleep 0.01; done"
     meet = (
-        f"{spaces}; echo $RANK > /tmp/$RANK; echo $RANK > /dev/shm/$RANK; "
+        f"{spaces}; touch gang; {wait.format('other')}; "
+        "echo $RANK > /tmp/$RANK; echo $RANK > /dev/shm/$RANK; "
         'for d in /tmp /dev/shm; do until [ "$(ls $d)" = "0\n1" ]; do sleep 0.01; done; done'
     )
 
@@ -179,7 +182,11 @@ def test_a_gang_on_one_node_shares_its_namespaces_and_no_other_lease_does(node):
         gang = {"world_size": 2, "local_ranks": (0, 1), "workers": (0, 1)}
         node.want(
             node.script(1, meet, **gang),
-            node.script(2, f"{spaces}; sleep 1; ls /tmp /dev/shm", workers=(2,)),
+            node.script(
+                2,
+                f"{spaces}; touch other; {wait.format('gang')}; sleep 1; ls /tmp /dev/shm",
+                workers=(2,),
+            ),
         )
         async with node.here():
             report = await node.until(lambda: node.ended(1))

@@ -23,9 +23,10 @@ print("x" * 300_000)
 print("the end")
 sys.stderr.write("last words")
 """
+#: Rounds that outlast a restart on a busy machine: a job whose lease ends meanwhile begins anew.
 SERVE = (
     "--no-auth",
-    "--set=engine.round_length_s=4",
+    "--set=engine.round_length_s=15",
     "--set=leases.notice_s=0.5",
     "--set=leases.grace_s=0.5",
     "--set=leases.margin_s=0.5",

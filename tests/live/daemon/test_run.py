@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -121,6 +122,8 @@ def test_a_job_that_is_preempted_is_followed_to_its_end_over_a_scheduler_that_is
     out, err = ran.communicate(timeout=120)
     # A lease may have run out while nobody was there to extend it: then there is a third.
     last = client.get("/v1/jobs?name=run").json()["jobs"][0]["attempts"]
-    passed = [f"left {n}\nbegun {n + 1}\n" for n in range(2, last)]
-    assert (ran.returncode, out) == (7, "".join([*passed, f"the end of {last}\n"])), err
+    # On a busy machine that one is killed before it has said that it leaves.
+    passed = "".join(f"(left {n}\n)?begun {n + 1}\n" for n in range(2, last))
+    assert re.fullmatch(f"{passed}the end of {last}\n", out), (out, err)
+    assert ran.returncode == 7
     assert "attempt 2 on n (v100)\n" in err

@@ -10,6 +10,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
+#: Turns of a loop from the acceptance of a connection to its service, and some more.
+TURNS = 8
+
 TAKEN = b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n"
 
 
@@ -39,10 +42,10 @@ async def receiving(host: str = "127.0.0.1") -> AsyncIterator[Receiver]:
     """Run a receiver that takes every message, unless it is given another answer."""
     receiver = Receiver()
 
-    at_work: dict[asyncio.Task[None], None] = {}
+    at_work: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
 
     def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        at_work[asyncio.get_running_loop().create_task(take(reader, writer))] = None
+        at_work[asyncio.get_running_loop().create_task(take(reader, writer))] = writer
 
     async def take(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.closing(writer), contextlib.suppress(OSError, asyncio.IncompleteReadError):
@@ -62,9 +65,14 @@ async def receiving(host: str = "127.0.0.1") -> AsyncIterator[Receiver]:
     try:
         yield receiver
     finally:
+        for listening in server.sockets:  # accepts no more, and serves what it has accepted:
+            asyncio.get_running_loop().remove_reader(listening.fileno())
+        for _ in range(TURNS):  # a server that closes meanwhile drops its socket, not closed
+            await asyncio.sleep(0)
         server.close()
-        for task in at_work:
-            task.cancel()
+        for task, writer in at_work.items():
+            task.cancel()  # which may not have begun: it closes nothing then
+            writer.transport.abort()
         await asyncio.gather(*at_work, return_exceptions=True)
 
 

@@ -66,6 +66,8 @@ class Shares:
         self._rows: dict[int, AttemptRow] = {}
         #: name -> reservation that was promised, and not given up since.
         self._kept: dict[str, Reservation] = {}
+        #: names of those whose job has ended when it was looked at last.
+        self._over: set[str] = set()
         #: (reservation, worker) -> since when it is one of its workers.
         self._joined: dict[tuple[str, int], float] = {}
         #: lease id -> deadline when it was looked at last.
@@ -215,9 +217,16 @@ class Shares:
         """Every reservation that was promised is in force, and for whom it was promised."""
         for name, rule in list(self._kept.items()):
             if rule.job and rule.job not in state.jobs.by_id:  # it has ended
-                if name in state.reservations:
+                # One that ends for what it depends on is unknown to the engine, which is told of
+                # its reservation in the next turn.
+                if name not in state.reservations:
+                    del self._kept[name]
+                    self._over.discard(name)
+                elif name in self._over:
                     yield f"reservation {name} is kept for a job that has ended"
-                del self._kept[name]
+                    del self._kept[name]
+                else:
+                    self._over.add(name)
             elif (
                 state.reservations.get(name) != rule and rule.until_s > self._now_s + self._slack_s
             ):
