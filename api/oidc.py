@@ -218,7 +218,9 @@ class Provider:
             self._tried_at = self._monotonic()
             try:
                 found = _usable_keys(await self._document(await self._keys_url()))
-            except (httpx.HTTPError, httpx.InvalidURL, ValueError, RecursionError) as error:
+            except (
+                httpx.HTTPError, httpx.InvalidURL, ValueError, RecursionError, TimeoutError
+            ) as error:  # fmt: skip
                 _log.warning("the identity provider's keys cannot be fetched: %s", _said(error))
                 return
             self._keys, self._fetched_at = found, self._monotonic()

@@ -46,6 +46,8 @@ class World:
         url = str(request.url)
         self.asked.append(url)
         if url in self.answers:
+            if isinstance(self.answers[url], Exception):
+                raise self.answers[url]
             return self.answers[url]
         if url == DISCOVERY:
             return httpx.Response(200, json={"issuer": ISSUER, "jwks_uri": KEYS})
@@ -86,9 +88,10 @@ def test_old_keys_are_good_for_a_day_where_they_cannot_be_fetched():
     assert fault.away
 
 
-def test_without_any_keys_tokens_may_be_taken_later():
+@pytest.mark.parametrize("answer", [httpx.Response(503), httpx.ReadTimeout(""), TimeoutError()])
+def test_without_any_keys_tokens_may_be_taken_later(answer):
     world = World()
-    world.answers[KEYS] = httpx.Response(503)
+    world.answers[KEYS] = answer
     fault = world.ask(world.token())
     assert fault == TokenFault("the provider's keys cannot be fetched at the moment", away=True)
     for _ in range(10):
