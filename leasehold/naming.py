@@ -42,7 +42,8 @@ async def meaning(
 ) -> str | None:
     """Return the id of the one job that a word that is no id means; None where it means none.
 
-    Where it means jobs that have not ended, those that have are left out.
+    If it means jobs that have not ended, those that have are left out. If some jobs have exactly
+    this name, those whose ids begin with it are left out.
 
     Args:
         word: the beginning of an id, or a name.
@@ -53,7 +54,7 @@ async def meaning(
     """
     for status in (ACTIVE, ()):
         page = await ask({"called": word, "status": list(status), "limit": _MOST})
-        jobs = page["jobs"]
+        jobs = _so_called(page["jobs"], word)
         if len(jobs) > 1:
             raise AmbiguousNameError(word, jobs, more=page["next_cursor"] is not None)
         if jobs:
@@ -81,6 +82,7 @@ async def meanings(
         arrays = {_array_of(job, word) for job in jobs}
         if len(arrays) == 1 and None not in arrays:
             return tuple([job_id async for job_id in _elements(jobs[0], word, ask)])
+        jobs = _so_called(jobs, word)
         if len(jobs) > 1:
             raise AmbiguousNameError(word, jobs[:_MOST], more=len(jobs) > _MOST)
         if jobs:
@@ -99,6 +101,11 @@ async def _elements(
             yield str(other["job_id"])
         elif other["submitted_s"] < job["submitted_s"]:
             return
+
+
+def _so_called(jobs: list[Mapping[str, Any]], word: str) -> list[Mapping[str, Any]]:
+    """Return the jobs that have exactly this name; all jobs if none has."""
+    return [job for job in jobs if job["name"] == word] or jobs
 
 
 def _array_of(job: Mapping[str, Any], name: str) -> tuple[Any, ...] | None:

@@ -48,6 +48,16 @@ def test_the_beginning_of_an_id_will_do_where_it_is_unique(named, leasehold):
     assert json.loads(leasehold("job", "job-", "--json").out)["job_id"] == "job-2"
 
 
+def test_an_exact_name_goes_before_ids_that_begin_with_it(named, leasehold):
+    for name in ("job", "job-1x"):
+        assert leasehold("submit", "--name", name, "--", "true").code == 0
+    assert leasehold("explain", "job").code == 0
+    found = json.loads(leasehold("job", "job", "--json").out)
+    assert found["name"] == "job"
+    changed = json.loads(leasehold("set", "job", "--weight", "2", "--json").out)
+    assert (changed["changed"], changed["failed"]) == (1, 0)
+
+
 def test_words_and_ids_may_stand_beside_each_other(named, leasehold):
     ran = leasehold("hold", "job-1", "eval", "nothing", "train")
     assert (ran.code, ran.out) == (1, "job-1 held\njob-3 held\n")
