@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
 from leasehold.cli import exit_codes
 from leasehold.cli.service.outages import outlast
 from leasehold.cli.service.output import pairs, plain, print_json_line, remark
-from leasehold.cli.service.times import clock
+from leasehold.cli.service.times import clock, moment
 from leasehold.client import ENDED
 from scheduler.errors import NotFoundError
 
@@ -22,6 +22,13 @@ if TYPE_CHECKING:
 
 #: The first and the longest wait between two looks, as numbers of ``ServiceClient.pause``.
 _FIRST_LOOK, _LAST_LOOK = 1, 6
+#: Data of history lines that are times, not spans.
+_MOMENTS: Final = frozenset({"deadline_s", "from_s", "until_s"})
+
+
+def figures(data: dict[str, Any]) -> str:
+    """Write the data of a history line on one line, moments as people read them."""
+    return pairs(data | {name: moment(data[name]) for name in _MOMENTS & data.keys()})
 
 
 def wait_for_jobs(service: ServiceClient, job_ids: Sequence[str]) -> int:
@@ -76,7 +83,7 @@ def show_event(event: Event, *, as_json: bool) -> None:
         clock(event["at_s"]),
         f"{event['subject_kind']} {plain(event['subject'])}",
         event["kind"].replace("_", " "),
-        pairs(event["data"]),
+        figures(event["data"]),
         cause_of(event),
         f"by {plain(event['actor'])}" if event["actor"] else "",
     )

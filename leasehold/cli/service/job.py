@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from leasehold.cli.service.follow import cause_of, cause_text
+from leasehold.cli.service.follow import cause_of, cause_text, figures
 from leasehold.cli.service.jobs import gpu_use, progress, ran
 from leasehold.cli.service.output import (
     number,
@@ -182,7 +182,7 @@ def _history(lines: list[forms.Event]) -> Any:
             clock(e["at_s"]),
             e["kind"].replace("_", " "),
             cause_of(e),
-            pairs(e["data"]),
+            figures(e["data"]),
             e["actor"],
         )
         for e in lines

@@ -162,6 +162,8 @@ def _yaml(text: str) -> list[Any]:
         _check_depth(yaml.parse(text, kind))
         return list(_documents(kind(text)))
     except yaml.YAMLError as error:
+        if "nesting depth" in str(error):  # PyYAML >= 6.0.4 has a bound of its own
+            raise RecursionError from None
         raise ValueError(" ".join(str(error).split())) from None
 
 

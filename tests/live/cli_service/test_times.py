@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from leasehold.cli.service.follow import figures
 from leasehold.cli.service.output import number, plain
 from leasehold.cli.service.spec_files import parse_size
-from leasehold.cli.service.times import ago, parse_moment, parse_span, span, when
+from leasehold.cli.service.times import ago, moment, parse_moment, parse_span, span, when
 from scheduler.errors import InputError
 
 
@@ -81,3 +82,11 @@ def test_a_time_says_whether_it_is_past_or_to_come():
     assert when(100.0, 40.0).endswith("(in 1m00s)")
     assert when(40.0, 100.0).endswith("(1m00s ago)")
     assert when(None, 100.0) == ""
+
+
+@pytest.mark.parametrize("name", ["deadline_s", "from_s", "until_s"])
+def test_times_in_the_history_are_written_as_people_read_them(name):
+    shown = figures({name: 1_795_473_421.0, "reason": "late"})
+    assert shown == f"{name}={moment(1_795_473_421.0)} reason=late"
+    assert shown.startswith(f"{name}=2026-11-2")
+    assert figures({name: None, "lease": 3}) == "lease=3"
