@@ -25,7 +25,7 @@ from scheduler.engine import keeping
 from scheduler.engine.settings import EngineSettings
 from simulator.failures import FailureModel
 from simulator.overheads import Overhead, Overheads
-from simulator.run import Simulation
+from simulator.simulation import Simulation
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

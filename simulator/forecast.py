@@ -34,7 +34,7 @@ from scheduler.errors import LeaseholdError
 from simulator.beginning import Beginning, Held
 from simulator.failures import FailureModel
 from simulator.overheads import Overheads
-from simulator.run import Simulation
+from simulator.simulation import Simulation
 from simulator.standstill import Standstill
 
 if TYPE_CHECKING:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from scheduler.domain.problem import Problem
     from simulator.request import ForecastOptions, SimulationRequest
     from simulator.result import SimulationResult
-    from simulator.run import Simulation
+    from simulator.simulation import Simulation
 
 #: Length of a piece of the past, or all of it where it is shorter.
 _BLOCK_S: Final = 86_400.0

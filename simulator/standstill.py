@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
     from scheduler.engine.engine import Engine
-    from simulator.run import Simulation
+    from simulator.simulation import Simulation
 
 #: Rounds through which the same leases have to be held, before the rest is looked at.
 ROUNDS: Final = 3

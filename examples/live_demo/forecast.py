@@ -18,7 +18,7 @@ from scheduler.domain.ways import CatalogueKey
 from scheduler.engine.settings import EngineSettings
 from simulator.failures import FailureModel
 from simulator.overheads import Overhead, Overheads, columns
-from simulator.run import Simulation
+from simulator.simulation import Simulation
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

@@ -17,7 +17,7 @@ from scheduler.engine.settings import EngineSettings
 from scheduler.runtime.settings import RuntimeSettings
 from simulator.failures import FailureModel
 from simulator.overheads import Overheads
-from simulator.run import Simulation
+from simulator.simulation import Simulation
 from traces.reader import read_trace
 from traces.scaling import extend_scale_factors
 from traces.throughputs import read_throughputs

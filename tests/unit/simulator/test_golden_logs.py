@@ -15,7 +15,7 @@ from scheduler.domain.ways import CatalogueKey
 from scheduler.engine.settings import EngineSettings
 from simulator.failures import FailureModel
 from simulator.overheads import Overheads
-from simulator.run import Simulation
+from simulator.simulation import Simulation
 from traces.cluster import read_cluster
 from traces.reader import read_trace
 from traces.scaling import extend_scale_factors

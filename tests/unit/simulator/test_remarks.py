@@ -17,7 +17,8 @@ from simulator.failures import FailureModel
 from simulator.overheads import Overheads
 from simulator.remarks import Remarks
 from simulator.request import SimulationRequest
-from simulator.run import Simulation, simulate
+from simulator.run import simulate
+from simulator.simulation import Simulation
 
 
 @dataclass(frozen=True, kw_only=True)

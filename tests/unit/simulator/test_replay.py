@@ -22,7 +22,7 @@ from simulator.failures import FailureModel
 from simulator.overheads import Overhead, Overheads
 from simulator.projects import read_projects
 from simulator.replay import Replay
-from simulator.run import Simulation
+from simulator.simulation import Simulation
 from traces.cluster import read_cluster
 from traces.trace import Conditions, Trace
 

@@ -4,14 +4,18 @@ import os
 import subprocess
 import sys
 from dataclasses import fields, is_dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 
 from simulator.request import SimulationRequest
 from simulator.result import Summary
-from simulator.run import Progress, simulate
+from simulator.run import simulate
 from traces.bundle import bundled
+
+if TYPE_CHECKING:
+    from simulator.progress import Progress
 
 FAILURES = "mtbf_s: 40000\nrepair_s: 900\nstraggler_share: 0.2\njob_mtbf_s: 60000\n"
 

@@ -1,0 +1,80 @@
+"""The inputs of a run: how they are read, checked and named in reports."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from scheduler.errors import InputError, ParameterError
+from simulator.request import IDEAL
+from traces.cluster import read_cluster
+from traces.reader import read_trace
+from traces.throughputs import read_throughputs
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from scheduler.domain.cluster import Cluster
+    from scheduler.domain.job import Job
+    from scheduler.domain.throughput import ThroughputTable
+    from simulator.request import SimulationRequest
+    from traces.trace import Trace
+
+
+def read_inputs(request: SimulationRequest) -> tuple[ThroughputTable, Cluster, Trace]:
+    """Return the inputs; those that are given as values are there already.
+
+    Raises:
+        InputError: one is malformed or missing.
+    """
+    throughputs, cluster, trace = request.throughputs, request.cluster, request.trace
+    if isinstance(throughputs, str):
+        throughputs = read_throughputs(throughputs)
+    if isinstance(cluster, str):
+        cluster = read_cluster(cluster, workers_per_node=request.workers_per_node)
+    if isinstance(trace, str):
+        trace = read_trace(
+            trace,
+            format=request.trace_format,
+            throughputs=throughputs,
+            seed=request.seed,
+            reference_worker_type=request.reference_worker_type,
+            limit=request.limit,
+        )
+    return throughputs, cluster, trace
+
+
+def names_of_inputs(request: SimulationRequest) -> dict[str, str]:
+    """Name the inputs that the summary does not show, as text for reports."""
+    names = ("round_length_s", "workers_per_node", "overheads", "failures", "limit")
+    values = {
+        "trace": name_of(request.trace),
+        "throughputs": name_of(request.throughputs),
+        **{name: getattr(request, name) for name in names},
+        "orders": None if request.service is None else request.service.orders,
+        "profile": IDEAL if request.service is None else request.service.profile,
+    }
+    return {name: str(value) for name, value in values.items() if value is not None}
+
+
+def name_of(given: str | Trace | ThroughputTable) -> str:
+    """Name an input by its file, or by what a value says of where it comes from."""
+    return given if isinstance(given, str) else given.source or "given as a value"
+
+
+def check_jobs(jobs: Sequence[Job], window: tuple[int, int] | None) -> None:
+    """Refuse jobs that no run can be made of.
+
+    Raises:
+        InputError: two have one id.
+        ParameterError: the window holds none.
+    """
+    seen: set[str] = set()
+    for job in jobs:
+        if job.job_id in seen:
+            raise InputError(f"job '{job.job_id}' is in the trace twice; ids must be unique")
+        seen.add(job.job_id)
+    if window is not None and window[0] >= len(jobs):
+        raise ParameterError(
+            f"window is {window[0]}:{window[1]}, but the trace has {len(jobs)} jobs; "
+            f"begin it below {len(jobs)}"
+        )
