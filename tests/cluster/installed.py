@@ -44,6 +44,7 @@ class Installed:
         namespace: of the release; that of its jobs is called after it.
 
     Attributes:
+        namespace: of the release.
         checkpoints: what jobs see as /checkpoints.
         settings: further words for helm, at the installation and at every upgrade.
     """
@@ -51,7 +52,7 @@ class Installed:
     def __init__(self, cluster: Cluster, namespace: str = NAMESPACE) -> None:
         self._cluster = cluster
         self.settings: tuple[str, ...] = ()
-        self._namespace, self.jobs = namespace, f"{namespace}-jobs"
+        self.namespace, self.jobs = namespace, f"{namespace}-jobs"
         self._prefix = "" if namespace == NAMESPACE else f"{namespace}-"
         self.checkpoints = cluster.shared / f"{self._prefix}{CLAIM}"
         self._state = cluster.shared / f"{self._prefix}state"
@@ -64,7 +65,7 @@ class Installed:
             folder.mkdir()
             folder.chmod(0o777)  # a host's folder does not become the pod's own
         self._cluster.apply(
-            _volume(self._state, "ReadWriteOnce", self._namespace, "leasehold-state"),
+            _volume(self._state, "ReadWriteOnce", self.namespace, "leasehold-state"),
             _volume(self.checkpoints, "ReadWriteMany", self.jobs, CLAIM),
         )
         self.helm("install", "--create-namespace", *more, chart=chart)
@@ -86,7 +87,7 @@ class Installed:
     def helm(self, what: str, *more: str, chart: Path = CHART) -> str:
         """Install or upgrade with the tests' values."""
         return self._cluster.helm(
-            what, RELEASE, chart, "--namespace", self._namespace, "--values", VALUES,
+            what, RELEASE, chart, "--namespace", self.namespace, "--values", VALUES,
             "--set", f"jobs.namespace={self.jobs}", "--wait", "--timeout", "3m",
             *self.settings, *more,
         )  # fmt: skip
@@ -96,12 +97,12 @@ class Installed:
         namespace = {
             "apiVersion": "v1",
             "kind": "Namespace",
-            "metadata": {"name": self._namespace},
+            "metadata": {"name": self.namespace},
         }
         keys = {
             "apiVersion": "v1",
             "kind": "Secret",
-            "metadata": {"name": "secret-keys", "namespace": self._namespace},
+            "metadata": {"name": "secret-keys", "namespace": self.namespace},
             "stringData": {"keys": new_key()},
         }
         self._cluster.apply(namespace, keys)
@@ -116,7 +117,7 @@ class Installed:
 
     def admin_token(self) -> str:
         """Return the administrator's token."""
-        path = f"/api/v1/namespaces/{self._namespace}/secrets/leasehold-admin"
+        path = f"/api/v1/namespaces/{self.namespace}/secrets/leasehold-admin"
         secret = self._cluster.api(lambda api: api.get(path))
         return base64.b64decode(secret["data"]["token"]).decode()
 
@@ -137,7 +138,7 @@ class Installed:
 
     def authority(self) -> str:
         """Return whom to trust, as PEM; empty: it speaks HTTP, as the first release does."""
-        path = f"/api/v1/namespaces/{self._namespace}/secrets"
+        path = f"/api/v1/namespaces/{self.namespace}/secrets"
         for secret in self._cluster.api(lambda api: api.get(path))["items"]:
             if secret["metadata"]["name"] == "leasehold-tls":
                 return base64.b64decode(secret["data"]["ca.crt"]).decode()
@@ -263,6 +264,14 @@ class Installed:
         eventually(
             f"{name} does {count} steps", lambda: self.steps_in(name) >= count, limit_s=limit_s
         )
+
+    def uninstall(self) -> None:
+        """Uninstall the chart, and wait until its pods are gone."""
+        eventually("the jobs' pods are gone", lambda: not self._cluster.pods(self.jobs), limit_s=30)
+        words = ("--namespace", self.namespace, "--wait", "--timeout", "2m")
+        self._cluster.helm("uninstall", RELEASE, *words)
+        gone = "the release's pods are gone"
+        eventually(gone, lambda: not self._cluster.pods(self.namespace), limit_s=60)
 
     def close(self) -> None:
         """Close the connection."""

@@ -302,9 +302,7 @@ def test_nothing_has_broken_underneath(cluster, installed):
 
 
 def test_what_is_uninstalled_is_gone_and_what_cannot_be_made_again_stays(cluster, installed):
-    eventually("the jobs' pods are gone", lambda: not cluster.pods(JOBS), limit_s=30)
-    cluster.helm("uninstall", "leasehold", "--namespace", NAMESPACE, "--wait", "--timeout", "2m")
-    eventually("the release's pods are gone", lambda: not cluster.pods(NAMESPACE), limit_s=60)
+    installed.uninstall()
     kept = cluster.kubectl("get", "pvc,secret", "-n", NAMESPACE, "-o", "name").split()
     assert {"persistentvolumeclaim/leasehold-state", "secret/leasehold-admin"} <= set(kept)
     cluster.kubectl("get", "namespace", JOBS)

@@ -15,7 +15,6 @@ from leasehold_testing.releases import BEFORE, OLDEST, chart_of_release
 ROOT = Path(__file__).resolve().parents[2]
 #: As in images.sh.
 RELEASES = {"0.1.0": BEFORE, "oldest": OLDEST}
-NAMESPACE = "before"
 V100, K80 = {"v100": 10.0}, {"k80": 10.0}
 
 
@@ -30,12 +29,13 @@ def commit(request):
 @pytest.fixture(scope="module")
 def before(cluster, commit, tmp_path_factory):
     """The release, in a namespace of its own; whatever was installed before is gone."""
-    chart = Installed(cluster, NAMESPACE)
+    chart = Installed(cluster, f"before-{commit}")
     tags = ",".join(f"{part}.image.tag={commit}" for part in ("scheduler", "agent"))
     try:
         old = chart_of_release(ROOT, tmp_path_factory.mktemp("release"), commit)
         chart.install(old, "--set", tags)
         yield chart
+        chart.uninstall()  # the next one has the same port
     finally:
         chart.close()
 
@@ -48,7 +48,7 @@ def test_a_release_is_upgraded_under_jobs_that_its_agents_have_started(cluster, 
     }
     for name in jobs:
         before.await_steps(name, 10)
-    assert images(cluster.pods(NAMESPACE)) == {f"agent:{commit}", f"scheduler:{commit}"}
+    assert images(cluster.pods(before.namespace)) == {f"agent:{commit}", f"scheduler:{commit}"}
     pods = {p["metadata"]["uid"]: p for p in cluster.pods(before.jobs)}
     assert len(pods) == 2
     assert f"agent:{commit}" in images(pods.values())
@@ -57,7 +57,7 @@ def test_a_release_is_upgraded_under_jobs_that_its_agents_have_started(cluster, 
 
     eventually(
         "the old parts are gone",
-        lambda: images(cluster.pods(NAMESPACE)) == {"agent:1", "scheduler:1"},
+        lambda: images(cluster.pods(before.namespace)) == {"agent:1", "scheduler:1"},
         limit_s=60,
     )
     before.await_workers()
@@ -76,8 +76,8 @@ def test_jobs_are_run_after_the_upgrade(cluster, before):
     job = before.submit("new", steps=100, types=V100 | K80)
     before.await_status(job, "completed", limit_s=120)
     check(before.checkpoints / "new", steps=100)
-    for pod in cluster.pods(NAMESPACE):
-        said = cluster.kubectl("logs", pod["metadata"]["name"], "-n", NAMESPACE)
+    for pod in cluster.pods(before.namespace):
+        said = cluster.kubectl("logs", pod["metadata"]["name"], "-n", before.namespace)
         assert "Traceback" not in said
         assert " ERROR " not in said
 
