@@ -219,8 +219,12 @@ class Provider:
             try:
                 found = _usable_keys(await self._document(await self._keys_url()))
             except (
-                httpx.HTTPError, httpx.InvalidURL, ValueError, RecursionError, TimeoutError
-            ) as error:  # fmt: skip
+                httpx.HTTPError,
+                httpx.InvalidURL,
+                ValueError,
+                RecursionError,
+                TimeoutError,
+            ) as error:
                 _log.warning("the identity provider's keys cannot be fetched: %s", _said(error))
                 return
             self._keys, self._fetched_at = found, self._monotonic()
