@@ -170,7 +170,7 @@ assert json.loads(s.recv(999)) == {"notice": False}
 def test_a_gang_on_one_node_shares_its_namespaces_and_no_other_lease_does(node):
     mine = [str(Path(f"/proc/self/ns/{name}").readlink()) for name in ("pid", "mnt", "ipc")]
     spaces = "for n in pid mnt ipc; do readlink /proc/self/ns/$n; done"
-    # All are there at once: numbers of namespaces that are gone are given to new ones.
+    # All run at once, since the kernel reuses the numbers of namespaces that have ended.
     wait = "until [ -e {0} ]; do sleep 0.01; done"
     meet = (
         f"{spaces}; touch gang; {wait.format('other')}; "

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
-#: Turns of a loop from the acceptance of a connection to its service, and some more.
-TURNS = 8
+#: More turns than the loop needs from accepting a connection to serving it.
+_TURNS = 8
 
 TAKEN = b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n"
 
@@ -65,13 +65,14 @@ async def receiving(host: str = "127.0.0.1") -> AsyncIterator[Receiver]:
     try:
         yield receiver
     finally:
-        for listening in server.sockets:  # accepts no more, and serves what it has accepted:
+        # Accept no more, and serve what is accepted: closing now would leak those sockets.
+        for listening in server.sockets:
             asyncio.get_running_loop().remove_reader(listening.fileno())
-        for _ in range(TURNS):  # a server that closes meanwhile drops its socket, not closed
+        for _ in range(_TURNS):
             await asyncio.sleep(0)
         server.close()
         for task, writer in at_work.items():
-            task.cancel()  # which may not have begun: it closes nothing then
+            task.cancel()  # a task that has not begun closes nothing
             writer.transport.abort()
         await asyncio.gather(*at_work, return_exceptions=True)
 

@@ -66,7 +66,7 @@ class Shares:
         self._rows: dict[int, AttemptRow] = {}
         #: name -> reservation that was promised, and not given up since.
         self._kept: dict[str, Reservation] = {}
-        #: names of those whose job has ended when it was looked at last.
+        #: names of reservations whose job had ended at the last look.
         self._over: set[str] = set()
         #: (reservation, worker) -> since when it is one of its workers.
         self._joined: dict[tuple[str, int], float] = {}
@@ -217,8 +217,8 @@ class Shares:
         """Every reservation that was promised is in force, and for whom it was promised."""
         for name, rule in list(self._kept.items()):
             if rule.job and rule.job not in state.jobs.by_id:  # it has ended
-                # One that ends for what it depends on is unknown to the engine, which is told of
-                # its reservation in the next turn.
+                # The engine does not know a job that ends because of a dependency. It hears of
+                # the reservation in the next turn.
                 if name not in state.reservations:
                     del self._kept[name]
                     self._over.discard(name)
