@@ -13,8 +13,10 @@ from scheduler.errors import SolveError
 if TYPE_CHECKING:
     from scheduler.domain.arrays import FloatArray, IntArray
 
-#: HiGHS accepts no tolerance below 1e-10; its default of 1e-7 is too coarse for checks to 1e-7.
+#: HiGHS's default of 1e-7 is too coarse for checks to 1e-7.
 TOLERANCE = 1e-9
+#: The least that HiGHS accepts: an objective may have a second part that counts a millionth.
+DUAL_TOLERANCE = 1e-10
 
 
 def solve_linear(program: LevelProgram, columns: IntArray | None = None) -> LevelSolution:
@@ -58,7 +60,7 @@ def new_highs() -> Any:
         ("output_flag", False),
         ("threads", 1),
         ("primal_feasibility_tolerance", TOLERANCE),
-        ("dual_feasibility_tolerance", TOLERANCE),
+        ("dual_feasibility_tolerance", DUAL_TOLERANCE),
     ):
         highs.setOptionValue(name, value)
     return highs

@@ -58,7 +58,7 @@ def by_cvxpy(problem, reference, required, dear=1.0) -> tuple[float, float]:
     for q in range(0 if caps is None else caps.size):
         under = caps.member[caps.group, q] @ (reference.time > 0) > 0
         counted = np.where(under, caps.counts[q] @ held, 0.0)
-        rows += [counted @ v <= caps.limit[q], v[np.flatnonzero(counted > caps.limit[q])] == 0]
+        rows += [counted @ v <= caps.limit[q], cp.multiply(counted > caps.limit[q], v) == 0]
     step = cheapest(problem)
     saving = (step @ rate - dear * PRICE @ held) @ v
     most = cp.Problem(cp.Maximize(saving), rows).solve(solver=cp.HIGHS)

@@ -107,4 +107,6 @@ def test_warnings_of_libraries_are_logged(log):
         warnings.simplefilter("always")
         logging.captureWarnings(capture=True)
         warnings.warn("old", DeprecationWarning, stacklevel=1)
-    assert "DeprecationWarning: old" in stream.getvalue()
+    written = stream.getvalue()  # plotly before 6.7 sets what stands between the two
+    assert "DeprecationWarning:" in written
+    assert "old\n" in written
