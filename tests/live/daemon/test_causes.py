@@ -46,7 +46,6 @@ def test_a_preemption_names_who_took_the_workers(start, tmp_path):
         assert second in preempted["cause"]["text"]
         explanation = client.get(f"/v1/jobs/{first}/explain").json()
         assert second in explanation["ended"]["text"]
-        for command in ("explain", "job"):
-            shown = start(command, first, quick=False, **said)
+        for shown in [start(name, first, quick=False, **said) for name in ("explain", "job")]:
             assert shown.end() == 0, shown.output
             assert preempted["cause"]["text"] in " ".join(shown.output.split()), shown.output

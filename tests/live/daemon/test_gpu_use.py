@@ -224,6 +224,7 @@ def test_an_idle_job_is_ended_where_an_operator_wants_that_and_a_busy_one_goes_o
     assert cluster.get(f"/v1/jobs/{busy}")["status"] == "running"
 
 
+@pytest.mark.long
 def test_gpus_whose_use_nvml_does_not_tell_are_no_idle_ones(begin):
     cluster = begin("idle.after_s=1", "idle.stop_after_s=2")
     for gpu in ("GPU-0", "GPU-1"):  # as NVML is for instances of MIG
