@@ -368,7 +368,7 @@ def _active(
     job = state.engine.jobs.job_of[int(entry["number"])]
     record = state.jobs.by_id[job.job_id]
     live = state.leases.by_id.get(int(entry["lease"]))
-    steps = float(entry["steps_done"])
+    steps, total = float(entry["steps_done"]), float(entry["total_steps"])
     if live is not None:
         steps = max(steps, steps_now(state, live, now_s=now_s))
     speed = 0.0
@@ -381,11 +381,11 @@ def _active(
         profile=int(entry["profile"]),
         held=int(entry["status"]) == HELD,
         runs=live is not None and not live.revoked,
-        steps_done=min(steps, job.total_steps),
-        total_steps=math.inf if unknown else job.total_steps,
+        steps_done=min(steps, total),
+        total_steps=math.inf if unknown else total,
         safe_steps=record.steps_done,
         saves=keeps_steps(record, live),
-        most_told=ALMOST_DONE * job.total_steps if unknown else math.inf,
+        most_told=ALMOST_DONE * total if unknown else math.inf,
         launch_s=float(entry["restart_s"]),
         pace=speed / expected if speed > 0.0 and expected > 0.0 else 1.0,
         unknown=unknown,

@@ -131,6 +131,7 @@ FactKind: TypeAlias = Literal[
     "policy_late",
     "throughputs_changed",
     "restarts_measured",
+    "lengths_revised",
     "round",
     "wait_over",
     "request",
@@ -684,7 +685,7 @@ class JobOptions(TypedDict, total=False):
         max_workers: most workers that it can run on
         worker_types: types that it may run on; none for any
         total_steps: steps until it is complete
-        duration_s: estimate of its run time in seconds, where it counts no steps
+        duration_s: estimate of its run time in seconds, if it counts no steps; it may run longer
         job_type: key into the throughput table
         throughputs: worker type -> steps/s at its scale factor, where known
         weight: importance: 2 is due twice the share

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 _ORDER: Final[Mapping[type, int]] = {
     ev.LeasesSkipped: -1,
     ev.ConfigurationsChanged: 0,
+    ev.LengthsRevised: 0,  # before progress, which is cut at the length
     ev.ProgressReported: 1,
     ev.WorkSaved: 1,
     ev.AgentDied: 1,

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from scheduler.control.lengths import revised
 from scheduler.control.specs import steps_of
 from scheduler.domain import events as ev
 from scheduler.domain.job import ALMOST_DONE
@@ -92,9 +93,14 @@ def own_speed(live: LiveLease) -> tuple[float, float]:
 def flush_progress(state: ControlState, draft: Draft) -> None:
     """Tell the engine what has been reported since the last turn."""
     if any(isinstance(event, ev.TimerFired) for event in draft.events):
-        for lease_id, live in state.leases.by_id.items():
-            if not live.counted and live.running_s is not None:
-                state.progress[lease_id] = _by_time(state, live, now_s=draft.now_s)
+        by_time = {
+            lease_id: _run_by_time(state, live, now_s=draft.now_s)
+            for lease_id, live in state.leases.by_id.items()
+            if not live.counted and live.running_s is not None
+        }
+        if (told := revised(state, by_time)) is not None:
+            draft.tell(told)
+        state.progress |= by_time
     if not state.progress:
         return
     lease_ids = np.array(sorted(state.progress), dtype=np.int64)
@@ -136,13 +142,18 @@ def take_steps(
 
 
 def _by_time(state: ControlState | View, live: LiveLease, *, now_s: float) -> float:
+    """Return the steps that a job has done by the clock; only the job says that it is done."""
+    most = ALMOST_DONE * steps_of(state.jobs.by_id[live.lease.job_id].spec)
+    return max(live.base_steps, min(_run_by_time(state, live, now_s=now_s), most))
+
+
+def _run_by_time(state: ControlState | View, live: LiveLease, *, now_s: float) -> float:
+    """Return the steps for which a job has run by the clock, even beyond its length."""
     record = state.jobs.by_id[live.lease.job_id]
-    total = steps_of(record.spec)
     if live.running_s is None:
         return live.base_steps
     rate = 1.0 if record.spec.total_steps is None else _rate(state, live)
-    done = live.base_steps + rate * (now_s - live.running_s)
-    return max(live.base_steps, min(done, ALMOST_DONE * total))
+    return live.base_steps + rate * max(now_s - live.running_s, 0.0)
 
 
 def _rate(state: ControlState | View, live: LiveLease) -> float:

@@ -56,6 +56,7 @@ class FactKind(enum.StrEnum):
     POLICY_LATE = "policy_late"  #: an answer takes too long to be waited for
     THROUGHPUTS_CHANGED = "throughputs_changed"
     RESTARTS_MEASURED = "restarts_measured"
+    LENGTHS_REVISED = "lengths_revised"
     ROUND = "round"  #: nothing but that time passes, and the next round is to be planned
     WAIT_OVER = "wait_over"  #: a job may be tried again
     REQUEST = "request"  #: somebody asked for it
@@ -143,6 +144,7 @@ _FACTS: Final[Mapping[FactKind, str]] = {
     FactKind.POLICY_LATE: "the policy takes too long to answer",
     FactKind.THROUGHPUTS_CHANGED: "throughputs are known better",
     FactKind.RESTARTS_MEASURED: "restart costs are known better",
+    FactKind.LENGTHS_REVISED: "lengths of jobs are known better",
     FactKind.ROUND: "",
     FactKind.WAIT_OVER: "a wait is over",
     FactKind.REQUEST: "{} asked for it",

@@ -111,6 +111,19 @@ class RestartsMeasured:
     restart_s: FloatArray
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class LengthsRevised:
+    """Jobs are expected to be longer or shorter than before.
+
+    Attributes:
+        job_ids: (n,) ids; unknown ones are passed over.
+        total_steps: (n,) steps that each is expected to have in all; what it has done is the least.
+    """
+
+    job_ids: tuple[str, ...]
+    total_steps: FloatArray
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobRequeued:
     """A running job is to give its workers back and wait anew; no failure.
@@ -378,6 +391,7 @@ Event: TypeAlias = (
     | WeightChanged
     | DeadlineChanged
     | RestartsMeasured
+    | LengthsRevised
     | JobRequeued
     | EntityChanged
     | QuotasChanged

@@ -167,7 +167,7 @@ class JobSpec:
     )
     duration_s: float | None = asked(
         SOME_SECONDS,
-        "estimate of its run time in seconds, where it counts no steps",
+        "estimate of its run time in seconds, if it counts no steps; it may run longer",
         default=None,
         option=Option(
             help="Estimate of its run time.",

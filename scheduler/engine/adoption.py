@@ -46,6 +46,7 @@ _HANDLERS: Final = {
         ev.QuotasChanged,
         ev.ReservationsChanged,
         ev.RestartsMeasured,
+        ev.LengthsRevised,
         ev.WorkersCordoned,
         ev.WorkersDrained,
         ev.WorkersLost,

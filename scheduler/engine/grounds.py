@@ -37,7 +37,9 @@ _FOR_ALL: Final = frozenset(
     }
 )
 #: Facts that change where a job runs best.
-_FOR_MOVES: Final = frozenset({FactKind.THROUGHPUTS_CHANGED, FactKind.RESTARTS_MEASURED})
+_FOR_MOVES: Final = frozenset(
+    {FactKind.THROUGHPUTS_CHANGED, FactKind.RESTARTS_MEASURED, FactKind.LENGTHS_REVISED}
+)
 #: Facts about a job that change whether and where it runs.
 _OF_JOBS: Final = frozenset(
     {

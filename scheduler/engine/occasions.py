@@ -22,6 +22,7 @@ _FIXED: Final[Mapping[type, Occasion]] = {
     type(None): Occasion(fact=FactKind.ROUND),
     ev.ConfigurationsChanged: Occasion(fact=FactKind.THROUGHPUTS_CHANGED),
     ev.RestartsMeasured: Occasion(fact=FactKind.RESTARTS_MEASURED),
+    ev.LengthsRevised: Occasion(fact=FactKind.LENGTHS_REVISED),
     ev.ProgressReported: Occasion(fact=FactKind.PROGRESS_REPORTED),
     ev.WorkSaved: Occasion(fact=FactKind.PROGRESS_REPORTED),
     ev.LeasesReleased: Occasion(fact=FactKind.LEASE_ENDED),

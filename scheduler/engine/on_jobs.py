@@ -171,6 +171,15 @@ def _restarts(state: State, event: ev.RestartsMeasured) -> None:
         state.heed(serve=False)
 
 
+def _lengths(state: State, event: ev.LengthsRevised) -> None:
+    rows = [state.row_of_job(job_id) for job_id in event.job_ids]
+    for row, total_steps in zip(rows, event.total_steps.tolist(), strict=True):
+        if row != NONE:
+            state.jobs["total_steps"][row] = max(total_steps, state.jobs["steps_done"][row])
+    if any(row != NONE for row in rows):
+        state.heed(serve=False)
+
+
 def _entity(state: State, event: ev.EntityChanged) -> None:
     position = state.entity_of.setdefault(event.entity.name, len(state.entities))
     state.entities[position : position + 1] = [event.entity]
@@ -198,6 +207,7 @@ HANDLERS: Final[dict[type, Callable[[State, Any], None]]] = {
     ev.FundsChanged: _funds,
     ev.JobRequeued: _requeued,
     ev.RestartsMeasured: _restarts,
+    ev.LengthsRevised: _lengths,
     ev.WeightChanged: _weight,
     ev.DeadlineChanged: _deadline,
     ev.EntityChanged: _entity,

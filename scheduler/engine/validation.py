@@ -58,7 +58,7 @@ class Checker:
                     raise InputError(
                         f"lease {event.lease_id} ran for {event.ran_s} s; it must be >= 0, or None"
                     )
-            case ev.LeasesReleased() | ev.RestartsMeasured():
+            case ev.LeasesReleased() | ev.RestartsMeasured() | ev.LengthsRevised():
                 _check_columns(event)
             case ev.WeightChanged() | ev.DeadlineChanged() | ev.JobDeferred():
                 _check_job(event)
@@ -133,11 +133,13 @@ class Checker:
         self._table = new
 
 
-def _check_columns(event: ev.LeasesReleased | ev.RestartsMeasured) -> None:
+def _check_columns(event: ev.LeasesReleased | ev.RestartsMeasured | ev.LengthsRevised) -> None:
     if isinstance(event, ev.LeasesReleased):
         _check_released(event)
-    else:
+    elif isinstance(event, ev.RestartsMeasured):
         _check_restarts(event)
+    else:
+        _check_lengths(event)
 
 
 def _check_released(event: ev.LeasesReleased) -> None:
@@ -165,6 +167,17 @@ def _check_restarts(event: ev.RestartsMeasured) -> None:
     for job_id, restart_s in zip(event.job_ids, event.restart_s.tolist(), strict=True):
         if not 0 <= restart_s < math.inf:
             raise InputError(f"restart_s of job '{job_id}' is {restart_s}; it must be >= 0")
+
+
+def _check_lengths(event: ev.LengthsRevised) -> None:
+    if len(event.job_ids) != len(event.total_steps):
+        raise InputError(
+            f"lengths name {len(event.job_ids)} jobs and {len(event.total_steps)} step counts; "
+            "give one for each job"
+        )
+    for job_id, total_steps in zip(event.job_ids, event.total_steps.tolist(), strict=True):
+        if not 0 < total_steps < math.inf:
+            raise InputError(f"total_steps of job '{job_id}' is {total_steps}; it must be > 0")
 
 
 def _check_job(event: ev.WeightChanged | ev.DeadlineChanged | ev.JobDeferred) -> None:

@@ -100,11 +100,31 @@ def test_a_job_that_takes_longer_than_it_said_is_never_taken_for_complete(live):
         await stage.job(total_steps=None, duration_s=10.0, throughputs={})
         await stage.wait(25)
         assert stage.status() == "running"
-        assert stage.state.engine.jobs["steps_done"].tolist() == pytest.approx([9.9])
+        # It was said to take 10 s. By now it is expected to take twice what it has run.
+        jobs = stage.state.engine.jobs
+        assert jobs["steps_done"].tolist() == pytest.approx([16.0])
+        assert jobs["total_steps"].tolist() == pytest.approx([32.0])
+        assert stage.service.live(["job"])["job"].steps_done == pytest.approx(9.9)
         await stage.wait(10)
         assert stage.status() == "completed"
 
     live(story)
+
+
+def test_a_job_that_overruns_is_not_served_first_for_that(live):
+    """One worker: what seems nearly done for ever would keep it for ever."""
+
+    async def story(stage):
+        stage.world.totals["long"] = 500.0
+        stage.world.silent.add("long")
+        await stage.job("long", total_steps=None, duration_s=10.0, throughputs={})
+        await stage.wait(25)
+        await stage.job("short", total_steps=20.0)
+        await stage.wait(60)
+        assert stage.status("short") == "completed"
+        assert stage.status("long") == "running"
+
+    live(story, policy=PolicyChoice(name="shortest_job_first"))
 
 
 def test_silent_steps_of_a_job_that_was_killed_are_lost_though_it_has_a_folder(live):

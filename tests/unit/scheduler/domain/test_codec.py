@@ -213,6 +213,13 @@ VALUES: dict[type, st.SearchStrategy[Any]] = {
             restart_s=array(np.float64, n),
         )
     ),
+    ev.LengthsRevised: SIZES.flatmap(
+        lambda n: st.builds(
+            ev.LengthsRevised,
+            job_ids=st.lists(NAMES, min_size=n, max_size=n).map(tuple),
+            total_steps=array(np.float64, n),
+        )
+    ),
     ev.JobRequeued: of_job(ev.JobRequeued),
     ev.FundsChanged: st.builds(
         ev.FundsChanged, job_ids=st.lists(NAMES, max_size=3).map(tuple), unfunded=st.booleans()

@@ -127,6 +127,14 @@ def test_a_node_that_comes_back_with_other_workers_gets_new_numbers(start, job):
             "2 jobs and 1 times",
         ),
         (
+            [ev.LengthsRevised(job_ids=("a",), total_steps=np.array([0.0]))],
+            "total_steps of job 'a' is 0.0; it must be > 0",
+        ),
+        (
+            [ev.LengthsRevised(job_ids=("a", "b"), total_steps=np.array([1.0]))],
+            "2 jobs and 1 step counts",
+        ),
+        (
             [join(kinds=["b"]), ev.ConfigurationsChanged(table=table(1))],
             "the cluster has type-0, b",
         ),
@@ -356,6 +364,20 @@ def test_measured_restarts_reach_the_next_question(start, job):
     assert problem.restart_s.tolist() == [0.0, 7.0]
     asked = len(shell.history(do.ComputeAllocation))
     shell.tell(ev.RestartsMeasured(job_ids=("nobody",), restart_s=np.array([9.0])))
+    assert len(shell.history(do.ComputeAllocation)) == asked
+
+
+def test_revised_lengths_reach_the_next_question_and_never_lie_below_what_is_done(start, job):
+    shell = start("type-0:1")
+    shell.submit(job("a"))
+    shell.submit(job("b"))
+    lengths = np.array([70.0, 80.0])
+    shell.tell(ev.LengthsRevised(job_ids=("b", "nobody"), total_steps=lengths))
+    problem = shell.history(do.ComputeAllocation)[-1][1].problem
+    assert problem.total_steps.tolist() == [10_000.0, 70.0]
+    assert problem.remaining_steps.tolist() == [10_000.0, 70.0]
+    asked = len(shell.history(do.ComputeAllocation))
+    shell.tell(ev.LengthsRevised(job_ids=("nobody",), total_steps=np.array([9.0])))
     assert len(shell.history(do.ComputeAllocation)) == asked
 
 

@@ -112,6 +112,7 @@ FACTS = {
     ev.WeightChanged: ("weight_changed", "job_id"),
     ev.DeadlineChanged: ("deadline_changed", "job_id"),
     ev.RestartsMeasured: ("restarts_measured", None),
+    ev.LengthsRevised: ("lengths_revised", None),
     ev.JobRequeued: ("job_requeued", "job_id"),
     ev.PolicyChanged: ("policy_changed", "policy"),
     ev.AllocationComputed: ("policy_answered", None),
