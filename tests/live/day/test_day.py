@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from cluster import NODES, ROUND_S, Cluster, History, together
+from day_cluster import NODES, ROUND_S, Cluster, History, together
 from oracle import Wanted, at_once, held_us, idling, leases
 
 pytestmark = pytest.mark.long

@@ -43,7 +43,8 @@ def costs_by_hand(problem, power, waiting, relative_to):
     fair = int(np.ceil(problem.capacity.sum() / problem.jobs))
     for n in range(problem.jobs):
         rates, demand = problem.throughput[n], problem.demand[n]
-        ways = [j for j in range(len(rates)) if rates[j] > 0]
+        fits = (demand <= problem.capacity).all(axis=1)
+        ways = [j for j in range(len(rates)) if rates[j] > 0 and fits[j]]
         workers = {j: int(demand[j].sum()) for j in ways}
         if relative_to == "least":
             unit = min(rates[j] for j in ways) / min(workers.values())
@@ -53,9 +54,9 @@ def costs_by_hand(problem, power, waiting, relative_to):
                 on = [j for j in ways if demand[j][k] > 0]
                 if not on:
                     continue
-                fits = [rates[j] for j in on if workers[j] <= fair]
+                within = [rates[j] for j in on if workers[j] <= fair]
                 few = min(on, key=lambda j: workers[j])
-                sums.append((there, max(fits) if fits else rates[few] * fair / workers[few]))
+                sums.append((there, max(within) if within else rates[few] * fair / workers[few]))
             unit = sum(w * r for w, r in sums) / sum(w for w, _ in sums)
         age, one, starts = problem.age_s[n], problem.restart_s[n], problem.restarts[n]
         left = 1.0
