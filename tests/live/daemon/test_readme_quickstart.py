@@ -11,6 +11,8 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
+
 from leasehold_testing.ports import free_ports
 
 README = (Path(__file__).parents[3] / "README.md").read_text(encoding="utf-8")
@@ -19,6 +21,7 @@ QUICKSTART = README[
 ]
 
 
+@pytest.mark.long
 def test_the_quickstart_runs_as_it_is_written(start, tmp_path):
     (up,) = re.findall(r"^leasehold (up .*)$", QUICKSTART, re.MULTILINE)
     *submits, explain = re.findall(r"^\$ leasehold (.*)$", QUICKSTART, re.MULTILINE)
