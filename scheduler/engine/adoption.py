@@ -172,7 +172,7 @@ class _Adoption:
 
     def _submitted(self, event: ev.JobSubmitted) -> None:
         state, job_id = self._state, event.job.job_id
-        self._forget(job_id)  # an earlier life under the same name
+        self._forget(job_id)  # an earlier life of the job: control never submits an active one
         self._cancelled.discard(job_id)
         self._requeued.pop(job_id, None)
         if job_id not in self._jobs:
