@@ -261,7 +261,12 @@ def test_what_goes_wrong_and_what_is_ordered_is_part_of_it(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("seed", "given"), [(1, {"made": ()}), (2, {"made": ()}), (3, {"outages": ()})]
+    ("seed", "given"),
+    [
+        pytest.param(1, {"made": ()}, marks=pytest.mark.long),
+        pytest.param(2, {"made": ()}, marks=pytest.mark.long),
+        (3, {"outages": ()}),
+    ],
 )
 def test_a_daemon_that_is_killed_at_random_decides_as_the_replay(tmp_path, seed, given):
     # A stretch of running that is being measured is lost with the daemon, so nothing is learned.

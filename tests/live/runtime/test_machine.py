@@ -439,11 +439,16 @@ def play_at_random(seed, length=120, upgrades=0):
     assert any(play.stage.store.attempts(job_id) for job_id in play.jobs), "nothing ran"
 
 
-@pytest.mark.parametrize("seed", range(4))
+def seeds(*numbers):
+    """Return seeds of which all but the first are for long runs."""
+    return [numbers[0], *(pytest.param(seed, marks=pytest.mark.long) for seed in numbers[1:])]
+
+
+@pytest.mark.parametrize("seed", seeds(0, 1, 2, 3))
 def test_a_long_history_of_faults_loses_and_doubles_nothing(seed):
     play_at_random(seed)
 
 
-@pytest.mark.parametrize("seed", range(4, 10))
+@pytest.mark.parametrize("seed", seeds(5, 4, 6, 7, 8, 9))
 def test_nor_does_one_with_upgrades(seed):
     play_at_random(seed, upgrades=6)
