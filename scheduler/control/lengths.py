@@ -17,14 +17,17 @@ if TYPE_CHECKING:
 
 
 def revised(state: ControlState, steps: Mapping[int, float]) -> ev.LengthsRevised | None:
-    """Return the lengths that the engine is to be told before it hears of progress.
+    """Return new lengths of overrunning jobs; the engine needs them before their progress.
 
-    A job that has run for nearly as long as it said is expected to go on for as long as it has
-    run. Otherwise it would seem nearly done for ever, and be served first for that.
+    A job that has run for nearly its whole length is expected to go on for as long as it has run.
+    Otherwise it would always seem nearly done, and some policies would serve it first.
 
     Args:
-        state: what is known.
+        state: of control.
         steps: lease id -> steps done by the clock.
+
+    Returns:
+        The event with the new lengths in steps; None if no job overruns.
     """
     lease_ids = sorted(steps)
     rows = state.engine.state.rows_under(np.array(lease_ids, dtype=np.int64)).tolist()

@@ -104,7 +104,7 @@ class Machine:
 
     def start(self, python: str, name: str, *arguments: str) -> subprocess.Popen[bytes]:
         """Start ``leasehold ...``; its output goes to a file of its own."""
-        # The loops of a release before would be compiled anew for half a minute.
+        # The release before would compile its loops again in each test, for half a minute.
         quick = {} if python == sys.executable else {"NUMBA_DISABLE_JIT": "1"}
         with (self.folder / f"{name}.log").open("ab") as log:
             program = subprocess.Popen(
