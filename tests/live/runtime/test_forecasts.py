@@ -234,6 +234,13 @@ def test_a_job_that_takes_longer_than_it_said_ends_at_an_unknown_time(live, in_t
         await stage.wait(15)
         told = await times(stage, forecaster, "a")
         assert told.forecast == "unknown: it takes longer than the 20 s that it said"
+        await stage.wait(20)
+        # Control has revised its length, and the replay begins with that one.
+        (one,) = Outlook(asked(stage))._prospects
+        (total,) = stage.state.engine.jobs["total_steps"].tolist()
+        assert total > 20.0
+        assert one.most_told == pytest.approx(0.99 * total)
+        assert one.steps_done == pytest.approx(stage.state.engine.jobs["steps_done"][0])
         forecaster.close()
 
     live(story)
