@@ -136,7 +136,7 @@ setup: $(READY)  ## Create .venv with everything for development
 clean:  ## Remove .venv and what the tools left behind
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage htmlcov dist build out
 
-$(DEMO_READY): pyproject.toml locks/uv.txt locks/image.txt locks/build.txt
+$(DEMO_READY): pyproject.toml leasehold/__init__.py locks/uv.txt locks/image.txt locks/build.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 	  || { echo "make: $(PYTHON) is older than Python 3.11; name another one: make PYTHON=python3.12 ..." >&2; exit 2; }
 	@echo "Installing what the demo needs into $(VENV); a minute the first time"

@@ -212,7 +212,7 @@ def test_probes_ask_what_they_should(minimal):
 def test_an_image_is_pinned_by_its_digest_or_else_its_tag(everything, minimal):
     assert re.search(r"scheduler@sha256:[0-9a-f]{64}$", everything.container()["image"])
     assert minimal.container()["image"] == "leasehold/scheduler:dev"
-    assert render().container()["image"] == "leasehold/scheduler:0.1.0"
+    assert render().container()["image"] == "leasehold/scheduler:0.2.0"
     assert everything.pod()["imagePullSecrets"] == [{"name": "registry"}]
 
 
