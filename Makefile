@@ -29,7 +29,7 @@ PYTEST ?= $(BIN)/pytest
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-live test-redteam test-torch test-chaos test-world test-world-faults test-fuzz test-chart test-kubernetes test-cluster test-explore test-newest test-oldest test-long test-live-coverage check format lock release written change-table client-forms notebook docs bench setup clean
+.PHONY: help demo test test-live test-redteam test-torch test-chaos test-world test-world-faults test-fuzz test-chart test-kubernetes test-cluster test-explore test-newest test-oldest test-long test-live-coverage test-wheel compiled check format lock release written change-table client-forms notebook docs bench setup clean
 
 help:  ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' Makefile
@@ -61,6 +61,9 @@ test-torch:  ## Train with PyTorch and Hugging Face under an agent, in an enviro
 
 test-fuzz: $(COMPILED)  ## Send a million messages of agents and jobs, whole and broken ones; ARGS="--messages 20000 --seed 7"
 	$(BIN)/python tests/fuzz/fuzz.py $(ARGS)
+
+test-wheel: $(READY)  ## Install the wheel as people do, and try it: its modules, its commands, no extras, the example plugins
+	.ci/wheel smoke
 
 test-chart: $(READY)  ## Lint, render and validate the helm chart; builds helm with Go the first time
 	$(BIN)/pytest -n auto tests/chart $(ARGS)
@@ -130,6 +133,8 @@ docs: $(READY)  ## Build the documentation as a site, into build/site; a dead li
 
 bench: $(READY)  ## Run the benchmarks of benchmarks/README.md
 	@set -e; for script in $(BENCH); do echo "== $$script"; $(BIN)/python "$$script" $(ARGS); done
+
+compiled: $(COMPILED)  ## Compile numba's loops, once for all processes of the tests
 
 setup: $(READY)  ## Create .venv with everything for development
 
