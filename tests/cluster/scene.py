@@ -73,6 +73,8 @@ class Scene:
         for name in ("prey", "sister"):
             self.installed.await_status(self.jobs[name], "running")
         self.pod = eventually("the prey is out", self._prey, limit_s=60)
+        # A pod runs before its program does.
+        eventually("the sister has a process", lambda: self.pids("sister"), limit_s=60)
         self.secret = self._secret()
         (self.folder / "targets").write_text(json.dumps(self._targets()))
         self.before = self.look()
