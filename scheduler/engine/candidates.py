@@ -89,10 +89,10 @@ def singles(
         credit_s[running, held[running]] -= lead_s
     # What is held may get ahead by a round before it pauses, besides the band: fewer restarts.
     kept = np.zeros(x.shape, dtype=bool)
-    running = np.flatnonzero(held >= 0)
+    running = (held >= 0).nonzero()[0]
     kept[running, held[running]] = True
-    promise = np.full(x.shape, NONE, dtype=np.int64)
-    shared = np.flatnonzero(alike.shared[profile])
+    promise = None
+    shared = alike.shared[profile].nonzero()[0]
     if len(shared):  # one promise of time in any of them
         group = np.tile(np.arange(x.shape[1]), (len(shared), 1))
         group[:, : alike.group.shape[1]] = alike.group[profile[shared]]
@@ -100,15 +100,19 @@ def singles(
         x[shared] = pooled(x[shared], group)
         credit_s[shared] = pooled(credit_s[shared], group)
         kept[shared] = pooled(kept[shared].astype(float), group) > 0.0
+        promise = np.full(x.shape, NONE, dtype=np.int64)
         promise[shared] = shared[:, None] * x.shape[1] + group
     deficit_s = credit_s + x * length_s
-    least = np.where(kept, -NEGLIGIBLE, NEGLIGIBLE) * length_s - ahead_s
+    trace_s = NEGLIGIBLE * length_s
+    least = np.where(kept, -trace_s - ahead_s, trace_s - ahead_s)
     entitled = wanted & (deficit_s > least) & eligible[:, None]
     if bars is not None:
         entitled[:, : bars.configuration.shape[1]] &= ~bars.configuration
-    first, configuration = np.nonzero(entitled)
+    at = np.flatnonzero(entitled)  # ``take`` by one index is quicker than by two
+    first, configuration = np.divmod(at, x.shape[1])
     none = np.full(len(first), NONE, dtype=np.int64)
     demand = table.demand[profile[first], configuration]
+    running_or_alike = kept.take(at)
     return (
         wanted,
         deficit_s,
@@ -117,13 +121,13 @@ def singles(
             second=none,
             configuration=configuration,
             pair=none,
-            deficit_s=deficit_s[first, configuration],
-            held=kept[first, configuration],
-            always=x[first, configuration] > NEARLY_ALWAYS,
+            deficit_s=deficit_s.take(at),
+            held=running_or_alike,
+            always=x.take(at) > NEARLY_ALWAYS,
             demand=demand if caps is None else caps.widened(caps.group[first], demand),
-            elsewhere=kept[first, configuration] & (held[first] != configuration),
-            promise=promise[first, configuration],
-            share=jobs.x[first, configuration],
+            elsewhere=running_or_alike & (held[first] != configuration),
+            promise=none if promise is None else promise.take(at),
+            share=jobs.x.take(at),
         ),
     )
 

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from scheduler.domain.problem import Entity
     from scheduler.domain.quota import Caps
     from scheduler.engine.avoidance import Avoidance
+    from scheduler.engine.certificate import Certificate
     from scheduler.engine.fleet import Fleet
     from scheduler.engine.jobs import JobTable
     from scheduler.engine.leases import LeaseBook
@@ -206,6 +207,11 @@ class Engine:
     def round_number(self) -> int:
         """Number of the current round; 0 before the first."""
         return self.state.round_number
+
+    @property
+    def certificate(self) -> Certificate | None:
+        """How good the last planned round was; None before the first since the start."""
+        return self.state.certificate
 
     @property
     def round_end_s(self) -> float | None:
@@ -412,10 +418,13 @@ class Engine:
             caps=caps,
         )
         state.search.note(choice.searched)
-        state.jobs["ahead_s"][choice.beyond] += length_s
-        stays = np.flatnonzero(choice.turn_of != NONE)
-        state.jobs.credit_s[stays, choice.turn_of[stays]] -= length_s
-        state.jobs.credit_s[stays, choice.configuration[stays]] += length_s
+        state.certificate = choice.certificate
+        if kept is not None:
+            state.jobs["ahead_s"][choice.beyond] += length_s
+        stays = (choice.turn_of != NONE).nonzero()[0]
+        if len(stays):
+            state.jobs.credit_s[stays, choice.turn_of[stays]] -= length_s
+            state.jobs.credit_s[stays, choice.configuration[stays]] += length_s
         self._keep(choice, pinned)
         newest = state.assigner.next_lease
         # Until the policy has answered, what happened has yet to show its effect.

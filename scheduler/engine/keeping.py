@@ -78,10 +78,10 @@ def keep(state: State, candidates: BoolArray, caps: Caps | None = None) -> BoolA
     if jobs["kept"].any():
         jobs["kept"][:] = Kept.NOT
     asks = (jobs["unpreemptible"] != 0) | (jobs["min_run_s"] > 0) | (jobs["lost_s"] > 0)
-    asks &= candidates & (jobs["status"] == RUNNING)
-    asks &= (jobs["configuration"] != NONE) | (jobs["pair"] != NONE)
     if not asks.any():
         return None
+    asks &= candidates & (jobs["status"] == RUNNING)
+    asks &= (jobs["configuration"] != NONE) | (jobs["pair"] != NONE)
     if state.book.stopping:
         asks &= ~np.isin(jobs["lease"], list(state.book.stopping))
     rows = np.flatnonzero(asks)

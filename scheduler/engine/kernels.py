@@ -426,3 +426,132 @@ def _tightest(free: IntArray, k: int, missing: int) -> int:
         elif there < missing and here > there:
             best = v
     return best
+
+
+@njit(cache=True)
+def price_bound(
+    value: FloatArray,
+    demand: FloatArray,
+    begin: IntArray,
+    free: FloatArray,
+    target: float,
+    steps: int,
+) -> tuple[float, FloatArray]:
+    """Return an upper bound on the value of any choice, and the prices of workers that prove it.
+
+    At any prices p >= 0 a choice is worth at most p * free plus the largest gain of each job,
+    max(0, value - p * demand), since it uses no more than the free workers and runs no job twice.
+    The least such bound is that of the linear relaxation, in which workers can be divided. Prices
+    are improved by subgradients with Polyak's step lengths while the bound is above ``target``.
+
+    Args:
+        value: (E,) value of each entry.
+        demand: (E, R) amount of each resource that it takes.
+        begin: (G + 1,) first entry of each job, and at the end E.
+        free: (R,) free amount of each resource.
+        target: value of the best known choice.
+        steps: most improvements.
+    """
+    resources = demand.shape[1]
+    price, used = np.zeros(resources), np.zeros(resources)
+    best_price = price.copy()
+    best, length, stalled = np.inf, 1.0, 0
+    for _ in range(steps):
+        bound = 0.0
+        for k in range(resources):
+            bound += price[k] * free[k]
+            used[k] = -free[k]
+        for g in range(len(begin) - 1):
+            most, at = 0.0, -1
+            for e in range(begin[g], begin[g + 1]):
+                gain = value[e]
+                for k in range(resources):
+                    gain -= price[k] * demand[e, k]
+                if gain > most:
+                    most, at = gain, e
+            if at >= 0:
+                bound += most
+                for k in range(resources):
+                    used[k] += demand[at, k]
+        stalled = 0 if bound < 0.999 * best else stalled + 1
+        if bound < best:
+            best = bound
+            best_price[:] = price
+        norm = 0.0
+        for k in range(resources):
+            if price[k] <= 0.0 and used[k] < 0.0:
+                used[k] = 0.0  # no price is below 0
+            norm += used[k] * used[k]
+        if norm == 0.0 or best <= target * (1.0 + 1e-4):
+            break
+        if stalled >= 4:
+            length, stalled = 0.6 * length, 0
+            price[:] = best_price
+            continue
+        for k in range(resources):
+            price[k] = max(0.0, price[k] + length * (bound - target) / norm * used[k])
+    return best, best_price
+
+
+@njit(cache=True)
+def search_core(
+    loss: FloatArray,
+    demand: IntArray,
+    begin: IntArray,
+    free: IntArray,
+    price: FloatArray,
+    most: float,
+    steps: int,
+) -> tuple[IntArray, float, bool]:
+    """Choose one option for each job with the least loss against the bound by prices.
+
+    The search goes depth first. It leaves a branch as soon as that has lost as much as the best
+    known choice. Workers that stay free at the end are lost at their price.
+
+    Args:
+        loss: (E,) loss of each option, ascending for each job; waiting is one of the options.
+        demand: (E, R) amount of each resource that an option takes.
+        begin: (G + 1,) first option of each job, and at the end E.
+        free: (R,) free amount of each resource; unchanged after a complete search.
+        price: (R,) price of each resource.
+        most: a choice must lose less than this.
+        steps: most steps of the search.
+
+    Returns:
+        (G,) the options of the best choice, or -1 each if none loses less; its loss; and whether
+        the search is complete.
+    """
+    jobs, resources = len(begin) - 1, demand.shape[1]
+    at = begin[:-1] - 1
+    lost = np.zeros(jobs + 1)
+    best = np.full(jobs, np.int64(-1))
+    g = 0
+    for _ in range(steps):
+        if at[g] >= begin[g]:
+            _take(demand[at[g]], free, -1)
+        at[g] += 1
+        while at[g] < begin[g + 1]:
+            if lost[g] + loss[at[g]] >= most:
+                at[g] = begin[g + 1]
+            elif _fits(demand[at[g]], free):
+                break
+            else:
+                at[g] += 1
+        if at[g] >= begin[g + 1]:
+            at[g] = begin[g] - 1
+            g -= 1
+            if g < 0:
+                return best, most, True
+            continue
+        _take(demand[at[g]], free, 1)
+        lost[g + 1] = lost[g] + loss[at[g]]
+        if g < jobs - 1:
+            g += 1
+            continue
+        total = lost[jobs]
+        for k in range(resources):
+            total += price[k] * free[k]
+        if total < most:
+            most = total
+            best[:] = at
+    return best, most, False

@@ -141,7 +141,9 @@ def worth(found: Candidates, types: int, lag_s: FloatArray | None = None) -> Flo
     return result
 
 
-def best(found: Candidates, value: FloatArray, free: IntArray, busy: BoolArray) -> BoolArray | None:
+def best(
+    found: Candidates, value: FloatArray, free: IntArray, busy: BoolArray, *, gap: float = 0.0
+) -> tuple[BoolArray | None, float]:
     """Choose the candidates that are worth most together, each job in one of them at most.
 
     Args:
@@ -149,18 +151,20 @@ def best(found: Candidates, value: FloatArray, free: IntArray, busy: BoolArray) 
         value: (C,) what each is worth; those that are worth nothing are left out.
         free: (K,) workers to give.
         busy: (N,) rows that run already.
+        gap: part of the best value that the choice may miss.
 
     Returns:
-        (C,) which candidates run; None where that could not be found out within bounds.
+        (C,) which candidates run, None if the bounds of the search were reached; and an upper
+        bound on the value of any choice.
     """
     import highspy  # noqa: PLC0415 - slow to import, seldom needed
 
-    second = found.second >= 0
-    open_to = (value > 0) & ~busy[found.first] & ~(second & busy[found.second])
-    columns = np.flatnonzero(open_to & (found.demand <= free).all(axis=1))
+    columns = open_to(found, value, free, busy)
     result: BoolArray = np.zeros(len(value), dtype=bool)
-    if not len(columns) or len(columns) > MOST:
-        return result if not len(columns) else None
+    if not len(columns):
+        return result, 0.0
+    if len(columns) > MOST:
+        return None, np.inf
     scale = value[columns].max()
     rows, matrix = _constraints(found, columns)
     limits = np.concatenate((free.astype(float), np.ones(len(rows))))
@@ -176,18 +180,32 @@ def best(found: Candidates, value: FloatArray, free: IntArray, busy: BoolArray) 
     program.integrality_ = [highspy.HighsVarType.kInteger] * len(columns)
     highs = highspy.Highs()
     for option, setting in (
-        *(("output_flag", False), ("threads", 1), ("mip_rel_gap", 0.0), ("mip_abs_gap", 1e-9)),
+        *(("output_flag", False), ("threads", 1), ("mip_rel_gap", gap), ("mip_abs_gap", 1e-9)),
         ("mip_max_nodes", NODES),
+        # These only help with large programs. Here they take two thirds of the time.
+        *(("mip_heuristic_effort", 0.0), ("mip_heuristic_run_feasibility_jump", False)),
+        *(("mip_detect_symmetry", False), ("mip_allow_restart", False)),
     ):
         highs.setOptionValue(option, setting)
     highs.passModel(program)
     highs.run()
+    bound = -highs.getInfo().mip_dual_bound * scale
     runs = np.array(highs.getSolution().col_value)
     if len(runs) != len(columns):
-        return None
+        return None, bound
     result[columns[runs > 0.5]] = True
     if (found.demand[result].sum(axis=0) > free).any() or _doubled(found, result):
-        return None
+        return None, bound
+    return result, bound
+
+
+def open_to(found: Candidates, value: FloatArray, free: IntArray, busy: BoolArray) -> IntArray:
+    """Return the candidates that have a value and may run."""
+    may = (value > 0) & ~busy[found.first]
+    second = found.second >= 0
+    if second.any():
+        may &= ~(second & busy[found.second])
+    result: IntArray = np.flatnonzero(may & (found.demand <= free).all(axis=1))
     return result
 
 

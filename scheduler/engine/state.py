@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from scheduler.domain.lease import Lease, RevokeReason
     from scheduler.domain.problem import Entity
     from scheduler.domain.quota import Caps
+    from scheduler.engine.certificate import Certificate
     from scheduler.engine.settings import EngineSettings
 
 #: Names of the engine's timers.
@@ -59,6 +60,8 @@ class State:
         self.by_lag = False
         #: when the best round may be sought.
         self.search = Search()
+        #: proof of how good the last planned round was; None before the first. Not in snapshots.
+        self.certificate: Certificate | None = None
         self.entities: list[Entity] = list(settings.entities)
         #: name -> its position in ``entities``.
         self.entity_of = {entity.name: e for e, entity in enumerate(self.entities)}
@@ -137,7 +140,7 @@ class State:
         """Return the rows that hold leases, by ascending lease id."""
         if self._running_rows is None:
             leases = self.jobs["lease"]
-            rows = np.flatnonzero(leases >= 0)
+            rows = (leases >= 0).nonzero()[0]
             self._running_rows = rows[np.argsort(leases[rows])]
         return self._running_rows
 
@@ -147,6 +150,8 @@ class State:
         if not len(rows):
             return np.full(len(lease_ids), NONE, dtype=np.int64)
         own = self.jobs["lease"][rows]
+        if len(own) == len(lease_ids) and (own == lease_ids).all():
+            return rows  # most reports are about all jobs that run
         at = np.minimum(np.searchsorted(own, lease_ids), len(own) - 1)
         return np.where(own[at] == lease_ids, rows[at], NONE)
 

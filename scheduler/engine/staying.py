@@ -37,7 +37,7 @@ def settle(jobs: JobTable, alike: Alike) -> None:
 
     Otherwise they would drift apart without bound, and be claims once the figures differ.
     """
-    rows = np.flatnonzero(alike.shared[jobs["profile"]])
+    rows = alike.shared[jobs["profile"]].nonzero()[0]
     if not len(rows):
         return
     group = alike.group[jobs["profile"][rows]]
@@ -113,7 +113,7 @@ def stay(
     """
     turn_of: IntArray = np.full(len(choice), NONE, dtype=np.int64)
     held = jobs.ints("configuration")
-    rows = np.flatnonzero((held != NONE) & (choice != NONE) & (held != choice))
+    rows = ((held != NONE) & (choice != NONE) & (held != choice)).nonzero()[0]
     if not len(rows):
         return turn_of
     here, there, profile = held[rows], choice[rows], jobs.ints("profile")[rows]

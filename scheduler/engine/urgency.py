@@ -12,14 +12,25 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from scheduler.engine.candidates import NEGLIGIBLE
+from scheduler.engine.weighing import worth_of_round
+
 if TYPE_CHECKING:
-    from scheduler.domain.arrays import FloatArray
+    from scheduler.domain.arrays import BoolArray, FloatArray
     from scheduler.domain.configuration import ConfigurationTable
+    from scheduler.engine.candidates import Candidates
     from scheduler.engine.jobs import JobTable
 
 #: A job may be behind by a round, and by so many more for each round of work that it has left: who
 #: ends soon has no time to make up for it.
 GRANTED: Final = 0.1
+#: Rounds of lag credited to candidates to which X gives nearly all the time, since they could
+#: hardly catch up. They do not always come first: gangs would wait behind them for good. At 4 a
+#: makespan was missed by a round; at 16 gangs wait.
+HEAD_START: Final = 8.0
+#: Value of a worker of an urgent candidate. One that completes a job within the round has 1. It is
+#: above that of any candidate that is held, so that urgent ones come first.
+URGENT: Final = 3.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,16 +57,6 @@ class Band:
         """Seconds ahead of X up to which a configuration may be."""
         return self.ahead * self.round_s
 
-    def allowed_s(self, left_s: FloatArray) -> FloatArray:
-        """Return (C,) by how many seconds something may be behind before it is urgent.
-
-        Args:
-            left_s: (C,) seconds of work that it has left.
-        """
-        own = self.round_s + GRANTED * left_s
-        result: FloatArray = np.minimum(self.behind * self.round_s, own)
-        return result
-
 
 def time_left_s(jobs: JobTable, table: ConfigurationTable, *, by_lengths: bool) -> FloatArray:
     """Return (N,) seconds that each job is expected to go on where it is fastest.
@@ -73,3 +74,56 @@ def time_left_s(jobs: JobTable, table: ConfigurationTable, *, by_lengths: bool) 
     fastest = table.throughput.max(axis=1, initial=0.0)[jobs["profile"]]
     result = jobs.steps_left() / np.maximum(fastest, 1e-300)
     return result
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Rating:
+    """The order of C candidates.
+
+    Attributes:
+        urgent: (C,) which must come first.
+        priority: (C,) order among the urgent ones, and among the others; largest first.
+        bonus_s: (C,) seconds credited because a candidate runs now or X gives it nearly all time.
+        value: (C,) value of a round to each; None without a band, since the order decides then.
+    """
+
+    urgent: BoolArray
+    priority: FloatArray
+    bonus_s: FloatArray
+    value: FloatArray | None
+
+
+def rate(
+    found: Candidates,
+    band: Band,
+    *,
+    types: int,
+    length_s: float,
+    left_s: FloatArray,
+    restart_s: FloatArray,
+    keep_bonus_s: float,
+) -> Rating:
+    """Put candidates in order.
+
+    Within the band the value of a round is the part of its remaining work that a candidate could
+    do in it, so that many jobs are completed soon. Urgent candidates count per worker, and more the
+    longer they are overdue. Candidates that run now count more by what a move would cost.
+
+    Args:
+        found: the candidates.
+        band: how far what runs may depart from X.
+        types: K, the worker types; quotas are behind them in the demand.
+        length_s: seconds of the round.
+        left_s: (N,) seconds that jobs are expected to go on.
+        restart_s: (N,) seconds that each would lose by moving.
+        keep_bonus_s: seconds of credit for candidates that run now.
+    """
+    workers = found.demand[:, :types].sum(axis=1)
+    urgent, bonus_s, lag_s, value = worth_of_round(
+        *(found.first, found.second, found.held, found.always, found.deficit_s),
+        *(workers, left_s, restart_s, length_s, keep_bonus_s, HEAD_START * length_s),
+        *(band.behind * band.round_s, band.round_s, GRANTED, NEGLIGIBLE * length_s, URGENT),
+    )
+    if band.by_lag:
+        return Rating(urgent=urgent, priority=lag_s, bonus_s=bonus_s, value=None)
+    return Rating(urgent=urgent, priority=value / workers, bonus_s=bonus_s, value=value)

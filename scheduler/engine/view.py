@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from scheduler.domain.problem import Entity
     from scheduler.domain.quota import Caps
     from scheduler.domain.reservation import Reservation
+    from scheduler.engine.certificate import Certificate
     from scheduler.engine.engine import Engine
     from scheduler.engine.jobs import JobTable
     from scheduler.engine.pairs import PairTable
@@ -53,6 +54,7 @@ class EngineView:
         settings: of the round mechanism.
         round_number: of the round then.
         round_end_s: its end; None while no job was active.
+        certificate: how good the last planned round was; None before the first since the start.
         table: configurations by profile.
         cluster: the workers, retired ones among them.
         jobs: a copy of the active jobs.
@@ -80,6 +82,7 @@ class EngineView:
     settings: EngineSettings
     round_number: int
     round_end_s: float | None
+    certificate: Certificate | None
     table: ConfigurationTable
     cluster: Cluster
     jobs: JobTable
@@ -120,6 +123,7 @@ class EngineView:
             settings=engine.settings,
             round_number=engine.round_number,
             round_end_s=engine.round_end_s,
+            certificate=engine.certificate,
             table=engine.table,
             cluster=engine.cluster,
             jobs=jobs,

@@ -10,7 +10,7 @@ from scheduler.domain.cluster import parse_cluster_spec
 from scheduler.domain.configuration import Configuration, ConfigurationTable, Profile
 from scheduler.domain.job import Job
 from scheduler.engine.engine import Engine
-from scheduler.engine.kernels import choose_staying
+from scheduler.engine.kernels import choose_staying, search_core
 from scheduler.engine.settings import EngineSettings
 
 
@@ -38,3 +38,6 @@ def warm_up() -> None:
     # A job that would move where it is better off by less than is known.
     one, yes = np.ones((1, 2), dtype=np.int64), np.ones(1, dtype=bool)
     choose_staying(one, yes, yes, yes, np.ones(1), np.ones(2, dtype=np.int64))
+    # A round whose gangs do not fit one by one.
+    two = np.arange(2)
+    search_core(np.zeros(1), np.ones((1, 1), dtype=np.int64), two, two[1:], np.ones(1), 1.0, 2)

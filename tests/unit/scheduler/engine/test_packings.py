@@ -6,12 +6,14 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.optimize import linprog
 
 from leasehold_testing.mechanism import EXACT, credit_mechanism, follow, random_shares
 from scheduler.engine import packings
 from scheduler.engine.candidates import Candidates
 from scheduler.engine.jobs import NONE
 from scheduler.engine.packings import Search
+from scheduler.engine.prices import prices, search
 from scheduler.engine.urgency import Band
 
 CAPACITY = (8, 8, 4)
@@ -82,8 +84,8 @@ def test_what_cannot_be_realised_is_sought_ever_more_seldom():
     assert search.may
 
 
-def candidates(rng, *, jobs, types, pairs):
-    count = int(rng.integers(1, 9))
+def candidates(rng, *, jobs, types, pairs, count=None):
+    count = count or int(rng.integers(1, 9))
     first = rng.integers(0, jobs, size=count)
     second = np.full(count, NONE)
     if pairs and jobs > 1:
@@ -117,18 +119,61 @@ def test_the_best_round_is_the_best_of_all(seed, types, pairs):
     busy = np.zeros(5, dtype=bool)
     busy[rng.integers(0, 5)] = rng.random() < 0.3
     value = packings.worth(found, types)
-    best = 0.0
+    best, good = 0.0, []
     for runs in itertools.product((False, True), repeat=len(value)):
         runs = np.array(runs)  # noqa: PLW2901 - as a mask
         rows = np.concatenate((found.first[runs], found.second[runs]))
         rows = rows[rows >= 0]
         once = len(set(rows.tolist())) == len(rows) and not busy[rows].any()
         if once and (found.demand[runs].sum(axis=0) <= free).all():
-            best = max(best, float(value[runs].sum()))
-    chosen = packings.best(found, value, free, busy)
+            worth = float(value[runs & (value > 0)].sum())
+            good = [*good, runs] if worth >= best - 1e-9 else good
+            if worth > best + 1e-9:
+                best, good = worth, [runs]
+    chosen, bound = packings.best(found, value, free, busy)
     assert chosen is not None
     assert (found.demand[chosen].sum(axis=0) <= free).all()
     assert value[chosen].sum() == pytest.approx(best)
+    assert bound == pytest.approx(best)
+    priced = prices(found, value, free, busy, reached=best)
+    assert (priced.price >= 0).all()
+    assert priced.bound >= best - 1e-9
+    # What the best choice has is left, whatever falls short of it is not.
+    must, may = priced.core(best - 1e-6)
+    for runs in good:
+        assert runs[must].all()
+        assert (must | may)[runs & (value > 0)].all()
+    if not pairs and best > 0:
+        known = 0.9 * best
+        must, may = priced.core(known)
+        left = free - found.demand[must].sum(axis=0)
+        runs, most = search(found, priced, may, left, known)
+        assert most == pytest.approx(best)
+        assert value[must | runs].sum() == pytest.approx(best)
+        again, most = search(found, priced, may, left, best + 1e-6)
+        assert not again.any()
+        assert most == pytest.approx(best, abs=2e-6)
+
+
+@given(seed=st.integers(0, 10**9))
+@settings(max_examples=60, deadline=None)
+def test_prices_prove_what_the_linear_relaxation_does(seed):
+    """As scipy solves it, within 3 %, with jobs that want several types at once."""
+    rng = np.random.default_rng(seed)
+    found = candidates(rng, jobs=12, types=3, pairs=False, count=30)
+    free, busy = rng.integers(1, 9, size=3), np.zeros(13, dtype=bool)
+    value = rng.lognormal(0.0, 1.5, size=len(found.first))
+    fits = np.flatnonzero((found.demand <= free).all(axis=1))
+    jobs = found.first[fits] == np.arange(13)[:, None]
+    relaxed = linprog(
+        -value[fits],
+        A_ub=np.vstack((found.demand[fits].T, jobs)),
+        b_ub=np.concatenate((free, np.ones(13))),
+        bounds=(0, 1),
+    )
+    fluid = prices(found, value, free, busy, reached=0.99 * -relaxed.fun).bound
+    assert -relaxed.fun <= fluid + 1e-9
+    assert fluid <= -relaxed.fun * 1.03 + 1e-9
 
 
 def test_what_is_added_leaves_the_round_worth_what_is_owed():

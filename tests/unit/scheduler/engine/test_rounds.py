@@ -9,9 +9,8 @@ from policies.testing import make_table
 from scheduler.domain.job import Job
 from scheduler.engine.candidates import NEARLY_ALWAYS
 from scheduler.engine.jobs import JobTable
-from scheduler.engine.rounds import HEAD_START
 from scheduler.engine.settings import EngineSettings
-from scheduler.engine.urgency import Band, time_left_s
+from scheduler.engine.urgency import HEAD_START, Band, time_left_s
 
 USUAL_BONUS = EngineSettings().keep_bonus
 
