@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from scheduler.domain.job import Job
     from scheduler.domain.lease import Lease, Leases
     from scheduler.domain.problem import Problem
+    from scheduler.engine.certificate import Certificate
 
 
 @dataclass(slots=True)
@@ -87,6 +88,9 @@ class Ledger:
         self._samples: list[tuple[float, list[int], int, int]] = []
         self._answers: list[tuple[float, FloatArray, dict[str, float]]] = []
         self.solve_s: list[float] = []
+        #: (gap, gap if workers could be divided, distance from X) of each planned round.
+        self._proofs: list[tuple[float, float, float]] = []
+        self._last_proof: Certificate | None = None
         self.extended = 0
         self.outbid = 0
         self.counts: Counter[str] = Counter()
@@ -346,6 +350,7 @@ class Ledger:
             preemptions=self.counts["job_preempted"],
             lease_extension_rate=self.extended / could if could else math.nan,
             rounds=rounds,
+            **self._proven(),
             solves=len(self.solve_s),
             solve_median_s=float(np.median(self.solve_s)) if self.solve_s else math.nan,
             solve_p99_s=float(np.percentile(self.solve_s, 99)) if self.solve_s else math.nan,
@@ -354,6 +359,28 @@ class Ledger:
             seed=seed,
             profile=profile,
         )
+
+    def planned(self, proven: Certificate | None) -> None:
+        """Note how good the last planned round was, once."""
+        if proven is None or proven is self._last_proof:
+            return
+        self._last_proof = proven
+        self._proofs.append((proven.gap, proven.fluid_gap, proven.off_rounds))
+
+    def _proven(self) -> dict[str, float]:
+        """Return what a summary says of how good rounds were."""
+        if not self._proofs:
+            return {}
+        gap, fluid, off = np.array(self._proofs).T
+        known = np.isfinite(gap)
+        figures = {"off_rounds": off.mean()}
+        if known.any():
+            figures |= {
+                "round_gap": gap[known].mean(),
+                "round_gap_p99": np.percentile(gap[known], 99),
+                "round_fluid_gap": fluid[known].mean(),
+            }
+        return {name: round(float(figure), 6) for name, figure in figures.items()}
 
     def _series(self) -> Series:
         kinds = len(self._cluster.worker_types)

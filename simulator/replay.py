@@ -318,6 +318,7 @@ class Replay:
         self._shell.now_s = moment
         facts = [*self._arrivals(), *self._ordered()]
         self._shell.happen(facts, [*self._fail(), *self._lose_nodes()])
+        self._ledger.planned(self.control.view.engine.certificate)
         self._ledger.sample(moment, self._busy().tolist(), len(self._leases))
 
     def _busy(self) -> IntArray:

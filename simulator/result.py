@@ -148,6 +148,11 @@ class Summary:
         preemptions: leases of any job that ended before the job did.
         lease_extension_rate: leases extended over leases that could have been, 0 to 1.
         rounds: rounds planned.
+        round_gap: largest part of the best value that another choice of whole workers could gain,
+            mean of the rounds; NaN if they follow X by lag alone.
+        round_gap_p99: its 99th percentile.
+        round_fluid_gap: the mean if workers could be divided.
+        off_rounds: mean distance from X at the end of rounds, in rounds.
         solves: allocations computed.
         solve_median_s: median seconds of a solve.
         solve_p99_s: 99th percentile.
@@ -177,6 +182,10 @@ class Summary:
     preemptions: int
     lease_extension_rate: float
     rounds: int
+    round_gap: float = math.nan
+    round_gap_p99: float = math.nan
+    round_fluid_gap: float = math.nan
+    off_rounds: float = math.nan
     solves: int
     solve_median_s: float
     solve_p99_s: float

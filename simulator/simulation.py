@@ -252,6 +252,7 @@ class Simulation:
         """Let events happen, and all that follows from them at once."""
         while events:
             commands = self._engine.handle_columns(*events, now=now)
+            self._ledger.planned(self._engine.certificate)
             if self.log is not None:
                 self.log.extend(do.one_by_one(commands))
             told, events = events, self._perform(commands)

@@ -190,6 +190,16 @@ class PoliciesOut(BaseModel):
     policies: list[PolicySummary]
 
 
+class RoundOut(BaseModel):
+    """How good the last planned round was."""
+
+    gap: float | None
+    fluid_gap: float | None
+    behind_rounds: float
+    off_rounds: float
+    candidates: int
+
+
 class PolicyOut(BaseModel):
     """The policy in force."""
 
@@ -201,6 +211,7 @@ class PolicyOut(BaseModel):
     actor: str
     last_solve_s: float | None
     last_failure: str
+    last_round: RoundOut | None
 
 
 class ReservationRuleOut(BaseModel):

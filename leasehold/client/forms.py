@@ -1099,6 +1099,7 @@ class Policy(TypedDict):
     actor: str
     last_solve_s: float | None
     last_failure: str
+    last_round: Round | None
 
 
 class PolicyParameter(TypedDict):
@@ -1332,6 +1333,16 @@ class Reservations(TypedDict):
     """Reservations."""
 
     reservations: list[Reservation]
+
+
+class Round(TypedDict):
+    """How good the last planned round was."""
+
+    gap: float | None
+    fluid_gap: float | None
+    behind_rounds: float
+    off_rounds: float
+    candidates: int
 
 
 class SelectorIn(TypedDict, total=False):

@@ -215,6 +215,15 @@ class Metrics:
             page="how far jobs are from the time that the policy promises them, in rounds: `mean` "
             "and `max`",
         )
+        self._round_gap = self._gauge(
+            "round_gap",
+            "Most that another choice could gain in the last planned round, as part of the best "
+            "value; whole: with whole workers; fluid: if workers could be divided.",
+            "bound",
+            page="most that another choice could gain in [the last planned round]"
+            "(../explanation/rounds.md#how-good-a-round-is), as part of the best value: with "
+            "`whole` workers, or `fluid` if workers could be divided; NaN without a sum",
+        )
         self._round_number = self._gauge("round_number", "Number of the current round.")
 
     def _make_durations(self) -> None:
@@ -353,6 +362,11 @@ class Metrics:
         """Set how far jobs are from X, in rounds: |time received - time promised|."""
         self._deviation.labels("mean").set(mean)
         self._deviation.labels("max").set(largest)
+
+    def set_round_gap(self, whole: float, fluid: float) -> None:
+        """Set by which part the last round falls short of the best; nan where it is not known."""
+        self._round_gap.labels("whole").set(whole)
+        self._round_gap.labels("fluid").set(fluid)
 
     def set_round(self, number: int) -> None:
         """Set the number of the current round."""

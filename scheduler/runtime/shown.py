@@ -242,8 +242,32 @@ class ClusterView:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RoundView:
+    """How good the last planned round was, see ``scheduler.engine.certificate``.
+
+    Attributes:
+        gap: part of the best value that another choice of whole workers could have gained at most;
+            None for policies whose rounds follow X by lag alone.
+        fluid_gap: the same if workers could be divided.
+        behind_rounds: by how many rounds what was furthest behind X was so at its end.
+        off_rounds: how far from X things were then, on average.
+        candidates: configurations and pairs that could run.
+    """
+
+    gap: float | None
+    fluid_gap: float | None
+    behind_rounds: float
+    off_rounds: float
+    candidates: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyView:
-    """The policy in force."""
+    """The policy in force.
+
+    Attributes:
+        last_round: how good the last planned round was; None before the first since the start.
+    """
 
     name: str
     parameters: Mapping[str, str]
@@ -253,6 +277,7 @@ class PolicyView:
     actor: str
     last_solve_s: float | None
     last_failure: str
+    last_round: RoundView | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from datetime import UTC, datetime
 from types import MappingProxyType
@@ -27,6 +28,7 @@ from scheduler.runtime.shown import (
     PolicyView,
     ProjectView,
     ReservedView,
+    RoundView,
     ThroughputView,
     WorkerView,
 )
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
     from scheduler.control.leases import LiveLease
     from scheduler.control.nodes import NodeState
     from scheduler.control.view import View
+    from scheduler.engine.certificate import Certificate
     from scheduler.engine.view import EngineView
     from scheduler.runtime.explaining import Glance
     from scheduler.runtime.metrics import Metrics
@@ -342,7 +345,7 @@ def policy_problem(view: View) -> str:
 
 def policy_view(view: View) -> PolicyView:
     """Return the policy in force."""
-    policy = view.policy
+    policy, proven = view.policy, view.engine.certificate
     return PolicyView(
         name=policy.choice.name,
         parameters=policy.choice.parameters,
@@ -352,7 +355,22 @@ def policy_view(view: View) -> PolicyView:
         actor=policy.actor,
         last_solve_s=policy.last_solve_s,
         last_failure=policy.last_failure,
+        last_round=None if proven is None else _round_view(proven),
     )
+
+
+def _round_view(proven: Certificate) -> RoundView:
+    return RoundView(
+        gap=_known(proven.gap),
+        fluid_gap=_known(proven.fluid_gap),
+        behind_rounds=round(proven.behind_rounds, 6),
+        off_rounds=round(proven.off_rounds, 6),
+        candidates=proven.candidates,
+    )
+
+
+def _known(figure: float) -> float | None:
+    return None if math.isnan(figure) else round(figure, 6)
 
 
 def projects(view: View, *, now_s: float) -> tuple[ProjectView, ...]:
@@ -445,6 +463,9 @@ def measure(view: View, metrics: Metrics, glance: Glance, *, now_s: float) -> No
     mean, largest = deviation(view)
     metrics.set_deviation(mean=mean, largest=largest)
     metrics.set_round(seen.round_number)
+    proven = view.engine.certificate
+    if proven is not None:
+        metrics.set_round_gap(proven.gap, proven.fluid_gap)
     metrics.set_budgets({name: one.part for name, one in budgets_of(view, now_s=now_s).items()})
     metrics.set_reservations(reservations(view))
     metrics.set_policy_failing(bool(view.policy.last_failure))

@@ -18,7 +18,7 @@ from scheduler.errors import InputError, NotFoundError
 
 if TYPE_CHECKING:
     from leasehold.cli.service.client import ServiceClient
-    from leasehold.client.forms import Policy
+    from leasehold.client.forms import Policy, Round
 
 app = typer.Typer(
     help="Show the policy in force, or switch it.",
@@ -102,8 +102,22 @@ def _show(policy: Policy, *, as_json: bool) -> None:
         ("set by", policy["actor"]),
         ("last solve", "" if policy["last_solve_s"] is None else _took(policy["last_solve_s"])),
         ("last failure", policy["last_failure"]),
+        ("last round", _round(policy.get("last_round"))),
     )
     print_shown(table(("field", "=value"), [fact for fact in facts if fact[1]]))
+
+
+def _round(last: Round | None) -> str:
+    """Say how good a round was; nothing for a service that does not tell."""
+    if last is None:
+        return ""
+    distance = f"{last['off_rounds']:.1f} rounds from X, {last['behind_rounds']:.1f} behind at most"
+    if last["gap"] is None or last["fluid_gap"] is None:
+        return distance
+    return (
+        f"within {100 * last['gap']:.2f} % of the best, {100 * last['fluid_gap']:.2f} % with "
+        f"divided workers; {distance}"
+    )
 
 
 def _took(seconds: float) -> str:

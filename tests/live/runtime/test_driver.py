@@ -27,7 +27,10 @@ from scheduler.errors import (
     UnknownPolicyError,
 )
 from scheduler.runtime.driver import PATIENT_PER_TURN
+from scheduler.runtime.explaining import Glance
+from scheduler.runtime.metrics import Metrics
 from scheduler.runtime.solver import InlineSolver
+from scheduler.runtime.views import measure
 
 
 @pytest.mark.parametrize("fault", [Fault.AWAY_BEFORE, Fault.AWAY_AFTER])
@@ -172,6 +175,24 @@ def test_an_answer_that_comes_too_late_is_dropped(live):
         assert stage.service.policy().last_solve_s is not None
 
     live(story)
+
+
+def test_each_planned_round_tells_how_good_it_is(live):
+    async def story(stage):
+        await stage.job("a", total_steps=40.0)
+        await stage.job("b", total_steps=40.0)
+        assert stage.service.policy().last_round is None
+        await stage.wait(15)
+        last = stage.service.policy().last_round
+        assert last.gap == 0.0
+        assert last.fluid_gap <= 0.001
+        assert last.candidates > 0
+        metrics = Metrics(process=False)
+        view = stage.driver.view
+        measure(view, metrics, Glance(view), now_s=stage.clock.now_s())
+        assert 'leasehold_round_gap{bound="whole"} 0.0' in metrics.render().decode()
+
+    live(story, engine={"behind_rounds": 4.0, "ahead_rounds": 1.0})
 
 
 def test_the_policy_is_switched_without_a_restart_and_the_choice_is_kept(live):

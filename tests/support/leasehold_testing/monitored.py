@@ -27,6 +27,7 @@ def exposed() -> tuple[set[str], dict[tuple[str, str], set[str]]]:
     metrics.set_workers({"v100": 1}, {"v100": 1}, {"v100": 1})
     metrics.set_deviation(mean=0.0, largest=0.0)
     metrics.set_doubted(())
+    metrics.set_round_gap(0.0, 0.01)
     metrics.set_use({"vision": GpuFigures(gpus=1)})
     metrics.lease_ended("completed")
     metrics.used("vision", "v100", 1.0)
