@@ -228,6 +228,10 @@ def explanation_answer(explanation: Explanation, principal: Principal) -> dict[s
     own = explanation.job_id
     for name in ("granted", "ended"):
         answer[name] = cause_answer(answer[name], principal, own=own)
+    answer["ahead"] = [
+        one if principal.sees(one.project) else replace(one, job_id="", project="")
+        for one in explanation.ahead
+    ]
     return answer
 
 

@@ -208,6 +208,17 @@ class QuotaInTheWayOut(BaseModel):
     )
 
 
+class JobAheadOut(BaseModel):
+    """A job before another one in the queue."""
+
+    job_id: str = Field(description="empty if the caller may not see its project")
+    project: str = Field(description="empty if the caller may not see it")
+    is_planned: bool = Field(description="whether it has workers in the next round")
+    lag_s: float = Field(
+        description="seconds by which it lags behind its share; negative if it is ahead"
+    )
+
+
 class ExplanationOut(BaseModel):
     """Why a job is where it is."""
 
@@ -222,6 +233,9 @@ class ExplanationOut(BaseModel):
     )
     position: int | None
     waiting: int
+    ahead: list[JobAheadOut] = Field(
+        description="up to ten jobs right before it in the queue, in the order of the queue"
+    )
     starts_s: float | None
     completes_s: float | None
     forecast: str

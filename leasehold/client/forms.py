@@ -591,6 +591,7 @@ class Explanation(TypedDict):
 
     Attributes:
         trouble: what keeps its pod from starting, or ended its last one
+        ahead: up to ten jobs right before it in the queue, in the order of the queue
         stderr_tail: the last lines that a failed job wrote to its standard error, 20 and 4 kB at
             most; of its whole output where it ran in pods, which have one stream for both
         granted: why it was given the lease that it holds
@@ -607,6 +608,7 @@ class Explanation(TypedDict):
     trouble: Trouble | None
     position: int | None
     waiting: int
+    ahead: list[JobAhead]
     starts_s: float | None
     completes_s: float | None
     forecast: str
@@ -667,6 +669,22 @@ class Fit(TypedDict):
     message: str
     configurations: list[FitConfiguration]
     pod: dict[str, Any] | None
+
+
+class JobAhead(TypedDict):
+    """A job before another one in the queue.
+
+    Attributes:
+        job_id: empty if the caller may not see its project
+        project: empty if the caller may not see it
+        is_planned: whether it has workers in the next round
+        lag_s: seconds by which it lags behind its share; negative if it is ahead
+    """
+
+    job_id: str
+    project: str
+    is_planned: bool
+    lag_s: float
 
 
 class JobOptions(TypedDict, total=False):

@@ -22,10 +22,11 @@ from scheduler.domain.lease import RevokeReason
 from scheduler.domain.reasons import WaitReason
 from scheduler.domain.troubles import REMEDIES, trouble_of
 from scheduler.engine.candidates import NEGLIGIBLE
-from scheduler.engine.jobs import HELD, NONE, WAITING
+from scheduler.engine.jobs import HELD, NONE
 from scheduler.runtime.explaining_kept import goes_on, kept_by_others, lost_work
 from scheduler.runtime.explaining_quota import QuotaGlance, quota_words, quotas_in_the_way
 from scheduler.runtime.gpu_figures import use_in_words
+from scheduler.runtime.queueing import describe_ahead, order_waiting_jobs
 from scheduler.runtime.shares import budget_words, fair_shares
 from scheduler.runtime.shown import Explanation
 
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from scheduler.control.leases import LiveLease
     from scheduler.control.submitting import Room
     from scheduler.control.view import View
-    from scheduler.domain.arrays import BoolArray, FloatArray, IntArray
+    from scheduler.domain.arrays import FloatArray, IntArray
     from scheduler.domain.rows import JobRow
 
 _ORDER: Mapping[WaitReason, int] = {reason: place for place, reason in enumerate(WaitReason)}
@@ -315,20 +316,6 @@ def _is_kept_out(situation: int, profile: int, glance: Glance, *, startable: boo
     return late or (not situation & _ENTITLED and glance.kept_from(profile))
 
 
-def queue(view: View) -> list[str]:
-    """Return the ids of the jobs that wait for their turn, the one furthest behind first."""
-    jobs = view.engine.jobs
-    if not len(jobs):
-        return []
-    waiting: BoolArray = (jobs["status"] == WAITING) & jobs.runnable(view.engine.now_s)
-    behind = jobs.credit_s.max(axis=1)
-    rows = np.flatnonzero(waiting)
-    planned = np.isin(jobs["number"][rows], view.engine.planned)
-    order = np.lexsort((jobs["number"][rows], -behind[rows], ~planned))
-    numbers = jobs.ints("number")[rows][order]
-    return [jobs.job_of[number].job_id for number in numbers.tolist()]
-
-
 def explain(view: View, row: JobRow, glance: Glance) -> Explanation:
     """Say why a job is where it is, without a forecast."""
     record = view.jobs.by_id.get(row.job_id)
@@ -337,7 +324,7 @@ def explain(view: View, row: JobRow, glance: Glance) -> Explanation:
     if record.status is JobStatus.RUNNING:
         return _explain_running(view, record)
     reasons = reasons_of(view, record, glance)
-    waiting = queue(view)
+    waiting = order_waiting_jobs(view)
     position = waiting.index(record.job_id) + 1 if record.job_id in waiting else None
     return Explanation(
         job_id=record.job_id,
@@ -353,6 +340,7 @@ def explain(view: View, row: JobRow, glance: Glance) -> Explanation:
         unblocks=_unblocks(view, record, reasons[0]),
         position=position,
         waiting=len(waiting),
+        ahead=describe_ahead(view, waiting[: position - 1] if position else ()),
         quotas=quotas_in_the_way(view, record) if WaitReason.QUOTA in reasons else (),
     )
 

@@ -83,6 +83,23 @@ class QuotaInTheWay:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class JobAhead:
+    """A job before another one in the queue.
+
+    Attributes:
+        job_id: its id; empty if the reader may not see its project.
+        project: its project; empty likewise.
+        is_planned: whether it has workers in the next round.
+        lag_s: seconds by which it lags behind its share; negative if it is ahead.
+    """
+
+    job_id: str
+    project: str
+    is_planned: bool
+    lag_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
     """Why a job is where it is.
 
@@ -96,6 +113,7 @@ class Explanation:
         trouble: what keeps its pod from starting, or ended its last one; None where nothing did.
         position: its place among the waiting jobs, 1 for the next; None where it waits for no turn.
         waiting: jobs that wait for their turn.
+        ahead: up to ten jobs right before it in the queue, in the order of the queue.
         starts_s: when it is expected to start; None where it runs or nobody knows.
         completes_s: when it is expected to complete; None where nobody knows.
         forecast: how the times were found, or why there are none.
@@ -114,6 +132,7 @@ class Explanation:
     trouble: Trouble | None = None
     position: int | None = None
     waiting: int = 0
+    ahead: tuple[JobAhead, ...] = ()
     starts_s: float | None = None
     completes_s: float | None = None
     forecast: str = ""

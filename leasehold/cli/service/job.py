@@ -84,10 +84,19 @@ def explain(service: ServiceClient, job_id: JobId, *, as_json: Json = False) -> 
     for label, value in facts:
         if value:
             print_shown(f"  {label + ':':<11}{plain(value)}")
+    if ahead := found.get("ahead"):  # older servers do not send it
+        print_shown("  right before it in the queue:", *(f"    {_job_ahead(one)}" for one in ahead))
     if tail := found.get("stderr_tail"):  # a server of the release before does not say
         print_shown(
             "  it said last:", *(f"    {plain(line.expandtabs())}" for line in tail.splitlines())
         )
+
+
+def _job_ahead(one: forms.JobAhead) -> str:
+    name = f"{one['project']}/{one['job_id']}" if one["job_id"] else "a job of another project"
+    planned = ", has workers in the next round" if one["is_planned"] else ""
+    behind = f", {span(one['lag_s'])} behind its share" if one["lag_s"] >= 1 else ""
+    return plain(name + planned + behind)
 
 
 def _fields(job: forms.JobWithSpec, now_s: float) -> list[tuple[str, Any]]:

@@ -95,6 +95,27 @@ def test_lists_leave_foreign_jobs_out(ann: Any, foreign: str) -> None:
     assert [j["job_id"] for j in ann.get("/v1/jobs").json()["jobs"]] == [own]
 
 
+def test_an_explanation_names_no_foreign_job_that_is_ahead(daemon: Any, ann: Any) -> None:
+    foreign = daemon.caller("user", subject="bob").submit(project="speech")
+    first, second = ann.submit(project="vision"), ann.submit(project="vision")
+    path = f"/v1/jobs/{second}/explain"
+    answer = ann.get(path)
+    assert f'"{foreign}"' not in answer.text
+    assert "speech" not in answer.text
+    assert (answer.json()["position"], answer.json()["ahead"]) == (
+        3,
+        [
+            {"job_id": "", "project": "", "is_planned": False, "lag_s": 90.0},
+            {"job_id": first, "project": "vision", "is_planned": False, "lag_s": 90.0},
+        ],
+    )
+    everything = daemon.caller("viewer").get(path).json()["ahead"]
+    assert [(one["job_id"], one["project"]) for one in everything] == [
+        (foreign, "speech"),
+        (first, "vision"),
+    ]
+
+
 def test_what_is_read_of_the_cluster_names_no_foreign_job(
     daemon: Any, ann: Any, foreign: str
 ) -> None:

@@ -8,6 +8,8 @@ from dataclasses import replace
 
 import pytest
 
+from scheduler.runtime.shown import JobAhead
+
 
 @pytest.fixture
 def job(scheduler, leasehold):
@@ -117,6 +119,26 @@ def test_an_explanation_has_reason_place_and_time(job, leasehold):
     assert "starts:" in shown
     found = json.loads(leasehold("explain", job, "--json").out)
     assert (found["reason"], found["position"]) == ("turn", 1)
+
+
+def test_an_explanation_lists_the_jobs_right_before_it(job, scheduler, leasehold, monkeypatch):
+    other = leasehold("submit", "--", "./other").out.strip()
+    assert "right before it" not in leasehold("explain", job).out
+    shown = leasehold("explain", other).out
+    assert shown.endswith(
+        "  right before it in the queue:\n    default/job-1, 1m30s behind its share\n"
+    )
+    explain = scheduler.service.explain
+
+    async def hidden(row, *, forecast=True):
+        foreign = JobAhead(job_id="", project="", is_planned=True, lag_s=-4.0)
+        return replace(await explain(row, forecast=forecast), ahead=(foreign,))
+
+    monkeypatch.setattr(scheduler.service, "explain", hidden)
+    shown = leasehold("explain", other).out
+    assert shown.endswith("queue:\n    a job of another project, has workers in the next round\n")
+    found = json.loads(leasehold("explain", other, "--json").out)
+    assert found["ahead"] == [{"job_id": "", "project": "", "is_planned": True, "lag_s": -4.0}]
 
 
 def test_an_explanation_quotes_what_a_failed_job_said_last(job, scheduler, leasehold, monkeypatch):

@@ -426,6 +426,20 @@ class TestReading:
 
         play(story)
 
+    def test_an_explanation_lists_up_to_ten_jobs_right_before_a_waiting_one(self, play) -> None:
+        async def story(house: House) -> None:
+            ids = [await house.job(project="vision") for _ in range(15)]
+            found = [await house.service.explain(house.row(job_id)) for job_id in ids]
+            queue = sorted((one.position, one.job_id, one.ahead) for one in found if one.position)
+            order = [job_id for _, job_id, _ in queue]
+            assert [position for position, _, _ in queue] == list(range(1, len(order) + 1))
+            assert len(order) > 11
+            for place, (_, _, ahead) in enumerate(queue):
+                assert [one.job_id for one in ahead] == order[max(place - 10, 0) : place]
+                assert {one.project for one in ahead} <= {"vision"}
+
+        play(story)
+
     def test_history_is_written_and_waited_for(self, play) -> None:
         async def story(house: House) -> None:
             service = house.service

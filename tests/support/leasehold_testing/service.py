@@ -32,19 +32,23 @@ from scheduler.errors import ConflictError, NotFoundError
 from scheduler.protocol.desired import Desired, to_dict
 from scheduler.runtime.clock import WallClock
 from scheduler.runtime.execs import Execs
+from scheduler.runtime.queueing import MOST_AHEAD
 from scheduler.runtime.shown import (
     AllocationView,
     ClusterView,
     Explanation,
     Health,
+    JobAhead,
     LeaseView,
     LiveJob,
     NodeView,
     PolicyView,
     WorkerView,
 )
+from scheduler.store.filters import JobFilter
 from scheduler.store.memory import MemoryStore
 from scheduler.store.protocol import Entry
+from scheduler.store.queries import MAX_LIMIT, JobQuery
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -273,16 +277,27 @@ class FakeService(FakeSettings):
     async def explain(self, row: JobRow, *, forecast: bool = True) -> Explanation:
         """Say that a waiting job waits for its turn, and that a held one is held."""
         waits = row.status is JobStatus.WAITING
+        waiting = self._waiting()
+        before = [other for other in waiting if waits and other.number < row.number]
         return Explanation(
             job_id=row.job_id,
             status=row.status,
             reason=wait_reason(row),
             message="other jobs go first" if waits else "it does not wait",
-            position=row.number if waits else None,
-            waiting=self._number,
+            position=len(before) + 1 if waits else None,
+            waiting=len(waiting),
+            ahead=tuple(
+                JobAhead(job_id=one.job_id, project=one.project, is_planned=False, lag_s=90.0)
+                for one in before[-MOST_AHEAD:]
+            ),
             starts_s=self.now_s + 60.0 if forecast and waits else None,
             forecast="" if forecast else "not asked for",
         )
+
+    def _waiting(self) -> tuple[JobRow, ...]:
+        """Return the waiting jobs, oldest first."""
+        where = JobFilter(statuses=(JobStatus.WAITING,))
+        return self._store.jobs(JobQuery(where=where, descending=False, limit=MAX_LIMIT)).rows
 
     # -- cluster ----------------------------------------------------------------------------------
 
