@@ -111,7 +111,15 @@ def set_policy(state: ControlState, draft: Draft, fact: PolicySet) -> None:
         parameters=dict(choice.parameters),
         agnostic=choice.agnostic,
         space_sharing=choice.space_sharing,
+        **_options_before(before),
     )
+
+
+def _options_before(before: PolicyChoice) -> dict[str, object]:
+    """Return the options of the previous policy, without those that are empty or false."""
+    options = policy_to_json(before)
+    del options["name"]
+    return {f"before_{name}": value for name, value in options.items() if value}
 
 
 def ask_policy(state: ControlState, draft: Draft) -> None:

@@ -523,6 +523,35 @@ class TestOperating:
 
         play(story)
 
+    def test_the_event_of_a_policy_change_has_the_old_and_the_new_policy(self, play) -> None:
+        async def story(house: House) -> None:
+            for choice in (
+                PolicyChoice(name="alpha_fairness", parameters={"alpha": "2"}, agnostic=True),
+                PolicyChoice(name="fifo", space_sharing=True),
+                PolicyChoice(name="max_min_fairness"),
+            ):
+                await house.kind.do(house.service.set_policy(choice, actor="ada"))
+            *_, second, third = house.history(kinds=("policy_changed",))
+            assert (second.subject, second.actor) == ("fifo", "ada")
+            assert dict(second.figures) == {
+                "before": "alpha_fairness",
+                "before_parameters": {"alpha": "2"},
+                "before_agnostic": True,
+                "parameters": {},
+                "agnostic": False,
+                "space_sharing": True,
+            }
+            assert third.subject == "max_min_fairness"
+            assert dict(third.figures) == {
+                "before": "fifo",
+                "before_space_sharing": True,
+                "parameters": {},
+                "agnostic": False,
+                "space_sharing": False,
+            }
+
+        play(story)
+
     def test_a_project_gets_limits(self, play) -> None:
         async def story(house: House) -> None:
             service = house.service

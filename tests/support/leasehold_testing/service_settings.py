@@ -56,6 +56,7 @@ class FakeSettings(FakeOutput):
         """Put a policy in force that exists and takes these parameters."""
         self._may_write()
         make_policy(choice.name, choice.parameters)
+        before = self._policy
         self._policy = PolicyView(
             name=choice.name,
             parameters=choice.parameters,
@@ -66,7 +67,19 @@ class FakeSettings(FakeOutput):
             last_solve_s=None,
             last_failure="",
         )
-        self._note("policy_changed", "policy", choice.name, actor, {})
+        data: dict[str, object] = {
+            "before": before.name,
+            "parameters": dict(choice.parameters),
+            "agnostic": choice.agnostic,
+            "space_sharing": choice.space_sharing,
+        }
+        if before.parameters:
+            data["before_parameters"] = dict(before.parameters)
+        if before.agnostic:
+            data["before_agnostic"] = True
+        if before.space_sharing:
+            data["before_space_sharing"] = True
+        self._note("policy_changed", "policy", choice.name, actor, data)
         return self._policy
 
     def projects(self) -> tuple[ProjectView, ...]:
