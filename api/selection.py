@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from api.conversions import attempt_answer
 from api.problems import not_found
 from api.threads import in_thread
 from scheduler.domain.job import JobStatus
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
     from api.schemas.jobs import SelectorIn
     from scheduler.domain.rows import JobRow
     from scheduler.store.protocol import Store
+    from scheduler.store.queries import AttemptQuery
 
 #: Jobs that have not ended.
 ACTIVE = (JobStatus.WAITING, JobStatus.RUNNING, JobStatus.HELD)
@@ -47,6 +50,18 @@ async def visible_ids(
 def _in_projects(store: Store, principal: Principal, job_ids: tuple[str, ...]) -> frozenset[str]:
     rows = (store.job(job_id) for job_id in job_ids)
     return frozenset(row.job_id for row in rows if row and principal.sees(row.project))
+
+
+async def attempts_page(
+    context: Context, principal: Principal, query: AttemptQuery
+) -> dict[str, Any]:
+    """Return a page of leases of the caller's projects, and the lease id before the next page."""
+    query = replace(query, projects=tuple(sorted(principal.projects)))
+    rows = await in_thread(context.store.newest_attempts, query)
+    return {
+        "attempts": [attempt_answer(row) for row in rows],
+        "next_before": rows[-1].lease_id if len(rows) == query.limit else None,
+    }
 
 
 def visible_projects(principal: Principal, asked: Sequence[str]) -> tuple[str, ...] | None:

@@ -7,9 +7,13 @@ from fastapi import APIRouter, Query
 
 from api.access import Ctx, Viewer
 from api.answers import Answer
+from api.problems import FieldProblem, invalid
 from api.routing import StrictRoute
 from api.schemas.answers import AllocationOut, ClusterOut, LeasesOut
-from api.selection import own_active_ids
+from api.schemas.fields import NodeName, QueryMoment
+from api.schemas.job_answers import AttemptPageOut
+from api.selection import attempts_page, own_active_ids
+from scheduler.store.queries import MAX_LIMIT, AttemptQuery
 
 router = APIRouter(prefix="/v1", tags=["cluster"], route_class=StrictRoute)
 
@@ -45,6 +49,41 @@ async def list_leases(
         since = [(one.idle_since_s, one) for one in leases if one.idle_since_s is not None]
         leases = [one for _, one in sorted(since, key=lambda pair: pair[0])]
     return Answer({"leases": leases})
+
+
+@router.get(
+    "/attempts",
+    summary="List the leases of a window",
+    operation_id="list_cluster_attempts",
+    responses={200: {"model": AttemptPageOut}},
+)
+async def list_attempts(
+    *,
+    context: Ctx,
+    principal: Viewer,
+    since_s: Annotated[
+        QueryMoment | None, Query(description="only leases that held workers after that time")
+    ] = None,
+    until_s: Annotated[
+        QueryMoment | None, Query(description="only leases that began before that time")
+    ] = None,
+    node: Annotated[
+        list[NodeName], Query(max_length=200, description="with workers of any of these nodes")
+    ] = [],  # noqa: B006 - copied
+    before: Annotated[int | None, Query(ge=1, le=2**62, description="only ids below it")] = None,
+    limit: Annotated[int, Query(ge=1, le=MAX_LIMIT, description="most items of one page")] = 100,
+) -> Answer:
+    """Return the newest leases that held workers in a window, newest first.
+
+    Times are seconds since the Unix epoch. Leases of jobs of foreign projects are left out.
+    """
+    if since_s is not None and until_s is not None and until_s <= since_s:
+        problem = f"must be later than since_s, {since_s}"
+        raise invalid([FieldProblem(field="until_s", value=until_s, problem=problem)])
+    query = AttemptQuery(
+        since_s=since_s, until_s=until_s, nodes=tuple(node), before_id=before, limit=limit
+    )
+    return Answer(await attempts_page(context, principal, query))
 
 
 @router.get(

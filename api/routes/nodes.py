@@ -9,7 +9,6 @@ from starlette.responses import Response
 from api.access import Ctx, Operator, Viewer
 from api.answers import Answer
 from api.context import Context
-from api.conversions import attempt_answer
 from api.problems import not_found
 from api.roles import Principal
 from api.routing import StrictRoute
@@ -17,12 +16,11 @@ from api.schemas.admin import NodeReasonIn, WorkersIn
 from api.schemas.answers import NodeOut, NodesOut
 from api.schemas.fields import NodeName
 from api.schemas.job_answers import NodeAttemptsOut
-from api.selection import visible_ids
-from api.threads import in_thread
+from api.selection import attempts_page
 from scheduler.control.node_health import without_jobs
 from scheduler.control.requests import NodeAction
 from scheduler.runtime.shown import NodeView
-from scheduler.store.queries import MAX_LIMIT
+from scheduler.store.queries import MAX_LIMIT, AttemptQuery
 
 router = APIRouter(prefix="/v1", tags=["nodes"], route_class=StrictRoute)
 
@@ -66,14 +64,10 @@ async def list_node_attempts(
 ) -> Answer:
     """Return the newest leases that had workers of a node, newest first.
 
-    The node may be gone. Leases of foreign projects' jobs are left out, so a page may be short;
-    `next_before` is where the next one begins, null on the last.
+    The node may be gone. Leases of jobs of foreign projects are left out.
     """
-    rows = await in_thread(context.store.attempts_on, name, before_id=before, limit=limit)
-    visible = await visible_ids(context, principal, list({row.job_id for row in rows}))
-    shown = [attempt_answer(row) for row in rows if row.job_id in visible]
-    more = rows[-1].lease_id if len(rows) == limit else None
-    return Answer({"attempts": shown, "next_before": more})
+    query = AttemptQuery(nodes=(name,), before_id=before, limit=limit)
+    return Answer(await attempts_page(context, principal, query))
 
 
 @router.post(

@@ -185,10 +185,16 @@ class AttemptsOut(BaseModel):
     attempts: list[AttemptOut]
 
 
-class NodeAttemptsOut(AttemptsOut):
-    """Leases that had workers of a node."""
+class AttemptPageOut(AttemptsOut):
+    """A page of leases, newest first."""
 
-    next_before: int | None = Field(description="give it as 'before' for the next page")
+    next_before: int | None = Field(
+        description="give it as 'before' for the next page; null on the last"
+    )
+
+
+class NodeAttemptsOut(AttemptPageOut):
+    """A page of the leases that had workers of a node, newest first."""
 
 
 class QuotaInTheWayOut(BaseModel):

@@ -128,6 +128,7 @@ class Client:
     nodes = _blocking(AsyncClient.nodes)
     node = _blocking(AsyncClient.node)
     node_attempts = _blocking(AsyncClient.node_attempts)
+    attempts_within = _blocking(AsyncClient.attempts_within)
     cordon = _blocking(AsyncClient.cordon)
     drain = _blocking(AsyncClient.drain)
     uncordon = _blocking(AsyncClient.uncordon)

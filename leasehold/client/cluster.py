@@ -52,6 +52,13 @@ class ClusterCalls(Calls):
         )
         return found
 
+    async def attempts_within(
+        self, **query: Unpack[forms.ListClusterAttemptsQuery]
+    ) -> forms.AttemptPage:
+        """Return a page of the leases that held workers in a window, newest first."""
+        found: forms.AttemptPage = await self.call("GET", "/attempts", params=query)
+        return found
+
     async def cordon(self, name: str, *, reason: str = "") -> forms.Node:
         """Let nothing new start on a node; what runs there goes on."""
         return await self._act_on_node(name, "cordon", reason)

@@ -338,6 +338,17 @@ class Attempt(TypedDict):
     launches: list[Launch]
 
 
+class AttemptPage(TypedDict):
+    """A page of leases, newest first.
+
+    Attributes:
+        next_before: give it as 'before' for the next page; null on the last
+    """
+
+    attempts: list[Attempt]
+    next_before: int | None
+
+
 class Attempts(TypedDict):
     """A job's leases, oldest first."""
 
@@ -1025,10 +1036,10 @@ class NewWebhook(TypedDict):
 
 
 class NodeAttempts(TypedDict):
-    """Leases that had workers of a node.
+    """A page of the leases that had workers of a node, newest first.
 
     Attributes:
-        next_before: give it as 'before' for the next page
+        next_before: give it as 'before' for the next page; null on the last
     """
 
     attempts: list[Attempt]
@@ -1850,6 +1861,24 @@ class ListLeasesQuery(TypedDict, total=False):
     """
 
     idle: bool | None
+
+
+class ListClusterAttemptsQuery(TypedDict, total=False):
+    """What the query of ``list_cluster_attempts`` may hold.
+
+    Attributes:
+        since_s: only leases that held workers after that time
+        until_s: only leases that began before that time
+        node: with workers of any of these nodes
+        before: only ids below it
+        limit: most items of one page
+    """
+
+    since_s: float | None
+    until_s: float | None
+    node: str | Sequence[str] | None
+    before: int | None
+    limit: int | None
 
 
 class ListThroughputsQuery(TypedDict, total=False):

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from scheduler.domain.job import JobStatus
     from scheduler.domain.rows import AttemptRow, IdempotencyRow, JobRow, Projections
     from scheduler.store.filters import Filter, JobFilter
-    from scheduler.store.queries import HistoryQuery, JobQuery
+    from scheduler.store.queries import AttemptQuery, HistoryQuery, JobQuery
     from scheduler.store.rows import EnrolmentRow, TokenRow
     from scheduler.store.uploads import UploadLimits
     from scheduler.store.usage import UsageQuery, UsageRow, UsedRow
@@ -281,14 +281,16 @@ class MemoryStore:
                     found[a.job_id] = found.get(a.job_id, 0.0) + max(held_s, 0.0)
         return found
 
-    def attempts_on(
-        self, node: str, *, before_id: int | None = None, limit: int
-    ) -> tuple[AttemptRow, ...]:
-        """Return the newest leases that had workers of a node, newest first."""
+    def newest_attempts(self, query: AttemptQuery) -> tuple[AttemptRow, ...]:
+        """Return a page of leases, newest first."""
         with self._lock:
-            newest = sorted(self._attempts.items(), reverse=True)
-        found = (a for i, a in newest if before_id is None or i < before_id)
-        return tuple(itertools.islice((a for a in found if node in a.nodes), limit))
+            found = (
+                row
+                for _, row in sorted(self._attempts.items(), reverse=True)
+                if _attempt_passes(row, query)
+                and (not query.projects or self._jobs[row.job_id].project in query.projects)
+            )
+            return tuple(itertools.islice(found, query.limit))
 
     def open_attempts(self) -> tuple[AttemptRow, ...]:
         """Return every lease that has not ended, by lease id."""
@@ -535,6 +537,16 @@ def _is_asked(row: HistoryRow, query: HistoryQuery) -> bool:
         and (query.until_s is None or row.at_s < query.until_s)
         and row.event_id > query.after_id
         and (query.before_id is None or row.event_id < query.before_id)
+    )
+
+
+def _attempt_passes(row: AttemptRow, query: AttemptQuery) -> bool:
+    """Return whether a lease passes all filters but that by project."""
+    return (
+        (query.since_s is None or row.ended_s is None or row.ended_s > query.since_s)
+        and (query.until_s is None or row.start_s < query.until_s)
+        and (not query.nodes or not {*query.nodes}.isdisjoint(row.nodes))
+        and (query.before_id is None or row.lease_id < query.before_id)
     )
 
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
         SettingRow,
     )
     from scheduler.store.filters import JobFilter
-    from scheduler.store.queries import HistoryQuery, JobPage, JobQuery
+    from scheduler.store.queries import AttemptQuery, HistoryQuery, JobPage, JobQuery
     from scheduler.store.rows import EnrolmentRow, Leadership, TokenRow
     from scheduler.store.uploads import UploadLimits
     from scheduler.store.usage import UsageQuery, UsageRow
@@ -240,16 +240,8 @@ class Queries(Protocol):
         """
         ...
 
-    def attempts_on(
-        self, node: str, *, before_id: int | None = None, limit: int
-    ) -> tuple[AttemptRow, ...]:
-        """Return the newest leases that had workers of a node, newest first.
-
-        Args:
-            node: its name.
-            before_id: only smaller lease ids, or None.
-            limit: leases at most.
-        """
+    def newest_attempts(self, query: AttemptQuery) -> tuple[AttemptRow, ...]:
+        """Return a page of leases, newest first."""
         ...
 
     def open_attempts(self) -> tuple[AttemptRow, ...]:

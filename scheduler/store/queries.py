@@ -115,6 +115,31 @@ class HistoryQuery:
         check_limit(self.limit)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptQuery:
+    """A page of leases, newest first.
+
+    Attributes:
+        since_s: only leases that held workers after that time, or None.
+        until_s: only leases that began before that time, or None.
+        nodes: only leases with workers of any of these nodes; empty for all.
+        projects: only leases of jobs of any of these projects; empty for all.
+        before_id: only smaller lease ids, or None.
+        limit: leases at most.
+    """
+
+    since_s: float | None = None
+    until_s: float | None = None
+    nodes: tuple[str, ...] = ()
+    projects: tuple[str, ...] = ()
+    before_id: int | None = None
+    limit: int = 100
+
+    def __post_init__(self) -> None:
+        """Refuse a limit below 1."""
+        check_limit(self.limit)
+
+
 def check_limit(limit: int) -> None:
     """Refuse a number of rows outside 1 to ``MAX_LIMIT``.
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from sqlalchemy.engine import Engine
 
     from scheduler.store.filters import JobFilter
-    from scheduler.store.queries import HistoryQuery, JobQuery, Position
+    from scheduler.store.queries import AttemptQuery, HistoryQuery, JobQuery, Position
 
 _JOBS = tables.JOBS.c
 _ATTEMPTS = tables.ATTEMPTS.c
@@ -107,16 +107,26 @@ class SqlQueries:
                 found.update((job_id, float(seconds)) for job_id, seconds in rows)
         return found
 
-    def attempts_on(
-        self, node: str, *, before_id: int | None = None, limit: int
-    ) -> tuple[AttemptRow, ...]:
-        """Return the newest leases that had workers of a node, newest first."""
-        # Names are stored as a JSON list. Not LIKE: SQLite's ignores case, and _ stands for any.
-        place = func.instr if self._engine.dialect.name == "sqlite" else func.strpos
-        statement = select(tables.ATTEMPTS).where(place(_ATTEMPTS.nodes, json.dumps(node)) > 0)
-        if before_id is not None:
-            statement = statement.where(_ATTEMPTS.lease_id < before_id)
-        statement = statement.order_by(_ATTEMPTS.lease_id.desc()).limit(limit)
+    def newest_attempts(self, query: AttemptQuery) -> tuple[AttemptRow, ...]:
+        """Return a page of leases, newest first."""
+        statement = select(tables.ATTEMPTS)
+        if query.since_s is not None:
+            ended_s = _ATTEMPTS.ended_s
+            statement = statement.where(or_(ended_s.is_(None), ended_s > query.since_s))
+        if query.until_s is not None:
+            statement = statement.where(_ATTEMPTS.start_s < query.until_s)
+        if query.nodes:
+            # Names are stored as a JSON list. LIKE does not work: SQLite's ignores case, and _
+            # matches any character.
+            place = func.instr if self._engine.dialect.name == "sqlite" else func.strpos
+            named = (place(_ATTEMPTS.nodes, json.dumps(node)) > 0 for node in query.nodes)
+            statement = statement.where(or_(*named))
+        if query.projects:
+            statement = statement.join(tables.JOBS, _JOBS.job_id == _ATTEMPTS.job_id)
+            statement = statement.where(_JOBS.project.in_(query.projects))
+        if query.before_id is not None:
+            statement = statement.where(_ATTEMPTS.lease_id < query.before_id)
+        statement = statement.order_by(_ATTEMPTS.lease_id.desc()).limit(query.limit)
         with reading(self._engine) as connection:
             found = connection.execute(statement).all()
         return tuple(from_columns(AttemptRow, columns) for columns in found)

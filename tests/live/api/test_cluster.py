@@ -135,3 +135,65 @@ def test_leases_on_a_node_are_listed_page_by_page_and_foreign_ones_left_out(daem
     confined = daemon.caller("viewer", projects=("speech",))
     assert [a["job_id"] for a in confined.get(path).json()["attempts"]] == [jobs[1]]
     assert viewer.get("/v1/nodes/gone/attempts").json() == {"attempts": [], "next_before": None}
+
+
+def test_leases_of_a_window_are_listed_page_by_page(daemon: Any) -> None:
+    user, viewer = daemon.caller("user"), daemon.caller("viewer")
+    began_s = daemon.clock.seconds = daemon.service.now_s
+    jobs = [user.submit() for _ in range(3)]
+    for job in jobs:
+        daemon.service.run(job)
+        daemon.service.now_s += 10.0
+    daemon.service.finish(jobs[0])  # 30 s after the beginning
+
+    def found(query: str = "") -> list[str]:
+        answer = viewer.get(f"/v1/attempts{query}")
+        assert answer.status_code == 200, answer.text
+        return [lease["job_id"] for lease in answer.json()["attempts"]]
+
+    assert found() == jobs[::-1]
+    assert found(f"?since_s={began_s + 30}") == jobs[:0:-1]
+    assert found(f"?until_s={began_s + 20}") == jobs[1::-1]
+    assert found(f"?since_s={began_s + 20}&until_s={began_s + 21}") == jobs[::-1]
+    assert found("?node=alpha&node=beta") == jobs[::-1]
+    assert found("?node=beta") == []
+    page = viewer.get("/v1/attempts?limit=2").json()
+    assert [lease["job_id"] for lease in page["attempts"]] == [jobs[2], jobs[1]]
+    assert "token" not in page["attempts"][0]
+    last = viewer.get(f"/v1/attempts?limit=2&before={page['next_before']}").json()
+    assert [lease["job_id"] for lease in last["attempts"]] == [jobs[0]]
+    assert last["next_before"] is None
+
+
+def test_pages_of_leases_are_full_for_a_token_confined_to_a_project(daemon: Any) -> None:
+    user = daemon.caller("user")
+    jobs = [user.submit(project=project) for project in ("vision", "speech", "speech", "vision")]
+    for job in jobs:
+        daemon.service.run(job)
+    confined = daemon.caller("viewer", projects=("vision",))
+    for path in ("/v1/attempts", "/v1/nodes/alpha/attempts"):
+        page = confined.get(f"{path}?limit=2").json()
+        assert [lease["job_id"] for lease in page["attempts"]] == [jobs[3], jobs[0]], path
+        none = daemon.caller("viewer", projects=("text",)).get(path)
+        assert none.json() == {"attempts": [], "next_before": None}
+
+
+@pytest.mark.parametrize(
+    ("query", "field", "value", "problem"),
+    [
+        ("since_s=20&until_s=10", "until_s", 10.0, "must be later than since_s, 20.0"),
+        ("since_s=20.5&until_s=20.5", "until_s", 20.5, "must be later than since_s, 20.5"),
+        ("since_s=2026-11-26T18:00", "since_s", "2026-11-26T18:00", "must be a number"),
+        ("until_s=soon", "until_s", "soon", "must be a number"),
+        ("until_s=nan", "until_s", "nan", "must be a finite number"),
+        ("since_s=-1", "since_s", "-1", "must be at least 0.0"),
+        ("limit=0", "limit", "0", "must be at least 1"),
+        ("before=x", "before", "x", "must be a whole number"),
+    ],
+)
+def test_a_wrong_window_or_page_is_refused(
+    daemon: Any, query: str, field: str, value: object, problem: str
+) -> None:
+    answer = daemon.caller("viewer").get(f"/v1/attempts?{query}")
+    assert answer.status_code == 422, answer.text
+    assert answer.json()["errors"] == [{"field": field, "value": value, "problem": problem}]

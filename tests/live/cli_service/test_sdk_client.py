@@ -45,6 +45,23 @@ def test_all_pages_of_a_list_are_read(client):
     assert len({job["job_id"] for job in client.jobs()}) == 600
 
 
+def test_leases_of_a_window_are_read_page_by_page(client, scheduler):
+    jobs = [client.submit(name="a", command=["x"]) for _ in range(3)]
+    for job_id in jobs:
+        scheduler.do(scheduler.service.run, job_id)
+    now_s = scheduler.service.now_s
+    window = {"since_s": now_s - 60, "until_s": now_s + 60, "node": ["alpha"], "limit": 2}
+    page = client.attempts_within(**window)
+    assert [lease["job_id"] for lease in page["attempts"]] == [jobs[2], jobs[1]]
+    last = client.attempts_within(**window, before=page["next_before"])
+    assert [lease["job_id"] for lease in last["attempts"]] == [jobs[0]]
+    assert last["next_before"] is None
+    assert client.attempts_within(until_s=now_s)["attempts"] == []
+    with pytest.raises(ClientError, match="until_s: must be later than since_s") as caught:
+        client.attempts_within(since_s=now_s, until_s=now_s - 1)
+    assert caught.value.status == 422
+
+
 def test_refusals_have_status_words_and_fields(client):
     with pytest.raises(ClientError, match="name: ") as caught:
         client.submit(name="*", command=["x"])

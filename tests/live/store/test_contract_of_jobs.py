@@ -21,7 +21,7 @@ from scheduler.errors import (
     InputError,
 )
 from scheduler.store.filters import JobFilter
-from scheduler.store.queries import HistoryQuery, JobOrder, JobQuery
+from scheduler.store.queries import AttemptQuery, HistoryQuery, JobOrder, JobQuery
 
 if TYPE_CHECKING:
     from scheduler.store.protocol import Store
@@ -112,7 +112,7 @@ def test_leases_are_found_by_node_newest_first(store: Store) -> None:
     store.commit(entry(1, jobs=(job_row(1),), attempts=rows), token=token)
 
     def found(node: str, **more: Any) -> list[int]:
-        return [a.lease_id for a in store.attempts_on(node, **({"limit": 9} | more))]
+        return [a.lease_id for a in store.newest_attempts(AttemptQuery(nodes=(node,), **more))]
 
     assert found("alpha") == [2, 1]
     assert found("alpha", limit=1) == [2]
@@ -120,6 +120,42 @@ def test_leases_are_found_by_node_newest_first(store: Store) -> None:
     assert found("beta") == [5, 2]
     assert found("alp_a") == [4]
     assert found("alph") == []
+
+
+def test_leases_are_found_by_window_node_and_project_newest_first(store: Store) -> None:
+    token = lead(store)
+    jobs = (job_row(1, project="vision"), job_row(2, project="speech"))
+    rows = (
+        attempt_row(1, 1, start_s=10.0, ended_s=20.0, nodes=("alpha",)),
+        attempt_row(2, 2, start_s=20.0, ended_s=30.0, nodes=("alpha", "beta")),
+        attempt_row(3, 1, start_s=40.0, nodes=("beta",)),
+        attempt_row(4, 2, start_s=50.0, ended_s=60.0, nodes=("gamma",)),
+    )
+    store.commit(entry(1, jobs=jobs, attempts=rows), token=token)
+
+    def found(since_s: float | None = None, until_s: float | None = None, **more: Any) -> list[int]:
+        query = AttemptQuery(since_s=since_s, until_s=until_s, **more)
+        return [a.lease_id for a in store.newest_attempts(query)]
+
+    assert found() == found(0.0, 100.0) == [4, 3, 2, 1]
+    assert found(19.9) == [4, 3, 2, 1]
+    assert found(20.0) == [4, 3, 2]
+    assert found(70.0) == [3]
+    assert found(None, 50.0) == [3, 2, 1]
+    assert found(None, 10.0) == []
+    assert found(20.0, 40.0) == [2]
+    assert found(29.0, 41.0) == [3, 2]
+    assert found(nodes=("beta",)) == [3, 2]
+    assert found(nodes=("alpha", "gamma")) == [4, 2, 1]
+    assert found(nodes=("alpha", "gamma"), until_s=50.0) == [2, 1]
+    assert found(projects=("speech",)) == [4, 2]
+    assert found(projects=("speech", "vision")) == [4, 3, 2, 1]
+    assert found(projects=("text",)) == []
+    assert found(limit=2) == [4, 3]
+    assert found(before_id=3) == [2, 1]
+    assert found(before_id=4, limit=1, projects=("speech",)) == [2]
+    with pytest.raises(InputError, match="limit is 0"):
+        found(limit=0)
 
 
 @pytest.fixture

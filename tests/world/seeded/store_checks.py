@@ -12,7 +12,7 @@ from scheduler.domain.rows import Projections, SettingRow
 from scheduler.errors import SequenceError, StaleLeaderError, StoreError
 from scheduler.store.filters import JobFilter
 from scheduler.store.protocol import Entry, Snapshot
-from scheduler.store.queries import JobOrder, JobQuery
+from scheduler.store.queries import AttemptQuery, JobOrder, JobQuery
 from scheduler.store.usage import UsageKey, UsageQuery
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def check_queries(store: MemoryStore) -> Iterator[str]:
             yield f"{where} counts {store.job_counts(where)}"
     for node in {name for row in attempts for name in row.nodes}:
         here = [row.lease_id for row in attempts if node in row.nodes]
-        told = [row.lease_id for row in store.attempts_on(node, limit=5)]
+        told = [row.lease_id for row in store.newest_attempts(AttemptQuery(nodes=(node,), limit=5))]
         if told != here[::-1][:5]:
             yield f"the newest leases of {node} are {here[::-1][:5]}, told are {told}"
     for row in every:
