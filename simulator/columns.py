@@ -52,8 +52,8 @@ class Column:
         return frozenset(i for i, text in enumerate(texts) if text == winner)
 
 
-def _hours(seconds: float) -> str:
-    """Three digits or more, so that runs of minutes and of months both compare."""
+def format_hours(seconds: float) -> str:
+    """Return hours, with three digits or more, so that minutes and months both compare."""
     hours = seconds / 3600
     return f"{hours:,.2f}" if hours >= 1 else f"{hours:.3f}"
 
@@ -70,8 +70,9 @@ def _ratio(value: float) -> str:
     return f"{value:,.2f}"
 
 
-def _usd(value: float) -> str:
-    return f"{value:,.2f}" if value < 1000 else f"{value:,.0f}"
+def format_amount(value: float) -> str:
+    """Return an amount with two decimals, or as a whole number from 1,000 on."""
+    return f"{value:,.2f}" if abs(value) < 1000 else f"{value:,.0f}"
 
 
 def _milliseconds(seconds: float) -> str:
@@ -98,7 +99,7 @@ COLUMNS: Final = (
         unit="h",
         better="low",
         meaning="Mean time from a job's arrival to its last step.",
-        show=_hours,
+        show=format_hours,
     ),
     Column(
         key="p50_jct_s",
@@ -106,7 +107,7 @@ COLUMNS: Final = (
         unit="h",
         better="low",
         meaning="Half of the jobs took no longer.",
-        show=_hours,
+        show=format_hours,
     ),
     Column(
         key="p95_jct_s",
@@ -114,7 +115,7 @@ COLUMNS: Final = (
         unit="h",
         better="low",
         meaning="19 of 20 jobs took no longer.",
-        show=_hours,
+        show=format_hours,
     ),
     Column(
         key="makespan_s",
@@ -122,7 +123,7 @@ COLUMNS: Final = (
         unit="h",
         better="low",
         meaning="The end of the run.",
-        show=_hours,
+        show=format_hours,
     ),
     Column(
         key="utilisation",
@@ -154,7 +155,7 @@ COLUMNS: Final = (
         unit="USD",
         better="low",
         meaning="Price of the worker-seconds held.",
-        show=_usd,
+        show=format_amount,
     ),
     Column(
         key="slo_violations",

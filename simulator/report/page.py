@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any, Final
 from simulator.columns import COLUMNS
 from simulator.report import charts
 from simulator.report.gantt import gantt
+from simulator.report.html_table import render_cell, render_heading, render_row, render_table
 from simulator.staging import staged_file
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from simulator.columns import Column
     from simulator.result import SimulationResult
 
 _PLACEHOLDER: Final = re.compile(r"\{\{(\w+)\}\}")
@@ -65,27 +65,29 @@ def render_report(results: Sequence[SimulationResult], *, title: str = "Leasehol
 
 
 def fill_page(template: str, texts: Mapping[str, str], data: object) -> str:
-    """Return a template of ``assets/`` with style, scripts, texts and data filled in.
+    """Return the page frame with a template of ``assets/``, texts and data filled in.
 
     Args:
-        template: file name.
+        template: file name of the main part.
         texts: HTML by placeholder.
         data: what ``page.js`` draws, as JSON.
     """
     from plotly.offline import get_plotlyjs  # noqa: PLC0415  5 MB that only reports need
 
-    page = files("simulator.report").joinpath("assets")
     values = {
         **texts,
-        "style": page.joinpath("page.css").read_text(encoding="utf-8"),
-        "script": page.joinpath("page.js").read_text(encoding="utf-8"),
+        "style": _read_asset("page.css"),
+        "script": _read_asset("page.js"),
         "plotly": get_plotlyjs(),
         "data": _script_json(data),
     }
+    page = _read_asset("frame.html").replace("{{main}}", _read_asset(template))
     # One pass, so that braces inside a value are left alone.
-    return _PLACEHOLDER.sub(
-        lambda match: values[match[1]], page.joinpath(template).read_text(encoding="utf-8")
-    )
+    return _PLACEHOLDER.sub(lambda match: values[match[1]], page)
+
+
+def _read_asset(name: str) -> str:
+    return files("simulator.report").joinpath("assets", name).read_text(encoding="utf-8")
 
 
 def _script_json(data: object) -> str:
@@ -126,24 +128,16 @@ def _subtitle(results: Sequence[SimulationResult]) -> str:
 def _summary_table(results: Sequence[SimulationResult]) -> str:
     summaries = [r.summary for r in results]
     best = {column.key: column.best(summaries) for column in COLUMNS}
-    head = "".join(_heading(column) for column in COLUMNS)
-    rows = []
-    for i, summary in enumerate(summaries):
-        colour = charts.policy_line(i)["color"]
-        cells = "".join(
-            f'<td class="best">{column.text(summary)}</td>'
-            if i in best[column.key]
-            else f"<td>{column.text(summary)}</td>"
-            for column in COLUMNS
+    headings = (render_heading(c.title, unit=c.unit, meaning=c.meaning) for c in COLUMNS)
+    rows = (
+        render_row(
+            summary.policy,
+            (render_cell(c.text(summary), best=i in best[c.key]) for c in COLUMNS),
+            colour=charts.policy_line(i)["color"],
         )
-        name = f'<i style="background:{colour}"></i>{html.escape(summary.policy)}'
-        rows.append(f'<tr><th scope="row">{name}</th>{cells}</tr>')
-    return f"<thead><tr><th>policy</th>{head}</tr></thead><tbody>{''.join(rows)}</tbody>"
-
-
-def _heading(column: Column) -> str:
-    unit = f"<small>{column.unit}</small>" if column.unit else ""
-    return f'<th title="{html.escape(column.meaning)}">{column.title}{unit}</th>'
+        for i, summary in enumerate(summaries)
+    )
+    return render_table("policy", headings, rows)
 
 
 def _meanings() -> str:

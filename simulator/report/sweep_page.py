@@ -6,6 +6,7 @@ import html
 from typing import TYPE_CHECKING, Any, Final
 
 from simulator.report.charts import policy_line
+from simulator.report.html_table import render_cell, render_heading, render_row, render_table
 from simulator.report.page import fill_page
 from simulator.staging import staged_file
 from simulator.sweep import curves
@@ -97,7 +98,6 @@ def _transparent(colour: str) -> str:
 
 def _table(by_policy: dict[str, list[Point]]) -> str:
     rates = sorted({p.rate_per_hour for points in by_policy.values() for p in points})
-    head = "".join(f"<th>{rate:g}<small>jobs/h</small></th>" for rate in rates)
     best = {
         rate: min(
             p.mean for points in by_policy.values() for p in points if p.rate_per_hour == rate
@@ -107,15 +107,14 @@ def _table(by_policy: dict[str, list[Point]]) -> str:
     rows = []
     for index, (policy, points) in enumerate(by_policy.items()):
         at = {p.rate_per_hour: p for p in points}
-        cells = "".join(_cell(at.get(rate), best[rate]) for rate in rates)
-        dot = f'<i style="background:{policy_line(index)["color"]}"></i>'
-        rows.append(f'<tr><th scope="row">{dot}{html.escape(policy)}</th>{cells}</tr>')
-    return f"<thead><tr><th>policy</th>{head}</tr></thead><tbody>{''.join(rows)}</tbody>"
+        cells = (_cell(at.get(rate), best[rate]) for rate in rates)
+        rows.append(render_row(policy, cells, colour=policy_line(index)["color"]))
+    headings = (render_heading(f"{rate:g}", unit="jobs/h") for rate in rates)
+    return render_table("policy", headings, rows)
 
 
 def _cell(point: Point | None, best: float) -> str:
     if point is None:
-        return "<td>-</td>"
+        return render_cell("-")
     spread = f"{point.low / 3600:,.2f} to {point.high / 3600:,.2f}, {point.seeds} seeds"
-    mark = ' class="best"' if point.mean == best else ""
-    return f'<td{mark} title="{spread}">{point.mean / 3600:,.2f}</td>'
+    return render_cell(f"{point.mean / 3600:,.2f}", best=point.mean == best, tooltip=spread)
