@@ -20,7 +20,7 @@ from simulator.parallel import check_policies, process_count
 from simulator.policy_items import parse_policies
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from simulator.parallel import RunOutcome
     from simulator.request import SimulationRequest
@@ -91,8 +91,18 @@ def compare(
         raise typer.Exit(exit_codes.FAILED)
 
 
-def run_requests(requests: Sequence[SimulationRequest], processes: int) -> list[RunOutcome]:
-    """Run simulations in parallel and show how they go.
+def run_requests(
+    requests: Sequence[SimulationRequest],
+    processes: int,
+    *,
+    labels: Sequence[str] | None = None,
+) -> list[RunOutcome]:
+    """Run simulations in parallel and show their progress.
+
+    Args:
+        requests: the simulations.
+        processes: simulations at the same time.
+        labels: names of the runs; the labels of their policies by default.
 
     Raises:
         InputError: all of them failed because of the same input.
@@ -100,7 +110,7 @@ def run_requests(requests: Sequence[SimulationRequest], processes: int) -> list[
     from simulator.parallel import first_bad_input, run_all  # noqa: PLC0415 - keeps the start quick
     from simulator.run_progress import show_progress  # noqa: PLC0415 - keeps the start quick
 
-    with show_progress([request.label for request in requests]) as listener:
+    with show_progress(labels or [request.label for request in requests]) as listener:
         outcomes = run_all(requests, processes=processes, listener=listener)
     message = first_bad_input(outcomes)
     if message:  # the same for all: say it once, as every other command does
@@ -138,12 +148,17 @@ def _write_summaries(results: Sequence[SimulationResult], path: Path) -> None:
         writer.writerows(rows)
 
 
-def _print(
-    results: Sequence[SimulationResult], failed: Mapping[str, str], out: Path, *, json_output: bool
-) -> None:
+def print_warnings(results: Iterable[SimulationResult]) -> None:
+    """Print the warnings of runs to stderr."""
     for result in results:
         for warning in result.warnings:
             typer.echo(f"leasehold: warning: {result.summary.policy}: {warning}", err=True)
+
+
+def _print(
+    results: Sequence[SimulationResult], failed: Mapping[str, str], out: Path, *, json_output: bool
+) -> None:
+    print_warnings(results)
     report = str(out / "report.html") if results else None
     if json_output:
         shown = {

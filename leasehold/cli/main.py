@@ -50,6 +50,12 @@ COMMANDS = {
         summary="Run a grid of arrival rates, policies and seeds; resumable.",
         extras=("simulator",),
     ),
+    "savings": LazyCommand(
+        module="leasehold.cli.savings",
+        attribute="savings",
+        summary="Say what policies would have saved over a plain queue.",
+        extras=("simulator",),
+    ),
     "serve": LazyCommand(
         module="leasehold.cli.serve",
         attribute="serve",

@@ -11,6 +11,8 @@ import pytest
 
 from simulator.columns import COLUMNS
 from simulator.report.page import render_report, write_report
+from simulator.report.savings_page import render_savings_page
+from simulator.savings import PolicyFigures, SavedAmount, Savings
 
 VOID = {"meta", "br", "link", "img", "input", "hr"}
 
@@ -133,3 +135,48 @@ def test_an_unknown_figure_is_a_dash_and_never_the_best(result_of):
     assert column.text(unknown) == "-"
     assert column.best([one, unknown]) == {0}
     assert column.best([unknown, unknown]) == set()
+
+
+def savings_page(policy="fifo", *, low=1.0, high=3.0):
+    figures = {"jobs": 4, "gpu_hours": 1234.5, "usd": 9.0, "mean_jct_s": 1800.0, "p95_jct_s": 7200}
+    amount = SavedAmount(value=2.0, low=low, high=high)
+    saved = Savings(gpu_hours=amount, usd=amount, mean_jct=amount)
+    return render_savings_page(
+        [
+            PolicyFigures(policy="plain queue", preemptions=0, **figures),
+            PolicyFigures(policy=policy, preemptions=7, saved=saved, **figures),
+        ],
+        subtitle="4 jobs & more",
+        assumptions=["a < b"],
+        confidence=0.9,
+    )
+
+
+def test_the_savings_page_shows_the_figures_and_their_intervals():
+    page = savings_page()
+    parsed, data = _parsed(page), _data(page)
+    assert parsed.links == []
+    assert {f"figure-{name}" for name in data["figures"]} <= set(parsed.ids)
+    assert parsed.cells == [
+        "1,234", "9.00", "0.500", "2.00", "0",
+        "1,234", "2.00 (1.00 to 3.00)", "9.00", "2.00 (1.00 to 3.00)", "0.500",
+        "200% (100% to 300%)", "2.00", "7",
+    ]  # fmt: skip
+    assert "<li>a &lt; b</li>" in page
+    assert "The 90% intervals" in page
+    (bars,) = data["figures"]["gpu_hours"]["data"]
+    assert (bars["x"], bars["y"]) == (["fifo"], [2.0])
+    assert (bars["error_y"]["array"], bars["error_y"]["arrayminus"]) == ([1.0], [1.0])
+
+
+def test_the_savings_page_shows_a_saving_without_an_interval():
+    page = savings_page(low=None, high=None)
+    assert _parsed(page).cells[6] == "2.00"
+    assert _data(page)["figures"]["jct"]["data"][0]["error_y"]["array"] == [0.0]
+
+
+def test_the_name_of_a_policy_cannot_break_out_of_the_savings_page():
+    page = savings_page("</script><script>alert(1)</script>{{plotly}}")
+    _parsed(page)
+    assert "<script>alert" not in page
+    assert page.count("plotly.js v") == 1

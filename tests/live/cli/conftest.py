@@ -1,0 +1,64 @@
+"""The command line within this process: the simulations still run in processes of their own."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+
+import pytest
+
+from leasehold.cli.main import main
+
+FRAGILE = """\
+from dataclasses import dataclass
+from typing import ClassVar
+
+from policies.fifo import Fifo
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fragile(Fifo):
+    name: ClassVar[str] = "fragile"
+
+    def allocate(self, problem):
+        if problem.capacity.sum() > 1:
+            raise RuntimeError("too many workers")
+        return super().allocate(problem)
+"""
+
+
+@dataclass(frozen=True)
+class Ran:
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def leasehold(capfd, monkeypatch, tmp_path):
+    """Return a function that runs a command in the folder of the test."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*arguments):
+        monkeypatch.setattr(sys, "argv", ["leasehold", *map(str, arguments)])
+        try:
+            code = main()
+        except SystemExit as end:
+            code = end.code
+        return Ran(code, *capfd.readouterr())
+
+    return run
+
+
+@pytest.fixture
+def fragile(monkeypatch, tmp_path_factory):
+    """Install the policy ``fragile``: ``fifo``, which fails on clusters of several workers."""
+    site = tmp_path_factory.mktemp("site")
+    (site / "fragile_policy.py").write_text(FRAGILE)
+    info = site / "fragile_policy-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: fragile-policy\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(
+        "[leasehold.policies]\nfragile = fragile_policy:Fragile\n"
+    )
+    monkeypatch.syspath_prepend(str(site))
