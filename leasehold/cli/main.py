@@ -56,6 +56,12 @@ COMMANDS = {
         summary="Say what policies would have saved over a plain queue.",
         extras=("simulator",),
     ),
+    "advise": LazyCommand(
+        module="leasehold.cli.advise",
+        attribute="advise",
+        summary="Say which worker types to add or drop for a load.",
+        extras=("simulator",),
+    ),
     "serve": LazyCommand(
         module="leasehold.cli.serve",
         attribute="serve",

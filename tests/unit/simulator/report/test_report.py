@@ -9,7 +9,9 @@ from html.parser import HTMLParser
 
 import pytest
 
+from simulator.cluster_search import ClusterSpace, Goal, ReplayedCluster
 from simulator.columns import COLUMNS
+from simulator.report.advice_page import render_advice_page
 from simulator.report.page import render_report, write_report
 from simulator.report.savings_page import render_savings_page
 from simulator.savings import PolicyFigures, SavedAmount, Savings
@@ -180,3 +182,49 @@ def test_the_name_of_a_policy_cannot_break_out_of_the_savings_page():
     _parsed(page)
     assert "<script>alert" not in page
     assert page.count("plotly.js v") == 1
+
+
+def replayed(fast, jct_s, *, unfinished=0):
+    return ReplayedCluster(
+        counts=(4, fast),
+        usd_per_hour=4.0 + 2.0 * fast,
+        mean_jct_s=jct_s,
+        p95_jct_s=2.0 * jct_s,
+        utilisation=0.5,
+        unfinished=unfinished,
+    )
+
+
+SPACE = ClusterSpace(types=("t4", "<b>"), prices=(1.0, 2.0), node_workers=4)
+
+
+def test_the_advice_page_marks_the_best_cluster_and_shows_the_frontier():
+    found = [replayed(0, 7200.0), replayed(4, 3600.0), replayed(8, 3600.0)]
+    goal = Goal(budget_usd_per_hour=20.0)
+    page = render_advice_page(found, SPACE, goal, headline="a < b", subtitle="3 jobs")
+    parsed, data = _parsed(page), _data(page)
+    assert parsed.links == []
+    assert "figure-frontier" in parsed.ids
+    assert "<h2>a &lt; b</h2>" in page
+    assert parsed.cells == [
+        "unchanged", "4.00", "2.00", "4.00", "50%", "0",
+        "+4 <b>", "12.00", "1.00", "2.00", "50%", "0",
+    ]  # fmt: skip
+    assert page.count('class="best"') == 6
+    groups = {group["name"]: group["x"] for group in data["figures"]["frontier"]["data"]}
+    assert groups == {
+        "replayed": [4.0, 12.0, 20.0],
+        "frontier": [4.0, 12.0],
+        "present cluster": [4.0],
+        "advice": [12.0],
+    }
+
+
+def test_the_advice_page_shows_no_jct_of_a_cluster_that_completes_no_job():
+    found = [replayed(0, float("inf"), unfinished=3), replayed(4, 60.0)]
+    page = render_advice_page(found, SPACE, Goal(), headline="", subtitle="")
+    groups = {group["name"]: group["x"] for group in _data(page)["figures"]["frontier"]["data"]}
+    assert groups == {"replayed": [12.0], "frontier": [12.0]}
+    assert _parsed(page).cells[:6] == ["unchanged", "4.00", "-", "-", "50%", "3"]
+    alone = render_advice_page(found[:1], SPACE, Goal(), headline="", subtitle="")
+    assert _parsed(alone).cells == ["unchanged", "4.00", "-", "-", "50%", "3"]
