@@ -1,13 +1,11 @@
-"""Keeping a driver going: where a turn fails, the state is loaded again, without what spoilt it.
+"""Run a driver, and end it without losing what is stored.
 
-The engine has taken the facts of a turn in before they are stored. Where the store then refuses
-them for good, or the engine itself stumbles, what is in memory is no more what is stored: it is
-thrown away and loaded as after a crash. Its facts are told again one by one, and
-the one that fails alone is refused, with the reason, to whoever told it.
+The engine takes the facts of a turn in before they are stored. If the store then refuses the turn
+for good, or the engine itself fails, memory differs from what is stored. The state is loaded again,
+as after a crash, and the facts are taken in one by one. A fact that fails alone is refused.
 
-For the same reason who is to end waits for the turn at hand before the last snapshot is taken: in
-the midst of a turn memory holds what no entry of the journal tells yet, or what the entry that is
-on its way would tell a second time at the next start.
+A scheduler that ends waits for the turn at hand before it takes the last snapshot, since in the
+middle of a turn memory holds facts that no entry of the journal has yet.
 """
 
 from __future__ import annotations
@@ -15,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from scheduler.errors import TurnFailedError
@@ -28,60 +27,106 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("leasehold.service")
 
-#: How often in a row the state is loaded again without a turn between that could be committed.
+#: How often in a row the state is loaded again if no turn between can be committed.
 MOST_RESTORES = 20
-#: How long a scheduler that is to end waits for the turn at hand; the database may be away.
+#: How long a scheduler that ends waits for the turn at hand; the database may be away.
 LAST_TURN_S = 5.0
 
 
-async def drive(
-    begin: Callable[[Sequence[Told]], Awaitable[Driver]],
-    cease: Callable[[], None],
-    *others: asyncio.Task[Any],
+@dataclass(frozen=True, slots=True)
+class FailedTurn:
+    """A turn that could not be committed.
+
+    Attributes:
+        error: why.
+        undone: facts of the turn and of later ones, to be taken in one by one.
+        commits: turns that the driver had committed before.
+    """
+
+    error: TurnFailedError
+    undone: Sequence[Told]
+    commits: int
+
+
+async def lead_in_terms(
+    lead: Callable[[int, Sequence[Told]], Awaitable[FailedTurn | None]],
+    token: int,
+    retake: Callable[[], Awaitable[int | None]],
+    note: Callable[[TurnFailedError], None],
 ) -> None:
-    """Lead until cancelled, or until one of the tasks ends.
+    """Lead until cancelled, or until the leadership is lost.
+
+    Desired sets are numbered within a term. The state that is loaded after a failed turn numbers
+    them from the beginning, so it begins a new term, as after a restart. Otherwise agents would
+    take new sets for old ones, and the scheduler would take old reports for answers to new sets.
 
     Args:
-        begin: loads the state and returns its driver, which is to be told some facts first.
-        cease: called before the state is loaded again.
-        others: what runs beside; ends this with its result.
+        lead: leads for one term, with facts to take in first.
+        token: fencing token of the first term.
+        retake: takes the leadership again; None if another scheduler leads.
+        note: called with the error of each turn that failed.
 
     Raises:
-        StaleLeaderError: somebody else leads now.
-        TurnFailedError: no turn could be committed any more, however often the state was loaded.
+        StaleLeaderError: another scheduler leads now.
+        TurnFailedError: no turn can be committed, however often the state is loaded.
     """
     restores = 0
-    undone: list[Told] = []
-    while True:
-        try:
-            driver = await begin(undone)
-        except BaseException:
-            abandon(undone)
-            raise
-        task = asyncio.create_task(driver.run())
-        try:
-            done, _ = await asyncio.wait((task, *others), return_when=asyncio.FIRST_COMPLETED)
-            for ended in done:
-                ended.result()
-        except TurnFailedError:
-            restores, undone = 1 if driver.commits else restores + 1, driver.undone
-            cease()
-            if restores > MOST_RESTORES:
-                abandon(undone)
-                raise
-            _log.exception("nothing of a turn is stored, and the state is loaded again without it")
-        except asyncio.CancelledError:
-            if await _turned(driver, task):
-                await driver.write_snapshot()
-            raise
-        else:
-            return
-        finally:
-            await end(task)
+    undone: Sequence[Told] = ()
+    try:
+        while (failed := await lead(token, undone)) is not None:
+            note(failed.error)
+            restores, undone = 1 if failed.commits else restores + 1, failed.undone
+            _check_restores(restores, failed.error)
+            following = await retake()
+            if following is None:
+                return
+            token = following
+    finally:
+        abandon(undone)
 
 
-async def _turned(driver: Driver, task: asyncio.Task[None]) -> bool:
-    """Wait for a driver's last turn; tell whether it came to its end, stored and published."""
+def _check_restores(restores: int, error: TurnFailedError) -> None:
+    if restores > MOST_RESTORES:
+        raise error
+    _log.error(
+        "nothing of a turn is stored, and the state is loaded again without it", exc_info=error
+    )
+
+
+async def drive(
+    begin: Callable[[], Awaitable[Driver]], *others: asyncio.Task[Any]
+) -> FailedTurn | None:
+    """Run a driver until cancelled, until a turn fails, or until one of the tasks ends.
+
+    Args:
+        begin: loads the state and returns its driver.
+        others: tasks beside it; the error of one that ends is raised.
+
+    Returns:
+        the turn that failed; None if a task ended.
+
+    Raises:
+        StaleLeaderError: another scheduler leads now.
+    """
+    driver = await begin()
+    task = asyncio.create_task(driver.run())
+    try:
+        done, _ = await asyncio.wait((task, *others), return_when=asyncio.FIRST_COMPLETED)
+        for ended in done:
+            ended.result()
+    except TurnFailedError as error:
+        return FailedTurn(error, driver.undone, driver.commits)
+    except asyncio.CancelledError:
+        if await _last_turn_is_stored(driver, task):
+            await driver.write_snapshot()
+        raise
+    finally:
+        await end(task)
+    return None
+
+
+async def _last_turn_is_stored(driver: Driver, task: asyncio.Task[None]) -> bool:
+    """Wait for a driver's last turn; return whether it is stored and published."""
     driver.leave()
     await asyncio.wait({task}, timeout=LAST_TURN_S)
     if task.done() and not task.cancelled() and task.exception() is None:
@@ -91,7 +136,7 @@ async def _turned(driver: Driver, task: asyncio.Task[None]) -> bool:
 
 
 async def end(task: asyncio.Task[Any]) -> None:
-    """Cancel a task and wait for its end, whatever that is."""
+    """Cancel a task and wait for its end, with any result."""
     task.cancel()
     with contextlib.suppress(asyncio.CancelledError, Exception):
         await task

@@ -116,18 +116,27 @@ class LeaderKeeper:
 
         A database that is away is waited for.
         """
-        while True:
-            try:
-                token = await self.acquire()
-            except StoreUnavailableError as error:
-                self.failure = error
-                _log.warning("the leadership cannot be read, trying again: %s", error)
-                token = None
-            else:
-                self.failure = None
-            if token is not None:
+        while (token := await self._try_to_acquire()) is None:
+            await self._clock.sleep_until(self._next_look_s())
+        return token
+
+    async def retake(self) -> int | None:
+        """Take a new fencing token while this process leads; None if it leads no more."""
+        while self.leading:
+            if (token := await self._try_to_acquire()) is not None:
                 return token
             await self._clock.sleep_until(self._next_look_s())
+        return None
+
+    async def _try_to_acquire(self) -> int | None:
+        try:
+            token = await self.acquire()
+        except StoreUnavailableError as error:
+            self.failure = error
+            _log.warning("the leadership cannot be read, trying again: %s", error)
+            return None
+        self.failure = None
+        return token
 
     def _next_look_s(self) -> float:
         """Return when to look again: in a while, or as soon as the leadership runs out."""

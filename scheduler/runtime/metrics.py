@@ -266,6 +266,12 @@ class Metrics:
 
     def _make_health(self) -> None:
         self._leading = self._gauge("leading", "1 while this process schedules.")
+        self._failed_turns = self._counter(
+            "turns_failed",
+            "Turns that the database refused, or in which the scheduler failed.",
+            page="turns that the database refused, or in which the scheduler failed: nothing of "
+            "them is stored, and the state was loaded again",
+        )
         self._stalls = self._counter(
             "event_loop_stalls",
             "Times the event loop stood still.",
@@ -442,6 +448,10 @@ class Metrics:
     def set_policy_failing(self, failing: bool) -> None:
         """Set whether the policy in force gives no answer."""
         self._policy_failing.set(1 if failing else 0)
+
+    def turn_failed(self) -> None:
+        """Count a turn that could not be committed."""
+        self._failed_turns.inc()
 
     def stalled(self, seconds: float) -> None:
         """Note that the event loop stood still."""

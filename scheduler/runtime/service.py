@@ -26,12 +26,13 @@ from scheduler.errors import (
     StaleLeaderError,
     StartingError,
     StoreUnavailableError,
+    TurnFailedError,
 )
 from scheduler.protocol.reports import LeaseState
 from scheduler.runtime import views
 from scheduler.runtime.cluster_desk import ClusterDesk
 from scheduler.runtime.desired_sets import DesiredSets
-from scheduler.runtime.driving import drive, end
+from scheduler.runtime.driving import drive, end, lead_in_terms
 from scheduler.runtime.execs import Execs
 from scheduler.runtime.explaining import (
     Glance,
@@ -72,6 +73,7 @@ if TYPE_CHECKING:
     from scheduler.protocol.reports import NodeReport
     from scheduler.runtime.clock import Clock
     from scheduler.runtime.driver import Driver, Told
+    from scheduler.runtime.driving import FailedTurn
     from scheduler.runtime.metrics import Metrics
     from scheduler.runtime.output import LogChunk, LogEnd, LogWanted
     from scheduler.runtime.settings import RuntimeSettings
@@ -120,7 +122,7 @@ class LiveService(ClusterDesk):
         store: the database.
         clock: the time.
         solver: answers questions.
-        knowledge: makes it of the operator's throughputs and of what was stored.
+        knowledge: makes the knowledge of its stored parts.
         settings: of the runtime.
         metrics: what is counted.
         state_dir: where logs are kept.
@@ -201,6 +203,8 @@ class LiveService(ClusterDesk):
         #: when somebody, and no node, has changed something last.
         self._changed_s = -math.inf
         self._problem = STARTING
+        #: why the last turn could not be committed; empty if none failed.
+        self._failed_turn = ""
         #: set whenever this process begins or ceases to lead; replaced by a new one then.
         self._turned = News()
 
@@ -213,11 +217,9 @@ class LiveService(ClusterDesk):
             self._problem = "another scheduler leads"
             token = await self._keeper.wait_to_lead()
             try:
-                await self._lead(token)
+                await lead_in_terms(self._lead, token, self._keeper.retake, self._note_failed_turn)
             except StaleLeaderError as error:
                 _log.error("this scheduler leads no more: %s", error)
-            finally:
-                self.cease()
 
     async def stop(self) -> None:
         """Write a last snapshot and let somebody else lead. ``run`` must have been cancelled."""
@@ -253,15 +255,22 @@ class LiveService(ClusterDesk):
         self._metrics.set_leading(False)
         self._turn_around()
 
-    async def _lead(self, token: int) -> None:
+    async def _lead(self, token: int, suspects: Sequence[Told]) -> FailedTurn | None:
+        """Lead for one term."""
         keep = asyncio.create_task(self._keeper.keep())
         prune = asyncio.create_task(self._retention.run())
         send = asyncio.create_task(self.webhooks.run(token))
         try:
-            await drive(partial(self.begin, token), self.cease, keep, prune)
+            return await drive(partial(self.begin, token, suspects), keep, prune)
         finally:
             for task in (send, keep, prune):
                 await end(task)
+            self.cease()
+
+    def _note_failed_turn(self, error: TurnFailedError) -> None:
+        """Show the error until a turn can be committed."""
+        self._failed_turn, self._problem = str(error), RECOVERING
+        self._metrics.turn_failed()
 
     def _turn_around(self) -> None:
         self._turned.set()
@@ -517,11 +526,15 @@ class LiveService(ClusterDesk):
         away = self._keeper.problem or ("" if self._driver is None else self._driver.problem)
         cold = "" if self._solver_is_warm() else "the solver is starting"
         policy = "" if self._driver is None else views.policy_problem(self._driver.view)
+        if self._driver is not None and self._driver.commits:
+            self._failed_turn = ""
         return Health(
             ready=own not in _NOT_READY and not away and not cold,
             leading=leading,
             leader_address=self._keeper.leader_address,
-            problems=tuple(problem for problem in (own, away, cold, policy) if problem),
+            problems=tuple(
+                problem for problem in (own, self._failed_turn, away, cold, policy) if problem
+            ),
             started_s=self._started_s,
             version=self._version,
         )

@@ -162,7 +162,9 @@ def _connect_postgresql(url: URL) -> Engine:
     )
 
 
-#: What SQLite and PostgreSQL say where there is no room to write.
+#: SQLite's names and PostgreSQL's code for a unique name or key that is taken.
+_TAKEN = ("SQLITE_CONSTRAINT_UNIQUE", "SQLITE_CONSTRAINT_PRIMARYKEY", "23505")
+#: What SQLite and PostgreSQL say if there is no room to write.
 _FULL = ("disk is full", "disk full", "no space left")
 
 
@@ -207,7 +209,9 @@ def translated() -> Iterator[None]:
         text = str(error.orig).strip()
         if "foreign key" in text.lower():
             raise StoreError(f"a row belongs to a job that is not stored: {text}") from error
-        raise ConflictError(f"a unique name or key is taken: {text}") from error
+        if _is_taken(error.orig):
+            raise ConflictError(f"a unique name or key is taken: {text}") from error
+        raise StoreError(f"the database refused: {text}") from error
     except (OperationalError, InterfaceError, PoolTimeoutError) as error:
         text = str(getattr(error, "orig", error)).strip()
         if any(sign in text.lower() for sign in _FULL):
@@ -220,3 +224,9 @@ def translated() -> Iterator[None]:
         raise UnstorableError(f"the database cannot hold what it was given: {error}") from error
     except DBAPIError as error:
         raise StoreError(f"the database refused: {str(error.orig).strip()}") from error
+
+
+def _is_taken(error: BaseException | None) -> bool:
+    """Return whether a database refused a row because of a unique name or key."""
+    kind = getattr(error, "sqlite_errorname", "") or getattr(error, "sqlstate", "")
+    return kind in _TAKEN

@@ -1,6 +1,8 @@
 """A fact that cannot be stored is refused to whoever told it; the scheduler leads on."""
 
 import asyncio
+import contextlib
+import sqlite3
 from dataclasses import replace
 
 import pytest
@@ -13,7 +15,13 @@ from policies.answering import PolicyAnswerer
 from scheduler.control.requests import JobAction, Submission
 from scheduler.domain import events as ev
 from scheduler.domain.spec import JobSpec
-from scheduler.errors import InputError, NotLeadingError, TurnFailedError, UnstorableError
+from scheduler.errors import (
+    InputError,
+    NotLeadingError,
+    StoreError,
+    TurnFailedError,
+    UnstorableError,
+)
 from scheduler.protocol.bounds import MOST_COUNT
 from scheduler.protocol.reports import LeaseEnd, LeaseReport, LeaseState
 from scheduler.runtime import driving
@@ -122,6 +130,58 @@ def test_an_exit_code_of_64_bits_is_refused_and_what_came_with_it_is_done(store,
         await asyncio.gather(run, return_exceptions=True)
 
     asyncio.run(story())
+
+
+REFUSING = """
+create table trap (armed int);
+insert into trap values (1);
+create trigger spring before insert on journal when (select armed from trap)
+begin select raise(abort, 'no room for this'); end;
+"""
+
+
+def test_after_a_refused_write_agents_keep_their_leases_and_get_new_ones(store, tmp_path):
+    async def story():
+        service = make(store, tmp_path)
+        run = asyncio.create_task(service.run())
+        await until(lambda: service.health().leading)
+        world = SimulatedWorld(now_s=WallClock().now_s, rate=lambda *_: 1.0)
+        node = SimulatedNode("n0", ("v100", "v100"), world)
+        agent = asyncio.create_task(
+            FakeAgent(node, ServiceLink(service, "n0", wait_s=0.1)).run(
+                report_every_s=0.1, retry_s=0.05
+            )
+        )
+        await until(lambda: bool(service.nodes()))
+        await submit(service, "runs")
+        for n in range(20):  # each change of the node's set counts its revision up
+            await submit(service, f"short{n}")
+            await again(lambda n=n: service.act([f"short{n}"], JobAction.CANCEL, actor="me"))
+        await until(lambda: store.job("runs").status.value == "running")
+        (lease,) = node.report().leases
+        await asyncio.to_thread(sql, tmp_path, REFUSING)
+        with pytest.raises(StoreError, match="the database refused: no room for this"):
+            await submit(service, "refused")
+        await until(lambda: any("no room for this" in p for p in service.health().problems))
+        await asyncio.to_thread(sql, tmp_path, "update trap set armed = 0")
+        await submit(service, "later")
+        await until(lambda: store.job("later").status.value == "running")
+        await until(lambda: len(node.report().leases) == 2)
+        assert lease.lease_id in {held.lease_id for held in node.report().leases}
+        assert [row.end_reason for row in store.attempts("runs")] == [None]
+        await until(lambda: not service.health().problems)
+        assert b"leasehold_turns_failed_total 0" not in service.metrics()
+        for task in (agent, run):
+            task.cancel()
+        await asyncio.gather(agent, run, return_exceptions=True)
+
+    asyncio.run(story())
+
+
+def sql(folder, script):
+    """Run statements in the database behind the scheduler's back."""
+    with contextlib.closing(sqlite3.connect(folder / "store.db", timeout=30)) as connection:
+        connection.executescript(script)
 
 
 def test_a_fact_that_the_engine_cannot_take_is_refused_to_who_told_it(tmp_path):

@@ -155,6 +155,11 @@ CASES = [
         value="4",
     ),
     Case(
+        "LeaseholdTurnsFail",
+        {"leasehold_turns_failed_total": "0x55 1x300"},
+        {"leasehold_turns_failed_total": "1x300"},
+    ),
+    Case(
         "LeaseholdEventLoopStalls",
         {"leasehold_event_loop_stalls_total": "0+2x300"},
         {"leasehold_event_loop_stalls_total": "0x300"},
