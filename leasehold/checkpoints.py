@@ -1,12 +1,13 @@
 """Checkpoints in a folder: written aside and renamed, so that half of one is never found.
 
 ``checkpoint_dir/step-000000000120/`` is a whole checkpoint, whatever the job put into it. The
-newest is the one with the most steps.
+newest is the one with the most steps. Files and folders with other names belong to the user.
 """
 
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import re
 import shutil
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 
 #: Holds the id of the job whose checkpoints lie in the folder.
 OWNER_FILE = ".leasehold-job"
+#: Lies in each checkpoint that this module has written; it removes no other one.
+WRITTEN_FILE = ".leasehold-checkpoint"
 #: Variable that names the job whose checkpoints another one may take over.
 ADOPT_VARIABLE = "LEASEHOLD_TAKE_CHECKPOINTS_OF"
 
@@ -66,7 +69,8 @@ class Checkpoints:
             if older.name < marker.name:
                 older.unlink(missing_ok=True)
         for half in self.folder.glob(".half-*"):
-            if int(half.name.split("-")[1]) < self.token or not self.token:
+            written = re.fullmatch(r"\.half-(\d+)-\d+", half.name)
+            if written and (int(written[1]) < self.token or not self.token):
                 shutil.rmtree(half, ignore_errors=True)
 
     def check_owner(self) -> None:
@@ -85,6 +89,13 @@ class Checkpoints:
                 f"--checkpoint-dir DIR/{{job_id}}. To go on from those checkpoints, submit with "
                 f"--env {ADOPT_VARIABLE}={owner}"
             )
+
+    def claimed_s(self) -> float:
+        """Return when a job first claimed the folder, in seconds since the epoch; inf if none."""
+        try:
+            return (self.folder / OWNER_FILE).stat().st_mtime
+        except FileNotFoundError:
+            return math.inf
 
     def _own(self) -> None:
         """Write this job's id into the folder; of two that come at once, the second is refused."""
@@ -115,7 +126,8 @@ class Checkpoints:
         Raises:
             StaleLeaseError: one has.
         """
-        newest = max((int(p.name[7:]) for p in self.folder.glob(".token-*")), default=0)
+        markers = (re.fullmatch(r"\.token-(\d+)", p.name) for p in self.folder.glob(".token-*"))
+        newest = max((int(marker[1]) for marker in markers if marker), default=0)
         if self.token and newest > self.token:
             raise StaleLeaseError(
                 f"the attempt with token {newest} has taken over {self.folder}; this one has "
@@ -146,6 +158,7 @@ class Checkpoints:
         shutil.rmtree(half, ignore_errors=True)
         half.mkdir()
         write(half)
+        (half / WRITTEN_FILE).touch()
         for path in (*half.rglob("*"), half):
             _flush(path)
         self.check()
@@ -155,13 +168,15 @@ class Checkpoints:
         else:
             half.replace(final)
         _flush(self.folder)
-        for _, older in self._whole()[: -self.keep]:
+        mine = [path for _, path in self._whole() if (path / WRITTEN_FILE).exists()]
+        for older in mine[: -self.keep]:
             shutil.rmtree(older, ignore_errors=True)
         return final
 
     def _whole(self) -> list[tuple[int, Path]]:
-        matches = ((re.fullmatch(r"step-(\d+)", p.name), p) for p in self.folder.glob("step-*"))
-        return sorted((int(m[1]), p) for m, p in matches if m)
+        found = self.folder.glob("step-*")
+        named = ((int(p.name[5:]), p) for p in found if p.name[5:].isdecimal())
+        return sorted((step, path) for step, path in named if path == self.at(step))
 
 
 def _place(file: Path, marker: Path) -> None:

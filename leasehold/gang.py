@@ -23,7 +23,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import shutil
+import re
 import threading
 import time
 from typing import TYPE_CHECKING, Any
@@ -38,6 +38,8 @@ BUSY_S = 0.02
 IDLE_S = 0.5
 #: How far ahead of rank 0 the gang is asked to stop, in time.
 AHEAD_S = 0.2
+#: Names of the files of an agreement, and of those that are being written.
+_OWN_FILE = re.compile(r"\.?(start|notice|proposal|vote|decision|finished)(-\d+)*(\.\d+)?")
 
 
 class Gang:
@@ -189,7 +191,13 @@ class Gang:
 
 
 def clear_older(folder: Path, token: int) -> None:
-    """Remove what the agreements of earlier attempts left behind."""
+    """Remove the files that agreements of earlier attempts left, and no others."""
     for path in folder.glob("gang-*"):
-        if int(path.name.split("-")[1]) < token:
-            shutil.rmtree(path, ignore_errors=True)
+        attempt = re.fullmatch(r"gang-(\d+)", path.name)
+        if attempt is None or int(attempt[1]) >= token:
+            continue
+        with contextlib.suppress(OSError):
+            for file in path.iterdir():
+                if _OWN_FILE.fullmatch(file.name):
+                    file.unlink(missing_ok=True)
+            path.rmdir()

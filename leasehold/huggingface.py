@@ -16,7 +16,6 @@ import importlib
 import json
 import os
 import re
-import shutil
 import signal
 import threading
 from pathlib import Path
@@ -58,7 +57,8 @@ class LeaseKeeper:
     def checkpoint(self, output_dir: str | Path) -> str | None:
         """Return the newest whole checkpoint; None for a start from the beginning.
 
-        Those that are half written, by an attempt that was killed, are removed by rank 0.
+        A checkpoint is whole if the callback has marked it. One that the Trainer wrote before the
+        first attempt under a lease is whole, too, if its state is complete. None is removed.
 
         Raises:
             StaleLeaseError: a later attempt of the job has begun.
@@ -69,13 +69,12 @@ class LeaseKeeper:
             checkpoints.claim()
         else:
             checkpoints.check_owner()
+        claimed_s = checkpoints.claimed_s()
         found = []
         for path in Path(output_dir).glob("checkpoint-*"):
             number = re.fullmatch(r"checkpoint-(\d+)", path.name)
-            if number and (path / WHOLE_FILE).exists() and (path / LAST_FILE).exists():
+            if number and _is_whole(path, claimed_s):
                 found.append((int(number[1]), str(path)))
-            elif number and self._told.rank == 0:
-                shutil.rmtree(path, ignore_errors=True)
         return max(found)[1] if found else None
 
     def exit_if_left_early(self) -> None:
@@ -167,6 +166,14 @@ def LeaseCallback(  # noqa: N802 - a class to whoever uses it; its base is not i
     base = importlib.import_module("transformers").TrainerCallback
     made = type("LeaseCallback", (LeaseKeeper, base), {})
     return made(report_every_s=report_every_s, surroundings=surroundings)
+
+
+def _is_whole(checkpoint: Path, claimed_s: float) -> bool:
+    try:
+        ended_s = (checkpoint / LAST_FILE).stat().st_mtime
+    except OSError:
+        return False
+    return (checkpoint / WHOLE_FILE).exists() or ended_s < claimed_s
 
 
 def _flush(folder: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 from types import SimpleNamespace
 
@@ -95,14 +96,25 @@ def test_sigterm_is_a_notice_and_the_last_step_is_not_left_early(host):
     assert steps == {"steps_live": 10, "steps_done": 10}
 
 
-def test_half_written_checkpoints_are_removed_by_rank_0_alone(tmp_path):
-    saved(tmp_path, 9)
-    best, half = saved(tmp_path, 10), saved(tmp_path, 11, whole=False)
-    other = LeaseKeeper(surroundings=Surroundings(rank=1))
-    assert other.checkpoint(tmp_path) == str(best)
-    assert half.exists()
-    assert LeaseKeeper(surroundings=Surroundings()).checkpoint(tmp_path) == str(best)
-    assert not half.exists()
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_checkpoint_that_was_cut_off_is_neither_used_nor_removed(tmp_path, rank):
+    keeper = LeaseKeeper(surroundings=Surroundings(token=1, job_id="one", rank=rank))
+    LeaseKeeper(surroundings=Surroundings(token=1, job_id="one")).checkpoint(tmp_path)
+    best, cut_off = saved(tmp_path, 10), saved(tmp_path, 11, whole=False)
+    assert keeper.checkpoint(tmp_path) == str(best)
+    assert cut_off.exists()
+
+
+@pytest.mark.parametrize("job_id", ["", "one"])
+def test_training_goes_on_from_a_checkpoint_of_before(tmp_path, job_id):
+    before, unfinished = saved(tmp_path, 500, whole=False), tmp_path / "checkpoint-600"
+    unfinished.mkdir()
+    (unfinished / "model.safetensors").write_text("weights")
+    os.utime(before / LAST_FILE, (1e9, 1e9))
+    for rank in (1, 0, 1):
+        told = Surroundings(token=1, job_id=job_id, rank=rank)
+        assert LeaseKeeper(surroundings=told).checkpoint(tmp_path) == str(before)
+    assert (unfinished / "model.safetensors").exists()
 
 
 def test_an_attempt_that_was_overtaken_saves_no_more(tmp_path):

@@ -11,6 +11,7 @@ import pytest
 
 from leasehold import LeaseIterator, StaleLeaseError
 from leasehold.checkpoints import OWNER_FILE, Checkpoints, ForeignCheckpointsError
+from leasehold.gang import clear_older
 from leasehold.surroundings import Surroundings
 
 
@@ -115,6 +116,24 @@ def test_only_the_newest_checkpoints_are_kept(tmp_path):
         "step-000000000005",
         "step-000000000030",
     ]
+
+
+def test_files_of_the_user_are_neither_read_nor_removed(tmp_path):
+    names = ["step-5", "step-0000000000050", ".half-a", ".half-", ".token-mine", "gang-photos"]
+    for name in names:
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "mine").write_text("x")
+    (tmp_path / "gang-0").mkdir()
+    (tmp_path / "gang-0" / "vote-1-0").write_text("{}")
+    (tmp_path / "gang-0" / "mine").write_text("x")
+    checkpoints = Checkpoints(folder=tmp_path, token=3, keep=1)
+    checkpoints.claim()
+    clear_older(tmp_path, 3)
+    for step in (1, 2):
+        checkpoints.save(step, lambda folder: None)
+    assert all((tmp_path / name / "mine").exists() for name in (*names, "gang-0"))
+    assert not (tmp_path / "gang-0" / "vote-1-0").exists()
+    assert not checkpoints.at(1).exists()
 
 
 def test_an_attempt_that_was_overtaken_writes_no_more(tmp_path):
