@@ -31,7 +31,14 @@ from agent.trees import TREES, Trees
 from scheduler.errors import InputError, NotPermittedError
 from scheduler.protocol.desired import MARGIN_S
 from scheduler.protocol.reading import Reader
-from scheduler.protocol.reports import LeaseEnd, LeaseReport, LeaseState, NodeReport, WorkerReport
+from scheduler.protocol.reports import (
+    LEAVING,
+    LeaseEnd,
+    LeaseReport,
+    LeaseState,
+    NodeReport,
+    WorkerReport,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -45,8 +52,6 @@ if TYPE_CHECKING:
 STARTING_TICK_S = 0.05
 #: How long an agent that leaves with its jobs stays for what is left of their output.
 LAST_OUTPUT_S = 10.0
-#: What a worker's report says while the agent stops its jobs.
-LEAVING = "the agent on this node is being stopped"
 
 _log = logging.getLogger("leasehold.agent")
 

@@ -59,6 +59,7 @@ EventKind: TypeAlias = Literal[
     "node_removed",
     "workers_failed",
     "workers_recovered",
+    "agent_stopped",
     "agent_died",
     "agent_enrolled",
     "policy_changed",

@@ -109,7 +109,7 @@ def settle(state: ControlState, draft: Draft, live: LiveLease) -> None:
 
 def _on_broken_workers(state: ControlState, live: LiveLease) -> bool:
     nodes = ((state.nodes.by_name.get(member.node), member.local) for member in live.members)
-    broken = any(node is not None and not node.problems.keys().isdisjoint(w) for node, w in nodes)
+    broken = any(node is not None and not node.broken.isdisjoint(w) for node, w in nodes)
     return broken or live.revoked == RevokeReason.WORKER_LOST
 
 

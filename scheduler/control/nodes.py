@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
+from scheduler.protocol.reports import LEAVING
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
@@ -125,6 +127,11 @@ class NodeState:
     def usable(self) -> tuple[int, ...]:
         """Numbers of its workers that have no problem of their own."""
         return tuple(w for i, w in enumerate(self.workers) if i not in self.problems)
+
+    @property
+    def broken(self) -> frozenset[int]:
+        """Positions of its workers that have a problem other than a stop of the agent."""
+        return frozenset(i for i, problem in self.problems.items() if problem != LEAVING)
 
     def index_of(self, position: int) -> int:
         """Return what the node calls one of its workers."""

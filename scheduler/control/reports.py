@@ -17,7 +17,7 @@ from scheduler.domain.cluster import Node, WorkerType
 from scheduler.domain.troubles import trouble_of
 from scheduler.errors import ConflictError, InputError
 from scheduler.protocol.desired import NODE_NAME
-from scheduler.protocol.reports import LeaseEnd, LeaseState
+from scheduler.protocol.reports import LEAVING, LeaseEnd, LeaseState
 
 if TYPE_CHECKING:
     from scheduler.control.draft import Draft
@@ -218,13 +218,18 @@ def _heed_problems(state: ControlState, draft: Draft, node: NodeState, report: N
         for i, w in enumerate(node.workers)
         if i not in problems and not drained and not engine.in_service[w]
     ]
-    if lost:
-        draft.tell(ev.WorkersLost(workers=tuple(node.workers[i] for i in lost)))
+    leaving = [i for i in lost if problems[i] == LEAVING]
+    if leaving:
+        workers = tuple(node.workers[i] for i in leaving)
+        draft.tell(ev.WorkersDrained(workers=workers, by_s=draft.now_s))
+        draft.note("agent_stopped", "node", node.name)
+    if broken := [i for i in lost if problems[i] != LEAVING]:
+        draft.tell(ev.WorkersLost(workers=tuple(node.workers[i] for i in broken)))
         draft.note(
             "workers_failed",
             "node",
             node.name,
-            problems={str(node.index_of(i)): problems[i] for i in lost},
+            problems={str(node.index_of(i)): problems[i] for i in broken},
         )
     if node.lost:
         node.lost = False

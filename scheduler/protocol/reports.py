@@ -35,6 +35,9 @@ class LeaseEnd(enum.StrEnum):
     CANCELLED = "cancelled"  #: the lease went out of the desired set while it ran
 
 
+#: Problem of every worker while an agent is stopped together with its jobs: they leave in time.
+LEAVING = "the agent on this node is being stopped"
+
 _STATES, _ENDS = frozenset(LeaseState), frozenset(LeaseEnd)
 
 

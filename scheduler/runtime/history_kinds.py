@@ -72,6 +72,7 @@ class EventKind(enum.StrEnum):
     NODE_REMOVED = "node_removed"
     WORKERS_FAILED = "workers_failed"
     WORKERS_RECOVERED = "workers_recovered"
+    AGENT_STOPPED = "agent_stopped"  #: together with its jobs, which leave in time
     AGENT_DIED = "agent_died"  #: silent for too long, or started again without having been stopped
     AGENT_ENROLLED = "agent_enrolled"
     POLICY_CHANGED = "policy_changed"

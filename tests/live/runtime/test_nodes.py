@@ -10,7 +10,7 @@ from scheduler.control.requests import JobAction, NodeAction, PolicyChoice
 from scheduler.domain.reasons import WaitReason
 from scheduler.domain.throughput import ThroughputTable
 from scheduler.errors import ConflictError, NotFoundError
-from scheduler.protocol.reports import LeaseEnd
+from scheduler.protocol.reports import LEAVING, LeaseEnd
 from simulator.nodes import Mishap
 
 CORDON, DRAIN, UNCORDON = NodeAction
@@ -190,6 +190,30 @@ def test_a_broken_worker_ends_its_job_as_lost_and_comes_back_when_repaired(live)
         assert stage.status() == "completed"
 
     live(story)
+
+
+@pytest.mark.parametrize("nodes", [{"n0": ("v100",)}, {"n0": ("v100",), "n1": ("v100",)}])
+def test_an_agent_that_is_stopped_with_its_jobs_is_no_fault_of_the_node(live, nodes):
+    async def story(stage):
+        await stage.job(total_steps=30.0, scale_factors=(len(nodes),), max_node_faults=0)
+        await stage.wait(3)
+        node = stage.node("n0")
+        node.problems = {0: LEAVING}
+        (run,) = node.runs.values()
+        node._end(run, LeaseEnd.RELEASED, exit_code=75)
+        await stage.wait(1)
+        assert stage.ends()[0] == "released"
+        assert [row.kind for row in stage.history("agent_stopped", "workers_failed")] == [
+            "agent_stopped"
+        ]
+        await stage.wait(10)
+        assert stage.status() == "waiting"  # nothing is granted on a node that is being left
+        node.problems.clear()
+        await stage.wait(60)
+        assert stage.status() == "completed"
+        assert stage.ends() == ["released", "completed"]
+
+    live(story, nodes=nodes)
 
 
 def test_a_job_that_fails_because_its_worker_broke_has_not_failed(live):
