@@ -52,9 +52,9 @@ def replay_of(jobs: int, policy: str) -> Replay:
                 round_length_s=360.0, plan_lead_s=15.0, refuse_what_cannot_fit=False
             ),
             policy=PolicyChoice(name=policy),
-            throughputs=throughputs,
             learn=False,
         ),
+        declared=throughputs,
         overheads=Overheads(default=Overhead(launch_s=10.0)),
         failures=FailureModel(),
     )

@@ -15,10 +15,10 @@ from scheduler.domain.ways import Estimate, Source
 from scheduler.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterator, Mapping
 
     from scheduler.domain.arrays import FloatArray
-    from scheduler.domain.throughput import ProfileKey, ThroughputTable
+    from scheduler.domain.throughput import ProfileKey
 
 _VERSION: Final = 1
 #: The logarithm of inferred steps/s lies within this: from absurd figures a line leads anywhere.
@@ -98,12 +98,6 @@ class Estimator:
         self._forget_model()
         self._learned_at[job_type, scale_factor, worker_type] = self._learned
         return True
-
-    def declare_table(self, table: ThroughputTable) -> None:
-        """Note every figure of a table about jobs alone."""
-        for (job_type, scale_factor), row in table.isolated.items():
-            for worker_type, steps_per_s in row.items():
-                self.declare(job_type, scale_factor, worker_type, steps_per_s)
 
     def observe(
         self, job_type: str, scale_factor: int, worker_type: str, steps: float, seconds: float
@@ -315,11 +309,6 @@ class Estimator:
         self._learned += 1
         self._model = None
         self._completed.clear()
-
-
-def declare_all(estimator: Estimator, figures: Iterable[tuple[str, int, str, float]]) -> int:
-    """Declare (job type, scale factor, worker type, steps/s); returns how many are news."""
-    return sum(estimator.declare(*figure) for figure in figures)
 
 
 def _own(cell: Cell) -> Estimate:

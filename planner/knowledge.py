@@ -11,11 +11,11 @@ from planner.estimates import Estimates
 from planner.estimator import Estimator
 from planner.launches import Launches
 from planner.packing import Pairs
+from planner.sharing import SharingCosts
 from planner.tables import TableBuilder
 from scheduler.domain.configuration import ANYWHERE
 from scheduler.domain.knowledge import Part
 from scheduler.domain.profiling import NO_PROFILING
-from scheduler.domain.throughput import ThroughputTable
 from scheduler.domain.ways import Estimate, Source, Way
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from scheduler.domain.profiling import Profiling
     from scheduler.domain.sources import ConfigurationSource
     from scheduler.domain.spec import JobSpec
+    from scheduler.domain.throughput import ProfileKey, SharingCost
     from scheduler.domain.ways import CatalogueKey
 
 
@@ -33,7 +34,6 @@ class LearnedKnowledge:
     """The contract of ``scheduler.domain.knowledge.Knowledge``.
 
     Args:
-        throughputs: figures that the operator declares; they replace what was stored.
         stored: part -> what ``dump`` returned.
         sources: name -> a source of further configurations.
 
@@ -43,7 +43,6 @@ class LearnedKnowledge:
 
     def __init__(
         self,
-        throughputs: ThroughputTable | None = None,
         stored: Mapping[str, Any] | None = None,
         *,
         sources: Sequence[tuple[str, ConfigurationSource]] = (),
@@ -57,9 +56,9 @@ class LearnedKnowledge:
             self._estimator = Estimator.restore(parts[Part.THROUGHPUTS])
         if Part.LAUNCHES in parts:
             self._launches = Launches.restore(parts[Part.LAUNCHES])
-        if throughputs is not None:
-            self._estimator.declare_table(throughputs)
-        self._throughputs = throughputs or ThroughputTable(isolated={})
+        self._costs = SharingCosts()
+        if Part.SHARING in parts:
+            self._costs = SharingCosts.restore(parts[Part.SHARING])
         self._sources = tuple(sources)
         #: (agnostic, profiling) -> what builds the tables that show it so.
         self._builders: dict[tuple[bool, Profiling], TableBuilder] = {}
@@ -136,7 +135,7 @@ class LearnedKnowledge:
     def _builder(self, *, agnostic: bool, profiling: Profiling) -> TableBuilder:
         if (agnostic, profiling) not in self._builders:
             source = self._source(Estimates(self._estimator, profiling))
-            source = Pairs(source, self._throughputs)
+            source = Pairs(source, self._costs)
             self._builders[agnostic, profiling] = TableBuilder(
                 Agnostic(source) if agnostic else source
             )
@@ -161,6 +160,20 @@ class LearnedKnowledge:
         """Note a figure that somebody gives."""
         return self._estimator.declare(job_type, scale_factor, worker_type, steps_per_s)
 
+    def sharing(self) -> Iterator[SharingCost]:
+        """Yield first, second, worker type and the part of its speed alone that each keeps."""
+        return self._costs.known()
+
+    def declare_sharing(
+        self,
+        first: ProfileKey,
+        second: ProfileKey,
+        worker_type: str,
+        parts: tuple[float, float],
+    ) -> bool:
+        """Note what sharing workers costs two jobs."""
+        return self._costs.declare(first, second, worker_type, parts)
+
     def observe(
         self, job_type: str, scale_factor: int, worker_type: str, steps: float, seconds: float
     ) -> None:
@@ -183,6 +196,7 @@ class LearnedKnowledge:
             Part.PROFILES: self._catalogue.dump,
             Part.THROUGHPUTS: self._estimator.dump,
             Part.LAUNCHES: self._launches.dump,
+            Part.SHARING: self._costs.dump,
         }
         return dump[part]()
 

@@ -19,25 +19,23 @@ from scheduler.domain.sources import ConfigurationSource, SharedWay
 if TYPE_CHECKING:
     from collections.abc import Collection
 
+    from planner.sharing import SharingCosts
     from scheduler.domain.cluster import Cluster
     from scheduler.domain.configuration import Configuration
-    from scheduler.domain.throughput import ProfileKey, ThroughputTable
     from scheduler.domain.ways import CatalogueKey
 
 
 class Pairs(ConfigurationSource):
-    """What another source knows of jobs alone, and what is known of the cost of sharing.
+    """Configurations of jobs alone, and of pairs whose cost of sharing is known.
 
     Args:
         alone: how fast jobs are alone.
-        throughputs: of jobs that share workers; of jobs alone only what sharing costs them is
-            taken from it.
+        costs: what sharing costs.
     """
 
-    def __init__(self, alone: ConfigurationSource, throughputs: ThroughputTable) -> None:
+    def __init__(self, alone: ConfigurationSource, costs: SharingCosts) -> None:
         self._alone = alone
-        self._throughputs = throughputs
-        self._known = frozenset(key for pair in throughputs.shared for key in pair)
+        self._costs = costs
         #: key -> revision, speeds.
         self._speeds_of: dict[CatalogueKey, tuple[object, dict[str, float]]] = {}
 
@@ -54,7 +52,7 @@ class Pairs(ConfigurationSource):
     ) -> tuple[SharedWay, ...]:
         """Return where sharing pays: known costs, applied to how fast the jobs are alone."""
         count = one.scale_factors[0]
-        costs = self._costs((one.job_type, count), (other.job_type, count))
+        costs = self._costs.of((one.job_type, count), (other.job_type, count))
         if not costs:
             return self._alone.shared(one, other, cluster, exclusive)
         first, second = self._speeds(one, cluster), self._speeds(other, cluster)
@@ -70,11 +68,12 @@ class Pairs(ConfigurationSource):
 
     def may_share(self, key: CatalogueKey) -> bool:
         """Return whether there are figures of a job with another one."""
-        return (key.job_type, key.scale_factors[0]) in self._known or self._alone.may_share(key)
+        known = self._costs.knows((key.job_type, key.scale_factors[0]))
+        return known or self._alone.may_share(key)
 
     def revision(self, key: CatalogueKey, cluster: Cluster) -> object:
-        """Return that of the source of jobs alone; costs do not change."""
-        return self._alone.revision(key, cluster)
+        """Return a value that changes when a figure alone or a cost of sharing does."""
+        return self._costs.declared, self._alone.revision(key, cluster)
 
     def _speeds(self, key: CatalogueKey, cluster: Cluster) -> dict[str, float]:
         """Return worker type -> steps/s of a job with one worker count, the first figure of each.
@@ -90,18 +89,6 @@ class Pairs(ConfigurationSource):
                 found.setdefault(cluster.type_names[k], way.throughput)
             known = self._speeds_of[key] = revision, found
         return known[1]
-
-    def _costs(self, first: ProfileKey, second: ProfileKey) -> dict[str, tuple[float, float]]:
-        """Return worker type -> throughput of each of two while they share, over that alone."""
-        alone = self._throughputs.steps_per_s
-        return {
-            worker_type: (
-                rates[0] / alone(*first, worker_type),
-                rates[1] / alone(*second, worker_type),
-            )
-            for worker_type, rates in self._throughputs.shared.get((first, second), {}).items()
-            if min(alone(*first, worker_type), alone(*second, worker_type)) > 0.0
-        }
 
 
 def pays(together: tuple[float, float], alone: tuple[float, float]) -> bool:

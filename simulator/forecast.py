@@ -184,9 +184,7 @@ class Outlook:
 
     def __init__(self, asked: ForecastInput) -> None:
         copied, self._now_s = asked.control, asked.now_s
-        knowledge = LearnedKnowledge(
-            copied.settings.throughputs, copied.knowledge, sources=make_sources(asked.sources)
-        )
+        knowledge = LearnedKnowledge(copied.knowledge, sources=make_sources(asked.sources))
         self._state = state = state_of(copied, knowledge)
         self._admission = Admission(state)
         choice = state.policy.choice

@@ -188,7 +188,7 @@ class Replay:
         self._policies = {_key(settings.policy): policy}
         self.control = Control.new(
             settings,
-            knowledge=LearnedKnowledge(settings.throughputs, {}, sources=sources),
+            knowledge=LearnedKnowledge(sources=sources),
             time_dependent=policy.time_dependent,
         )
         self._shell = Shell(self.control, answer=self._answer, heed=self._note)
@@ -251,13 +251,13 @@ class Replay:
         """Return what an operator says before the first job comes."""
         facts: list[Fact] = [ProjectSet(limits=limits, actor=_ACTOR) for limits in self._projects]
         if self._declared is not None:
-            figures = tuple(
-                (job_type, scale_factor, worker_type, steps_per_s)
-                for (job_type, scale_factor), row in self._declared.isolated.items()
-                for worker_type, steps_per_s in row.items()
-                if steps_per_s > 0
+            facts.append(
+                ThroughputsDeclared(
+                    figures=tuple(self._declared.alone()),
+                    pairs=tuple(self._declared.sharing()),
+                    actor=_ACTOR,
+                )
             )
-            facts.append(ThroughputsDeclared(figures=figures, actor=_ACTOR))
         return facts
 
     def _arrivals(self) -> list[Fact]:

@@ -32,7 +32,13 @@ async def list_throughputs(
         for figure in context.service.throughputs()
         if job_type in {None, figure.job_type} and worker_type in {None, figure.worker_type}
     ]
-    return Answer({"throughputs": found})
+    pairs = [
+        pair
+        for pair in context.service.sharing()
+        if job_type in {None, pair.job_type, pair.with_job_type}
+        and worker_type in {None, pair.worker_type}
+    ]
+    return Answer({"throughputs": found, "pairs": pairs})
 
 
 @router.put(
@@ -46,5 +52,16 @@ async def declare_throughputs(given: ThroughputsIn, context: Ctx, principal: Ope
     figures = [
         (f.job_type, f.scale_factor, f.worker_type, f.steps_per_s) for f in given.throughputs
     ]
-    changed = await context.service.declare_throughputs(figures, actor=principal.subject)
+    pairs = [
+        (
+            (p.job_type, p.scale_factor),
+            (p.with_job_type, p.scale_factor),
+            p.worker_type,
+            (p.part, p.with_part),
+        )
+        for p in given.pairs
+    ]
+    changed = await context.service.declare_throughputs(
+        figures, pairs=pairs, actor=principal.subject
+    )
     return Answer({"changed": changed})

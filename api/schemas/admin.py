@@ -145,10 +145,37 @@ class ThroughputIn(Form):
     )
 
 
+_Part = Annotated[float, Field(strict=True, ge=0, le=1e3)]
+
+
+class PairIn(Form):
+    """What sharing workers costs two jobs."""
+
+    job_type: JobType
+    with_job_type: JobType
+    scale_factor: Workers = Field(1, description="workers that the two jobs share")
+    worker_type: WorkerType
+    part: _Part = Field(
+        description="speed of the job of `job_type` while they share, over its speed alone"
+    )
+    with_part: _Part = Field(description="likewise of the job of `with_job_type`")
+
+
 class ThroughputsIn(Form):
     """Throughputs to declare."""
 
-    throughputs: Annotated[list[ThroughputIn], Field(min_length=1, max_length=10_000)]
+    throughputs: Annotated[list[ThroughputIn], Field(max_length=10_000)] = Field(
+        [], description="speeds of jobs alone"
+    )
+    pairs: Annotated[list[PairIn], Field(max_length=10_000)] = Field(
+        [], description="costs of sharing workers"
+    )
+
+    @model_validator(mode="after")
+    def _has_some(self) -> Self:
+        if not self.throughputs and not self.pairs:
+            raise ValueError("'throughputs' and 'pairs' are empty; give at least one figure")
+        return self
 
 
 class TokenIn(Form):

@@ -334,10 +334,22 @@ class ThroughputOut(BaseModel):
     samples: int
 
 
+class PairOut(BaseModel):
+    """What sharing workers costs two jobs."""
+
+    job_type: str
+    with_job_type: str
+    scale_factor: int
+    worker_type: str
+    part: float = Field(description="speed while they share, over the speed alone")
+    with_part: float = Field(description="likewise of the other job")
+
+
 class ThroughputsOut(BaseModel):
     """What is known."""
 
     throughputs: list[ThroughputOut]
+    pairs: list[PairOut]
 
 
 class ChangedOut(BaseModel):

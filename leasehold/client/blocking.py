@@ -147,6 +147,7 @@ class Client:
     delete_reservation = _blocking(AsyncClient.delete_reservation)
     usage = _blocking(AsyncClient.usage)
     throughputs = _blocking(AsyncClient.throughputs)
+    sharing = _blocking(AsyncClient.sharing)
     declare_throughputs = _blocking(AsyncClient.declare_throughputs)
     whoami = _blocking(AsyncClient.whoami)
     tokens = _blocking(AsyncClient.tokens)

@@ -173,9 +173,24 @@ class ClusterCalls(Calls):
         found: forms.Throughputs = await self.call("GET", "/throughputs", params=filters)
         return found["throughputs"]
 
-    async def declare_throughputs(self, figures: Sequence[forms.ThroughputIn]) -> forms.Changed:
-        """Declare steps/s: each figure has ``job_type``, ``worker_type`` and ``steps_per_s``."""
+    async def sharing(self, **filters: Unpack[forms.ListThroughputsQuery]) -> list[forms.Pair]:
+        """Return the parts of their speeds alone that pairs of jobs keep on shared workers."""
+        found: forms.Throughputs = await self.call("GET", "/throughputs", params=filters)
+        return found.get("pairs", [])  # a scheduler of version 0.2 leaves it out
+
+    async def declare_throughputs(
+        self, figures: Sequence[forms.ThroughputIn] = (), pairs: Sequence[forms.PairIn] = ()
+    ) -> forms.Changed:
+        """Declare speeds of jobs alone, and what sharing workers costs pairs.
+
+        Args:
+            figures: each has ``job_type``, ``worker_type`` and ``steps_per_s``.
+            pairs: each has ``job_type``, ``with_job_type``, ``worker_type``, ``part`` and
+                ``with_part``.
+        """
         body = {"throughputs": [dict(figure) for figure in figures]}
+        if pairs:  # a scheduler of version 0.2 refuses the field
+            body["pairs"] = [dict(pair) for pair in pairs]
         found: forms.Changed = await self.call("PUT", "/throughputs", body)
         return found
 

@@ -1077,6 +1077,47 @@ class Nodes(TypedDict):
     nodes: list[Node]
 
 
+class PairOptions(TypedDict, total=False):
+    """What may be left out of ``PairIn``.
+
+    Attributes:
+        scale_factor: workers that the two jobs share
+    """
+
+    scale_factor: int
+
+
+class PairIn(PairOptions):
+    """What sharing workers costs two jobs.
+
+    Attributes:
+        part: speed of the job of `job_type` while they share, over its speed alone
+        with_part: likewise of the job of `with_job_type`
+    """
+
+    job_type: str
+    with_job_type: str
+    worker_type: str
+    part: float
+    with_part: float
+
+
+class Pair(TypedDict):
+    """What sharing workers costs two jobs.
+
+    Attributes:
+        part: speed while they share, over the speed alone
+        with_part: likewise of the other job
+    """
+
+    job_type: str
+    with_job_type: str
+    scale_factor: int
+    worker_type: str
+    part: float
+    with_part: float
+
+
 class Policies(TypedDict):
     """Every policy."""
 
@@ -1457,16 +1498,23 @@ class Throughput(TypedDict):
     samples: int
 
 
-class ThroughputsIn(TypedDict):
-    """Throughputs to declare."""
+class ThroughputsIn(TypedDict, total=False):
+    """Throughputs to declare.
+
+    Attributes:
+        throughputs: speeds of jobs alone
+        pairs: costs of sharing workers
+    """
 
     throughputs: Sequence[ThroughputIn]
+    pairs: Sequence[PairIn]
 
 
 class Throughputs(TypedDict):
     """What is known."""
 
     throughputs: list[Throughput]
+    pairs: list[Pair]
 
 
 class TokenOptions(TypedDict, total=False):

@@ -310,15 +310,10 @@ async def _declare(config: ServerConfig, service: LiveService) -> None:
     if config.throughputs.path is None:
         return
     table = await asyncio.to_thread(read_throughputs, config.throughputs.path)
-    figures = [
-        (job_type, scale_factor, worker_type, steps_per_s)
-        for (job_type, scale_factor), row in table.isolated.items()
-        for worker_type, steps_per_s in row.items()
-        if steps_per_s > 0
-    ]
+    figures, pairs = tuple(table.alone()), tuple(table.sharing())
     while True:
         try:
-            changed = await service.declare_throughputs(figures, actor="configuration")
+            changed = await service.declare_throughputs(figures, pairs=pairs, actor="configuration")
         except (NotLeadingError, StoreUnavailableError):
             # A leader whose database takes entries again has not turned.
             with contextlib.suppress(TimeoutError):

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from scheduler.domain.commands import ComputeAllocation
     from scheduler.domain.reservation import Reservation
     from scheduler.domain.rows import IdempotencyRow, JobRow
+    from scheduler.domain.throughput import SharingCost
     from scheduler.protocol.reports import NodeReport
 
 
@@ -199,14 +200,16 @@ class ReservationDeleted:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ThroughputsDeclared:
-    """Somebody declares throughputs; answered by how many are news.
+    """Throughputs were declared; answered by how many are news.
 
     Attributes:
         figures: (job type, scale factor, worker type, steps/s) of each.
-        actor: who declares them.
+        pairs: what sharing workers costs two jobs.
+        actor: user who declares them.
     """
 
     figures: tuple[tuple[str, int, str, float], ...]
+    pairs: tuple[SharingCost, ...] = ()
     actor: str
 
 

@@ -12,6 +12,7 @@ from scheduler.control.project_rules import limits_to_json
 from scheduler.control.requests import NodeAction, PolicyChoice
 from scheduler.control.state import PolicyInForce
 from scheduler.domain import events as ev
+from scheduler.domain.knowledge import Part
 from scheduler.domain.problem import Entity
 from scheduler.errors import ConflictError, NotFoundError
 
@@ -202,10 +203,12 @@ def declare_throughputs(state: ControlState, draft: Draft, fact: ThroughputsDecl
     changed = [f for f in fact.figures if known.get((f[0], f[1], f[2])) != f[3]]
     for figure in changed:
         state.knowledge.declare(*figure)
-    state.table_due |= bool(changed)
     state.estimates_due |= bool(changed)
-    if changed:
-        draft.note(
-            "throughputs_declared", "throughputs", "", actor=fact.actor, figures=len(changed)
-        )
-    return len(changed)
+    pairs = sum(state.knowledge.declare_sharing(*pair) for pair in fact.pairs)
+    if pairs:
+        draft.set(Part.SHARING.value, state.knowledge.dump(Part.SHARING))
+    news = len(changed) + pairs
+    state.table_due |= news > 0
+    if news:
+        draft.note("throughputs_declared", "throughputs", "", actor=fact.actor, figures=news)
+    return news

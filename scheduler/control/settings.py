@@ -16,8 +16,6 @@ from scheduler.protocol.bounds import LARGEST_UID, LEAST_UID
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from scheduler.domain.throughput import ThroughputTable
-
 #: systemd leaves these numbers to nobody: https://systemd.io/UIDS-GIDS
 FIRST_UID = 1_900_000_000
 
@@ -58,7 +56,6 @@ class ControlSettings:
         measure_least_s: shortest stretch of running that counts as a measurement.
         relearn_tolerance: relative change of a throughput that is worth telling the engine.
         profiling: how much better than estimated unmeasured worker types are shown to policies.
-        throughputs: figures that the operator declares, also of jobs that share workers; or None.
         prepull_images: images at most that a node is told to bring in before a job needs them.
         first_uid: of those that jobs of owners run under where agents keep them apart.
         uids: how many there are.
@@ -83,7 +80,6 @@ class ControlSettings:
     measure_least_s: float = 5.0
     relearn_tolerance: float = 0.05
     profiling: Profiling = field(default_factory=Profiling)
-    throughputs: ThroughputTable | None = None
     prepull_images: int = 0
     first_uid: int = FIRST_UID
     uids: int = 65_536

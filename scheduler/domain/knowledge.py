@@ -12,11 +12,11 @@ if TYPE_CHECKING:
     from scheduler.domain.configuration import ConfigurationTable
     from scheduler.domain.profiling import Profiling
     from scheduler.domain.spec import JobSpec
-    from scheduler.domain.throughput import ThroughputTable
+    from scheduler.domain.throughput import ProfileKey, SharingCost
     from scheduler.domain.ways import CatalogueKey, Estimate, Way
 
-    #: Makes it of the throughputs that the operator declares, and part -> what ``dump`` returned.
-    MakeKnowledge: TypeAlias = Callable[[ThroughputTable | None, Mapping[str, Any]], "Knowledge"]
+    #: Makes it of part -> what ``dump`` returned.
+    MakeKnowledge: TypeAlias = Callable[[Mapping[str, Any]], "Knowledge"]
 
 
 class Part(enum.StrEnum):
@@ -25,6 +25,7 @@ class Part(enum.StrEnum):
     PROFILES = "catalogue"
     THROUGHPUTS = "throughputs"
     LAUNCHES = "launches"
+    SHARING = "sharing"
 
 
 class Knowledge(Protocol):
@@ -115,6 +116,27 @@ class Knowledge(Protocol):
 
         Raises:
             InputError: the figure or the scale factor is out of range.
+        """
+        ...
+
+    def sharing(self) -> Iterator[SharingCost]:
+        """Yield first, second, worker type and the part of its speed alone that each keeps."""
+        ...
+
+    def declare_sharing(
+        self,
+        first: ProfileKey,
+        second: ProfileKey,
+        worker_type: str,
+        parts: tuple[float, float],
+    ) -> bool:
+        """Note what sharing workers costs two jobs; returns whether it is news.
+
+        Args:
+            first: job type and scale factor of one job.
+            second: of the other.
+            worker_type: hardware class.
+            parts: speed of each while they share, over its speed alone; >= 0.
         """
         ...
 

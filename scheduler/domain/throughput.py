@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
 #: (job type, scale factor): what a row of a throughput table is about.
 ProfileKey = tuple[str, int]
+#: First job, second job, worker type, and the part of its speed alone that each keeps if the two
+#: share workers.
+SharingCost: TypeAlias = tuple[ProfileKey, ProfileKey, str, tuple[float, float]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +43,29 @@ class ThroughputTable:
     def job_types(self) -> tuple[str, ...]:
         """Every job type that the table knows, sorted."""
         return tuple(sorted({job_type for job_type, _ in self.isolated}))
+
+    def alone(self) -> Iterator[tuple[str, int, str, float]]:
+        """Yield job type, scale factor, worker type and steps/s of all figures above 0."""
+        for (job_type, scale_factor), row in self.isolated.items():
+            for worker_type, steps_per_s in row.items():
+                if steps_per_s > 0.0:
+                    yield job_type, scale_factor, worker_type, steps_per_s
+
+    def sharing(self) -> Iterator[SharingCost]:
+        """Yield first, second, worker type and the part of its speed alone that each keeps.
+
+        Each pair comes once. A pair is left out if a member does not run alone on the worker type.
+        """
+        for (first, second), rates in self.shared.items():
+            if first > second:
+                continue
+            for worker_type, (one, other) in rates.items():
+                alone = (
+                    self.steps_per_s(*first, worker_type),
+                    self.steps_per_s(*second, worker_type),
+                )
+                if min(alone) > 0.0:
+                    yield first, second, worker_type, (one / alone[0], other / alone[1])
 
     def steps_per_s(self, job_type: str, scale_factor: int, worker_type: str) -> float:
         """Return the job's steps/s alone on that worker type; 0 where it does not run."""

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from scheduler.control.requests import NodeAction, PolicyChoice, ProjectLimits
     from scheduler.control.view import View
     from scheduler.domain.reservation import Reservation
+    from scheduler.domain.throughput import SharingCost
     from scheduler.runtime.clock import Clock
     from scheduler.runtime.explaining import Glance
     from scheduler.runtime.shown import (
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
         ClusterView,
         LeaseView,
         NodeView,
+        PairView,
         PolicyView,
         ProjectView,
         ReservedView,
@@ -141,9 +143,19 @@ class ClusterDesk:
         """Return what is known, by job type, scale factor and worker type."""
         return views.throughputs(self._view)
 
+    def sharing(self) -> tuple[PairView, ...]:
+        """Return what sharing workers costs pairs of jobs, sorted."""
+        return views.sharing(self._view)
+
     async def declare_throughputs(
-        self, figures: Sequence[tuple[str, int, str, float]], *, actor: str
+        self,
+        figures: Sequence[tuple[str, int, str, float]],
+        *,
+        pairs: Sequence[SharingCost] = (),
+        actor: str,
     ) -> int:
-        """Declare (job type, scale factor, worker type, steps/s); returns how many changed."""
-        news: int = await self._tell(ThroughputsDeclared(figures=tuple(figures), actor=actor))
+        """Declare throughputs; returns how many changed."""
+        news: int = await self._tell(
+            ThroughputsDeclared(figures=tuple(figures), pairs=tuple(pairs), actor=actor)
+        )
         return news

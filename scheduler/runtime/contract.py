@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from scheduler.domain.reservation import Reservation
     from scheduler.domain.rows import JobRow
     from scheduler.domain.spec import JobSpec
+    from scheduler.domain.throughput import SharingCost
     from scheduler.protocol.desired import Desired
     from scheduler.protocol.reports import NodeReport
     from scheduler.runtime.execs import Execs
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
         LeaseView,
         LiveJob,
         NodeView,
+        PairView,
         PolicyView,
         ProjectView,
         ReservedView,
@@ -192,10 +194,24 @@ class ClusterService(Protocol):
         """Return what is known, by job type, scale factor and worker type."""
         ...
 
+    def sharing(self) -> tuple[PairView, ...]:
+        """Return what sharing workers costs pairs of jobs, sorted."""
+        ...
+
     async def declare_throughputs(
-        self, figures: Sequence[tuple[str, int, str, float]], *, actor: str
+        self,
+        figures: Sequence[tuple[str, int, str, float]],
+        *,
+        pairs: Sequence[SharingCost] = (),
+        actor: str,
     ) -> int:
-        """Declare (job type, scale factor, worker type, steps/s); returns how many changed."""
+        """Declare throughputs; returns how many changed.
+
+        Args:
+            figures: (job type, scale factor, worker type, steps/s) of jobs alone.
+            pairs: what sharing workers costs two jobs.
+            actor: user who declares them.
+        """
         ...
 
 

@@ -362,6 +362,27 @@ class ReservedView:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PairView:
+    """What sharing workers costs two jobs.
+
+    Attributes:
+        job_type: of one job.
+        with_job_type: of the other.
+        scale_factor: workers that they share.
+        worker_type: hardware class.
+        part: speed of the one while they share, over its speed alone.
+        with_part: likewise of the other.
+    """
+
+    job_type: str
+    with_job_type: str
+    scale_factor: int
+    worker_type: str
+    part: float
+    with_part: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ThroughputView:
     """What is known of a job type on a worker type.
 

@@ -84,7 +84,7 @@ def recover(
         store: where jobs and settings are.
         recovered: snapshot and journal entries.
         settings: of the runtime.
-        knowledge: makes it of the operator's throughputs and of what was stored.
+        knowledge: makes the knowledge of its stored parts.
         time_dependent: whether a policy's answers change with time; None where it is gone.
         term: the leader's fencing token.
         now_s: the time.
@@ -99,9 +99,7 @@ def recover(
         leases=Leases(),
         jobs=JobBook(),
         nodes=NodeBook(),
-        knowledge=knowledge(
-            settings.throughputs, {part: stored[part].value for part in Part if part in stored}
-        ),
+        knowledge=knowledge({part: stored[part].value for part in Part if part in stored}),
         policy=policy,
         time_dependent=time_dependent(policy.choice),
         settings=settings,

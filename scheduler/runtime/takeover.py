@@ -48,7 +48,7 @@ class Takeover:
         store: the database.
         clock: the time.
         solver: answers questions.
-        knowledge: makes it of the operator's throughputs and of what was stored.
+        knowledge: makes the knowledge of its stored parts.
         settings: of the runtime.
         metrics: what is counted.
         signals: wake those who wait for a node.

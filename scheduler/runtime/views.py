@@ -25,6 +25,7 @@ from scheduler.runtime.shown import (
     LeaseView,
     LiveJob,
     NodeView,
+    PairView,
     PolicyView,
     ProjectView,
     ReservedView,
@@ -411,6 +412,22 @@ def throughputs(view: View) -> tuple[ThroughputView, ...]:
             samples=estimate.samples,
         )
         for job_type, scale_factor, worker_type, estimate in view.knowledge.known()
+    )
+
+
+def sharing(view: View) -> tuple[PairView, ...]:
+    """Return what sharing workers costs pairs of jobs, sorted."""
+    return tuple(
+        PairView(
+            job_type=first[0],
+            with_job_type=second[0],
+            scale_factor=first[1],
+            worker_type=worker_type,
+            part=parts[0],
+            with_part=parts[1],
+        )
+        for first, second, worker_type, parts in view.knowledge.sharing()
+        if first[1] == second[1]
     )
 
 

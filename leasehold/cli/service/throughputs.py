@@ -13,8 +13,12 @@ from leasehold.cli.service.wording import words
 from scheduler.errors import InputError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rich.text import Text
+
     from leasehold.cli.service.client import ServiceClient
-    from leasehold.client.forms import ThroughputIn
+    from leasehold.client.forms import Pair, ThroughputIn
 
 
 @remote
@@ -40,8 +44,9 @@ def throughputs(
     if declare:
         _declare(service, job_type, parse_figures(declare, option="--declare"), workers)
     found = service.throughputs(job_type=job_type, worker_type=worker_type)
+    pairs = service.sharing(job_type=job_type, worker_type=worker_type)
     if as_json:
-        print_json({"throughputs": found})
+        print_json({"throughputs": found, "pairs": pairs})
         return
     headings = (
         "job type", ">workers", "on", ">steps/s", "source", ">declared", ">measured", ">+-",
@@ -63,6 +68,26 @@ def throughputs(
     ]
     spare = ("samples", "+-", "source", "declared")
     print_shown(table(headings, rows, spare=spare) if rows else "no throughputs")
+    if pairs:
+        print_shown("")
+        print_shown(_pairs(pairs))
+
+
+def _pairs(pairs: Sequence[Pair]) -> Text:
+    """Return a table of what pairs of jobs keep of their speeds alone."""
+    headings = ("job type", "shares with", ">workers", "on", ">keeps", ">other keeps")
+    rows = [
+        (
+            pair["job_type"],
+            pair["with_job_type"],
+            pair["scale_factor"],
+            pair["worker_type"],
+            percent(pair["part"]),
+            percent(pair["with_part"]),
+        )
+        for pair in pairs
+    ]
+    return table(headings, rows)
 
 
 def _declare(

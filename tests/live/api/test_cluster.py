@@ -105,8 +105,9 @@ def test_throughputs_are_declared_and_filtered(operator: Any) -> None:
     ]
     (one,) = operator.get("/v1/throughputs?job_type=A3C").json()["throughputs"]
     assert one["source"] == "declared"
-    assert operator.get("/v1/throughputs?worker_type=a100").json() == {"throughputs": []}
-    for bad in ({"throughputs": []}, {"throughputs": [figures[0] | {"steps_per_s": -1}]}):
+    nothing = {"throughputs": [], "pairs": []}
+    assert operator.get("/v1/throughputs?worker_type=a100").json() == nothing
+    for bad in (nothing, {"throughputs": [figures[0] | {"steps_per_s": -1}]}):
         assert operator.put("/v1/throughputs", json=bad).status_code == 422
 
 

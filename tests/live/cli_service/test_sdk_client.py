@@ -251,7 +251,10 @@ def test_every_setting_has_a_method(client):
     client.delete_reservation("r")
     assert client.reservations() == []
     figure = {"job_type": "bert", "worker_type": "v100", "steps_per_s": 2.0}
-    client.declare_throughputs([figure])
+    pair = {"job_type": "bert", "with_job_type": "vgg", "worker_type": "v100"}
+    parts = {"part": 0.8, "with_part": 0.7}
+    assert client.declare_throughputs([figure], [pair | parts])["changed"] == 2
+    assert client.sharing(job_type="vgg") == [pair | parts | {"scale_factor": 1}]
     assert [f["steps_per_s"] for f in client.throughputs(job_type="bert")] == [2.0]
     made = client.create_token(subject="ada", role="user")
     assert made["token"].startswith("lh_")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -614,6 +615,27 @@ class TestOperating:
             }
             assert found["bert", 1, "v100"] == (2.0, "declared")
             assert found["bert", 2, "v100"] == (3.0, "declared")
+
+        play(story)
+
+    def test_costs_of_sharing_are_declared(self, play) -> None:
+        async def story(house: House) -> None:
+            service = house.service
+            declare = partial(service.declare_throughputs, (), actor="ada")
+            pairs = [
+                (("bert", 1), ("bert", 1), "v100", (0.6, 0.6)),
+                (("bert", 1), ("vgg", 1), "v100", (0.9, 0.7)),
+            ]
+            assert await house.kind.do(declare(pairs=pairs)) == 2
+            assert await house.kind.do(declare(pairs=pairs)) == 0
+            assert (
+                await house.kind.do(declare(pairs=[(("bert", 1), ("vgg", 1), "v100", (0.8, 0.7))]))
+                == 1
+            )
+            assert [
+                (one.job_type, one.with_job_type, one.worker_type, one.part, one.with_part)
+                for one in service.sharing()
+            ] == [("bert", "bert", "v100", 0.6, 0.6), ("bert", "vgg", "v100", 0.8, 0.7)]
 
         play(story)
 

@@ -45,7 +45,6 @@ FIGURES = ThroughputTable(
 SETTINGS = RuntimeSettings(
     engine=EngineSettings(round_length_s=5.0, plan_lead_s=2.5, refuse_what_cannot_fit=False),
     policy=PolicyChoice(name="max_min_fairness", space_sharing=True),
-    throughputs=FIGURES,
     tick_s=0.1,
 )
 
@@ -122,6 +121,9 @@ def share(tmp_path, make_node):
                 cluster = Cluster(tmp_path, service, api)
                 try:
                     await cluster.until(service.nodes)
+                    await service.declare_throughputs(
+                        tuple(FIGURES.alone()), pairs=tuple(FIGURES.sharing()), actor="me"
+                    )
                     await cluster.submit("a")
                     await cluster.submit("b")
                     await scene(cluster)

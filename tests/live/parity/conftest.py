@@ -67,7 +67,6 @@ class Case:
         self.settings = RuntimeSettings(
             engine=EngineSettings(round_length_s=round_length_s),
             policy=self.choice,
-            throughputs=self.throughputs,
             learn=False,
             node_timeout_s=1e12,
             snapshot_entries=7,
@@ -92,6 +91,12 @@ class Case:
             stage.add_node(name, *types, margin_s=-1.0)
         await stage.start()
         await stage.settle()
+        table = self.throughputs
+        await stage.do(
+            stage.service.declare_throughputs(
+                tuple(table.alone()), pairs=tuple(table.sharing()), actor="operator"
+            )
+        )
         state = stage.state
         self.profiles = [state.knowledge.profile_of(spec) for spec in self.specs]
         state.table_due = True

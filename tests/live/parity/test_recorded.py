@@ -173,9 +173,7 @@ def test_recorded_facts_of_real_processes_give_the_same_decisions_again(monkeypa
     assert ends["limited"] == (JobStatus.FAILED, "time_limit")
     assert ends["long"][0] is JobStatus.CANCELLED
 
-    other = Control.new(
-        SETTINGS, knowledge=LearnedKnowledge(None, {}), now_s=0.0, term=recorded.term
-    )
+    other = Control.new(SETTINGS, knowledge=LearnedKnowledge(), now_s=0.0, term=recorded.term)
     assert len(recorded.log) > 20
     assert recorded.view.policy.choice.name == "fifo"
     for facts, now_s, first in recorded.log:

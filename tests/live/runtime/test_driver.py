@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from functools import partial
 
 import pytest
 
@@ -264,14 +265,16 @@ def test_throughputs_can_be_declared_for_types_that_run(live):
     async def story(stage):
         await stage.job(total_steps=90.0)
         figures = [("default/job", 1, "v100", 7.0), ("other", 2, "k80", 1.0)]
-        declare = stage.service.declare_throughputs
-        assert await stage.do(declare(figures, actor="boss")) == 2
-        assert await stage.do(declare(figures, actor="boss")) == 0
+        pairs = [(("default/job", 1), ("other", 1), "k80", (0.9, 0.5))]
+        declare = partial(stage.service.declare_throughputs, figures, pairs=pairs, actor="boss")
+        assert await stage.do(declare()) == 3
+        assert await stage.do(declare()) == 0
         await stage.wait(1)
         assert stage.state.engine.table.throughput.max() == pytest.approx(7.0)
         assert len(stage.history("throughputs_declared")) == 1
         await stage.restart()
         assert any(view.job_type == "other" for view in stage.service.throughputs())
+        assert [pair.part for pair in stage.service.sharing()] == [0.9]
 
     live(story, learn=False)
 

@@ -337,7 +337,6 @@ SHARED = ThroughputTable(
 )
 SHARING = {
     "policy": PolicyChoice(name="max_min_fairness", space_sharing=True),
-    "throughputs": SHARED,
     "learn": False,
 }
 
@@ -349,6 +348,9 @@ def shareable(stage):
 
 
 async def submit_two(stage):
+    declare = stage.service.declare_throughputs
+    figures, pairs = tuple(SHARED.alone()), tuple(SHARED.sharing())
+    await stage.do(declare(figures, pairs=pairs, actor="boss"))
     for name in ("a", "b"):
         await stage.job(name, job_type=name, throughputs={}, total_steps=400.0)
 

@@ -144,7 +144,7 @@ from scheduler.runtime.history_kinds import EventKind
 
 def test_it_is_written_for_jobs_that_have_a_deadline_and_no_others():
     settings = ControlSettings(policy=PolicyChoice(name="max_min_fairness"))
-    control = Control.new(settings, knowledge=LearnedKnowledge(None, {}))
+    control = Control.new(settings, knowledge=LearnedKnowledge())
     specs = (
         JobSpec(name="a", command=("x",), total_steps=5.0, deadline_s=1e6),
         JobSpec(name="b", command=("x",), total_steps=5.0),

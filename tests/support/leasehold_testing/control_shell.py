@@ -33,7 +33,7 @@ def new_control(
 ) -> Control:
     """Return a control that knows nothing."""
     chosen = ControlSettings(policy=POLICY, **settings)
-    return Control.new(chosen, knowledge=LearnedKnowledge(None, {}, sources=sources))
+    return Control.new(chosen, knowledge=LearnedKnowledge(sources=sources))
 
 
 def report(

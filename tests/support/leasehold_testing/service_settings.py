@@ -9,6 +9,7 @@ from leasehold_testing.service_values import ACTIVE
 from policies.registry import make_policy
 from scheduler.errors import ConflictError, NotFoundError
 from scheduler.runtime.shown import (
+    PairView,
     PolicyView,
     ProjectView,
     ReservedView,
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
     from scheduler.control.requests import PolicyChoice, ProjectLimits
     from scheduler.domain.reservation import Reservation
+    from scheduler.domain.throughput import ProfileKey, SharingCost
     from scheduler.runtime.shown import LeaseView
     from scheduler.store.memory import MemoryStore
 
@@ -39,6 +41,7 @@ class FakeSettings(FakeOutput):
         self._projects: dict[str, ProjectLimits] = {}
         self._reservations: dict[str, Reservation] = {}
         self._figures: dict[tuple[str, int, str], float] = {}
+        self._pairs: dict[tuple[ProfileKey, ProfileKey, str], tuple[float, float]] = {}
 
     def _may_write(self) -> None:
         raise NotImplementedError
@@ -156,12 +159,32 @@ class FakeSettings(FakeOutput):
             for (job_type, count, worker_type), figure in sorted(self._figures.items())
         )
 
+    def sharing(self) -> tuple[PairView, ...]:
+        """Return what sharing workers costs pairs of jobs, sorted."""
+        return tuple(
+            PairView(
+                job_type=first[0],
+                with_job_type=second[0],
+                scale_factor=first[1],
+                worker_type=worker_type,
+                part=parts[0],
+                with_part=parts[1],
+            )
+            for (first, second, worker_type), parts in sorted(self._pairs.items())
+        )
+
     async def declare_throughputs(
-        self, figures: Sequence[tuple[str, int, str, float]], *, actor: str
+        self,
+        figures: Sequence[tuple[str, int, str, float]],
+        *,
+        pairs: Sequence[SharingCost] = (),
+        actor: str,
     ) -> int:
         """Declare throughputs."""
         self._may_write()
-        before = dict(self._figures)
+        before: dict[Any, Any] = {**self._figures, **self._pairs}
         self._figures |= {(kind, count, worker): rate for kind, count, worker, rate in figures}
+        self._pairs |= {(first, second, worker): parts for first, second, worker, parts in pairs}
         self._note("throughputs_declared", "throughputs", "", actor, {"count": len(figures)})
-        return sum(before.get(key) != value for key, value in self._figures.items())
+        after: dict[Any, Any] = {**self._figures, **self._pairs}
+        return sum(before.get(key) != value for key, value in after.items())

@@ -8,9 +8,10 @@ import pytest
 from planner.agnostic import Agnostic
 from planner.catalogue import Catalogue
 from planner.estimates import Estimates
-from planner.estimator import Estimator, declare_all
+from planner.estimator import Estimator
 from planner.knowledge import LearnedKnowledge
 from planner.packing import Pairs
+from planner.sharing import SharingCosts
 from planner.tables import TableBuilder, differs
 from scheduler.domain.cluster import Cluster, WorkerType
 from scheduler.domain.profiling import NO_PROFILING, Profiling
@@ -28,7 +29,8 @@ def spec(name="train", **values):
 
 def estimator(*figures):
     result = Estimator()
-    declare_all(result, figures)
+    for figure in figures:
+        result.declare(*figure)
     return result
 
 
@@ -36,17 +38,24 @@ def cluster_of(types):
     return Cluster(worker_types=tuple(WorkerType(name=name) for name in types), nodes=())
 
 
+def costs_of(table):
+    costs = SharingCosts()
+    for cost in table.sharing():
+        costs.declare(*cost)
+    return costs
+
+
 def lay_out(
     catalogue, types, known, *, pairs=None, agnostic=False, profiling=NO_PROFILING, **options
 ):
     source = Estimates(known, profiling)
-    source = source if pairs is None else Pairs(source, pairs)
+    source = source if pairs is None else Pairs(source, costs_of(pairs))
     builder = TableBuilder(Agnostic(source) if agnostic else source)
     return builder.table(cluster_of(types), catalogue.keys, **options)
 
 
 def renewed(old, catalogue, types, known, *, pairs=None, **options):
-    source = Estimates(known) if pairs is None else Pairs(Estimates(known), pairs)
+    source = Estimates(known) if pairs is None else Pairs(Estimates(known), costs_of(pairs))
     return TableBuilder(source).renewed(old, cluster_of(types), catalogue.keys, **options)
 
 
@@ -160,8 +169,7 @@ def test_jobs_pair_only_where_both_allow_it() -> None:
     catalogue.profile_of(spec(job_type="a", worker_types=("k80",)))
     catalogue.profile_of(spec(job_type="a", scale_factors=(1, 2)))
     catalogue.profile_of(spec(job_type="a", worker_types=("v100",)))
-    known = Estimator()
-    known.declare_table(pair_table())
+    known = estimator(*pair_table().alone())
     table = lay_out(catalogue, TYPES, known, pairs=pair_table(), space_sharing=True)
     assert table.pair_profiles.tolist() == [[1, 4], [4, 4]]
     assert table.pair_throughput == pytest.approx(np.array([[3.0, 6.0], [6.0, 6.0]]))
@@ -256,8 +264,7 @@ def test_jobs_pair_only_on_worker_types_that_can_be_shared() -> None:
     )
     catalogue = Catalogue()
     catalogue.profile_of(spec(job_type="a"))
-    known = Estimator()
-    known.declare_table(figures)
+    known = estimator(*figures.alone())
 
     def places(exclusive: tuple[str, ...]) -> list[list[int]]:
         table = lay_out(

@@ -9,9 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.completion import fit, ratio_rule
-from planner.estimator import Estimator, declare_all
+from planner.estimator import Estimator
 from scheduler.domain.scaling import steps_per_s_at
-from scheduler.domain.throughput import ThroughputTable
 from scheduler.domain.ways import Source
 from scheduler.errors import InputError
 
@@ -191,14 +190,16 @@ def test_scale_factor_and_worker_type_are_inferred_at_once() -> None:
     )
 
 
-def test_the_estimates_of_a_table_are_its_figures() -> None:
+def test_declared_figures_are_the_estimates() -> None:
     estimator = Estimator()
-    estimator.declare_table(ThroughputTable(isolated={("a", 2): {"v100": 3.0, "k80": 0.0}}))
+    estimator.declare("a", 2, "v100", 3.0)
+    estimator.declare("a", 2, "k80", 0.0)
     known = [(*key, e.steps_per_s) for *key, e in estimator.known()]
     assert known == [("a", 2, "k80", 0.0), ("a", 2, "v100", pytest.approx(3.0))]
     assert estimator.worker_types == ("k80", "v100")
     assert estimator.job_types == ("a",)
-    assert declare_all(estimator, [("a", 2, "v100", 3.0), ("b", 1, "v100", 1.0)]) == 1
+    assert not estimator.declare("a", 2, "v100", 3.0)
+    assert estimator.declare("b", 1, "v100", 1.0)
 
 
 def test_a_type_that_is_forgotten_is_as_new() -> None:

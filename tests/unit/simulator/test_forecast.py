@@ -43,6 +43,7 @@ def service(*jobs, workers=1, policy="fifo", believed=TRUTH, round_length_s=60.0
     options = {
         "cluster": read_cluster(f"v100:{workers}", workers_per_node=1),
         "throughputs": TRUTH,
+        "declared": believed,
         "overheads": Overheads(),
         "failures": FailureModel(),
         "trace": Trace(jobs=jobs, conditions=given.pop("conditions", {})),
@@ -57,7 +58,6 @@ def service(*jobs, workers=1, policy="fifo", believed=TRUTH, round_length_s=60.0
                 **given.pop("engine", {}),
             ),
             policy=choice,
-            throughputs=believed,
             learn=False,
             node_timeout_s=30.0,
         ),

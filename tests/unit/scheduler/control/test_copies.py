@@ -96,7 +96,7 @@ def test_a_copy_decides_as_the_control_that_it_was_copied_from(replay):
     assert all(copied.limits for _, copied in copies)
     assert any(node.lost for _, copied in copies for node in copied.nodes)
     for since, copied in copies[::9]:
-        knowledge = LearnedKnowledge(copied.settings.throughputs, copied.knowledge)
+        knowledge = LearnedKnowledge(copied.knowledge)
         twin = Control(state_of(copied, knowledge))
         for facts, now_s, expected in told[since:]:
             decision = twin.handle(*facts, now_s=now_s)
@@ -106,7 +106,7 @@ def test_a_copy_decides_as_the_control_that_it_was_copied_from(replay):
 
 def admission(made):
     copied = made.control.copied()
-    state = state_of(copied, LearnedKnowledge(copied.settings.throughputs, copied.knowledge))
+    state = state_of(copied, LearnedKnowledge(copied.knowledge))
     return state, Admission(state)
 
 

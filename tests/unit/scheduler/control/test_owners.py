@@ -15,7 +15,7 @@ from scheduler.errors import ParameterError
 
 def control(**settings):
     settings = ControlSettings(refuse_unfit=False, **settings)
-    return Control.new(settings, knowledge=LearnedKnowledge(None, {}))
+    return Control.new(settings, knowledge=LearnedKnowledge())
 
 
 def submitted(*owners):
@@ -78,7 +78,7 @@ def test_a_copy_gives_the_same_uids():
     made = control(first_uid=100_000)
     made.publish(made.handle(submitted("p/ann"), now_s=1.0))
     copied = made.copied()
-    twin = Control(state_of(copied, LearnedKnowledge(None, copied.knowledge)))
+    twin = Control(state_of(copied, LearnedKnowledge(copied.knowledge)))
     facts = submitted("p/cid", "p/ann")
     assert stored(twin.handle(facts, now_s=2.0)) == stored(made.handle(facts, now_s=2.0)) != {}
 

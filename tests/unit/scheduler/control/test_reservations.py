@@ -176,7 +176,7 @@ def test_workers_that_fail_are_warned_of(shell: Shell) -> None:
 def test_a_copy_that_looks_ahead_heeds_them(shell: Shell) -> None:
     make(shell, rule(from_s=3.0))
     copied = shell.control.copied()
-    shell.control = Control(state_of(copied, LearnedKnowledge(None, dict(copied.knowledge))))
+    shell.control = Control(state_of(copied, LearnedKnowledge(dict(copied.knowledge))))
     shell.tell(submission("a", "b", project="speech", total_steps=1e6), now_s=4.0)
     assert len(shell.control.state.leases.by_id) == 1
 
