@@ -189,7 +189,7 @@ class AttemptPageOut(AttemptsOut):
     """A page of leases, newest first."""
 
     next_before: int | None = Field(
-        description="give it as 'before' for the next page; null on the last"
+        description="give it as 'before' for the next page; null if this one is not full"
     )
 
 

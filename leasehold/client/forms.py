@@ -343,7 +343,7 @@ class AttemptPage(TypedDict):
     """A page of leases, newest first.
 
     Attributes:
-        next_before: give it as 'before' for the next page; null on the last
+        next_before: give it as 'before' for the next page; null if this one is not full
     """
 
     attempts: list[Attempt]
@@ -1040,7 +1040,7 @@ class NodeAttempts(TypedDict):
     """A page of the leases that had workers of a node, newest first.
 
     Attributes:
-        next_before: give it as 'before' for the next page; null on the last
+        next_before: give it as 'before' for the next page; null if this one is not full
     """
 
     attempts: list[Attempt]
