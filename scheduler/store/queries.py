@@ -65,7 +65,7 @@ class JobQuery:
     cursor: str | None = None
 
     def __post_init__(self) -> None:
-        """Refuse a limit below 1."""
+        """Refuse a limit outside 1 to ``MAX_LIMIT``."""
         check_limit(self.limit)
 
 
@@ -111,7 +111,7 @@ class HistoryQuery:
     limit: int = 100
 
     def __post_init__(self) -> None:
-        """Refuse a limit below 1."""
+        """Refuse a limit outside 1 to ``MAX_LIMIT``."""
         check_limit(self.limit)
 
 
@@ -136,7 +136,7 @@ class AttemptQuery:
     limit: int = 100
 
     def __post_init__(self) -> None:
-        """Refuse a limit below 1."""
+        """Refuse a limit outside 1 to ``MAX_LIMIT``."""
         check_limit(self.limit)
 
 
