@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from dataclasses import dataclass, field
+from itertools import combinations_with_replacement
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -57,6 +58,7 @@ class LiveCluster:
         nodes: node -> declared workers such as ``v100:2``.
         policy: in force.
         times: of rounds and leases.
+        shared: job types of which any two run on one worker as fast as alone.
         api: the REST interface, as an administrator; once entered.
     """
 
@@ -64,6 +66,7 @@ class LiveCluster:
     nodes: Mapping[str, str]
     policy: str
     times: Times
+    shared: Sequence[str] = ()
     api: httpx.Client = field(init=False)
     _daemon: subprocess.Popen[bytes] | None = field(default=None, init=False)
     _agents: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict, init=False)
@@ -118,6 +121,7 @@ class LiveCluster:
             # What is left of the lead, after the second that agents keep to themselves.
             "leases.margin_s": times.plan_lead_s - times.notice_s - times.grace_s - 1.0,
             "throughputs.learn": "false",  # the forecast is to know the same throughputs
+            "policy.space_sharing": "true" if self.shared else "false",
         }
         command = ["serve", "--port", "0", "--state-dir", str(state), "--policy", self.policy]
         command += ["--round-length", str(times.round_length_s), "--log-level", "warning"]
@@ -140,6 +144,18 @@ class LiveCluster:
             options += ["--stop-jobs", "--progress-every", "0.5", "--log-level", "warning"]
             self._agents[node] = self._run(node, options, **more)
         self._await("every node is ready", self._nodes_are_ready)
+        if self.shared:
+            self._checked(self.api.put("/v1/throughputs", json={"pairs": self._pairs()}))
+
+    def _pairs(self) -> list[dict[str, Any]]:
+        types = sorted({workers.partition(":")[0] for workers in self.nodes.values()})
+        both = combinations_with_replacement(sorted(self.shared), 2)
+        parts = {"part": 1.0, "with_part": 1.0}
+        return [
+            {"job_type": one, "with_job_type": other, "worker_type": worker_type} | parts
+            for one, other in both
+            for worker_type in types
+        ]
 
     def _run(self, name: str, arguments: list[str], **more: str) -> subprocess.Popen[bytes]:
         """Start one of our programs, away from Ctrl-C: it is stopped in good order."""

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 NODES = {"ada": "v100:2", "bert": "p100:2", "carl": "k80:2"}
 POLICY = "max_min_fairness"
+#: Two of these jobs run on one worker as fast as alone.
+SHARED = ("tabular",)
 _STOPS = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -41,9 +43,13 @@ class Feed:
 
     Attributes:
         preemptions: so far.
+        pairs: times that a job started beside another one on its workers.
     """
 
     preemptions: int = 0
+    pairs: int = 0
+    _names: dict[int, str] = field(default_factory=dict, init=False)  # of jobs, by open lease
+    _places: dict[int, tuple[str, ...]] = field(default_factory=dict, init=False)  # likewise
     _where: dict[int, str] = field(default_factory=dict, init=False)  # by lease
     _last: dict[str, tuple[str, int]] = field(default_factory=dict, init=False)  # by job
 
@@ -51,7 +57,7 @@ class Feed:
         """Tell of one event of the job of that name, if it is of interest."""
         text = ""
         if event.kind == "lease_granted":
-            text = self._granted(event)
+            text = self._granted(event) + self._beside(event, name)
         elif event.kind == "lease_ended":
             text = self._ended(event)
         if text:
@@ -66,7 +72,16 @@ class Feed:
         came = "" if before == where else f", was on {before}"
         return f"resumes on {where} after step {steps} (attempt {event.data['attempt']}{came})"
 
+    def _beside(self, event: Event, name: str) -> str:
+        """Note where a lease is, and return which job is there already."""
+        place = (*map(str, event.data["workers"]),)
+        mates = [self._names[lease] for lease, taken in self._places.items() if taken == place]
+        self._names[event.data["lease"]], self._places[event.data["lease"]] = name, place
+        self.pairs += bool(mates)
+        return f", beside {mates[0]}" if mates else ""
+
     def _ended(self, event: Event) -> str:
+        self._places.pop(event.data["lease"], None)
         where, reason = self._where[event.data["lease"]], event.data["reason"]
         steps = round(event.data["steps_done"])
         self._last[event.job_id] = where, steps
@@ -91,7 +106,8 @@ def main() -> int:
     nodes = ", ".join(f"{name} ({workers})" for name, workers in NODES.items())
     print(
         f"\nLive: the daemon with SQLite, and the agents {nodes}, each a process;\n"
-        f"{len(work)} training jobs under {POLICY} in rounds of {times.round_length_s:g} s.\n"
+        f"{len(work)} training jobs under {POLICY} in rounds of {times.round_length_s:g} s;\n"
+        f"two {SHARED[0]} jobs may share a worker.\n"
         "The jobs train with numpy. A CPU here is as fast as any other, so each job paces its own\n"
         "steps by the worker type that it is granted: the one stand-in, for the hardware.\n",
         flush=True,
@@ -116,12 +132,14 @@ def _stop(*_: object) -> None:
 
 def _demonstrate(folder: Path, work: Sequence[Work], times: Times) -> int:
     feed = Feed()
-    with LiveCluster(folder=folder, nodes=NODES, policy=POLICY, times=times) as live:
+    with LiveCluster(folder=folder, nodes=NODES, policy=POLICY, times=times, shared=SHARED) as live:
         run = LiveRun(cluster=live, work=work, folder=folder / "jobs", tell=feed, most_s=120.0)
         lived = run.run()
         cluster = cluster_of(live)
     overheads = overheads_of(lived, times)
-    simulated = simulate(lived, cluster, policy=POLICY, times=times, overheads=overheads)
+    simulated = simulate(
+        lived, cluster, policy=POLICY, times=times, overheads=overheads, shared=SHARED
+    )
     _print_table(lived, simulated, [workers.partition(":")[0] for workers in NODES.values()])
     _print_summary(lived, simulated, feed, overheads.default)
     faults = [fault for job in lived for fault in job.faults()]
@@ -169,7 +187,8 @@ def _print_summary(
         f"{found.checkpoint_s:.2f} s, last step to completion {found.complete_s:.2f} s\n\n"
         f"average JCT: live {live_s:.2f} s, forecast {forecast_s:.2f} s, "
         f"ratio {live_s / forecast_s:.3f}\n"
-        f"{feed.preemptions} preemptions, each resumed from its checkpoint"
+        f"{feed.preemptions} preemptions, each resumed from its checkpoint; "
+        f"{feed.pairs} times a job shared the worker of another one"
     )
 
 

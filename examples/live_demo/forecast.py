@@ -126,6 +126,7 @@ def simulate(
     policy: str,
     times: Times,
     overheads: Overheads,
+    shared: Sequence[str] = (),
     drawn: Drawn | None = None,
 ) -> SimulationResult:
     """Replay a live run from what was submitted, and when.
@@ -136,6 +137,7 @@ def simulate(
         policy: that was in force.
         times: of rounds and leases.
         overheads: of every lease.
+        shared: job types of which any two run on one worker as fast as alone.
         drawn: in place of them, overheads that differ from lease to lease as those measured do.
     """
     begin_s = min(job.submitted_s for job in lived)
@@ -155,11 +157,20 @@ def simulate(
     paces = {
         (j.work.job_type.name, j.work.job_type.scale_factor): j.work.job_type.paces for j in lived
     }
+    rates = {key: pace for key, pace in paces.items() if key[0] in shared}
+    table = ThroughputTable(
+        isolated=paces,
+        shared={
+            (one, other): {name: (mine[name], its[name]) for name in mine}
+            for one, mine in rates.items()
+            for other, its in rates.items()
+        },
+    )
     return _Replay(
         cluster=cluster,
         jobs=jobs,
         profiles=[keys.index(CatalogueKey.of_job(job)) for job in jobs],
-        table=build_table(cluster, ThroughputTable(isolated=paces), keys),
+        table=build_table(cluster, table, keys, space_sharing=bool(shared)),
         policy=make_policy(policy, {}),
         settings=EngineSettings(round_length_s=times.round_length_s, plan_lead_s=times.plan_lead_s),
         overheads=overheads,
