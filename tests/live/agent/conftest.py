@@ -70,21 +70,21 @@ class Node:
         self.revision += 1
         FileLink(folder=self.folder).publish(Desired(revision=self.revision, leases=leases))
 
-    def report(self):
+    def report(self, file="report.json"):
         try:
-            return report_from_dict(json.loads((self.folder / "report.json").read_text()))
+            return report_from_dict(json.loads((self.folder / file).read_text()))
         except FileNotFoundError:
             return None
 
-    def of(self, lease_id):
+    def of(self, lease_id, file="report.json"):
         """The newest report of one lease."""
-        report = self.report()
+        report = self.report(file)
         found = [r for r in report.leases if r.lease_id == lease_id] if report else []
         return found[0] if found else None
 
     def ended(self, lease_id):
-        found = self.of(lease_id)
-        return found if found is not None and found.state is LeaseState.ENDED else None
+        """The report of a lease's end, also if later reports lack the lease."""
+        return self.of(lease_id, f"ended-{lease_id}.json")
 
     def runs(self, lease_id):
         found = self.of(lease_id)

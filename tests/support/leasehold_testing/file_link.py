@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from agent.clock import lease_clock_s
 from agent.process.job_output import write_json
 from scheduler.protocol.desired import desired_from_dict, to_dict
+from scheduler.protocol.reports import LeaseState
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -50,9 +51,13 @@ class FileLink:
         write_json(self.folder / "desired.json", message)
 
     async def report(self, report: NodeReport) -> None:
-        """Replace the report's file."""
+        """Replace the report's file, and keep the report of each end: the next one may lack it."""
         self._read()
-        write_json(self.folder / "report.json", to_dict(report))
+        message = to_dict(report)
+        write_json(self.folder / "report.json", message)
+        for lease in report.leases:
+            if lease.state is LeaseState.ENDED:
+                write_json(self.folder / f"ended-{lease.lease_id}.json", message)
 
     async def append_log(
         self, lease_id: int, stream: str, *, offset: int, data: bytes, end: bool = False
