@@ -36,6 +36,7 @@ EventKind: TypeAlias = Literal[
     "idle_limit",
     "lease_granted",
     "lease_launched",
+    "first_step",
     "lease_waits",
     "lease_overdue",
     "progress_off",

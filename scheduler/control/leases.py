@@ -122,6 +122,8 @@ class LiveLease:
             before the first.
         uses: rank -> how busy its GPUs are there, where nodes measure that; replaced, not changed.
         idle_told: whether it was told that the job is idle.
+        first_step_noted: whether the history has its first step, or a restart has made the time of
+            that step unknown.
         gpu: how much its GPUs have computed; None where nobody measures. Replaced, not changed.
     """
 
@@ -145,6 +147,7 @@ class LiveLease:
     told: tuple[tuple[float, float], tuple[float, float]] | None = None
     uses: Mapping[int, PartUse] = field(default_factory=dict)
     idle_told: bool = False
+    first_step_noted: bool = False
     gpu: LeaseUse | None = None
 
     @property
@@ -342,6 +345,7 @@ class Leases:
         """Bring a copy of a lease of these to what is known of its steps and use."""
         seen.steps_done, seen.steps_live = live.steps_done, live.steps_live
         seen.counted, seen.mark, seen.told = live.counted, live.mark, live.told
+        seen.first_step_noted = live.first_step_noted
         if live.uses is not seen.uses:
             seen.uses, seen.gpu = live.uses, live.gpu
             self.note_use(seen)

@@ -285,6 +285,9 @@ def _take_lease(
             steps_live=float(lease.steps_live),
             now_s=draft.now_s,
         )
+        if live.told is not None and not live.first_step_noted:
+            live.first_step_noted = True
+            _note_first_step(draft, live)
     if lease.gpu is not None:
         take_use(state, draft, live, member, lease.gpu)
     _heed_trouble(draft, live, member, lease)
@@ -328,6 +331,16 @@ def _take_launch(
     found |= {"devices": list(lease.devices)} if lease.devices else {}
     lease_id, node = live.lease.lease_id, member.node
     draft.note("lease_launched", "job", record.job_id, lease=lease_id, node=node, **found)
+
+
+def _note_first_step(draft: Draft, live: LiveLease) -> None:
+    """Record how long after the grant the job's processes ran, and its first step was reported."""
+    lease = live.lease
+    times = {"first_step_s": draft.now_s, "running_s": live.running_s}
+    found: dict[str, Any] = {
+        name: round(s - lease.start_s, 3) for name, s in times.items() if s is not None
+    }
+    draft.note("first_step", "job", lease.job_id, lease=lease.lease_id, **found)
 
 
 def _heed_progress(draft: Draft, live: LiveLease, member: Member, lease: LeaseReport) -> None:

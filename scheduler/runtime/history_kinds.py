@@ -49,6 +49,7 @@ class EventKind(enum.StrEnum):
     IDLE_LIMIT = "idle_limit"  #: it is ended for that
     LEASE_GRANTED = "lease_granted"
     LEASE_LAUNCHED = "lease_launched"
+    FIRST_STEP = "first_step"  #: the first step that was reported under a lease
     LEASE_WAITS = "lease_waits"  #: something keeps it from starting
     LEASE_OVERDUE = "lease_overdue"  #: it does not run in time
     PROGRESS_OFF = "progress_off"  #: its steps are not seen, and why

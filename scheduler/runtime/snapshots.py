@@ -287,11 +287,17 @@ def _restore_one(state: ControlState, kind: str, rest: str, value: Any) -> None:
 
 
 def _restore_launches(state: ControlState, store: Store) -> None:
-    """Find the leases whose launches are in the history; nodes go on telling of them."""
+    """Find the leases whose launches are in the history; nodes go on telling of them.
+
+    First steps of these leases are not recorded any more: the history may have them already, and
+    the time of one that is first reported now may lie before the restart.
+    """
+    for live in state.leases.by_id.values():
+        live.first_step_noted = True
     query = HistoryQuery(kinds=("lease_launched",), descending=True, limit=MAX_LIMIT)
     for row in store.history(query):
-        live = state.leases.by_id.get(row.data["lease"])
-        for member in () if live is None else live.members:
+        known = state.leases.by_id.get(row.data["lease"])
+        for member in () if known is None else known.members:
             member.launched |= member.node == row.data["node"]
 
 

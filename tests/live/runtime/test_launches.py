@@ -65,6 +65,30 @@ def test_a_launch_is_told_once_whoever_leads(live):
     live(story)
 
 
+def test_a_first_step_is_recorded_once_also_after_a_restart(live):
+    async def story(stage):
+        await stage.job(total_steps=100.0)
+        await stage.wait(5)
+        (line,) = stage.history("first_step")
+        assert line.figures == {"lease": 1, "first_step_s": 1.0, "running_s": 0.0}
+        await stage.restart()
+        await stage.wait(5)
+        assert len(stage.history("first_step")) == 1
+
+    live(story)
+
+
+def test_a_first_step_is_not_recorded_if_a_restart_makes_its_time_unknown(live):
+    async def story(stage):
+        await stage.job(total_steps=100.0)
+        assert not stage.history("first_step")
+        await stage.restart()
+        await stage.wait(5)
+        assert not stage.history("first_step")
+
+    live(story)
+
+
 def test_the_devices_stand_in_the_history_and_the_times_in_the_metrics(live):
     async def story(stage):
         stage.node("n0").launch = (2.0, 4.0, 5.5)

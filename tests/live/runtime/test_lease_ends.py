@@ -33,9 +33,11 @@ def test_rows_tell_each_attempt_from_its_grant_to_its_end(live):
             "job_submitted",
             "job_admitted",
             "lease_granted",
+            "first_step",
             "lease_ended",
             "job_retried",
             "lease_granted",
+            "first_step",
             "lease_ended",
             "job_completed",
         ]
