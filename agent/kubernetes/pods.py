@@ -40,6 +40,7 @@ from agent.kubernetes.pod_template import (
     merge,
     without_devices,
 )
+from scheduler.domain.trace_ids import TRACEPARENT, traceparent
 from scheduler.errors import InputError
 
 if TYPE_CHECKING:
@@ -398,7 +399,8 @@ def _environment(
 ) -> list[dict[str, Any]]:
     """Return the variables; those of the node's address first, since others are made of it."""
     own = {name: literal(value) for name, value in lease.env.items() if not chooses_devices(name)}
-    told: dict[str, object] = {"PYTHONUNBUFFERED": "1", **own}
+    told: dict[str, object] = {"PYTHONUNBUFFERED": "1"}
+    told |= {TRACEPARENT: traceparent(lease.job_id, lease.attempt)} | own
     told |= _gang_environment(lease, options)
     told |= {
         "LEASEHOLD_JOB_ID": lease.job_id,

@@ -6,6 +6,8 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from scheduler.domain.trace_ids import TRACEPARENT, traceparent
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
@@ -86,4 +88,5 @@ def process_environment(
         "LEASEHOLD_LEASE_FOLDER": places.folder,
     }
     plain = {name: str(value) for name, value in told.items() if value is not None}
-    return {"PYTHONUNBUFFERED": "1"} | inherited | dict(lease.env) | dict(devices) | plain
+    given = {"PYTHONUNBUFFERED": "1", TRACEPARENT: traceparent(lease.job_id, lease.attempt)}
+    return given | inherited | dict(lease.env) | dict(devices) | plain

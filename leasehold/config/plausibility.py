@@ -97,6 +97,7 @@ def check(config: ServerConfig, origins: Mapping[str, str]) -> Iterator[str]:
         *_check_rounds(config),
         *_check_server(config),
         *_check_webhooks(config),
+        *_check_tracing(config),
         *_check_provider(config),
         *_check_places(config),
         *_check_policy(config),
@@ -180,6 +181,12 @@ def _check_server(config: ServerConfig) -> Iterator[tuple[str, str]]:
             "server.trusted_proxies",
             f"{error}; give addresses and networks such as 10.0.0.7, 192.168.0.0/16",
         )
+
+
+def _check_tracing(config: ServerConfig) -> Iterator[tuple[str, str]]:
+    endpoint = config.tracing.endpoint
+    if endpoint is not None and not re.match(r"https?://[^/]", endpoint):
+        yield "tracing.endpoint", f"'{endpoint}' is no address; give one as http://collector:4318"
 
 
 def _check_webhooks(config: ServerConfig) -> Iterator[tuple[str, str]]:

@@ -375,6 +375,17 @@ class WebhooksSection:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TracingSection:
+    """Traces of jobs by OpenTelemetry."""
+
+    endpoint: str | None = setting(
+        None,
+        "Collector of OpenTelemetry that takes a trace of each job by OTLP over HTTP, such as "
+        "http://collector:4318; needs the extra `tracing`.",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BudgetsSection:
     """What workers cost, for budgets in money."""
 
@@ -430,5 +441,6 @@ class ServerConfig:
     kubernetes: KubernetesSection = field(default_factory=KubernetesSection)
     isolation: IsolationSection = field(default_factory=IsolationSection)
     webhooks: WebhooksSection = field(default_factory=WebhooksSection)
+    tracing: TracingSection = field(default_factory=TracingSection)
     budgets: BudgetsSection = field(default_factory=BudgetsSection)
     log: LogSection = field(default_factory=LogSection)

@@ -28,6 +28,7 @@ from leasehold.daemon.settings import api_settings, runtime_settings
 from leasehold.daemon.state_dir import StateDir
 from leasehold.daemon.threads import quick_switches
 from leasehold.daemon.token_review import TokenReviewer
+from leasehold.daemon.tracing import exported_traces
 from leasehold.daemon.webhook_post import WebPost
 from planner.knowledge import LearnedKnowledge
 from planner.registry import make_sources
@@ -171,6 +172,7 @@ async def serve(
         stack.callback(watchdog.stop)
         stack.enter_context(rare_collections())
         stack.enter_context(quick_switches())
+        await stack.enter_async_context(exported_traces(config, store, service))
         await _run_both(service, server.run_on(bound, stop), _declare(config, service), stop=stop)
 
 

@@ -221,9 +221,14 @@ def test_the_scheduler_has_what_it_needs(installed) -> None:
         ran = environment.leasehold(*arguments)
         assert ran.returncode == 0, ran.stderr
     (environment.folder / "state").mkdir()
-    ran = environment.leasehold("migrate", "--state-dir", str(environment.folder / "state"))
+    state = f"--state-dir={environment.folder / 'state'}"
+    ran = environment.leasehold("migrate", state)
     assert ran.returncode == 0, ran.stderr
-    assert not environment.names & {"plotly", "kubernetes", "nvidia-ml-py"}
+    assert not environment.names & {"plotly", "kubernetes", "nvidia-ml-py", "opentelemetry-sdk"}
+    endpoint = "--set=tracing.endpoint=http://127.0.0.1:9"
+    ran = environment.leasehold("serve", state, "--set=server.port=0", endpoint)
+    assert ran.returncode == 2, ran.stderr
+    assert "pip install 'leasehold[scheduler,tracing]'" in ran.stderr
 
 
 def test_an_agent_has_what_it_needs(installed) -> None:
@@ -246,7 +251,7 @@ def test_all_extras_are_those_that_there_are() -> None:
     notebook = extras.pop("notebook")  # for people; no service needs a kernel
     assert notebook.pop(0) == "leasehold[simulator]"
     assert extras.pop("all") == [f"leasehold[{','.join(extras)}]"]
-    assert set(extras) == {"scheduler", "agent", "simulator", "kubernetes"}
+    assert set(extras) == {"scheduler", "agent", "simulator", "kubernetes", "tracing"}
     # The same distribution is asked for in the same words everywhere.
     words: dict[str, set[str]] = {}
     for requirement in (*project["dependencies"], *(r for name in extras for r in extras[name])):

@@ -338,6 +338,7 @@ def test_throughputs_are_a_file_or_bundled(home):
         ("[store]\nurl = 'sqlite:///'", "store.url", "in memory cannot be shared"),
         ("[store]\nurl = 'sqlite:///:memory:'", "store.url", "in memory cannot be shared"),
         ("[store]\nurl = 'postgresql://h:ten/d'", "store.url", "is no URL: Port could not"),
+        ("[tracing]\nendpoint = 'collector:4318'", "tracing.endpoint", "is no address; give one"),
         ("[isolation]\nfirst_uid = 2147483600", "isolation.first_uid", "beyond the largest uid"),
         ("[kubernetes]\nagent_account = 'agent'", "kubernetes.agent_account", "NAMESPACE/NAME"),
         ("[server]\nadmin_token_file = 'FILE'", "server.admin_token_file", "must hold one token"),

@@ -28,6 +28,7 @@ SHELL = {
     "log",
     "state_dir",
     "webhooks",
+    "tracing",
 }
 SHELL_TOO = {
     "kubernetes.agent_account",
