@@ -9,7 +9,7 @@ from api.access import Ctx, Viewer
 from api.answers import Answer
 from api.problems import FieldProblem, invalid
 from api.routing import StrictRoute
-from api.schemas.answers import AllocationOut, ClusterOut, LeasesOut
+from api.schemas.answers import AllocationOut, ClusterOut, LeasesOut, PlannedRoundOut
 from api.schemas.fields import NodeName, QueryMoment
 from api.schemas.job_answers import AttemptPageOut
 from api.selection import attempts_page, own_active_ids
@@ -49,6 +49,22 @@ async def list_leases(
         since = [(one.idle_since_s, one) for one in leases if one.idle_since_s is not None]
         leases = [one for _, one in sorted(since, key=lambda pair: pair[0])]
     return Answer({"leases": leases})
+
+
+@router.get(
+    "/plan",
+    summary="Show the plan of the next round",
+    operation_id="get_plan",
+    responses={200: {"model": PlannedRoundOut}},
+)
+async def get_plan(context: Ctx, principal: Viewer) -> Answer:
+    """Return the leases of the next round, those of the caller's projects.
+
+    Until the next round is planned, `leases` has those that wait for workers to become free.
+    """
+    plan = context.service.plan()
+    leases = tuple(one for one in plan.leases if principal.sees(one.project))
+    return Answer(dataclasses.replace(plan, leases=leases))
 
 
 @router.get(

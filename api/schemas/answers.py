@@ -134,6 +134,28 @@ class LeasesOut(BaseModel):
     leases: list[LeaseOut]
 
 
+class PlannedLeaseOut(BaseModel):
+    """A lease of the next round."""
+
+    job_id: str
+    project: str
+    worker_type: str = Field(description="empty if the workers are of several types")
+    workers: list[int]
+    nodes: list[str]
+    begins_s: float = Field(description="latest time at which its workers are free")
+    ends_s: float = Field(description="when it ends unless it is extended")
+    goes_on: bool = Field(description="whether the job keeps workers that it holds now")
+
+
+class PlannedRoundOut(BaseModel):
+    """The plan of the next round."""
+
+    round_number: int | None = Field(description="of the next round; null until it is planned")
+    begins_s: float | None = Field(description="start of that round; null until it is planned")
+    ends_s: float | None = Field(description="end of the last planned round")
+    leases: list[PlannedLeaseOut]
+
+
 class AllocationOut(BaseModel):
     """The allocation in force."""
 

@@ -124,6 +124,7 @@ class Client:
 
     cluster = _blocking(AsyncClient.cluster)
     leases = _blocking(AsyncClient.leases)
+    plan = _blocking(AsyncClient.plan)
     allocation = _blocking(AsyncClient.allocation)
     nodes = _blocking(AsyncClient.nodes)
     node = _blocking(AsyncClient.node)

@@ -28,6 +28,11 @@ class ClusterCalls(Calls):
         found: forms.Leases = await self.call("GET", "/leases", params=query)
         return found["leases"]
 
+    async def plan(self) -> forms.PlannedRound:
+        """Return the plan of the next round: which leases go on, and which wait for workers."""
+        found: forms.PlannedRound = await self.call("GET", "/plan")
+        return found
+
     async def allocation(self) -> forms.Allocation:
         """Return the allocation in force: which fractions of time jobs should get, and got."""
         found: forms.Allocation = await self.call("GET", "/allocation")

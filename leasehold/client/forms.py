@@ -1117,6 +1117,39 @@ class Pair(TypedDict):
     worker_type: str
     part: float
     with_part: float
+class PlannedLease(TypedDict):
+    """A lease of the next round.
+
+    Attributes:
+        worker_type: empty if the workers are of several types
+        begins_s: latest time at which its workers are free
+        ends_s: when it ends unless it is extended
+        goes_on: whether the job keeps workers that it holds now
+    """
+
+    job_id: str
+    project: str
+    worker_type: str
+    workers: list[int]
+    nodes: list[str]
+    begins_s: float
+    ends_s: float
+    goes_on: bool
+
+
+class PlannedRound(TypedDict):
+    """The plan of the next round.
+
+    Attributes:
+        round_number: of the next round; null until it is planned
+        begins_s: start of that round; null until it is planned
+        ends_s: end of the last planned round
+    """
+
+    round_number: int | None
+    begins_s: float | None
+    ends_s: float | None
+    leases: list[PlannedLease]
 
 
 class Policies(TypedDict):

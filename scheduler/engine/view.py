@@ -65,6 +65,7 @@ class EngineView:
         idle: (W,) workers that could be granted and that nobody held or was about to hold.
         held: (W,) workers under leases.
         planned: numbers of the jobs with a planned lease.
+        planned_workers: workers of each planned lease, in the same order.
         barred: (N,) jobs that nothing was left for, because of the nodes that they avoid.
         avoided: job number -> (node, times in a row, until when it is avoided) of those nodes.
         type_of: (W,) type of each worker.
@@ -93,6 +94,7 @@ class EngineView:
     idle: BoolArray
     held: BoolArray
     planned: tuple[int, ...]
+    planned_workers: tuple[tuple[int, ...], ...]
     barred: BoolArray
     avoided: Mapping[int, list[tuple[str, int, float]]]
     type_of: IntArray
@@ -134,6 +136,7 @@ class EngineView:
             idle=engine.idle,
             held=engine.held,
             planned=tuple(engine.book.planned),
+            planned_workers=tuple(plan.workers for plan in engine.book.planned.values()),
             barred=engine.kept_away(),
             avoided={
                 number: avoidance.of(number, now_s)

@@ -19,6 +19,7 @@ from scheduler.control.facts import (
 from scheduler.control.operator_orders import node_of
 from scheduler.errors import ConflictError
 from scheduler.runtime import views
+from scheduler.runtime.planned import plan_of
 from scheduler.runtime.spending import use_of_month
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
         LeaseView,
         NodeView,
         PairView,
+        PlanView,
         PolicyView,
         ProjectView,
         ReservedView,
@@ -87,6 +89,10 @@ class ClusterDesk:
     def leases(self) -> tuple[LeaseView, ...]:
         """Return the leases in force by id."""
         return views.leases(self._view, now_s=self._clock.now_s())
+
+    def plan(self) -> PlanView:
+        """Return the plan of the next round."""
+        return plan_of(self._view, now_s=self._clock.now_s())
 
     def cluster(self) -> ClusterView:
         """Return the cluster in figures."""

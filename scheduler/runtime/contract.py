@@ -40,6 +40,7 @@ if TYPE_CHECKING:
         LiveJob,
         NodeView,
         PairView,
+        PlanView,
         PolicyView,
         ProjectView,
         ReservedView,
@@ -135,6 +136,10 @@ class ClusterService(Protocol):
 
     def leases(self) -> tuple[LeaseView, ...]:
         """Return the leases in force by id."""
+        ...
+
+    def plan(self) -> PlanView:
+        """Return the plan of the next round."""
         ...
 
     def cluster(self) -> ClusterView:

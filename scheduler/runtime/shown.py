@@ -215,6 +215,48 @@ class LeaseView:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedLeaseView:
+    """A lease of the next round.
+
+    Attributes:
+        job_id: the job that holds it.
+        project: of the job.
+        worker_type: of the workers; empty if they are of several types.
+        workers: worker indices.
+        nodes: names of their nodes.
+        begins_s: latest time at which its workers are free.
+        ends_s: when it ends unless it is extended.
+        goes_on: whether the job keeps workers that it holds now.
+    """
+
+    job_id: str
+    project: str
+    worker_type: str
+    workers: tuple[int, ...]
+    nodes: tuple[str, ...]
+    begins_s: float
+    ends_s: float
+    goes_on: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanView:
+    """The plan of the next round.
+
+    Attributes:
+        round_number: of the next round; None until it is planned.
+        begins_s: start of that round; None until it is planned.
+        ends_s: end of the last planned round; None while nothing is active.
+        leases: those that go on, then those that wait for workers to become free.
+    """
+
+    round_number: int | None
+    begins_s: float | None
+    ends_s: float | None
+    leases: tuple[PlannedLeaseView, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AllocationView:
     """The allocation in force.
 

@@ -18,6 +18,7 @@ from scheduler.engine.jobs import NONE
 from scheduler.engine.keeping import WORTH_TELLING
 from scheduler.runtime.explaining import reason_of
 from scheduler.runtime.gpu_figures import GpuFigures
+from scheduler.runtime.planned import round_at
 from scheduler.runtime.shares import budgets_of, fair_shares
 from scheduler.runtime.shown import (
     AllocationView,
@@ -42,7 +43,6 @@ if TYPE_CHECKING:
     from scheduler.control.nodes import NodeState
     from scheduler.control.view import View
     from scheduler.engine.certificate import Certificate
-    from scheduler.engine.view import EngineView
     from scheduler.runtime.explaining import Glance
     from scheduler.runtime.metrics import Metrics
 
@@ -245,7 +245,7 @@ def _state_of(view: View, node: NodeState) -> str:
 def cluster(view: View, glance: Glance, *, now_s: float) -> ClusterView:
     """Return the cluster in figures."""
     engine = view.engine
-    number, ends_s = _round_at(engine, now_s)
+    number, ends_s = round_at(engine, now_s)
     names = engine.cluster.type_names
     known, serving, busy = (
         _by_type(names, engine.count(mask))
@@ -263,21 +263,6 @@ def cluster(view: View, glance: Glance, *, now_s: float) -> ClusterView:
         jobs={status.value: count for status, count in view.statuses.items() if count},
         waiting={reason.value: count for reason, count in glance.waiting.items()},
     )
-
-
-def _round_at(engine: EngineView, now_s: float) -> tuple[int, float | None]:
-    """Return the round that is running, and when it ends; None while nothing is active.
-
-    The engine plans the next round ahead of time, and knows that one's end from then on.
-    """
-    number, ends_s, length_s = (
-        engine.round_number,
-        engine.round_end_s,
-        engine.settings.round_length_s,
-    )
-    if ends_s is None or max(now_s, engine.now_s) >= ends_s - length_s or number <= 1:
-        return number, ends_s
-    return number - 1, ends_s - length_s
 
 
 def _by_type(names: tuple[str, ...], counts: np.ndarray) -> dict[str, int]:

@@ -93,6 +93,7 @@ TABLE: dict[tuple[str, str], tuple[set[str], str, object]] = {
     ("DELETE", "/v1/nodes/{name}"): (OPERATE, "/v1/nodes/alpha", None),
     ("GET", "/v1/cluster"): (READ, "/v1/cluster", None),
     ("GET", "/v1/leases"): (READ, "/v1/leases", None),
+    ("GET", "/v1/plan"): (READ, "/v1/plan", None),
     ("GET", "/v1/attempts"): (READ, "/v1/attempts", None),
     ("GET", "/v1/allocation"): (READ, "/v1/allocation", None),
     ("GET", "/v1/policies"): (READ, "/v1/policies", None),

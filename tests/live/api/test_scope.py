@@ -121,13 +121,14 @@ def test_what_is_read_of_the_cluster_names_no_foreign_job(
 ) -> None:
     own = ann.submit(project="vision")
     daemon.service.run(own)
-    for path in ("/v1/nodes", "/v1/nodes/alpha", "/v1/leases", "/v1/allocation", "/v1/cluster"):
+    named = ("/v1/nodes", "/v1/nodes/alpha", "/v1/leases", "/v1/plan", "/v1/allocation")
+    for path in (*named, "/v1/cluster"):
         text = ann.get(path).text
         assert f'"{foreign}"' not in text, path
         if path != "/v1/cluster":
             assert f'"{own}"' in text, path
     everything = daemon.caller("viewer")
-    for path in ("/v1/nodes", "/v1/leases", "/v1/allocation"):
+    for path in ("/v1/nodes", "/v1/leases", "/v1/plan", "/v1/allocation"):
         assert f'"{foreign}"' in everything.get(path).text
 
 

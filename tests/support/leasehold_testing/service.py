@@ -42,6 +42,8 @@ from scheduler.runtime.shown import (
     LeaseView,
     LiveJob,
     NodeView,
+    PlannedLeaseView,
+    PlanView,
     PolicyView,
     WorkerView,
 )
@@ -349,6 +351,24 @@ class FakeService(FakeSettings):
     def leases(self) -> tuple[LeaseView, ...]:
         """Return the leases that a test has granted."""
         return tuple(sorted(self._leases.values(), key=lambda lease: lease.lease_id))
+
+    def plan(self) -> PlanView:
+        """Return a next round in which every lease goes on."""
+        begins_s = self.now_s + 60.0
+        leases = tuple(
+            PlannedLeaseView(
+                job_id=lease.job_id,
+                project=lease.project,
+                worker_type=lease.worker_type,
+                workers=lease.workers,
+                nodes=lease.nodes,
+                begins_s=begins_s,
+                ends_s=begins_s + 60.0,
+                goes_on=True,
+            )
+            for lease in self.leases()
+        )
+        return PlanView(round_number=2, begins_s=begins_s, ends_s=begins_s + 60.0, leases=leases)
 
     def cluster(self) -> ClusterView:
         """Return the cluster in figures."""
