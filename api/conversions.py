@@ -63,6 +63,7 @@ _NO_LEASE: Mapping[str, Any] = MappingProxyType(
         "lease_deadline_s": None,
         "allocation": {},
         "share": None,
+        "rho": None,
         "gpu_use": None,
         "idle_since_s": None,
     }
@@ -180,6 +181,7 @@ def job_answer(
             lease_deadline_s=live.deadline_s,
             allocation=live.allocation,
             share=live.share,
+            rho=live.rho,
             gpu_use=live.gpu_use,
             idle_since_s=live.idle_since_s,
         )

@@ -295,6 +295,21 @@ class BudgetOut(BaseModel):
     month_end_s: float
 
 
+class DuesOut(BaseModel):
+    """What a project's jobs are due together; its workers leave out those that two jobs share."""
+
+    due_workers: float = Field(description="workers on average that the allocation gives them")
+    received_workers: float | None = Field(
+        description="workers on average that they have had since the allocation came in force; "
+        "null: no time has passed"
+    )
+    owed_worker_s: float | None = Field(
+        description="worker-seconds that they were due since then, less what they have had"
+    )
+    mean_rho: float | None = Field(description="mean `rho` of its jobs; null: not known")
+    worst_rho: float | None = Field(description="the largest of them")
+
+
 class ProjectOut(BaseModel):
     """A project with its limits and what it uses."""
 
@@ -305,6 +320,7 @@ class ProjectOut(BaseModel):
     usage_worker_s: float | None
     effective_weight: float | None
     budget: BudgetOut | None
+    dues: DuesOut | None = Field(None, description="null: no job of it waits for or holds workers")
 
 
 class ProjectsOut(BaseModel):

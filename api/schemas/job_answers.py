@@ -48,6 +48,10 @@ class JobOut(BaseModel):
         description="worker type -> fraction of time that the policy gives it"
     )
     share: float | None = Field(description="effective throughput over that of a 1/n share")
+    rho: float | None = Field(
+        description="finish-time fairness: the JCT that it heads for if the allocation stays, "
+        "over its JCT on a 1/n share of the present jobs; null: not known"
+    )
     gpu_use: float | None = Field(
         description="share of the time in which its GPUs computed of late; null: not measured"
     )

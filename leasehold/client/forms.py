@@ -496,6 +496,25 @@ class Cluster(TypedDict):
     waiting: dict[str, int]
 
 
+class Dues(TypedDict):
+    """What a project's jobs are due together; its workers leave out those that two jobs share.
+
+    Attributes:
+        due_workers: workers on average that the allocation gives them
+        received_workers: workers on average that they have had since the allocation came in force;
+            null: no time has passed
+        owed_worker_s: worker-seconds that they were due since then, less what they have had
+        mean_rho: mean `rho` of its jobs; null: not known
+        worst_rho: the largest of them
+    """
+
+    due_workers: float
+    received_workers: float | None
+    owed_worker_s: float | None
+    mean_rho: float | None
+    worst_rho: float | None
+
+
 class EnrolmentIn(TypedDict, total=False):
     """A one-time secret to make, with which an agent obtains its token.
 
@@ -822,6 +841,8 @@ class Job(TypedDict):
         workers: workers that it holds
         allocation: worker type -> fraction of time that the policy gives it
         share: effective throughput over that of a 1/n share
+        rho: finish-time fairness: the JCT that it heads for if the allocation stays, over its JCT
+            on a 1/n share of the present jobs; null: not known
         gpu_use: share of the time in which its GPUs computed of late; null: not measured
         idle_since_s: since when its GPUs hardly compute; null: they do, or it is not measured
     """
@@ -855,6 +876,7 @@ class Job(TypedDict):
     lease_deadline_s: float | None
     allocation: dict[str, float | None]
     share: float | None
+    rho: float | None
     gpu_use: float | None
     idle_since_s: float | None
 
@@ -885,6 +907,8 @@ class JobWithSpec(TypedDict):
         workers: workers that it holds
         allocation: worker type -> fraction of time that the policy gives it
         share: effective throughput over that of a 1/n share
+        rho: finish-time fairness: the JCT that it heads for if the allocation stays, over its JCT
+            on a 1/n share of the present jobs; null: not known
         gpu_use: share of the time in which its GPUs computed of late; null: not measured
         idle_since_s: since when its GPUs hardly compute; null: they do, or it is not measured
     """
@@ -918,6 +942,7 @@ class JobWithSpec(TypedDict):
     lease_deadline_s: float | None
     allocation: dict[str, float | None]
     share: float | None
+    rho: float | None
     gpu_use: float | None
     idle_since_s: float | None
     spec: dict[str, Any]
@@ -1312,7 +1337,11 @@ class ProjectLimits(TypedDict):
 
 
 class Project(TypedDict):
-    """A project with its limits and what it uses."""
+    """A project with its limits and what it uses.
+
+    Attributes:
+        dues: null: no job of it waits for or holds workers
+    """
 
     limits: ProjectLimits
     active_jobs: int
@@ -1321,6 +1350,7 @@ class Project(TypedDict):
     usage_worker_s: float | None
     effective_weight: float | None
     budget: Budget | None
+    dues: Dues | None
 
 
 class Projects(TypedDict):

@@ -23,6 +23,7 @@ from scheduler.domain.reasons import WaitReason
 from scheduler.domain.troubles import REMEDIES, trouble_of
 from scheduler.engine.candidates import NEGLIGIBLE
 from scheduler.engine.jobs import HELD, NONE
+from scheduler.runtime.dues import Fairness, fairness_of
 from scheduler.runtime.explaining_kept import goes_on, kept_by_others, lost_work
 from scheduler.runtime.explaining_quota import QuotaGlance, quota_words, quotas_in_the_way
 from scheduler.runtime.gpu_figures import use_in_words
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from scheduler.control.leases import LiveLease
     from scheduler.control.submitting import Room
     from scheduler.control.view import View
-    from scheduler.domain.arrays import FloatArray, IntArray
+    from scheduler.domain.arrays import IntArray
     from scheduler.domain.rows import JobRow
 
 _ORDER: Mapping[WaitReason, int] = {reason: place for place, reason in enumerate(WaitReason)}
@@ -97,8 +98,6 @@ class Glance:
         #: first reasons of jobs that are alike: profile, status, situation.
         self.first: dict[tuple[int, JobStatus, int], WaitReason] = {}
         self.quotas = QuotaGlance(view)
-        #: profile -> steps/s of its jobs in a 1/n share of every worker type.
-        self.isolated: dict[int, float] = {}
 
     def shows(self, view: View) -> bool:
         """Tell whether it is of a view as that is now: the engine has not been called since."""
@@ -138,10 +137,9 @@ class Glance:
         return bits
 
     @cached_property
-    def capacity(self) -> FloatArray:
-        """(K,) workers in service by type."""
-        engine = self._view.engine
-        return engine.count(engine.in_service).astype(float)
+    def fairness(self) -> Fairness:
+        """How the engine's jobs fare, compared with a 1/n share."""
+        return fairness_of(self._view)
 
     @cached_property
     def _room(self) -> Room:

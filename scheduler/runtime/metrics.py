@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from scheduler.control.nodes import NodeState
     from scheduler.domain.rows import AttemptRow
+    from scheduler.runtime.dues import Dues
     from scheduler.runtime.gpu_figures import GpuFigures
     from scheduler.runtime.shown import ReservedView
 
@@ -224,6 +225,15 @@ class Metrics:
             "(../explanation/rounds.md#how-good-a-round-is), as part of the best value: with "
             "`whole` workers, or `fluid` if workers could be divided; NaN without a sum",
         )
+        self._project_workers = self._gauge(
+            "project_workers",
+            "Workers of a project's jobs on average over time, by state: due by X, and received.",
+            "project",
+            "state",
+            page="workers on average over time that the policy gives the jobs of each project "
+            "(`due`), and that they have had since its answer came in force (`received`); workers "
+            "that two jobs share are left out",
+        )
         self._round_number = self._gauge("round_number", "Number of the current round.")
 
     def _make_durations(self) -> None:
@@ -355,6 +365,14 @@ class Metrics:
             kept = one.assigned if one.state == "in force" else 0
             self._reservations.labels(name, "set_aside").set(kept)
             self._reservations.labels(name, "used").set(one.used)
+
+    def set_dues(self, found: Mapping[str, Dues]) -> None:
+        """Set what each project is due and has received; others disappear."""
+        self._project_workers.clear()
+        for project, one in found.items():
+            self._project_workers.labels(project, "due").set(one.due_workers)
+            if one.received_workers is not None:
+                self._project_workers.labels(project, "received").set(one.received_workers)
 
     def set_refused(self, workers: int) -> None:
         """Set how many workers nodes report beyond what is approved."""

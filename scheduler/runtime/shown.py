@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from scheduler.domain.reasons import WaitReason
     from scheduler.domain.reservation import Reservation
     from scheduler.domain.troubles import Trouble
+    from scheduler.runtime.dues import Dues
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +35,8 @@ class LiveJob:
         deadline_s: until when its lease holds, or None.
         allocation: worker type -> fraction of time that the policy gives it.
         share: its effective throughput over that of a 1/n share; None where that is unknown.
+        rho: the JCT that it heads for if X stays as it is, over its JCT in a 1/n share; None if
+            that is unknown.
         gpu_use: share of the time in which its GPUs computed of late; None: nobody measures it.
         idle_since_s: since when they hardly do; None where they do, or nobody measures it.
     """
@@ -48,6 +51,7 @@ class LiveJob:
     deadline_s: float | None
     allocation: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
     share: float | None = None
+    rho: float | None = None
     gpu_use: float | None = None
     idle_since_s: float | None = None
 
@@ -373,6 +377,7 @@ class ProjectView:
             policy has no half-life.
         effective_weight: what that entity's weight counts for; None likewise.
         budget: what it has used of its budget; None where it has none.
+        dues: what X gives its jobs and what they have received; None without jobs in the engine.
     """
 
     limits: ProjectLimits
@@ -382,6 +387,7 @@ class ProjectView:
     usage_worker_s: float | None = None
     effective_weight: float | None = None
     budget: BudgetView | None = None
+    dues: Dues | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,8 +14,8 @@ from scheduler.control.inventory import in_words
 from scheduler.control.node_health import doubt_in_words
 from scheduler.control.progress import shown_steps
 from scheduler.control.requests import NodeAction, ProjectLimits
-from scheduler.engine.jobs import NONE
 from scheduler.engine.keeping import WORTH_TELLING
+from scheduler.runtime.dues import dues_of_projects, fairness_of, received_shares, shares_of
 from scheduler.runtime.explaining import reason_of
 from scheduler.runtime.gpu_figures import GpuFigures
 from scheduler.runtime.planned import round_at
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from scheduler.control.leases import LiveLease
     from scheduler.control.nodes import NodeState
     from scheduler.control.view import View
+    from scheduler.domain.arrays import FloatArray
     from scheduler.engine.certificate import Certificate
     from scheduler.runtime.explaining import Glance
     from scheduler.runtime.metrics import Metrics
@@ -62,7 +63,6 @@ def live_jobs(
 def _live_job(view: View, record: JobRecord, glance: Glance, *, now_s: float) -> LiveJob:
     lease_id = view.leases.of_job.get(record.job_id)
     live = None if lease_id is None else view.leases.by_id[lease_id]
-    shares = _shares_of(view, record.job_id)
     return LiveJob(
         status=record.status,
         reason=reason_of(view, record, glance),
@@ -72,69 +72,20 @@ def _live_job(view: View, record: JobRecord, glance: Glance, *, now_s: float) ->
         workers=0 if live is None else len(live.lease.workers),
         nodes=() if live is None else tuple(dict.fromkeys(live.nodes)),
         deadline_s=None if live is None else live.deadline_s,
-        allocation=MappingProxyType(shares),
-        share=_effective_share(view, record.job_id, glance),
+        allocation=MappingProxyType(shares_of(view, record.job_id)),
+        share=_fairness(view, record.job_id, glance.fairness.share),
+        rho=_fairness(view, record.job_id, glance.fairness.rho),
         gpu_use=None if live is None else live.use,
         idle_since_s=None if live is None else live.idle_since_s,
     )
 
 
-def _shares_of(view: View, job_id: str) -> dict[str, float]:
-    """Return worker type -> fraction of time that the policy gives a job, alone or shared."""
-    engine = view.engine
-    number = engine.jobs.number_of.get(job_id)
-    if number is None:
-        return {}
-    row = engine.jobs.row_of(number)
-    profile = int(engine.jobs["profile"][row])
-    table = engine.table
-    shares: dict[str, float] = {}
-    if profile < len(table.profiles):
-        x = engine.jobs.x[row]
-        for j in np.flatnonzero(x[: table.demand.shape[1]] > 0).tolist():
-            _add(shares, table.worker_types, table.demand[profile, j], float(x[j]))
-    if len(engine.pairs):
-        for q in np.flatnonzero((engine.pairs.numbers == number).any(axis=1)).tolist():
-            index = int(engine.pairs.index[q])
-            if index != NONE and engine.pairs.x[q] > 0:
-                demand = table.pair_demand[index]
-                _add(shares, table.worker_types, demand, float(engine.pairs.x[q]))
-    return {name: round(value, 6) for name, value in shares.items()}
-
-
-def _add(
-    shares: dict[str, float], names: tuple[str, ...], demand: np.ndarray, fraction: float
-) -> None:
-    name = "+".join(names[k] for k in np.flatnonzero(demand).tolist())
-    shares[name] = shares.get(name, 0.0) + fraction
-
-
-def _effective_share(view: View, job_id: str, glance: Glance) -> float | None:
-    """Return a job's effective throughput over that of a 1/n share of every worker type."""
-    engine = view.engine
-    number = engine.jobs.number_of.get(job_id)
-    if number is None or number > view.policy.newest_number:
-        return None
-    row = engine.jobs.row_of(number)
-    profile = int(engine.jobs["profile"][row])
-    table = engine.table
-    if profile >= len(table.profiles):
-        return None
-    if profile not in glance.isolated:
-        glance.isolated[profile] = _isolated(view, profile, glance)
-    isolated, rates = glance.isolated[profile], table.throughput[profile]
-    x = engine.jobs.x[row][: len(rates)]
-    return float(rates @ x) / isolated if isolated > 0 else None
-
-
-def _isolated(view: View, profile: int, glance: Glance) -> float:
-    """Return a job's steps/s in a 1/n share of every worker type."""
-    table = view.engine.table
-    capacity = glance.capacity[: table.demand.shape[2]]
-    demand = table.demand[profile].max(axis=1)
-    held = np.maximum(table.demand[profile] @ capacity, 0.0) / np.maximum(demand, 1)
-    fractions = np.where(demand > 0, held / np.maximum(demand, 1), 0.0) / len(view.engine.jobs)
-    return float(table.throughput[profile] @ (fractions / max(fractions.sum(), 1.0)))
+def _fairness(view: View, job_id: str, figures: FloatArray) -> float | None:
+    """Return a job's figure of the (N,) of all; None if it is unknown."""
+    jobs = view.engine.jobs
+    number = jobs.number_of.get(job_id)
+    figure = math.nan if number is None else float(figures[jobs.row_of(number)])
+    return None if math.isnan(figure) else figure
 
 
 def leases(view: View, *, now_s: float) -> tuple[LeaseView, ...]:
@@ -272,41 +223,14 @@ def _by_type(names: tuple[str, ...], counts: np.ndarray) -> dict[str, int]:
 def allocation(view: View) -> AllocationView:
     """Return the allocation in force, and how much of it has been received."""
     policy = view.policy
-    shares = {job_id: _shares_of(view, job_id) for job_id in view.jobs.by_id}
+    shares = {job_id: shares_of(view, job_id) for job_id in view.jobs.by_id}
     return AllocationView(
         policy=policy.choice.name,
         computed_s=policy.computed_s,
         solve_s=policy.last_solve_s,
         shares={job_id: share for job_id, share in shares.items() if share},
-        received=_received(view),
+        received=received_shares(view),
     )
-
-
-def _received(view: View) -> dict[str, dict[str, float]]:
-    """Return the fractions received: X, less what credits have grown by since it came in force."""
-    engine, policy = view.engine, view.policy
-    if policy.computed_s is None or policy.baseline is None:
-        return {}
-    elapsed = engine.now_s - policy.computed_s
-    if elapsed <= 0:
-        return {}
-    numbers, credit_then = policy.baseline
-    jobs, table = engine.jobs, engine.table
-    result: dict[str, dict[str, float]] = {}
-    rows = jobs.rows_of(numbers)
-    width = min(credit_then.shape[1], jobs.x.shape[1], table.demand.shape[1])
-    for i in np.flatnonzero(rows != NONE).tolist():
-        row = int(rows[i])
-        profile = int(jobs["profile"][row])
-        grown = (jobs.credit_s[row, :width] - credit_then[i, :width]) / elapsed
-        got = np.clip(jobs.x[row, :width] - grown, 0.0, 1.0)
-        shares: dict[str, float] = {}
-        for j in np.flatnonzero(got > 1e-9).tolist():
-            _add(shares, table.worker_types, table.demand[profile, j], float(got[j]))
-        if shares:
-            job_id = jobs.job_of[int(numbers[i])].job_id
-            result[job_id] = {name: round(value, 6) for name, value in shares.items()}
-    return result
 
 
 def deviation(view: View) -> tuple[float, float]:
@@ -367,6 +291,7 @@ def projects(view: View, *, now_s: float) -> tuple[ProjectView, ...]:
         if record is not None:
             running[record.project] += len(live.lease.workers)
     jobs, shares, budgets = view.jobs, fair_shares(view), budgets_of(view, now_s=now_s)
+    dues = dues_of_projects(view, fairness_of(view))
     names = sorted({*jobs.limits, *(name for name, count in jobs.active.items() if count)})
     return tuple(
         ProjectView(
@@ -377,6 +302,7 @@ def projects(view: View, *, now_s: float) -> tuple[ProjectView, ...]:
             usage_worker_s=shares[name].usage_worker_s if name in shares else None,
             effective_weight=shares[name].effective_weight if name in shares else None,
             budget=budgets.get(name),
+            dues=dues.get(name),
         )
         for name in names
     )
@@ -469,5 +395,6 @@ def measure(view: View, metrics: Metrics, glance: Glance, *, now_s: float) -> No
     if proven is not None:
         metrics.set_round_gap(proven.gap, proven.fluid_gap)
     metrics.set_budgets({name: one.part for name, one in budgets_of(view, now_s=now_s).items()})
+    metrics.set_dues(dues_of_projects(view, glance.fairness))
     metrics.set_reservations(reservations(view))
     metrics.set_policy_failing(bool(view.policy.last_failure))

@@ -120,6 +120,7 @@ def _fields(job: forms.JobWithSpec, now_s: float) -> list[tuple[str, Any]]:
         ("duration" if by_duration else "steps", _work(job, seconds=by_duration)),
         ("allocation", " ".join(f"{k}={percent(v)}" for k, v in job["allocation"].items())),
         ("of isolated share", _times(job["share"])),
+        ("rho", _rho(job)),
         ("submitted", when(job["submitted_s"], now_s)),
         ("started", when(job["started_s"], now_s)),
         ("finished", when(job["finished_s"], now_s)),
@@ -139,6 +140,12 @@ def _fields(job: forms.JobWithSpec, now_s: float) -> list[tuple[str, Any]]:
 def _times(share: float | None) -> str | None:
     """Write how much a job gets in terms of its isolated share."""
     return None if share is None else f"{share:.2f}x"
+
+
+def _rho(job: forms.JobWithSpec) -> str | None:
+    """Write the finish-time fairness of a job; a server of the release before does not send it."""
+    rho = job.get("rho")
+    return None if rho is None else f"{rho:.2f}"
 
 
 def _by_duration(job: forms.JobWithSpec) -> bool:

@@ -54,6 +54,7 @@ def test_a_job_is_shown_with_its_attempts_and_history(job, scheduler, leasehold)
     shown = leasehold("job", job).out
     for words in ("./train", "v100 x 1 on alpha", "k=v", "lease granted", "0 of 10 (0%)"):
         assert words in shown
+    assert ["rho", "1.00"] in [line.split() for line in shown.splitlines()]
     found = json.loads(leasehold("job", job, "--json").out)
     assert found["spec"]["command"] == ["./train"]
     assert [a["attempt"] for a in found["attempts_made"]] == [1]

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from scheduler.runtime.dues import Dues
 from scheduler.runtime.gpu_figures import GpuFigures
 from scheduler.runtime.metrics import Metrics
 
@@ -28,6 +29,10 @@ def exposed() -> tuple[set[str], dict[tuple[str, str], set[str]]]:
     metrics.set_deviation(mean=0.0, largest=0.0)
     metrics.set_doubted(())
     metrics.set_round_gap(0.0, 0.01)
+    dues = Dues(
+        due_workers=1.0, received_workers=1.0, owed_worker_s=0.0, mean_rho=1.0, worst_rho=1.0
+    )
+    metrics.set_dues({"vision": dues})
     metrics.set_use({"vision": GpuFigures(gpus=1)})
     metrics.lease_ended("completed")
     metrics.used("vision", "v100", 1.0)

@@ -8,6 +8,7 @@ from leasehold_testing.output import FakeOutput
 from leasehold_testing.service_values import ACTIVE
 from policies.registry import make_policy
 from scheduler.errors import ConflictError, NotFoundError
+from scheduler.runtime.dues import Dues
 from scheduler.runtime.shown import (
     PairView,
     PolicyView,
@@ -93,11 +94,20 @@ class FakeSettings(FakeOutput):
         where = JobFilter(projects=(limits.project,), statuses=tuple(ACTIVE))
         found = self._store.jobs(JobQuery(where=where, limit=MAX_LIMIT)).rows
         running = [row for row in found if row.job_id in self._leases]
+        workers = float(sum(row.scale_factor for row in running))
+        dues = Dues(
+            due_workers=workers,
+            received_workers=workers,
+            owed_worker_s=0.0,
+            mean_rho=1.0,
+            worst_rho=1.0,
+        )
         return ProjectView(
             limits=limits,
             active_jobs=len(found),
             admitted_workers=sum(row.scale_factor for row in found),
             running_workers=sum(row.scale_factor for row in running),
+            dues=dues if running else None,
         )
 
     async def set_project(self, limits: ProjectLimits, *, actor: str) -> ProjectView:

@@ -33,6 +33,7 @@ def live_job(row: JobRow, lease: LeaseView | None) -> LiveJob:
         deadline_s=None if lease is None else lease.deadline_s,
         allocation=MappingProxyType({} if lease is None else {"v100": 1.0}),
         share=None if lease is None else 1.0,
+        rho=None if lease is None else 1.0,
     )
 
 

@@ -1,0 +1,222 @@
+"""What the allocation X gives jobs and projects, what they have received of it, and fairness."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from scheduler.engine.jobs import NONE
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from scheduler.control.view import View
+    from scheduler.domain.arrays import FloatArray, IntArray
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dues:
+    """What the jobs of a project are due together, in workers on average over time.
+
+    Workers that two jobs share are left out of the first three.
+
+    Attributes:
+        due_workers: workers that X gives them.
+        received_workers: workers that they have had since X came in force; None if no time has
+            passed since.
+        owed_worker_s: worker-seconds that they were due since then, less what they have had. A job
+            that came later counts from its submission. None if no time has passed.
+        mean_rho: mean of their rho, see ``Fairness``; None if it is known of no job.
+        worst_rho: the largest of them.
+    """
+
+    due_workers: float
+    received_workers: float | None
+    owed_worker_s: float | None
+    mean_rho: float | None
+    worst_rho: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fairness:
+    """How jobs fare under X, compared with a 1/n share of every worker type; NaN if unknown.
+
+    Attributes:
+        share: (N,) effective throughput over that in a 1/n share.
+        rho: (N,) the JCT that a job heads for if X stays as it is, over its JCT in a 1/n share
+            (Themis, section 3; Gavel, section 4.2). n counts the present jobs.
+    """
+
+    share: FloatArray
+    rho: FloatArray
+
+
+def fairness_of(view: View) -> Fairness:
+    """Return how the engine's jobs fare."""
+    jobs = view.engine.jobs
+    rates, isolated = _rates(view), _isolated(view)
+    known = (jobs["number"] <= view.policy.newest_number) & (isolated > 0)
+    share, rho = np.full((2, len(jobs)), math.nan)
+    share[known] = rates[known] / isolated[known]
+    known &= rates > 0
+    total = jobs["total_steps"]
+    left_s = (total - jobs["steps_done"])[known] / rates[known]
+    age_s = np.maximum(view.engine.now_s - jobs["arrival_s"][known], 0.0)
+    rho[known] = (age_s + left_s) / (total[known] / isolated[known])
+    return Fairness(share=share, rho=rho)
+
+
+def shares_of(view: View, job_id: str) -> dict[str, float]:
+    """Return worker type -> fraction of time that the policy gives a job, alone or shared."""
+    engine = view.engine
+    number = engine.jobs.number_of.get(job_id)
+    if number is None:
+        return {}
+    row = engine.jobs.row_of(number)
+    profile = int(engine.jobs["profile"][row])
+    table = engine.table
+    shares: dict[str, float] = {}
+    if profile < len(table.profiles):
+        x = engine.jobs.x[row]
+        for j in np.flatnonzero(x[: table.demand.shape[1]] > 0).tolist():
+            _add(shares, table.worker_types, table.demand[profile, j], float(x[j]))
+    if len(engine.pairs):
+        for q in np.flatnonzero((engine.pairs.numbers == number).any(axis=1)).tolist():
+            index = int(engine.pairs.index[q])
+            if index != NONE and engine.pairs.x[q] > 0:
+                demand = table.pair_demand[index]
+                _add(shares, table.worker_types, demand, float(engine.pairs.x[q]))
+    return {name: round(value, 6) for name, value in shares.items()}
+
+
+def received_shares(view: View) -> dict[str, dict[str, float]]:
+    """Return job id -> worker type -> fraction of time received since X came in force."""
+    jobs, table = view.engine.jobs, view.engine.table
+    rows, received = _received(view)
+    result: dict[str, dict[str, float]] = {}
+    for row, fractions in zip(rows.tolist(), received, strict=True):
+        shares: dict[str, float] = {}
+        for j in np.flatnonzero(fractions > 1e-9).tolist():
+            demand = table.demand[int(jobs["profile"][row]), j]
+            _add(shares, table.worker_types, demand, float(fractions[j]))
+        if shares:
+            job_id = jobs.job_of[int(jobs["number"][row])].job_id
+            result[job_id] = {name: round(value, 6) for name, value in shares.items()}
+    return result
+
+
+def dues_of_projects(view: View, fairness: Fairness) -> Mapping[str, Dues]:
+    """Return the dues of each project with jobs that the engine knows; empty before the first X."""
+    engine, computed_s = view.engine, view.policy.computed_s
+    if computed_s is None:
+        return {}
+    jobs, rho = engine.jobs, fairness.rho
+    elapsed_s = max(engine.now_s - computed_s, 0.0)
+    due, had = _workers(view)
+    counted_s = np.clip(engine.now_s - jobs["arrival_s"], 0.0, elapsed_s)
+    owed_worker_s = due * counted_s - had * elapsed_s
+    rows_of: dict[str, list[int]] = {}
+    for row, number in enumerate(jobs["number"].tolist()):
+        record = view.jobs.by_id.get(jobs.job_of[number].job_id)
+        if record is not None:
+            rows_of.setdefault(record.project, []).append(row)
+    result: dict[str, Dues] = {}
+    for project, rows in rows_of.items():
+        known = rho[rows][~np.isnan(rho[rows])]
+        result[project] = Dues(
+            due_workers=float(due[rows].sum()),
+            received_workers=float(had[rows].sum()) if elapsed_s > 0 else None,
+            owed_worker_s=float(owed_worker_s[rows].sum()) if elapsed_s > 0 else None,
+            mean_rho=float(known.mean()) if len(known) else None,
+            worst_rho=float(known.max()) if len(known) else None,
+        )
+    return result
+
+
+def _workers(view: View) -> tuple[FloatArray, FloatArray]:
+    """Return (N,) workers that X gives jobs on average, and that they have had."""
+    jobs, table = view.engine.jobs, view.engine.table
+    known, profile, x = _known_rows(view)
+    held = table.demand.sum(axis=2)  # (U, J) workers of a configuration
+    due, had = np.zeros((2, len(jobs)))
+    due[known] = (x * held[profile, : x.shape[1]]).sum(axis=1)
+    rows, received = _received(view)
+    if len(rows):
+        had[rows] = (received * held[jobs["profile"][rows], : received.shape[1]]).sum(axis=1)
+    return due, had
+
+
+def _rates(view: View) -> FloatArray:
+    """Return (N,) steps/s of jobs under X, alone and in pairs."""
+    jobs, pairs, table = view.engine.jobs, view.engine.pairs, view.engine.table
+    known, profile, x = _known_rows(view)
+    rates = np.zeros(len(jobs))
+    rates[known] = (x * table.throughput[profile, : x.shape[1]]).sum(axis=1)
+    for member in range(2):
+        rows = jobs.rows_of(pairs.numbers[:, member])
+        wanted = np.flatnonzero((rows != NONE) & (pairs.index != NONE) & (pairs.x > 0))
+        rows, index = rows[wanted], pairs.index[wanted]
+        is_second = jobs["profile"][rows] != table.pair_profiles[index, 0]
+        rate = table.pair_throughput[index, is_second.astype(np.int64)]
+        np.add.at(rates, rows, pairs.x[wanted] * rate)
+    return rates
+
+
+def _known_rows(view: View) -> tuple[IntArray, IntArray, FloatArray]:
+    """Return (n,) rows of jobs whose profile is in the table, (n,) profiles, and (n, J) their X."""
+    jobs, table = view.engine.jobs, view.engine.table
+    rows = np.flatnonzero(jobs["profile"] < len(table.profiles))
+    width = min(jobs.x.shape[1], table.demand.shape[1])
+    return rows, jobs["profile"][rows], jobs.x[rows, :width]
+
+
+def _isolated(view: View) -> FloatArray:
+    """Return (N,) steps/s of jobs in a 1/n share of every worker type; 0 if unknown."""
+    capacity = view.engine.count(view.engine.in_service).astype(float)
+    rows, profile, _ = _known_rows(view)
+    rate = np.zeros(len(view.engine.table.profiles))
+    for one in np.unique(profile).tolist():
+        rate[one] = _isolated_rate(view, one, capacity)
+    isolated = np.zeros(len(view.engine.jobs))
+    isolated[rows] = rate[profile]
+    return isolated
+
+
+def _isolated_rate(view: View, profile: int, capacity: FloatArray) -> float:
+    """Return the steps/s of a job of a profile in a 1/n share of every worker type."""
+    table = view.engine.table
+    capacity = capacity[: table.demand.shape[2]]
+    demand = table.demand[profile].max(axis=1, initial=0)
+    held = np.maximum(table.demand[profile] @ capacity, 0.0) / np.maximum(demand, 1)
+    fractions = np.where(demand > 0, held / np.maximum(demand, 1), 0.0) / len(view.engine.jobs)
+    return float(table.throughput[profile] @ (fractions / max(fractions.sum(), 1.0)))
+
+
+def _received(view: View) -> tuple[IntArray, FloatArray]:
+    """Return (R,) rows of jobs that X knows, and (R, J) fractions of time received since.
+
+    A fraction is that of X, less what the credit has grown by since X came in force.
+    """
+    engine, policy = view.engine, view.policy
+    elapsed_s = 0.0 if policy.computed_s is None else engine.now_s - policy.computed_s
+    if policy.baseline is None or elapsed_s <= 0:
+        return np.empty(0, dtype=np.int64), np.empty((0, 0))
+    numbers, credit_s = policy.baseline
+    jobs = engine.jobs
+    rows = jobs.rows_of(numbers)
+    rows, credit_s = rows[rows != NONE], credit_s[rows != NONE]
+    known = jobs["profile"][rows] < len(engine.table.profiles)
+    rows, credit_s = rows[known], credit_s[known]
+    width = min(credit_s.shape[1], jobs.x.shape[1], engine.table.demand.shape[1])
+    grown = (jobs.credit_s[rows, :width] - credit_s[:, :width]) / elapsed_s
+    return rows, np.clip(jobs.x[rows, :width] - grown, 0.0, 1.0)
+
+
+def _add(
+    shares: dict[str, float], names: tuple[str, ...], demand: np.ndarray, fraction: float
+) -> None:
+    name = "+".join(names[k] for k in np.flatnonzero(demand).tolist())
+    shares[name] = shares.get(name, 0.0) + fraction
