@@ -8,18 +8,21 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
+from agent.clock import lease_clock_s
 from agent.inventory import type_name
 from agent.kubernetes.pod_names import is_ours
 from agent.kubernetes.pods import HOSTNAME, PodWorker
 from scheduler.errors import ClusterError, InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 _PRODUCT: Final = "nvidia.com/gpu.product"
 _STRATEGY, _REPLICAS = "nvidia.com/gpu.sharing-strategy", "nvidia.com/gpu.replicas"
 _COUNT, _MIG = "nvidia.com/gpu.count", "nvidia.com/mig.strategy"
 _AMD_LABELS: Final = ("amd.com/gpu.product-name", "beta.amd.com/gpu.product-name")
+#: For so long the device plugin may offer less than pods of leases hold, as when it restarts.
+PLUGIN_AWAY_S: Final = 300.0
 #: Ways in which two jobs can hold a worker.
 SHARING: Final = ("exclusive", "time-slicing", "mps", "visible")
 
@@ -137,6 +140,7 @@ class NodeInventory:
         plain: see ``workers_of``.
         node: the Node object as last read.
         remark: what a person should know of the node.
+        clock: the time, for tests.
     """
 
     instance: str
@@ -146,10 +150,13 @@ class NodeInventory:
     plain: tuple[str, ...] = ()
     node: Mapping[str, Any] = field(default_factory=dict)
     remark: str = ""
+    clock: Callable[[], float] = lease_clock_s
     _workers: tuple[NodeWorker, ...] = ()
     _strangers: Mapping[str, Counter[str]] = field(default_factory=dict)
     _held: frozenset[int] = frozenset()
     _bound: frozenset[int] = frozenset()
+    #: resource -> since when the device plugin has offered less of it than pods of leases hold.
+    _short_s: dict[str, float] = field(default_factory=dict)
 
     @property
     def workers(self) -> tuple[NodeWorker, ...]:
@@ -237,14 +244,31 @@ class NodeInventory:
         return found
 
     def _missing(self) -> dict[int, str]:
-        """Return the workers that the device plugin does not offer (any more)."""
+        """Return the workers that the device plugin does not offer (any more).
+
+        Kubernetes does not say which devices are missing. Idle ones are, before those under a pod.
+        A pod keeps its device while the plugin restarts, so a lease ends only if the device stays
+        away.
+        """
         healthy = Counter(_accelerators(self.node, "allocatable"))
         found: dict[int, str] = {}
-        for worker in self._workers:
-            if worker.resource:
-                if healthy[worker.resource] < worker.replicas:
-                    found[worker.index] = f"the node offers no more {worker.resource} than that"
-                healthy[worker.resource] -= worker.replicas
+        short: set[str] = set()
+        for worker in sorted(self._workers, key=lambda worker: worker.index not in self._bound):
+            name = worker.resource
+            if not name:
+                continue
+            if healthy[name] < worker.replicas:
+                why = f"the node offers no more {name} than that"
+                if worker.index not in self._bound:
+                    found[worker.index] = why
+                else:
+                    short.add(name)
+                    now_s = self.clock()
+                    if now_s - self._short_s.setdefault(name, now_s) >= PLUGIN_AWAY_S:
+                        found[worker.index] = f"{why}, for {PLUGIN_AWAY_S:g} s"
+            healthy[name] -= worker.replicas
+        for name in self._short_s.keys() - short:
+            del self._short_s[name]
         return found
 
     def _taken(self) -> dict[str, list[str]]:

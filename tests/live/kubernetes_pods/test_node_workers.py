@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from agent.kubernetes.node_workers import NodeInventory, obstacle, workers_of
+from agent.kubernetes.node_workers import PLUGIN_AWAY_S, NodeInventory, obstacle, workers_of
 from scheduler.errors import ClusterError, InputError
 
 
@@ -82,6 +82,33 @@ def test_gpus_in_bad_health_have_a_problem_and_stay_on_the_list(make_node):
     inventory.read_node(gone)
     assert len(inventory.workers) == 4
     assert set(inventory.problems()) == {0, 1, 2, 3}
+
+
+def test_a_pod_keeps_its_worker_while_the_device_plugin_restarts(make_node):
+    now_s = [1000.0]
+    inventory = NodeInventory(instance="x", clock=lambda: now_s[0])
+
+    def offers(count):
+        node = make_node(2)
+        node["status"]["allocatable"]["nvidia.com/gpu"] = str(count)
+        inventory.read_node(node)
+        return set(inventory.problems())
+
+    assert offers(2) == set()
+    inventory.hold({1}, bound={1})
+    assert offers(1) == {0}  # the idle worker is missing, whichever device it is
+    assert offers(0) == {0}
+    now_s[0] += PLUGIN_AWAY_S - 1.0
+    assert offers(0) == {0}
+    assert offers(2) == set()
+    now_s[0] += 2.0
+    assert offers(0) == {0}
+    now_s[0] += PLUGIN_AWAY_S
+    assert offers(0) == {0, 1}
+    assert "for 300 s" in inventory.problems()[1]
+    inventory.hold({1}, bound=set())  # nothing new starts there
+    now_s[0] += 1.0
+    assert offers(0) == {0, 1}
 
 
 @pytest.mark.parametrize(
