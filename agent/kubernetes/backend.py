@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from agent.kubernetes.pods import PodSettings
     from agent.link import Link
     from agent.reconcile import Action, Held, Wanted
-    from scheduler.protocol.desired import DesiredExec, DesiredImage
+    from scheduler.protocol.desired import DesiredExec, DesiredImage, DesiredLease
     from scheduler.protocol.reports import LeaseReport, LeaseState
 
 _log = logging.getLogger("leasehold.agent")
@@ -128,6 +128,7 @@ class KubernetesBackend(Isolated[PodRecord]):
         self._steps = PodSteps(logs_dir=self.logs_dir, on_change=on_change)
         self._requests = PodRequests(
             client=client,
+            node=node,
             settings=settings,
             pod_of=self._pod_of,
             see=lambda record, pod, gone: self._see(record, pod, gone=gone),
@@ -165,6 +166,9 @@ class KubernetesBackend(Isolated[PodRecord]):
             try:
                 await self._watch.read()
                 await self._pods.list()
+                for pod, lease in await self._requests.unlisted(self._folder, self._records):
+                    self._adopt(pod, lease)
+                    self._records[lease.lease_id].unseen = True
                 await check_namespace(self._client, self._settings)
                 break
             except KubernetesError as error:
@@ -382,11 +386,11 @@ class KubernetesBackend(Isolated[PodRecord]):
     # -- what the watches tell ---------------------------------------------------------------------
 
     def _list(self, pods: list[dict[str, Any]]) -> None:
-        """Take in all pods of this node; who is not among them is gone."""
+        """Take in all pods of this node with our labels."""
         present = {uid_of(pod) for pod in pods}
         for record in (*self._records.values(), *self._leaving.values()):
             if record.pod is not None and record.uid not in present and not record.gone:
-                self._guarded(record, partial(self._see, record, record.pod, gone=True))
+                self._guarded(record, partial(self._miss, record, record.pod))
         for pod in pods:
             self._event("MODIFIED", pod)
 
@@ -397,11 +401,25 @@ class KubernetesBackend(Isolated[PodRecord]):
                 self._adopt(pod)
             return
         if record.uid in {"", uid_of(pod)}:
-            self._guarded(record, partial(self._see, record, pod, gone=kind == "DELETED"))
+            see = self._miss if kind == "DELETED" else partial(self._see, gone=False)
+            self._guarded(record, partial(see, record, pod))
+            record.unseen |= lease_of(pod)[0] != record.lease.lease_id and not record.gone
 
     def _find(self, pod: Mapping[str, Any]) -> PodRecord | None:
         lease_id, _ = lease_of(pod)
-        return self._records.get(lease_id) or self._leaving.get(lease_id)
+        found = self._records.get(lease_id) or self._leaving.get(lease_id)
+        if found is not None:
+            return found
+        every = (*self._records.values(), *self._leaving.values())
+        return next((one for one in every if one.uid and one.uid == uid_of(pod)), None)
+
+    def _miss(self, record: PodRecord, pod: Mapping[str, Any]) -> None:
+        """Take in a pod that the watch shows no more; if it may still run, ask for it by name.
+
+        The watch also drops a pod that loses one of our labels, and that pod still has its workers.
+        """
+        self._see(record, pod, gone=record.over)
+        record.unseen = not record.gone
 
     def _see(self, record: PodRecord, pod: Mapping[str, Any], *, gone: bool) -> None:
         before, new = (record.state(), record.reason_code), not record.uid
@@ -413,9 +431,9 @@ class KubernetesBackend(Isolated[PodRecord]):
         if before != (record.state(), record.reason_code):
             self._on_change()
 
-    def _adopt(self, pod: Mapping[str, Any]) -> None:
+    def _adopt(self, pod: Mapping[str, Any], lease: DesiredLease | None = None) -> None:
         """Hold a pod that this agent does not know: the loop ends it where nobody wants it."""
-        record = adopted(pod, folder=self._folder, boot=self._boot)
+        record = adopted(pod, folder=self._folder, boot=self._boot, lease=lease)
         if record is None:
             name = (pod.get("metadata") or {}).get("name")
             _log.warning("pod %s has our labels but tells no lease; it is deleted", name)
@@ -499,6 +517,9 @@ class KubernetesBackend(Isolated[PodRecord]):
             if record.forgotten:
                 forgotten_s = min(forgotten_s, lease_clock_s())
             try:
+                if record.unseen:
+                    await self._requests.find(record)
+                    record.poke.clear()  # set by what was found, which is dealt with now
                 if await self._step(record, forgotten_s=forgotten_s):
                     break
                 failures = 0

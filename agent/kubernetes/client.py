@@ -241,14 +241,18 @@ class KubernetesClient:
         self, namespace: str, name: str, annotations: Mapping[str, str], *, uid: str
     ) -> None:
         """Add annotations to a pod, if it still is the one with that uid."""
-        body = {"metadata": {"uid": uid, "annotations": dict(annotations)}}
-        await self._json(
-            "PATCH",
-            f"{_pods(namespace)}/{quote(name)}",
-            {"fieldManager": FIELD_MANAGER},
-            body,
-            kind=_MERGE_PATCH,
-        )
+        await self._patch_pod(namespace, name, {"uid": uid, "annotations": dict(annotations)})
+
+    async def label_pod(
+        self, namespace: str, name: str, labels: Mapping[str, str], *, uid: str
+    ) -> None:
+        """Set labels of a pod, if it still is the one with that uid."""
+        await self._patch_pod(namespace, name, {"uid": uid, "labels": dict(labels)})
+
+    async def _patch_pod(self, namespace: str, name: str, metadata: Mapping[str, Any]) -> None:
+        path = f"{_pods(namespace)}/{quote(name)}"
+        query = {"fieldManager": FIELD_MANAGER}
+        await self._json("PATCH", path, query, {"metadata": dict(metadata)}, kind=_MERGE_PATCH)
 
     async def patch_config_map(
         self, namespace: str, name: str, patch: Mapping[str, Any]

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from collections.abc import Container, Iterator, Mapping
     from pathlib import Path
 
+    from scheduler.protocol.desired import DesiredLease
+
 #: For how long an agent without a lease's file believes that it holds: until the scheduler has
 #: surely been asked. What may run too long by it is bounded like what a dead agent leaves behind.
 UNKNOWN_TERM_S: Final = 10.0
@@ -47,6 +49,7 @@ class PodRecord(LeaseRecord):
         pod: as last seen; None before.
         uid: of the pod; empty before it was seen.
         gone: the pod was there, and is no more.
+        unseen: the watch does not show the pod (any more); it may be there without its labels.
         grace_s: with which its deletion was asked for; None before.
         troubled_s: since when something keeps it from starting, on the lease clock.
         step: how far its launch is; see ``PodLook``.
@@ -68,6 +71,7 @@ class PodRecord(LeaseRecord):
     pod: Mapping[str, Any] | None = None
     uid: str = ""
     gone: bool = False
+    unseen: bool = False
     grace_s: int | None = None
     troubled_s: float | None = None
     step: int = -1
@@ -257,12 +261,21 @@ class PodRecord(LeaseRecord):
         )
 
 
-def adopted(pod: Mapping[str, Any], *, folder: Path, boot: str) -> PodRecord | None:
-    """Return the record of a pod that an earlier agent has made; None if it tells no lease."""
+def adopted(
+    pod: Mapping[str, Any], *, folder: Path, boot: str, lease: DesiredLease | None = None
+) -> PodRecord | None:
+    """Return the record of a pod that an earlier agent has made; None if its lease is not known.
+
+    Args:
+        pod: the pod.
+        folder: of the records.
+        boot: name of the time since the last boot.
+        lease: of the pod; None if the pod's annotation has it.
+    """
     metadata = pod.get("metadata") or {}
     try:
         text = (metadata.get("annotations") or {}).get(LEASE_JSON, "")
-        lease = lease_from_dict(decoded(text))
+        lease = lease or lease_from_dict(decoded(text))
     except InputError:
         return None
     tenant = tenant_of(lease, _variable(pod, "LEASEHOLD_SECRET"))
@@ -282,12 +295,11 @@ def adopted(pod: Mapping[str, Any], *, folder: Path, boot: str) -> PodRecord | N
     return record
 
 
-def vanished(folder: Path, *, known: Container[int], boot: str) -> Iterator[PodRecord]:
-    """Yield leases whose pods an earlier agent has asked for, and which are not there (any more).
+def asked_for(folder: Path, *, known: Container[int]) -> Iterator[tuple[Path, DesiredLease, str]]:
+    """Yield file, lease and pod's uid of leases whose pods an earlier agent has asked for.
 
-    They have ended, and must not be taken for leases that were never begun: a pod may have run
-    and gone while there was no agent. The files of all that is not ``known`` and of which no pod
-    was asked for are removed.
+    The uid is empty if that agent has seen no answer. Leases that are ``known`` are left out. The
+    files of those for which no pod was asked for are removed.
     """
     for file in sorted(folder.glob("*.json")):
         try:
@@ -299,9 +311,19 @@ def vanished(folder: Path, *, known: Container[int], boot: str) -> Iterator[PodR
             continue
         if lease.lease_id in known:
             continue
-        if not asked:
+        if asked:
+            yield file, lease, uid
+        else:
             file.unlink(missing_ok=True)
-            continue
+
+
+def vanished(folder: Path, *, known: Container[int], boot: str) -> Iterator[PodRecord]:
+    """Yield leases whose pods an earlier agent has asked for, and which are not there (any more).
+
+    They have ended, and must not be taken for leases that were never begun: a pod may have run
+    and gone while there was no agent.
+    """
+    for file, lease, uid in asked_for(folder, known=known):
         record = PodRecord(
             lease=lease,
             tenant=tenant_of(lease, ""),

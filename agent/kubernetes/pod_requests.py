@@ -15,16 +15,26 @@ from typing import TYPE_CHECKING, Any
 
 from agent.clock import lease_clock_s
 from agent.kubernetes.client import ExistsError, KubernetesError, MissingError
-from agent.kubernetes.pod_names import ENDING, JOB_ENDED, lease_of
+from agent.kubernetes.pod_names import (
+    ENDING,
+    JOB_ENDED,
+    lease_labels,
+    lease_of,
+    pod_name,
+    uid_of,
+)
+from agent.kubernetes.pod_record import asked_for
 from agent.kubernetes.pods import build_secret, build_service
 from scheduler.protocol.reports import LeaseEnd
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Container, Mapping
+    from pathlib import Path
 
     from agent.kubernetes.client import KubernetesClient
     from agent.kubernetes.pod_record import PodRecord
     from agent.kubernetes.pods import PodSettings
+    from scheduler.protocol.desired import DesiredLease
 
 _log = logging.getLogger("leasehold.agent")
 
@@ -34,6 +44,7 @@ class PodRequests:
 
     Args:
         client: the way to the API server.
+        node: name of the node.
         settings: of the pods.
         pod_of: builds a lease's pod.
         see: takes in a pod as it is, and whether it is gone.
@@ -47,6 +58,7 @@ class PodRequests:
         self,
         *,
         client: KubernetesClient,
+        node: str,
         settings: PodSettings,
         pod_of: Callable[[PodRecord], dict[str, Any]],
         see: Callable[[PodRecord, Mapping[str, Any], bool], None],
@@ -55,7 +67,7 @@ class PodRequests:
         trouble_s: float,
         force_after_s: float,
     ) -> None:
-        self._client, self._settings, self._pod_of = client, settings, pod_of
+        self._client, self._node, self._settings, self._pod_of = client, node, settings, pod_of
         self._see, self._note, self._on_change = see, note, on_change
         self._trouble_s, self._force_after_s = trouble_s, force_after_s
 
@@ -86,9 +98,59 @@ class PodRequests:
         record.reason_code = record.message = ""
         if record.pod is None:
             self._see(record, made, False)
+        record.unseen |= bool(self._lost_labels(record, made))
         self._note("create", "")
         await self._keep_secrets(record)
         await self._serve_gang(record)
+
+    async def unlisted(
+        self, folder: Path, known: Container[int]
+    ) -> list[tuple[dict[str, Any], DesiredLease]]:
+        """Return pods, with their leases, of earlier agents that no list shows.
+
+        They have lost our labels.
+
+        Args:
+            folder: of the records.
+            known: ids of the leases whose pods are listed.
+        """
+        found = []
+        for _, lease, uid in tuple(asked_for(folder, known=known)):
+            name = pod_name(lease.job_id, lease.attempt, lease.rank)
+            with contextlib.suppress(MissingError):
+                pod = await self._client.pod(self._settings.namespace, name)
+                if uid_of(pod) == uid:
+                    found.append((pod, lease))
+        return found
+
+    async def find(self, record: PodRecord) -> None:
+        """Find out whether a pod that the watch does not show is gone; if not, restore its labels.
+
+        A pod is gone if there is none of its name, or one with another uid.
+        """
+        try:
+            pod = await self._client.pod(self._settings.namespace, record.name)
+        except MissingError:
+            pod = {}
+        if uid_of(pod) != record.uid:
+            record.unseen = False
+            self._see(record, record.pod or {}, True)
+            return
+        lost = self._lost_labels(record, pod)
+        record.unseen = bool(lost)  # until a look finds them in place
+        self._see(record, pod, False)
+        trouble = f"pod {record.name} has lost labels: {', '.join(lost)}; they are restored"
+        self._note(f"labels of {record.name}", trouble if lost else "")
+        if lost:
+            await self._client.label_pod(
+                self._settings.namespace, record.name, lost, uid=record.uid
+            )
+
+    def _lost_labels(self, record: PodRecord, pod: Mapping[str, Any]) -> dict[str, str]:
+        """Return our labels that a pod should have, and does not have as they were asked for."""
+        has = (pod.get("metadata") or {}).get("labels") or {}
+        wanted = lease_labels(record.lease, node=self._node, instance=self._settings.instance)
+        return {name: value for name, value in wanted.items() if has.get(name) != value}
 
     async def _keep_secrets(self, record: PodRecord) -> None:
         """Make the Secret that the pod waits for; it belongs to the pod and goes with it."""

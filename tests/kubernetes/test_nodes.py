@@ -198,3 +198,41 @@ def test_a_gpu_that_another_tenants_pod_holds_is_let_to_nobody(live, admin):
             assert one.end_s <= next_one.begin_s, "the tenant's GPU was used"
     finally:
         admin.delete(f"{foreign}/tenant", gracePeriodSeconds=0)
+
+
+def test_a_restart_of_the_device_plugin_ends_no_job(live, admin):
+    kubelets, made = live([one_node(gpus=2)])
+    job = made.submit("long", "step_s=0.1", steps=300)
+    run = await_steps(kubelets, job)
+
+    def offer(count):
+        path = f"/api/v1/nodes/{run.node}/status"
+        admin.patch(path, {"status": {"allocatable": {"nvidia.com/gpu": str(count)}}})
+
+    def missing():
+        (node,) = made.client.get("/v1/nodes").raise_for_status().json()["nodes"]
+        return [worker for worker in node["workers"] if worker["problem"]]
+
+    offer(0)
+    (idle,) = eventually("the idle worker is missing", missing)
+    assert "nvidia.com/gpu" in idle["problem"]
+    await_steps(kubelets, job, 60)
+    offer(2)
+    eventually("all workers are back", lambda: not missing())
+    made.await_end(job, limit_s=120)
+    check(kubelets, steps={job: 300})
+    assert len(kubelets.runs_of(job)) == 1
+
+
+def test_a_pod_that_loses_a_label_runs_once_and_has_the_label_again(live, admin):
+    kubelets, made = live(two_nodes())
+    job = made.submit("long", steps=120)
+    run = await_steps(kubelets, job)
+    admin.patch(f"{PODS}/{run.pod}", {"metadata": {"labels": {"leasehold.dev/node": None}}})
+    eventually(
+        "the label is back",
+        lambda: "leasehold.dev/node" in admin.get(f"{PODS}/{run.pod}")["metadata"]["labels"],
+    )
+    made.await_end(job)
+    check(kubelets, steps={job: 120})
+    assert len(kubelets.runs_of(job)) == 1

@@ -46,6 +46,8 @@ class FakeApi:
         #: (method, text in path) -> list of responses to give instead, first come first served.
         self.faults = []
         self.requests = []
+        #: labels that an admission webhook sets on each pod that is made or changed.
+        self.forced_labels = {}
         self.places = True  # a pod is on its node at once; else no scheduler looks at it
         self.hold_deleted = True  # a pod with grace stays until ``vanish``, as with a kubelet
 
@@ -100,6 +102,13 @@ class FakeApi:
         self.status(name, phase=phase, containerStatuses=state)
         if self.pods[name]["metadata"].get("deletionTimestamp"):
             self.vanish(name)
+
+    def relabel(self, name, **labels):
+        """Change labels by hand; None removes one."""
+        known = self.pods[name]["metadata"]["labels"] | labels
+        left = {label: value for label, value in known.items() if value is not None}
+        self.pods[name]["metadata"]["labels"] = left
+        self.record("MODIFIED", self.pods[name])
 
     def vanish(self, name):
         self.record("DELETED", self.pods.pop(name))
@@ -212,7 +221,8 @@ class FakeApi:
         return JSONResponse({"metadata": metadata, "items": items[start : start + limit]})
 
     async def watch(self, request, matches):
-        at = int(request.query_params["resourceVersion"])
+        at, done = int(request.query_params["resourceVersion"]), 0
+        shown = {}
         end = asyncio.get_running_loop().time() + float(request.query_params["timeoutSeconds"])
         while asyncio.get_running_loop().time() < end:
             news = self.news
@@ -220,9 +230,17 @@ class FakeApi:
                 gone = {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old"}
                 yield json.dumps({"type": "ERROR", "object": gone}) + "\n"
                 return
-            for version, kind, pod in self.history:
-                if version > at and matches(pod):
-                    yield json.dumps({"type": kind, "object": pod}) + "\n"
+            for version, kind, pod in self.history[done:]:
+                name = pod["metadata"]["name"]
+                before = shown.pop(name, None)
+                if matches(pod):
+                    if kind != "DELETED":
+                        shown[name] = pod
+                    if version > at:
+                        yield json.dumps({"type": kind, "object": pod}) + "\n"
+                elif before is not None and version > at:  # as it was when it still matched
+                    yield json.dumps({"type": "DELETED", "object": before}) + "\n"
+            done = len(self.history)
             at = max(at, self.version)
             mark = {"kind": "Pod", "metadata": {"resourceVersion": str(at)}}
             yield json.dumps({"type": "BOOKMARK", "object": mark}) + "\n"
@@ -239,6 +257,7 @@ class FakeApi:
         if name in self.pods:
             return failure(409, "AlreadyExists", f'pods "{name}" already exists')
         pod["metadata"]["uid"] = f"uid-{name}-{self.version}"
+        pod["metadata"]["labels"] |= self.forced_labels
         pod["status"] = {"phase": "Pending", "conditions": []}
         if self.places:
             pod["spec"]["nodeName"] = pod["spec"]["nodeSelector"]["kubernetes.io/hostname"]
@@ -280,7 +299,9 @@ class FakeApi:
         if pod is None:
             return failure(404, "NotFound", "no such pod")
         patch = await request.json()
-        pod["metadata"].setdefault("annotations", {}).update(patch["metadata"]["annotations"])
+        for field in ("annotations", "labels"):
+            pod["metadata"].setdefault(field, {}).update(patch["metadata"].get(field, {}))
+        pod["metadata"]["labels"] |= self.forced_labels
         self.record("MODIFIED", pod)
         return JSONResponse(pod)
 

@@ -183,20 +183,38 @@ def test_output_of_old_leases_goes_once_it_was_sent(play, make_lease):
 # -- pods that others have made, or that are not what they should be ------------------------------
 
 
-def test_a_pod_with_our_labels_that_tells_no_lease_is_deleted(play, make_lease):
+def test_a_pod_with_our_labels_but_without_a_lease_is_deleted(play, make_lease):
     async def scene(stage):
         stage.start(make_lease())
-        uid = (await stage.pod())["metadata"]["uid"]
-        await stage.until(lambda: any(uid in f.read_text() for f in stage.folder.rglob("*.json")))
+        await stage.pod()
         await stage.stop()
+        (stage.folder / "pods" / "1.json").unlink(missing_ok=True)
         pod = stage.api.pods[POD]
         pod["metadata"]["annotations"][LEASE_JSON] = "{}"
         pod["metadata"]["labels"]["leasehold.dev/lease"] = "no number"
         stage.api.record("MODIFIED", pod)
         await stage.begin()
-        assert [held.lease_id for held in stage.held] == [1]  # its file tells that it has ended
+        assert not stage.held
         stage.api.record("MODIFIED", pod)
         await stage.until(lambda: grace_of(stage.api) == 30)
+
+    play(scene)
+
+
+def test_the_next_agent_knows_a_pod_without_its_labels_by_its_uid(play, make_lease):
+    async def scene(stage):
+        stage.start(make_lease())
+        uid = (await stage.pod())["metadata"]["uid"]
+        await stage.until(lambda: any(uid in f.read_text() for f in stage.folder.rglob("*.json")))
+        await stage.stop()
+        stage.api.run(POD)
+        stage.api.pods[POD]["metadata"]["annotations"][LEASE_JSON] = "{}"
+        before = dict(stage.api.pods[POD]["metadata"]["labels"])
+        stage.api.relabel(POD, **{"leasehold.dev/lease": "no number", "leasehold.dev/node": None})
+        await stage.begin()
+        await stage.until(lambda: stage.report().state is LeaseState.RUNNING)
+        await stage.until(lambda: stage.api.pods[POD]["metadata"]["labels"] == before)
+        assert grace_of(stage.api) is None
 
     play(scene)
 
@@ -208,6 +226,7 @@ def test_a_name_that_another_lease_has_is_waited_for_and_then_given_up(play, mak
         await stage.stop()
         other = stage.api.pods[POD]
         other["metadata"]["labels"] |= {"leasehold.dev/lease": "77", "leasehold.dev/node": "n2"}
+        other["metadata"]["uid"] = "another"
         await stage.begin()
         stage.backend.perform(Forget(lease_id=1))
         stage.start(make_lease(1, token=5))
@@ -291,5 +310,51 @@ def test_output_that_never_ends_does_not_keep_a_forgotten_pod(play, make_lease, 
         await stage.until(lambda: grace_of(stage.api) == 1)
         stage.api.vanish(POD)
         await stage.until(lambda: not (stage.folder / "pods" / "1.json").exists())
+
+    play(scene)
+
+
+@pytest.mark.parametrize("label", ["leasehold.dev/node", "leasehold.dev/lease"])
+def test_a_pod_that_loses_a_label_keeps_its_workers_and_gets_the_label_back(
+    play, make_lease, label
+):
+    async def scene(stage):
+        stage.start(make_lease())
+        await stage.pod()
+        stage.api.run(POD)
+        await stage.until(lambda: stage.report().state is LeaseState.RUNNING)
+        value = stage.api.pods[POD]["metadata"]["labels"][label]
+        stage.api.relabel(POD, **{label: None})
+        await stage.until(lambda: stage.api.pods[POD]["metadata"]["labels"].get(label) == value)
+        assert stage.report().reason is None
+        stage.api.finish(POD, 0)
+        assert (await stage.ended()).reason is LeaseEnd.COMPLETED
+
+    play(scene)
+
+
+def test_a_pod_that_never_has_its_labels_is_followed_by_its_name(play, make_lease):
+    async def scene(stage):
+        stage.api.forced_labels = {"app.kubernetes.io/instance": "webhook"}
+        stage.start(make_lease())
+        await stage.pod()
+        stage.api.run(POD)
+        await stage.until(lambda: stage.report().state is LeaseState.RUNNING)
+        stage.api.finish(POD, 0)
+        assert (await stage.ended()).reason is LeaseEnd.COMPLETED
+
+    play(scene)
+
+
+def test_a_pod_that_runs_no_more_is_gone_if_there_is_none_of_its_name(play, make_lease):
+    async def scene(stage):
+        stage.start(make_lease())
+        await stage.pod()
+        stage.api.run(POD)
+        await stage.until(lambda: stage.report().state is LeaseState.RUNNING)
+        stage.api.relabel(POD, **{"leasehold.dev/node": None})
+        other = stage.api.pods.pop(POD)
+        stage.api.pods[POD] = other | {"metadata": other["metadata"] | {"uid": "another"}}
+        assert (await stage.ended()).reason is LeaseEnd.LOST
 
     play(scene)
