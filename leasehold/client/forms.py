@@ -1142,6 +1142,8 @@ class Pair(TypedDict):
     worker_type: str
     part: float
     with_part: float
+
+
 class PlannedLease(TypedDict):
     """A lease of the next round.
 

@@ -82,6 +82,8 @@ class NodeHealth:
     Attributes:
         faults: node -> what is held against it.
         failures: job -> (node, failure) of failures that may be its own, while it has not ended.
+        sudden: node -> job -> (job type, failure) of jobs that failed there at once and nowhere
+            else, since a job last ran there for a while.
         speeds: key -> how fast such jobs run on each node.
         keys: node -> keys of the jobs that ran there.
         measured: nodes whose speeds are to be looked at.
@@ -89,6 +91,7 @@ class NodeHealth:
 
     faults: dict[str, deque[Fault]] = field(default_factory=dict)
     failures: dict[str, deque[tuple[str, Fault]]] = field(default_factory=dict)
+    sudden: dict[str, dict[str, tuple[str, Fault]]] = field(default_factory=dict)
     speeds: dict[Key, Speeds] = field(default_factory=dict)
     keys: dict[str, dict[Key, None]] = field(default_factory=dict)
     measured: set[str] = field(default_factory=set)
@@ -98,6 +101,7 @@ class NodeHealth:
         return NodeHealth(
             faults={name: deque(faults, MOST_FAULTS) for name, faults in self.faults.items()},
             failures={job: deque(found, MOST_FAULTS) for job, found in self.failures.items()},
+            sudden={name: dict(found) for name, found in self.sudden.items()},
         )
 
     def measure(self, key: Key, node: str, steps_per_s: float) -> None:
@@ -123,6 +127,7 @@ class NodeHealth:
     def trust(self, name: str) -> None:
         """Hold nothing against a node any more."""
         self.faults.pop(name, None)
+        self.sudden.pop(name, None)
         for job_id, failures in list(self.failures.items()):
             kept = [one for one in failures if one[0] != name]
             self.failures[job_id] = deque(kept, MOST_FAULTS)

@@ -93,6 +93,7 @@ def settle(state: ControlState, draft: Draft, live: LiveLease) -> None:
             reason=END_REASON[end.reason],
             steps_done=steps,
             unstarted=live.unstarted,
+            failed=live.failed,
             ran_s=ran_s,
         )
     )

@@ -11,7 +11,7 @@ from scheduler.domain.rows import LeaseUse
 from scheduler.protocol.reports import LeaseEnd
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from scheduler.domain import commands as do
     from scheduler.domain.causes import Cause
@@ -184,10 +184,27 @@ class LiveLease:
 
         Of a lease that was revoked for that, all those whose members never ran.
         """
-        return tuple(
-            worker
+        return self._workers_of(
+            member
             for member in self.members
             if not member.ran and member.end is not None and self._is_start_lost(member.end)
+        )
+
+    @property
+    def failed(self) -> tuple[int, ...]:
+        """Numbers of its workers on whose nodes its processes failed by themselves."""
+        if self.revoked:
+            return ()
+        return self._workers_of(
+            member
+            for member in self.members
+            if member.end is not None and member.end.reason in {LeaseEnd.FAILED, LeaseEnd.OOM}
+        )
+
+    def _workers_of(self, members: Iterable[Member]) -> tuple[int, ...]:
+        return tuple(
+            worker
+            for member in members
             for worker in self.lease.workers[member.rank : member.rank + len(member.local)]
         )
 

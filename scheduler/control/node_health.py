@@ -1,10 +1,11 @@
 """Nodes on which jobs fail that do well elsewhere, and nodes that are slow.
 
-What a node says of ends that are its own fault, and failures of jobs that completed elsewhere, is
-held against it: each job once, and what happens at once (a machine that starts anew) once. After
-some of that nothing new starts there for a while; after one more until an operator uncordons it. At
-most a share of the workers of each type is kept out so, and never those that a job needs. A slow
-node is told, and nothing else: who is slow still works.
+Ends that a node reports as its own fault count against it, and so do failures of jobs that complete
+elsewhere: each job once, and all that happens within a few seconds (a machine that reboots) once.
+After some of them nothing new starts there for a while; after one more, until an operator uncordons
+the node. Nothing new starts there for a while either if jobs of unlike types fail there at once and
+nowhere else. This keeps out at most a share of the workers of each type, and none that a job needs.
+A slow node is only reported, since it still works.
 """
 
 from __future__ import annotations
@@ -38,6 +39,8 @@ AT_ONCE_S: Final = 10.0
 AVOID_S: Final = 600.0
 #: Characters of what was said.
 LONGEST_SAID: Final = 200
+#: A job that fails sooner after its start has failed at once.
+GOT_ON_S: Final = 60.0
 #: A node that is slower than that beside others of its type is told, and one that is faster than
 #: the second figure again, too.
 SLOW: Final = 0.85
@@ -56,8 +59,11 @@ def note_end(state: ControlState, draft: Draft, live: LiveLease, name: str, end:
     job_id = live.lease.job_id
     trouble = trouble_of(end.reason_code, end.message)
     category = category_of(end.reason, trouble)
+    ran_s = 0.0 if live.running_s is None else draft.now_s - live.running_s
     if end.reason is LeaseEnd.COMPLETED:
         _note_completion(state, draft, live)
+    if end.reason is LeaseEnd.COMPLETED or ran_s >= GOT_ON_S:
+        state.health.sudden.pop(name, None)
     if category is None or live.revoked or not state.settings.quarantine_after:
         return
     said = end.message or (f"exit code {end.exit_code}" if end.exit_code is not None else "")
@@ -68,6 +74,8 @@ def note_end(state: ControlState, draft: Draft, live: LiveLease, name: str, end:
     elif end.reason in {LeaseEnd.FAILED, LeaseEnd.OOM} and category is not Category.IMAGE:
         failures = state.health.failures.setdefault(job_id, deque(maxlen=MOST_FAULTS))
         failures.append((name, fault))
+        if ran_s < GOT_ON_S:
+            _suspect(state, draft, name, fault)
 
 
 def _note_completion(state: ControlState, draft: Draft, live: LiveLease) -> None:
@@ -138,6 +146,25 @@ def _hold_against(state: ControlState, draft: Draft, name: str, fault: Fault) ->
         _doubt(state, draft, node, recent, until_s=math.inf)
     elif counted >= max(most - 1, 2) and node.doubt is None:
         _doubt(state, draft, node, recent, until_s=draft.now_s + AVOID_S)
+
+
+def _suspect(state: ControlState, draft: Draft, name: str, fault: Fault) -> None:
+    """Avoid a node for a while if jobs of unlike types failed there at once, and nowhere else."""
+    health, job_id = state.health, fault.job_id
+    elsewhere = {other for other, _ in health.failures[job_id]} - {name}
+    for other in elsewhere:
+        health.sudden.get(other, {}).pop(job_id, None)
+    node = state.nodes.by_name.get(name)
+    if elsewhere or node is None or node.lost or node.order is not None or node.doubt is not None:
+        return
+    found = health.sudden.setdefault(name, {})
+    found[job_id] = state.jobs.by_id[job_id].spec.type_key, fault
+    for known, (_, earlier) in list(found.items()):
+        if draft.now_s - earlier.at_s > WINDOW_S or len(found) > MOST_FAULTS:
+            del found[known]
+    if len({kind for kind, _ in found.values()}) >= max(state.settings.quarantine_after - 1, 2):
+        faults = [fault for _, fault in health.sudden.pop(name).values()]
+        _doubt(state, draft, node, faults, until_s=draft.now_s + AVOID_S)
 
 
 def _occasions(faults: Sequence[Fault]) -> int:

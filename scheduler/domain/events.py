@@ -307,6 +307,8 @@ class LeaseEnded:
         steps_done: the job's steps that are safe (checkpointed), since its first start.
         unstarted: those of its workers on whose nodes its processes could not be started, for a
             reason that lies there; the job avoids these nodes for a while.
+        failed: those of its workers on whose nodes its processes failed by themselves; the next
+            try goes to other nodes, if it can.
         ran_s: for how long its processes were seen to run; None where nobody looks: since the
             lease was granted.
     """
@@ -315,6 +317,7 @@ class LeaseEnded:
     reason: EndReason
     steps_done: float
     unstarted: tuple[int, ...] = ()
+    failed: tuple[int, ...] = ()
     ran_s: float | None = None
 
 

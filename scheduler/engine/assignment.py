@@ -353,6 +353,22 @@ class Assigner:
                 mask = workers if mask is None else mask | workers
         return mask
 
+    def can_run(self, row: int, available: BoolArray) -> bool:
+        """Return whether some workers are enough for a job in any of its configurations.
+
+        Args:
+            row: of the job.
+            available: (W,) the workers.
+        """
+        profile = self.jobs["profile"][row]
+        demand, usable = self.table.demand[profile], self.table.throughput[profile] > 0
+        left = self.fleet.count(available)[: demand.shape[1]]
+        usable &= (demand <= left).all(axis=1)
+        if self.manners.any_consolidated:
+            most = self.fleet.count_on_nodes(available).max(axis=0, initial=0)[: demand.shape[1]]
+            usable &= (demand <= most).all(axis=1) | ~self.manners.consolidated[profile]
+        return bool(usable.any())
+
     def bars(self, available: BoolArray) -> Bars | None:
         """Return what jobs cannot have of some workers; None where that is nothing.
 

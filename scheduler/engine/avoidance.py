@@ -1,4 +1,4 @@
-"""Nodes that a job stays away from for a while, since a lease of its could not be started there."""
+"""Nodes that a job avoids for a while: it could not be started there, or has failed there."""
 
 from __future__ import annotations
 

@@ -151,7 +151,7 @@ class Engine:
 
     @property
     def avoidance(self) -> Avoidance:
-        """Nodes that jobs stay away from, since they could not be started there."""
+        """Nodes that jobs avoid: they could not be started there, or have failed there."""
         return self.state.assigner.avoidance
 
     def kept_away(self) -> BoolArray:

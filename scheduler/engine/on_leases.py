@@ -16,7 +16,7 @@ from scheduler.engine.keeping import WORTH_TELLING, lost, patience_s, saved
 from scheduler.engine.state import RETRY
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from scheduler.domain.arrays import IntArray
     from scheduler.domain.lease import Lease
@@ -30,6 +30,9 @@ MOST_COMPLETED: Final = 512
 #: How often the wait after losses in a row doubles, and after failures: a float ends at 2^1024.
 LOSS_DOUBLINGS: Final = 4
 FAILURE_DOUBLINGS: Final = 64
+#: A job avoids a node on which it failed for so many times the wait before its next try. Waits
+#: double, so its next three tries go elsewhere.
+AWAY: Final = 8.0
 
 
 def _progress(state: State, event: ev.ProgressReported) -> None:
@@ -194,7 +197,7 @@ def _heed_start(state: State, event: ev.LeaseEnded, lease: Lease) -> None:
     first_s = state.settings.avoid_node_s
     unstarted = set(event.unstarted).intersection(lease.workers) if event.unstarted else set()
     if not unstarted or not first_s:
-        if event.reason is not EndReason.LOST:
+        if event.reason not in {EndReason.LOST, EndReason.FAILED}:
             avoidance.forgive(number, lease.workers)
         return
     for node, times, wait_s in avoidance.avoid(
@@ -216,7 +219,7 @@ def _after(state: State, event: ev.LeaseEnded, lease: Lease, row: int, *, preemp
     elif wish == RevokeReason.CANCEL:
         state.remove_job(row, "job_cancelled")
     elif event.reason is EndReason.FAILED:
-        _failed(state, row, lease)
+        _failed(state, row, lease, event.failed)
     elif event.reason is EndReason.LOST and event.unstarted and state.settings.avoid_node_s:
         # It avoids the nodes, longer each time, and need not wait for others.
         state.record("job_interrupted", lease.job_id, lease=lease.lease_id)
@@ -226,7 +229,7 @@ def _after(state: State, event: ev.LeaseEnded, lease: Lease, row: int, *, preemp
         state.commands.append(do.preempted(lease.job_id, lease.lease_id, state.now_s))
 
 
-def _failed(state: State, row: int, lease: Lease) -> None:
+def _failed(state: State, row: int, lease: Lease, failed: Sequence[int]) -> None:
     jobs = state.jobs
     jobs["failures"][row] += 1
     jobs["losses"][row] = 0
@@ -235,8 +238,33 @@ def _failed(state: State, row: int, lease: Lease) -> None:
         state.remove_job(row, "job_failed", failures=failures)
         return
     wait_s = failure_wait_s(state, failures)
+    if failed and state.settings.avoid_node_s:
+        _look_elsewhere(state, row, lease, failed, wait_s)
     _back_off(state, row, lease, wait_s)
     state.record("job_retried", lease.job_id, failures=failures, wait_s=wait_s)
+
+
+def _look_elsewhere(
+    state: State, row: int, lease: Lease, failed: Sequence[int], wait_s: float
+) -> None:
+    """Let the next tries of a job go to nodes on which it has not failed.
+
+    If there are no such nodes, it avoids only those on which it has failed now. If it can run only
+    there, it avoids none.
+    """
+    avoidance, number = state.assigner.avoidance, lease.job_number
+    workers = set(failed).intersection(lease.workers)
+    for_s = wait_s + max(state.settings.avoid_node_s, AWAY * wait_s)
+    for _ in range(2):
+        avoided = avoidance.avoid(number, workers, now_s=state.now_s, first_s=for_s)
+        mask = avoidance.mask((number,), state.now_s)
+        if mask is None or state.assigner.can_run(row, state.fleet.grantable & ~mask):
+            break
+        avoidance.forget(number)
+    else:
+        return
+    for node, times, away_s in avoided:
+        state.record("job_avoids_node", lease.job_id, node=node, times=times, wait_s=away_s)
 
 
 def failure_wait_s(state: State, failures: int) -> float:

@@ -35,8 +35,9 @@ class EngineSettings:
             served by the old one.
         retry_backoff_s: wait after a job's first own failure, and after the second of its leases
             in a row that is lost without its having got on; doubles with each further one.
-        avoid_node_s: how long a job stays away from a node on which its lease could not be started;
-            doubles each time in a row, up to sixteen times as long. 0: not at all.
+        avoid_node_s: how long a job avoids a node on which its lease could not be started; doubles
+            each time in a row, up to sixteen times as long. It is also the least time for which a
+            job avoids a node on which it failed. 0: not at all.
         hold_after_deaths: a job is held after so many agents in a row have died soon after its
             starts; 0 for never.
         patience_s: for how long at most a lease is kept from whoever is due on its workers, since

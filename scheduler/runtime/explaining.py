@@ -499,7 +499,7 @@ def _backoff_words(view: View, record: JobRecord) -> str:
     row = jobs.row_of(jobs.number_of[record.job_id])
     left_s = max(float(jobs["retry_at_s"][row]) - view.engine.now_s, 0.0)
     if not left_s:
-        return "no workers are left for it but on nodes that could not start it"
+        return "no workers are left for it but on nodes that it avoids"
     if (losses := int(jobs["losses"][row])) > 1:
         return f"it was lost {losses} times in a row without getting on; next try in {left_s:.0f} s"
     times = "once" if record.failures == 1 else f"{record.failures} times"
@@ -507,13 +507,13 @@ def _backoff_words(view: View, record: JobRecord) -> str:
 
 
 def _avoided(view: View, record: JobRecord) -> str:
-    """Return in words which nodes a job stays away from; nothing for none."""
+    """Return in words which nodes a job avoids, and why; nothing for none."""
     engine = view.engine
     number = engine.jobs.number_of.get(record.job_id)
     nodes = () if number is None else engine.avoided.get(number, [])
     told = (
-        f"; it could not be started on {node} ({times} in a row) "
-        f"and is not tried there for {until_s - engine.now_s:.0f} s"
+        f"; it avoids {node} for {until_s - engine.now_s:.0f} s, since it could not be started "
+        f"there or has failed there ({'once' if times == 1 else f'{times} times'})"
         for node, times, until_s in nodes
     )
     return "".join(told)

@@ -32,7 +32,7 @@ class EventKind(enum.StrEnum):
     JOB_REQUEUED = "job_requeued"
     JOB_PREEMPTED = "job_preempted"
     JOB_INTERRUPTED = "job_interrupted"  #: its workers went away
-    JOB_AVOIDS_NODE = "job_avoids_node"  #: it could not be started there
+    JOB_AVOIDS_NODE = "job_avoids_node"  #: it could not be started there, or has failed there
     JOB_KEEPS_NOTHING = "job_keeps_nothing"  #: it has lost its work several times in a row
     JOB_RETRIED = "job_retried"  #: it failed and will be tried again
     JOB_COMPLETED = "job_completed"

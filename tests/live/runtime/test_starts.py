@@ -78,8 +78,8 @@ def test_where_there_is_no_other_node_the_explanation_says_what_is_avoided(live)
         await talk.say(talk.not_bound())
         found = await stage.explanation()
         assert (found.reason, found.trouble) == (WaitReason.BACKOFF, Trouble.NOT_BOUND)
-        assert "no workers are left for it but on nodes that could not start it" in found.message
-        assert "could not be started on n0 (1 in a row)" in found.message
+        assert "no workers are left for it but on nodes that it avoids" in found.message
+        assert "it avoids n0 for" in found.message
         stage.node("n0").restart_agent()  # its reports count from one again
         stage.links["n0"].cut = False
         await stage.wait(55)

@@ -211,6 +211,62 @@ def test_a_failure_is_its_nodes_where_the_job_completes_elsewhere() -> None:
     assert cluster.state.health.failures == {}
 
 
+def over(live: Any, reason: LeaseEnd) -> LeaseReport:
+    """Return what a node reports of a lease of which nothing is left."""
+    return LeaseReport(
+        lease_id=live.lease.lease_id,
+        token=live.lease.token,
+        state=LeaseState.ENDED,
+        reason=reason,
+        exit_code=0 if reason is LeaseEnd.COMPLETED else 1,
+    )
+
+
+def test_a_node_on_which_every_launch_fails_takes_one_try_of_each_of_two_jobs() -> None:
+    cluster = Cluster(("bad", "good-0", "good-1", "good-2"))
+    for number in range(7):
+        job = submission(f"job-{number}", total_steps=1e9, max_failures=2)
+        cluster.shell.tell(job, now_s=cluster.now_s)
+    tried: list[str] = []
+    for _ in range(60):
+        for live, _ in list(cluster.state.leases.held_by("bad")):
+            tried.append(live.lease.job_id)
+            cluster.wait(1.0, over(live, LeaseEnd.FAILED), on="bad")
+        cluster.wait(10.0)
+        for name in cluster.nodes[1:]:
+            for live, _ in list(cluster.state.leases.held_by(name)):
+                if cluster.now_s - live.lease.start_s > 100.0:
+                    cluster.wait(1.0, over(live, LeaseEnd.COMPLETED), on=name)
+        if len(cluster.notes("job_completed")) == 7:
+            break
+    assert len(cluster.notes("job_completed")) == 7
+    assert cluster.notes("job_failed") == []
+    assert len(tried) == len(set(tried)) <= 3, "each job was there once, before and after a look"
+    avoided = cluster.notes("node_avoided")[0]
+    completed = cluster.notes("job_completed")[0]
+    assert avoided.at_s < completed.at_s, "the node is known before any of the jobs has completed"
+
+
+@pytest.mark.parametrize("harmless", ["same type", "fails elsewhere too", "ran for a while"])
+def test_jobs_that_fail_by_themselves_do_not_count_against_their_node(harmless: str) -> None:
+    cluster = Cluster(("bad", "good-0", "good-1", "good-2"))
+    for number in range(2):
+        kind = "same" if harmless == "same type" else f"type-{number}"
+        job = submission(f"job-{number}", total_steps=1e9, max_failures=9, job_type=kind)
+        cluster.shell.tell(job, now_s=cluster.now_s)
+        failed_on = set()
+        while "bad" not in failed_on or (harmless == "fails elsewhere too" and len(failed_on) < 2):
+            cluster.wait(5.0)  # what has begun is seen to run
+            cluster.wait(70.0 if harmless == "ran for a while" else 20.0)
+            for name in cluster.nodes:
+                for live, _ in list(cluster.state.leases.held_by(name)):
+                    cluster.wait(1.0, over(live, LeaseEnd.FAILED), on=name)
+                    failed_on.add(name)
+        drop(cluster, f"job-{number}")
+        cluster.wait(1.0)
+    assert cluster.notes("node_avoided") == cluster.notes("node_suspected") == []
+
+
 def test_the_last_workers_of_a_type_are_never_kept_out() -> None:
     cluster = Cluster(("bad", "good-0"), quarantine_after=2)
     fail(cluster, 2)

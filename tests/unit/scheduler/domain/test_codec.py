@@ -412,6 +412,7 @@ def test_a_stored_event_reads_like_the_event() -> None:
         "reason": {"type": "EndReason", "value": "lost"},
         "steps_done": 1.5,
         "unstarted": [],
+        "failed": [],
         "ran_s": 2.0,
     }
 

@@ -1,5 +1,7 @@
 """A node on which a job could not be started is left to others for a while."""
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -52,6 +54,24 @@ def not_started(shell, job_id, *workers):
         )
     )
     shell.engine.check_invariants()
+
+
+def failed(shell, job_id, *workers):
+    """Let a job's processes fail by themselves, and wait until its next try is due."""
+    (run,) = [r for r in shell.executions.values() if r.lease.job_id == job_id]
+    lease = run.lease
+    del shell.executions[lease.lease_id]
+    shell.tell(
+        ev.LeaseEnded(
+            lease_id=lease.lease_id,
+            reason=EndReason.FAILED,
+            steps_done=0.0,
+            failed=workers or lease.workers,
+        )
+    )
+    shell.engine.check_invariants()
+    row = shell.engine.jobs.row_of(shell.engine.jobs.number_of[job_id])
+    shell.run(until_s=float(shell.engine.jobs["retry_at_s"][row]) + 1.0)
 
 
 def told(shell):
@@ -117,6 +137,52 @@ def test_a_gang_avoids_the_node_of_the_member_that_did_not_start(shell, job):
     (workers,) = there.running().values()
     assert set(workers).isdisjoint({2, 3})
     assert [line.data["node"] for line in told(there)] == ["n1"]
+
+
+def test_the_next_tries_of_a_job_that_fails_go_to_nodes_on_which_it_has_not_failed(shell, job):
+    there = shell(ONE, ONE, ONE, ONE)
+    there.submit(job("a", max_failures=9))
+    seen = []
+    for _ in range(8):
+        seen += there.running()["a"]
+        failed(there, "a")
+    assert sorted(seen[:4]) == [0, 1, 2, 3]
+    assert all(before != after for before, after in itertools.pairwise(seen))
+    assert {line.data["node"] for line in told(there)} == {"n0", "n1", "n2", "n3"}
+
+
+@pytest.mark.parametrize("elsewhere", ["no node", "busy", "out of service", "set to 0"])
+def test_a_job_that_fails_is_tried_again_where_it_was_if_it_can_run_nowhere_else(
+    shell, job, elsewhere
+):
+    there = shell(ONE) if elsewhere == "no node" else shell(ONE, ONE)
+    if elsewhere == "set to 0":
+        there = VirtualShell(
+            nodes(ONE, ONE), make_table(((1.0,),)), settings=EngineSettings(avoid_node_s=0.0)
+        )
+    there.submit(job("a", max_failures=9))
+    assert there.running() == {"a": (0,)}
+    if elsewhere == "out of service":
+        there.tell(ev.WorkersCordoned(workers=(1,)))
+    if elsewhere == "busy":
+        there.submit(job("b"))
+        failed(there, "a")
+        assert there.running()["b"] == (1,)
+        there.run(until_s=there.now + 300.0)
+        assert "a" in there.running()
+        return
+    failed(there, "a")
+    assert there.running() == {"a": (0,)}
+    assert told(there) == []
+
+
+def test_a_gang_avoids_the_node_of_the_member_that_failed(shell, job):
+    there = shell(ONE * 2, ONE * 2, ONE * 2, gangs=[4])
+    there.submit(job("a", scale_factor=4, max_failures=9))
+    assert there.running() == {"a": (0, 1, 2, 3)}
+    failed(there, "a", 2, 3)
+    (workers,) = there.running().values()
+    assert set(workers) == {0, 1, 4, 5}
 
 
 def test_it_takes_its_other_worker_type_although_its_turn_is_on_this_one(shell, job):
