@@ -174,7 +174,7 @@ class EngineSection:
     )
     avoid_node_s: float = setting(
         60.0,
-        "How long a job avoids a node that could not start it; doubles up to 16 times. 0: not at all.",
+        "How long a job avoids a node that could not start it; doubles up to 16 times. 0: never.",
         ge=0,
     )
     patience_s: float = setting(

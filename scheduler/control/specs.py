@@ -102,6 +102,7 @@ def engine_job(
         steps_before=min(steps_done, math.nextafter(total, 0.0)),
         preemptible=spec.preemptible,
         min_run_time_s=spec.min_run_time_s,
+        max_run_time_s=math.inf if spec.max_run_time_s is None else spec.max_run_time_s,
         checkpoints=False,  # what it keeps is seen when its leases end
         project=spec.project,
         owner=owner,

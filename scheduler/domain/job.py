@@ -64,8 +64,10 @@ class Job:
         steps_before: steps that were done, and are safe, in that life.
         scale_factors: worker counts at which it can run, ascending from ``scale_factor``; empty for
             that one alone. Only replays read it: the service has them in the specification.
-        preemptible: whether others may have its workers before it is done; where they may not, it
-            is kept running within its entity's share.
+        preemptible: whether other jobs may have its workers before it is done. If not, it starts
+            within its entity's share, or on workers that no other job wants.
+        max_run_time_s: for which it may hold workers; infinity for any time. Who drives the engine
+            sees to it.
         min_run_time_s: for which a lease is not taken back for another job.
         checkpoints: whether it is certain that it saves its work when it has to leave. The service
             is certain of none, and sees what each has kept.
@@ -89,6 +91,7 @@ class Job:
     scale_factors: tuple[int, ...] = ()
     preemptible: bool = True
     min_run_time_s: float = 0.0
+    max_run_time_s: float = math.inf
     checkpoints: bool = True
     project: str = ""
     owner: str = ""
@@ -132,6 +135,7 @@ class Job:
             self.min_run_time_s,
             "must be >= 0",
         )
+        _require(self.max_run_time_s > 0, "max_run_time_s", self.max_run_time_s, "must be > 0")
         before = self.attempts_before
         _require(before >= 0, "attempts_before", before, "must be >= 0")
         _require(

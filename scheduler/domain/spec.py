@@ -223,7 +223,7 @@ class JobSpec:
         default=True,
         option=Option(
             help="Runs to its end once it has begun.",
-            page="runs to its end once it has begun, within the share of its project",
+            page="runs to its end once it has begun; it may wait longer for its start",
         ),
     )
     min_run_time_s: float = asked(

@@ -53,6 +53,8 @@ class Assigner:
         self.now_s = 0.0
         #: (numbers of jobs, (W,) workers) that these must not be placed on now.
         self.shunned: Sequence[tuple[IntArray, BoolArray]] = ()
+        #: job number -> (K,) workers, of jobs that may not hold more if they start now.
+        self.rooms: Mapping[int, IntArray] = {}
         #: id of the newest lease; also its fencing token.
         self.next_lease = 0
         #: what ``alike`` found last, and the table that it looked at.
@@ -373,14 +375,14 @@ class Assigner:
         """Return what jobs cannot have of some workers; None where that is nothing.
 
         For those that avoid nodes too few may be left, and for those that must lie on one node no
-        node may have as many.
+        node may have as many. Those that are not preemptible start within shares.
 
         Args:
             available: (W,) workers that may be given, or are held by jobs that may stay.
         """
         numbers = self.avoidance.active(self.now_s) if self.avoidance else []
         manners = self.manners
-        if not numbers and not manners.any_consolidated and not self.shunned:
+        if not (numbers or manners.any_consolidated or self.shunned or self.rooms):
             return None
         jobs, demand = self.jobs, self.table.demand
         barred = np.zeros((len(jobs), demand.shape[1]), dtype=bool)
@@ -405,6 +407,12 @@ class Assigner:
             short[running, jobs["configuration"][rows[running]]] = False
             barred[rows] |= short
             avoiding[rows] = True
+        for number, room in self.rooms.items():
+            row = jobs.row_of(number)
+            if row != NONE and jobs["lease"][row] == NONE:
+                needs = demand[jobs["profile"][row]]
+                barred[row] |= (needs > room[: demand.shape[2]]).any(axis=1)
+                avoiding[row] = True
         if manners.any_consolidated:
             profile, running = jobs["profile"], np.flatnonzero(jobs["configuration"] != NONE)
             most = self.fleet.count_on_nodes(available).max(axis=0, initial=0)[: demand.shape[2]]

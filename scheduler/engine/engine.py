@@ -11,7 +11,7 @@ from scheduler.domain.causes import Cause, FactKind
 from scheduler.engine import on_answers, on_jobs, on_leases, on_workers, reservations
 from scheduler.engine.grounds import Grounds
 from scheduler.engine.jobs import NONE, WAITING
-from scheduler.engine.keeping import keep
+from scheduler.engine.keeping import keep, rooms
 from scheduler.engine.questions import pose
 from scheduler.engine.rounds import choose_round
 from scheduler.engine.state import GRACE, PLAN, State
@@ -161,7 +161,14 @@ class Engine:
             return np.zeros(len(self.jobs), dtype=bool)
         usable = self.table.throughput[self.jobs["profile"]] > 0
         result: BoolArray = bars.row & ~(usable & ~bars.configuration).any(axis=1)
+        if self.confined:
+            result &= ~np.isin(self.jobs["number"], list(self.confined))
         return result
+
+    @property
+    def confined(self) -> frozenset[int]:
+        """Numbers of the jobs that wait and may start within their entity's share only."""
+        return frozenset(self.state.assigner.rooms)
 
     @property
     def quotas(self) -> Quotas:
@@ -395,6 +402,7 @@ class Engine:
         leaves = self._leaves(pinned) if state.fleet.any_set_aside else None
         available = state.workers_for(pinned)
         self._shun()
+        state.assigner.rooms = rooms(state)
         bars = state.assigner.bars(available)
         settle(state.jobs, state.assigner.alike)
         caps = state.caps_beside(pinned)
@@ -488,11 +496,18 @@ class Engine:
         """Grant idle workers to waiting jobs for the rest of the round."""
         state = self.state
         happened = state.occasions.since_served()
+        state.assigner.rooms = {}
         for rule in state.reservations.in_force:
             if reservations.cleared(state, rule):
                 available = state.book.idle_of(reservations.until_its_end(state, rule))
                 self._serve_on(available, reservations.users(state, rule), happened, own=True)
+        state.assigner.rooms = rooms(state)
         self._serve_on(state.book.idle(), None, happened)
+        if state.assigner.rooms:
+            # Nobody else wants what is left.
+            within, state.assigner.rooms = state.assigner.rooms, {}
+            self._serve_on(state.book.idle(), state.jobs["unpreemptible"] != 0, happened)
+            state.assigner.rooms = within
 
     def _serve_on(
         self,

@@ -49,7 +49,7 @@ _ROW = np.dtype(
         ("retry_at_s", np.float64),  # may not run before; inf: until told otherwise
         ("rank", np.float64),  # order in which left-over workers are offered; inf without one
         ("x_only", np.int64),  # 1 where the policy means it to run by X and on nothing left over
-        ("unpreemptible", np.int64),  # 1 where it asks to run to its end once it has begun
+        ("unpreemptible", np.int64),  # 1 if it runs to its end once it has begun
         ("saves", np.int64),  # 1 where it is certain that it saves its work when it has to leave
         ("wasted", np.int64),  # leases in a row that were taken back and of which it kept nothing
         ("kept", np.int64),  # why its lease goes on in this round, see ``keeping.Kept``

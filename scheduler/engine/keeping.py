@@ -1,9 +1,11 @@
-"""Keeping: leases that go on into the next round, whoever else is due on their workers.
+"""Leases that go on into the next round, whichever other jobs are due on their workers.
 
-Three kinds of them: of jobs that are not to be preempted, those that have not run for as long as
-they have to, and those of jobs that have lost their work and get the time to get done. What others
-may lose by them is bounded, in workers by shares and in time by ``EngineSettings.patience_s``; and
-the time counts against X, so that it is given back.
+There are three kinds: leases of jobs that are not preemptible, leases that are younger than their
+job's least time, and leases of jobs that have lost their work. Two bounds limit what other jobs
+lose by them: shares bound the workers, and ``EngineSettings.patience_s`` bounds the time. A job
+that is not preemptible keeps its workers until it ends. So the bounds decide whether it may start:
+it needs room in its entity's share, a limited time, or workers that no other job wants. The time
+counts against X, so that it is given back.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from scheduler.engine.jobs import HELD, NONE, RUNNING
+from scheduler.engine.jobs import HELD, NONE, RUNNING, WAITING
 
 if TYPE_CHECKING:
     from scheduler.domain.arrays import BoolArray, FloatArray, IntArray
@@ -36,7 +38,7 @@ class Kept(enum.IntEnum):
     LEAST_TIME = 1  #: it has not run for as long as its job asks for
     TO_ITS_END = 2  #: its job is not to be preempted
     AFTER_LOSSES = 3  #: its job has lost its work before, and saves none
-    NO_ROOM = 4  #: it need not: its job is not to be preempted, but others have the share
+    NO_ROOM = 4  #: it need not: its job is not preemptible, but quotas have been lowered
 
 
 def patience_s(lost_s: FloatArray, settings: EngineSettings) -> FloatArray:
@@ -109,7 +111,7 @@ def keep(state: State, candidates: BoolArray, caps: Caps | None = None) -> BoolA
         within &= allowed
         if begins:
             why = Kept.LEAST_TIME
-        elif lasts and within:
+        elif lasts and allowed:
             why = Kept.TO_ITS_END
         elif loses and (within or (allowed and not used[entity].any())):
             why = Kept.AFTER_LOSSES
@@ -121,6 +123,46 @@ def keep(state: State, candidates: BoolArray, caps: Caps | None = None) -> BoolA
         caps = rest
         _note(state, result, row, why)
     return result if result.any() else None
+
+
+def rooms(state: State) -> dict[int, IntArray]:
+    """Return what is left of shares to jobs that wait and are not preemptible.
+
+    Jobs come in the order of their numbers: a later one has what an earlier one cannot take.
+
+    Returns:
+        Job number -> (K,) workers. Jobs that may start anywhere are left out: their time is
+        limited to ``EngineSettings.patience_s``, or their entity's share is all workers.
+    """
+    jobs = state.jobs
+    firm = jobs["unpreemptible"] != 0
+    planned = np.isin(jobs["number"], list(state.book.planned))
+    waits = np.flatnonzero(firm & (jobs["status"] == WAITING) & ~planned)
+    if not len(waits):
+        return {}
+    left = shares(state)
+    everything = (left == state.fleet.count(state.fleet.in_service)).all(axis=1)
+    for row in np.flatnonzero(firm & (planned | (jobs["lease"] != NONE))).tolist():
+        number, lease_id = int(jobs["number"][row]), int(jobs["lease"][row])
+        plan = state.book.planned.get(number)
+        workers = state.book.workers_of(lease_id) if plan is None else plan.workers
+        left[jobs["entity"][row]] -= np.bincount(
+            state.fleet.type_of[list(workers)], minlength=left.shape[1]
+        )
+    found: dict[int, IntArray] = {}
+    table, most_s = state.table, state.settings.patience_s
+    for row in waits[~everything[jobs["entity"][waits]]].tolist():
+        number, room = int(jobs["number"][row]), left[jobs["entity"][row]]
+        if jobs.job_of[number].max_run_time_s <= most_s:
+            continue
+        found[number] = room.astype(np.int64)
+        if room.max(initial=0.0) < 1.0:
+            continue
+        profile = jobs["profile"][row]
+        demand = table.demand[profile]
+        fits = (table.throughput[profile] > 0) & (demand <= room[: demand.shape[1]]).all(axis=1)
+        room[: demand.shape[1]] -= demand[fits].max(axis=0, initial=0)
+    return found
 
 
 def _beside(state: State, caps: Caps | None, row: int) -> tuple[Caps | None, bool]:

@@ -77,6 +77,7 @@ class EngineView:
         set_aside: (W,) workers that were kept for the owner of a reservation.
         reservations: with their workers, in the order in which their windows begin.
         shunned: job number -> reservation to come whose workers it must not be placed on.
+        confined: numbers of the jobs that wait and may start within their entity's share only.
     """
 
     now_s: float
@@ -106,6 +107,7 @@ class EngineView:
     set_aside: BoolArray
     reservations: tuple[ReservationView, ...]
     shunned: Mapping[int, Reservation]
+    confined: frozenset[int]
 
     @classmethod
     def of(cls, engine: Engine, before: EngineView | None = None) -> EngineView:
@@ -151,6 +153,7 @@ class EngineView:
             set_aside=engine.fleet.set_aside.copy(),
             reservations=_reservations(engine) if engine.reservations else (),
             shunned=_shunned(engine) if engine.reservations else {},
+            confined=engine.confined,
         )
 
     def count(self, workers: BoolArray) -> IntArray:

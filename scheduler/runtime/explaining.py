@@ -24,7 +24,12 @@ from scheduler.domain.troubles import REMEDIES, trouble_of
 from scheduler.engine.candidates import NEGLIGIBLE
 from scheduler.engine.jobs import HELD, NONE
 from scheduler.runtime.dues import Fairness, fairness_of
-from scheduler.runtime.explaining_kept import goes_on, kept_by_others, lost_work
+from scheduler.runtime.explaining_kept import (
+    goes_on,
+    kept_by_others,
+    lost_work,
+    starts_within_share,
+)
 from scheduler.runtime.explaining_quota import QuotaGlance, quota_words, quotas_in_the_way
 from scheduler.runtime.gpu_figures import use_in_words
 from scheduler.runtime.queueing import describe_ahead, order_waiting_jobs
@@ -333,6 +338,7 @@ def explain(view: View, row: JobRow, glance: Glance) -> Explanation:
         + (kept_by_others(view) if reasons[0] is WaitReason.TURN else "")
         + (_set_aside_words(view, record) if reasons[0] in _OF_POLICY else "")
         + _avoided(view, record)
+        + starts_within_share(view, record)
         + lost_work(view, record)
         + spent_in_words(record),
         unblocks=_unblocks(view, record, reasons[0]),

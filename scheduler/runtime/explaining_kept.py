@@ -19,8 +19,8 @@ _GOES_ON: Mapping[Kept, str] = {
     Kept.LEAST_TIME: "; it keeps its workers until it has run for {least} s",
     Kept.TO_ITS_END: "; it keeps its workers until it ends, since it is not preemptible",
     Kept.NO_ROOM: (
-        "; it is not preemptible, but jobs like it have what is the share of '{account}', so it "
-        "may have to leave"
+        "; it is not preemptible, but more runs than the quotas of '{project}' allow, so it may be "
+        "preempted"
     ),
 }
 
@@ -33,7 +33,18 @@ def goes_on(view: View, record: JobRecord) -> str:
         return ""
     kept = Kept(int(jobs["kept"][jobs.row_of(number)]))
     spec = record.spec
-    return _GOES_ON.get(kept, "").format(least=f"{spec.min_run_time_s:.0f}", account=spec.account)
+    return _GOES_ON.get(kept, "").format(least=f"{spec.min_run_time_s:.0f}", project=spec.project)
+
+
+def starts_within_share(view: View, record: JobRecord) -> str:
+    """Say that a job waits for room in its entity's share; nothing if it does not."""
+    if view.engine.jobs.number_of.get(record.job_id) not in view.engine.confined:
+        return ""
+    return (
+        f"; it is not preemptible, so it starts within the share of '{record.spec.account}' (in "
+        "whole workers, less those of jobs like it) or on workers that no other job wants; with a "
+        f"max_run_time_s of at most {view.engine.settings.patience_s:.0f} it starts in its turn"
+    )
 
 
 def kept_by_others(view: View) -> str:
@@ -57,6 +68,6 @@ def lost_work(view: View, record: JobRecord) -> str:
     lost_s = jobs["lost_s"][row]
     left_s = patience_s(np.array([lost_s]), view.engine.settings)
     return (
-        f"; it has lost {lost_s:.0f} s of work ({times} times in a row) and is left running for "
-        f"{left_s[0]:.0f} s before it is preempted again"
+        f"; it has lost {lost_s:.0f} s of work ({times} times in a row) and may therefore keep "
+        f"workers for up to {left_s[0]:.0f} s, as the share of '{record.spec.account}' allows"
     )

@@ -61,7 +61,7 @@ def test_a_checkpoint_ends_the_time_for_which_a_job_is_left_running(live, told):
         await stage.job("other", total_steps=1000.0)
         while not stage.state.engine.jobs["kept"].any():
             await stage.wait(1)
-        assert "is left running for" in (await stage.explanation()).message
+        assert "may therefore keep workers for up to" in (await stage.explanation()).message
         assert (
             "1 running job keeps its workers for now" in (await stage.explanation("other")).message
         )
@@ -86,15 +86,21 @@ def test_a_job_that_is_not_preemptible_runs_to_its_end_within_the_share(live):
     live(story, policy=FAIR)
 
 
-def test_beyond_the_share_it_may_have_to_leave_and_says_so(live):
+def test_it_is_never_preempted_and_waits_for_the_share_of_its_project(live):
     async def story(stage):
         await plain_script(stage, "mine", preemptible=False, project="one")
-        await stage.job("yours", total_steps=1000.0, project="two")
-        await stage.wait(25)
-        assert stage.ends("mine")[0] == "released"
-        while stage.status("mine") != "completed":  # it gets done all the same
+        await stage.job("yours", total_steps=100.0, project="two")
+        await plain_script(stage, "next", preemptible=False, project="one")
+        await stage.wait(35)
+        assert (stage.status("mine"), stage.status("yours")) == ("running", "waiting")
+        while stage.status("mine") != "completed":
             await stage.wait(1)
-            assert stage.clock.now_s() < 400.0
+        await stage.wait(15)
+        message = (await stage.explanation("next")).message
+        assert "starts within the share of 'one'" in message
+        assert "with a max_run_time_s of at most 86400 it starts in its turn" in message
+        await until_ended(stage, ("yours", "next"), most_s=200.0)
+        assert [stage.ends(name) for name in ("mine", "next")] == [["completed"]] * 2
 
     live(story, policy=FAIR)
 

@@ -17,7 +17,7 @@ from scheduler.domain.job import Job
 from scheduler.domain.lease import EndReason, RevokeReason
 from scheduler.domain.problem import Entity
 from scheduler.engine.jobs import NONE
-from scheduler.engine.keeping import Kept, patience_s, shares
+from scheduler.engine.keeping import Kept, patience_s
 from scheduler.engine.settings import EngineSettings
 from scheduler.errors import InputError, ParameterError
 
@@ -25,6 +25,7 @@ QUICK = {"round_length_s": 10.0, "keep_bonus": 0.5}
 #: Examples of a law; each is a whole run.
 FEW = 20
 SHARED = {(0, 0, 0): (0.8, 0.8)}
+ENTITIES = (("a", 2.0), ("b", 1.0), ("c", 1.0))
 
 
 def outbid(shell):
@@ -227,19 +228,70 @@ def test_one_that_is_not_preemptible_runs_to_its_end(start, job):
     assert attempts(shell) == {"a": 1, "b": 1, "c": 1}
 
 
-def test_who_is_alone_may_have_all_and_must_share_when_others_come(start, job):
+def test_what_runs_is_kept_when_other_entities_come_and_what_waits_starts_within_the_share(
+    start, job
+):
     shell = start("type-0:4", settings=QUICK)
-    for n in range(4):
-        shell.submit(job(f"mine-{n}", preemptible=False, entity="mine"))
-    shell.run(until_s=100.0)
+    for n in range(3):
+        shell.submit(job(f"mine-{n}", 200.0, preemptible=False, entity="mine"))
+    shell.submit(job("short", 50.0, preemptible=False, entity="mine"))
+    shell.run(until_s=10.0)
     assert len(shell.running()) == 4
+    shell.submit(job("late", 200.0, preemptible=False, entity="mine"))
     for n in range(4):
-        shell.submit(job(f"yours-{n}", entity="yours"))
-    shell.run(until_s=200.0)
-    # The oldest two are kept; the others take turns with whoever else is due.
-    assert {"mine-0", "mine-1"} <= set(shell.running())
-    assert {name for _, name, _ in outbid(shell) if name.startswith("mine")} == {"mine-2", "mine-3"}
+        shell.submit(job(f"yours-{n}", 300.0, entity="yours"))
+    shell.run(until_s=190.0)
     assert column(shell, "kept", "mine-0") == Kept.TO_ITS_END
+    assert column(shell, "lease", "late") == NONE, "half of four workers is less than three"
+    shell.run_until_idle(at_most_s=2000.0)
+    assert not [name for _, name, _ in outbid(shell) if not name.startswith("yours")]
+    assert {attempts(shell)[name] for name in ("mine-0", "short", "late")} == {1}
+
+
+def test_one_without_a_share_starts_when_no_other_job_wants_the_worker(start, job):
+    shell = start("type-0:1", settings=QUICK)
+    shell.submit(job("x", 100.0, entity="x"))
+    shell.submit(job("firm", 100.0, entity="y", preemptible=False))
+    shell.submit(job("z", 100.0, entity="z"))
+    shell.run(until_s=190.0)
+    assert attempts(shell)["firm"] == 0
+    shell.run_until_idle(at_most_s=1000.0)
+    assert attempts(shell)["firm"] == 1
+    assert shell.now == pytest.approx(300.0)
+
+
+def test_jobs_of_which_none_has_a_share_run_one_after_the_other(start, job):
+    shell = start("type-0:1", settings=QUICK)
+    for name in "xyz":
+        shell.submit(job(name, 100.0, entity=name, preemptible=False))
+    shell.run_until_idle(at_most_s=1000.0)
+    assert shell.now == pytest.approx(300.0)
+    assert attempts(shell) == {"x": 1, "y": 1, "z": 1}
+
+
+@pytest.mark.parametrize(("limit_s", "in_its_turn"), [(200.0, True), (2000.0, False)])
+def test_one_whose_time_is_limited_starts_in_its_turn(start, job, limit_s, in_its_turn):
+    shell = start("type-0:1", settings=QUICK | {"patience_s": 1000.0})
+    shell.submit(job("x", 1000.0, entity="x"))
+    shell.submit(job("firm", 100.0, entity="y", preemptible=False, max_run_time_s=limit_s))
+    shell.run(until_s=200.0)
+    assert (attempts(shell)["firm"] == 1) == in_its_turn
+    assert ("firm" in shell.ended) == in_its_turn
+    assert "firm" not in {name for _, name, _ in outbid(shell)}
+
+
+def test_three_entities_on_four_types_never_preempt_it(start, job):
+    shell = start(
+        "type-0:2,type-1:2,type-2:2,type-3:1",
+        [[4.0, 3.0, 2.0, 1.0]],
+        settings=QUICK | {"entities": tuple(Entity(name=n, weight=w) for n, w in ENTITIES)},
+    )
+    for n in range(4):
+        for name, _ in ENTITIES:
+            shell.submit(job(f"{name}-{n}", 40.0 + 5 * n, entity=name))
+    shell.submit(job("firm", 120.0, entity="c", preemptible=False))
+    shell.run_until_idle(at_most_s=2000.0)
+    assert attempts(shell)["firm"] == 1
 
 
 @pytest.mark.parametrize("how", ["cancel", "hold", "requeue", "drain", "loss"])
@@ -351,24 +403,12 @@ def test_in_one_entity_who_is_not_preemptible_is_never_preempted(jobs, workers):
     weights=st.tuples(*[st.sampled_from([1.0, 2.0])] * 3),
     gangs=st.sampled_from([(1,), (1, 2)]),
 )
-def test_shares_bound_who_is_not_preempted(jobs, workers, weights, gangs):
+def test_whatever_begins_and_is_not_preemptible_runs_to_its_end(jobs, workers, weights, gangs):
     shell = composed(jobs, workers=max(workers, 2), weights=weights, gangs=gangs)
     shell.release_delay_s = 1.0
-    while len(shell.engine.jobs):
-        shell.run(until_s=shell.now + 0.5)
-        engine = shell.engine
-        table, book = engine.jobs, engine.book
-        share = shares(engine.state).sum(axis=1)
-        kept = table["kept"] == Kept.TO_ITS_END
-        held = np.bincount(
-            table["entity"][kept], weights=table["workers_held"][kept], minlength=len(share)
-        )
-        assert (held <= share).all()
-        for lease_id in book.stopping:
-            row = table.row_of(book.leases[lease_id].job_number)
-            if table["unpreemptible"][row]:
-                assert table["kept"][row] == Kept.NO_ROOM
-        assert shell.now < 40_000.0
+    shell.run_until_idle(at_most_s=40_000.0)
+    assert not [n for _, n, _ in outbid(shell) if not jobs[int(n[1:])]["preemptible"]]
+    assert set(shell.ended.values()) == {"job_completed"}
 
 
 @settings(max_examples=FEW)
