@@ -33,9 +33,12 @@ from agent.process.job_output import read_regular, write_json
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-#: No file here is longer: a command and an environment are the most that one holds. A job, which
-#: can reach this folder, may have put anything here.
+#: ``lease.json`` and ``launch.json`` hold a command and an environment; no other file is longer
+#: than the second figure. A job can write here: what is longer is not decoded, since that takes
+#: seconds of the agent's loop and many times the memory.
 FILE_BYTES = 2**26
+SMALL_BYTES = 65536
+_LARGE = frozenset({"lease.json", "launch.json"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +60,8 @@ class LeaseFolder:
 
     def read(self, name: str) -> dict[str, Any] | None:
         """Return a file's object; None if it is not there or not (yet) whole."""
-        return _object(lambda: read_regular(self.path / name, FILE_BYTES))
+        most = FILE_BYTES if name in _LARGE else SMALL_BYTES
+        return _object(lambda: read_regular(self.path / name, most + 1), most)
 
     def read_own(self, uid: int | None) -> dict[str, Any] | None:
         """Return the job's ``progress.json``, likewise.
@@ -66,7 +70,7 @@ class LeaseFolder:
             uid: with whose rights it is read; None: ours.
         """
         reach = Reach(uid=uid, base=self.own().path, name=Path("progress.json"))
-        return _object(lambda: reach.read(FILE_BYTES))
+        return _object(lambda: reach.read(SMALL_BYTES + 1), SMALL_BYTES)
 
     def write(self, name: str, value: dict[str, Any]) -> None:
         """Replace a file in one step."""
@@ -123,9 +127,10 @@ class LeaseFolder:
         return False
 
 
-def _object(read: Callable[[], bytes]) -> dict[str, Any] | None:
+def _object(read: Callable[[], bytes], most_bytes: int) -> dict[str, Any] | None:
     try:
-        value = json.loads(read())
+        data = read()
+        value = json.loads(data) if len(data) <= most_bytes else None
     except (OSError, ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None
