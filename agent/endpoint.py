@@ -28,6 +28,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from agent.clock import lease_clock_s
+from agent.peers import Peers, peer_of, room_for_connections
 from scheduler.errors import InputError
 from scheduler.protocol.bounds import (
     LINE_BYTES,
@@ -54,10 +55,36 @@ CLOSE_MOST_S = 1.0
 #: in memory meanwhile.
 CODE_MOST_S = 60.0
 MOST_CODES = 2
+#: Lines that a stranger's connection, and that all connections of a lease, may send at once; and
+#: in each second after that.
+STRANGER_LINES, STRANGER_LINES_PER_S = 16, 4.0
+LEASE_LINES, LEASE_LINES_PER_S = MOST_CONNECTIONS, 256.0
+#: Lines without the secret of a lease, after which a connection is closed.
+MOST_REFUSED = 16
 #: Passes of the event loop from the acceptance of a connection until ``_serve`` knows it.
 PASSES_TO_SERVE = 4
 
 _log = logging.getLogger("leasehold.agent")
+
+
+class Pace:
+    """How fast lines are taken, so that other connections and the agent have their turns.
+
+    Args:
+        at_once: lines that may come at once.
+        per_s: lines in each second after that.
+    """
+
+    def __init__(self, at_once: int, per_s: float) -> None:
+        self._most, self._per_s = at_once, per_s
+        self._left, self._at_s = float(at_once), lease_clock_s()
+
+    async def wait(self) -> None:
+        """Wait until the next line may be taken; other tasks run in any case."""
+        now_s = lease_clock_s()
+        more = (now_s - self._at_s) * self._per_s
+        self._left, self._at_s = min(self._left + more, self._most) - 1.0, now_s
+        await asyncio.sleep(max(-self._left / self._per_s, 0.0))
 
 
 @dataclass(kw_only=True)
@@ -85,6 +112,7 @@ class Tenant:
     code: Callable[[], Awaitable[bytes]] | None = field(default=None, repr=False)
     bringing: bool = False
     writers: set[asyncio.StreamWriter] = field(default_factory=set)
+    pace: Pace = field(default_factory=lambda: Pace(LEASE_LINES, LEASE_LINES_PER_S), repr=False)
 
     def advance(self, live: int | None, done: int | None) -> None:
         """Take in numbers of steps; they never shrink."""
@@ -132,8 +160,7 @@ class Endpoint:
         self._listen = listen
         self._servers: list[asyncio.Server] = []
         self._stranger_most_s = stranger_most_s
-        #: of every connection, also of those that have not said whose they are.
-        self._writers: set[asyncio.StreamWriter] = set()
+        self._peers = Peers(room_for_connections())
         self._serving: set[asyncio.Task[None]] = set()
         self._codes = asyncio.Semaphore(MOST_CODES)
 
@@ -198,7 +225,7 @@ class Endpoint:
         await self._stop_accepting()
         for server in self._servers:
             server.close()
-        writers = tuple(self._writers)
+        writers = self._peers.all
         for lease_id in tuple(self._tenants) if self._servers else ():
             self.dismiss(lease_id)
         for writer in writers:
@@ -228,7 +255,8 @@ class Endpoint:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         tenant: Tenant | None = None
-        self._writers.add(writer)
+        self._peers.add(writer, peer_of(writer))
+        pace, refused = Pace(STRANGER_LINES, STRANGER_LINES_PER_S), 0
         task = asyncio.current_task()
         assert task is not None
         self._serving.add(task)
@@ -236,6 +264,13 @@ class Endpoint:
         try:
             while line := await self._next_line(reader, writer, known=tenant is not None):
                 tenant, asks_code = self._take(line, writer, tenant)
+                if tenant is None:
+                    refused += 1
+                    if refused == MOST_REFUSED:
+                        break
+                else:
+                    self._peers.know(writer, tenant.lease_id)
+                await (pace if tenant is None else tenant.pace).wait()
                 if asks_code and tenant is not None:
                     await self._give_code(tenant, writer)
                 await writer.drain()
@@ -246,7 +281,7 @@ class Endpoint:
         finally:
             if tenant is not None:
                 tenant.writers.discard(writer)
-            self._writers.discard(writer)
+            self._peers.remove(writer)
             writer.close()
             with contextlib.suppress(ConnectionError):
                 await writer.wait_closed()

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import logging
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from agent.disk import AGAIN_BYTES, PROBE_BYTES
 from agent.execs import Execs
@@ -41,7 +42,7 @@ from scheduler.protocol.reports import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
     from pathlib import Path
 
     from agent.backend import MakeBackend, Workers
@@ -50,6 +51,8 @@ if TYPE_CHECKING:
 
 #: Between two looks at a lease whose processes are being started.
 STARTING_TICK_S = 0.05
+#: Wait after no more files could be opened.
+AGAIN_S: Final = 1.0
 #: How long an agent that leaves with its jobs stays for what is left of their output.
 LAST_OUTPUT_S = 10.0
 
@@ -198,7 +201,7 @@ class Agent:
                     ),
                     *(self._uploader.run, self._backend.run),
                 ):
-                    tasks.create_task(work())
+                    tasks.create_task(_endure(work))
         except asyncio.CancelledError:
             self._note_down(self._view, stopped=True)
             raise
@@ -545,6 +548,18 @@ class Agent:
                 term=data.integer("term"),
                 revision=data.integer("revision", at_least=-1),
             )
+
+
+async def _endure(work: Callable[[], Awaitable[None]]) -> None:
+    """Do a part of the agent's work; if no more files can be opened, begin it again later."""
+    while True:
+        try:
+            return await work()
+        except OSError as error:
+            if error.errno not in {errno.EMFILE, errno.ENFILE}:
+                raise
+            _log.error("%s; trying again in %g s", error.strerror, AGAIN_S)
+            await asyncio.sleep(AGAIN_S)
 
 
 def _meter(workers: Workers) -> GpuMeter | None:

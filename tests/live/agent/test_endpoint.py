@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import gc
 import json
 import socket
@@ -12,7 +13,9 @@ import warnings
 import pytest
 
 from agent.clock import lease_clock_s
-from agent.endpoint import Endpoint, Tenant
+from agent.endpoint import LEASE_LINES, MOST_REFUSED, Endpoint, Tenant
+from agent.loop import _endure
+from agent.peers import MOST_STRANGERS, Peers, room_for_connections
 from scheduler.errors import InputError
 from scheduler.protocol.bounds import LINE_BYTES
 
@@ -182,3 +185,92 @@ def test_a_connection_that_comes_as_the_endpoint_closes_is_cut_too(node, passes)
         asyncio.run(main())
         gc.collect()
     assert [str(w.message) for w in caught] == []
+
+
+# -- jobs that mean ill ----------------------------------------------------------------------------
+
+
+def test_the_oldest_silent_connections_of_a_user_make_room(node):
+    async def talk(endpoint, tenant, say, reader):
+        assert await say({"secret": "s3cret"}) == {"notice": False}
+        silent = [
+            await asyncio.open_unix_connection(endpoint.path) for _ in range(MOST_STRANGERS + 50)
+        ]
+        for cut, _ in silent[:50]:
+            assert await cut.read() == b""
+        assert len(endpoint._peers) == MOST_STRANGERS + 1
+        assert await say({"secret": "s3cret", "steps_live": 7}) == {"notice": False}
+        late, writer = await asyncio.open_unix_connection(endpoint.path)
+        writer.write(b'{"secret": "s3cret"}\n')
+        assert json.loads(await late.readline()) == {"notice": False}
+        for _, one in (*silent, (late, writer)):
+            one.close()
+
+    _serve(node, talk)
+
+
+def test_a_stranger_that_sends_lines_without_a_secret_is_cut_off_soon(node):
+    async def talk(endpoint, tenant, say, reader):
+        flood, writer = await asyncio.open_unix_connection(endpoint.path)
+        writer.write(b"{}\n" * 100_000)
+        assert await say({"secret": "s3cret"}) == {"notice": False}
+        answers = 0
+        with contextlib.suppress(ConnectionError):
+            while line := await flood.readline():
+                answers += "error" in json.loads(line)
+        assert answers <= MOST_REFUSED
+        writer.close()
+
+    _serve(node, talk)
+
+
+def test_a_lease_that_sends_lines_without_end_leaves_their_turns_to_others(node):
+    async def talk(endpoint, tenant, say, reader):
+        endpoint.admit(Tenant(lease_id=2, secret="other"))
+        _, flood = await asyncio.open_unix_connection(endpoint.path)
+        count = 20 * LEASE_LINES
+        lines = (b'{"secret": "other", "steps_live": %d}\n' % n for n in range(count))
+        flood.write(b"".join(lines))
+        for _ in range(50):
+            assert await say({"secret": "s3cret"}) == {"notice": False}
+        assert endpoint._tenants[2].steps_live < count - 1
+        flood.close()
+
+    _serve(node, talk)
+
+
+def test_whoever_has_most_connections_loses_the_oldest_one_when_all_are_taken():
+    class Connection:
+        def __init__(self):
+            self.transport, self.open = self, True
+
+        def abort(self):
+            self.open = False
+
+    peers, made = Peers(6), [Connection() for _ in range(9)]
+    for one in made[:4]:
+        peers.add(one, "user 1")
+        peers.know(one, 7)
+    for one in made[4:]:
+        peers.add(one, "user 2")
+    assert len(peers) == 6
+    assert [one.open for one in made] == [False, False, True, True, False, True, True, True, True]
+    for one in made:
+        peers.remove(one)
+    assert peers.all == ()
+    assert room_for_connections() > MOST_STRANGERS
+
+
+def test_an_agent_that_can_open_no_more_files_goes_on(monkeypatch):
+    errors = [OSError(errno.EMFILE, "Too many open files"), None]
+
+    async def work():
+        if error := errors.pop(0):
+            raise error
+
+    monkeypatch.setattr("agent.loop.AGAIN_S", 0.0)
+    asyncio.run(_endure(work))
+    assert errors == []
+    errors[:] = [OSError(errno.EACCES, "no")]
+    with pytest.raises(PermissionError):
+        asyncio.run(_endure(work))
