@@ -5,7 +5,8 @@ A process of a lease is known by any of these, and what descends from such a pro
 - it is in the lease's control group, or in a group below;
 - it descends from the lease's supervisor, to whom orphans go (PR_SET_CHILD_SUBREAPER);
 - it is in the session of one of the lease's first processes;
-- the lease's folder is in its environment;
+- the lease's folder is in its environment, unless the process is confined: then its PID namespace
+  ends with the first process of its own lease, and it could name the folder of any lease;
 - it has come to the agent itself, to whom the orphans go when a supervisor has died.
 
 A program that leaves its session, clears its environment, and kills supervisor and agent is known
@@ -122,14 +123,30 @@ def lives(pid: int, ticks: int) -> bool:
 
 
 def lease_folders(pid: int) -> frozenset[str]:
-    """Return the leases' folders in a process's environment; none if it cannot be read."""
+    """Return the leases' folders in a process's environment.
+
+    There are none if it cannot be read, or if the process is confined.
+    """
     folder = _PROC / str(pid)
     data = _environment(folder)
     if not data:  # a kernel's thread, another user's process; or its first thread has ended
         with contextlib.suppress(OSError):
             data = b"\0".join(_environment(task) for task in (folder / "task").iterdir())
-    values = (value for value in data.split(b"\0") if value.startswith(MARK))
+    values = [value for value in data.split(b"\0") if value.startswith(MARK)]
+    if values and _is_confined(folder):
+        return frozenset()
     return frozenset(os.fsdecode(value.removeprefix(MARK)) for value in values)
+
+
+def _is_confined(folder: Path) -> bool:
+    """Return whether a process is another user's, in a PID namespace of its own."""
+    with contextlib.suppress(OSError):
+        if (folder / "ns" / "pid").readlink() == (_PROC / "self" / "ns" / "pid").readlink():
+            return False
+        status = (folder / "status").read_text(errors="replace")
+        uids = next(line for line in status.splitlines() if line.startswith("Uid:")).split()
+        return int(uids[1]) != os.geteuid()
+    return False
 
 
 def _environment(folder: Path) -> bytes:

@@ -267,6 +267,22 @@ ctypes.CDLL(None).pthread_exit(None)
         process.kill()
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="to become another user needs root")
+def test_a_process_of_another_user_in_a_pid_namespace_of_its_own_cannot_claim_a_lease(tmp_path):
+    marked = {"LEASEHOLD_LEASE_FOLDER": "/lease/7", "PATH": os.environ["PATH"]}
+    command = ["unshare", "--pid", "--fork", "--kill-child"]
+    confined = [*command, "setpriv", "--reuid", "1900000000", "--clear-groups"]
+    for prefix, claims in ((command, True), (confined, False), ([], True)):
+        tried = [*prefix, "/bin/sh", "-c", "echo up; exec sleep 300"]
+        with subprocess.Popen(tried, stdout=subprocess.PIPE, env=marked, text=True) as process:
+            process.stdout.readline()
+            table = remnants.processes()
+            children = [one.pid for one in table.values() if one.parent == process.pid]
+            (pid,) = children if prefix else [process.pid]
+            assert (remnants.lease_folders(pid) == {"/lease/7"}) == claims
+            process.kill()
+
+
 def test_an_agent_says_whether_the_one_before_it_was_stopped_or_died(node):
     async def main():
         node.want()
