@@ -5,7 +5,7 @@
 """
 
 # Paths come as texts, and go as such.
-# ruff: noqa: PTH104, PTH109, PTH110, PTH113, PTH123, PTH207
+# ruff: noqa: PTH104, PTH107, PTH109, PTH110, PTH113, PTH123, PTH207
 
 import contextlib
 import ctypes
@@ -13,10 +13,12 @@ import glob
 import json
 import os
 import re
+import resource
 import signal
 import socket
 import subprocess
 import sys
+import time
 import urllib.error
 import urllib.request
 
@@ -142,6 +144,86 @@ def speaking_for(told):
     return str(taken) if taken or not said else "refused: no secret of a lease here"
 
 
+def asking_the_agent(most_s):
+    """Report as a lease does; returns after how many seconds the agent has answered, or None.
+
+    As the SDK does, it connects again if it is cut off: the attack is of the same user.
+    """
+    began_s = time.monotonic()
+    while time.monotonic() < began_s + most_s:
+        with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as way:
+            way.settimeout(most_s)
+            way.connect(os.environ["LEASEHOLD_ENDPOINT"])
+            way.sendall(json.dumps({"secret": os.environ["LEASEHOLD_SECRET"]}).encode() + b"\n")
+            if b"notice" in way.recv(4096):
+                return time.monotonic() - began_s
+        time.sleep(0.1)
+    return None
+
+
+def besieging(attack, processes, most_s):
+    """Let processes attack until the agent has answered; returns whether it has."""
+    pids = []
+    for _ in range(processes):
+        if not (pid := os.fork()):
+            with contextlib.suppress(BaseException):
+                attack()
+            os._exit(0)
+        pids.append(pid)
+    time.sleep(3)
+    after_s = asking_the_agent(most_s)
+    for pid in pids:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+    return "the agent does not answer" if after_s is None else f"refused: it answers in {after_s} s"
+
+
+def keeping_connections():
+    """Hold as many silent connections to the agent as there are."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(most, 4096), most))
+    held = []
+    while True:
+        try:
+            held.append(socket.socket(socket.AF_UNIX))
+            held[-1].connect(os.environ["LEASEHOLD_ENDPOINT"])
+        except OSError:
+            time.sleep(0.01)
+
+
+def flooding():
+    """Send the shortest lines that there are, on one connection after the other."""
+    lines = b"{}\n" * 100_000
+    while True:
+        with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as way:
+            way.connect(os.environ["LEASEHOLD_ENDPOINT"])
+            while True:
+                way.sendall(lines)
+
+
+def telling_long_progress():
+    """Leave 64 MiB of empty lists where the agent looks for steps."""
+    path = os.environ["LEASEHOLD_PROGRESS_FILE"]
+    with open(path, "wb") as file:
+        file.write(b'{"steps_live": [' + b"[]," * (2**26 // 3 - 20) + b"[]]}")
+    time.sleep(3)
+    after_s = asking_the_agent(20)
+    os.remove(path)
+    return "the agent does not answer" if after_s is None else f"refused: it answers in {after_s} s"
+
+
+def claiming(told):
+    """Say of ever new processes that they are those of other leases, until we are killed."""
+    folders = [f"{told['state']}/leases/{lease}" for lease in told["leases"]]
+    running = []
+    while True:
+        running = [process for process in running if process.poll() is None]
+        for folder in folders[len(running) :]:
+            marked = {"LEASEHOLD_LEASE_FOLDER": folder}
+            running.append(subprocess.Popen(["/bin/sleep", "9"], env=marked))
+        time.sleep(0.002)
+
+
 def attacks(told):
     state, others = told["state"], told["leases"]
     token = has_token(f"{state}/agent.token", f"{state}/**", "/proc/*/environ", "/proc/*/cmdline")
@@ -184,6 +266,9 @@ def attacks(told):
     yield "kill others", lambda: killing(told["pids of bob"])
     yield "kill own", lambda: killing(told["pids of eve"])
     yield "kill the agent", lambda: killing(told["agents"])
+    yield "connections", lambda: besieging(keeping_connections, 8, 30)
+    yield "short lines", lambda: besieging(flooding, 8, 30)
+    yield "long progress", telling_long_progress
 
 
 if __name__ == "__main__":
@@ -196,3 +281,4 @@ if __name__ == "__main__":
     with open(f"{sys.argv[2]}.half", "w") as loot:
         json.dump(found, loot)
     os.rename(f"{sys.argv[2]}.half", sys.argv[2])
+    claiming(aims)

@@ -93,6 +93,8 @@ class Scene:
             await self.until(loot.exists, "the attack is over", self.tell)
             self.loot = json.loads(loot.read_text())
             self.after = await self.look(admin)
+            self.peak_bytes = [self.peak_of(agent.pid) for agent in self.agents.values()]
+            await self.end_claimed(admin)
             await self.move(admin)
 
     async def begin_agent(self, admin, node, workers):
@@ -177,6 +179,27 @@ class Scene:
             "devices": ["/dev/mem", "/dev/kmsg", "/dev/vda", "/dev/sda", "/dev/nvidia3"],
         }
 
+    def peak_of(self, pid):
+        """Return how much memory a process has had at most, in bytes."""
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+        return int(next(line for line in lines if line.startswith("VmHWM:")).split()[1]) * 1024
+
+    async def end_claimed(self, admin):
+        """Cancel a job while the attacker says of its own processes that they are that job's."""
+        answer = await admin.post(f"/v1/jobs/{self.jobs['prey']}/cancel")
+        assert answer.status_code < 300, answer.text
+        end_s = time.monotonic() + 60
+        while (await self.job(admin, "prey"))["status"] == "running":
+            assert time.monotonic() < end_s, self.tell()
+            await asyncio.sleep(0.1)
+        self.claimed = await self.job(admin, "prey"), await self.job(admin, "attack")
+        (node,) = [
+            node
+            for node in (await admin.get("/v1/nodes")).raise_for_status().json()["nodes"]
+            if node["name"] == "n1"
+        ]
+        self.problems = [worker["problem"] for worker in node["workers"]]
+
     async def move(self, admin):
         """Have bob's job leave for the other node, and end there."""
         answer = await admin.post("/v1/nodes/n1/drain", json={"reason": "moving"})
@@ -246,6 +269,9 @@ def scene():
         pytest.param("root", id="becomes root"),
         pytest.param("mounts", id="looks under mounts from a user namespace"),
         pytest.param("steps", id="tells steps in the name of another lease"),
+        pytest.param("connections", id="keeps silent connections to the agent"),
+        pytest.param("short lines", id="sends short lines to the agent without end"),
+        pytest.param("long progress", id="leaves 64 MiB of progress"),
     ],
 )
 def test_a_job_that(scene, attack):
@@ -262,6 +288,16 @@ def test_the_attacks_changed_nothing(scene):
     assert scene.before["workers"] == 4
     assert scene.before["agents"] == [None, None]
     assert (scene.loot["desired"], scene.loot["admin"]) == ("refused: 401",) * 2
+
+
+def test_a_job_that_leaves_64_mib_of_progress_costs_the_agent_no_memory(scene):
+    assert max(scene.peak_bytes) < 512 * 2**20  # what the chart gives an agent
+
+
+def test_a_job_that_claims_processes_for_another_lease_does_not_keep_it_from_ending(scene):
+    prey, attack = scene.claimed
+    assert (prey["status"], attack["status"]) == ("cancelled", "running")
+    assert set(scene.problems) <= {"", None}
 
 
 def test_the_agents_token_and_the_admins_are_there_to_be_stolen(scene):
