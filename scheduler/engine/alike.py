@@ -30,6 +30,7 @@ class Alike:
             there is no other.
         slot: (U, J) number that configurations of one demand share.
         doubt: (U, J) see ``Configuration``; 0 in the padding.
+        price: (U, J) USD per hour of the workers.
         shared: (U,) profiles that have two of equal value.
         any: whether there is such a profile.
     """
@@ -37,6 +38,7 @@ class Alike:
     group: IntArray
     slot: IntArray
     doubt: FloatArray
+    price: FloatArray
     shared: BoolArray
     any: bool
 
@@ -72,7 +74,9 @@ class Alike:
         flat = demand.reshape(-1, demand.shape[2])
         slot = np.unique(flat, axis=0, return_inverse=True)[1].reshape(group.shape)
         shared = (group != own).any(axis=1)
-        return cls(group=group, slot=slot, doubt=doubt, shared=shared, any=bool(shared.any()))
+        return cls(
+            group=group, slot=slot, doubt=doubt, price=price, shared=shared, any=bool(shared.any())
+        )
 
 
 def _candidates(steps: FloatArray) -> list[int]:

@@ -1,7 +1,8 @@
 """Leases that go on into the next round, whichever other jobs are due on their workers.
 
-There are three kinds: leases of jobs that are not preemptible, leases that are younger than their
-job's least time, and leases of jobs that have lost their work. Two bounds limit what other jobs
+There are four kinds: leases of jobs that are not preemptible, leases that are younger than their
+job's least time, leases that are not worth their launch yet, and leases of jobs that have lost
+their work. Two bounds limit what other jobs
 lose by them: shares bound the workers, and ``EngineSettings.patience_s`` bounds the time. A job
 that is not preemptible keeps its workers until it ends. So the bounds decide whether it may start:
 it needs room in its entity's share, a limited time, or workers that no other job wants. The time
@@ -31,6 +32,11 @@ TIMES_LOST: Final = 8.0
 WORTH_TELLING: Final = 3
 
 
+#: A job keeps its workers until it has run for so many times what its launch takes. So launches are
+#: a fifth of the time that it holds workers at most.
+WORTH: Final = 4.0
+
+
 class Kept(enum.IntEnum):
     """Why a lease goes on, as the column ``kept`` of the job table has it."""
 
@@ -38,6 +44,7 @@ class Kept(enum.IntEnum):
     LEAST_TIME = 1  #: it has not run for as long as its job asks for
     TO_ITS_END = 2  #: its job is not to be preempted
     AFTER_LOSSES = 3  #: its job has lost its work before, and saves none
+    LAUNCHED = 5  #: its work is not worth its launch yet
     NO_ROOM = 4  #: it need not: its job is not preemptible, but quotas have been lowered
 
 
@@ -80,6 +87,7 @@ def keep(state: State, candidates: BoolArray, caps: Caps | None = None) -> BoolA
     if jobs["kept"].any():
         jobs["kept"][:] = Kept.NOT
     asks = (jobs["unpreemptible"] != 0) | (jobs["min_run_s"] > 0) | (jobs["lost_s"] > 0)
+    asks |= jobs["restart_s"] > 0
     if not asks.any():
         return None
     asks &= candidates & (jobs["status"] == RUNNING)
@@ -87,42 +95,52 @@ def keep(state: State, candidates: BoolArray, caps: Caps | None = None) -> BoolA
     if state.book.stopping:
         asks &= ~np.isin(jobs["lease"], list(state.book.stopping))
     rows = np.flatnonzero(asks)
-    if not len(rows):
-        return None
     rows = rows[np.argsort(jobs["lease"][rows])]
-    leases = jobs["lease"][rows].tolist()
-    ran_s = state.now_s - np.array([state.book.start_s_of(lease_id) for lease_id in leases])
-    settings = state.settings
-    least_s = np.minimum(jobs["min_run_s"][rows], settings.patience_s)
-    # What a launch takes is not time that the job has run.
-    early = (least_s > 0) & (ran_s - jobs["restart_s"][rows] < least_s)
-    waits = ran_s < patience_s(jobs["lost_s"][rows], settings)
+    early, launched, waits = _young(state, rows)
+    lasts = jobs["unpreemptible"][rows] != 0
     share = shares(state)
     used = np.zeros_like(share)
     result: BoolArray = np.zeros(len(jobs), dtype=bool)
-    columns = (early, jobs["unpreemptible"][rows] != 0, waits, jobs["entity"][rows])
-    for row, lease_id, begins, lasts, loses, entity in zip(
-        rows.tolist(), leases, *(column.tolist() for column in columns), strict=True
-    ):
-        workers = state.fleet.type_of[list(state.book.workers_of(lease_id))]
+    for i in np.flatnonzero(early | launched | waits | lasts).tolist():
+        row, entity = int(rows[i]), int(jobs["entity"][rows[i]])
+        workers = state.fleet.type_of[list(state.book.workers_of(int(jobs["lease"][row])))]
         held = np.bincount(workers, minlength=share.shape[1])
-        within = bool((used[entity] + held <= share[entity]).all())
         rest, allowed = _beside(state, caps, row)
-        within &= allowed
-        if begins:
-            why = Kept.LEAST_TIME
-        elif lasts and allowed:
-            why = Kept.TO_ITS_END
-        elif loses and (within or (allowed and not used[entity].any())):
-            why = Kept.AFTER_LOSSES
-        else:
-            if lasts:
-                jobs["kept"][row] = Kept.NO_ROOM
+        within = bool((used[entity] + held <= share[entity]).all()) or not used[entity].any()
+        found = (
+            (early[i], Kept.LEAST_TIME),
+            (lasts[i] and allowed, Kept.TO_ITS_END),
+            (launched[i] and allowed, Kept.LAUNCHED),
+            (waits[i] and allowed and within, Kept.AFTER_LOSSES),
+            (lasts[i], Kept.NO_ROOM),
+        )
+        why = next((why for holds, why in found if holds), Kept.NOT)
+        if why in {Kept.NOT, Kept.NO_ROOM}:
+            jobs["kept"][row] = why
             continue
-        used[entity] += held
+        if why is not Kept.LAUNCHED:  # that is soon over, and no part of what shares bound
+            used[entity] += held
         caps = rest
         _note(state, result, row, why)
     return result if result.any() else None
+
+
+def _young(state: State, rows: IntArray) -> tuple[BoolArray, BoolArray, BoolArray]:
+    """Return (R,) which leases of some rows have not run for as long as each kind is kept.
+
+    That is for their job's least time, for long enough to be worth the launch, and for what is due
+    to a job after losses. What a launch takes is not time that the job has run.
+    """
+    jobs, most_s = state.jobs, state.settings.patience_s
+    starts_s = [state.book.start_s_of(lease_id) for lease_id in jobs["lease"][rows].tolist()]
+    held_s = state.now_s - np.array(starts_s, dtype=float)
+    launch_s = jobs["restart_s"][rows]
+    ran_s = held_s - launch_s
+    least_s = np.minimum(jobs["min_run_s"][rows], most_s)
+    worth_s = np.minimum(WORTH * launch_s, most_s)
+    early = (least_s > 0) & (ran_s < least_s)
+    launched = (worth_s > 0) & (ran_s < worth_s)
+    return early, launched, held_s < patience_s(jobs["lost_s"][rows], state.settings)
 
 
 def rooms(state: State) -> dict[int, IntArray]:

@@ -94,7 +94,8 @@ def stay(
 
     Jobs that only exchange workers hold the same ones together, so they can stay whatever X says.
     Who would leave other workers idle stays only where X wants that too, or where it is of equal
-    value, so that a policy that looks at prices is not outwitted. A job that keeps nothing when it
+    value, so that a policy that looks at prices is not outwitted; or if it would not end sooner
+    elsewhere because of the restart, nor cost less. A job that keeps nothing when it
     is preempted, and has begun anew before, is not drawn into an exchange, nor are those who come
     for its workers.
 
@@ -121,18 +122,33 @@ def stay(
     gain = table.throughput[profile, there] / np.maximum(table.throughput[profile, here], 1e-300)
     doubt = margin(alike.doubt[profile, here], alike.doubt[profile, there])
     lost = _lost(jobs, table, alike, rows, there, length_s=length_s)
-    content = same | ((doubt >= 0.0) & (gain * (1.0 - lost) <= np.exp(doubt)))
+    sure = doubt >= 0.0
+    futile = sure & _is_futile(jobs, table, alike, rows, there)
+    content = same | futile | (sure & (gain * (1.0 - lost) <= np.exp(doubt)))
     loses = (jobs["attempts"][rows] > 1) & (jobs["steps_safe"][rows] <= 0)
     if not (loses.any() or content.any()):
         return turn_of
     more = table.demand[profile, here] - table.demand[profile, there]
     if caps is not None:
         more = caps.widened(caps.group[rows], more)
-    wanted = same | (jobs.x[rows, here] > negligible)
+    wanted = same | futile | (jobs.x[rows, here] > negligible)
     stays = choose_staying(more, content, wanted, loses, gain, free)
     choice[rows[stays]] = here[stays]
     turn_of[rows[stays]] = there[stays]
     return turn_of
+
+
+def _is_futile(
+    jobs: JobTable, table: ConfigurationTable, alike: Alike, rows: IntArray, there: IntArray
+) -> BoolArray:
+    """Return (R,) which jobs would end no sooner and cost no less elsewhere, for the restart."""
+    profile, held = jobs.ints("profile")[rows], jobs.ints("configuration")[rows]
+    left, restart_s = jobs.steps_left()[rows], jobs.floats("restart_s")[rows]
+    stays_s = left / np.maximum(table.throughput[profile, held], 1e-300)
+    moves_s = left / np.maximum(table.throughput[profile, there], 1e-300) + restart_s
+    dearer = alike.price[profile, held] * stays_s > alike.price[profile, there] * moves_s
+    result: BoolArray = (restart_s > 0.0) & (moves_s >= stays_s) & ~dearer
+    return result
 
 
 def _lost(

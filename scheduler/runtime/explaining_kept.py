@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from scheduler.engine.jobs import NONE
-from scheduler.engine.keeping import Kept, patience_s
+from scheduler.engine.keeping import WORTH, Kept, patience_s
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 
 _GOES_ON: Mapping[Kept, str] = {
     Kept.LEAST_TIME: "; it keeps its workers until it has run for {least} s",
+    Kept.LAUNCHED: (
+        "; it keeps its workers until it has run for {worth} s, since its launch takes {launch} s"
+    ),
     Kept.TO_ITS_END: "; it keeps its workers until it ends, since it is not preemptible",
     Kept.NO_ROOM: (
         "; it is not preemptible, but more runs than the quotas of '{project}' allow, so it may be "
@@ -31,9 +34,14 @@ def goes_on(view: View, record: JobRecord) -> str:
     number = jobs.number_of.get(record.job_id)
     if number is None:
         return ""
-    kept = Kept(int(jobs["kept"][jobs.row_of(number)]))
-    spec = record.spec
-    return _GOES_ON.get(kept, "").format(least=f"{spec.min_run_time_s:.0f}", project=spec.project)
+    row, spec = jobs.row_of(number), record.spec
+    launch_s = float(jobs["restart_s"][row])
+    return _GOES_ON.get(Kept(int(jobs["kept"][row])), "").format(
+        least=f"{spec.min_run_time_s:.0f}",
+        worth=f"{WORTH * launch_s:.0f}",
+        launch=f"{launch_s:.0f}",
+        project=spec.project,
+    )
 
 
 def starts_within_share(view: View, record: JobRecord) -> str:

@@ -46,39 +46,51 @@ def test_an_early_finish_frees_its_worker_at_once(simulation):
 
 
 def test_overheads_shift_times_by_exactly_launch_checkpoint_and_restore(simulation):
-    # 0-20 A launches, 20-100 it works (80 s), 100-105 it checkpoints.
-    # 105-125 B launches, 125-300 it works (175 s: leaving at 200 would cost more than its lag),
-    # 300-305 it checkpoints. 305-332 A launches and restores, works its last 100 s until 432.
-    # 432-459 B launches and restores, works its last 100 s until 559.
+    # 0-8 A launches, 8-100 it works (92 s), 100-102 it checkpoints.
+    # 102-110 B launches, 110-300 it works (190 s: leaving at 200 would cost more than its lag),
+    # 300-302 it checkpoints. 302-313 A launches and restores, works its last 88 s until 401.
+    # 401-412 B launches and restores, works its last 85 s until 497.
     result = simulation(
-        360, 550, overhead=Overhead(launch_s=20.0, checkpoint_s=5.0, restore_s=7.0)
+        360, 550, overhead=Overhead(launch_s=8.0, checkpoint_s=2.0, restore_s=3.0)
     ).run()
-    assert [job.end_s for job in result.jobs] == pytest.approx([432, 559])
+    assert [job.end_s for job in result.jobs] == pytest.approx([401, 497])
     spans = [(s.job_id, s.start_s, s.end_s, s.reason) for s in result.leases]
     assert spans == [
-        ("job-0", 0, pytest.approx(105), "released"),
-        ("job-1", pytest.approx(105), pytest.approx(305), "released"),
-        ("job-0", pytest.approx(305), pytest.approx(432), "completed"),
-        ("job-1", pytest.approx(432), pytest.approx(559), "completed"),
+        ("job-0", 0, pytest.approx(102), "released"),
+        ("job-1", pytest.approx(102), pytest.approx(302), "released"),
+        ("job-0", pytest.approx(302), pytest.approx(401), "completed"),
+        ("job-1", pytest.approx(401), pytest.approx(497), "completed"),
     ]
     assert result.summary.preemptions == 2
 
 
+def test_a_job_is_kept_until_its_launch_was_worth_it(simulation):
+    # 0-20 A launches and works, at 100 for 80 s of four times 25: it goes on. At 200 it may be
+    # preempted: it checkpoints until 205. B launches until 225 and works its 100 s until 325.
+    result = simulation(600, 200, overhead=Overhead(launch_s=20.0, checkpoint_s=5.0)).run()
+    spans = [(s.job_id, s.start_s, s.end_s, s.reason) for s in result.leases]
+    assert spans == [
+        ("job-0", 0, pytest.approx(205), "released"),
+        ("job-1", pytest.approx(205), pytest.approx(325), "completed"),
+        ("job-0", pytest.approx(325), pytest.approx(465), "completed"),
+    ]
+
+
 def test_jobs_that_leave_on_notice_hand_their_workers_over_before_the_round_ends(simulation):
-    # 0-20 A launches. At 90 it is told, works on until 92 (72 s of work) and checkpoints until 97.
-    # 97-117 B launches, and at 190 it lags less than a restart costs: it works its 150 s until 267
-    # and counts as complete at 270. 270-290 A launches, works its last 58 s, is complete at 351.
+    # 0-8 A launches. At 90 it is told, works on until 92 (84 s of work) and checkpoints until 97.
+    # 97-105 B launches, and at 190 it lags less than a restart costs: it works its 150 s until 255
+    # and counts as complete at 258. 258-266 A launches, works its last 46 s, is complete at 315.
     result = simulation(
         260,
         300,
-        overhead=Overhead(launch_s=20.0, checkpoint_s=5.0, notice_s=2.0, complete_s=3.0),
+        overhead=Overhead(launch_s=8.0, checkpoint_s=5.0, notice_s=2.0, complete_s=3.0),
         plan_lead_s=10.0,
     ).run()
     spans = [(s.job_id, s.start_s, s.end_s, s.reason) for s in result.leases]
     assert spans == [
         ("job-0", 0, pytest.approx(97), "released"),
-        ("job-1", pytest.approx(97), pytest.approx(270), "completed"),
-        ("job-0", pytest.approx(270), pytest.approx(351), "completed"),
+        ("job-1", pytest.approx(97), pytest.approx(258), "completed"),
+        ("job-0", pytest.approx(258), pytest.approx(315), "completed"),
     ]
 
 

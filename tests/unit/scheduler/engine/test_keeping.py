@@ -17,7 +17,7 @@ from scheduler.domain.job import Job
 from scheduler.domain.lease import EndReason, RevokeReason
 from scheduler.domain.problem import Entity
 from scheduler.engine.jobs import NONE
-from scheduler.engine.keeping import Kept, patience_s
+from scheduler.engine.keeping import WORTH, Kept, patience_s
 from scheduler.engine.settings import EngineSettings
 from scheduler.errors import InputError, ParameterError
 
@@ -156,7 +156,7 @@ def test_steps_that_outlive_a_lease_end_the_count(start, job):
 def test_who_is_sure_to_save_its_work_is_never_kept(start, job):
     shell = start("type-0:1", settings=QUICK)
     for name in "ab":
-        shell.submit(job(name, restart_s=20.0))
+        shell.submit(job(name, restart_s=2.0))
     shell.run(until_s=500.0)
     assert not shell.engine.jobs["wasted"].any()
     assert len(outbid(shell)) > 10
@@ -214,6 +214,30 @@ def test_what_is_no_time_is_refused(job):
         job("a", min_run_time_s=float("inf"))
     with pytest.raises(ParameterError, match="patience_s is -1"):
         EngineSettings(patience_s=-1.0)
+
+
+# -- a launch that takes long ---------------------------------------------------------------------
+
+
+def test_a_job_keeps_its_worker_until_its_launch_was_worth_it(start, job):
+    shell = start("type-0:1", settings=QUICK)
+    for name in "ab":
+        shell.submit(job(name, 300.0, restart_s=15.0))
+    shell.run(until_s=5.0)
+    (first,) = shell.running()
+    shell.run(until_s=70.0)
+    assert set(shell.running()) == {first}, "it has run for less than four times 15 s"
+    assert column(shell, "kept", first) == Kept.LAUNCHED
+    shell.run(until_s=15.0 * (1.0 + WORTH) + 10.0)
+    assert set(shell.running()) != {first}
+
+
+def test_patience_bounds_for_how_long_a_launch_keeps_a_worker(start, job):
+    shell = start("type-0:1", settings=QUICK | {"patience_s": 20.0})
+    for name in "ab":
+        shell.submit(job(name, 300.0, restart_s=15.0))
+    shell.run(until_s=45.0)
+    assert len(outbid(shell)) == 1
 
 
 # -- not to be preempted --------------------------------------------------------------------------

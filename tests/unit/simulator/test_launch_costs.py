@@ -1,0 +1,60 @@
+"""Launches that take as long as a round or longer: replays end under every policy, and soon."""
+
+import pytest
+
+from policies.registry import policy_names
+from scheduler.domain.job import Job
+from scheduler.domain.throughput import ThroughputTable
+from simulator.api import simulate
+from traces.trace import Trace
+
+ROUND_S = 300.0
+LENGTHS_S = (1000.0, 700.0, 1500.0)
+
+
+def replayed(policy, launch_s, cluster, tmp_path, *, counts=(1,), lengths_s=LENGTHS_S):
+    """Replay jobs whose launches take a while; returns the summary."""
+    overheads = tmp_path / "overheads.yaml"
+    overheads.write_text(f"default: {{launch_s: {launch_s}}}\n")
+    rates = {("any", n): {"v": n**0.8, "k": 0.5 * n**0.8} for n in counts}
+    jobs = tuple(
+        Job(
+            job_id=f"job-{i}",
+            job_type="any",
+            total_steps=length_s,
+            scale_factor=counts[0],
+            scale_factors=counts,
+        )
+        for i, length_s in enumerate(lengths_s)
+    )
+    found = simulate(
+        Trace(jobs=jobs),
+        throughputs=ThroughputTable(isolated=rates),
+        cluster=cluster,
+        policy=policy,
+        round_length_s=ROUND_S,
+        overheads=overheads,
+        progress=False,
+    )
+    assert found.summary.jobs_completed == len(jobs)
+    return found.summary
+
+
+@pytest.mark.parametrize("policy", policy_names())
+@pytest.mark.parametrize("rounds", [0.5, 1.0, 1.3])
+def test_launches_end_under_every_policy(policy, rounds, tmp_path):
+    for cluster, counts in (("v:1", (1,)), ("v:1,k:1", (1,)), ("v:2", (1, 2))):
+        launch_s = rounds * ROUND_S
+        first = replayed("fifo", launch_s, cluster, tmp_path, counts=counts)
+        found = replayed(policy, launch_s, cluster, tmp_path, counts=counts)
+        assert found.makespan_s <= 1.5 * first.makespan_s
+
+
+def test_two_jobs_on_one_worker_whose_launch_takes_nearly_a_round(tmp_path):
+    found = replayed("max_min_fairness", 299.0, "v:1", tmp_path, lengths_s=(1000.0, 1000.0))
+    assert found.makespan_s == 2 * (299.0 + 1000.0)
+
+
+def test_a_job_does_not_move_to_a_faster_worker_if_it_would_end_no_sooner_there(tmp_path):
+    found = replayed("max_min_fairness", 390.0, "v:1,k:1", tmp_path, lengths_s=(1000.0, 700.0))
+    assert (found.makespan_s, found.preemptions) == (390.0 + 2000.0, 0)
