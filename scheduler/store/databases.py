@@ -129,7 +129,7 @@ def _prepare_sqlite(connection: Any, _record: object) -> None:
     for pragma in (
         f"busy_timeout = {LOCK_TIMEOUT_S * 1000}",
         "journal_mode = WAL",
-        "synchronous = NORMAL",
+        "synchronous = FULL",  # what is answered is on the disk, also if the machine loses power
         "foreign_keys = ON",
     ):
         cursor.execute(f"PRAGMA {pragma}")

@@ -20,9 +20,8 @@ if TYPE_CHECKING:
 class SqlStore(SqlJournal, SqlQueries, SqlUsage, SqlSecrets, SqlUploads):
     """The contract of ``Store`` in a database.
 
-    With SQLite a killed process loses nothing; a power failure may lose the last commits (never
-    corrupt the file), because WAL with ``synchronous=NORMAL`` does not wait for the disk. With
-    PostgreSQL it loses what that server is set up to lose.
+    With SQLite neither a killed process nor a loss of power loses what was committed: each commit
+    waits for the disk. With PostgreSQL that is up to the settings of that server.
     """
 
     def __init__(self, engine: Engine) -> None:
