@@ -533,7 +533,12 @@ class Agent:
 
     def _note_down(self, view: View, *, stopped: bool = False) -> None:
         """Write down what the next agent needs; that this one was stopped, at its end alone."""
-        known = {"term": view.term, "revision": view.revision, "stopped": stopped}
+        known = {
+            "term": view.term,
+            "revision": view.revision,
+            "stopped": stopped,
+            "incarnation": self._incarnation,
+        }
         try:
             self._memory.write("agent.json", known)
         except OSError as error:  # only an agent that is restarted would ask
@@ -542,6 +547,9 @@ class Agent:
     def _recall(self) -> None:
         data = Reader(self._memory.read("agent.json") or {})
         self._crashed = data.data.get("stopped") is False  # the release before did not say
+        with contextlib.suppress(InputError):  # the clock may have been set back since
+            earlier = data.number("incarnation")
+            self._incarnation = max(self._incarnation, earlier + 1.0)
         with contextlib.suppress(InputError):
             self._view = replace(
                 self._view,

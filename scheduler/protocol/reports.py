@@ -109,7 +109,8 @@ class NodeReport:
 
     Attributes:
         node: the node's name.
-        incarnation: seconds since the Unix epoch at which the agent started.
+        incarnation: greater than that of every earlier agent with this state folder; otherwise the
+            seconds since the Unix epoch at which the agent started.
         sequence: grows with every report of an incarnation; an older one is to be ignored.
         term: of the newest desired set that the agent has accepted.
         revision: of the same.

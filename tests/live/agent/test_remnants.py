@@ -309,3 +309,21 @@ def test_an_agent_says_whether_the_one_before_it_was_stopped_or_died(node):
         assert told()[1]
 
     run(main())
+
+
+def test_an_agent_comes_after_the_one_before_it_though_the_clock_was_set_back(node):
+    async def main():
+        node.want()
+        async with node.agent():
+            await node.until(node.report)
+        memory = node.state_dir / "agent.json"
+        known = json.loads(memory.read_text())
+        known["incarnation"] += 7200.0  # it ran two hours ahead
+        memory.write_text(json.dumps(known))
+        (node.folder / "report.json").unlink()
+        async with node.agent():
+            report = await node.until(node.report)
+        assert report.incarnation > known["incarnation"]
+        assert json.loads(memory.read_text())["incarnation"] == report.incarnation
+
+    run(main())
