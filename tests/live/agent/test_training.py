@@ -17,11 +17,11 @@ def test_steps_count_once_over_notices_vanished_leases_and_a_killed_agent(node):
     async def main():
         steps_done = [0]
 
-        def lease(number, **more):
+        def lease(number, step_s=0.004, **more):
             return node.lease(
                 number,
                 "",
-                command=(sys.executable, str(JOB), "--step-s", "0.004"),
+                command=(sys.executable, str(JOB), "--step-s", str(step_s)),
                 job_id="numpy",
                 attempt=number,
                 total_steps=STEPS,
@@ -48,14 +48,15 @@ def test_steps_count_once_over_notices_vanished_leases_and_a_killed_agent(node):
         node.want()  # gone: SIGTERM at once
         assert (await end(2)).reason is LeaseEnd.CANCELLED
 
-        node.want(lease(3))
+        slow_s = 0.1  # it does not end before the next agent is there
+        node.want(lease(3, slow_s))
         await node.until(lambda: node.runs(3) and node.of(3).steps_live >= steps_done[-1])
         agent.send_signal(signal.SIGKILL)
         agent.wait()
         (node.folder / "report.json").unlink()
         node.start_agent()
         await node.until(lambda: node.runs(3))
-        node.want(lease(3, notice_in_s=0.0, remaining_s=20.0))
+        node.want(lease(3, slow_s, notice_in_s=0.0, remaining_s=20.0))
         await end(3)
 
         node.want(lease(4, remaining_s=60.0))

@@ -7,7 +7,7 @@ import contextlib
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
-from scheduler.errors import InputError, NotLeadingError, StoreUnavailableError
+from scheduler.errors import InputError, NotLeadingError, StoreError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -43,7 +43,7 @@ class ServiceLink:
         service = self._there()
         try:
             return await service.desired(self._node, after=after, wait_s=self._wait_s)
-        except (NotLeadingError, StoreUnavailableError) as error:
+        except (NotLeadingError, StoreError) as error:  # over HTTP these are 5xx
             raise ConnectionRefusedError(str(error)) from error
 
     async def report(self, report: NodeReport) -> None:
@@ -51,7 +51,7 @@ class ServiceLink:
         service = self._there()
         try:
             await service.report(report, address="127.0.0.1", version="test")
-        except (NotLeadingError, StoreUnavailableError) as error:
+        except (NotLeadingError, StoreError) as error:  # over HTTP these are 5xx
             raise ConnectionRefusedError(str(error)) from error
 
     async def code(self, lease_id: int) -> bytes:
