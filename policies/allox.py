@@ -11,7 +11,7 @@ import numpy as np
 from policies.base import Policy
 from policies.greedy import first_come_first_served, serve_in_order
 from policies.parameters import parameter
-from policies.shares import fastest_by_type
+from policies.shares import best_by_type
 
 if TYPE_CHECKING:
     from scheduler.domain.allocation import Allocation
@@ -27,8 +27,9 @@ class AlloX(Policy):
     p_mk (1 + s_m (q - 1)): a job that is q-th from the last on its worker adds its time p_mk (with
     the restart, where it leaves its type) to its own end and to that of the q - 1 behind it. For
     single-worker jobs this matching minimises the mean completion time exactly. A gang of s
-    workers is matched to one worker and counts s times for those behind it. Then each worker's
-    first job runs; what is left over goes to the others in the same order. Weights play no part.
+    workers, be they alike or not, is matched to one worker and counts s times for those behind it.
+    Then each worker's first job runs; what is left over goes to the others in the same order.
+    Weights play no part.
 
     Source: AlloX (Le et al., EuroSys 2020, sections 3 and 4).
     """
@@ -46,8 +47,7 @@ class AlloX(Policy):
 
     def allocate(self, problem: Problem) -> Allocation:
         """Answer the problem; see the class."""
-        rates, choice = fastest_by_type(problem)
-        rates, choice = rates[problem.profile], choice[problem.profile]
+        rates, choice = best_by_type(problem, thrifty=False)
         seconds = _processing_s(problem, rates, choice)
         able = np.flatnonzero(np.isfinite(seconds).any(axis=1))
         if len(able) > (least := math.ceil(self.alpha * problem.jobs)):

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from policies.greedy import under_quotas
 from policies.parameters import parameter
 from scheduler.domain.fair_share import factors
 
@@ -47,31 +49,40 @@ def equal_share(problem: Problem) -> FloatArray:
     return result
 
 
-def fastest_by_type(problem: Problem) -> tuple[FloatArray, IntArray]:
-    """Return each profile's fastest way to run on workers of one type.
+def best_by_type(problem: Problem, *, thrifty: bool) -> tuple[FloatArray, IntArray]:
+    """Return each job's best configuration on each worker type, of those its quotas have room for.
+
+    A job that no single type can run has one mixed configuration, at each of the types that it
+    holds.
+
+    Args:
+        problem: N jobs.
+        thrifty: whether the best is what does most per worker, or what is fastest.
 
     Returns:
-        (U, K) steps/s, 0 where it does not run or fit, and (U, K) the configuration.
+        (N, K) its steps/s, by worker if thrifty, 0 where there is none; (N, K) the configuration.
     """
-    table = problem.table
-    demand = table.demand
-    fits = (demand <= problem.capacity).all(axis=2)
-    single_type = np.count_nonzero(demand, axis=2) == 1
-    rate = np.where(fits & single_type, table.throughput, 0.0)
-    by_type = np.where(demand > 0, rate[:, :, None], 0.0)  # (U, J, K)
-    choice: IntArray = by_type.argmax(axis=1)
-    return by_type.max(axis=1, initial=0.0), choice
+    row, throughput, demand, capacity = under_quotas(problem)
+    fits = (demand <= capacity).all(axis=2)
+    held = demand[:, :, : len(problem.capacity)]
+    rate = np.where(fits, throughput, 0.0)
+    if thrifty:
+        rate = rate / np.maximum(held.sum(axis=2), 1)
+    alone = np.where(np.count_nonzero(held, axis=2) == 1, rate, 0.0)
+    together = np.where(np.arange(rate.shape[1]) == rate.argmax(axis=1)[:, None], rate, 0.0)
+    rate = np.where((alone > 0).any(axis=1, keepdims=True), alone, together)
+    by_type = np.where(held > 0, rate[:, :, None], 0.0)  # (R, J, K)
+    return by_type.max(axis=1, initial=0.0)[row], by_type.argmax(axis=1)[row]
 
 
-def thriftiest_by_type(problem: Problem) -> tuple[FloatArray, IntArray, FloatArray]:
-    """Return what each profile does per worker at best on workers of one type.
+def thriftiest_by_type(problem: Problem) -> FloatArray:
+    """Return what each profile does per worker at best on workers of one type, without quotas.
 
     A share of the cluster is worth to a job what it does with it at its best count. Where a job
     runs at one count alone, that is its fastest way.
 
     Returns:
-        (U, K) steps/s of as many workers as the reference count, 0 where it does not run or fit;
-        (U, K) the configuration, and (U, K) its workers over the reference count.
+        (U, K) steps/s of as many workers as the reference count, 0 where it does not run or fit.
     """
     table = problem.table
     reference = np.array([profile.scale_factor for profile in table.profiles], dtype=float)
@@ -79,9 +90,9 @@ def thriftiest_by_type(problem: Problem) -> tuple[FloatArray, IntArray, FloatArr
     fits = (table.demand <= problem.capacity).all(axis=2)
     single_type = np.count_nonzero(table.demand, axis=2) == 1
     rate = np.where(fits & single_type, table.throughput / more, 0.0)
-    by_type = np.where(table.demand > 0, rate[:, :, None], 0.0)  # (U, J, K)
-    choice: IntArray = by_type.argmax(axis=1)
-    return by_type.max(axis=1, initial=0.0), choice, np.take_along_axis(more, choice, axis=1)
+    by_type: FloatArray = np.where(table.demand > 0, rate[:, :, None], 0.0)  # (U, J, K)
+    result: FloatArray = by_type.max(axis=1, initial=0.0)
+    return result
 
 
 def equal_share_throughput(problem: Problem) -> FloatArray:
@@ -91,21 +102,51 @@ def equal_share_throughput(problem: Problem) -> FloatArray:
     as if it held its reference count of them. One that runs only on mixed types counts with its
     best configuration. nan marks a job that nothing can run.
     """
-    return _from_rates(problem, thriftiest_by_type(problem)[0] @ equal_share(problem))
+    table = problem.table
+    rates = thriftiest_by_type(problem) @ equal_share(problem)
+    if not (rates > 0).all():
+        fits = (table.demand <= problem.capacity).all(axis=2) & (table.demand.max(axis=2) > 0)
+        best = np.where(fits, table.throughput, 0.0).max(axis=1, initial=0.0)
+        best = best * min(1.0, float(problem.capacity.sum()) / sharers(problem))
+        rates = np.where(rates > 0, rates, np.where(best > 0, best, np.nan))
+    result: FloatArray = rates[problem.profile]
+    return result
 
 
 def isolated_throughput(problem: Problem) -> FloatArray:
-    """Return (N,) steps/s on the workers that 1/N of the cluster buys.
+    """Return (N,) steps/s on the workers that 1/N of the cluster buys, without quotas.
 
     N are the jobs that can run, see ``sharers``. A gang of s workers gets 1/s of the time that a
     single worker gets (Gavel's isolated policy); time fractions are then scaled down where they sum
-    to more than 1. nan marks a job that nothing can run.
+    to more than 1. A job that runs only on mixed types counts with the configuration that does most
+    per worker, see ``mixed_part``. nan marks a job that nothing can run.
     """
     share = problem.capacity / sharers(problem)
     whole = float(share.sum())
     row = np.maximum(whole / problem.scale_factor, 1.0) * problem.scale_factor
-    rates = _from_rates(problem, thriftiest_by_type(problem)[0] @ share)
-    result: FloatArray = rates / row
+    rates = (thriftiest_by_type(problem) @ share)[problem.profile] / row
+    if not (rates > 0).all():
+        per_worker, choice = best_by_type(replace(problem, caps=None), thrifty=True)
+        jobs, k = np.arange(problem.jobs), per_worker.argmax(axis=1)
+        demand = problem.demand[jobs, choice[jobs, k]]
+        mixed = per_worker[jobs, k] * demand.sum(axis=1) * mixed_part(problem, demand)
+        rates = np.where(rates > 0, rates, np.where(mixed > 0, mixed, np.nan))
+    result: FloatArray = rates
+    return result
+
+
+def mixed_part(problem: Problem, demand: IntArray) -> FloatArray:
+    """Return (N,) the fraction of time in which 1/N of each worker type serves mixed gangs.
+
+    As with other jobs, it buys no more worker time than the reference count needs all the time.
+
+    Args:
+        problem: N jobs.
+        demand: (N, K) workers that each holds.
+    """
+    share = problem.capacity / sharers(problem)
+    part = np.where(demand > 0, share / np.maximum(demand, 1), np.inf).min(axis=1)
+    result: FloatArray = np.minimum(part, problem.scale_factor / np.maximum(demand.sum(axis=1), 1))
     return result
 
 
@@ -133,16 +174,3 @@ def usage_factors(problem: Problem, weights: Sequence[float]) -> FloatArray:
     competes = np.zeros(len(weights), dtype=bool)
     competes[problem.entity] = True
     return factors(np.array(weights, dtype=float), problem.entity_usage_s, competes)
-
-
-def _from_rates(problem: Problem, by_profile: FloatArray) -> FloatArray:
-    """Return (N,) the profiles' rates, mixed gangs by their best configuration, else nan."""
-    if not (by_profile > 0).all():
-        table = problem.table
-        fits = (table.demand <= problem.capacity).all(axis=2) & (table.demand.max(axis=2) > 0)
-        best = np.where(fits, table.throughput, 0.0).max(axis=1, initial=0.0)
-        best = best * min(1.0, float(problem.capacity.sum()) / sharers(problem))
-        by_profile = np.where(by_profile > 0, by_profile, best)
-        by_profile = np.where(by_profile > 0, by_profile, np.nan)
-    result: FloatArray = by_profile[problem.profile]
-    return result

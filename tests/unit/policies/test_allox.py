@@ -10,6 +10,7 @@ import pytest
 from policies.allox import match
 from policies.registry import make_policy
 from policies.testing import make_problem, make_table
+from scheduler.domain.configuration import Configuration, ConfigurationTable, Profile
 
 
 def least_total_completion(seconds: np.ndarray, capacity: list[int]) -> float:
@@ -101,3 +102,18 @@ def test_jobs_that_cannot_run_are_left_out() -> None:
     assert make_policy("allox").allocate(problem).x[:, 0].tolist() == [1, 0]
     hopeless = make_problem(make_table([[1.0]], scale_factor=[9]), capacity=[2])
     assert make_policy("allox").allocate(hopeless).x.sum() == 0
+
+
+def test_a_gang_of_several_types_has_a_place_by_its_length() -> None:
+    types = ("v", "k")
+    short = Configuration(demand=(1, 1), throughput=10.0)
+    long = tuple(Configuration(demand=d, throughput=1.0) for d in ((1, 0), (0, 1)))
+    table = ConfigurationTable.build(
+        types,
+        (
+            Profile(job_type="short", scale_factor=2, configurations=(short,)),
+            Profile(job_type="long", scale_factor=1, configurations=long),
+        ),
+    )
+    problem = make_problem(table, capacity=[1, 1], profile=[1, 1, 0])
+    assert make_policy("allox").allocate(problem).x.tolist() == [[0, 0], [0, 0], [1, 0]]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -11,6 +12,7 @@ from policies.registry import make_policy
 from policies.shares import equal_share, equal_share_throughput, isolated_throughput
 from policies.testing import make_problem, make_table
 from scheduler.domain.configuration import Configuration, ConfigurationTable, Profile
+from scheduler.domain.quota import Caps
 
 if TYPE_CHECKING:
     from scheduler.domain.problem import Problem
@@ -92,3 +94,55 @@ def test_isolated_gangs_get_a_gang_s_part_of_the_time() -> None:
     np.testing.assert_allclose(answer.x[1], [0.25, 0.5])
     np.testing.assert_allclose(answer.effective_throughput(problem), isolated_throughput(problem))
     assert (answer.usage(problem) <= problem.capacity).all()
+
+
+def mixed_and_single() -> ConfigurationTable:
+    def profile(*ways: tuple[tuple[int, int], float]) -> Profile:
+        made = tuple(Configuration(demand=demand, throughput=rate) for demand, rate in ways)
+        return Profile(job_type="x", scale_factor=sum(ways[0][0]), configurations=made)
+
+    single = profile(((1, 0), 1.0), ((0, 1), 1.0))
+    return ConfigurationTable.build(("v", "k"), (profile(((1, 1), 1.0)), single))
+
+
+@pytest.mark.parametrize(
+    ("capacity", "mixed", "single"),
+    [([1, 1], 0.5, [0.5, 0.5]), ([4, 1], 0.5, [0.8, 0.2]), ([6, 4], 1.0, [0.6, 0.4])],
+)
+def test_a_gang_of_several_types_gets_what_its_scarcest_share_serves(
+    capacity: list[float], mixed: float, single: list[float]
+) -> None:
+    problem = make_problem(mixed_and_single(), capacity=capacity)
+    answer = make_policy("isolated").allocate(problem)
+    np.testing.assert_allclose(answer.x, [[mixed, 0], single])
+    np.testing.assert_allclose(isolated_throughput(problem), [mixed, 1.0])
+
+
+def test_a_gang_of_several_types_is_promised_no_less_when_there_are_more_workers() -> None:
+    promised = [
+        isolated_throughput(make_problem(mixed_and_single(), capacity=[n, n]))[0]
+        for n in (1, 2, 20)
+    ]
+    assert promised == [0.5, 1.0, 1.0]
+
+
+def test_of_several_counts_one_that_the_quota_has_room_for_is_taken() -> None:
+    elastic = Profile(
+        job_type="x",
+        scale_factor=1,
+        configurations=(
+            Configuration(demand=(1,), throughput=1.0),
+            Configuration(demand=(2,), throughput=2.2),
+        ),
+    )
+    caps = Caps(
+        limit=np.array([1.0]),
+        counts=np.ones((1, 1), dtype=bool),
+        member=np.array([[True], [False]]),
+        group=np.array([0, 1]),
+    )
+    problem = make_problem(
+        ConfigurationTable.build(("v",), (elastic,)), capacity=[4], profile=[0, 0]
+    )
+    answer = make_policy("isolated").allocate(replace(problem, caps=caps))
+    np.testing.assert_allclose(answer.x, [[1.0, 0.0], [0.0, 0.5]])
