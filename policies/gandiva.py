@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from policies.base import Policy
-from policies.greedy import offers_of, same_workers
+from policies.greedy import offers_of
 from policies.parameters import parameter
 from policies.quotas import within_quotas
+from policies.shares import best_by_type
 from scheduler.domain.allocation import Allocation
 
 if TYPE_CHECKING:
@@ -25,12 +26,14 @@ class Gandiva(Policy):
     """Give every job its turn on all worker types; pack and migrate by trial.
 
     Program: none. Jobs, or pairs of them, take turns: each gets worker-seconds in proportion to
-    its weight, first spread over the worker types that run it in proportion to their workers. When
+    its weight, first spread over the worker types that run it in proportion to their workers. On
+    each type a job runs in the configuration that does most per worker, of those that its quota has
+    room for; only a job that no single type runs takes turns on several types at once. When
     the gangs exceed the workers and the table has pairs, each call tries random pairs among the
     jobs that run alone; a pair is kept while it pays (normalised throughputs sum to more than 1)
     and both jobs are there. Then two random units at a time try to migrate: they swap time on two
-    types if the sum of their normalised throughputs rises. Which pairs were found is the
-    instance's memory; a new instance starts without.
+    types if the sum of their normalised throughputs rises, and if each holds as many workers on
+    either. Which pairs were found is the instance's memory; a new instance starts without.
 
     Source: Gandiva (Xiao et al., OSDI 2018, sections 3.2 to 3.4: time slices, packing, migration);
     turns and packing as modelled by Gavel (2020), which leaves migration out.
@@ -94,37 +97,48 @@ class Gandiva(Policy):
         units = int(modes.unit.max(initial=-1)) + 1
         weight = problem.weight.copy()
         weight[pairs] = weight[pairs].mean(axis=1, keepdims=True)
-        unit_weight, gang = np.zeros(units), np.ones(units)
+        unit_weight = np.zeros(units)
         unit_weight[modes.unit] = weight[modes.first]
-        gang[modes.unit] = problem.scale_factor[modes.first]
-        time = _weighted_time(unit_weight / gang, gang, float(problem.capacity.sum()))
-        kind = modes.demand.argmax(axis=1)
-        runs = np.zeros((units, len(problem.capacity)))
-        runs[modes.unit, kind] = 1.0
-        spread = runs * problem.capacity
-        split = time[:, None] * spread / np.maximum(spread.sum(axis=1, keepdims=True), 1e-300)
-        used = gang @ split
-        split *= np.minimum(1.0, problem.capacity / np.maximum(used, 1e-300))
+        kinds = len(problem.capacity)
+        held = np.zeros((units, kinds + 1, kinds))  # (U, K + 1, K) workers
+        np.maximum.at(held, (modes.unit, modes.kind), modes.demand)
+        gang = held.sum(axis=2)
+        workers = np.where(held > 0, problem.capacity, np.inf).min(axis=2)
+        spread = np.where(gang > 0, workers, 0.0)
+        whole = np.maximum(spread.sum(axis=1), 1e-300)
+        size = np.maximum((spread * gang).sum(axis=1) / whole, 1.0)
+        time = _weighted_time(unit_weight / size, size, float(problem.capacity.sum()))
+        split = time[:, None] * spread / whole[:, None]
+        used = np.einsum("uk,ukt->t", split, held)
+        room = np.minimum(1.0, problem.capacity / np.maximum(used, 1e-300))
+        split *= np.where(held > 0, room, 1.0).min(axis=2)
         if self.migrations and units:
-            split = self._migrate(problem, split, gang, _worth(problem, modes, units, kind))
-        result: FloatArray = split[modes.unit, kind] * modes.part
+            free = np.maximum(problem.capacity - np.einsum("uk,ukt->t", split, held), 0.0)
+            one_type = split[:, :-1], gang[:, :-1], _worth(problem, modes, units)[:, :-1]
+            split[:, :-1] = self._migrate(problem, free, *one_type)
+        result: FloatArray = split[modes.unit, modes.kind] * modes.part
         return result
 
     def _migrate(
-        self, problem: Problem, split: FloatArray, gang: FloatArray, worth: FloatArray
+        self,
+        problem: Problem,
+        free: FloatArray,
+        split: FloatArray,
+        gang: FloatArray,
+        worth: FloatArray,
     ) -> FloatArray:
         """Try random migrations; the workers that are free take part as a unit without worth."""
         from policies.kernels.trades import trade  # noqa: PLC0415  numba takes 0.4 s to import
 
         units, kinds = split.shape
-        free = np.maximum(problem.capacity - gang @ split, 0.0)
         split = np.vstack((split, free))
         rng = np.random.default_rng((self.seed, int(problem.job_number[-1]), problem.jobs))
         tries = self.migrations * units * kinds
         who = rng.integers(0, units + 1, (tries, 2))
         where = rng.integers(0, kinds, (tries, 2))
         idle = np.full((1, kinds), np.finfo(float).tiny)
-        trade(split, np.append(gang, 1.0), np.vstack((worth, idle)), np.hstack((who, where)))
+        gang = np.vstack((gang, np.ones((1, kinds))))
+        trade(split, gang, np.vstack((worth, idle)), np.hstack((who, where)))
         return split[:-1]
 
     def _trials(self, problem: Problem, pays: _Judge, taken: set[int]) -> dict[int, int]:
@@ -147,17 +161,30 @@ class Gandiva(Policy):
 
 
 class _Judge:
-    """Says whether two jobs of a problem pay as a pair on workers that are there."""
+    """Says how two jobs of a problem pay as a pair on workers that are there."""
 
     def __init__(self, problem: Problem) -> None:
-        self.profile = problem.profile
-        self.rows = paying_rows(problem.table)
-        self.fits = np.logical_and.reduce(problem.table.pair_demand <= problem.capacity, axis=1)
+        self.profile, self.caps = problem.profile, problem.caps
+        self.paying = paying_rows(problem.table)
+        self.demand = problem.table.pair_demand
+        self.fits = np.logical_and.reduce(self.demand <= problem.capacity, axis=1)
 
     def __call__(self, first: int, second: int) -> bool:
+        return bool(self.rows(first, second))
+
+    def rows(self, first: int, second: int) -> list[int]:
+        """Return the rows of the table that pay and fit, also under the quotas of both."""
         a, b = sorted((int(self.profile[first]), int(self.profile[second])))
-        rows = self.rows.get((a, b), ())
-        return any(self.fits[row] for row in rows)
+        return [
+            r for r in self.paying.get((a, b), ()) if self.fits[r] and self._may(first, second, r)
+        ]
+
+    def _may(self, first: int, second: int, row: int) -> bool:
+        if self.caps is None:
+            return True
+        groups = self.caps.group[[first]], self.caps.group[[second]]
+        held = self.caps.held_by_pairs(*groups, self.demand[[row]])
+        return bool((held <= self.caps.limit).all())
 
 
 @lru_cache(maxsize=4)  # a pure function of a frozen table, which is compared by identity
@@ -172,7 +199,9 @@ def paying_rows(table: ConfigurationTable) -> dict[tuple[int, int], tuple[int, .
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Modes:
-    """Ways in which units (jobs alone, or pairs) can take their turns; E in all.
+    """Ways in which units (jobs alone, or pairs) take their turns; E in all.
+
+    A unit has one way for each kind of workers: a worker type, or (kind K) several types at once.
 
     Attributes:
         unit: (E,) which unit.
@@ -180,6 +209,7 @@ class _Modes:
         second: (E,) position of the second member, -1 for a job alone.
         configuration: (E,) single configuration, -1 for a pair.
         row: (E,) row of the table's pairs, -1 for a job alone.
+        kind: (E,) which workers.
         part: (E,) part of the unit's time on these workers.
         demand: (E, K) workers held.
     """
@@ -189,50 +219,67 @@ class _Modes:
     second: IntArray
     configuration: IntArray
     row: IntArray
+    kind: IntArray
     part: FloatArray
     demand: FloatArray
 
     @classmethod
     def of(cls, problem: Problem, pairs: IntArray) -> _Modes:
         """Lay out the units: where a pair does not pay, its members take turns."""
-        table = problem.table
+        table, types = problem.table, len(problem.capacity)
         q, row = _rows_in_force(problem, pairs)
-        alone = (table.demand <= problem.capacity).all(axis=2) & (table.throughput > 0)
-        runs = alone[problem.profile]
-        runs[pairs[q], same_workers(table)[row]] = False
-        job, configuration = np.nonzero(runs)
+        rates, choice = best_by_type(problem, thrifty=True)
+        demand = problem.demand[np.arange(problem.jobs)[:, None], choice]  # (N, K, K)
+        runs = np.zeros((problem.jobs, types + 1), dtype=bool)
+        job, k = np.nonzero(rates > 0)
+        runs[job, _kinds(demand[job, k])] = True
+        kind = _kinds(table.pair_demand[row])
+        runs[pairs[q], kind[:, None]] = False
+        job, k = np.nonzero(runs)
+        # A mixed configuration stands at each of its types.
+        at = np.where(k < types, k, rates[job].argmax(axis=1))
         unit = np.arange(problem.jobs)
         unit[pairs[:, 1]] = pairs[:, 0]
         part = np.ones(problem.jobs)
         part[pairs] = 0.5
         none, paired = np.full(len(job), -1), np.full(len(q), -1)
-        single_demand = table.demand[problem.profile[job], configuration]
         return cls(
             unit=np.unique(np.concatenate((unit[job], pairs[q, 0])), return_inverse=True)[1],
             first=np.concatenate((job, pairs[q, 0])),
             second=np.concatenate((none, pairs[q, 1])),
-            configuration=np.concatenate((configuration, paired)),
+            configuration=np.concatenate((choice[job, at], paired)),
             row=np.concatenate((none, row)),
+            kind=np.concatenate((k, kind)),
             part=np.concatenate((part[job], np.ones(len(q)))),
-            demand=np.concatenate((single_demand, table.pair_demand[row])).astype(float),
+            demand=np.concatenate((demand[job, at], table.pair_demand[row])).astype(float),
         )
 
 
+def _kinds(demand: IntArray) -> IntArray:
+    """Return (R,) the one worker type of each (R, K) demand, or K if there are several."""
+    several = np.count_nonzero(demand, axis=1) > 1
+    result: IntArray = np.where(several, demand.shape[1], demand.argmax(axis=1))
+    return result
+
+
 def _rows_in_force(problem: Problem, pairs: IntArray) -> tuple[IntArray, IntArray]:
-    """Return (R,) positions in ``pairs`` and (R,) rows of the table that pay and fit."""
-    judge = _Judge(problem)
-    rows = [
-        (q, row)
-        for q, (a, b) in enumerate(pairs)
-        for row in judge.rows[int(problem.profile[a]), int(problem.profile[b])]
-        if judge.fits[row]
-    ]
-    q, row = np.array(rows, dtype=np.int64).reshape(-1, 2).T
-    return q, row
+    """Return (R,) positions in ``pairs`` and (R,) the best row of the table for each kind."""
+    judge, table = _Judge(problem), problem.table
+    kind = _kinds(table.pair_demand)
+    alone = np.maximum(table.throughput.max(axis=1), 1e-300)[table.pair_profiles]
+    workers = np.maximum(table.pair_demand.sum(axis=1), 1)
+    gain = (table.pair_throughput / alone).sum(axis=1) / workers
+    best: dict[tuple[int, int], int] = {}
+    for q, (a, b) in enumerate(pairs):
+        for row in sorted(judge.rows(int(a), int(b)), key=lambda r: float(gain[r])):
+            best[q, int(kind[row])] = row
+    found = sorted((q, row) for (q, _), row in best.items())
+    positions, rows = np.array(found, dtype=np.int64).reshape(-1, 2).T
+    return positions, rows
 
 
-def _worth(problem: Problem, modes: _Modes, units: int, kind: IntArray) -> FloatArray:
-    """Return (U, K) the normalised throughput of each unit on each type, 0 where it cannot run."""
+def _worth(problem: Problem, modes: _Modes, units: int) -> FloatArray:
+    """Return (U, K + 1) the normalised throughput of units on kinds, 0 where they cannot run."""
     table = problem.table
     best = table.throughput.max(axis=1)[problem.profile]
     single = modes.row < 0
@@ -242,8 +289,8 @@ def _worth(problem: Problem, modes: _Modes, units: int, kind: IntArray) -> Float
     value[single] = rate / best[first]
     members = np.stack((modes.first[~single], modes.second[~single]), axis=1)
     value[~single] = (table.pair_throughput[modes.row[~single]] / best[members]).sum(axis=1)
-    worth = np.zeros((units, len(problem.capacity)))
-    np.add.at(worth, (modes.unit, kind), value * modes.part)
+    worth = np.zeros((units, len(problem.capacity) + 1))
+    np.add.at(worth, (modes.unit, modes.kind), value * modes.part)
     return worth
 
 

@@ -15,11 +15,12 @@ def trade(split: FloatArray, gang: FloatArray, worth: FloatArray, tries: IntArra
     """Let pairs of units swap time on two worker types whenever the swap pays.
 
     Each try names two units u, v and two types k, h: u moves from k to l, v the other way, by as
-    many worker-seconds as both have there. No unit's time and no type's load changes.
+    many worker-seconds as both have there. No unit's time and no type's load changes, since only
+    units that hold as many workers on either type move.
 
     Args:
         split: (U, K) time of each unit on each type; changed in place.
-        gang: (U,) workers that a unit holds.
+        gang: (U, K) workers that a unit holds of a type; 0 where it cannot run.
         worth: (U, K) normalised throughput of a unit on a type; 0 where it cannot run.
         tries: (Q, 4) u, v, k, h.
     """
@@ -27,11 +28,14 @@ def trade(split: FloatArray, gang: FloatArray, worth: FloatArray, tries: IntArra
         u, v, k, h = tries[t, 0], tries[t, 1], tries[t, 2], tries[t, 3]
         if u == v or k == h or worth[u, h] <= 0.0 or worth[v, k] <= 0.0:
             continue
-        gain = (worth[u, h] - worth[u, k]) / gang[u] + (worth[v, k] - worth[v, h]) / gang[v]
-        moved = min(split[u, k] * gang[u], split[v, h] * gang[v])
+        held, other = gang[u, k], gang[v, h]
+        if held != gang[u, h] or other != gang[v, k]:
+            continue
+        gain = (worth[u, h] - worth[u, k]) / held + (worth[v, k] - worth[v, h]) / other
+        moved = min(split[u, k] * held, split[v, h] * other)
         if gain <= 1e-9 or moved <= 1e-9:
             continue
-        split[u, k] -= moved / gang[u]
-        split[u, h] += moved / gang[u]
-        split[v, h] -= moved / gang[v]
-        split[v, k] += moved / gang[v]
+        split[u, k] -= moved / held
+        split[u, h] += moved / held
+        split[v, h] -= moved / other
+        split[v, k] += moved / other

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from policies.registry import make_policy
 from policies.testing import make_problem, make_table
+from scheduler.domain.configuration import (
+    Configuration,
+    ConfigurationTable,
+    PairConfiguration,
+    Profile,
+)
+from scheduler.domain.quota import Caps
 
 PAYING = {(0, 0, 0): (8.0, 8.0)}
 
@@ -120,3 +129,57 @@ def test_gangs_take_turns_by_worker_seconds() -> None:
     answer = make_policy("gandiva").allocate(problem)
     held = answer.x[:, 0] * problem.scale_factor
     np.testing.assert_allclose(held, [2 / 3] * 3)
+
+
+def table_of(types: int, *profiles: list[tuple[tuple[int, ...], float]], pairs=()):
+    made = tuple(
+        Profile(
+            job_type=f"p{u}",
+            scale_factor=sum(ways[0][0]),
+            configurations=tuple(Configuration(demand=d, throughput=rate) for d, rate in ways),
+        )
+        for u, ways in enumerate(profiles)
+    )
+    return ConfigurationTable.build(tuple("abc"[:types]), made, pairs)
+
+
+def test_an_elastic_job_runs_at_the_count_that_does_most_per_worker() -> None:
+    table = table_of(1, [((1,), 1.0), ((2,), 2.2)])
+    alone = make_problem(table, capacity=[2])
+    assert make_policy("gandiva").allocate(alone).x.tolist() == [[0.0, 1.0]]
+    both = make_problem(table, capacity=[2], profile=[0, 0], weight=[1.0, 3.0])
+    np.testing.assert_allclose(make_policy("gandiva").allocate(both).x, [[0, 0.25], [0, 0.75]])
+
+
+def test_a_gang_of_several_types_leaves_time_on_each_to_others() -> None:
+    table = table_of(2, [((1, 1), 1.0)], [((0, 1), 1.0)])
+    problem = make_problem(table, capacity=[4, 1])
+    np.testing.assert_allclose(make_policy("gandiva").allocate(problem).x, [[0.5], [0.5]])
+
+
+def test_pairs_at_several_counts_take_one_turn_per_type() -> None:
+    pairs = tuple(
+        PairConfiguration(profiles=(0, 0), demand=(n,), throughput=(0.9 * n, 0.9 * n))
+        for n in (1, 2)
+    )
+    table = table_of(1, [((1,), 1.0), ((2,), 2.0)], pairs=pairs)
+    problem = make_problem(table, capacity=[2], profile=[0] * 4)
+    answer = make_policy("gandiva").allocate(problem)
+    assert len(answer.pair_x) == 2
+    assert answer.usage(problem) == pytest.approx([2])
+    assert (answer.time_fraction() <= 1 + 1e-9).all()
+
+
+def test_no_pair_is_kept_that_a_quota_has_no_room_for() -> None:
+    shared = PairConfiguration(profiles=(0, 0), demand=(2,), throughput=(1.9, 1.9))
+    table = table_of(1, [((1,), 1.0), ((2,), 2.0)], pairs=(shared,))
+    caps = Caps(
+        limit=np.array([1.0]),
+        counts=np.ones((1, 1), dtype=bool),
+        member=np.array([[True], [False]]),
+        group=np.array([0, 0, 1, 1]),
+    )
+    problem = replace(make_problem(table, capacity=[2], profile=[0] * 4), caps=caps)
+    answer = make_policy("gandiva").allocate(problem)
+    assert (answer.effective_throughput(problem) > 0).all()
+    assert sorted(answer.pair_jobs.ravel()) in ([], [2, 3])
