@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 #: The throughput of a job whose steps are its seconds.
 _SECONDS: Final = Estimate(steps_per_s=1.0, relative_deviation=0.0, source=Source.DECLARED)
+#: Stands for a figure that would have to be inferred.
+_SOME: Final = Estimate(steps_per_s=1.0, relative_deviation=1.0, source=Source.ASSUMED)
 
 
 class Estimates(ConfigurationSource):
@@ -29,11 +31,19 @@ class Estimates(ConfigurationSource):
     Args:
         estimator: how fast jobs are.
         profiling: what is added to mere inferences. Leave it out where times are predicted.
+        rough: infer nothing; one step/s stands for what is neither measured nor declared.
     """
 
-    def __init__(self, estimator: Estimator, profiling: Profiling = NO_PROFILING) -> None:
+    def __init__(
+        self,
+        estimator: Estimator,
+        profiling: Profiling = NO_PROFILING,
+        *,
+        rough: bool = False,
+    ) -> None:
         self._estimator = estimator
         self._profiling = profiling
+        self._rough = rough
 
     def ways(self, key: CatalogueKey, cluster: Cluster) -> tuple[Configuration, ...]:
         """Return the ways in which a job could run alone."""
@@ -54,6 +64,8 @@ class Estimates(ConfigurationSource):
         """Return what is known of a job on ``count`` workers of a type."""
         if key.timed:
             return _SECONDS
+        if self._rough:
+            return self._estimator.own(key.job_type, count, worker_type) or _SOME
         return self._estimator.estimate(key.job_type, count, worker_type)
 
     def revision(self, key: CatalogueKey, cluster: Cluster) -> object:

@@ -6,31 +6,27 @@ import math
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any, Final
 
-import numpy as np
-
-from planner.completion import SpeedModel, fit
+from planner.fitting import MOST_COLUMNS, fit_known
 from planner.measured import MOST_STEPS_PER_S, Cell
 from scheduler.domain.scaling import steps_per_s_at
 from scheduler.domain.ways import Estimate, Source
 from scheduler.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from scheduler.domain.arrays import FloatArray
+    from planner.fitting import Fitted, Row
     from scheduler.domain.throughput import ProfileKey
 
 _VERSION: Final = 1
+#: Rows that are remembered; one is a job type at a scale factor.
+MOST_REMEMBERED: Final = 4096
 #: The logarithm of inferred steps/s lies within this: from absurd figures a line leads anywhere.
 MOST_LOG = math.log(1e12)
 #: Relative deviation that the rule for other scale factors adds per doubling.
 _PER_DOUBLING = 0.2
 #: Relative deviation where nothing is known: a factor of e.
 _UNKNOWN = 1.0
-
-
-#: Worker type -> (log steps/s, its variance).
-_Row = dict[str, tuple[float, float]]
 
 
 class Estimator:
@@ -47,6 +43,9 @@ class Estimator:
     same worker type (``scheduler.domain.scaling``) and from its other worker types by completion
     (``planner.completion``), both at once. Of a job type of which nothing at all is known, only the
     usual proportions among worker types are: one step/s on one worker, on average over the types.
+
+    What a fit takes is bounded (``planner.fitting``), and so is what is remembered: see
+    ``forget_oldest``.
     """
 
     def __init__(self) -> None:
@@ -56,10 +55,14 @@ class Estimator:
         self._scales: dict[str, list[int]] = {}
         #: worker types mentioned -> their column, in the order of first mention.
         self._columns: dict[str, int] = {}
-        #: fitted to all rows; None when it must be fitted anew.
-        self._model: SpeedModel | None = None
+        #: worker types of the cluster, as last told.
+        self._served: tuple[str, ...] = ()
+        #: job types of which an operator declared figures.
+        self._kept: set[str] = set()
+        #: None when it must be fitted anew.
+        self._model: Fitted | None = None
         #: rows completed with that model.
-        self._completed: dict[ProfileKey, _Row] = {}
+        self._completed: dict[ProfileKey, Row] = {}
         #: how often anything was learned.
         self._learned = 0
         #: (job type, scale factor, worker type) -> when that figure was last learned.
@@ -67,8 +70,21 @@ class Estimator:
 
     # -- learning ---------------------------------------------------------------------------------
 
+    def serve(self, worker_types: Sequence[str]) -> None:
+        """Note the worker types of the cluster: they come first if a fit cannot take all."""
+        if self._served != tuple(worker_types):
+            self._served = tuple(worker_types)
+            if len(self._columns) > MOST_COLUMNS:
+                self._forget_model()
+
     def declare(
-        self, job_type: str, scale_factor: int, worker_type: str, steps_per_s: float
+        self,
+        job_type: str,
+        scale_factor: int,
+        worker_type: str,
+        steps_per_s: float,
+        *,
+        keep: bool = False,
     ) -> bool:
         """Note a figure that somebody gives; it replaces the one declared before.
 
@@ -77,6 +93,7 @@ class Estimator:
             scale_factor: workers.
             worker_type: hardware class.
             steps_per_s: of the whole job; 0 where it does not run.
+            keep: whether ``forget_oldest`` must not forget the job type.
 
         Returns:
             Whether it is news.
@@ -92,6 +109,8 @@ class Estimator:
             )
         steps_per_s = 0.0 if steps_per_s < 1.0 / MOST_STEPS_PER_S else float(steps_per_s)
         cell = self._cell(job_type, scale_factor, worker_type)
+        if keep:
+            self._kept.add(job_type)
         if cell.declared == steps_per_s:
             return False
         cell.declared = steps_per_s
@@ -124,19 +143,62 @@ class Estimator:
             self._forget_model()
             self._learned_at[job_type, scale_factor, worker_type] = self._learned
 
-    def forget(self, job_type: str) -> None:
-        """Drop everything about a job type, declared and measured."""
-        for scale_factor in self._scales.pop(job_type, ()):
-            del self._rows[job_type, scale_factor]
-        self._learned_at = {
-            cell: at for cell, at in self._learned_at.items() if cell[0] != job_type
-        }
-        self._forget_model()
+    def forget(self, *job_types: str) -> int:
+        """Drop everything about job types, declared and measured; returns how many figures."""
+        gone = [(name, scale) for name in job_types for scale in self._scales.pop(name, ())]
+        figures = sum(len(self._rows.pop(key)) for key in gone)
+        if gone:
+            left = {name for row in self._rows.values() for name in row}
+            self._columns = {
+                name: k for k, name in enumerate(n for n in self._columns if n in left)
+            }
+            self._learned_at = {c: at for c, at in self._learned_at.items() if c[0] in self._scales}
+            self._kept.intersection_update(self._scales)
+            self._forget_model()
+        return figures
+
+    def forget_oldest(self, active: Iterable[str]) -> None:
+        """Forget job types until no more than ``MOST_REMEMBERED`` rows are left.
+
+        Those that were never measured go first, then those that were mentioned first. What an
+        operator declared stays.
+
+        Args:
+            active: job types that stay; read only if there are too many rows.
+        """
+        beyond = len(self._rows) - MOST_REMEMBERED
+        if beyond <= 0:
+            return
+        stay = self._kept.union(active)
+        able = [job_type for job_type in self._scales if job_type not in stay]
+        gone = []
+        for job_type in sorted(able, key=self._is_measured):
+            if beyond <= 0:
+                break
+            gone.append(job_type)
+            beyond -= len(self._scales[job_type])
+        self.forget(*gone)
+
+    def _is_measured(self, job_type: str) -> bool:
+        rows = (self._rows[job_type, scale] for scale in self._scales[job_type])
+        return any(cell.weight for row in rows for cell in row.values())
 
     # -- answers ----------------------------------------------------------------------------------
 
     def estimate(self, job_type: str, scale_factor: int, worker_type: str) -> Estimate:
         """Return the best figure there is; there always is one."""
+        own = self.own(job_type, scale_factor, worker_type)
+        if own is not None:
+            return own
+        log, variance, source = self._inferred(job_type, scale_factor, worker_type)
+        return Estimate(
+            steps_per_s=math.exp(min(max(log, -MOST_LOG), MOST_LOG)),
+            relative_deviation=math.sqrt(variance),
+            source=source,
+        )
+
+    def own(self, job_type: str, scale_factor: int, worker_type: str) -> Estimate | None:
+        """Return what was declared or measured; None if it would have to be inferred."""
         cell = self._rows.get((job_type, scale_factor), {}).get(worker_type)
         if cell is not None and cell.known:
             return _own(cell)
@@ -144,12 +206,12 @@ class Estimator:
             return Estimate(
                 steps_per_s=0.0, relative_deviation=0.0, source=Source.DECLARED, declared=0.0
             )
-        log, variance, source = self._inferred(job_type, scale_factor, worker_type)
-        return Estimate(
-            steps_per_s=math.exp(min(max(log, -MOST_LOG), MOST_LOG)),
-            relative_deviation=math.sqrt(variance),
-            source=source,
-        )
+        return None
+
+    def declared(self, job_type: str, scale_factor: int, worker_type: str) -> float | None:
+        """Return what was declared; None if nobody did."""
+        cell = self._rows.get((job_type, scale_factor), {}).get(worker_type)
+        return None if cell is None else cell.declared
 
     def revision(self, job_type: str, scale_factor: int, worker_type: str) -> tuple[bool, int]:
         """Return a value that differs whenever ``estimate`` may.
@@ -190,26 +252,27 @@ class Estimator:
                 return mean, max(variances) + _UNKNOWN**2, Source.ESTIMATED
             return *row[worker_type], Source.ESTIMATED
         log = math.log(steps_per_s_at([(1, 1.0)], scale_factor))
-        column = self._columns.get(worker_type)
-        if column is not None and any(self._known_rows()):
-            mean_row = self._fitted().mean
-            log += float(mean_row[column] - mean_row.mean())
+        if worker_type in self._columns and self._knows_any():
+            fitted = self._fitted()
+            column, mean_row = fitted.columns.get(worker_type), fitted.model.mean
+            if column is not None:
+                log += float(mean_row[column] - mean_row.mean())
         return log, _UNKNOWN**2, Source.ASSUMED
 
-    def _completed_row(self, job_type: str, scale_factor: int) -> _Row | None:
+    def _completed_row(self, job_type: str, scale_factor: int) -> Row | None:
         """Return every worker type of a row; None where nothing is known of the job type."""
         key = job_type, scale_factor
         if key not in self._completed:
             given = self._given(job_type, scale_factor)
             if not given:
                 return None
-            self._completed[key] = self._complete(given)
+            self._completed[key] = self._fitted().complete(given)
         return self._completed[key]
 
-    def _given(self, job_type: str, scale_factor: int) -> _Row:
+    def _given(self, job_type: str, scale_factor: int) -> Row:
         """Return what is known of a row, by itself or from other scale factors."""
         curves: dict[str, list[tuple[int, float]]] = {}
-        given: _Row = {}
+        given: Row = {}
         for scale in sorted(self._scales.get(job_type, ())):
             for worker_type, cell in self._rows[job_type, scale].items():
                 if not cell.known:
@@ -224,42 +287,22 @@ class Estimator:
             for worker_type, (_, variance) in given.items()
         }
 
-    def _complete(self, given: _Row) -> _Row:
-        known = np.zeros(len(self._columns), dtype=bool)
-        logs, variance = np.zeros((2, len(known)))
-        for worker_type, (log, own) in given.items():
-            k = self._columns[worker_type]
-            known[k], logs[k], variance[k] = True, log, own
-        mean, spread = self._fitted().complete(known, logs, variance)
-        return {
-            worker_type: (float(mean[k]), float(spread[k]))
-            for worker_type, k in self._columns.items()
-        }
-
-    def _fitted(self) -> SpeedModel:
+    def _fitted(self) -> Fitted:
         if self._model is None:
-            self._model = fit(self._matrix())
+            self._model = fit_known(self._rows.values(), list(self._columns), self._served)
         return self._model
 
-    def _known_rows(self) -> Iterator[dict[str, Cell]]:
-        return (row for row in self._rows.values() if any(cell.known for cell in row.values()))
-
-    def _matrix(self) -> FloatArray:
-        """Return (M, K) the log steps/s of every row of which anything is known."""
-        rows = list(self._known_rows())
-        logs = np.full((len(rows), len(self._columns)), np.nan)
-        for i, row in enumerate(rows):
-            for worker_type, cell in row.items():
-                if cell.known:
-                    logs[i, self._columns[worker_type]] = cell.belief()[0]
-        return logs
+    def _knows_any(self) -> bool:
+        return any(cell.known for row in self._rows.values() for cell in row.values())
 
     # -- state ------------------------------------------------------------------------------------
 
     def dump(self) -> dict[str, Any]:
         """Return everything that was learned as plain JSON values."""
+        kept = {"kept": sorted(self._kept)} if self._kept else {}
         return {
             "version": _VERSION,
+            **kept,
             "worker_types": list(self._columns),
             "cells": [
                 [job_type, scale_factor, worker_type, *cell.dump()]
@@ -288,6 +331,7 @@ class Estimator:
             for job_type, scale_factor, worker_type, *values in data["cells"]:
                 cell = Cell(**dict(zip(names, values, strict=True)))
                 estimator._row(job_type, scale_factor)[worker_type] = cell
+            estimator._kept.update(data.get("kept", ()))
         except (KeyError, TypeError, ValueError) as error:
             raise InputError(f"stored throughputs are damaged: {error!r}") from error
         return estimator

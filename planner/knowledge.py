@@ -19,7 +19,7 @@ from scheduler.domain.profiling import NO_PROFILING
 from scheduler.domain.ways import Estimate, Source, Way
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from scheduler.domain.cluster import Cluster
     from scheduler.domain.configuration import Configuration, ConfigurationTable
@@ -63,6 +63,7 @@ class LearnedKnowledge:
         #: (agnostic, profiling) -> what builds the tables that show it so.
         self._builders: dict[tuple[bool, Profiling], TableBuilder] = {}
         self._estimates = Estimates(self._estimator)
+        self._rough = Estimates(self._estimator, rough=True)
         #: key -> revision of the sources, and the ways that they know then.
         self._ways: dict[CatalogueKey, tuple[object, tuple[Way, ...]]] = {}
 
@@ -81,19 +82,18 @@ class LearnedKnowledge:
         """Return what the jobs of a profile have in common."""
         return self._catalogue.key(profile)
 
-    def ways(self, key: CatalogueKey, cluster: Cluster) -> tuple[Way, ...]:
+    def ways(self, key: CatalogueKey, cluster: Cluster, *, rough: bool = False) -> tuple[Way, ...]:
         """Return the ways in which a job could run alone."""
+        self._estimator.serve(cluster.type_names)
         source = self._source(self._estimates)
         # The ways that are shown name worker types, of which a source need not ask.
         revision = source.revision(key, cluster), cluster.type_names
         known = self._ways.get(key)
         if known is not None and known[0] == revision:
             return known[1]
-        ways = tuple(
-            _way(way, key, cluster, self._estimates)
-            for way in source.ways(key, cluster)
-            if way.throughput > 0.0
-        )
+        if rough and not self._sources:  # which way counts is up to the figures of all sources
+            return _ways(self._rough, key, cluster, self._rough)
+        ways = _ways(source, key, cluster, self._estimates)
         self._ways[key] = revision, ways
         return ways
 
@@ -107,6 +107,7 @@ class LearnedKnowledge:
         exclusive: Collection[str] = (),
     ) -> ConfigurationTable:
         """Lay out all profiles with the best estimates."""
+        self._estimator.serve(cluster.type_names)
         return self._builder(agnostic=False, profiling=NO_PROFILING).table(
             cluster, self._catalogue.keys, space_sharing=space_sharing, exclusive=exclusive
         )
@@ -123,6 +124,7 @@ class LearnedKnowledge:
         tolerance: float,
     ) -> ConfigurationTable | None:
         """Return what policies are to be told if it says something else than the old table."""
+        self._estimator.serve(cluster.type_names)
         return self._builder(agnostic=agnostic, profiling=profiling).renewed(
             old,
             cluster,
@@ -155,10 +157,28 @@ class LearnedKnowledge:
         return self._estimator.known()
 
     def declare(
-        self, job_type: str, scale_factor: int, worker_type: str, steps_per_s: float
+        self,
+        job_type: str,
+        scale_factor: int,
+        worker_type: str,
+        steps_per_s: float,
+        *,
+        keep: bool = False,
     ) -> bool:
         """Note a figure that somebody gives."""
-        return self._estimator.declare(job_type, scale_factor, worker_type, steps_per_s)
+        return self._estimator.declare(job_type, scale_factor, worker_type, steps_per_s, keep=keep)
+
+    def declared(self, job_type: str, scale_factor: int, worker_type: str) -> float | None:
+        """Return the figure that somebody gave; None if nobody did."""
+        return self._estimator.declared(job_type, scale_factor, worker_type)
+
+    def forget(self, job_type: str) -> int:
+        """Drop all figures of a job type."""
+        return self._estimator.forget(job_type)
+
+    def forget_oldest(self, active: Iterable[str]) -> None:
+        """Forget job types beyond as many as are remembered."""
+        self._estimator.forget_oldest(active)
 
     def sharing(self) -> Iterator[SharingCost]:
         """Yield first, second, worker type and the part of its speed alone that each keeps."""
@@ -199,6 +219,16 @@ class LearnedKnowledge:
             Part.SHARING: self._costs.dump,
         }
         return dump[part]()
+
+
+def _ways(
+    source: ConfigurationSource, key: CatalogueKey, cluster: Cluster, estimates: Estimates
+) -> tuple[Way, ...]:
+    return tuple(
+        _way(way, key, cluster, estimates)
+        for way in source.ways(key, cluster)
+        if way.throughput > 0.0
+    )
 
 
 def _way(way: Configuration, key: CatalogueKey, cluster: Cluster, estimates: Estimates) -> Way:

@@ -65,3 +65,19 @@ async def declare_throughputs(given: ThroughputsIn, context: Ctx, principal: Ope
         figures, pairs=pairs, actor=principal.subject
     )
     return Answer({"changed": changed})
+
+
+@router.delete(
+    "/throughputs",
+    summary="Forget a job type's throughputs",
+    operation_id="forget_throughputs",
+    responses={200: {"model": ChangedOut}},
+)
+async def forget_throughputs(
+    context: Ctx,
+    principal: Operator,
+    job_type: Annotated[JobType, Query(description="whose figures are forgotten")],
+) -> Answer:
+    """Forget what was declared and measured of a job type; its jobs go on."""
+    changed = await context.service.forget_throughputs(job_type, actor=principal.subject)
+    return Answer({"changed": changed})

@@ -150,6 +150,7 @@ class Client:
     throughputs = _blocking(AsyncClient.throughputs)
     sharing = _blocking(AsyncClient.sharing)
     declare_throughputs = _blocking(AsyncClient.declare_throughputs)
+    forget_throughputs = _blocking(AsyncClient.forget_throughputs)
     whoami = _blocking(AsyncClient.whoami)
     tokens = _blocking(AsyncClient.tokens)
     create_token = _blocking(AsyncClient.create_token)

@@ -199,6 +199,12 @@ class ClusterCalls(Calls):
         found: forms.Changed = await self.call("PUT", "/throughputs", body)
         return found
 
+    async def forget_throughputs(self, job_type: str) -> forms.Changed:
+        """Forget what was declared and measured of a job type."""
+        query = {"job_type": job_type}
+        found: forms.Changed = await self.call("DELETE", "/throughputs", params=query)
+        return found
+
     async def whoami(self) -> forms.WhoAmI:
         """Return whose token this is, and what it may do."""
         found: forms.WhoAmI = await self.call("GET", "/whoami")

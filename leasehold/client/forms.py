@@ -76,6 +76,7 @@ EventKind: TypeAlias = Literal[
     "reservation_released",
     "reservation_short",
     "throughputs_declared",
+    "throughputs_forgotten",
     "token_created",
     "token_revoked",
     "token_renewed",
@@ -2006,6 +2007,16 @@ class ListThroughputsQuery(TypedDict, total=False):
 
     job_type: str | None
     worker_type: str | None
+
+
+class ForgetThroughputsQuery(TypedDict, total=False):
+    """What the query of ``forget_throughputs`` may hold.
+
+    Attributes:
+        job_type: whose figures are forgotten
+    """
+
+    job_type: str | None
 
 
 class ShowUsageQuery(TypedDict, total=False):

@@ -27,6 +27,7 @@ from scheduler.control.facts import (
     ReservationDeleted,
     ReservationMade,
     ThroughputsDeclared,
+    ThroughputsForgotten,
     UseCounted,
     WorkersApproved,
 )
@@ -40,6 +41,7 @@ from scheduler.control.nodes import NodeBook
 from scheduler.control.operator_orders import (
     ask_policy,
     declare_throughputs,
+    forget_throughputs,
     order_node,
     remove_node,
     set_policy,
@@ -398,6 +400,7 @@ _TAKE: Mapping[type, Callable[[ControlState, Draft, Any], object]] = {
     ReservationMade: make_reservation,
     ReservationDeleted: delete_reservation,
     ThroughputsDeclared: declare_throughputs,
+    ThroughputsForgotten: forget_throughputs,
     NodeReported: take_report,
     NodesHeard: _hear,
     LeaseUntold: _note_untold,

@@ -214,6 +214,14 @@ class ThroughputsDeclared:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ThroughputsForgotten:
+    """What is known of a job type is to be forgotten; answered by how many figures that was."""
+
+    job_type: str
+    actor: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class NodeReported:
     """An agent says what it holds and how it is.
 
@@ -285,6 +293,7 @@ Fact: TypeAlias = (
     | ReservationMade
     | ReservationDeleted
     | ThroughputsDeclared
+    | ThroughputsForgotten
     | NodeReported
     | NodesHeard
     | LeaseUntold

@@ -11,6 +11,7 @@ import numpy as np
 from scheduler.control.budgets import FREED, keep_budgets
 from scheduler.control.consequences import stop_time_s
 from scheduler.control.draft import TIME_PASSES
+from scheduler.control.figures import declare_joined
 from scheduler.control.idle import heed_idle_jobs
 from scheduler.control.images import upcoming_images
 from scheduler.control.leases import ABRUPT, END_REASON, MemberEnd
@@ -429,6 +430,10 @@ def renew_table(state: ControlState, draft: Draft) -> None:
     learned = state.estimates_due and any(isinstance(e, ev.TimerFired) for e in draft.events)
     if not (state.table_due or learned):
         return
+    declare_joined(state)
+    if state.estimates_due:
+        active = (record.spec.type_key for record in state.jobs.by_id.values())
+        state.knowledge.forget_oldest(active)
     table = state.knowledge.renewed(
         engine.table,
         engine.cluster,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from scheduler.control.figures import declare_missing
 from scheduler.control.housekeeping import end_parked, tell_submitted
 from scheduler.control.jobs import ENDED, JobRecord
 from scheduler.control.project_rules import beyond, too_heavy_for
@@ -119,6 +120,7 @@ def _take_up_again(
     record = JobRecord.of_row(row, profile=-1)
     record.profile = state.knowledge.profile_of(record.spec)
     state.table_due |= record.profile == profiles
+    declare_missing(state, (record.spec,), state.engine.cluster.type_names)
     if row.status is JobStatus.COMPLETED:
         record.steps_done = 0.0
     record.status, record.reason, record.finished_s = JobStatus.WAITING, "", None

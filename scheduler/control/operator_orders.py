@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         PolicySet,
         ProjectSet,
         ThroughputsDeclared,
+        ThroughputsForgotten,
     )
     from scheduler.control.nodes import NodeState
     from scheduler.control.requests import ProjectLimits
@@ -196,19 +197,29 @@ def declare_throughputs(state: ControlState, draft: Draft, fact: ThroughputsDecl
     Raises:
         InputError: a figure is out of range; none was taken.
     """
-    known = {
-        (job_type, scale, worker_type): estimate.declared
-        for job_type, scale, worker_type, estimate in state.knowledge.known()
-    }
-    changed = [f for f in fact.figures if known.get((f[0], f[1], f[2])) != f[3]]
-    for figure in changed:
-        state.knowledge.declare(*figure)
-    state.estimates_due |= bool(changed)
+    changed = sum(state.knowledge.declare(*figure, keep=True) for figure in fact.figures)
+    state.estimates_due |= changed > 0
     pairs = sum(state.knowledge.declare_sharing(*pair) for pair in fact.pairs)
     if pairs:
         draft.set(Part.SHARING.value, state.knowledge.dump(Part.SHARING))
-    news = len(changed) + pairs
+    news = changed + pairs
     state.table_due |= news > 0
     if news:
         draft.note("throughputs_declared", "throughputs", "", actor=fact.actor, figures=news)
     return news
+
+
+def forget_throughputs(state: ControlState, draft: Draft, fact: ThroughputsForgotten) -> int:
+    """Forget what is known of a job type; returns how many figures that were.
+
+    Raises:
+        NotFoundError: nothing is known of it.
+    """
+    figures = state.knowledge.forget(fact.job_type)
+    if not figures:
+        raise NotFoundError(f"no throughput of job type '{fact.job_type}' is known")
+    state.table_due = state.estimates_due = True
+    draft.note(
+        "throughputs_forgotten", "throughputs", fact.job_type, actor=fact.actor, figures=figures
+    )
+    return figures

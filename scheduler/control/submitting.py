@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 
 from scheduler.control.consequences import stop_times
+from scheduler.control.figures import declare_own
 from scheduler.control.housekeeping import tell_submitted
 from scheduler.control.jobs import JobRecord
 from scheduler.control.project_rules import beyond, too_many_workers
@@ -24,7 +25,7 @@ from scheduler.domain.job import JobStatus
 from scheduler.domain.placeholders import filled
 from scheduler.domain.reasons import WaitReason
 from scheduler.domain.rows import IdempotencyRow
-from scheduler.domain.ways import CatalogueKey, Source, declarations
+from scheduler.domain.ways import CatalogueKey, Source
 from scheduler.protocol.desired import MARGIN_S
 
 #: Worker type -> workers known, those of them that can be granted, and idle, at one moment.
@@ -127,9 +128,8 @@ def _record(state: ControlState, draft: Draft, item: Submission, job_id: str) ->
         state.owners.give(((spec.project, item.owner),), state.settings)
     profiles = state.knowledge.profiles
     profile = state.knowledge.profile_of(spec)
-    news = [state.knowledge.declare(*figures) for figures in declarations(spec)]
-    state.table_due |= profile == profiles or any(news)
-    state.estimates_due |= any(news)
+    state.table_due |= profile == profiles
+    declare_own(state, spec)
     record = JobRecord(
         job_id=job_id,
         number=state.jobs.next_number(),
@@ -162,7 +162,7 @@ def _refusal(
         if refusal:
             return Submitted(code="refused", refusal=refusal)
     if state.settings.refuse_unfit:
-        fit = first_fit(state, spec, room)
+        fit = first_fit(state, spec, room, rough=True)
         if not fit.fits and any(room[0].values()):
             return Submitted(code="refused", refusal=fit.message)
     return None
@@ -185,7 +185,7 @@ def _over_quota(state: ControlState, spec: JobSpec) -> str:
 
 def _able_types(state: ControlState, spec: JobSpec) -> tuple[str, ...]:
     """Return the worker types that a job is known to run on."""
-    ways = state.knowledge.ways(CatalogueKey.of(spec), state.engine.cluster)
+    ways = state.knowledge.ways(CatalogueKey.of(spec), state.engine.cluster, rough=True)
     found = {way.worker_type for way in ways if way.estimate.steps_per_s > 0.0}
     return tuple(sorted(found | {name for name, rate in spec.throughputs.items() if rate > 0.0}))
 
@@ -253,12 +253,20 @@ def fit_of(state: ControlState | View, spec: JobSpec, room: Room | None = None) 
     return _fit(state, spec, room or room_of(state))
 
 
-def first_fit(state: ControlState | View, spec: JobSpec, room: Room | None = None) -> Fit:
+def first_fit(
+    state: ControlState | View, spec: JobSpec, room: Room | None = None, *, rough: bool = False
+) -> Fit:
     """Do as ``fit_of`` for a job that has not been taken in.
 
     Its own throughputs count already, and so does what its project may use.
+
+    Args:
+        state: of the leader.
+        spec: of the job.
+        room: of this moment, if many jobs are looked at.
+        rough: whether steps/s that are inferred may be of any size, see ``Knowledge.ways``.
     """
-    fit = _fit(state, spec, room or room_of(state), spec.throughputs)
+    fit = _fit(state, spec, room or room_of(state), spec.throughputs, rough=rough)
     if wide := beyond(state.jobs.limits.get(spec.project), spec, spec.weight):
         return replace(fit, fits=False, reason=WaitReason.QUOTA, message=wide)
     unknown = sorted(spec.throughputs.keys() - set(state.engine.cluster.type_names))
@@ -282,12 +290,14 @@ def _fit(
     spec: JobSpec,
     room: Room,
     declared: Mapping[str, float] = MappingProxyType({}),
+    *,
+    rough: bool = False,
 ) -> Fit:
     names = state.engine.cluster.type_names
     near: Room | None = None
     options, fitting = [], []
     key = CatalogueKey.of(spec)
-    for way in state.knowledge.ways(key, state.engine.cluster):
+    for way in state.knowledge.ways(key, state.engine.cluster, rough=rough):
         steps_per_s, source = way.estimate.steps_per_s, way.estimate.source
         plain = way.locality == ANYWHERE and not way.plan
         own = plain and way.count == spec.scale_factor
@@ -405,7 +415,7 @@ def _counts(state: ControlState | View) -> tuple[IntArray, IntArray, IntArray]:
 
 def out_of_reach(state: ControlState | View, spec: JobSpec) -> dict[str, dict[str, int]]:
     """Return why -> node -> workers that a job could run on and that cannot be granted."""
-    ways = state.knowledge.ways(CatalogueKey.of(spec), state.engine.cluster)
+    ways = state.knowledge.ways(CatalogueKey.of(spec), state.engine.cluster, rough=True)
     able = {way.worker_type for way in ways}
     found: dict[str, dict[str, int]] = {}
     for name, node in sorted(state.nodes.by_name.items()):

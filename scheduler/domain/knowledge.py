@@ -6,7 +6,7 @@ import enum
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
     from scheduler.domain.cluster import Cluster
     from scheduler.domain.configuration import ConfigurationTable
@@ -50,10 +50,16 @@ class Knowledge(Protocol):
         """Return what the jobs of a profile have in common."""
         ...
 
-    def ways(self, key: CatalogueKey, cluster: Cluster) -> tuple[Way, ...]:
+    def ways(self, key: CatalogueKey, cluster: Cluster, *, rough: bool = False) -> tuple[Way, ...]:
         """Return the ways in which a job could run alone, in the order of its configurations.
 
         Ways in which it is known not to run are left out.
+
+        Args:
+            key: what the jobs of its profile have in common.
+            cluster: the worker types, and the nodes.
+            rough: figures that are inferred may be of any size. To infer takes long after
+                something was learned; leave it out where only the ways count.
         """
         ...
 
@@ -110,12 +116,41 @@ class Knowledge(Protocol):
         ...
 
     def declare(
-        self, job_type: str, scale_factor: int, worker_type: str, steps_per_s: float
+        self,
+        job_type: str,
+        scale_factor: int,
+        worker_type: str,
+        steps_per_s: float,
+        *,
+        keep: bool = False,
     ) -> bool:
         """Note a figure that somebody gives; returns whether it is news.
 
+        Args:
+            job_type: key.
+            scale_factor: workers.
+            worker_type: hardware class.
+            steps_per_s: of the whole job; 0 if it does not run there.
+            keep: whether ``forget_oldest`` must not forget the job type.
+
         Raises:
             InputError: the figure or the scale factor is out of range.
+        """
+        ...
+
+    def declared(self, job_type: str, scale_factor: int, worker_type: str) -> float | None:
+        """Return the figure that somebody gave; None if nobody did."""
+        ...
+
+    def forget(self, job_type: str) -> int:
+        """Drop all figures of a job type, declared and measured; returns how many there were."""
+        ...
+
+    def forget_oldest(self, active: Iterable[str]) -> None:
+        """Forget job types if there are too many: the oldest that nobody uses.
+
+        Args:
+            active: job types that stay; read only if there are too many.
         """
         ...
 

@@ -13,6 +13,7 @@ from scheduler.control.facts import (
     ReservationDeleted,
     ReservationMade,
     ThroughputsDeclared,
+    ThroughputsForgotten,
     UseCounted,
     WorkersApproved,
 )
@@ -165,3 +166,8 @@ class ClusterDesk:
             ThroughputsDeclared(figures=tuple(figures), pairs=tuple(pairs), actor=actor)
         )
         return news
+
+    async def forget_throughputs(self, job_type: str, *, actor: str) -> int:
+        """Forget what is known of a job type; returns how many figures that were."""
+        figures: int = await self._tell(ThroughputsForgotten(job_type=job_type, actor=actor))
+        return figures

@@ -219,6 +219,14 @@ class ClusterService(Protocol):
         """
         ...
 
+    async def forget_throughputs(self, job_type: str, *, actor: str) -> int:
+        """Forget what was declared and measured of a job type; returns how many figures.
+
+        Raises:
+            NotFoundError: nothing is known of it.
+        """
+        ...
+
 
 class Agents(Protocol):
     """The agents' side. ``node`` is the subject of the agent's token."""

@@ -89,6 +89,7 @@ class EventKind(enum.StrEnum):
     RESERVATION_RELEASED = "reservation_released"  #: the only job that it was for has ended
     RESERVATION_SHORT = "reservation_short"  #: of workers; 0 where it has them all again
     THROUGHPUTS_DECLARED = "throughputs_declared"
+    THROUGHPUTS_FORGOTTEN = "throughputs_forgotten"
     TOKEN_CREATED = "token_created"  # noqa: S105 - a word
     TOKEN_REVOKED = "token_revoked"  # noqa: S105 - a word
     TOKEN_RENEWED = "token_renewed"  # noqa: S105 - a word

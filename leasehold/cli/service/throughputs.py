@@ -38,9 +38,14 @@ def throughputs(
     workers: Annotated[
         int, typer.Option("--workers", "-w", min=1, help="Scale factor of what is declared.")
     ] = 1,
+    forget: Annotated[
+        bool, typer.Option("--forget", help="Forget all that is known of --job-type.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
-    """Show what is known of job types on worker types, or declare it."""
+    """Show what is known of job types on worker types, declare it, or forget it."""
+    if forget:
+        _forget(service, job_type, worker_type)
     if declare:
         _declare(service, job_type, parse_figures(declare, option="--declare"), workers)
     found = service.throughputs(job_type=job_type, worker_type=worker_type)
@@ -110,3 +115,12 @@ def _declare(
     ]
     changed = service.declare_throughputs(entries)["changed"]
     remark(f"{changed} of {len(entries)} figures changed")
+
+
+def _forget(service: ServiceClient, job_type: str | None, worker_type: str | None) -> None:
+    if not job_type:
+        raise InputError("--forget needs --job-type, the type whose figures it drops")
+    if worker_type:
+        raise InputError("--forget drops the figures on all worker types; leave out --type")
+    changed = service.forget_throughputs(job_type)["changed"]
+    remark(f"{changed} figures of '{job_type}' forgotten")

@@ -38,6 +38,7 @@ SENT = {"archive": b64encode(CODE).decode()}
 HOOK = {
     "name": "hook", "url": "https://example.com/hook", "on": ["job_failed"], "project": "default",
 }  # fmt: skip
+FIGURE = {"throughputs": [{"job_type": "a", "worker_type": "v100", "steps_per_s": 1}]}
 KEPT = {
     "name": "kept", "worker_type": "v100", "workers": 1, "from_s": 2e9, "until_s": 3e9,
     "project": "vision",
@@ -104,11 +105,8 @@ TABLE: dict[tuple[str, str], tuple[set[str], str, object]] = {
     ("PUT", "/v1/projects/{name}"): (OPERATE, "/v1/projects/vision", {}),
     ("GET", "/v1/usage"): (READ, "/v1/usage", None),
     ("GET", "/v1/throughputs"): (READ, "/v1/throughputs", None),
-    ("PUT", "/v1/throughputs"): (
-        OPERATE,
-        "/v1/throughputs",
-        {"throughputs": [{"job_type": "a", "worker_type": "v100", "steps_per_s": 1}]},
-    ),
+    ("PUT", "/v1/throughputs"): (OPERATE, "/v1/throughputs", FIGURE),
+    ("DELETE", "/v1/throughputs"): (OPERATE, "/v1/throughputs?job_type=a", None),
     ("GET", "/v1/tokens"): (ADMIN, "/v1/tokens", None),
     ("POST", "/v1/tokens"): (ADMIN, "/v1/tokens", {"subject": "ann", "role": "viewer"}),
     ("DELETE", "/v1/tokens/{token_id}"): (ADMIN, "/v1/tokens/viewer-1", None),
@@ -151,6 +149,7 @@ def test_a_route_lets_in_exactly_the_roles_of_the_table(
         daemon.service.run("job-1")
         for kind, made in (("webhooks", HOOK), ("reservations", KEPT)):
             assert daemon.caller("admin").post(f"/v1/{kind}", json=made).status_code == 201
+        daemon.caller("admin").put("/v1/throughputs", json=FIGURE)
         if method == "DELETE" and "nodes" in path:
             daemon.caller("admin").post("/v1/nodes/alpha/drain")
         daemon.secret("viewer")

@@ -109,6 +109,12 @@ def test_throughputs_are_declared_and_filtered(operator: Any) -> None:
     assert operator.get("/v1/throughputs?worker_type=a100").json() == nothing
     for bad in (nothing, {"throughputs": [figures[0] | {"steps_per_s": -1}]}):
         assert operator.put("/v1/throughputs", json=bad).status_code == 422
+    gone = operator.delete("/v1/throughputs?job_type=A3C")
+    assert (gone.status_code, gone.json()) == (200, {"changed": 1})
+    (left,) = operator.get("/v1/throughputs").json()["throughputs"]
+    assert left["job_type"] == "ResNet-18 (batch size 16)"
+    assert operator.delete("/v1/throughputs?job_type=A3C").status_code == 404
+    assert operator.delete("/v1/throughputs").status_code == 422
 
 
 def test_versions_health_and_figures(daemon: Any) -> None:

@@ -205,6 +205,8 @@ def test_what_could_not_be_done_makes_the_exit_code(job, scheduler, leasehold):
     (["project", "set", "p", "--max-jobs", "few"], "--max-jobs is 'few'"),
     (["logs", "a", "--stream", "x"], "--stream is 'x'"),
     (["throughputs", "--declare", "v100=1"], "needs --job-type"),
+    (["throughputs", "--forget"], "needs --job-type"),
+    (["throughputs", "--forget", "--job-type", "a", "--type", "v100"], "leave out --type"),
     (["nodes", "--forget"], "name the node"),
     (["jobs", "--retry-for", "x"], "--retry-for is 'x'"),
     (["top", "--every", "0"], "--every is '0'; give a span of 0.2 s or more"),
@@ -327,6 +329,10 @@ def test_throughputs_are_declared_and_shown(scheduler, leasehold):
     assert "v100" in ran.out
     found = json.loads(leasehold("throughputs", "--type", "p100", "--json").out)["throughputs"]
     assert [(t["job_type"], t["scale_factor"], t["declared"]) for t in found] == [("t", 2, 1.0)]
+    ran = leasehold("throughputs", "--forget", "--job-type", "t")
+    assert "2 figures of 't' forgotten" in ran.err
+    assert ran.out == "no throughputs\n"
+    assert leasehold("throughputs", "--forget", "--job-type", "t").code == 5
 
 
 def test_a_secret_is_printed_once_and_never_listed(scheduler, leasehold):

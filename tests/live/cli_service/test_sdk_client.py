@@ -256,6 +256,8 @@ def test_every_setting_has_a_method(client):
     assert client.declare_throughputs([figure], [pair | parts])["changed"] == 2
     assert client.sharing(job_type="vgg") == [pair | parts | {"scale_factor": 1}]
     assert [f["steps_per_s"] for f in client.throughputs(job_type="bert")] == [2.0]
+    assert client.forget_throughputs("bert") == {"changed": 1}
+    assert client.throughputs() == []
     made = client.create_token(subject="ada", role="user")
     assert made["token"].startswith("lh_")
     assert [token["token_id"] for token in client.tokens()] == [made["token_id"]]

@@ -615,6 +615,10 @@ class TestOperating:
             }
             assert found["bert", 1, "v100"] == (2.0, "declared")
             assert found["bert", 2, "v100"] == (3.0, "declared")
+            assert await house.kind.do(service.forget_throughputs("bert", actor="ada")) == 2
+            assert service.throughputs() == ()
+            with pytest.raises(NotFoundError, match="bert"):
+                await house.kind.do(service.forget_throughputs("bert", actor="ada"))
 
         play(story)
 

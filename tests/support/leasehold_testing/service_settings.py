@@ -198,3 +198,15 @@ class FakeSettings(FakeOutput):
         self._note("throughputs_declared", "throughputs", "", actor, {"count": len(figures)})
         after: dict[Any, Any] = {**self._figures, **self._pairs}
         return sum(before.get(key) != value for key, value in after.items())
+
+    async def forget_throughputs(self, job_type: str, *, actor: str) -> int:
+        """Forget throughputs."""
+        self._may_write()
+        left = {key: rate for key, rate in self._figures.items() if key[0] != job_type}
+        figures = len(self._figures) - len(left)
+        if not figures:
+            raise NotFoundError(f"no throughput of job type '{job_type}' is known")
+        self._figures = left
+        note = {"figures": figures}
+        self._note("throughputs_forgotten", "throughputs", job_type, actor, note)
+        return figures
