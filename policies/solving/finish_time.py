@@ -69,7 +69,9 @@ def _beside_quotas(
     while True:
         solution = checked.solution
         quotas = solution.worker_price[classes.types :]
-        if not (quotas > NOISE * solution.worker_price.max(initial=0.0)).any():
+        # Where a job's own time decides, workers have no price but noise.
+        largest = max(solution.worker_price.max(initial=0.0), solution.time_price.max(initial=0.0))
+        if not (quotas > NOISE * largest).any():
             return program, checked
         price = solution.row_price * program.slope
         down = active & (price > NOISE * price.max(initial=0.0))

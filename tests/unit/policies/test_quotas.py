@@ -297,3 +297,14 @@ def test_a_quota_of_nothing_lets_nothing_run() -> None:
     for name in sorted(BUILT_IN):
         answer = make_policy(name).allocate(problem)
         assert answer.time_fraction()[:2].tolist() == [0.0, 0.0], name
+
+
+@pytest.mark.parametrize("seed", range(3, 9))
+def test_a_quota_that_never_binds_does_not_change_finish_times(problem_of, seed) -> None:
+    problem = problem_of(seed)
+    roomy = capped(problem, limit=[9.0], member=[[True], [False]], group=np.arange(JOBS) % 2)
+    plain, beside = (
+        make_policy("finish_time_fairness").allocate(p).effective_throughput(p)
+        for p in (problem, roomy)
+    )
+    np.testing.assert_allclose(beside, plain, rtol=1e-4)
