@@ -18,6 +18,7 @@ from policies.solving.discipline import (
 from policies.solving.level import LevelProgram
 from policies.solving.needs import tiny_fractions
 from policies.solving.structured import solve_structured
+from policies.solving.ties import share_out
 from scheduler.errors import SolveError
 
 if TYPE_CHECKING:
@@ -44,9 +45,12 @@ class MaxMin:
 
     Attributes:
         coefficient: (M,) > 0.
+        worth: (M,) > 0, of a step/s in the sum that decides among the optima; the coefficient if
+            None. A weight belongs in the coefficient alone: 1 / weight is no importance.
     """
 
     coefficient: FloatArray
+    worth: FloatArray | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -169,7 +173,8 @@ def solve_max_min(family: MaxMin, classes: ClassProblem, *, canonical: bool) -> 
     checked = solve_level(program)
     level = checked.value
     if canonical:
-        checked = second_stage(program, checked, gain)
+        worth = gain if family.worth is None else np.where(counts, family.worth, 0.0)
+        checked = second_stage(program, checked, worth)
     thr = classes.effective_throughput(checked.solution.x, checked.solution.pair_x)
     return FamilyAnswer(
         x=checked.solution.x,
@@ -182,9 +187,24 @@ def solve_max_min(family: MaxMin, classes: ClassProblem, *, canonical: bool) -> 
 
 
 def second_stage(
-    program: LevelProgram, first: CheckedSolution, gain: FloatArray
+    program: LevelProgram, first: CheckedSolution, worth: FloatArray
 ) -> CheckedSolution:
-    """Hold the level that was reached and maximise the sum over jobs of gain * thr.
+    """Hold the level that was reached and maximise the sum over jobs of worth * thr.
+
+    Among jobs that differ in weight alone the sum does not decide; see ``share_out``.
+    """
+    checked = _largest_sum(program, first, worth)
+    solution = checked.solution
+    target = program.floor + program.slope * first.solution.level
+    need = np.where(program.leveled, target / np.where(program.gain > 0, program.gain, 1.0), 0.0)
+    x = share_out(program.classes, solution.x, solution.pair_x, need, worth)
+    return replace(checked, solution=replace(solution, x=x))
+
+
+def _largest_sum(
+    program: LevelProgram, first: CheckedSolution, worth: FloatArray
+) -> CheckedSolution:
+    """Maximise the sum of worth * thr at the level that was reached.
 
     Where every class is held at its floor by a positive price the sum is fixed already. The answer
     of the first stage stands where no solver can better it.
@@ -198,16 +218,16 @@ def second_stage(
     # A job that needs next to nothing would be all that the sum is about.
     need = tiny_fractions(program, solution.level)
     if need is not None:
-        gain = gain * (need / TINY)
+        worth = worth * (need / TINY)
     stage = replace(
         program,
         slope=np.zeros(classes.size),
         floor=held - HOLD * np.abs(held),
         price=0.0,
-        cost=(gain * classes.count)[:, None] * classes.throughput,
+        cost=(worth * classes.count)[:, None] * classes.throughput,
     )
     if len(classes.pair_index):
-        pair_cost = (gain[classes.pair_classes] * classes.pair_throughput).sum(axis=1)
+        pair_cost = (worth[classes.pair_classes] * classes.pair_throughput).sum(axis=1)
         return _or_first(replace(stage, pair_cost=pair_cost), first)
     both = replace(program, cost=stage.cost)
     if classes.size <= FEW:

@@ -24,7 +24,9 @@ class MaxMinFairness(ProgramPolicy):
     Program: maximise min over m of s_m thr(m, X) / (w_m thr(m, equal share)), with s_m the scale
     factor, w_m the weight, and the equal share W_k / N of every worker type (scaled to sum to at
     most 1). The value is at least 1 for single-worker jobs of weight 1, since the equal share
-    itself is feasible. Among the optima the one that also maximises the sum is taken.
+    itself is feasible. Among the optima the one that also maximises the sum of
+    s_m thr(m, X) / thr(m, equal share) is taken, without weights; jobs that differ in weight alone
+    share what they get of it in proportion to weight.
 
     With a half-life, w_m is multiplied by the factor of the job's entity: jobs of an entity that
     has used more than its share of late count for less, see ``scheduler.domain.fair_share``.
@@ -58,7 +60,9 @@ class MaxMinFairness(ProgramPolicy):
 
     def family(self, terms: Terms) -> Family:
         """Name the family of the objective."""
-        return MaxMin(coefficient=coefficient(terms))
+        heaviest = terms.weight.max(initial=0.0)  # so that equal weights leave the coefficient
+        worth = terms.scale_factor / (heaviest * terms.equal_share_throughput)
+        return MaxMin(coefficient=coefficient(terms), worth=worth)
 
 
 def coefficient(terms: Terms) -> FloatArray:

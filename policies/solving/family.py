@@ -27,9 +27,10 @@ def solve_family(family: Family, classes: ClassProblem, *, canonical: bool = Tru
         family: the objective; its arrays have one entry per class.
         classes: rows, capacity and pairs.
         canonical: among the optima of ``MaxMin`` and ``FinishTime``, return one that also maximises
-            the sum over jobs of coefficient * thr (1 / remaining is the coefficient of
-            ``FinishTime``; jobs that need less than 1e-6 of their time count less, as if they
-            needed that), which makes the answer Pareto efficient. The value is kept to 1e-7.
+            the sum over jobs of worth * thr (1 / remaining is the worth of ``FinishTime``; jobs
+            that need less than 1e-6 of their time count less, as if they needed that), which makes
+            the answer Pareto efficient. The value is kept to 1e-7. Jobs that differ in weight
+            alone share what they get in proportion to what they need at least.
 
     Returns:
         An answer that is feasible and proven to 1e-6 relative. Jobs that nothing can run get

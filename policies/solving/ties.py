@@ -1,0 +1,95 @@
+"""Jobs that differ in weight alone: who gets how much of what they hold together.
+
+To a sum over jobs it is all the same which of them runs, so that a solver may give the lighter one
+more. What they hold together is shared out in proportion to what each needs at the level that all
+reach.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from policies.solving.classes import ClassProblem
+    from scheduler.domain.arrays import BoolArray, FloatArray, IntArray
+
+#: How far, relatively, a class may fall below what it needs by rounding.
+ROUNDING = 1e-9
+#: Halvings of the interval in which a group's factor lies: as many as a double has digits.
+HALVINGS = 60
+
+
+def share_out(
+    classes: ClassProblem, x: FloatArray, pair_x: FloatArray, need: FloatArray, worth: FloatArray
+) -> FloatArray:
+    """Return fractions under which jobs that differ in weight alone get what they need times one c.
+
+    Nothing else changes: what such jobs hold together, and the sum of worth * thr. Classes that
+    would get less than they need keep what they have: they need faster workers than the others.
+
+    Args:
+        classes: the classes.
+        x: (M, J) feasible fractions.
+        pair_x: (P,) likewise; they stay.
+        need: (M,) steps/s that the level asks of a class.
+        worth: (M,) of a step/s in the sum.
+    """
+    weight = classes.problem.weight
+    if (weight == weight[0]).all():
+        return x
+    group = _alike(classes, worth)
+    shared = (need > 0) & np.isfinite(need) & (x.sum(axis=1) + need > 0)
+    thr = classes.effective_throughput(x, pair_x)
+    while True:
+        shared &= np.bincount(group, shared)[group] > 1
+        if not shared.any():
+            return x
+        moved = _moved(classes, x, pair_x, need=need, group=group, shared=shared)
+        reached = classes.effective_throughput(moved, pair_x)
+        short = shared & (reached < np.minimum(need, thr) * (1.0 - ROUNDING))
+        if not short.any():
+            return moved
+        shared &= ~short
+
+
+def _alike(classes: ClassProblem, worth: FloatArray) -> IntArray:
+    """Return (M,) the group of each class: same rows, quotas and worth."""
+    caps = classes.problem.caps
+    falls = np.zeros(classes.size) if caps is None else caps.group[classes.representative]
+    keys = np.stack((classes.profile, falls, np.nan_to_num(worth)))
+    group: IntArray = np.unique(keys, axis=1, return_inverse=True)[1].ravel()
+    return group
+
+
+def _moved(
+    classes: ClassProblem,
+    x: FloatArray,
+    pair_x: FloatArray,
+    *,
+    need: FloatArray,
+    group: IntArray,
+    shared: BoolArray,
+) -> FloatArray:
+    """Return fractions in which each group's time is shared out, as far as time allows."""
+    count = np.where(shared, classes.count, 0.0)
+    held = np.zeros((int(group.max()) + 1, x.shape[1]))
+    np.add.at(held, group, count[:, None] * x)
+    total = held.sum(axis=1)
+    shared = shared & (total[group] > 0)
+    mix = held[group] / np.where(shared, total[group], 1.0)[:, None]
+    rate = np.where(shared, (classes.throughput * mix).sum(axis=1), 1.0)
+    alone = np.zeros_like(x)
+    beside = classes.effective_throughput(alone, pair_x)
+    room = np.maximum(1.0 - classes.time_fraction(alone, pair_x), 0.0)
+    low, high = np.zeros(len(total)), np.zeros(len(total))
+    safe = np.where(shared, need, 1.0)
+    np.maximum.at(high, group, (rate * room + beside) / safe)
+    for _ in range(HALVINGS):
+        middle = (low + high) / 2
+        time = np.clip((middle[group] * safe - beside) / rate, 0.0, room)
+        enough = np.bincount(group, count * time, minlength=len(total)) >= total
+        low, high = np.where(enough, low, middle), np.where(enough, middle, high)
+    time = np.clip((high[group] * safe - beside) / rate, 0.0, room)
+    return np.where(shared[:, None], time[:, None] * mix, x)
