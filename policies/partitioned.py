@@ -44,7 +44,8 @@ class Partitioned(Policy):
 
     Program: that of the policy named by ``policy``, for each part by itself; the answers together
     are feasible, and near the optimum where every part is a fair sample of the jobs. Jobs are
-    sorted by profile and weight and dealt out in turn, so that the parts are alike. There are
+    sorted by profile and weight and dealt out in turn, so that the parts are alike. A job of more
+    weight may so come into another part, and get less there if the parts are small. There are
     fewer than k parts where otherwise some gang would fit in none. A parameter of the inner policy
     is given as ``--param policy.NAME=VALUE``.
 
