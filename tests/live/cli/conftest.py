@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import signal
 import sys
+import threading
 from dataclasses import dataclass
+from types import SimpleNamespace
 
 import pytest
 
 from leasehold.cli.main import main
+from simulator import parallel
 
 FRAGILE = """\
 from dataclasses import dataclass
@@ -62,3 +67,23 @@ def fragile(monkeypatch, tmp_path_factory):
         "[leasehold.policies]\nfragile = fragile_policy:Fragile\n"
     )
     monkeypatch.syspath_prepend(str(site))
+
+
+@pytest.fixture
+def replays_in_threads(monkeypatch):
+    """Run each replay in a thread of this process, which has imported and compiled everything.
+
+    A process of its own takes a second or two, a replay of a few jobs some milliseconds.
+    """
+
+    def start(message):
+        ours, theirs = multiprocessing.Pipe()
+        ours.send_bytes(message)
+        thread = threading.Thread(target=parallel.run_one, args=(theirs,))
+        thread.start()
+        return ours, SimpleNamespace(wait=thread.join, kill=lambda: None)
+
+    # A thread may not set signal handlers.
+    ignored = SimpleNamespace(signal=lambda *_: None, **signal.Signals.__members__, SIG_IGN=None)
+    monkeypatch.setattr(parallel, "signal", ignored)
+    monkeypatch.setattr(parallel, "_start", start)

@@ -1,4 +1,7 @@
-"""``leasehold advise``: loads small enough to work the best cluster out by hand."""
+"""``leasehold advise``: loads small enough to work the best cluster out by hand.
+
+The test of Ctrl-C replays in processes, the others in threads.
+"""
 
 from __future__ import annotations
 
@@ -54,6 +57,7 @@ def advise(leasehold, tmp_path):
     return run
 
 
+@pytest.mark.usefixtures("replays_in_threads")
 def test_the_advice_is_in_the_table_the_json_and_the_report(advise, tmp_path):
     jobs, workers = {"b": 4}, {"slow": 1, "fast": 1}
     ran = advise(jobs, workers, "--budget", "4", "--replays", "5", "-j", "1")
@@ -94,6 +98,7 @@ def test_the_advice_is_in_the_table_the_json_and_the_report(advise, tmp_path):
     assert {file.name: file.read_bytes() for file in (tmp_path / "out").iterdir()} == first
 
 
+@pytest.mark.usefixtures("replays_in_threads")
 def test_a_target_that_no_cluster_reaches_names_the_nearest_one(advise):
     ran = advise({"b": 2}, {"fast": 1}, "--target", "10s", "--replays", "1")
     assert ran.code == 0, ran.err
@@ -103,7 +108,7 @@ def test_a_target_that_no_cluster_reaches_names_the_nearest_one(advise):
     )
 
 
-@pytest.mark.usefixtures("fragile")
+@pytest.mark.usefixtures("fragile", "replays_in_threads")
 def test_a_cluster_whose_replay_fails_is_named_and_the_others_are_reported(advise):
     ran = advise({"b": 1}, {"fast": 1}, "--policy", "fragile", "--replays", "2", "--json")
     assert ran.code == 1
@@ -113,7 +118,7 @@ def test_a_cluster_whose_replay_fails_is_named_and_the_others_are_reported(advis
     assert "failed: slow:1,fast:1: policy 'fragile' failed at 0 s with RuntimeError" in ran.err
 
 
-@pytest.mark.usefixtures("fragile")
+@pytest.mark.usefixtures("fragile", "replays_in_threads")
 def test_nothing_is_written_if_the_replay_of_the_present_cluster_fails(advise, tmp_path):
     ran = advise({"b": 1}, {"fast": 2}, "--policy", "fragile")
     assert (ran.code, ran.out) == (1, "")

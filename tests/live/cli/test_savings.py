@@ -1,4 +1,7 @@
-"""``leasehold savings``: two jobs that are worked out by hand, through real processes."""
+"""``leasehold savings``: two jobs that are worked out by hand.
+
+The first test replays in processes, the others in threads.
+"""
 
 from __future__ import annotations
 
@@ -59,6 +62,7 @@ def test_the_savings_of_two_jobs_are_in_the_table_the_json_and_the_report(saving
     assert {file.name: file.read_bytes() for file in (tmp_path / "out").iterdir()} == first
 
 
+@pytest.mark.usefixtures("replays_in_threads")
 def test_several_traces_are_averaged(savings, tmp_path):
     (tmp_path / "other.csv").write_text(TRACE.replace("3600", "7200"))
     ran = savings("--json", traces=("trace.csv", "other.csv"))
@@ -68,6 +72,7 @@ def test_several_traces_are_averaged(savings, tmp_path):
     assert "plain queue, other.csv" in ran.err
 
 
+@pytest.mark.usefixtures("replays_in_threads")
 def test_the_queue_lets_later_jobs_pass_unless_the_order_is_strict(savings, tmp_path):
     """The gang of two workers arrives while ``x`` runs; ``z`` arrives after the gang."""
     header, row = TRACE.splitlines()[:2]
@@ -85,6 +90,7 @@ def test_the_queue_lets_later_jobs_pass_unless_the_order_is_strict(savings, tmp_
     assert mean_s[1] == pytest.approx((3600 + 5400 - 60 + 9000 - 120) / 3)
 
 
+@pytest.mark.usefixtures("replays_in_threads")
 def test_a_job_that_can_never_run_is_left_out_and_counted(savings, tmp_path):
     (tmp_path / "trace.csv").write_text(TRACE + "z,b,10,0\n")
     (tmp_path / "throughputs.csv").write_text(THROUGHPUTS + "b,1,other,1\n")
@@ -96,7 +102,7 @@ def test_a_job_that_can_never_run_is_left_out_and_counted(savings, tmp_path):
     assert "job 'z' was refused" in ran.err
 
 
-@pytest.mark.usefixtures("fragile")
+@pytest.mark.usefixtures("fragile", "replays_in_threads")
 def test_a_policy_that_fails_is_named_and_the_others_are_compared(savings):
     ran = savings("--policies", "fragile")
     assert ran.code == 1
