@@ -47,7 +47,7 @@ class AlloX(Policy):
 
     def allocate(self, problem: Problem) -> Allocation:
         """Answer the problem; see the class."""
-        rates, choice = best_by_type(problem, thrifty=False)
+        rates, choice = best_by_type(problem, share=None)
         seconds = _processing_s(problem, rates, choice)
         able = np.flatnonzero(np.isfinite(seconds).any(axis=1))
         if len(able) > (least := math.ceil(self.alpha * problem.jobs)):

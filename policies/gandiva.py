@@ -12,7 +12,7 @@ from policies.base import Policy
 from policies.greedy import offers_of
 from policies.parameters import parameter
 from policies.quotas import within_quotas
-from policies.shares import best_by_type
+from policies.shares import best_by_type, part_of_cluster
 from scheduler.domain.allocation import Allocation
 
 if TYPE_CHECKING:
@@ -25,15 +25,16 @@ if TYPE_CHECKING:
 class Gandiva(Policy):
     """Give every job its turn on all worker types; pack and migrate by trial.
 
-    Program: none. Jobs, or pairs of them, take turns: each gets worker-seconds in proportion to
-    its weight, first spread over the worker types that run it in proportion to their workers. On
-    each type a job runs in the configuration that does most per worker, of those that its quota has
-    room for; only a job that no single type runs takes turns on several types at once. When
-    the gangs exceed the workers and the table has pairs, each call tries random pairs among the
-    jobs that run alone; a pair is kept while it pays (normalised throughputs sum to more than 1)
-    and both jobs are there. Then two random units at a time try to migrate: they swap time on two
-    types if the sum of their normalised throughputs rises, and if each holds as many workers on
-    either. Which pairs were found is the instance's memory; a new instance starts without.
+    Program: none. Jobs, or pairs of them, take turns: each gets worker-seconds in proportion to its
+    weight, first spread over the worker types that run it in proportion to their workers. On each
+    type a job runs on the count that does most per worker, or a faster one within 1/N of the type,
+    of those that its quota has room for; only a job that no single type runs takes turns on several
+    types at once. When the gangs exceed the workers and the table has pairs, each call tries random
+    pairs among the jobs that run alone; a pair is kept while it pays (normalised throughputs sum to
+    more than 1) and both jobs are there. Then two random units at a time try to migrate: they swap
+    time on two types if the sum of their normalised throughputs rises, and if each holds as many
+    workers on either. Which pairs were found is the instance's memory; a new instance starts
+    without.
 
     Source: Gandiva (Xiao et al., OSDI 2018, sections 3.2 to 3.4: time slices, packing, migration);
     turns and packing as modelled by Gavel (2020), which leaves migration out.
@@ -228,7 +229,7 @@ class _Modes:
         """Lay out the units: where a pair does not pay, its members take turns."""
         table, types = problem.table, len(problem.capacity)
         q, row = _rows_in_force(problem, pairs)
-        rates, choice = best_by_type(problem, thrifty=True)
+        rates, choice = best_by_type(problem, share=part_of_cluster(problem))
         demand = problem.demand[np.arange(problem.jobs)[:, None], choice]  # (N, K, K)
         runs = np.zeros((problem.jobs, types + 1), dtype=bool)
         job, k = np.nonzero(rates > 0)

@@ -9,7 +9,7 @@ import numpy as np
 
 from policies.base import Policy
 from policies.quotas import within_quotas
-from policies.shares import best_by_type, mixed_part, sharers
+from policies.shares import best_by_type, mixed_part, part_of_cluster
 from scheduler.domain.allocation import Allocation
 
 if TYPE_CHECKING:
@@ -20,10 +20,11 @@ if TYPE_CHECKING:
 class Isolated(Policy):
     """Give every job 1/N of every worker type, as if each had its own small cluster.
 
-    Program: none. X_mk = W_k / (N s_m) in the configuration that does most per worker on type k, of
-    those that the job's quota has room for; scaled down where a job's fractions sum to more than 1,
-    and 0 on types that cannot run it. A job that runs on no type alone gets the least
-    W_k / (N d_k) over the types that its gang holds d_k workers of, and at most all its time.
+    Program: none. X_mk = W_k / (N d_mk) on d_mk workers of type k: the count that does most per
+    worker, or a faster one within the job's share W_k / N; of those that the job's quota has room
+    for. Scaled down if a job's fractions sum to more than 1, and 0 on types
+    that cannot run it. A job that runs on no type alone gets the least W_k / (N d_k) over the types
+    that its gang holds d_k workers of, and at most all its time.
     Weights play no part, and nothing is lent to others; whom a quota holds down gets less. Jobs
     that can run nowhere at present are not among the N.
 
@@ -34,19 +35,18 @@ class Isolated(Policy):
 
     def allocate(self, problem: Problem) -> Allocation:
         """Answer the problem; see the class."""
-        rates, choice = best_by_type(problem, thrifty=True)
-        jobs = np.arange(problem.jobs)
-        share = problem.capacity / (sharers(problem) * problem.scale_factor[:, None])  # (N, K)
-        share = share / np.maximum(share.sum(axis=1, keepdims=True), 1.0)
+        share = part_of_cluster(problem)
+        rates, choice = best_by_type(problem, share=share)
+        jobs, types = np.arange(problem.jobs), len(share)
+        demand = problem.demand[jobs[:, None], choice][:, :, :types]  # (N, K, K)
+        mixed = np.count_nonzero(demand, axis=2) > 1
+        workers = np.where((rates > 0) & ~mixed, demand.sum(axis=2), problem.scale_factor[:, None])
+        part = share / workers
+        part = part / np.maximum(part.sum(axis=1, keepdims=True), 1.0)
         x = np.zeros((problem.jobs, problem.table.throughput.shape[1]))
         for k, configuration in enumerate(choice.T):
-            demand = problem.demand[jobs, configuration]
-            more = np.maximum(demand.sum(axis=1), 1) / problem.scale_factor
-            part = np.where(
-                np.count_nonzero(demand, axis=1) > 1,
-                mixed_part(problem, demand),
-                share[:, k] / more,
-            )
             runs = rates[:, k] > 0
-            x[jobs[runs], configuration[runs]] = part[runs]
+            several = mixed[:, k] & runs
+            x[jobs[runs], configuration[runs]] = part[runs, k]
+            x[jobs[several], configuration[several]] = mixed_part(problem, demand[:, k])[several]
         return within_quotas(problem, Allocation.singles(x, solver="formula"))

@@ -44,12 +44,12 @@ def equal_share(problem: Problem) -> FloatArray:
 
     x_k = W_k / N, scaled down where they sum to more than 1 (Gavel, OSDI 2020, section 4.1).
     """
-    share = problem.capacity / sharers(problem)
+    share = part_of_cluster(problem)
     result: FloatArray = share / max(float(share.sum()), 1.0)
     return result
 
 
-def best_by_type(problem: Problem, *, thrifty: bool) -> tuple[FloatArray, IntArray]:
+def best_by_type(problem: Problem, *, share: FloatArray | None) -> tuple[FloatArray, IntArray]:
     """Return each job's best configuration on each worker type, of those its quotas have room for.
 
     A job that no single type can run has one mixed configuration, at each of the types that it
@@ -57,22 +57,35 @@ def best_by_type(problem: Problem, *, thrifty: bool) -> tuple[FloatArray, IntArr
 
     Args:
         problem: N jobs.
-        thrifty: whether the best is what does most per worker, or what is fastest.
+        share: (K,) workers that a job can count on. The best configuration is the one that does
+            most per worker, or a faster one that holds no more than the share. None: the fastest.
 
     Returns:
-        (N, K) its steps/s, by worker if thrifty, 0 where there is none; (N, K) the configuration.
+        (N, K) its steps/s, 0 where there is none; (N, K) the configuration.
     """
     row, throughput, demand, capacity = under_quotas(problem)
     fits = (demand <= capacity).all(axis=2)
     held = demand[:, :, : len(problem.capacity)]
     rate = np.where(fits, throughput, 0.0)
-    if thrifty:
-        rate = rate / np.maximum(held.sum(axis=2), 1)
     alone = np.where(np.count_nonzero(held, axis=2) == 1, rate, 0.0)
     together = np.where(np.arange(rate.shape[1]) == rate.argmax(axis=1)[:, None], rate, 0.0)
     rate = np.where((alone > 0).any(axis=1, keepdims=True), alone, together)
     by_type = np.where(held > 0, rate[:, :, None], 0.0)  # (R, J, K)
-    return by_type.max(axis=1, initial=0.0)[row], by_type.argmax(axis=1)[row]
+    value = by_type
+    if share is not None:
+        value = by_type / np.maximum(held.sum(axis=2), 1)[:, :, None]
+        thrifty = np.take_along_axis(by_type, value.argmax(axis=1)[:, None], axis=1)
+        within = np.all(held <= share + 1e-9, axis=2, keepdims=True) & (by_type > 0)
+        value = np.where(within & (by_type >= thrifty), value.max(initial=0.0) + by_type, value)
+    choice = value.argmax(axis=1)
+    found = np.take_along_axis(by_type, choice[:, None], axis=1)[:, 0]
+    return found[row], choice[row]
+
+
+def part_of_cluster(problem: Problem) -> FloatArray:
+    """Return (K,) the workers of each type that are 1/N of the cluster, see ``sharers``."""
+    result: FloatArray = problem.capacity / sharers(problem)
+    return result
 
 
 def thriftiest_by_type(problem: Problem) -> FloatArray:
@@ -121,15 +134,15 @@ def isolated_throughput(problem: Problem) -> FloatArray:
     to more than 1. A job that runs only on mixed types counts with the configuration that does most
     per worker, see ``mixed_part``. nan marks a job that nothing can run.
     """
-    share = problem.capacity / sharers(problem)
+    share = part_of_cluster(problem)
     whole = float(share.sum())
     row = np.maximum(whole / problem.scale_factor, 1.0) * problem.scale_factor
     rates = (thriftiest_by_type(problem) @ share)[problem.profile] / row
     if not (rates > 0).all():
-        per_worker, choice = best_by_type(replace(problem, caps=None), thrifty=True)
-        jobs, k = np.arange(problem.jobs), per_worker.argmax(axis=1)
+        steps_per_s, choice = best_by_type(replace(problem, caps=None), share=np.zeros_like(share))
+        jobs, k = np.arange(problem.jobs), steps_per_s.argmax(axis=1)
         demand = problem.demand[jobs, choice[jobs, k]]
-        mixed = per_worker[jobs, k] * demand.sum(axis=1) * mixed_part(problem, demand)
+        mixed = steps_per_s[jobs, k] * mixed_part(problem, demand)
         rates = np.where(rates > 0, rates, np.where(mixed > 0, mixed, np.nan))
     result: FloatArray = rates
     return result
@@ -144,7 +157,7 @@ def mixed_part(problem: Problem, demand: IntArray) -> FloatArray:
         problem: N jobs.
         demand: (N, K) workers that each holds.
     """
-    share = problem.capacity / sharers(problem)
+    share = part_of_cluster(problem)
     part = np.where(demand > 0, share / np.maximum(demand, 1), np.inf).min(axis=1)
     result: FloatArray = np.minimum(part, problem.scale_factor / np.maximum(demand.sum(axis=1), 1))
     return result

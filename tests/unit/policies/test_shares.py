@@ -145,4 +145,4 @@ def test_of_several_counts_one_that_the_quota_has_room_for_is_taken() -> None:
         ConfigurationTable.build(("v",), (elastic,)), capacity=[4], profile=[0, 0]
     )
     answer = make_policy("isolated").allocate(replace(problem, caps=caps))
-    np.testing.assert_allclose(answer.x, [[1.0, 0.0], [0.0, 0.5]])
+    np.testing.assert_allclose(answer.x, [[1.0, 0.0], [0.0, 1.0]])

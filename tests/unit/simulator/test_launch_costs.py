@@ -43,7 +43,8 @@ def replayed(policy, launch_s, cluster, tmp_path, *, counts=(1,), lengths_s=LENG
 @pytest.mark.parametrize("policy", policy_names())
 @pytest.mark.parametrize("rounds", [0.5, 1.0, 1.3])
 def test_launches_end_under_every_policy(policy, rounds, tmp_path):
-    for cluster, counts in (("v:1", (1,)), ("v:1,k:1", (1,)), ("v:2", (1, 2))):
+    one, several = (1,), (1, 2)
+    for cluster, counts in (("v:1", one), ("v:1,k:1", one), ("v:2", several), ("v:2,k:2", several)):
         launch_s = rounds * ROUND_S
         first = replayed("fifo", launch_s, cluster, tmp_path, counts=counts)
         found = replayed(policy, launch_s, cluster, tmp_path, counts=counts)
