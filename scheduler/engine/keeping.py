@@ -31,9 +31,9 @@ TIMES_LOST: Final = 8.0
 #: Losses in a row of which people are told.
 WORTH_TELLING: Final = 3
 
-
 #: A job keeps its workers until it has run for so many times what its launch takes. So launches are
-#: a fifth of the time that it holds workers at most.
+#: a fifth of the time that it holds workers at most, unless it completes before.
+#: ``benchmarks/launches.py`` compares others.
 WORTH: Final = 4.0
 
 
