@@ -72,6 +72,10 @@ class Backend(Protocol):
         """
         ...
 
+    def place(self) -> str:
+        """Return where the jobs run; see ``NodeReport.place``."""
+        ...
+
     async def open(self) -> tuple[Held, ...]:
         """Find out what an earlier agent left behind, and return every lease."""
         ...

@@ -35,6 +35,9 @@ NEVER_S = 1e9
 QUOTED = 300
 #: Header of a piece of output: ``open`` while more may follow, ``end`` with the last one.
 STREAM_STATE = "X-Leasehold-Stream"
+#: Names the agent that asks for leases. A header, since a scheduler of the release before refuses
+#: parameters that it does not know.
+INSTANCE = "X-Leasehold-Instance"
 #: Content types.
 JSON, RAW = "application/json", "application/octet-stream"
 
@@ -167,7 +170,7 @@ class HttpLink:
         """Close the connections."""
         await self._client.aclose()
 
-    async def desired(self, *, after: tuple[int, int]) -> Desired:
+    async def desired(self, *, after: tuple[int, int], instance: str = "") -> Desired:
         """Return the desired set; see ``agent.loop.Link``."""
         # An agent that knows nothing yet asks for whatever there is, and at once.
         wait_s = self._settings.wait_s if after[1] >= 0 else 0.0
@@ -175,6 +178,7 @@ class HttpLink:
             "GET",
             "/v1/agent/desired",
             params={"term": after[0], "revision": max(after[1], 0), "wait_s": wait_s},
+            more={INSTANCE: instance} if instance else None,
             read_s=wait_s + self._settings.slack_s,
         )
         return desired_from_dict(_decoded(answer))

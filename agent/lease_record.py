@@ -34,7 +34,8 @@ class LeaseRecord(ABC):
     Attributes:
         lease: as the scheduler sent it.
         tenant: its entry at the endpoint, with the steps.
-        boot: the boot to whose clock the times belong.
+        boot: the boot to whose clock the times belong; of processes the agent's place, which has it
+            (agents of the release before wrote the boot alone).
         deadline_s: on the lease clock.
         terminated_s: when it was told to end, on the lease clock.
         unwanted: since it was no longer desired.

@@ -18,10 +18,12 @@ class Link(Protocol):
     and InputError where its answer makes no sense; the agent waits and asks again.
     """
 
-    async def desired(self, *, after: tuple[int, int]) -> Desired:
+    async def desired(self, *, after: tuple[int, int], instance: str = "") -> Desired:
         """Return the desired set, at once if it is newer than ``after`` = (term, revision).
 
         Otherwise wait for news, and return the same set again after some seconds without any.
+        ``instance`` names the agent; see ``NodeReport.instance``. One that does not serve the node
+        is refused.
         """
         ...
 

@@ -39,6 +39,7 @@ from scheduler.protocol.reports import (
     LeaseState,
     NodeReport,
     WorkerReport,
+    instance_of,
 )
 
 if TYPE_CHECKING:
@@ -147,6 +148,8 @@ class Agent:
         )
         self._execs = Execs(link, self._backend.run_beside)
         self._view = View()
+        self._place = self._backend.place()
+        self._serves = asyncio.Event()  # the scheduler has taken a report
         self._incarnation = machine.wall_s()
         self._sequence = 0
         self._problems: dict[int, str] = {}
@@ -212,10 +215,13 @@ class Agent:
 
     async def _ask(self) -> None:
         failures, accepted = 0, False
+        await self._serves.wait()
         while True:
             sent_s = self._now_s()
             try:
-                desired = await self._link.desired(after=self._newest())
+                desired = await self._link.desired(
+                    after=self._newest(), instance=instance_of(self._place, self._incarnation)
+                )
             except (OSError, InputError) as error:
                 failures += 1
                 self._end_if_refused(error, accepted=accepted)
@@ -325,6 +331,7 @@ class Agent:
                 await self._wait_after(failures, error)
                 continue
             failures, accepted = 0, True
+            self._serves.set()
             self._note_accepted(sent_s)
             last, last_s = report, self._now_s()
             ended = {r.lease_id for r in report.leases if r.state is LeaseState.ENDED}
@@ -494,6 +501,7 @@ class Agent:
             leases=self._lease_reports(),
             remarks=(*self._backend.remarks(), *filter(None, (self._remark,))),
             crashed=self._crashed,
+            place=self._place,
         )
 
     def _lease_reports(self) -> tuple[LeaseReport, ...]:

@@ -38,6 +38,7 @@ _PATHS = frozenset({_DESIRED, _REPORT})
 _LONGEST_WAIT_S = 3600.0
 _ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
 _PLAIN = re.compile(rb"[A-Za-z0-9._:\[\]+-]{0,64}")
+_INSTANCE = re.compile(rb"[A-Za-z0-9.+/-]{0,253}")
 _NUMBER = re.compile(r"\d{1,18}(\.\d{1,9})?")
 _LENGTH = re.compile(rb"\d{1,12}")
 
@@ -94,7 +95,8 @@ class Express:
     ) -> bool:
         pairs = parse_qsl(scope["query_string"].decode("latin-1"))
         given = dict(pairs)
-        if not given.keys() <= DESIRED_PARAMETERS:
+        instance = headers.get(b"x-leasehold-instance", b"")
+        if not (given.keys() <= DESIRED_PARAMETERS and _INSTANCE.fullmatch(instance)):
             return False  # told so on the ordinary way
         if len(pairs) != len(given) or not all(map(_NUMBER.fullmatch, given.values())):
             return False
@@ -108,6 +110,7 @@ class Express:
             after=(int(term), int(revision)),
             wait_s=min(wait_s, context.settings.max_wait_s),
             hindrance=hindrance(scope),
+            instance=instance.decode(),
         )
         try:
             body = await context.unless_stopping(work, caller)

@@ -112,6 +112,7 @@ def _agent_paths() -> dict[str, Any]:
                     _query("term", {"type": "integer", "minimum": 0}),
                     _query("revision", {"type": "integer", "minimum": 0}),
                     _query("wait_s", {"type": "number", "minimum": 0, "maximum": 3600}),
+                    _header("X-Leasehold-Instance", r"^[A-Za-z0-9.+/-]{0,253}$"),
                 ],
                 answer={"type": "object"},
             )

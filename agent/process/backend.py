@@ -33,7 +33,7 @@ from agent.process.beside import LocalCommand
 from agent.process.clearing import Clearing
 from agent.process.confinement import DOOR, discard, reach
 from agent.process.control_groups import ControlGroups, LeaseGroup, remove_groups
-from agent.process.lease_files import LeaseFolder, boot_id
+from agent.process.lease_files import LeaseFolder, boot_id, place_of
 from agent.process.record import Record
 from agent.process.remnants import become_reaper
 from agent.process.steps_file import StepsFile
@@ -109,7 +109,7 @@ class ProcessBackend(Isolated[Record]):
         self._log_bytes, self._log_backups, self._log_leases = log_bytes, log_backups, log_leases
         self._records: dict[int, Record] = {}
         self._zombies: set[int] = set()
-        self._boot = boot_id()
+        self._place = place_of(state_dir)
         self._groups = groups or ControlGroups()
         self._confinement = confinement
         door = state_dir / DOOR
@@ -138,6 +138,10 @@ class ProcessBackend(Isolated[Record]):
         self._groups.clear(self._records)
         self._clearing.clear_unknown()
         return self.held()
+
+    def place(self) -> str:
+        """Return where the jobs' processes run: this folder, in this boot of this machine."""
+        return self._place
 
     async def open(self) -> tuple[Held, ...]:
         """Do as ``adopt``."""
@@ -422,7 +426,7 @@ class ProcessBackend(Isolated[Record]):
             folder=LeaseFolder(self._leases_dir / str(lease.lease_id)),
             lease=lease,
             tenant=tenant_of(lease, secrets.token_urlsafe(24)),
-            boot=self._boot,
+            boot=self._place,
             started_s=started_s,
             deadline_s=wanted.deadline_s,
         )
@@ -469,7 +473,8 @@ class ProcessBackend(Isolated[Record]):
         if folder.supervised():
             record.watched = True
             return
-        if record.boot == self._boot and self._clear(record):
+        # Of a folder that was copied, the processes are another agent's.
+        if record.boot in {self._place, boot_id()} and self._clear(record):
             return
         if not self._figures_in(record):
             return

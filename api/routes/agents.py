@@ -45,6 +45,7 @@ DESIRED_PARAMETERS = frozenset({"term", "revision", "wait_s"})
 _NODE = re.compile(NAME)
 _ADDRESS = re.compile(r"[A-Za-z0-9._:\[\]-]{0,253}")
 _VERSION = re.compile(r"[A-Za-z0-9._+-]{0,64}")
+_INSTANCE = re.compile(r"[A-Za-z0-9.+/-]{0,253}")
 _LEASE = re.compile(r"[0-9]{1,15}")
 #: Whether more of a stream may follow a piece.
 _STREAM_STATE = re.compile(r"|open|end")
@@ -174,6 +175,7 @@ async def desired(request: Request) -> Response:
         after=(term, revision),
         wait_s=min(wait_s, context.settings.max_wait_s),
         hindrance=hindrance(request.scope),
+        instance=_header(request, "x-leasehold-instance", _INSTANCE),
     )
     found = await context.unless_stopping(work, principal_of(request.state))
     if found is None and not context.stopping.is_set():

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
-from scheduler.protocol.reports import LEAVING
+from scheduler.protocol.reports import LEAVING, instance_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -81,6 +81,7 @@ class NodeState:
         version: of its agent.
         incarnation: of the agent, as last reported.
         sequence: of the agent's newest report.
+        place: where that agent's jobs run; see ``NodeReport.place``.
         last_seen_s: when it last spoke; None since the scheduler's start.
         lost: whether it is taken for lost.
         silent: whether nothing new is granted there until it speaks again; see ``SILENT``.
@@ -105,6 +106,7 @@ class NodeState:
     version: str = ""
     incarnation: float = -1.0
     sequence: int = -1
+    place: str = ""
     last_seen_s: float | None = None
     lost: bool = False
     silent: bool = False
@@ -140,6 +142,11 @@ class NodeState:
     def is_news(self, report: NodeReport) -> bool:
         """Tell whether a report is newer than what is known."""
         return (report.incarnation, report.sequence) > (self.incarnation, self.sequence)
+
+    @property
+    def instance(self) -> str:
+        """What names the agent that serves it; empty if that tells no place."""
+        return instance_of(self.place, self.incarnation)
 
     def silent_since(self) -> float:
         """Return since when it has not spoken."""

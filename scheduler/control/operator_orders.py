@@ -83,6 +83,7 @@ def remove_node(state: ControlState, draft: Draft, fact: NodeRemoved) -> None:
     draft.set(f"node/{name}", None, actor=actor)
     draft.set(f"lost/{name}", None, actor=actor)
     draft.set(f"exclusive/{name}", None, actor=actor)
+    draft.set(f"agent/{name}", None, actor=actor)
     draft.set(f"doubt/{name}", None, actor=actor)
     draft.set(f"indices/{name}", None, actor=actor)  # what is approved stays so
     draft.note("node_removed", "node", name, actor=actor)

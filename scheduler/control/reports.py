@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 from scheduler.control.housekeeping import apply_order, end_member, hear, note_death
@@ -51,10 +52,12 @@ def take_report(state: ControlState, draft: Draft, fact: NodeReported) -> None:
     inventory = inventory_of(state, fact)
     types, indices = inventory.types, inventory.indices
     _check_types(state, types)
-    if node is None or node.is_news(report):
-        _note_sharing(draft, node, report, types)
+    if node is not None and not _is_news(state, draft, node, report):
+        return
+    _note_sharing(draft, node, report, types)
+    _note_agent(draft, node, report)
     changed = node is not None and (types, indices) != (node.types, node.indices)
-    if node is not None and node.is_news(report) and changed:
+    if node is not None and changed:
         _check_changes(state, draft, node)
     joins = any(isinstance(e, ev.NodesJoined) and _joins(e, report.node) for e in draft.events)
     if node is None:
@@ -63,9 +66,8 @@ def take_report(state: ControlState, draft: Draft, fact: NodeReported) -> None:
             _join(state, draft, report.node, types)
         draft.met.append(fact)
         return
-    if not node.is_news(report) and not _is_left_over(node, report, now_s=draft.now_s):
-        return
-    if report.crashed and report.incarnation > node.incarnation and not node.lost:
+    other = (report.place, report.incarnation) != (node.place, node.incarnation)
+    if report.crashed and other and not node.lost:
         note_death(state, draft, node, {lease.lease_id for lease in report.leases})
     heed_inventory(state, draft, fact, inventory)
     meet(state, draft, fact, inventory)
@@ -77,6 +79,53 @@ def take_report(state: ControlState, draft: Draft, fact: NodeReported) -> None:
         return
     _heed_problems(state, draft, node, report)
     _take_leases(state, draft, node, report)
+
+
+def _is_news(state: ControlState, draft: Draft, node: NodeState, report: NodeReport) -> bool:
+    """Tell whether a report is the newest of the agent that serves its node, or of its successor.
+
+    Raises:
+        ConflictError: another agent serves the node.
+    """
+    if report.place and node.place and report.place != node.place:
+        why = _other_place(state, node, report, now_s=draft.now_s)
+        if why and state.nodes.may_tell(report.place, draft.now_s):
+            draft.warnings.append(why)
+        if why:
+            raise ConflictError(why)
+        return True
+    return node.is_news(report) or _is_left_over(node, report, now_s=draft.now_s)
+
+
+def _other_place(state: ControlState, node: NodeState, report: NodeReport, *, now_s: float) -> str:
+    """Say why an agent cannot serve a node in another folder or boot, or on another machine.
+
+    Empty if it can. Within a place the folder's lock proves that the agent before has ended.
+    """
+    if not node.lost and now_s - node.silent_since() <= OTHER_AGENT_S:
+        return (
+            f"another agent serves node '{report.node}', with another state folder or on another "
+            "machine; stop it, or give this one another name with --node and a folder of its own. "
+            f"This one is taken {OTHER_AGENT_S:g} s after the last report of the other"
+        )
+    if report.place.partition("/")[0] == node.place.partition("/")[0]:
+        return ""
+    held = state.leases.held_by(node.name)
+    left_s = max((live.promised_s - now_s for live, m in held if m.end is None), default=0.0)
+    if left_s <= 0:
+        return ""
+    return (
+        f"node '{report.node}' was served by an agent on another machine, where its jobs may run "
+        f"for {math.ceil(left_s)} s more; this agent is taken then"
+    )
+
+
+def _note_agent(draft: Draft, node: NodeState | None, report: NodeReport) -> None:
+    """Keep which agent serves a node, so that the next leader takes no other for it."""
+    known = None if node is None else (node.place, node.incarnation)
+    if known != (report.place, report.incarnation):
+        serves = {"place": report.place, "incarnation": report.incarnation}
+        draft.set(f"agent/{report.node}", serves)
 
 
 def _is_left_over(node: NodeState, report: NodeReport, *, now_s: float) -> bool:
@@ -139,6 +188,7 @@ def meet(
         state.nodes.touch(node.name)
         node.suspects.clear()
         node.incarnation, node.sequence = report.incarnation, report.sequence
+        node.place = report.place
         node.last_seen_s, node.version = draft.now_s, fact.version
         inventory = inventory or inventory_of(state, fact)
         node.refused = inventory.refused

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import marshal
+import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -35,6 +36,8 @@ class LeaseEnd(enum.StrEnum):
     CANCELLED = "cancelled"  #: the lease went out of the desired set while it ran
 
 
+#: Where the jobs of an agent run; see ``NodeReport.place``.
+PLACE = re.compile(r"[A-Za-z0-9-]{1,64}(/[A-Za-z0-9-]{1,64}){2}")
 #: Problem of every worker while an agent is stopped together with its jobs: they leave in time.
 LEAVING = "the agent on this node is being stopped"
 
@@ -119,6 +122,9 @@ class NodeReport:
             desired set.
         remarks: what a person should know of the node although its workers can be used.
         crashed: whether the agent before this one was not stopped, but died.
+        place: where the agent's jobs run, as MACHINE/BOOT/FOLDER: the folder is locked, so one
+            agent at a time serves a place. Empty if any agent of the node finds its jobs (pods),
+            and from agents of the release before.
     """
 
     node: str
@@ -130,6 +136,17 @@ class NodeReport:
     leases: tuple[LeaseReport, ...]
     remarks: tuple[str, ...] = ()
     crashed: bool = False
+    place: str = ""
+
+    @property
+    def instance(self) -> str:
+        """Names this agent among all that serve the node; empty if it tells no place."""
+        return instance_of(self.place, self.incarnation)
+
+
+def instance_of(place: str, incarnation: float) -> str:
+    """Return what names an agent, of its place and incarnation."""
+    return f"{place}/{incarnation!r}" if place else ""
 
 
 def bounded(report: NodeReport) -> NodeReport:
@@ -187,7 +204,15 @@ def report_from_dict(data: object) -> NodeReport:
         leases=_lease_reports(message),
         remarks=message.sayings("remarks"),
         crashed=message.optional("crashed", message.flag) or False,
+        place="" if message.data.get("place", "") == "" else _place(message),
     )
+
+
+def _place(message: Reader) -> str:
+    place = message.name("place", longest=bounds.LONGEST_NAME)
+    if not PLACE.fullmatch(place):
+        raise message.refuse("place", "MACHINE/BOOT/FOLDER, each of letters, digits and '-'")
+    return place
 
 
 #: Lists of workers as they came (most nodes are alike, and tell the same each time) and as read;

@@ -232,16 +232,36 @@ class Agents(Protocol):
     """The agents' side. ``node`` is the subject of the agent's token."""
 
     async def desired(
-        self, node: str, *, after: tuple[int, int], wait_s: float, hindrance: str = ""
+        self,
+        node: str,
+        *,
+        after: tuple[int, int],
+        wait_s: float,
+        hindrance: str = "",
+        instance: str = "",
     ) -> Desired:
         """Return the node's desired set, at once if newer than ``after``; see ``agent.loop``.
 
-        ``hindrance`` says why secret variables may not be sent on this way; empty where they may.
+        Args:
+            node: the agent's.
+            after: (term, revision) that the agent has.
+            wait_s: how long to wait for a newer one.
+            hindrance: why secret variables may not be sent on this way; empty where they may.
+            instance: names the agent; see ``NodeReport.instance``.
+
+        Raises:
+            ConflictError: another agent serves the node.
         """
         ...
 
     async def desired_json(
-        self, node: str, *, after: tuple[int, int], wait_s: float, hindrance: str = ""
+        self,
+        node: str,
+        *,
+        after: tuple[int, int],
+        wait_s: float,
+        hindrance: str = "",
+        instance: str = "",
     ) -> bytes:
         """Return the same as JSON."""
         ...

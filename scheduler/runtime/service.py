@@ -22,6 +22,7 @@ from scheduler.domain.rows import HistoryRow
 from scheduler.engine.warm_up import warm_up
 from scheduler.errors import (
     AdmissionError,
+    ConflictError,
     NotLeadingError,
     StaleLeaderError,
     StartingError,
@@ -444,35 +445,55 @@ class LiveService(ClusterDesk):
     # -- agents -----------------------------------------------------------------------------------
 
     async def desired(
-        self, node: str, *, after: tuple[int, int], wait_s: float, hindrance: str = ""
+        self,
+        node: str,
+        *,
+        after: tuple[int, int],
+        wait_s: float,
+        hindrance: str = "",
+        instance: str = "",
     ) -> Desired:
         """Return the node's desired set, at once if newer than ``after``."""
-        now_s, held_s = await self._until_newer(node, after=after, wait_s=wait_s)
+        now_s, held_s = await self._until_newer(node, instance, after=after, wait_s=wait_s)
         assert self._desired_sets is not None
         return self._desired_sets.of(
             self._view, node, now_s=now_s, held_s=held_s, hindrance=hindrance
         )
 
     async def desired_json(
-        self, node: str, *, after: tuple[int, int], wait_s: float, hindrance: str = ""
+        self,
+        node: str,
+        *,
+        after: tuple[int, int],
+        wait_s: float,
+        hindrance: str = "",
+        instance: str = "",
     ) -> bytes:
         """Return the same as JSON."""
-        now_s, held_s = await self._until_newer(node, after=after, wait_s=wait_s)
+        now_s, held_s = await self._until_newer(node, instance, after=after, wait_s=wait_s)
         assert self._desired_sets is not None
         return self._desired_sets.json_of(
             self._view, node, now_s=now_s, held_s=held_s, hindrance=hindrance
         )
 
     async def _until_newer(
-        self, node: str, *, after: tuple[int, int], wait_s: float
+        self, node: str, instance: str, *, after: tuple[int, int], wait_s: float
     ) -> tuple[float, float]:
-        """Wait for a desired set that is newer; returns the time and how long it took."""
+        """Wait for a desired set that is newer; returns the time and how long it took.
+
+        Raises:
+            ConflictError: another agent serves the node.
+        """
         asked_s = self._clock.now_s()
         loop = asyncio.get_running_loop()
         until = loop.time() + wait_s
         while True:
             view = self._view
             known = view.nodes.by_name.get(node)
+            if known is not None and instance and known.instance not in {"", instance}:
+                raise ConflictError(
+                    f"another agent serves node '{node}', so this one is told of no leases"
+                )
             if known is not None and known.last_seen_s is not None:
                 self.driver.hear(node)
             current = view.term, 0 if known is None else known.revision

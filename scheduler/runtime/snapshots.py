@@ -11,7 +11,7 @@ import orjson
 from scheduler.control.consequences import follow_leases
 from scheduler.control.jobs import ACTIVE, JobBook, JobRecord
 from scheduler.control.leases import ABRUPT, Leases, LiveLease, MemberEnd, members_of
-from scheduler.control.nodes import Doubt, NodeBook
+from scheduler.control.nodes import Doubt, NodeBook, NodeState
 from scheduler.control.owners import Owners
 from scheduler.control.project_rules import limits_from_json
 from scheduler.control.requests import NodeAction, PolicyChoice
@@ -262,15 +262,9 @@ def _restore_orders(state: ControlState, stored: Mapping[str, Any], now_s: float
 def _restore_one(state: ControlState, kind: str, rest: str, value: Any) -> None:
     """Bring back one setting: what people ordered, and what nobody could find out again."""
     node, record = state.nodes.by_name.get(rest), state.jobs.by_id.get(rest)
+    if node is not None:
+        _restore_of_node(node, kind, value)
     match kind:
-        case "node" if node is not None:
-            node.order, node.reason = NodeAction(value["order"]), value["reason"]
-        case "exclusive" if node is not None:
-            node.exclusive = frozenset(value)
-        case "indices" if node is not None and len(value) == len(node.types):
-            node.indices = tuple(value)
-        case "doubt" if node is not None:
-            node.doubt = Doubt.of_data(value)
         case "approved":
             state.nodes.approved = {**state.nodes.approved, rest: value}
         case "reservation":
@@ -284,6 +278,20 @@ def _restore_one(state: ControlState, kind: str, rest: str, value: Any) -> None:
             lease_id, _, name = rest.partition("/")
             end = MemberEnd(**value | {"reason": LeaseEnd(value["reason"])})
             state.leases.restore_end(int(lease_id), name, end)
+
+
+def _restore_of_node(node: NodeState, kind: str, value: Any) -> None:
+    match kind:
+        case "node":
+            node.order, node.reason = NodeAction(value["order"]), value["reason"]
+        case "agent":
+            node.place, node.incarnation = value["place"], value["incarnation"]
+        case "exclusive":
+            node.exclusive = frozenset(value)
+        case "indices" if len(value) == len(node.types):
+            node.indices = tuple(value)
+        case "doubt":
+            node.doubt = Doubt.of_data(value)
 
 
 def _restore_launches(state: ControlState, store: Store) -> None:

@@ -35,7 +35,7 @@ class FileLink:
     poll_s: float = 0.02
     hold_s: float = 0.2
 
-    async def desired(self, *, after: tuple[int, int]) -> Desired:
+    async def desired(self, *, after: tuple[int, int], instance: str = "") -> Desired:
         """Return the desired set of the file; see ``agent.loop.Link``."""
         asked_s = lease_clock_s()
         while True:

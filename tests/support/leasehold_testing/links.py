@@ -38,11 +38,13 @@ class ServiceLink:
             raise ConnectionRefusedError(f"the scheduler is out of reach of node '{self._node}'")
         return self.service
 
-    async def desired(self, *, after: tuple[int, int]) -> Desired:
+    async def desired(self, *, after: tuple[int, int], instance: str = "") -> Desired:
         """Return the desired set."""
         service = self._there()
         try:
-            return await service.desired(self._node, after=after, wait_s=self._wait_s)
+            return await service.desired(
+                self._node, after=after, wait_s=self._wait_s, instance=instance
+            )
         except (NotLeadingError, StoreError) as error:  # over HTTP these are 5xx
             raise ConnectionRefusedError(str(error)) from error
 

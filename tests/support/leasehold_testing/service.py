@@ -400,7 +400,13 @@ class FakeService(FakeSettings):
     # -- agents -----------------------------------------------------------------------------------
 
     async def desired(
-        self, node: str, *, after: tuple[int, int], wait_s: float, hindrance: str = ""
+        self,
+        node: str,
+        *,
+        after: tuple[int, int],
+        wait_s: float,
+        hindrance: str = "",
+        instance: str = "",
     ) -> Desired:
         """Return what a test has put into ``wanted``; waits while that is not newer."""
         found = self.wanted.get(node, Desired(term=1, revision=1, leases=()))
@@ -410,7 +416,13 @@ class FakeService(FakeSettings):
         return found
 
     async def desired_json(
-        self, node: str, *, after: tuple[int, int], wait_s: float, hindrance: str = ""
+        self,
+        node: str,
+        *,
+        after: tuple[int, int],
+        wait_s: float,
+        hindrance: str = "",
+        instance: str = "",
     ) -> bytes:
         """Return the same as JSON."""
         return orjson.dumps(to_dict(await self.desired(node, after=after, wait_s=wait_s)))

@@ -62,7 +62,10 @@ class Front:
             given = request.url.params
             after = int(given["term"]), int(given["revision"])
             body = await self._service.desired_json(
-                node, after=after, wait_s=float(given["wait_s"])
+                node,
+                after=after,
+                wait_s=float(given["wait_s"]),
+                instance=request.headers.get("x-leasehold-instance", ""),
             )
             self._told(node, orjson.loads(body))
             return {"status_code": 200, "content": body, "request": request}

@@ -90,10 +90,17 @@ class LeaseOnDisk:
 
 @dataclass(kw_only=True)
 class Disk:
-    """What outlives an agent, and a reboot."""
+    """What outlives an agent, and a reboot.
+
+    Attributes:
+        files: name -> what is in it.
+        leases: lease id -> its folder.
+        serial: 1 for the machine's first disk.
+    """
 
     files: dict[str, dict[str, Any]] = field(default_factory=dict)
     leases: dict[int, LeaseOnDisk] = field(default_factory=dict)
+    serial: int = 1
 
 
 class DiskMemory:
@@ -347,7 +354,7 @@ class SimulatedNode:
     def wipe(self) -> None:
         """Crash, and lose the disk too."""
         self.crash()
-        self.disk = Disk()
+        self.disk = Disk(serial=self.disk.serial + 1)
 
     def break_worker(self, local: int) -> None:
         """Lose a worker; what runs on it fails at its next call."""
@@ -413,6 +420,11 @@ class SimulatedBackend(Backend):
     def logs_dir(self) -> Path:
         """A folder without output."""
         return self._logs_dir
+
+    def place(self) -> str:
+        """Return where the processes run."""
+        node = self._node
+        return f"{node.name}/boot-{node.boot}/disk-{node.disk.serial}"
 
     async def open(self) -> tuple[Held, ...]:
         """Take over what an earlier agent left behind."""

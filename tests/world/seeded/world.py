@@ -152,10 +152,10 @@ class WatchedLink:
         self.newest = (0, -1)
         self.until_s: dict[int, float] = {}
 
-    async def desired(self, *, after: tuple[int, int]) -> Desired:
+    async def desired(self, *, after: tuple[int, int], instance: str = "") -> Desired:
         """Return the desired set."""
         sent_s = self._machine.steady_s()
-        desired = await self._link.desired(after=after)
+        desired = await self._link.desired(after=after, instance=instance)
         if (desired.term, desired.revision) > self.newest:
             self.newest = (desired.term, desired.revision)
             self.until_s = {
