@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import os
 import stat
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from pathlib import Path
 
 _log = logging.getLogger("leasehold.state")
 
@@ -48,3 +46,26 @@ def private_folder(path: Path, *, marker: str) -> None:
         why,
         path,
     )
+
+
+def boot_id() -> str:
+    """Return the kernel's name for the time since the last boot."""
+    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+
+
+def place_of(lock: Path) -> str:
+    """Return MACHINE/BOOT/FOLDER of a folder, told by the file that whoever uses it locks.
+
+    Two processes that run at once have no place in common, unless one is a snapshot of a whole
+    machine: a copy of the folder has another lock file, and another machine another boot.
+    """
+    if not lock.exists():
+        lock.touch(mode=0o600)
+    boot, status = boot_id(), lock.stat()
+    try:
+        machine = Path("/etc/machine-id").read_text().strip()
+    except OSError:
+        machine = ""
+    # The id itself is to be told to nobody, says machine-id(5).
+    digest = hashlib.sha256(f"leasehold {machine or boot}".encode()).hexdigest()
+    return f"{digest[:16]}/{boot}/{status.st_dev:x}-{status.st_ino:x}"

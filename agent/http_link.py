@@ -35,6 +35,8 @@ NEVER_S = 1e9
 QUOTED = 300
 #: Header of a piece of output: ``open`` while more may follow, ``end`` with the last one.
 STREAM_STATE = "X-Leasehold-Stream"
+#: Tells the lease whose output is sent from others of its number.
+NONCE = "X-Leasehold-Nonce"
 #: Names the agent that asks for leases. A header, since a scheduler of the release before refuses
 #: parameters that it does not know.
 INSTANCE = "X-Leasehold-Instance"
@@ -198,12 +200,20 @@ class HttpLink:
         return answer.flag("stop"), answer.flag("room")
 
     async def append_log(
-        self, lease_id: int, stream: str, *, offset: int, data: bytes, end: bool = False
+        self,
+        lease_id: int,
+        stream: str,
+        *,
+        offset: int,
+        data: bytes,
+        end: bool = False,
+        nonce: str = "",
     ) -> int:
         """Send a piece of output; see ``agent.loop.Link``."""
         path = f"/v1/agent/logs/{lease_id}/{stream}"
         # A header, since a scheduler of the release before refuses parameters it does not know.
         state = {STREAM_STATE: "end" if end else "open"}
+        state |= {NONCE: nonce} if nonce else {}
         answer = await self._send(
             "PUT", path, params={"offset": offset}, content=data, kind=RAW, more=state
         )

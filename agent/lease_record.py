@@ -103,6 +103,8 @@ class LeaseRecord(ABC):
             steps_done=self.tenant.steps_done,
             steps_live=max(self.tenant.steps_live, self.tenant.steps_done),
             message=self.message,
+            nonce=self.lease.nonce,
+            job_id=self.lease.job_id,
         )
 
     def held(self) -> Held:
@@ -111,6 +113,8 @@ class LeaseRecord(ABC):
             lease_id=self.lease.lease_id,
             token=self.lease.token,
             job_id=self.lease.job_id,
+            attempt=self.lease.attempt,
+            nonce=self.lease.nonce,
             workers=self.lease.workers,
             deadline_s=self.deadline_s,
             notice_s=self.lease.notice_s,

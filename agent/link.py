@@ -36,7 +36,14 @@ class Link(Protocol):
         ...
 
     async def append_log(
-        self, lease_id: int, stream: str, *, offset: int, data: bytes, end: bool = False
+        self,
+        lease_id: int,
+        stream: str,
+        *,
+        offset: int,
+        data: bytes,
+        end: bool = False,
+        nonce: str = "",
     ) -> int:
         """Deliver a piece of a lease's output.
 
@@ -46,6 +53,7 @@ class Link(Protocol):
             offset: bytes of this stream before the piece.
             data: the piece; empty to ask how much is there.
             end: whether nothing follows it any more; holds where the answer is its end.
+            nonce: of the lease; output of another lease of that number is refused.
 
         Returns:
             the offset to go on from: the end of what the scheduler has. A piece that does not

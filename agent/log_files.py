@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -24,9 +25,13 @@ STREAMS = {"out": "stdout", "err": "stderr"}
 
 #: No index is longer.
 INDEX_BYTES = 65536
+#: No nonce is longer.
+NONCE_BYTES = 256
 
 #: The mark, in a lease's folder of logs, that the scheduler has all of it.
 SENT = ".sent"
+#: The file, in the same folder, with the nonce of the lease.
+NONCE = ".nonce"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +46,33 @@ class Piece:
 
     offset: int
     data: bytes
+
+
+def make_log_folder(logs_dir: Path, lease_id: int, nonce: str) -> None:
+    """Make the folder for a lease's output; one that another lease of that number left is emptied.
+
+    Args:
+        logs_dir: a folder per lease.
+        lease_id: the lease.
+        nonce: of the lease; empty if the scheduler tells none.
+
+    Raises:
+        OSError: it cannot be made.
+    """
+    folder = logs_dir / str(lease_id)
+    if folder.exists() and nonce and nonce_in(folder) != nonce:
+        shutil.rmtree(folder)
+    folder.mkdir(exist_ok=True, mode=0o700)
+    if nonce:
+        (folder / NONCE).write_text(nonce)
+
+
+def nonce_in(folder: Path) -> str:
+    """Return the nonce of the lease whose output is in a folder; empty if nobody wrote it down."""
+    try:
+        return read_regular(folder / NONCE, NONCE_BYTES).decode()
+    except SPOILT:
+        return ""
 
 
 def stream_file(folder: Path, stream: str) -> Path | None:

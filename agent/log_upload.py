@@ -17,7 +17,7 @@ import random
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from agent.log_files import SENT, STREAMS, read_piece, stream_file
+from agent.log_files import SENT, STREAMS, nonce_in, read_piece, stream_file
 from agent.process.job_output import SPOILT, read_regular, write_json
 from scheduler.errors import InputError
 
@@ -60,6 +60,7 @@ class Outbox:
         shift: offset in the files minus offset at the scheduler. Not 0 once output was rotated away
             before it could be sent; a line that says so stands in its place.
         over: whether the scheduler has the end mark.
+        nonce: of the lease; empty if nobody told it.
     """
 
     folder: Path
@@ -67,6 +68,7 @@ class Outbox:
     offset: int | None = None
     shift: int = 0
     over: bool = False
+    nonce: str = ""
 
     @property
     def lease_id(self) -> int:
@@ -74,7 +76,8 @@ class Outbox:
         return int(self.folder.name)
 
     def recall(self) -> None:
-        """Read the shift that an earlier agent wrote down."""
+        """Read the shift that an earlier agent wrote down, and whose output it is."""
+        self.nonce = nonce_in(self.folder)
         try:
             self.shift = int(json.loads(read_regular(self._shift_file(), 1024))["shift"])
         except SPOILT:
@@ -132,6 +135,12 @@ class LogUploader:
             else:
                 failures = 0
                 await asyncio.sleep(self.settings.every_s)
+
+    def begin(self, lease_id: int) -> None:
+        """Take up a lease anew: its folder of logs was made just now."""
+        self._outboxes.pop(lease_id, None)
+        if self._seen is not None:
+            self._seen.discard(str(lease_id))
 
     def pending(self) -> bool:
         """Tell whether output of some lease is not all sent."""
@@ -231,7 +240,12 @@ class LogUploader:
 
     async def _append(self, box: Outbox, data: bytes, *, end: bool = False) -> int:
         return await self.link.append_log(
-            box.lease_id, box.stream, offset=box.offset or 0, data=data, end=end
+            box.lease_id,
+            box.stream,
+            offset=box.offset or 0,
+            data=data,
+            end=end,
+            nonce=box.nonce,
         )
 
     def _finish(self, lease_id: int) -> None:

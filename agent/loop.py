@@ -244,6 +244,8 @@ class Agent:
             held = self._backend.held()
             for action in self._with_code(self._decide(held), held):
                 self._backend.perform(action)
+                if isinstance(action, Start | Refuse):
+                    self._uploader.begin(action.wanted.lease.lease_id)
                 self._to_report.set()
             if self._workers_problems().keys() != self._told_problems.keys():
                 self._to_report.set()
@@ -517,6 +519,8 @@ class Agent:
                 state=LeaseState.STARTING,
                 steps_done=want.lease.steps_done,
                 steps_live=want.lease.steps_done,
+                nonce=want.lease.nonce,
+                job_id=want.lease.job_id,
             )
             for want in self._view.wanted.values()
             if want.lease.lease_id not in present
@@ -529,6 +533,7 @@ class Agent:
                 state=LeaseState.ENDED,
                 reason=LeaseEnd.FAILED,
                 message=f"the agent cannot make sense of the lease: {lease.message}",
+                nonce=lease.nonce,
             )
             for lease in self._view.unusable
             if lease.lease_id not in present

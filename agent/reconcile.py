@@ -70,6 +70,8 @@ class Held:
         lease_id: which.
         token: its fencing token.
         job_id: its job.
+        attempt: of the job.
+        nonce: as the scheduler told it; empty if it told none.
         workers: local indices.
         deadline_s: until when it holds, on the agent's clock.
         notice_s: from notice to SIGTERM.
@@ -83,6 +85,8 @@ class Held:
     lease_id: int
     token: int
     job_id: str
+    attempt: int
+    nonce: str
     workers: tuple[int, ...]
     deadline_s: float
     notice_s: float
@@ -245,6 +249,8 @@ def _wanted(lease: DesiredLease, answered_s: float, earlier: Mapping[int, Wanted
 
 def _continue(view: View, lease: Held, now_s: float, margin_s: float) -> list[Action]:
     want = view.wanted.get(lease.lease_id)
+    if want is not None and is_other(lease, want.lease):
+        want = None
     if lease.ended:
         forget = lease.delivered and view.known and want is None
         return [Forget(lease_id=lease.lease_id)] if forget else []
@@ -307,10 +313,23 @@ def _starts(view: View, held: Sequence[Held], now_s: float, margin_s: float) -> 
     return actions
 
 
+def is_other(held: Held, lease: DesiredLease) -> bool:
+    """Tell whether a desired lease is not the one that is held under its number.
+
+    So it is if the scheduler's database has lost its newest entries. The lease that is held ends
+    first; the other one begins when it is forgotten.
+    """
+    if (held.job_id, held.attempt) != (lease.job_id, lease.attempt):
+        return True
+    return bool(held.nonce and lease.nonce) and held.nonce != lease.nonce
+
+
 def _is_leaving(view: View, lease: Held) -> bool:
     """Tell whether a lease only has its workers until its processes are gone.
 
     Two leases that are both desired may share workers: that is a pair.
     """
     want = view.wanted.get(lease.lease_id)
-    return lease.terminated_s is not None or want is None or want.lease.token != lease.token
+    if lease.terminated_s is not None or want is None or is_other(lease, want.lease):
+        return True
+    return want.lease.token != lease.token

@@ -209,6 +209,7 @@ def _log_operation() -> dict[str, Any]:
             _path("lease_id", {"type": "integer", "minimum": 0}),
             _path("stream", {"type": "string", "enum": ["out", "err"]}),
             _query("offset", {"type": "integer", "minimum": 0}),
+            _header("X-Leasehold-Nonce", r"^[0-9a-f]{0,64}$"),
         ],
         answer=_object(next_offset={"type": "integer"}),
     )

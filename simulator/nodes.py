@@ -212,6 +212,8 @@ class SimulatedRun:
             lease_id=self.lease.lease_id,
             token=self.lease.token,
             job_id=self.lease.job_id,
+            attempt=self.lease.attempt,
+            nonce=self.lease.nonce,
             workers=self.lease.workers,
             deadline_s=self.deadline_s,
             notice_s=self.lease.notice_s,
@@ -540,6 +542,8 @@ class SimulatedNode:
                     state=LeaseState.STARTING,
                     steps_done=lease.steps_done,
                     steps_live=lease.steps_done,
+                    nonce=lease.nonce,
+                    job_id=lease.job_id,
                 )
 
     def _lease_report(self, run: SimulatedRun, now_s: float) -> LeaseReport:
@@ -561,6 +565,8 @@ class SimulatedNode:
             launch_s=launch_s,
             ready_s=ready_s,
             devices=self.devices,
+            nonce=run.lease.nonce,
+            job_id=run.lease.job_id,
         )
 
     def _steps(self, steps: float) -> int:

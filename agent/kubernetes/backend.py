@@ -18,6 +18,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from agent.clock import lease_clock_s
+from agent.folders import boot_id
 from agent.isolation import Isolated, steadily
 from agent.kubernetes.client import (
     AdmissionRefusedError,
@@ -39,8 +40,7 @@ from agent.kubernetes.pod_steps import PodSteps
 from agent.kubernetes.pod_watch import PodWatch
 from agent.kubernetes.pods import PodPlace, build_pod
 from agent.lease_record import tenant_of
-from agent.log_files import SENT
-from agent.process.lease_files import boot_id
+from agent.log_files import SENT, make_log_folder
 from agent.reconcile import Forget, Kill, Notice, Refuse, Renew, Start, Terminate
 from scheduler.errors import InputError
 from scheduler.protocol.bounds import words
@@ -336,7 +336,7 @@ class KubernetesBackend(Isolated[PodRecord]):
         )
         # Made for a lease without a pod, too: that nothing was written is told like output.
         with contextlib.suppress(OSError):
-            (self.logs_dir / str(lease.lease_id)).mkdir(exist_ok=True, mode=0o700)
+            make_log_folder(self.logs_dir, lease.lease_id, lease.nonce)
         self._take_in(record)
         return record
 

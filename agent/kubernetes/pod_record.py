@@ -258,6 +258,8 @@ class PodRecord(LeaseRecord):
             ready_s=ready_s,
             devices=self.devices,
             progress_problem="" if self.watch is None else self.watch.problem,
+            nonce=self.lease.nonce,
+            job_id=self.lease.job_id,
         )
 
 

@@ -25,15 +25,16 @@ from typing import TYPE_CHECKING, Any
 import agent.process.supervisor
 from agent.clock import lease_clock_s
 from agent.disk import disk_problem, is_full
+from agent.folders import boot_id, place_of
 from agent.isolation import Isolated, steadily
 from agent.lease_record import tenant_of
-from agent.log_files import SENT
+from agent.log_files import SENT, make_log_folder
 from agent.matching import Matching
 from agent.process.beside import LocalCommand
 from agent.process.clearing import Clearing
 from agent.process.confinement import DOOR, discard, reach
 from agent.process.control_groups import ControlGroups, LeaseGroup, remove_groups
-from agent.process.lease_files import LeaseFolder, boot_id, place_of
+from agent.process.lease_files import LeaseFolder
 from agent.process.record import Record
 from agent.process.remnants import become_reaper
 from agent.process.steps_file import StepsFile
@@ -109,7 +110,7 @@ class ProcessBackend(Isolated[Record]):
         self._log_bytes, self._log_backups, self._log_leases = log_bytes, log_backups, log_leases
         self._records: dict[int, Record] = {}
         self._zombies: set[int] = set()
-        self._place = place_of(state_dir)
+        self._place = place_of(state_dir / "lock")
         self._groups = groups or ControlGroups()
         self._confinement = confinement
         door = state_dir / DOOR
@@ -421,7 +422,7 @@ class ProcessBackend(Isolated[Record]):
         lease = wanted.lease
         with contextlib.suppress(OSError):
             # Made for a lease that is refused, too: that nothing was written is told like output.
-            (self.logs_dir / str(lease.lease_id)).mkdir(exist_ok=True, mode=0o700)
+            make_log_folder(self.logs_dir, lease.lease_id, lease.nonce)
         record = Record(
             folder=LeaseFolder(self._leases_dir / str(lease.lease_id)),
             lease=lease,

@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import errno
 import fcntl
-import hashlib
 import json
 import os
 from dataclasses import dataclass
@@ -135,26 +134,3 @@ def _object(read: Callable[[], bytes], most_bytes: int) -> dict[str, Any] | None
     except (OSError, ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None
-
-
-def boot_id() -> str:
-    """Return the kernel's name for the time since the last boot."""
-    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-
-
-def place_of(state_dir: Path) -> str:
-    """Return what no two agents that run at once have in common; see ``NodeReport.place``.
-
-    The folder is told by its lock file, which a copy of the folder has anew.
-    """
-    lock, boot = state_dir / "lock", boot_id()
-    if not lock.exists():
-        lock.touch(mode=0o600)
-    status = lock.stat()
-    try:
-        machine = Path("/etc/machine-id").read_text().strip()
-    except OSError:
-        machine = ""
-    # The id itself is to be told to nobody, says machine-id(5).
-    digest = hashlib.sha256(f"leasehold {machine or boot}".encode()).hexdigest()
-    return f"{digest[:16]}/{boot}/{status.st_dev:x}-{status.st_ino:x}"

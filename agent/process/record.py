@@ -128,6 +128,8 @@ class Record(LeaseRecord):
             message=self.message,
             reason_code=self._reason_code(),
             progress_problem=self.progress_problem(),
+            nonce=self.lease.nonce,
+            job_id=self.lease.job_id,
         )
 
     def _reason_code(self) -> str:

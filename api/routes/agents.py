@@ -46,6 +46,7 @@ _NODE = re.compile(NAME)
 _ADDRESS = re.compile(r"[A-Za-z0-9._:\[\]-]{0,253}")
 _VERSION = re.compile(r"[A-Za-z0-9._+-]{0,64}")
 _INSTANCE = re.compile(r"[A-Za-z0-9.+/-]{0,253}")
+_NONCE = re.compile(r"[0-9a-f]{0,64}")
 _LEASE = re.compile(r"[0-9]{1,15}")
 #: Whether more of a stream may follow a piece.
 _STREAM_STATE = re.compile(r"|open|end")
@@ -222,6 +223,7 @@ async def append_log(request: Request) -> Response:
         offset=offset,
         data=await request.body(),
         end=state == "end" if state else None,  # agents of the release before say nothing
+        nonce=_header(request, "x-leasehold-nonce", _NONCE),
     )
     return Answer({"next_offset": following})
 

@@ -7,7 +7,7 @@ import os
 import socket
 from typing import IO, TYPE_CHECKING
 
-from agent.folders import private_folder
+from agent.folders import place_of, private_folder
 from scheduler.errors import InputError
 
 if TYPE_CHECKING:
@@ -30,8 +30,11 @@ class StateDir:
 
     @property
     def holder(self) -> str:
-        """This daemon's name as a leader: a restart on the same folder leads again at once."""
-        return f"{socket.gethostname()}:{self.path}"
+        """This daemon's name as a leader: a restart on the same folder leads again at once.
+
+        A copy of the folder on a machine of the same name waits like any other standby.
+        """
+        return f"{socket.gethostname()}:{self.path} {place_of(self.path / _LOCK_FILE)}"
 
     @property
     def admin_token_file(self) -> Path:

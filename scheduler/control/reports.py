@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 #: Worker types that a cluster may have, those of nodes that have left included.
 MOST_TYPES = 1000
+#: Jobs that one warning names.
+MOST_NAMED = 20
 #: After this long without a word of it, an agent that was started later has left its node.
 OTHER_AGENT_S = 30.0
 
@@ -294,13 +296,42 @@ def _heed_problems(state: ControlState, draft: Draft, node: NodeState, report: N
 def _take_leases(state: ControlState, draft: Draft, node: NodeState, report: NodeReport) -> None:
     told = {lease.lease_id: lease for lease in report.leases}
     current = report.term == state.term
+    _note_lost_entries(state, draft, node, report)
     for live, member in list(state.leases.held_by(node.name)):
         lease = told.get(live.lease.lease_id)
+        if lease is not None and _is_other(lease, live):
+            continue  # another one of that number, which ends first
         if lease is not None and lease.token == live.lease.token:
             _take_lease(state, draft, live, member, lease, current=current)
         elif member.end is None and current and report.revision >= member.since:
             # An agent lists what it holds and what it is about to start; the rest is not there.
             end_member(state, draft, live, node.name, _missing(member))
+
+
+def _note_lost_entries(
+    state: ControlState, draft: Draft, node: NodeState, report: NodeReport
+) -> None:
+    """Tell that the database has lost its newest entries, and name the jobs, if a node shows that.
+
+    It holds a lease with a number that was not given out yet, or was given to another job.
+    """
+    newest, known = state.engine.newest_lease, state.leases.by_id
+    lost = [
+        lease
+        for lease in report.leases
+        if lease.job_id and (lease.lease_id > newest or _is_other(lease, known.get(lease.lease_id)))
+    ]
+    if not lost or not state.nodes.may_tell(f"{node.name} lost entries", draft.now_s):
+        return
+    jobs = ", ".join(sorted({f"'{lease.job_id}'" for lease in lost})[:MOST_NAMED])
+    draft.warnings.append(
+        f"the database has lost its newest entries: node '{node.name}' holds leases of {jobs} that "
+        "it does not know. They end there; jobs that are not listed have to be submitted again"
+    )
+
+
+def _is_other(lease: LeaseReport, live: LiveLease | None) -> bool:
+    return live is not None and lease.nonce not in {"", live.lease.nonce}
 
 
 def _missing(member: Member) -> MemberEnd:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import enum
+import hashlib
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -12,6 +13,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from scheduler.domain.arrays import IntArray
+
+
+#: Hexadecimal digits of what tells a lease from every other one.
+NONCE_LENGTH: Final = 16
 
 
 class EndReason(enum.StrEnum):
@@ -36,6 +41,15 @@ class RevokeReason(enum.StrEnum):
     NOT_STARTED = "not started"  #: it did not run within its bound
 
 
+def nonce_of(job_id: str, attempt: int, start_s: float) -> str:
+    """Return what tells a lease from every other one, also of the same number.
+
+    Numbers repeat if a database loses its newest entries: in a failover, or by a power cut.
+    """
+    digest = hashlib.sha256(f"{job_id}\n{attempt}\n{start_s!r}".encode()).hexdigest()
+    return digest[:NONCE_LENGTH]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lease:
     """The right of one attempt of a job to hold concrete workers until a deadline.
@@ -43,7 +57,7 @@ class Lease:
     Two leases may name the same workers only where their jobs share them as a pair.
 
     Attributes:
-        lease_id: running number, never reused.
+        lease_id: running number, not reused but if the database loses entries; see ``nonce``.
         attempt: 1 for the job's first lease, and so on.
         job_number: the engine's number of the job.
         job_id: the job's name.
@@ -65,6 +79,11 @@ class Lease:
     token: int
     start_s: float
     deadline_s: float
+
+    @property
+    def nonce(self) -> str:
+        """What tells it from every other lease; see ``nonce_of``."""
+        return nonce_of(self.job_id, self.attempt, self.start_s)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -42,7 +42,7 @@ class DesiredLease:
     Times are durations as of the scheduler's answer: the two clocks share no origin.
 
     Attributes:
-        lease_id: running number, never reused.
+        lease_id: running number, not reused but if the database loses entries; see ``nonce``.
         attempt: 1 for the job's first lease, and so on.
         token: fencing token; grows with every lease.
         job_id: the job's name.
@@ -83,6 +83,8 @@ class DesiredLease:
         uid: under which its processes run where the node keeps owners apart: that of the owner
             within the project, on every node; None where the scheduler does not tell.
         upload: hash of the code that it is started in, which the agent fetches; empty for none.
+        nonce: tells it from other leases of the same number, job and attempt; empty if the
+            scheduler, or the agent that wrote the lease down, is of the release before.
     """
 
     lease_id: int
@@ -119,6 +121,7 @@ class DesiredLease:
     plan: str = ""
     uid: int | None = None
     upload: str = ""
+    nonce: str = ""
 
     def __post_init__(self) -> None:
         """Refuse what could not be launched."""
@@ -162,11 +165,13 @@ class Unusable:
         lease_id: which.
         token: its fencing token.
         message: what is wrong with it.
+        nonce: as the scheduler told it.
     """
 
     lease_id: int
     token: int
     message: str
+    nonce: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -302,6 +307,7 @@ def _leases(message: Reader) -> tuple[tuple[DesiredLease, ...], tuple[Unusable, 
                 Unusable(
                     lease_id=item.integer("lease_id"),
                     token=item.integer("token"),
+                    nonce=item.words("nonce", longest=bounds.LONGEST_WORD),
                     message=bounds.words(error),
                 )
             )
@@ -329,6 +335,8 @@ def _lease_to_dict(lease: DesiredLease) -> dict[str, object]:
         del plain["uid"]
     if not lease.upload:
         del plain["upload"]
+    if not lease.nonce:
+        del plain["nonce"]
     return plain | {"env": dict(lease.env), "kubernetes": dict(lease.kubernetes)}
 
 
@@ -374,6 +382,7 @@ def _lease(item: Reader) -> DesiredLease:
         plan=item.maybe("plan", longest=bounds.LONGEST_PATH),
         uid=item.optional("uid", _uid(item)),
         upload=item.maybe("upload", longest=bounds.LONGEST_WORD),
+        nonce=item.maybe("nonce", longest=bounds.LONGEST_WORD),
     )
 
 

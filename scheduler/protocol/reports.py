@@ -68,6 +68,8 @@ class LeaseReport:
             indices that the agent has chosen.
         progress_problem: why its steps are not seen although it says where to look for them.
         gpu: how busy its GPUs are; None where nobody measures.
+        nonce: of the lease, as the scheduler told it; empty if it told none.
+        job_id: whose lease it is; empty from agents of the release before.
     """
 
     lease_id: int
@@ -86,6 +88,8 @@ class LeaseReport:
     devices: tuple[str, ...] = ()
     progress_problem: str = ""
     gpu: GpuUse | None = None
+    nonce: str = ""
+    job_id: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -291,6 +295,8 @@ def _lease_report(item: Reader) -> LeaseReport:
         devices=item.optional("devices", _devices(item)) or (),
         progress_problem=item.words("progress_problem"),
         gpu=item.optional("gpu", lambda name: gpu_use(item, name)),
+        nonce=item.maybe("nonce", longest=bounds.LONGEST_WORD),
+        job_id=item.maybe("job_id", longest=bounds.LONGEST_ID),
     )
 
 

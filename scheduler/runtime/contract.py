@@ -288,11 +288,13 @@ class Agents(Protocol):
         offset: int,
         data: bytes,
         end: bool | None = None,
+        nonce: str = "",
     ) -> int:
         """Store output of a lease on a node; returns the offset to go on from.
 
         A piece that does not follow what is stored is dropped, and the answer says where to go on.
         ``end`` says that nothing follows (True), that a mark will (False), or nothing of ends.
+        ``nonce`` is that of the lease, if the agent knows it.
         """
         ...
 

@@ -208,4 +208,5 @@ def _desired(view: View, live: LiveLease, member: Member, now_s: float) -> Desir
         plan=live.plan,
         uid=view.uids.get((spec.project, record.owner)),
         upload=spec.upload,
+        nonce=lease.nonce,
     )

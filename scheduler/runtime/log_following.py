@@ -12,6 +12,7 @@ import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from scheduler.domain.lease import nonce_of
 from scheduler.errors import NotFoundError, StoreUnavailableError
 from scheduler.runtime.output import LogChunk, LogEnd, LogGap, LogWanted
 
@@ -137,6 +138,7 @@ class Output:
         offset: int,
         data: bytes,
         end: bool | None,
+        nonce: str = "",
     ) -> int:
         """Store output of a lease; see ``protocol.Agents``.
 
@@ -145,13 +147,17 @@ class Output:
         """
         if live is not None:
             job_id, attempt, nodes = live.lease.job_id, live.lease.attempt, live.nodes
+            known = live.lease.nonce
         else:
             row = await asyncio.to_thread(self._store.attempt, lease_id)
             if row is None:
                 raise NotFoundError(f"there is no lease {lease_id}")
             job_id, attempt, nodes = row.job_id, row.attempt, row.nodes
+            known = nonce_of(job_id, attempt, row.start_s)
         if node not in nodes:
             raise NotFoundError(f"there is no lease {lease_id} on node '{node}'")
+        if nonce not in {"", known}:
+            raise NotFoundError(f"lease {lease_id} is another one of that number")
         append = self._book.append
         return await asyncio.to_thread(
             append, job_id, attempt, node, stream, offset=offset, data=data, end_mark=end

@@ -522,6 +522,7 @@ class LiveService(ClusterDesk):
         offset: int,
         data: bytes,
         end: bool | None = None,
+        nonce: str = "",
     ) -> int:
         """Store output of a lease on a node; returns the offset to go on from.
 
@@ -530,7 +531,7 @@ class LiveService(ClusterDesk):
         """
         live = self._view.leases.by_id.get(lease_id)
         return await self._output.append(
-            live, node, lease_id, stream, offset=offset, data=data, end=end
+            live, node, lease_id, stream, offset=offset, data=data, end=end, nonce=nonce
         )
 
     # -- the rest ---------------------------------------------------------------------------------

@@ -50,3 +50,12 @@ async def as_user(admin, subject):
     answer = await admin.post("/v1/tokens", json={"subject": subject, "role": "user"})
     assert answer.status_code == 201, answer.text
     return {"Authorization": f"Bearer {answer.json()['token']}"}
+
+
+async def ready(admin):
+    """Wait until the service leads."""
+    for _ in range(1200):
+        if not (await admin.get("/readyz")).is_error:
+            return
+        await asyncio.sleep(0.05)
+    raise AssertionError("the service does not lead")

@@ -10,7 +10,7 @@ import sys
 import time
 
 import pytest
-from real_service import as_user, running_service
+from real_service import as_user, ready, running_service
 
 pytestmark = pytest.mark.redteam
 #: Says each 0.2 s who it is, until it is told to leave.
@@ -61,6 +61,7 @@ def test_a_copy_of_a_state_folder_starts_nothing_beside_the_original(tmp_path):
 
     async def story():
         async with running_service(tmp_path) as (running, admin):
+            await ready(admin)
             answer = await admin.post("/v1/enrolments", json={"node": "n1"})
             secret = answer.raise_for_status().json()["secret"]
             scene.begin("first", tmp_path / "s1", running.url, LEASEHOLD_ENROLMENT=secret)
@@ -92,5 +93,5 @@ def test_a_copy_of_a_state_folder_starts_nothing_beside_the_original(tmp_path):
             agent.terminate()
         for agent in scene.agents.values():
             agent.wait(60)
-        subprocess.run(["pkill", "-f", str(tmp_path / "before")], check=False)  # noqa: S603, S607
-        subprocess.run(["pkill", "-f", str(tmp_path / "after")], check=False)  # noqa: S603, S607
+        subprocess.run(["pkill", "-f", str(tmp_path / "before")], check=False)
+        subprocess.run(["pkill", "-f", str(tmp_path / "after")], check=False)

@@ -12,7 +12,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from real_service import running_service
+from real_service import ready, running_service
 
 MISSING = [
     why
@@ -38,15 +38,6 @@ def mounted(image, place):
         yield place
     finally:
         subprocess.run(["umount", place], check=True)
-
-
-async def ready(admin):
-    """Wait until the service leads."""
-    for _ in range(1200):
-        if not (await admin.get("/readyz")).is_error:
-            return
-        await asyncio.sleep(0.05)
-    raise AssertionError("the service does not lead")
 
 
 async def submitted(folder, image):

@@ -23,7 +23,7 @@ class Store:
         #: (lease, stream) -> bytes that were there when the end mark came.
         self.ends = {}
 
-    async def append_log(self, lease_id, stream, *, offset, data, end=False):
+    async def append_log(self, lease_id, stream, *, offset, data, end=False, nonce=""):
         self.calls.append((lease_id, stream, offset, len(data)))
         failure = self.failures.pop(0) if self.failures else None
         if isinstance(failure, Exception):

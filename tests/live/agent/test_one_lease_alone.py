@@ -137,7 +137,7 @@ def test_output_that_cannot_be_read_holds_up_no_other_lease(tmp_path):
         def __init__(self):
             self.arrived = asyncio.Event()
 
-        async def append_log(self, lease_id, stream, *, offset, data, end=False):
+        async def append_log(self, lease_id, stream, *, offset, data, end=False, nonce=""):
             if lease_id == 2:
                 raise InputError("no such lease")
             if lease_id == 3:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -27,10 +28,10 @@ from scheduler.protocol.desired import Desired, DesiredLease
 MARGIN_S = 1.0
 
 
-def _lease(lease_id=1, *, token=None, job="a", workers=(0,), remaining_s=100.0, **more):
+def _lease(lease_id=1, *, token=None, job="a", attempt=1, workers=(0,), remaining_s=100.0, **more):
     return DesiredLease(
         lease_id=lease_id,
-        attempt=1,
+        attempt=attempt,
         token=lease_id if token is None else token,
         job_id=job,
         command=("true",),
@@ -51,6 +52,8 @@ def _held(lease, deadline_s=100.0, **more):
         lease_id=lease.lease_id,
         token=lease.token,
         job_id=lease.job_id,
+        attempt=lease.attempt,
+        nonce=lease.nonce,
         workers=lease.workers,
         deadline_s=deadline_s,
         notice_s=lease.notice_s,
@@ -69,6 +72,26 @@ def test_what_is_new_is_started_and_what_goes_on_is_left_alone():
     assert isinstance(start, Start)
     assert start.wanted.deadline_s == 100.0
     assert _decide(view, _held(_lease())) == ()
+
+
+@pytest.mark.parametrize("more", [{"job": "b"}, {"nonce": "n2"}, {"attempt": 2}])
+def test_another_lease_of_the_same_number_waits_until_the_first_is_forgotten(more):
+    first, second = _lease(nonce="n1"), _lease(**{"nonce": "n1"} | more)
+    view = _view(second)
+    held = _held(first)
+    (action,) = _decide(view, held)
+    assert (type(action), action.unwanted) == (Terminate, True)
+    for ended in (replace(held, terminated_s=0.0), replace(held, ended=True)):
+        assert _decide(view, ended) == ()
+    (action,) = _decide(view, replace(held, ended=True, delivered=True))
+    assert isinstance(action, Forget)
+    (action,) = _decide(view)
+    assert (type(action), action.wanted.lease) == (Start, second)
+
+
+@pytest.mark.parametrize(("held", "wanted"), [("", "n1"), ("n1", "")])
+def test_a_lease_goes_on_if_the_release_before_told_or_kept_no_nonce(held, wanted):
+    assert _decide(_view(_lease(nonce=wanted)), _held(_lease(nonce=held))) == ()
 
 
 def test_a_lease_that_is_not_renewed_is_wound_down_before_its_deadline():

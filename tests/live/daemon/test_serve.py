@@ -551,3 +551,20 @@ def test_it_speaks_tls(make_config, daemon, tmp_path):
                 assert (await client.get("/healthz")).status_code == 200
 
     asyncio.run(scenario())
+
+
+def test_a_scheduler_on_a_copy_of_a_state_folder_is_another_one(tmp_path):
+    """Also under the same path, as on a clone of the machine."""
+    names = []
+    for _ in range(2):
+        folder = StateDir(tmp_path / "state")
+        names.append(folder.holder)
+        folder.close()
+    shutil.copytree(tmp_path / "state", tmp_path / "copy")
+    (tmp_path / "state").rename(tmp_path / "original")
+    (tmp_path / "copy").rename(tmp_path / "state")
+    folder = StateDir(tmp_path / "state")
+    names.append(folder.holder)
+    folder.close()
+    assert names[0] == names[1]
+    assert names[2] != names[0]

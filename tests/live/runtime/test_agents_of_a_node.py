@@ -46,6 +46,7 @@ async def desired_of(stage, told):
 
 def fall_silent(stage, seconds):
     stage.state.nodes.by_name["n0"].last_seen_s = stage.clock.now_s() - seconds
+    stage.state.nodes.touch("n0")
 
 
 @pytest.mark.parametrize("place", [COPY, ELSEWHERE, REBOOTED])
@@ -69,13 +70,14 @@ def test_while_an_agent_reports_no_other_one_serves_its_node(live, place):
 def test_on_the_same_machine_another_one_follows_an_agent_that_is_silent(live, place):
     async def story(stage):
         await stage.job(total_steps=500.0)
-        await Agent(stage, HERE, 5.0).tell(of_lease(stage))
+        held = of_lease(stage)
+        await Agent(stage, HERE, 5.0).tell(held)
         fall_silent(stage, OTHER_AGENT_S + 1.0)
         told = await Agent(stage, place, 4.0).tell()  # its clock was set back
         assert stage.state.nodes.by_name["n0"].instance == told.instance
         assert len((await desired_of(stage, told)).leases) <= 1
         with pytest.raises(ConflictError, match="another agent serves"):
-            await Agent(stage, HERE, 5.0).tell(of_lease(stage))
+            await Agent(stage, HERE, 5.0).tell(held)
 
     live(story)
 
@@ -90,6 +92,7 @@ def test_on_another_machine_it_follows_once_no_lease_can_run_any_more(live):
             await other.tell()
         assert stage.ends() == [None]
         stage.state.leases.by_id[1].promised_s = stage.clock.now_s()
+        stage.state.leases.touched.add(1)
         await other.tell()
         assert stage.state.nodes.by_name["n0"].place == ELSEWHERE
 

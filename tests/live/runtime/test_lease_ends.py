@@ -5,7 +5,7 @@ import pytest
 from scheduler.control.leases import LiveLease, Member, MemberEnd
 from scheduler.control.reports import OTHER_AGENT_S
 from scheduler.control.requests import JobAction
-from scheduler.errors import ConflictError
+from scheduler.errors import ConflictError, NotFoundError
 from scheduler.protocol.reports import LeaseEnd, LeaseReport, LeaseState, NodeReport, WorkerReport
 from simulator.nodes import Mishap
 
@@ -244,6 +244,40 @@ def test_a_cancelled_lease_that_is_named_no_more_is_over(live):
         await tell(stage, report(stage))
         assert stage.status() == "cancelled"
         assert stage.ends() == ["lost"]
+
+    live(story)
+
+
+def test_another_lease_of_the_same_number_is_not_taken_for_the_one_that_was_granted(live, caplog):
+    async def story(stage):
+        await stage.job(total_steps=50.0)
+        other = {"nonce": "0" * 16, "job_id": "lost-job"}
+        end = of_lease(stage, state=LeaseState.ENDED, reason=LeaseEnd.COMPLETED, **other)
+        await tell(stage, report(stage, end))
+        assert stage.ends() == [None]
+        assert "has lost its newest entries: node 'n0' holds leases of 'lost-job'" in caplog.text
+        append = stage.service.append_log
+        with pytest.raises(NotFoundError, match="another one of that number"):
+            await append("n0", 1, "out", offset=0, data=b"foreign", nonce="0" * 16)
+        nonce = stage.state.leases.by_id[1].lease.nonce
+        assert await append("n0", 1, "out", offset=0, data=b"own", nonce=nonce) == 3
+        end = of_lease(stage, state=LeaseState.ENDED, reason=LeaseEnd.COMPLETED, nonce=nonce)
+        await tell(stage, report(stage, end, sequence=10**6 + 1))
+        assert stage.ends() == ["completed"]
+        with pytest.raises(NotFoundError, match="another one of that number"):
+            await append("n0", 1, "out", offset=3, data=b"foreign", nonce="0" * 16)
+        assert await append("n0", 1, "out", offset=3, data=b"!", nonce=nonce) == 4
+
+    live(story)
+
+
+def test_a_lease_that_was_not_given_out_yet_tells_that_entries_are_lost(live, caplog):
+    async def story(stage):
+        await stage.job(total_steps=50.0)
+        ahead = {"lease_id": 9, "token": 9, "nonce": "0" * 16, "job_id": "lost-job"}
+        await tell(stage, report(stage, of_lease(stage), of_lease(stage, **ahead)))
+        assert "'lost-job' that it does not know" in caplog.text
+        assert stage.ends() == [None]
 
     live(story)
 

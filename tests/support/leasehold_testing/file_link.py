@@ -60,11 +60,21 @@ class FileLink:
                 write_json(self.folder / f"ended-{lease.lease_id}.json", message)
 
     async def append_log(
-        self, lease_id: int, stream: str, *, offset: int, data: bytes, end: bool = False
+        self,
+        lease_id: int,
+        stream: str,
+        *,
+        offset: int,
+        data: bytes,
+        end: bool = False,
+        nonce: str = "",
     ) -> int:
-        """Append to ``received/LEASE.STREAM`` what follows that; ``.end`` marks its end."""
+        """Append to ``received/LEASE.STREAM`` what follows that; ``.end`` marks its end.
+
+        A nonce follows the lease's number.
+        """
         self._read()
-        path = self.folder / "received" / f"{lease_id}.{stream}"
+        path = self.folder / "received" / f"{lease_id}{nonce}.{stream}"
         path.parent.mkdir(exist_ok=True)
         with path.open("ab") as file:
             if file.tell() == offset:

@@ -65,12 +65,19 @@ class ServiceLink:
         raise ConnectionError(f"command {exec_id} is not known: {sorted(told)}")
 
     async def append_log(
-        self, lease_id: int, stream: str, *, offset: int, data: bytes, end: bool = False
+        self,
+        lease_id: int,
+        stream: str,
+        *,
+        offset: int,
+        data: bytes,
+        end: bool = False,
+        nonce: str = "",
     ) -> int:
         """Deliver a piece of a lease's output."""
         service = self._there()
         return await service.append_log(
-            self._node, lease_id, stream, offset=offset, data=data, end=end
+            self._node, lease_id, stream, offset=offset, data=data, end=end, nonce=nonce
         )
 
 

@@ -101,6 +101,7 @@ class FakeOutput:
         offset: int,
         data: bytes,
         end: bool | None = None,
+        nonce: str = "",
     ) -> int:
         """Store output that follows what is stored."""
         known = {lease.lease_id: (job, lease) for job, lease in self._leases.items()}

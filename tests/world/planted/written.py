@@ -123,9 +123,8 @@ WRITTEN: tuple[tuple[str, str, str, str, str], ...] = (
     (
         "w15",
         REPORTS,
-        "    if not node.is_news(report) and not _is_left_over(node, report, now_s=draft.now_s):\n"
-        "        return\n",
-        "",
+        "    return node.is_news(report) or _is_left_over(node, report, now_s=draft.now_s)\n",
+        "    return True\n",
         "a report that was overtaken counts",
     ),
     (
