@@ -129,6 +129,10 @@ class StaleLeaderError(StoreError):
     """The fencing token is not the leader's: somebody else leads now, or nobody does."""
 
 
+class WrongClockError(LeaseholdError):
+    """This machine's clock is far from what is stored, or from the database's clock."""
+
+
 class ConflictError(StoreError):
     """A name or key that must be unique is taken."""
 

@@ -30,6 +30,7 @@ def serve(
     log_level: given.LogLevel = None,
     log_json: given.LogJson = None,
     after_restore: given.AfterRestore = False,
+    after_clock_set_back: given.AfterClockSetBack = False,
     settings: given.Settings = None,
 ) -> None:
     """Run the scheduler: serve the REST interface, and schedule or stand by.
@@ -66,6 +67,7 @@ def serve(
                 stop=stop,
                 version=version,
                 after_restore=after_restore,
+                after_set_back=after_clock_set_back,
                 started=lambda running: say(banner(chosen, running, version=version)),
             )
 

@@ -89,6 +89,15 @@ AfterRestore: TypeAlias = Annotated[
     ),
 ]
 
+AfterClockSetBack: TypeAlias = Annotated[
+    bool,
+    typer.Option(
+        "--after-clock-set-back",
+        help="Give once, when this machine's clock was ahead and was set right: the scheduler goes "
+        "on from the time of its newest entry, and goes slower until both agree.",
+    ),
+]
+
 
 def make_config(
     *,

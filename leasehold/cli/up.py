@@ -53,6 +53,7 @@ def up(
     round_length: given.RoundLength = None,
     throughputs: given.Throughputs = None,
     log_level: given.LogLevel = None,
+    after_clock_set_back: given.AfterClockSetBack = False,
     settings: given.Settings = None,
 ) -> None:
     """Run a scheduler and an agent of this machine in one, for a laptop.
@@ -73,7 +74,11 @@ def up(
         settings=settings or (),
     )
     options = UpOptions(
-        workers=tuple(worker or ()), node=node, keep_jobs=keep_jobs, isolation=isolation
+        workers=tuple(worker or ()),
+        node=node,
+        keep_jobs=keep_jobs,
+        isolation=isolation,
+        after_set_back=after_clock_set_back,
     )
     version = program_version()
 

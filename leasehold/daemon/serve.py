@@ -91,6 +91,7 @@ async def serve(
     version: str = "",
     started: Callable[[Running], None] = lambda _running: None,
     after_restore: bool = False,
+    after_set_back: bool = False,
 ) -> None:
     """Run a daemon until ``stop`` is set.
 
@@ -100,6 +101,7 @@ async def serve(
         version: of the program.
         started: told when requests are served.
         after_restore: whether an old backup was put in place since the last start.
+        after_set_back: whether the system's clock was ahead before, and is right now.
 
     Raises:
         InputError: the state folder is in use, or a setting cannot be used.
@@ -122,7 +124,7 @@ async def serve(
         token_file = Path(config.server.admin_token_file or folder.admin_token_file)
         ensure = ensure_given_token if config.server.admin_token_file else ensure_admin_token
         token_made = not config.server.no_auth and await asyncio.to_thread(
-            ensure, store, token_file, now_s=clock.now_s()
+            ensure, store, token_file, now_s=clock.wall_s()
         )
         sources = make_sources(config.throughputs.sources)
         forecaster = SimulatedForecaster(clock, sources=config.throughputs.sources)
@@ -145,6 +147,7 @@ async def serve(
             forecaster=forecaster,
             version=version,
             after_restore=after_restore,
+            after_set_back=after_set_back,
             box=box,
             post=post,
         )
@@ -161,10 +164,10 @@ async def serve(
         app = create_app(
             service,
             api_settings(config),
-            now=clock.now_s,
+            now=clock.wall_s,
             node_of=None if reviewer is None else reviewer.node_of,
             approved_of=reviewer.approved_of if reviewer and by_label else None,
-            provider=identity_provider(config, now=clock.now_s, monotonic=time.monotonic),
+            provider=identity_provider(config, now=clock.wall_s, monotonic=time.monotonic),
         )
         server = HttpServer(app, config.server, started=lambda: started(running))
         watchdog = StallWatchdog(on_stall=metrics.stalled)

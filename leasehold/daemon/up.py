@@ -36,19 +36,21 @@ LOOK_S = 0.05
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpOptions:
-    """What ``leasehold up`` can be told about its agent.
+    """What ``leasehold up`` can be told beside its configuration.
 
     Attributes:
         workers: declared workers such as ``v100:2``; empty: asked of NVML.
         node: the node's name; empty: the host name.
         keep_jobs: whether jobs go on when the daemon stops; else they get notice first.
         isolation: whether jobs are kept apart; see ``agent.process.confinement``.
+        after_set_back: see ``serve``.
     """
 
     workers: tuple[str, ...] = ()
     node: str = ""
     keep_jobs: bool = False
     isolation: str = OFF
+    after_set_back: bool = False
 
 
 async def run_up(
@@ -81,7 +83,14 @@ async def run_up(
         if not serving.done():
             serving.set_result(running)
 
-    daemon = asyncio.create_task(serve(config, stop=stop_daemon, version=version, started=tell))
+    running = serve(
+        config,
+        stop=stop_daemon,
+        version=version,
+        started=tell,
+        after_set_back=options.after_set_back,
+    )
+    daemon = asyncio.create_task(running)
     daemon.add_done_callback(lambda _task: stop.set())
     try:
         await _first(serving, stop.wait())
@@ -102,7 +111,7 @@ async def _run_agent(options: AgentOptions, running: Running, stop: asyncio.Even
     folder = running.state_dir / _AGENT_DIR
     private_folder(folder, marker="lock")
     await asyncio.to_thread(
-        ensure_agent_token, running.store, folder, options.node, now_s=running.clock.now_s()
+        ensure_agent_token, running.store, folder, options.node, now_s=running.clock.wall_s()
     )
     await run_agent(replace(options, servers=(running.url,), state_dir=folder), stop=stop)
 

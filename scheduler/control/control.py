@@ -165,9 +165,14 @@ class Control:
 
     # -- the same in parts, between which a shell may do something else ----------------------------
 
-    def draft(self, now_s: float) -> Draft:
-        """Begin a decision; the one before must have been published."""
-        return Draft(now_s=now_s)
+    def draft(self, now_s: float, wall_s: float | None = None) -> Draft:
+        """Begin a decision; the one before must have been published.
+
+        Args:
+            now_s: its time.
+            wall_s: the system's time; the same by default.
+        """
+        return Draft(now_s=now_s, wall_s=now_s if wall_s is None else wall_s)
 
     def take(self, draft: Draft, fact: Fact) -> None:
         """Take one fact in."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -62,6 +63,7 @@ class Draft:
 
     Attributes:
         now_s: its time.
+        wall_s: the system's time, with which deadlines that people give are compared.
         cause: the fact that is being taken in; else that time passes.
         reasons: subject -> why the engine was told what it was told of that job or node, where the
             engine's own words would not do.
@@ -82,6 +84,7 @@ class Draft:
     """
 
     now_s: float
+    wall_s: float = -math.inf
     cause: Cause = TIME_PASSES
     reasons: dict[tuple[bool, str], Cause] = field(default_factory=dict)
     ended_by: dict[int, Cause] = field(default_factory=dict)

@@ -178,7 +178,7 @@ def change(state: ControlState, draft: Draft, fact: JobChangeAsked) -> tuple[Act
             results.append(_unchangeable(job_id, rows.get(job_id)))
             continue
         due_s = None if deadline_s == record.deadline_s else deadline_s
-        if late := missed_deadline(due_s, now_s=draft.now_s):
+        if late := missed_deadline(due_s, now_s=draft.wall_s):
             results.append(Acted(job_id=job_id, code="invalid", error=late))
             continue
         if wide := _too_heavy(state, record, fact.weight):

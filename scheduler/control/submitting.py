@@ -72,7 +72,7 @@ def _submit(
         return _repeated(earlier, digest, item.client_id)
     if item.job_id and (item.job_id in state.jobs.by_id or item.job_id in fact.rows):
         return Submitted(code="conflict", refusal=f"there is already a job '{item.job_id}'")
-    wrong = missed_deadline(item.spec.deadline_s, now_s=draft.now_s) or _unread_file(item.spec)
+    wrong = missed_deadline(item.spec.deadline_s, now_s=draft.wall_s) or _unread_file(item.spec)
     if wrong:
         return Submitted(code="invalid", refusal=wrong)
     refusal = _refusal(state, item.spec, item.owner, fact.rows, room)

@@ -13,6 +13,10 @@ if TYPE_CHECKING:
 #: Seconds per second by which the time may run faster or slower to follow the system's clock. A
 #: lease of 360 s is measured wrong by less than 0.2 s, far below the margin before a second lease.
 SLEW = 500e-6
+#: A time that is further ahead of the system's clock was a wrong one. It goes slower by this part
+#: until both agree: lease ends come later than agents know, which they hear at their next poll.
+FAR_AHEAD_S = 60.0
+CATCH_UP = 0.1
 #: Longest sleep at a stretch: the event loop's timers stand still while a laptop is asleep.
 _LONGEST_SLEEP_S = 5.0
 
@@ -22,6 +26,10 @@ class Clock(Protocol):
 
     def now_s(self) -> float:
         """Return seconds since the Unix epoch; never less than before."""
+        ...
+
+    def wall_s(self) -> float:
+        """Return the system's time: for tokens, signatures, and what people and others compare."""
         ...
 
     def never_before(self, at_s: float) -> None:
@@ -46,7 +54,7 @@ class WallClock:
     """The system's time at the start, carried on by a clock that nobody can set.
 
     If the system's clock is set meanwhile, this one follows at ``SLEW``: a jump must not make
-    leases end that agents still hold.
+    leases end that agents still hold. If it is far ahead, it follows at ``CATCH_UP``.
 
     Args:
         wall: the system's time, seconds since the epoch.
@@ -67,10 +75,15 @@ class WallClock:
         steady = self._steady()
         passed = max(0.0, steady - self._read_s)
         error = self._wall() - (self._now_s + passed)
-        correction = min(max(error, -SLEW * passed), SLEW * passed)
+        slower = CATCH_UP if error < -FAR_AHEAD_S else SLEW
+        correction = min(max(error, -slower * passed), SLEW * passed)
         self._read_s = steady
         self._now_s += passed + correction
         return self._now_s
+
+    def wall_s(self) -> float:
+        """Return the system's time."""
+        return self._wall()
 
     def never_before(self, at_s: float) -> None:
         """Go on from ``at_s`` if that is later."""

@@ -274,7 +274,7 @@ class Driver:
         """
         told = self._in_turn = self._next_facts()
         self._published.clear()
-        draft = self.control.draft(self._clock.now_s())
+        draft = self.control.draft(self._clock.now_s(), self._clock.wall_s())
         try:
             if self._heard:
                 heard, self._heard = self._heard, {}

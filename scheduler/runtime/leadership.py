@@ -51,7 +51,9 @@ class LeaderKeeper:
         self._token: int | None = None
         #: on our clock: when the leadership ends unless it is renewed
         self._until_s = 0.0
+        #: who leads, as last seen, and since when that is the same, on our clock.
         self._seen: Leadership | None = None
+        self._seen_s = 0.0
         #: the attempt to become the leader that nobody has heard the outcome of.
         self._asked: asyncio.Task[Leadership | None] | None = None
         #: why the last renewal, or look at who leads, did not take place; None if it did
@@ -83,18 +85,27 @@ class LeaderKeeper:
     async def acquire(self) -> int | None:
         """Try once to become the leader.
 
+        Another leader is taken for gone if it has not renewed for ``ttl_s`` on our clock. What it
+        wrote of its own clock says nothing: either clock may be wrong.
+
         Returns:
             The fencing token, or None while another one leads.
 
         Raises:
             StoreUnavailableError: the database is away.
         """
+        seen = await asyncio.to_thread(self._journal.leader)
         asked_s = self._clock.now_s()
+        if seen != self._seen:
+            self._seen, self._seen_s = seen, asked_s
+        other = seen is not None and seen.holder != self.holder
+        if other and asked_s - self._seen_s < self.ttl_s:
+            return None
         self._asked = asyncio.create_task(
             asyncio.to_thread(
                 self._journal.acquire_leadership,
                 self.holder,
-                now_s=asked_s,
+                now_s=asked_s if seen is None else max(asked_s, seen.expires_s),
                 ttl_s=self.ttl_s,
                 address=self.address,
             )
@@ -104,7 +115,6 @@ class LeaderKeeper:
         taken = await asyncio.shield(self._asked)
         self._asked = None
         if taken is None:
-            self._seen = await asyncio.to_thread(self._journal.leader)
             return None
         self.lost.clear()
         self._token, self._until_s = taken.token, asked_s + self.ttl_s
@@ -141,7 +151,7 @@ class LeaderKeeper:
     def _next_look_s(self) -> float:
         """Return when to look again: in a while, or as soon as the leadership runs out."""
         now_s = self._clock.now_s()
-        ends_s = self._seen.expires_s if self._seen is not None else now_s
+        ends_s = self._seen_s + self.ttl_s if self._seen is not None else now_s
         pause_s = self.ttl_s / _TIMES_PER_TTL
         return min(now_s + pause_s, max(ends_s, now_s + self.ttl_s * _RETRY_PART))
 

@@ -276,6 +276,12 @@ class Metrics:
 
     def _make_health(self) -> None:
         self._leading = self._gauge("leading", "1 while this process schedules.")
+        self._ahead = self._gauge(
+            "clock_ahead_seconds",
+            "By how much the scheduler's time is ahead of the system's clock.",
+            page="by how much the scheduler's time is ahead of the system's clock: far from 0 "
+            "after that clock was set",
+        )
         self._failed_turns = self._counter(
             "turns_failed",
             "Turns that the database refused, or in which the scheduler failed.",
@@ -466,6 +472,10 @@ class Metrics:
     def set_policy_failing(self, failing: bool) -> None:
         """Set whether the policy in force gives no answer."""
         self._policy_failing.set(1 if failing else 0)
+
+    def set_ahead(self, seconds: float) -> None:
+        """Set by how much the scheduler's time is ahead of the system's clock."""
+        self._ahead.set(seconds)
 
     def turn_failed(self) -> None:
         """Count a turn that could not be committed."""

@@ -28,9 +28,11 @@ from scheduler.errors import (
     StartingError,
     StoreUnavailableError,
     TurnFailedError,
+    WrongClockError,
 )
 from scheduler.protocol.reports import LeaseState
 from scheduler.runtime import views
+from scheduler.runtime.clock import FAR_AHEAD_S
 from scheduler.runtime.cluster_desk import ClusterDesk
 from scheduler.runtime.desired_sets import DesiredSets
 from scheduler.runtime.driving import drive, end, lead_in_terms
@@ -93,6 +95,8 @@ STARTING = (
     "starting: what plans rounds is compiled, which takes up to a minute after an installation"
 )
 RECOVERING = "recovering"
+#: Between two tries to lead with a clock that is behind what is stored.
+CLOCK_AGAIN_S = 5.0
 _NOT_READY = frozenset({STARTING, RECOVERING})
 
 
@@ -134,6 +138,7 @@ class LiveService(ClusterDesk):
         version: of the program.
         after_restore: whether an old backup was put in place: nodes may hold leases that it does
             not know.
+        after_set_back: whether the system's clock was ahead before, and is right now.
         solver_is_warm: tells whether the solver's first start is over.
         box: keeps the jobs' secret variables; one without a key by default.
         post: sends the messages of webhooks; none are sent by default.
@@ -155,6 +160,7 @@ class LiveService(ClusterDesk):
         forecaster: Forecaster | None = None,
         version: str = "",
         after_restore: bool = False,
+        after_set_back: bool = False,
         solver_is_warm: Callable[[], bool] = lambda: True,
         box: SecretBox | None = None,
         post: Post | None = None,
@@ -199,11 +205,14 @@ class LiveService(ClusterDesk):
             metrics=metrics,
             signals=self._signals,
             after_restore=after_restore,
+            after_set_back=after_set_back,
         )
         self._glance: Glance | None = None
         #: when somebody, and no node, has changed something last.
         self._changed_s = -math.inf
         self._problem = STARTING
+        #: why this machine's clock keeps this process from leading; empty if it does not.
+        self._behind = ""
         #: why the last turn could not be committed; empty if none failed.
         self._failed_turn = ""
         #: set whenever this process begins or ceases to lead; replaced by a new one then.
@@ -221,6 +230,33 @@ class LiveService(ClusterDesk):
                 await lead_in_terms(self._lead, token, self._keeper.retake, self._note_failed_turn)
             except StaleLeaderError as error:
                 _log.error("this scheduler leads no more: %s", error)
+            except WrongClockError as error:
+                await self._wait_for_clock(error)
+
+    async def _wait_for_clock(self, error: WrongClockError) -> None:
+        """Let another scheduler lead, and look again after a while."""
+        if not self._behind:
+            _log.error("this scheduler does not lead: %s", error)
+        self._behind = str(error)
+        await self._keeper.release()
+        await asyncio.sleep(CLOCK_AGAIN_S)
+
+    def _clock_problem(self) -> str:
+        """Say that the scheduler's time and the system's differ; empty if they agree."""
+        if self._behind:
+            return self._behind
+        ahead_s = self._clock.now_s() - self._clock.wall_s()
+        if ahead_s > FAR_AHEAD_S:
+            return (
+                f"the scheduler's time is {ahead_s:.0f} s ahead of this machine's clock, which was "
+                "set back; it goes slower until both agree"
+            )
+        if ahead_s < -FAR_AHEAD_S:
+            return (
+                f"the scheduler's time is {-ahead_s:.0f} s behind this machine's clock, which was "
+                "set forward; restart the scheduler"
+            )
+        return ""
 
     async def stop(self) -> None:
         """Write a last snapshot and let somebody else lead. ``run`` must have been cancelled."""
@@ -233,6 +269,7 @@ class LiveService(ClusterDesk):
         """
         self._problem = RECOVERING
         driver = await self._takeover.driver(token, suspects)
+        self._behind = ""
         self._driver, self._problem = driver, ""
         self._desired_sets = DesiredSets(driver.untold, self._box, self.execs.orders)
         self._tell_lost_keys(driver.view)
@@ -548,6 +585,7 @@ class LiveService(ClusterDesk):
         away = self._keeper.problem or ("" if self._driver is None else self._driver.problem)
         cold = "" if self._solver_is_warm() else "the solver is starting"
         policy = "" if self._driver is None else views.policy_problem(self._driver.view)
+        clock = self._clock_problem()
         if self._driver is not None and self._driver.commits:
             self._failed_turn = ""
         return Health(
@@ -555,7 +593,9 @@ class LiveService(ClusterDesk):
             leading=leading,
             leader_address=self._keeper.leader_address,
             problems=tuple(
-                problem for problem in (own, self._failed_turn, away, cold, policy) if problem
+                problem
+                for problem in (own, self._failed_turn, away, cold, policy, clock)
+                if problem
             ),
             started_s=self._started_s,
             version=self._version,
@@ -591,6 +631,7 @@ class LiveService(ClusterDesk):
 
     def metrics(self) -> bytes:
         """Return the figures in Prometheus' text format."""
+        self._metrics.set_ahead(self._clock.now_s() - self._clock.wall_s())
         if self._driver is not None:
             view = self._driver.view
             views.measure(view, self._metrics, self._look(view), now_s=self._clock.now_s())

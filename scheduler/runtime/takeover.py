@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import datetime as dt
 import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -10,7 +11,13 @@ from typing import TYPE_CHECKING
 from scheduler.control.control import Control
 from scheduler.control.facts import BackupRestored
 from scheduler.domain.rows import HistoryRow
-from scheduler.errors import ParameterError, StoreUnavailableError, UnknownPolicyError
+from scheduler.errors import (
+    ParameterError,
+    StoreUnavailableError,
+    UnknownPolicyError,
+    WrongClockError,
+)
+from scheduler.runtime.clock import FAR_AHEAD_S
 from scheduler.runtime.driver import Driver
 from scheduler.runtime.snapshots import by_decider, recover
 
@@ -53,6 +60,8 @@ class Takeover:
         metrics: what is counted.
         signals: wake those who wait for a node.
         after_restore: whether an old backup was put in place, and nobody has led since.
+        after_set_back: whether the system's clock was ahead when entries were written, and is right
+            now.
     """
 
     store: Store
@@ -63,6 +72,7 @@ class Takeover:
     metrics: Metrics
     signals: NodeSignals
     after_restore: bool
+    after_set_back: bool
 
     async def driver(self, token: int, suspects: Sequence[Told]) -> Driver:
         """Load the state and return its driver, still to be run; the database may go away.
@@ -80,6 +90,8 @@ class Takeover:
 
     async def _load(self, token: int, suspects: Sequence[Told]) -> Driver:
         recovered = await asyncio.to_thread(self.store.load)
+        self._compare_clocks(await asyncio.to_thread(self.store.server_s))
+        self._check_clock(max((e.now_s for e in recovered.entries), default=0.0))
         self.clock.never_before(max((e.now_s for e in recovered.entries), default=0.0))
         now_s = self.clock.now_s()
         state = await asyncio.to_thread(
@@ -94,6 +106,7 @@ class Takeover:
         )
         await asyncio.to_thread(self._look_at_policy, state.policy, now_s)
         head = await asyncio.to_thread(self.store.head)
+        self._check_clock(state.engine.now_s)
         self.clock.never_before(state.engine.now_s)
         driver = Driver(
             control=Control(state),
@@ -127,6 +140,39 @@ class Takeover:
             len(own),
         )
         return driver
+
+    def _compare_clocks(self, server_s: float | None) -> None:
+        """Refuse to lead with a clock that is far from the database's.
+
+        Raises:
+            WrongClockError: it is.
+        """
+        off_s = 0.0 if server_s is None else self.clock.wall_s() - server_s
+        if abs(off_s) > FAR_AHEAD_S:
+            side = "ahead of" if off_s > 0 else "behind"
+            raise WrongClockError(
+                f"this machine's clock is {abs(off_s):.0f} s {side} that of the database's machine"
+                ". Set right the one that is wrong"
+            )
+
+    def _check_clock(self, written_s: float) -> None:
+        """Refuse to lead with a clock that is behind what is stored.
+
+        Raises:
+            WrongClockError: it is.
+        """
+        ahead_s = written_s - self.clock.wall_s()
+        if ahead_s <= FAR_AHEAD_S or self.after_set_back:
+            return
+        written, told = (
+            dt.datetime.fromtimestamp(at_s, dt.UTC).isoformat(" ", "seconds")
+            for at_s in (written_s, self.clock.wall_s())
+        )
+        raise WrongClockError(
+            f"the newest entry of the database is of {written}, and this machine's clock says "
+            f"{told}. Set the clock right. If it is right now and was ahead then, start the "
+            "scheduler once with --after-clock-set-back"
+        )
 
     def time_dependent(self, choice: PolicyChoice) -> bool | None:
         """Tell whether a stored policy's answers change with time; None where it is gone."""

@@ -450,7 +450,7 @@ class Webhooks:
         except InputError as error:
             return Posted(problem=str(error))
         message = message_of(row, job, hook_id=webhook.hook_id, template=webhook.template)
-        headers = message.headers(clear["secret"], now_s=self._clock.now_s())
+        headers = message.headers(clear["secret"], now_s=self._clock.wall_s())
         return await self._post.send(clear["url"], headers=headers, body=message.body)
 
     async def _save(self, sender: _Sender) -> None:

@@ -213,6 +213,10 @@ class MemoryStore:
             if self._leader is not None and self._leader.token == token:
                 self._leader = None
 
+    def server_s(self) -> float | None:
+        """Return nothing: it has no machine of its own."""
+        return None
+
     def leader(self) -> Leadership | None:
         """Return who leads; None if nobody does."""
         return self._leader

@@ -165,12 +165,12 @@ class Journal(Protocol):
         """Become the leader, under a larger token than any before; None while another one leads.
 
         A holder that already leads gets a new token too: it may be a restart under the same name,
-        whose earlier self must not write any more. Clocks that differ only move the moment of a
-        takeover; what keeps two leaders apart is the token.
+        whose earlier self must not write any more. What keeps two leaders apart is the token.
 
         Args:
             holder: the process, by a name of its own.
-            now_s: the caller's time.
+            now_s: the caller's time; that at which the leadership of another one runs out, if the
+                caller has seen that it is not renewed.
             ttl_s: seconds for which the leadership holds unless renewed.
             address: where the others send writes.
         """
@@ -186,6 +186,10 @@ class Journal(Protocol):
 
     def release_leadership(self, token: int) -> None:
         """Give the leadership up, so that another one need not wait; nothing if it is lost."""
+        ...
+
+    def server_s(self) -> float | None:
+        """Return the time of the database's own machine; None if it has none of its own."""
         ...
 
     def leader(self) -> Leadership | None:

@@ -6,7 +6,7 @@ import time
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import bindparam, delete, insert, select, update
+from sqlalchemy import bindparam, delete, extract, func, insert, select, update
 
 from scheduler.domain.rows import (
     AttemptRow,
@@ -211,6 +211,14 @@ class SqlJournal:
             connection.execute(
                 update(head).where(head.c.leader_token == token).values(leader_holder=None)
             )
+
+    def server_s(self) -> float | None:
+        """Return the time of PostgreSQL's machine; None for SQLite."""
+        if self._engine.dialect.name == "sqlite":
+            return None
+        with reading(self._engine) as connection:
+            found = connection.execute(select(extract("epoch", func.clock_timestamp())))
+            return float(found.scalar_one())
 
     def leader(self) -> Leadership | None:
         """Return who leads; None if nobody does."""

@@ -22,7 +22,7 @@ QUICK = {
 
 
 @contextlib.asynccontextmanager
-async def running_service(folder, **settings):
+async def running_service(folder, *, after_set_back=False, **settings):
     """Run a scheduler; gives what it is and a client with the administrator's token."""
     texts = QUICK | {key.replace("__", "."): str(value) for key, value in settings.items()}
     config = load_config(
@@ -31,7 +31,15 @@ async def running_service(folder, **settings):
         | {"state_dir": ("--state-dir", str(folder / "state"))},
     ).config
     stop, started = asyncio.Event(), asyncio.get_running_loop().create_future()
-    task = asyncio.create_task(serve(config, stop=stop, version="9.9", started=started.set_result))
+    task = asyncio.create_task(
+        serve(
+            config,
+            stop=stop,
+            version="9.9",
+            started=started.set_result,
+            after_set_back=after_set_back,
+        )
+    )
     await asyncio.wait({task, started}, timeout=60, return_when=asyncio.FIRST_COMPLETED)
     if task.done():
         await task

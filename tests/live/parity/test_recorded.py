@@ -53,10 +53,10 @@ class Recorder(Control):
         self.log = []
         self._facts = []
 
-    def draft(self, now_s):
+    def draft(self, now_s, wall_s=None):
         self._facts = []
         self._now_s = now_s
-        return super().draft(now_s)
+        return super().draft(now_s, wall_s)
 
     def take(self, draft, fact):
         self._facts.append(fact)

@@ -115,6 +115,7 @@ def test_who_cannot_renew_stops_leading_before_another_one_may(store, clock, han
     async def scenario():
         keeper, rival = make(store, clock), make(store, clock, "beta")
         await keeper.acquire()
+        assert await rival.acquire() is None
         keeping = asyncio.create_task(keeper.keep())
         if hangs:
             store.hangs.clear()
@@ -148,6 +149,30 @@ def test_who_was_succeeded_learns_it_at_the_next_renewal(store, clock):
         assert await keeping
         assert await keeper.acquire() is None
         assert keeper.leader_address == "http://beta"
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("off_s", [-10_800.0, 10_800.0])
+def test_clocks_that_differ_by_hours_change_nothing(store, off_s):
+    """The leader's clock is off; a standby goes by how long the leader has not renewed."""
+
+    async def scenario():
+        late, right = ManualClock(20_000.0 + off_s), ManualClock(20_000.0)
+        leader, standby = make(store, late), make(store, right, "beta")
+        await leader.acquire()
+        keeping = asyncio.create_task(leader.keep())
+        for _ in range(10):
+            assert await standby.acquire() is None
+            await late.advance_through(late.now_s() + TTL_S / 3, settle)
+            right.advance(right.now_s() + TTL_S / 3)
+        assert leader.leading
+        keeping.cancel()  # it dies
+        assert await standby.acquire() is None
+        right.advance(right.now_s() + TTL_S - 0.1)
+        assert await standby.acquire() is None
+        right.advance(right.now_s() + 0.1)
+        assert await standby.acquire() is not None
 
     asyncio.run(scenario())
 

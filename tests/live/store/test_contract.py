@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import threading
+import time
 from typing import Any
 
 import numpy as np
@@ -133,6 +134,11 @@ def test_a_new_leader_is_newer_than_any_that_a_backup_forgot(store):
     taken = store.acquire_leadership("a", now_s=1.8e9, ttl_s=10.0)
     assert taken.token >= 1.8e9
     assert store.acquire_leadership("a", now_s=1.8e9, ttl_s=10.0).token > taken.token
+
+
+def test_a_database_server_tells_its_time(store: Store, request: pytest.FixtureRequest) -> None:
+    of_a_server = "postgresql" in request.node.callspec.id
+    assert store.server_s() == (pytest.approx(time.time(), abs=5.0) if of_a_server else None)
 
 
 def test_one_leads_and_the_others_wait_until_it_expires(store: Store) -> None:
