@@ -59,14 +59,15 @@ def checkpoint(folder, step, *, whole=True):
     return path
 
 
-def test_the_newest_whole_checkpoint_is_taken_and_half_ones_go(tmp_path):
-    callback = LeaseCallback(surroundings=Surroundings())
+def test_the_newest_whole_checkpoint_is_taken_and_half_ones_are_passed_over(tmp_path):
+    callback = LeaseCallback(surroundings=Surroundings(job_id="job", token=1))
     assert isinstance(callback, TrainerCallback)
     assert callback.checkpoint(tmp_path / "none") is None
+    assert callback.checkpoint(tmp_path) is None  # the folder is this job's from now on
     checkpoint(tmp_path, 9)
     best, half = checkpoint(tmp_path, 10), checkpoint(tmp_path, 11, whole=False)
     assert callback.checkpoint(tmp_path) == str(best)
-    assert not half.exists()
+    assert half.exists()
 
 
 def test_an_attempt_that_was_overtaken_saves_no_more(tmp_path):
