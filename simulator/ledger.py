@@ -23,6 +23,8 @@ from simulator.result import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+    from numpy.typing import NDArray
+
     from scheduler.domain.allocation import Allocation
     from scheduler.domain.arrays import BoolArray, FloatArray, IntArray
     from scheduler.domain.cluster import Cluster
@@ -57,9 +59,22 @@ class Ledger:
         jobs: Sequence[Job],
         profiles: Sequence[int],
         *,
+        overheads: NDArray[np.void],
         window: tuple[int, int] | None,
         record: bool,
     ) -> None:
+        """Begin with nothing noted.
+
+        Args:
+            cluster: the workers.
+            table: the true throughputs.
+            jobs: N jobs, in order of arrival.
+            profiles: (N,) their rows of the table.
+            overheads: (N,) what leases cost each job, as ``columns`` makes them.
+            window: "A:B" of the jobs that are measured; None for all.
+            record: keep leases and series.
+        """
+        self._overheads = overheads
         self._cluster = cluster
         self._table = table
         self._window = window
@@ -75,6 +90,11 @@ class Ledger:
         self._start_s: FloatArray = np.full(len(jobs), np.nan)
         self._running: BoolArray = np.zeros(len(jobs), dtype=bool)
         self._preemptions: IntArray = np.zeros(len(jobs), dtype=np.int64)
+        #: (N,) when the newest lease of each job began, and the workers under it.
+        self._lease_s: FloatArray = np.zeros(len(jobs))
+        self._lease_workers: FloatArray = np.zeros(len(jobs))
+        #: worker-seconds under leases that are over, and those that launches and restores took.
+        self._held_s = self._launching_s = 0.0
         self._active = 0
         #: scale factor -> time integral of a 1/n share's size, in seconds per worker.
         self._share = {job.scale_factor: 0.0 for job in jobs}
@@ -177,6 +197,8 @@ class Ledger:
         self._attempts[jobs] += 1
         self._start_s[jobs] = np.fmin(self._start_s[jobs], leases.start_s)
         self._running[jobs] = True
+        self._lease_s[jobs] = leases.start_s
+        self._lease_workers[jobs] = [len(workers) for workers in leases.workers]
         if self._record:
             self._open.update((lease.lease_id, lease) for lease in leases)
             self._shared.update(sharing)
@@ -186,9 +208,19 @@ class Ledger:
     def over(self, lease_ids: Iterable[int], jobs: IntArray, at_s: float, reason: str) -> None:
         """Note the end of leases; ``jobs`` (n,) are the positions of their jobs."""
         self._running[jobs] = False
+        cost = self._overheads[jobs]
+        held_s = at_s - self._lease_s[jobs]
+        launching_s = cost["launch_s"] + cost["restore_s"] * (self._attempts[jobs] > 1)
+        self._held_s += float(held_s @ self._lease_workers[jobs])
+        self._launching_s += float(np.minimum(launching_s, held_s) @ self._lease_workers[jobs])
         if self._record:
             for lease_id in lease_ids:
                 self._close(lease_id, at_s, reason)
+
+    @property
+    def launching(self) -> float:
+        """Part of the worker-seconds under leases that launches and restores took, 0 to 1."""
+        return self._launching_s / self._held_s if self._held_s > 0 else 0.0
 
     def _close(self, lease_id: int, at_s: float, reason: str) -> None:
         lease = self._open.pop(lease_id)

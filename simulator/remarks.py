@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -10,6 +10,8 @@ if TYPE_CHECKING:
     from scheduler.control.requests import Acted
     from scheduler.domain.commands import RecordEvent
 
+#: Part of the time under leases above which that of launches is remarked on.
+LONG_LAUNCHES: Final = 0.1
 #: Different warnings of a policy that are shown; the rest is counted.
 _SHOWN = 3
 
@@ -63,8 +65,14 @@ class Remarks:
         """Take in that an order was refused, which depends on what there is at that time."""
         self._vain.append(f"at {at_s:g} s, {why}")
 
-    def sentences(self, policy: str, solves: int) -> tuple[str, ...]:
-        """Return a sentence each, the gravest first."""
+    def sentences(self, policy: str, solves: int, launching: float = 0.0) -> tuple[str, ...]:
+        """Return a sentence each, the gravest first.
+
+        Args:
+            policy: its name.
+            solves: allocations computed.
+            launching: part of the worker-seconds under leases that launches and restores took.
+        """
         found = []
         if self._failed:
             found.append(
@@ -75,6 +83,11 @@ class Remarks:
             job_id, reason = self._refused[0]
             more = f" (and {len(self._refused) - 1} more)" if len(self._refused) > 1 else ""
             found.append(f"job '{job_id}' was refused{more}: {reason}")
+        if launching > LONG_LAUNCHES:
+            found.append(
+                f"launches and restores took {launching:.0%} of the time that jobs held workers; "
+                "rounds that are long beside a launch take less"
+            )
         found += self._said
         if self._vain:
             more = f" (and {len(self._vain) - 1} more)" if len(self._vain) > 1 else ""

@@ -42,6 +42,7 @@ from simulator.agenda import Agenda
 from simulator.failures import FailureProcess
 from simulator.ledger import Ledger
 from simulator.nodes import SimulatedNode, SimulatedWorld
+from simulator.overheads import columns
 from simulator.progress import Progress
 from simulator.remarks import Remarks
 from simulator.shell import Shell
@@ -148,6 +149,7 @@ class Replay:
             TableBuilder(Oracle(throughputs)).table(cluster, keys),
             trace.jobs,
             [keys.index(CatalogueKey.of_job(job)) for job in trace.jobs],
+            overheads=columns(overheads.of(job.job_type) for job in trace.jobs),
             window=window,
             record=record,
         )
@@ -220,7 +222,9 @@ class Replay:
             cpu_s=time.process_time() - cpu,
             settings=self._inputs,
             profile=self._profile,
-            warnings=self._remarks.sentences(self._policy.name, len(self._ledger.solve_s)),
+            warnings=self._remarks.sentences(
+                self._policy.name, len(self._ledger.solve_s), self._ledger.launching
+            ),
         )
 
     def _progress(self) -> Progress:

@@ -115,7 +115,15 @@ class Simulation:
             checkpoint_interval_s=failures.checkpoint_interval_s,
             pace=None if beginning is None else beginning.pace,
         )
-        self._ledger = Ledger(cluster, table, self._jobs, profiles, window=window, record=record)
+        self._ledger = Ledger(
+            cluster,
+            table,
+            self._jobs,
+            profiles,
+            overheads=self._overheads,
+            window=window,
+            record=record,
+        )
         if beginning is None:
             self._engine = Engine(
                 cluster,
@@ -230,7 +238,9 @@ class Simulation:
             wall_s=time.perf_counter() - wall,
             cpu_s=time.process_time() - cpu,
             settings=self._settings,
-            warnings=self._remarks.sentences(self._policy.name, len(self._ledger.solve_s)),
+            warnings=self._remarks.sentences(
+                self._policy.name, len(self._ledger.solve_s), self._ledger.launching
+            ),
         )
 
     def _report(self) -> None:

@@ -12,8 +12,12 @@ ROUND_S = 300.0
 LENGTHS_S = (1000.0, 700.0, 1500.0)
 
 
-def replayed(policy, launch_s, cluster, tmp_path, *, counts=(1,), lengths_s=LENGTHS_S):
+def replayed(*arguments, **more):
     """Replay jobs whose launches take a while; returns the summary."""
+    return simulated(*arguments, **more).summary
+
+
+def simulated(policy, launch_s, cluster, tmp_path, *, counts=(1,), lengths_s=LENGTHS_S):
     overheads = tmp_path / "overheads.yaml"
     overheads.write_text(f"default: {{launch_s: {launch_s}}}\n")
     rates = {("any", n): {"v": n**0.8, "k": 0.5 * n**0.8} for n in counts}
@@ -37,7 +41,7 @@ def replayed(policy, launch_s, cluster, tmp_path, *, counts=(1,), lengths_s=LENG
         progress=False,
     )
     assert found.summary.jobs_completed == len(jobs)
-    return found.summary
+    return found
 
 
 @pytest.mark.parametrize("policy", policy_names())
@@ -49,6 +53,14 @@ def test_launches_end_under_every_policy(policy, rounds, tmp_path):
         first = replayed("fifo", launch_s, cluster, tmp_path, counts=counts)
         found = replayed(policy, launch_s, cluster, tmp_path, counts=counts)
         assert found.makespan_s <= 1.5 * first.makespan_s
+
+
+@pytest.mark.parametrize(("launch_s", "part"), [(100.0, ""), (300.0, "23%")])
+def test_launches_that_take_over_a_tenth_of_the_time_are_remarked_on(launch_s, part, tmp_path):
+    """One after the other on one worker: 3 launches, and 1,000 s of work on average."""
+    found = simulated("fifo", launch_s, "v:1", tmp_path, lengths_s=(1000.0, 1000.0, 1000.0))
+    remarks = [text for text in found.warnings if "launches and restores took" in text]
+    assert [text.split()[4] for text in remarks] == [part] * bool(part)
 
 
 def test_two_jobs_on_one_worker_whose_launch_takes_nearly_a_round(tmp_path):
