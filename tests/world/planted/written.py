@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 DRIVER = "scheduler/runtime/driver.py"
+DRIVING = "scheduler/runtime/driving.py"
 LEADERSHIP = "scheduler/runtime/leadership.py"
 LEASES = "scheduler/control/leases.py"
 REPORTS = "scheduler/control/reports.py"
@@ -288,5 +289,19 @@ SHARES: tuple[tuple[str, str, str, str, str], ...] = (
         "        if state.usage.half_life_s and elapsed > 0:\n",
         "        if state.usage.half_life_s and elapsed > 0.02:\n",
         "short times do not count as use",
+    ),
+    (
+        "s13",
+        DRIVING,
+        "            token = following\n",
+        "            pass\n",
+        "a state that is loaded again after a refused write keeps its term",
+    ),
+    (
+        "s14",
+        REPORTS,
+        "    if report.place and node.place and report.place != node.place:\n",
+        "    if report.place and node.place and report.place != node.place and False:\n",
+        "an agent on a copy of the disk takes the node over from one that reports",
     ),
 )

@@ -128,6 +128,14 @@ class Faults:
             await self._restart_scheduler(host, 0.3)
         await self._restart_scheduler(host, 0.3)
 
+    async def _refuse_commits(self, fault: Fault) -> None:
+        """Have the database refuse writes in a row, fewer than end a scheduler."""
+        host = self._host(fault)
+        planned = self._world.database.planned.setdefault(host, [])
+        planned += ["refused"] * (1 + fault.how % 5)
+        while self._storms and planned:
+            await self._restart_scheduler(host, 0.3)
+
     async def _stop_scheduler(self, fault: Fault) -> None:
         host = self._host(fault)
         await self._world.stop(self._world.schedulers[host])
@@ -184,6 +192,14 @@ class Faults:
         node = self._node(fault)
         node.wipe()
         await self._restart_agent(node, fault.for_s)
+
+    async def _clone_node(self, fault: Fault) -> None:
+        """Start the agent of a copy of a node's disk, on another machine, for a while."""
+        node, world = self._node(fault), self._world
+        clone = node.clone()
+        world.start_agent(clone)
+        await asyncio.sleep(fault.for_s)
+        clone.crash()
 
     async def _cut_node(self, fault: Fault) -> None:
         node = self._node(fault)

@@ -82,6 +82,7 @@ class Front:
 
 
 def _problem(error: LeaseholdError, request: Any) -> dict[str, Any]:
-    fault = fault_of(error)
-    body = orjson.dumps({"title": type(error).__name__, "detail": fault.detail})
-    return {"status_code": fault.status, "content": body, "request": request}
+    fault = fault_of(error)  # none of a write that the database has refused: that is a 500
+    detail, status = (str(error), 500) if fault is None else (fault.detail, fault.status)
+    body = orjson.dumps({"title": type(error).__name__, "detail": detail})
+    return {"status_code": status, "content": body, "request": request}

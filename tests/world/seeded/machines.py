@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import httpx
 
-from scheduler.errors import StoreUnavailableError
+from scheduler.errors import StoreError, StoreUnavailableError
 from scheduler.store.memory import MemoryStore
 from seeded.virtual_time import RUNNING
 
@@ -235,6 +235,8 @@ class Database:
         fault = planned.pop() if planned else ""
         if fault == "lost before":
             raise StoreUnavailableError("the connection to the database is lost")
+        if fault == "refused":
+            raise StoreError("a trigger of the database refuses the write: sprung")
         if fault == "death before":
             _die()
         if fault == "freeze before":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from agent.backend import Backend
@@ -14,6 +14,7 @@ from agent.process.endings import classify
 from agent.reconcile import Forget, Kill, Notice, Refuse, Renew, Start, Terminate
 from scheduler.protocol.reports import LeaseEnd, LeaseReport
 from seeded.jobs import JobProcess
+from seeded.machines import Machine
 
 if TYPE_CHECKING:
     import random
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from agent.reconcile import Action, Held, Wanted
     from scheduler.protocol.desired import DesiredImage, DesiredLease
     from seeded.jobs import Model
-    from seeded.machines import Machine
     from seeded.virtual_time import Process, VirtualLoop
 
 
@@ -307,7 +307,7 @@ class SimulatedNode:
         next_pid: Callable[[], int],
     ) -> None:
         self.loop, self.machine, self.chance = loop, machine, chance
-        self.name = machine.name
+        self.name = self.hardware = machine.name
         self._types, self._speeds = worker_types, speeds
         self.models, self.margin_s, self.record, self.began = models, margin_s, record, began
         self.believed, self.next_pid = believed, next_pid
@@ -355,6 +355,23 @@ class SimulatedNode:
         """Crash, and lose the disk too."""
         self.crash()
         self.disk = Disk(serial=self.disk.serial + 1)
+
+    def clone(self) -> SimulatedNode:
+        """Return another machine with a copy of the disk; no processes run there."""
+        other, machine = copy.copy(self), self.machine
+        other.machine = Machine(
+            self.loop,
+            machine.name,
+            rate=machine.rate,
+            offset_s=machine.offset_s,
+            booted_s=machine.booted_s + 1e6,
+        )
+        other.hardware = f"{self.name}-clone-{self.next_pid()}"
+        leases = {lease_id: replace(entry) for lease_id, entry in self.disk.leases.items()}
+        other.disk = replace(self.disk, files=copy.deepcopy(self.disk.files), leases=leases)
+        other.supervisors, other.agent, other.lock, other.broken = {}, None, None, {}
+        other.on_change = other.look = lambda: None
+        return other
 
     def break_worker(self, local: int) -> None:
         """Lose a worker; what runs on it fails at its next call."""
@@ -424,7 +441,7 @@ class SimulatedBackend(Backend):
     def place(self) -> str:
         """Return where the processes run."""
         node = self._node
-        return f"{node.name}/boot-{node.boot}/disk-{node.disk.serial}"
+        return f"{node.hardware}/boot-{node.boot}/disk-{node.disk.serial}"
 
     async def open(self) -> tuple[Held, ...]:
         """Take over what an earlier agent left behind."""

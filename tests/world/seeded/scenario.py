@@ -188,6 +188,13 @@ KINDS = {
 }
 
 
+#: Kinds that came later, likewise. They are drawn by themselves: earlier worlds stay as they were.
+LATER_KINDS = {
+    "refuse_commits": 2,
+    "clone_node": 3,
+}
+
+
 def draw(seed: int) -> Scenario:
     """Draw a world."""
     chance = random.Random(f"{seed}/scenario")
@@ -216,6 +223,8 @@ def draw(seed: int) -> Scenario:
         ),
         key=lambda fault: fault.at_s,
     )
+    if not calm:
+        faults = sorted([*faults, *_later(seed)], key=lambda fault: fault.at_s)
     shaky = not calm and chance.random() < 0.6
     quotas, idle = _quotas(random.Random(f"{seed}/quotas"), orders)
     bookings = _bookings(random.Random(f"{seed}/bookings"), nodes, orders)
@@ -251,6 +260,23 @@ def draw(seed: int) -> Scenario:
         budgets=budgets,
         half_life_s=half_life_s,
     )
+
+
+def _later(seed: int) -> list[Fault]:
+    """Draw faults of the later kinds, in half of the worlds."""
+    chance = random.Random(f"{seed}/later faults")
+    count = chance.choice([0, 0, 1, 3])
+    kinds = chance.choices(list(LATER_KINDS), list(LATER_KINDS.values()), k=count)
+    return [
+        Fault(
+            at_s=chance.uniform(2.0, STORM_S),
+            kind=kind,
+            target=chance.randrange(1000),
+            for_s=chance.uniform(1.0, 15.0),
+            how=chance.randrange(1000),
+        )
+        for kind in kinds
+    ]
 
 
 def _bookings(

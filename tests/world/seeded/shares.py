@@ -114,15 +114,16 @@ class Shares:
         again = isinstance(answer, ConflictError) and "already" in str(answer)
         if again and f"reservation/{rule.name}" in stored:
             answer = None  # the answer to an earlier request was lost on its way
-        unknown = isinstance(answer, NotFoundError) and not known
+        row = world.database.store.job(rule.job) if rule.job else None
+        over = row is not None and row.status in ENDED
+        unknown = isinstance(answer, NotFoundError) and (over or not known)
         if isinstance(answer, InputError | ConflictError) or unknown:
             world.record("not reserved", rule.name, str(answer))
             return
         if isinstance(answer, Exception):
             world.blame(f"reservation {rule.name} was not taken in: {answer!r}")
             return
-        row = world.database.store.job(rule.job) if rule.job else None
-        if row is not None and row.status in ENDED:
+        if over:
             world.record("reserved for a job that has ended since", rule.name)
             return
         self._kept[rule.name] = rule

@@ -30,6 +30,7 @@ from scheduler.errors import (
     NotLeadingError,
     OutcomeUnknownError,
     SolveError,
+    StoreError,
     StoreUnavailableError,
 )
 from scheduler.runtime import driver as driver_module
@@ -491,7 +492,8 @@ class World:
                 disk_problem=lambda *_args, **_named: "the disk is full" if node.full else "",
             ),
         )
-        self.agents[node.name] = agent
+        if node in self.nodes:
+            self.agents[node.name] = agent
         node.look = lambda: self.oracle.accepted_set(node, agent._view, watched)
         await self._until_it_ends(process, agent.run())
 
@@ -505,7 +507,8 @@ class World:
                     answer = await self.network.ask("user", host, what)
             except (TimeoutError, ConnectionResetError):
                 answer = NotLeadingError()
-            if not isinstance(
+            refused = type(answer) is StoreError  # by the database: nothing was done
+            if not refused and not isinstance(
                 answer, NotLeadingError | StoreUnavailableError | OutcomeUnknownError
             ):
                 return answer
