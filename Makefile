@@ -63,7 +63,7 @@ test-torch:  ## Train with PyTorch and Hugging Face under an agent, in an enviro
 test-fuzz: $(COMPILED)  ## Send a million messages of agents and jobs, whole and broken ones; ARGS="--messages 20000 --seed 7"
 	$(BIN)/python tests/fuzz/fuzz.py $(ARGS)
 
-test-wheel: $(READY)  ## Install the wheel as people do, and try it: its modules, its commands, no extras, the example plugins
+test-wheel: $(READY)  ## Install the wheels as people do, and try them: modules, commands, the SDK alone, the example plugins
 	.ci/wheel smoke
 
 test-chart: $(READY)  ## Lint, render and validate the helm chart; builds helm with Go the first time
@@ -111,7 +111,7 @@ format: $(READY)  ## Let ruff fix and format the sources
 lock: $(READY)  ## Write locks/: versions and hashes of what images and CI install; ARGS=--upgrade for the newest
 	$(BIN)/python .ci/locks write $(ARGS)
 
-release: $(READY)  ## Build the wheel, the same bytes each time, and the list of what its images hold (CycloneDX), into dist/
+release: $(READY)  ## Build the wheels, the same bytes each time, and the list of what its images hold (CycloneDX), into dist/
 	.ci/release dist
 
 written: client-forms  ## Write what follows from the sources: the client's types, tables of the reference
@@ -142,12 +142,12 @@ setup: $(READY)  ## Create .venv with everything for development
 clean:  ## Remove .venv and what the tools left behind
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage htmlcov dist build out
 
-$(DEMO_READY): pyproject.toml leasehold/__init__.py locks/uv.txt locks/image.txt locks/build.txt
+$(DEMO_READY): pyproject.toml sdk/pyproject.toml leasehold/__init__.py locks/uv.txt locks/image.txt locks/build.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 	  || { echo "make: $(PYTHON) is older than Python 3.11; name another one: make PYTHON=python3.12 ..." >&2; exit 2; }
 	@echo "Installing what the demo needs into $(VENV); a minute the first time"
 	@PYTHON=$(PYTHON) .ci/install $(VENV) locks/image.txt locks/build.txt
-	@$(BIN)/uv pip install --quiet --python $(BIN)/python --offline --no-deps --no-build-isolation --editable .
+	@$(BIN)/uv pip install --quiet --python $(BIN)/python --offline --no-deps --no-build-isolation --editable ./sdk --editable .
 	@touch $@
 
 $(READY): $(DEMO_READY) locks/ci.txt

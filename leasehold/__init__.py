@@ -47,6 +47,20 @@ def __getattr__(name: str) -> object:
     if name not in __all__:
         raise AttributeError(f"module 'leasehold' has no attribute {name!r}")
     if name == "read_service":
-        import simulator  # noqa: F401, PLC0415 - which says what is missing for replays
+        _check_simulator()
     module = _HOMES.get(name, "iterator")
     return getattr(importlib.import_module(f"leasehold.{module}"), name)
+
+
+def _check_simulator() -> None:
+    """Say what is missing for replays."""
+    try:
+        import simulator  # noqa: F401, PLC0415 - which names the extra
+    except ModuleNotFoundError as error:
+        if error.name != "simulator":
+            raise
+        raise ModuleNotFoundError(
+            "the simulator needs more than is installed here (there is no module 'simulator'); "
+            "get it by: pip install 'leasehold-scheduler[simulator]'",
+            name="simulator",
+        ) from None

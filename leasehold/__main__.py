@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import importlib
 import sys
-from pathlib import Path
+
+from leasehold.distributions import SHARED, scheduler_folder
 
 
 def main() -> int:
     """Run the command line and return its exit code."""
-    root = str(Path(__file__).resolve().parents[1])
+    root = str(scheduler_folder() or SHARED)
     sys.path.insert(0, root)  # our own scheduler package, whatever else is installed
     try:
         command_line = importlib.import_module("leasehold.cli.main")

@@ -27,8 +27,9 @@
     |- AnswerError           the scheduler failed at a request, or its answer makes no sense
     |- SolveError            no solver returned an answer that passed its checks
     |  `- SupersededError    a newer question took the place of one that waited
-    |- MissingExtraError     a command needs an extra of the distribution that is not installed
+    |- MissingExtraError     a command needs a distribution or an extra that is not installed
     |- ShadowedPackageError  another distribution hides one of our packages
+    |- MixedVersionsError    our two distributions are of different versions
     `- InvariantError        the engine's own state is inconsistent (a bug)
 
 A message says what happened, the value, and what to do about it.
@@ -231,11 +232,15 @@ class SupersededError(SolveError):
 
 
 class MissingExtraError(LeaseholdError):
-    """A command needs an extra of the distribution that is not installed."""
+    """A command needs a distribution or an extra that is not installed."""
 
 
 class ShadowedPackageError(LeaseholdError):
     """Another installed distribution shadows one of the project's packages."""
+
+
+class MixedVersionsError(LeaseholdError):
+    """The project's two distributions are installed in different versions."""
 
 
 class InvariantError(LeaseholdError):

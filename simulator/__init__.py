@@ -9,6 +9,6 @@ for _module in _NEEDED:
     if find_spec(_module) is None:
         raise ModuleNotFoundError(
             f"the simulator needs more than is installed here (there is no module '{_module}'); "
-            "get it by: pip install 'leasehold[simulator]'",
+            "get it by: pip install 'leasehold-scheduler[simulator]'",
             name=_module,
         )

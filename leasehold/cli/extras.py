@@ -1,4 +1,4 @@
-"""What a command lacks where the distribution was installed without the extra that it needs."""
+"""What a command lacks if the distribution or the extra that it needs is not installed."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from importlib.metadata import PackageNotFoundError, requires
 from typing import TYPE_CHECKING, Final
 
-from leasehold.cli.guard import DISTRIBUTION
+from leasehold.distributions import SCHEDULER, SDK, scheduler_folder
 from scheduler.errors import MissingExtraError
 
 if TYPE_CHECKING:
@@ -45,20 +45,33 @@ def missing_extra(
     if not set(bringing) & set(extras):
         wanted.append(bringing[0])
     return MissingExtraError(
-        f"`{DISTRIBUTION} {command}` needs more than is installed here (there is no module "
-        f"'{module}'); get it by: pip install '{DISTRIBUTION}[{','.join(wanted)}]'"
+        f"`leasehold {command}` needs more than is installed here (there is no module "
+        f"'{module}'); get it by: pip install '{SCHEDULER}[{','.join(wanted)}]'"
     )
+
+
+def check_scheduler(*, command: str, extras: Sequence[str]) -> None:
+    """Make sure that a command with extras has the distribution that they belong to.
+
+    Raises:
+        MissingExtraError: only the SDK is installed.
+    """
+    if extras and scheduler_folder() is None:
+        raise MissingExtraError(
+            f"`leasehold {command}` needs more than is installed here (there is only {SDK}); "
+            f"get it by: pip install '{SCHEDULER}[{','.join(extras)}]'"
+        )
 
 
 def extras_by_distribution() -> Mapping[str, Sequence[str]]:
     """Return which extras bring a distribution that we depend on."""
     found: dict[str, list[str]] = {}
     try:
-        requirements = requires(DISTRIBUTION) or []
+        requirements = requires(SCHEDULER) or []
     except PackageNotFoundError:  # a source checkout that was never installed
         return found
     for requirement in requirements:
         name, extra = _NAME.match(requirement), _EXTRA.search(requirement)
-        if name and extra and extra[1] != _EVERYTHING and name[0] != DISTRIBUTION:
+        if name and extra and extra[1] != _EVERYTHING:
             found.setdefault(name[0].lower(), []).append(extra[1])
     return found

@@ -1,4 +1,4 @@
-"""Start-up guard: say so when another distribution hides one of our packages.
+"""Start-up guard: say so when another distribution hides one of our packages, or ours differ.
 
 The folders at the top of the project are its import packages, and their names are everyday words.
 If something else called ``policies`` is found first, or has been installed over ours, the program
@@ -8,27 +8,29 @@ would fail later and far from the cause.
 from __future__ import annotations
 
 import base64
+import contextlib
 import csv
 import hashlib
 import sys
 from importlib.machinery import PathFinder
 from importlib.metadata import Distribution, PackageNotFoundError, distribution, distributions
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from scheduler.errors import ShadowedPackageError
+import leasehold
+from leasehold.distributions import SCHEDULER, SDK, scheduler_folder
+from scheduler.errors import MixedVersionsError, ShadowedPackageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
-#: Our distribution's name.
-DISTRIBUTION = "leasehold"
-#: Our top-level packages.
+#: Our top-level packages; the distribution of the scheduler has all but the first.
 PACKAGES = ("leasehold", "scheduler", "policies", "planner", "simulator", "traces", "agent", "api")
 
 
 def check_packages(search_path: Sequence[str] | None = None) -> None:
-    """Make sure that each of our package names leads to our own files.
+    """Make sure that each of our package names leads to our own files, all of one version.
 
     Args:
         search_path: where imports look, in order; ``sys.path`` by default.
@@ -36,17 +38,44 @@ def check_packages(search_path: Sequence[str] | None = None) -> None:
     Raises:
         ShadowedPackageError: another distribution, or a folder on the search path, hides a package
             or was installed over it.
+        MixedVersionsError: our two distributions are of different versions.
     """
     path = list(sys.path if search_path is None else search_path)
-    root = Path(__file__).resolve().parents[2]
-    for name in PACKAGES:
+    ours = _folders()
+    for name, folder in ours.items():
         found = _origin(name, path)
-        if found is not None and found != root / name / "__init__.py":
-            raise ShadowedPackageError(_hidden(name, found, root, path))
-    for name in _overwritten(root):
-        owner = _owner(root / name / "__init__.py", path)
+        if found is not None and found != folder / "__init__.py":
+            raise ShadowedPackageError(_hidden(name, found, folder, path))
+    for name in _overwritten(ours):
+        owner = _owner(ours[name] / "__init__.py", path)
         if owner is not None:
-            raise ShadowedPackageError(_installed_over(name, root, owner))
+            raise ShadowedPackageError(_installed_over(name, ours[name], owner))
+    _check_versions()
+
+
+def _folders() -> Mapping[str, Path]:
+    """Return the folders of the packages that are installed, by name."""
+    first, *others = PACKAGES
+    folders = {first: Path(str(leasehold.__file__)).resolve().parent}
+    root = scheduler_folder()
+    return folders if root is None else folders | {name: root / name for name in others}
+
+
+def _check_versions() -> None:
+    versions = {found.name: found.version for found in _installed()}
+    if len(set(versions.values())) > 1:
+        shown = " and ".join(f"{name} {version}" for name, version in versions.items())
+        raise MixedVersionsError(
+            f"{shown} are installed, which must be of one version; install them together: "
+            f"pip install --upgrade {SDK} {SCHEDULER}"
+        )
+
+
+def _installed() -> Iterator[Distribution]:
+    """Yield those of our distributions that are installed; a checkout may have none."""
+    for name in (SDK, SCHEDULER):
+        with contextlib.suppress(PackageNotFoundError):
+            yield distribution(name)
 
 
 def _origin(name: str, path: list[str]) -> Path | None:
@@ -60,16 +89,13 @@ def _origin(name: str, path: list[str]) -> Path | None:
     return Path(next(iter(spec.submodule_search_locations or [name]))).resolve() / "__init__.py"
 
 
-def _overwritten(root: Path) -> Iterator[str]:
-    """Yield the packages whose ``__init__.py`` is not the one that our wheel brought."""
-    try:
-        record = distribution(DISTRIBUTION).read_text("RECORD") or ""
-    except PackageNotFoundError:  # a source checkout that was never installed
-        return
-    wanted = {f"{name}/__init__.py": name for name in PACKAGES}
+def _overwritten(ours: Mapping[str, Path]) -> Iterator[str]:
+    """Yield the packages whose ``__init__.py`` is not the one that our wheels brought."""
+    wanted = {f"{name}/__init__.py": name for name in ours}
+    records = ((found.read_text("RECORD") or "").splitlines() for found in _installed())
     # An editable install records no such files, and nothing can be installed over them.
-    for file, digest, _size in (row for row in csv.reader(record.splitlines()) if len(row) == 3):
-        if file in wanted and digest and digest != _digest(root / file):
+    for file, digest, _size in (row for row in csv.reader(chain(*records)) if len(row) == 3):
+        if file in wanted and digest and digest != _digest(ours[wanted[file]] / "__init__.py"):
             yield wanted[file]
 
 
@@ -84,7 +110,7 @@ def _digest(file: Path) -> str:
 def _owner(file: Path, path: list[str]) -> Distribution | None:
     """Return the distribution other than ours that says it installed the file."""
     for candidate in distributions(path=path):
-        if candidate.metadata["Name"].lower() == DISTRIBUTION:
+        if candidate.metadata["Name"].lower() in {SDK, SCHEDULER}:
             continue
         # Only names that could match are resolved: a large environment lists 100,000 files.
         for entry in candidate.files or ():
@@ -100,24 +126,25 @@ def _label(owner: Distribution) -> str:
     return f"the distribution '{owner.metadata['Name']}' {owner.version}"
 
 
-def _hidden(name: str, found: Path, root: Path, path: list[str]) -> str:
+def _hidden(name: str, found: Path, folder: Path, path: list[str]) -> str:
     owner = _owner(found, path)
     shown = found.parent if found.name == "__init__.py" else found
     if owner is None:
         return (
-            f"{shown} hides Leasehold's package '{name}' ({root / name}). Rename it, start from "
+            f"{shown} hides Leasehold's package '{name}' ({folder}). Rename it, start from "
             "another folder, or take its folder out of PYTHONPATH."
         )
     return (
         f"{_label(owner)} hides Leasehold's package '{name}': {shown} is found before "
-        f"{root / name}. {_advice(owner)}"
+        f"{folder}. {_advice(owner)}"
     )
 
 
-def _installed_over(name: str, root: Path, owner: Distribution) -> str:
+def _installed_over(name: str, folder: Path, owner: Distribution) -> str:
     return (
-        f"{_label(owner)} was installed over Leasehold's package '{name}' ({root / name}). "
-        f"{_advice(owner)} Then reinstall Leasehold: pip install --force-reinstall {DISTRIBUTION}"
+        f"{_label(owner)} was installed over Leasehold's package '{name}' ({folder}). "
+        f"{_advice(owner)} Then reinstall Leasehold: pip install --force-reinstall --no-deps "
+        f"{SDK if name == PACKAGES[0] else SCHEDULER}"
     )
 
 

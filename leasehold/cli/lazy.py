@@ -14,7 +14,7 @@ from typing import Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from leasehold.cli.extras import missing_extra
+from leasehold.cli.extras import check_scheduler, missing_extra
 
 #: Where the name of the command that runs is kept.
 _COMMAND_KEY = "leasehold.name"
@@ -60,6 +60,7 @@ def lazy_group(commands: dict[str, LazyCommand]) -> type[TyperGroup]:
                 raise
             if name in commands:
                 ctx.meta[_COMMAND_KEY] = name
+                check_scheduler(command=name, extras=commands[name].extras)
                 command = load(name, commands[name])
             return name, command, rest
 

@@ -7,8 +7,9 @@ from typing import Annotated, Any
 
 import typer
 
+from leasehold import __version__
 from leasehold.cli import exit_codes
-from leasehold.cli.guard import DISTRIBUTION, check_packages
+from leasehold.cli.guard import check_packages
 from leasehold.cli.lazy import LazyCommand, lazy_group
 from scheduler.errors import LeaseholdError
 
@@ -270,9 +271,7 @@ app = typer.Typer(
 
 def _show_version(wanted: bool) -> None:  # typer calls it positionally
     if wanted:
-        from importlib.metadata import version  # noqa: PLC0415  only this option needs it
-
-        typer.echo(f"leasehold {version(DISTRIBUTION)}")
+        typer.echo(f"leasehold {__version__}")
         raise typer.Exit
 
 
@@ -296,7 +295,7 @@ def main() -> int:
     try:
         check_packages()
         # Errors of usage are written as all others are, and not as typer would: in boxes.
-        code = app(prog_name=DISTRIBUTION, standalone_mode=False)
+        code = app(prog_name="leasehold", standalone_mode=False)
     except _UsageProblem as error:
         return _tell_usage(error)
     except typer.Abort:

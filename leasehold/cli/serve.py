@@ -6,8 +6,9 @@ import asyncio
 
 import uvloop
 
+from leasehold import __version__
 from leasehold.cli import serve_options as given  # noqa: TC001  typer reads the annotations
-from leasehold.cli.serve_options import exits_clearly, make_config, program_version, say
+from leasehold.cli.serve_options import exits_clearly, make_config, say
 from leasehold.daemon.serve import banner
 from leasehold.daemon.serve import serve as run_daemon
 from leasehold.daemon.stopping import stop_on_signals
@@ -57,7 +58,6 @@ def serve(
         parameters=param or (),
         settings=settings or (),
     )
-    version = program_version()
 
     async def run() -> None:
         stop = asyncio.Event()
@@ -65,10 +65,10 @@ def serve(
             await run_daemon(
                 chosen,
                 stop=stop,
-                version=version,
+                version=__version__,
                 after_restore=after_restore,
                 after_set_back=after_clock_set_back,
-                started=lambda running: say(banner(chosen, running, version=version)),
+                started=lambda running: say(banner(chosen, running, version=__version__)),
             )
 
     with exits_clearly():

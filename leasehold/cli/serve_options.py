@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import sys
-from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
@@ -13,7 +12,6 @@ import typer
 from api.redaction import RedactingFilter
 from leasehold.cli import exit_codes
 from leasehold.cli.config import ConfigFile
-from leasehold.cli.guard import DISTRIBUTION
 from leasehold.cli.options import parse_params
 from leasehold.config.load import load_config
 from leasehold.log import set_up_logging
@@ -134,14 +132,6 @@ def make_config(
     for warning in loaded.warnings:
         _log.warning("%s", warning)
     return config
-
-
-def program_version() -> str:
-    """Return the installed version, or ``unknown`` in a checkout that was never installed."""
-    try:
-        return version(DISTRIBUTION)
-    except PackageNotFoundError:
-        return "unknown"
 
 
 def say(text: str) -> None:

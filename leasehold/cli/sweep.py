@@ -5,12 +5,12 @@ from __future__ import annotations
 import csv
 import json
 import math
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from leasehold import __version__
 from leasehold.cli import (
     exit_codes,
     multi_options,
@@ -98,7 +98,7 @@ def sweep(
     check_policies([cell.request for cell in cells[:: len(rate_list) * len(seed_list)]])
     claim_directory(out, kind="sweep")
     _generate(cells, kind=kind, jobs=jobs, multi=multi, table=table, reference=reference)
-    store = CellStore(out / "cells", version=version("leasehold"))
+    store = CellStore(out / "cells", version=__version__)
     finished, failed = _run(cells, store, processes)
     _write(finished, out, subtitle=f"{kind}, {jobs} jobs per trace, cluster {cluster}")
     _print(finished, failed, out, json_output=json_output)

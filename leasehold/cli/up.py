@@ -10,8 +10,9 @@ import typer
 import uvloop
 
 from agent.process.confinement import OFF
+from leasehold import __version__
 from leasehold.cli import serve_options as given  # noqa: TC001  typer reads the annotations
-from leasehold.cli.serve_options import exits_clearly, make_config, program_version, say
+from leasehold.cli.serve_options import exits_clearly, make_config, say
 from leasehold.cli.service.connection import DEFAULT_SERVER
 from leasehold.cli.service.connection import state_dir as usual_state_dir
 from leasehold.daemon.serve import banner
@@ -80,7 +81,6 @@ def up(
         isolation=isolation,
         after_set_back=after_clock_set_back,
     )
-    version = program_version()
 
     async def run() -> None:
         stop = asyncio.Event()
@@ -89,9 +89,9 @@ def up(
                 chosen,
                 options,
                 stop=stop,
-                version=version,
+                version=__version__,
                 started=lambda running: say(
-                    banner(chosen, running, version=version) + next_steps(running)
+                    banner(chosen, running, version=__version__) + next_steps(running)
                 ),
             )
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from agent.backend import NodeBackend
 from leasehold.config.backend_names import BUILT_IN, GROUP, unknown_backend
+from leasehold.distributions import SCHEDULER
 from scheduler.errors import InputError, MissingExtraError
 
 if TYPE_CHECKING:
@@ -33,7 +34,8 @@ def make_backend(config: AgentConfig, environment: Mapping[str, str]) -> NodeBac
     if known.module and importlib.util.find_spec(known.module) is None:
         raise MissingExtraError(
             f"backend '{config.backend}' needs more than is installed here (there is no module "
-            f"'{known.module}'); get it by: pip install 'leasehold[{','.join(known.extras)}]'"
+            f"'{known.module}'); get it by: "
+            f"pip install '{SCHEDULER}[{','.join(known.extras)}]'"
         )
     module, _, name = known.made_by.partition(":")
     made: NodeBackend = getattr(importlib.import_module(module), name)(config, environment)

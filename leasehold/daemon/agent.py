@@ -9,7 +9,6 @@ import os
 import re
 import socket
 from dataclasses import dataclass, field
-from importlib.metadata import PackageNotFoundError, version
 from ipaddress import ip_address
 from pathlib import Path
 from types import MappingProxyType
@@ -22,6 +21,7 @@ from agent.http_link import HttpLink, LinkSettings, server_address
 from agent.log_upload import UploadSettings
 from agent.loop import Agent, AgentSettings
 from agent.process.node import ProcessJobs
+from leasehold import __version__
 from leasehold.daemon.agent_token import TOKEN_FILE, AgentToken
 from scheduler.errors import InputError
 from scheduler.protocol.desired import NODE_NAME
@@ -126,7 +126,7 @@ async def _join(
         node=setup.node,
         token=token.read,
         address=options.address or local_address(options.servers[0]),
-        version=_version(),
+        version=__version__,
         ca_file=options.ca_file,
         settings=options.link,
     )
@@ -251,10 +251,3 @@ async def _unless(stop: asyncio.Event, work: Coroutine[Any, Any, None]) -> None:
         stopped.cancel()
         doing.cancel()
         await asyncio.gather(doing, return_exceptions=True)
-
-
-def _version() -> str:
-    try:
-        return version("leasehold")
-    except PackageNotFoundError:  # a source checkout that was never installed
-        return "0"

@@ -62,7 +62,7 @@ def _exporter(endpoint: str, *, version: str) -> OtlpExporter:
     except ModuleNotFoundError as error:
         raise MissingExtraError(
             f"tracing.endpoint needs more than is installed here (there is no module "
-            f"'{error.name}'); get it by: pip install 'leasehold[scheduler,tracing]'"
+            f"'{error.name}'); get it by: pip install 'leasehold-scheduler[scheduler,tracing]'"
         ) from error
     return OtlpExporter(endpoint, version=version)
 

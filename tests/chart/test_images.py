@@ -83,7 +83,10 @@ def test_the_image_installs_by_hashes_alone():
     extras = project["optional-dependencies"]
     (everything,) = extras.pop("all")
     extras.pop("notebook")
-    assert everything == f"leasehold[{','.join(extras)}]"
+    assert everything == f"leasehold-scheduler[{','.join(extras)}]"
+    own = re.findall(r"pip (?:wheel|install) .*--no-(?:build|index).*", text)
+    assert all("sdk" in line for line in own), "both distributions are built and installed"
+    assert len(own) == 2
 
 
 def test_the_digest_of_the_base_is_asked_of_its_registry_and_written(tmp_path):
@@ -125,11 +128,13 @@ def test_the_digest_of_the_base_is_asked_of_its_registry_and_written(tmp_path):
         server.server_close()
 
 
-def test_the_build_sees_every_package_of_the_wheel():
+def test_the_build_sees_every_package_of_the_wheels():
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text())
     wheel = settings["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
     seen = (ROOT / ".dockerignore").read_text().splitlines()
-    assert {f"!{name}" for name in [*wheel, "docker", "pyproject.toml"]} <= set(seen)
+    assert {f"!{name}" for name in [*wheel, "leasehold", "sdk", "docker", "pyproject.toml"]} <= set(
+        seen
+    )
 
 
 def test_the_charts_version_is_the_programs():

@@ -94,7 +94,7 @@ END
     mv "$file.new" "$file"
 }
 
-sources() { git ls-files -z --cached --others --exclude-standard -- pyproject.toml README.md LICENSE .dockerignore docker locks leasehold scheduler policies planner simulator traces agent api; }
+sources() { git ls-files -z --cached --others --exclude-standard -- pyproject.toml README.md LICENSE .dockerignore docker locks sdk leasehold scheduler policies planner simulator traces agent api; }
 key=$({ sources | xargs -0 sha256sum; cat "$here"/train/* "$here/images.sh"; stat -c %s%Y "$base"; echo "$wheels_key"; } | sha256sum | cut -c 1-16)
 made=$cache/$key.tar
 if [[ ! -e $made ]]; then

@@ -6,6 +6,7 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from leasehold import __version__
 from leasehold.cli.service.outages import tell_outage
 from leasehold.cli.service.output import plain
 from leasehold.cli.service.problems import error_of
@@ -142,11 +143,8 @@ class ServiceClient(Client):
         if not theirs or self._version_seen:
             return
         self._version_seen = True
-        from importlib.metadata import version  # noqa: PLC0415 - only where there is a server
-
-        ours = version("leasehold")
-        if theirs.split(".")[:2] != ours.split(".")[:2]:
+        if theirs.split(".")[:2] != __version__.split(".")[:2]:
             sys.stderr.write(
-                f"leasehold: the scheduler is version {theirs}, this command {ours}; "
+                f"leasehold: the scheduler is version {theirs}, this command {__version__}; "
                 "what one of them does not know, fails\n"
             )

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 import scheduler.errors
+from leasehold import __version__
 from leasehold.cli.guard import PACKAGES, check_packages
 
 ROOT = Path(scheduler.errors.__file__).resolve().parents[1]
@@ -30,10 +31,10 @@ def _fake_distribution(site: Path, package: str, *, name: str = "other-project")
     _write_metadata(site, name, [f"{package}/__init__.py"])
 
 
-def _write_metadata(site: Path, name: str, files: list[str]) -> None:
-    info = site / f"{name.replace('-', '_')}-3.1.dist-info"
+def _write_metadata(site: Path, name: str, files: list[str], *, version: str = "3.1") -> None:
+    info = site / f"{name.replace('-', '_')}-{version}.dist-info"
     info.mkdir()
-    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 3.1\n")
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
     rows = []
     for file in files:
         digest = hashlib.sha256((site / file).read_bytes()).digest()
@@ -97,21 +98,36 @@ def test_a_folder_without_python_files_hides_nothing(tmp_path):
 
 @pytest.fixture
 def installed(tmp_path) -> Path:
-    """A folder that looks as if our wheel had been installed there."""
+    """A folder that looks as if our wheels had been installed there."""
     site = tmp_path / "site"
     for package in PACKAGES:
         (site / package).mkdir(parents=True)
         shutil.copy(ROOT / package / "__init__.py", site / package / "__init__.py")
-    for file in ("leasehold/__main__.py", "scheduler/errors.py"):
+    for file in ("leasehold/__main__.py", "leasehold/distributions.py", "scheduler/errors.py"):
         shutil.copy(ROOT / file, site / file)
     shutil.copytree(ROOT / "leasehold/cli", site / "leasehold/cli")
-    _write_metadata(site, "leasehold", [f"{p}/__init__.py" for p in PACKAGES])
+    shared = site / "leasehold/_shared/scheduler"
+    shared.mkdir(parents=True)
+    for file in ("__init__.py", "errors.py"):
+        shutil.copy(ROOT / "scheduler" / file, shared / file)
+    first, *others = (f"{p}/__init__.py" for p in PACKAGES)
+    _write_metadata(site, "leasehold-sdk", [first])
+    _write_metadata(site, "leasehold-scheduler", others)
     return site
 
 
-def test_an_installed_wheel_starts(installed):
+def test_installed_wheels_start(installed):
     ran = _run(VERSION, installed)
-    assert (ran.returncode, ran.stdout) == (0, "leasehold 3.1\n"), ran.stderr
+    assert (ran.returncode, ran.stdout) == (0, f"leasehold {__version__}\n"), ran.stderr
+
+
+def test_wheels_of_different_versions_are_refused(installed):
+    shutil.rmtree(installed / "leasehold_sdk-3.1.dist-info")
+    _write_metadata(installed, "leasehold-sdk", ["leasehold/__init__.py"], version="3.2")
+    ran = _run(VERSION, installed)
+    assert (ran.returncode, ran.stdout) == (2, "")
+    assert "leasehold-sdk 3.2 and leasehold-scheduler 3.1 are installed" in ran.stderr
+    assert "pip install --upgrade leasehold-sdk leasehold-scheduler" in ran.stderr
 
 
 def test_a_distribution_that_was_installed_over_ours_is_named(installed):
@@ -120,7 +136,16 @@ def test_a_distribution_that_was_installed_over_ours_is_named(installed):
     ran = _run(VERSION, installed)
     assert ran.returncode == 2, ran.stderr
     assert "'trip-planner' 3.1 was installed over Leasehold's package 'planner'" in ran.stderr
-    assert "pip install --force-reinstall leasehold" in ran.stderr
+    assert "pip install --force-reinstall --no-deps leasehold-scheduler" in ran.stderr
+
+
+def test_a_wheel_of_the_old_name_that_was_installed_over_ours_is_named(installed):
+    (installed / "leasehold" / "__init__.py").write_text('__version__ = "0.2.0"\n')
+    _write_metadata(installed, "leasehold", ["leasehold/__init__.py"], version="0.2.0")
+    ran = _run(VERSION, installed)
+    assert ran.returncode == 2, ran.stderr
+    assert "pip uninstall leasehold)" in ran.stderr
+    assert "pip install --force-reinstall --no-deps leasehold-sdk" in ran.stderr
 
 
 def test_a_file_that_the_user_edited_is_not_taken_for_another_distribution(installed):

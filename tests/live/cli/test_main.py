@@ -44,7 +44,7 @@ def test_help_imports_no_slow_library():
 
 
 def test_version_is_that_of_the_distribution():
-    assert _leasehold("--version").stdout == f"leasehold {version('leasehold')}\n"
+    assert _leasehold("--version").stdout == f"leasehold {version('leasehold-sdk')}\n"
 
 
 def test_an_unknown_command_is_a_usage_error():

@@ -1,8 +1,9 @@
-"""The wheel with and without its extras: what is there runs, and what is not is named.
+"""The SDK's wheel alone, and both wheels with extras: what is there runs, the rest is named.
 
-The wheel is built as it is for others, and unpacked into an environment that has the distributions
-that the extras in question ask for, and none besides: they are those of the environment that the
-tests run in, found by what distributions say of themselves, so that nothing is fetched.
+The wheels are built as they are for others, and unpacked into an environment that has the
+distributions that the extras in question ask for, and none besides: they are those of the
+environment that the tests run in, found by what distributions say of themselves, so that nothing
+is fetched.
 """
 
 from __future__ import annotations
@@ -21,57 +22,62 @@ from typing import TYPE_CHECKING
 import pytest
 from packaging.requirements import Requirement
 
+from leasehold import __version__
+from leasehold.cli.guard import PACKAGES
+from leasehold.cli.main import COMMANDS
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 ROOT = Path(__file__).parents[3]
-#: Commands that talk to a scheduler.
-LIGHT = [
-    "submit", "jobs", "job", "explain", "watch", "logs", "cancel", "set", "top", "nodes", "policy",
-    "project", "throughputs", "token",
-]  # fmt: skip
+#: Commands that talk to a scheduler, or print what the package has.
+LIGHT = [name for name, command in COMMANDS.items() if not command.extras]
 
 REPLAY = ["bundled:small", "--throughputs", "bundled", "--cluster", "bundled:cluster"]
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the wheel: the one that is tested, else one of this checkout."""
-    if given := os.environ.get("LEASEHOLD_WHEEL"):
-        return Path(given)
-    folder = tmp_path_factory.mktemp("wheel")
-    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
-    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert ran.returncode == 0, ran.stderr
-    (found,) = folder.glob("*.whl")
-    return found
+def wheels(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """Return the wheels, the SDK's first: those that are tested, else those of this checkout."""
+    folder = Path(os.environ.get("LEASEHOLD_WHEELS") or tmp_path_factory.mktemp("wheels"))
+    if not any(folder.iterdir()):
+        for project in (ROOT / "sdk", ROOT):
+            command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
+            ran = subprocess.run(command, cwd=project, capture_output=True, text=True, check=False)
+            assert ran.returncode == 0, ran.stderr
+    (sdk,), (scheduler,) = (folder.glob(f"leasehold_{name}-*.whl") for name in ("sdk", "scheduler"))
+    return sdk, scheduler
 
 
 @pytest.fixture(scope="module")
-def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Environment]:
-    """Return what installs the wheel with some extras; each set once."""
+def installed(
+    wheels: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory
+) -> Callable[..., Environment]:
+    """Return what installs the SDK, or both wheels with some extras; each set once."""
     made: dict[tuple[str, ...], Environment] = {}
 
     def install(*extras: str) -> Environment:
         if extras not in made:
-            made[extras] = Environment(tmp_path_factory.mktemp("env"), wheel, set(extras))
+            taken = wheels if extras else wheels[:1]
+            made[extras] = Environment(tmp_path_factory.mktemp("env"), taken, set(extras))
         return made[extras]
 
     return install
 
 
 class Environment:
-    """A virtual environment with the wheel and what it asks for."""
+    """A virtual environment with wheels and what they ask for."""
 
-    def __init__(self, folder: Path, wheel: Path, extras: set[str]) -> None:
+    def __init__(self, folder: Path, wheels: tuple[Path, ...], extras: set[str]) -> None:
         self.folder = folder
         venv.create(folder / "venv", with_pip=False, symlinks=True)
         (self.site,) = (folder / "venv").glob("lib/python*/site-packages")
-        with zipfile.ZipFile(wheel) as archive:
-            archive.extractall(self.site)
-        (info,) = self.site.glob("leasehold-*.dist-info")
+        for wheel in wheels:
+            with zipfile.ZipFile(wheel) as archive:
+                archive.extractall(self.site)
         self.names: set[str] = set()
-        self._take(PathDistribution(info), extras)
+        for info in sorted(self.site.glob("leasehold_s*-*.dist-info")):
+            self._take(PathDistribution(info), extras)
 
     def _take(self, owner: Distribution, extras: set[str]) -> None:
         for text in owner.requires or ():
@@ -81,7 +87,7 @@ class Environment:
                 for extra in {"", *extras}
             ]
             name = re.sub(r"[-_.]+", "-", wanted.name).lower()
-            if not any(holds) or name in self.names or name == "leasehold":
+            if not any(holds) or name in self.names or name == "leasehold-sdk":
                 continue
             self.names.add(name)
             found = distribution(wanted.name)
@@ -115,6 +121,22 @@ class Environment:
         return self.run("-m", "leasehold", *arguments)
 
 
+def test_the_wheels_have_their_packages_and_no_others(wheels) -> None:
+    tops = []
+    for wheel in wheels:
+        with zipfile.ZipFile(wheel) as archive:
+            found = {name.partition("/")[0] for name in archive.namelist()}
+        tops.append({top for top in found if not top.endswith(".dist-info")})
+    assert tops == [{"leasehold"}, set(PACKAGES) - {"leasehold"}]
+
+
+def test_the_scheduler_requires_the_sdk_of_its_own_version(installed) -> None:
+    (info,) = installed("agent").site.glob("leasehold_scheduler-*.dist-info")
+    found = PathDistribution(info)
+    (wanted,) = (text for text in found.requires or () if text.startswith("leasehold"))
+    assert (wanted, found.version) == (f"leasehold-sdk=={__version__}", __version__)
+
+
 def test_without_extras_few_distributions_come_along(installed) -> None:
     names = installed().names
     assert {"httpx", "typer", "rich", "pyyaml"} <= names
@@ -137,6 +159,25 @@ def test_without_extras_jobs_and_programs_have_what_they_import(installed) -> No
     assert ran.stdout.startswith("no scheduler answers at http://127.0.0.1:9")
 
 
+def test_with_the_sdk_alone_other_projects_may_have_packages_of_our_names(installed) -> None:
+    environment = installed()
+    others = environment.folder / "others"
+    for name in PACKAGES[1:]:
+        (others / name).mkdir(parents=True)
+        (others / name / "__init__.py").touch()
+    code = (
+        f"import sys; sys.path.insert(0, {str(others)!r})\n"
+        "from leasehold.__main__ import main\n"
+        "for arguments in (['jobs', '--help'], ['--version']):\n"
+        "    sys.argv[1:] = arguments; main()\n"
+        "sys.argv[1:] = ['serve']; sys.exit(main())\n"
+    )
+    ran = environment.run("-c", code)
+    assert ran.stdout.endswith(f"leasehold {__version__}\n"), ran.stderr
+    assert ran.returncode == 2
+    assert ran.stderr.endswith("pip install 'leasehold-scheduler[scheduler]'\n")
+
+
 def test_without_extras_the_overview_lists_every_command(installed) -> None:
     ran = installed().leasehold("--help")
     assert ran.returncode == 0, ran.stderr
@@ -146,10 +187,10 @@ def test_without_extras_the_overview_lists_every_command(installed) -> None:
 
 def test_without_extras_the_commands_of_a_scheduler_are_there(installed) -> None:
     code = (
-        "import sys; from leasehold.cli.main import app\n"
+        "import sys; from leasehold.__main__ import main\n"
         "for command in sys.argv[1:]:\n"
-        "    try: app([command, '--help'], prog_name='leasehold')\n"
-        "    except SystemExit as end: assert not end.code, command\n"
+        "    sys.argv[1:] = [command, '--help']\n"
+        "    assert not main(), command\n"
     )
     ran = installed().run("-c", code, *LIGHT)
     assert ran.returncode == 0, ran.stderr
@@ -182,19 +223,20 @@ def test_a_command_names_the_extra_that_it_lacks(arguments, extras: str, install
     ran = installed().leasehold(*arguments)
     (line,) = ran.stderr.splitlines()
     assert line.startswith(f"leasehold: `leasehold {arguments[0]}` needs more than is installed")
-    assert line.endswith(f"pip install 'leasehold[{extras}]'")
+    assert line.endswith(f"pip install 'leasehold-scheduler[{extras}]'")
     assert (ran.returncode, ran.stdout) == (2, "")
 
 
-@pytest.mark.parametrize(
-    "code", ["import simulator.api", "import leasehold; leasehold.read_service('x')"]
-)
-@pytest.mark.parametrize("extras", [(), ("agent",)])
+@pytest.mark.parametrize(("code", "extras"), [
+    ("import simulator.api", ["agent"]),
+    ("import leasehold; leasehold.read_service('x')", ["agent"]),
+    ("import leasehold; leasehold.read_service('x')", []),
+])  # fmt: skip
 def test_a_program_is_told_the_extra_that_it_lacks(code: str, extras, installed) -> None:
     ran = installed(*extras).run("-c", code)
     last = ran.stderr.splitlines()[-1]
     assert last.startswith("ModuleNotFoundError: the simulator needs more than is installed here")
-    assert last.endswith("pip install 'leasehold[simulator]'")
+    assert last.endswith("pip install 'leasehold-scheduler[simulator]'")
 
 
 @pytest.mark.long
@@ -228,7 +270,7 @@ def test_the_scheduler_has_what_it_needs(installed) -> None:
     endpoint = "--set=tracing.endpoint=http://127.0.0.1:9"
     ran = environment.leasehold("serve", state, "--set=server.port=0", endpoint)
     assert ran.returncode == 2, ran.stderr
-    assert "pip install 'leasehold[scheduler,tracing]'" in ran.stderr
+    assert "pip install 'leasehold-scheduler[scheduler,tracing]'" in ran.stderr
 
 
 def test_an_agent_has_what_it_needs(installed) -> None:
@@ -242,18 +284,23 @@ def test_an_agent_has_what_it_needs(installed) -> None:
     assert "the token file /none cannot be read" in ran.stderr
     assert not environment.names & {"fastapi", "sqlalchemy", "cvxpy", "numba", "kubernetes"}
     ran = environment.leasehold("agent", "--backend", "kubernetes", "--state-dir", state)
-    assert ran.stderr.splitlines()[-1].endswith("pip install 'leasehold[agent,kubernetes]'")
+    assert ran.stderr.splitlines()[-1].endswith(
+        "pip install 'leasehold-scheduler[agent,kubernetes]'"
+    )
 
 
 def test_all_extras_are_those_that_there_are() -> None:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    project, sdk = (
+        tomllib.loads((ROOT / file).read_text(encoding="utf-8"))["project"]
+        for file in ("pyproject.toml", "sdk/pyproject.toml")
+    )
     extras = project["optional-dependencies"]
     notebook = extras.pop("notebook")  # for people; no service needs a kernel
-    assert notebook.pop(0) == "leasehold[simulator]"
-    assert extras.pop("all") == [f"leasehold[{','.join(extras)}]"]
+    assert notebook.pop(0) == "leasehold-scheduler[simulator]"
+    assert extras.pop("all") == [f"leasehold-scheduler[{','.join(extras)}]"]
     assert set(extras) == {"scheduler", "agent", "simulator", "kubernetes", "tracing"}
     # The same distribution is asked for in the same words everywhere.
     words: dict[str, set[str]] = {}
-    for requirement in (*project["dependencies"], *(r for name in extras for r in extras[name])):
+    for requirement in (*sdk["dependencies"], *(r for name in extras for r in extras[name])):
         words.setdefault(Requirement(requirement).name, set()).add(requirement)
     assert {name: found for name, found in words.items() if len(found) > 1} == {}

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 PROJECT, BUILD, IMAGE = "pyproject.toml", "locks/build.txt", "locks/image.txt"
+SDK = "sdk/pyproject.toml"
 UV = "locks/uv.txt"
 YAML = '"pyyaml>=6.0"'
 ROOT = Path(__file__).resolve().parents[3]
@@ -20,7 +21,7 @@ def check(tmp_path):
     """Check a copy of the locks after a change of a file: check(file, old, new) -> (code, said)."""
     if not (ROOT / ".ci" / "locks").exists():
         pytest.skip("the tests were copied away from the sources")
-    for name in (".ci", "locks"):
+    for name in (".ci", "locks", "sdk"):
         shutil.copytree(ROOT / name, tmp_path / name)
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
 
@@ -47,8 +48,8 @@ def test_the_locks_hold_what_is_asked_for(check):
 @pytest.mark.parametrize(
     ("file", "old", "new", "said"),
     [
-        (PROJECT, YAML, f'{YAML}, "leftpad>=1"', "'leftpad>=1', and it is not there"),
-        (PROJECT, YAML, '"pyyaml>=99"', "asks for 'pyyaml>=99', and it is 6."),
+        (SDK, YAML, f'{YAML}, "leftpad>=1"', "'leftpad>=1', and it is not there"),
+        (SDK, YAML, '"pyyaml>=99"', "asks for 'pyyaml>=99', and it is 6."),
         (PROJECT, '"ruff>=0.9"', '"ruff>=99"', "ci.txt: pyproject.toml asks for 'ruff>=99'"),
         (BUILD, "    --hash=sha256:", "    --hash=md5:", "is neither a version nor a hash"),
         (IMAGE, "aiohttp==", "--index-url https://example/simple\naiohttp==", "is neither"),

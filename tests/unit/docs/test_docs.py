@@ -71,16 +71,19 @@ def test_options_are_found_in_groups_too():
 
 
 def test_every_dependency_says_why_it_is_here_and_for_whom():
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    project, sdk = (
+        tomllib.loads((ROOT / file).read_text())
+        for file in ("pyproject.toml", "sdk/pyproject.toml")
+    )
     page = (ROOT / "docs" / "reference" / "dependencies.md").read_text()
     wanted: dict[str, list[str]] = {}
-    for requirement in project["project"]["dependencies"]:
+    for requirement in sdk["project"]["dependencies"]:
         wanted[re.match(r"[\w.-]+", requirement)[0]] = ["everybody"]
     extras = project["project"]["optional-dependencies"]
     for extra in extras:
-        assert f"| `leasehold[{extra}]` |" in page
+        assert f"| `leasehold-scheduler[{extra}]` |" in page
         for requirement in extras[extra]:
-            if requirement.startswith("leasehold["):  # an extra made of others
+            if requirement.startswith("leasehold-scheduler["):  # an extra made of others
                 continue
             wanted.setdefault(re.match(r"[\w.-]+", requirement)[0], []).append(extra)
     described = {}

@@ -92,7 +92,7 @@ def test_the_extra_that_a_backend_lacks_is_named(monkeypatch):
     assert make_backend(AgentConfig(), {}) == BY_DEFAULT
     with pytest.raises(
         MissingExtraError,
-        match=r"no module 'kubernetes'\); get it by: pip install 'leasehold\[agent,kubernetes\]'",
+        match=r"'kubernetes'\); get it by: pip install 'leasehold-scheduler\[agent,kubernetes\]'",
     ):
         make_backend(AgentConfig(backend="kubernetes"), {})
 
