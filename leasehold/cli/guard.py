@@ -18,7 +18,6 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import leasehold
 from leasehold.distributions import SCHEDULER, SDK, scheduler_folder
 from scheduler.errors import MixedVersionsError, ShadowedPackageError
 
@@ -56,7 +55,7 @@ def check_packages(search_path: Sequence[str] | None = None) -> None:
 def _folders() -> Mapping[str, Path]:
     """Return the folders of the packages that are installed, by name."""
     first, *others = PACKAGES
-    folders = {first: Path(str(leasehold.__file__)).resolve().parent}
+    folders = {first: Path(__file__).resolve().parents[1]}
     root = scheduler_folder()
     return folders if root is None else folders | {name: root / name for name in others}
 
