@@ -45,11 +45,12 @@ def check_packages(search_path: Sequence[str] | None = None) -> None:
         found = _origin(name, path)
         if found is not None and found != folder / "__init__.py":
             raise ShadowedPackageError(_hidden(name, found, folder, path))
-    for name in _overwritten(ours):
+    installed = _installed()
+    for name in _overwritten(ours, installed):
         owner = _owner(ours[name] / "__init__.py", path)
         if owner is not None:
             raise ShadowedPackageError(_installed_over(name, ours[name], owner))
-    _check_versions()
+    _check_versions(installed)
 
 
 def _folders() -> Mapping[str, Path]:
@@ -60,8 +61,8 @@ def _folders() -> Mapping[str, Path]:
     return folders if root is None else folders | {name: root / name for name in others}
 
 
-def _check_versions() -> None:
-    versions = {found.name: found.version for found in _installed()}
+def _check_versions(installed: Mapping[str, Distribution]) -> None:
+    versions = {name: found.version for name, found in installed.items()}
     if len(set(versions.values())) > 1:
         shown = " and ".join(f"{name} {version}" for name, version in versions.items())
         raise MixedVersionsError(
@@ -70,11 +71,13 @@ def _check_versions() -> None:
         )
 
 
-def _installed() -> Iterator[Distribution]:
-    """Yield those of our distributions that are installed; a checkout may have none."""
+def _installed() -> Mapping[str, Distribution]:
+    """Return our distributions that are installed, by name; a checkout may have none."""
+    found = {}
     for name in (SDK, SCHEDULER):
         with contextlib.suppress(PackageNotFoundError):
-            yield distribution(name)
+            found[name] = distribution(name)
+    return found
 
 
 def _origin(name: str, path: list[str]) -> Path | None:
@@ -88,10 +91,10 @@ def _origin(name: str, path: list[str]) -> Path | None:
     return Path(next(iter(spec.submodule_search_locations or [name]))).resolve() / "__init__.py"
 
 
-def _overwritten(ours: Mapping[str, Path]) -> Iterator[str]:
+def _overwritten(ours: Mapping[str, Path], installed: Mapping[str, Distribution]) -> Iterator[str]:
     """Yield the packages whose ``__init__.py`` is not the one that our wheels brought."""
     wanted = {f"{name}/__init__.py": name for name in ours}
-    records = ((found.read_text("RECORD") or "").splitlines() for found in _installed())
+    records = ((found.read_text("RECORD") or "").splitlines() for found in installed.values())
     # An editable install records no such files, and nothing can be installed over them.
     for file, digest, _size in (row for row in csv.reader(chain(*records)) if len(row) == 3):
         if file in wanted and digest and digest != _digest(ours[wanted[file]] / "__init__.py"):
