@@ -1,7 +1,7 @@
 """Start the command line, even where another package called ``scheduler`` comes first.
 
-``leasehold`` is the one name that nobody else uses, so the way in starts here. The import is by
-name: this package must stay importable without the rest.
+``leasehold`` is the least common of our names, so the way in starts here. The import is by name:
+this package must stay importable without the rest.
 """
 
 from __future__ import annotations
