@@ -1,17 +1,12 @@
 """A change of any parameter of any policy changes what the policy answers."""
 
-from dataclasses import replace
-
 import pytest
 
-from leasehold.config.load import load_config
-from leasehold.daemon.settings import runtime_settings
 from leasehold_testing.effects import Entry, check_effect, check_table
-from leasehold_testing.played import played
+from leasehold_testing.played import configured, played
 from policies.parameters import describe
 from policies.registry import BUILT_IN, make_policy, policy_class
 from policies.testing import make_problem, make_table
-from scheduler.control.requests import PolicyChoice
 from scheduler.domain.configuration import Configuration, ConfigurationTable, Profile
 from scheduler.domain.problem import Entity
 
@@ -47,20 +42,17 @@ def half_life(name):
     async def story(stage):
         for i in range(4):
             await stage.job(f"old-{i}", project="old", total_steps=1e6)
-        await stage.wait(200)
+        await stage.wait(200, tick_s=5)
         for i in range(4):
             await stage.job(f"new-{i}", project="new", total_steps=1e6)
-        await stage.wait(200)
+        await stage.wait(300, tick_s=5)
         return stage.leases()
 
     def observe(text):
-        choice = PolicyChoice(name=name, parameters={"usage_half_life_s": text})
-        settings = runtime_settings(load_config(environment={}).config)
-        engine = replace(settings.engine, round_length_s=20.0)
-        settings = replace(settings, engine=engine, policy=choice)
-        return played(story, settings, nodes={"n0": ("v100",) * 4})
+        texts = {"policy.name": name, "policy.parameters.usage_half_life_s": text}
+        return played(story, configured(texts), nodes={"n0": ("v100",) * 4})
 
-    return f"{name}.usage_half_life_s", Entry(("100", "10000"), observe)
+    return f"{name}.usage_half_life_s", Entry(("20", "10000"), observe)
 
 
 def growing(*bends):

@@ -1,42 +1,82 @@
-"""A service on a stage in one call: what a story finds there."""
+"""A configured service on a stage, in one call: its configuration in, what a story finds out."""
 
 from __future__ import annotations
 
 import asyncio
+import re
 import tempfile
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from unittest import mock
 
+import httpx
+
+from api.app import create_app
+from leasehold.config.load import load_config
+from leasehold.daemon.secret_keys import secret_box
+from leasehold.daemon.settings import api_settings, runtime_settings
 from leasehold_testing.stage import Stage
-from scheduler.control.requests import Submission
-from scheduler.domain.spec import JobSpec
+from scheduler.errors import AdmissionError
+from scheduler.protocol.desired import desired_from_dict, to_dict
 from scheduler.store.queries import HistoryQuery
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
 
-    from scheduler.runtime.settings import RuntimeSettings
+    from leasehold.config.settings import ServerConfig
+    from scheduler.protocol.desired import DesiredLease
     from simulator.nodes import SimulatedWorld
 
+#: Rounds of seconds, and requests without tokens.
+QUICK = {
+    "engine.round_length_s": "20",
+    "leases.notice_s": "1",
+    "leases.grace_s": "1",
+    "leases.margin_s": "1",
+    "server.no_auth": "yes",
+}
+#: What a job says unless a test says otherwise.
+JOB: Mapping[str, Any] = {
+    "command": ["train"],
+    "total_steps": 100.0,
+    "throughputs": {"v100": 1.0},
+    "checkpoint_dir": "/ckpt",
+}
 ONE_WORKER: Mapping[str, tuple[str, ...]] = {"n0": ("v100",)}
 
 
+def configured(settings: Mapping[str, str] | None = None) -> ServerConfig:
+    """Return a configuration as the file would give it: texts by key, over quick rounds."""
+    texts = QUICK | dict(settings or {})
+    given = {key: (f"--set {key}", text) for key, text in texts.items()}
+    return load_config(environment={}, texts=given).config
+
+
 class Play(Stage):
-    """A stage on which jobs are submitted by a few words."""
+    """A stage with the REST interface, and short words for stories."""
 
-    async def job(self, name: str, *, owner: str = "me", held: bool = False, **spec: Any) -> str:
-        """Submit a job of 100 steps under its own name; return its id, or why it is refused."""
-        usual: dict[str, Any] = {
-            "command": ("train",),
-            "total_steps": 100.0,
-            "throughputs": {"v100": 1.0},
-        }
-        (done,) = await self.submit(
-            Submission(spec=JobSpec(name=name, **usual | spec), owner=owner, job_id=name, held=held)
-        )
-        return done.job_id or done.refusal
+    client: httpx.AsyncClient
 
-    async def wait(self, seconds: float, *, tick_s: float = 1.0) -> None:
+    async def request(self, method: str, path: str, **more: Any) -> httpx.Response:
+        """Let a request be answered, and everything happen that follows."""
+        call = asyncio.ensure_future(self.client.request(method, path, **more))
+        while not call.done():
+            await asyncio.sleep(0)
+            await self.settle()
+        return call.result()
+
+    async def job(self, job_name: str, **fields: Any) -> None:
+        """Submit a job over REST.
+
+        Raises:
+            AdmissionError: it is refused.
+        """
+        answer = await self.request("POST", "/v1/jobs", json={**JOB, "name": job_name} | fields)
+        if not answer.is_success:
+            raise AdmissionError(answer.text)
+
+    async def wait(self, seconds: float, *, tick_s: float = 2.0) -> None:
         """Let time pass."""
         await self.run(self.clock.now_s() + seconds, tick_s=tick_s)
 
@@ -46,32 +86,63 @@ class Play(Stage):
         return [(row.at_s, row.kind, row.subject) for row in rows]
 
     def leases(self) -> list[tuple[object, ...]]:
-        """Return of every lease so far the job, the workers, its begin and how it ended."""
-        jobs = sorted(self.state.jobs.by_id) if self.running else []
-        names = dict.fromkeys([*jobs, *(subject for _, _, subject in self.told())])
+        """Return of every lease so far the job, the workers, its begin, its end and the reason."""
+        subjects = dict.fromkeys(subject for _, _, subject in self.told("job_submitted"))
         return [
             (row.job_id, row.workers, row.start_s, row.ended_s, str(row.end_reason))
-            for name in names
-            for row in self.store.attempts(name)
+            for job_id in subjects
+            for row in self.store.attempts(job_id)
         ]
+
+    async def launched(self, node: str = "n0") -> tuple[DesiredLease, ...]:
+        """Return the leases that a node is told to hold, as they are when they have arrived."""
+        wanted = await self.do(self.service.desired(node, after=(0, -1), wait_s=0.0))
+        return desired_from_dict(to_dict(wanted)).leases
+
+
+class _PlainIds:
+    """Gives jobs their names as ids, so that two runs are the same; the second of a name a 2."""
+
+    def __init__(self) -> None:
+        self._seen: Counter[str] = Counter()
+
+    def __call__(self, names: Sequence[str]) -> list[str]:
+        """Return an id for each job."""
+        return [self._next(re.sub(r"\W+", "-", name).strip("-")) for name in names]
+
+    def _next(self, name: str) -> str:
+        self._seen[name] += 1
+        return name if self._seen[name] == 1 else f"{name}-{self._seen[name]}"
 
 
 def played(
     story: Callable[[Play], Awaitable[object]],
-    settings: RuntimeSettings,
+    config: ServerConfig | None = None,
     *,
     nodes: Mapping[str, tuple[str, ...]] = ONE_WORKER,
     world: SimulatedWorld | None = None,
 ) -> object:
-    """Return what a story finds on a stage with these nodes; the clock is the stage's own."""
+    """Return what a story finds on a stage with these nodes; jobs' ids are their names."""
 
     async def happen(folder: str) -> object:
-        stage = Play(Path(folder), settings, world=world)
+        chosen = config or configured()
+        stage = Play(Path(folder), runtime_settings(chosen), world=world, box=secret_box(chosen))
+        stage.check = False
         for name, types in nodes.items():
             stage.add_node(name, *types)
         await stage.start()
-        await stage.wait(1.0)
-        return await story(stage)
+        now = stage.clock.now_s
+        app = create_app(stage.service, api_settings(chosen), now=now, monotonic=now)
+        transport = httpx.ASGITransport(app, client=("127.0.0.1", 1234))
+        async with (
+            app.router.lifespan_context(app),
+            httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as stage.client,
+        ):
+            await stage.wait(1.0)
+            return await story(stage)
 
-    with tempfile.TemporaryDirectory() as folder:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        mock.patch("scheduler.runtime.intake.new_job_ids", _PlainIds()),
+    ):
         return asyncio.run(happen(folder))

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from scheduler.control.view import View
     from scheduler.domain import commands as do
     from scheduler.runtime.driver import Driver
+    from scheduler.runtime.secret_box import SecretBox
     from scheduler.runtime.settings import RuntimeSettings
     from scheduler.runtime.solver import Solver
     from scheduler.store.protocol import Store
@@ -59,6 +60,7 @@ class Stage:
         store: where it is kept; in memory by default.
         solver: who answers; inline by default.
         world: what is true of jobs; its clock is replaced by the stage's.
+        box: keeps the jobs' secret variables; one without a key by default.
 
     Attributes:
         clock: the time of everybody.
@@ -77,6 +79,7 @@ class Stage:
         store: Store | None = None,
         solver: Solver | None = None,
         world: SimulatedWorld | None = None,
+        box: SecretBox | None = None,
     ) -> None:
         self.clock = ManualClock()
         self.world = world or SimulatedWorld(now_s=self.clock.now_s)
@@ -84,6 +87,7 @@ class Stage:
         self.store: Store = store or MemoryStore()
         self.solver: Solver = solver or InlineSolver(PolicyAnswerer())
         self.settings = settings
+        self._box = box
         self.agents: dict[str, FakeAgent] = {}
         self.links: dict[str, ServiceLink] = {}
         self.log: list[do.Command] = []
@@ -117,6 +121,7 @@ class Stage:
             metrics=Metrics(),
             state_dir=self._folder,
             holder="stage",
+            box=self._box,
         )
         driver = await service.begin(token.token)
         driver.log = self.log
