@@ -26,12 +26,12 @@ from api.schemas.jobs import ArrayIn, ClaimIn, JobIn, KubernetesIn
 from leasehold_testing.effects import Entry, check_effect, check_table
 from leasehold_testing.file_link import FileLink
 from leasehold_testing.local_agent import local_agent
-from leasehold_testing.played import ONE_WORKER, configured, played
+from leasehold_testing.played import configured, held_back, outcome, played, reported
 from scheduler.control.requests import ProjectLimits
 from scheduler.domain.spec import JOB_FIELDS
 from scheduler.protocol.desired import Desired
 from scheduler.protocol.reports import LeaseEnd, LeaseState
-from simulator.nodes import Mishap, SimulatedWorld
+from simulator.nodes import Mishap
 
 TWO_WORKERS = {"n0": ("v100", "v100")}
 TWO_TYPES = {"n0": ("v100",), "n1": ("k80",)}
@@ -139,51 +139,18 @@ DIGEST, ARCHIVE = hashlib.sha256(CODE).hexdigest(), base64.b64encode(CODE).decod
 KEY = base64.urlsafe_b64encode(bytes(32)).decode()
 
 
-def scheduled(*others, nodes=ONE_WORKER, prepare=None, mishap=None, code="", stays=False, **more):
-    """Return an observation: the leases of a job, and of others that come ten seconds later.
-
-    Args:
-        others: fields of the other jobs.
-        nodes: the cluster.
-        prepare: what is done on the stage before the job comes.
-        mishap: how the job ends when it has done ten steps; ``code`` is what its node calls that.
-        stays: whether the job stays until it is killed.
-        more: settings of the configuration, with two underscores for a dot.
-    """
-
-    def observe(job):
-        world = SimulatedWorld(now_s=float, pairs=True)
-        if mishap is not None:
-            world.mishaps = {"job": [Mishap(steps=10.0, end=mishap)]}
-        if stays:
-            world.leave_s = world.term_s = math.inf
-
-        async def story(stage):
-            for agent in stage.agents.values():
-                agent.node._lease_report = called(agent.node._lease_report, code)
-            if prepare is not None:
-                await prepare(stage)
-            await stage.job("job", **job)
-            await stage.wait(10)
-            for i, one in enumerate(others):
-                await stage.job(f"other-{i}", **one)
-            await stage.wait(110)
-            return stage.leases()
-
-        texts = {key.replace("__", "."): text for key, text in more.items()}
-        return played(story, configured(texts), nodes=nodes, world=world)
-
-    return observe
+def scheduled(*others, settings=None, **how):
+    """Return an observation: what a service does with a job and others; see ``outcome``."""
+    return lambda job: outcome(configured(settings), job, *others, **how)
 
 
-def called(report, code):
-    """Return what makes a lease's report, with a code for the end of the lease."""
+def fails(end, code=""):
+    """Return how the job ends when it has done ten steps; ``code`` is what its node calls it."""
 
-    def make(run, now_s):
-        made = report(run, now_s)
+    def coded(made, _now_s):
         return replace(made, reason_code=code) if made.state is LeaseState.ENDED else made
 
-    return make
+    return scheduled(mishaps={"job": [Mishap(steps=10.0, end=end)]}, prepare=reported(coded))
 
 
 def field(name, first, second, observe, **beside):
@@ -239,25 +206,20 @@ async def small_project(stage):
 
 
 OTHER = {"total_steps": 100.0}
-CODE_OF_IMAGE = {"mishap": LeaseEnd.LOST, "code": "ErrImagePull"}
-SHARED = scheduled(
-    {"job_type": "b", "throughputs": {}}, prepare=declared, policy__space_sharing="yes"
-)
-ON_TIME = scheduled(OTHER, policy__name="min_cost")
-SHORTEST = scheduled(OTHER, policy__name="shortest_job_first")
-BY_TEAM = scheduled(OTHER, policy__name="hierarchical", policy__parameters__entity_weights="a:9")
+PACKED = {"policy.space_sharing": "yes"}
+SHARED = scheduled({"job_type": "b", "throughputs": {}}, prepare=declared, settings=PACKED)
+ON_TIME = scheduled(OTHER, settings={"policy.name": "min_cost"})
+SHORTEST = scheduled(OTHER, settings={"policy.name": "shortest_job_first"})
+WEIGHTS = {"policy.name": "hierarchical", "policy.parameters.entity_weights": "a:9"}
+BY_TEAM = scheduled(OTHER, settings=WEIGHTS)
+HELD = {"then": held_back, "leave_s": math.inf, "settings": {"engine.plan_lead_s": "10"}}
+IN_PROJECT = scheduled({"project": "small"}, nodes=TWO_WORKERS, prepare=small_project)
 WIDE = {"job_type": "wide", "throughputs": {}}
 FASTER = {"total_steps": 200.0, "throughputs": {"v100": 3.0, "k80": 1.0}}
 ENTRIES = dict(
     [
         field("name", "one", "two", launched, checkpoint_dir="/ckpt/{name}"),
-        field(
-            "project",
-            "default",
-            "small",
-            scheduled(nodes=TWO_WORKERS, prepare=small_project),
-            scale_factor=2,
-        ),
+        field("project", "default", "small", IN_PROJECT),
         field("command", ["train"], ["train", "--fast"], launched),
         field("env", {"A": "1"}, {"A": "2"}, launched),
         field("secret_env", {"A": "1"}, {"A": "2"}, launched),
@@ -296,19 +258,19 @@ ENTRIES = dict(
         field("max_run_time_s", 20.0, 60.0, scheduled()),
         field("preemptible", True, False, scheduled(OTHER)),
         field("min_run_time_s", 0.0, 90.0, scheduled(OTHER)),
-        field("max_failures", 0, 1, scheduled(mishap=LeaseEnd.FAILED)),
-        field("retry_oom", False, True, scheduled(mishap=LeaseEnd.OOM)),
-        field("max_out_of_memory", 0, 1, scheduled(mishap=LeaseEnd.OOM)),
-        field("max_node_faults", 0, 1, scheduled(mishap=LeaseEnd.LOST)),
-        field("max_image_failures", 0, 1, scheduled(**CODE_OF_IMAGE)),
+        field("max_failures", 0, 1, fails(LeaseEnd.FAILED)),
+        field("retry_oom", False, True, fails(LeaseEnd.OOM)),
+        field("max_out_of_memory", 0, 1, fails(LeaseEnd.OOM)),
+        field("max_node_faults", 0, 1, fails(LeaseEnd.LOST)),
+        field("max_image_failures", 0, 1, fails(LeaseEnd.LOST, "ErrImagePull")),
         field("max_preemptions", 0, 9, scheduled(OTHER)),
         field("checkpoint_dir", "/one", "/two", launched),
         field("labels", {"team": "a"}, {"team": "b"}, listed),
         field("entity", "a", "b", BY_TEAM),
         field("depends_on", [], ["before"], scheduled(nodes=TWO_WORKERS, prepare=one_before)),
         field("array.count", 1, 2, scheduled(), checkpoint_dir="/ckpt/{job_id}"),
-        field("notice_s", 1.0, 2.0, scheduled(stays=True), max_run_time_s=20.0),
-        field("grace_s", 1.0, 2.0, scheduled(stays=True), max_run_time_s=20.0),
+        field("notice_s", 1.0, 2.0, scheduled(**HELD)),
+        field("grace_s", 1.0, 2.0, scheduled(**HELD, term_s=math.inf)),
         field("restart_s", 0.0, 600.0, scheduled(nodes=TWO_TYPES, prepare=one_before), **FASTER),
         field("progress_regex", None, "at ([0-9]+)", counted, total_steps=None),
         field("progress_file", None, "steps", counted, total_steps=None),
@@ -331,7 +293,7 @@ ENTRIES = dict(
         field("kubernetes.shm_bytes", 2**20, 2**21, launched),
         field("kubernetes.launch", "per-worker", "per-node", launched, scale_factor=2),
         field("kubernetes.force_delete", False, True, removed),
-        field("kubernetes.template", {}, {"spec": {"hostname": "a"}}, launched),
+        field("kubernetes.template", {}, {"metadata": {"labels": {"team": "a"}}}, launched),
     ]
 )
 

@@ -5,10 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
+from leasehold.config.fields import describe
+from leasehold.config.settings import ServerConfig
 from scheduler.errors import LeaseholdError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Container, Iterable
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,11 +23,13 @@ class Entry:
         values: the two values.
         observe: composes the real thing with one of them, and returns what it does.
         composed: why a composed value is looked at and not behaviour; empty where it is behaviour.
+        refused: whether the second value is refused, by an error that names the input.
     """
 
     values: tuple[Any, Any]
     observe: Callable[[Any], object]
     composed: str = ""
+    refused: bool = False
 
 
 def check_table(entries: Iterable[str], inputs: Iterable[str]) -> None:
@@ -46,22 +52,29 @@ def check_effect(name: str, entry: Entry) -> None:
     Raises:
         AssertionError: the change changes nothing, or the observation differs by itself.
     """
-    first, again, second = (_observed(entry, entry.values[i]) for i in (0, 0, 1))
-    assert first == again, f"{name}: two observations of {entry.values[0]!r} differ"
-    assert first != second, f"{name}: {entry.values[1]!r} does as {entry.values[0]!r}: {first!r}"
-    for found in (first, second):
-        if isinstance(found, _Refused):
-            assert name.rpartition(".")[2] in found, f"{name}: the refusal names it not: {found}"
+    one, other = entry.values
+    first, again = entry.observe(one), entry.observe(one)
+    assert first == again, f"{name}: two observations of {one!r} differ: {first!r}, {again!r}"
+    if not entry.refused:
+        second = entry.observe(other)
+        assert first != second, f"{name}: {other!r} does as {one!r}: {first!r}"
+        return
+    with pytest.raises(LeaseholdError, match=name.rpartition(".")[2]):
+        entry.observe(other)
 
 
-class _Refused(str):
-    """Why a value is refused."""
+#: Sections of the configuration whose entries are in ``test_every_setting_of_decisions.py`` and
+#: ``..._of_serving.py``; those of all others, new ones among them, are in ``..._of_keeping.py``.
+DECISIONS = frozenset({"engine", "policy", "leases", "idle", "isolation", "budgets"})
+SERVING = frozenset({"server", "oidc", "kubernetes", "webhooks", "tracing", "log"})
 
-    __slots__ = ()
+
+def settings_of(sections: Container[str]) -> list[str]:
+    """Return the settings of the configuration file that are in some sections."""
+    return [key for key in describe(ServerConfig) if key.partition(".")[0] in sections]
 
 
-def _observed(entry: Entry, value: object) -> object:
-    try:
-        return entry.observe(value)
-    except LeaseholdError as error:
-        return _Refused(error)
+def other_settings() -> list[str]:
+    """Return the settings of all sections that are neither of decisions nor of serving."""
+    known = DECISIONS | SERVING
+    return [key for key in describe(ServerConfig) if key.partition(".")[0] not in known]

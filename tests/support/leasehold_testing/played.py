@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import copy
+import inspect
 import re
 import tempfile
 from collections import Counter
@@ -17,16 +19,18 @@ from leasehold.config.load import load_config
 from leasehold.daemon.secret_keys import secret_box
 from leasehold.daemon.settings import api_settings, runtime_settings
 from leasehold_testing.stage import Stage
+from scheduler.control.requests import JobAction
 from scheduler.errors import AdmissionError
 from scheduler.protocol.desired import desired_from_dict, to_dict
 from scheduler.store.queries import HistoryQuery
+from simulator.nodes import SimulatedWorld
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from leasehold.config.settings import ServerConfig
     from scheduler.protocol.desired import DesiredLease
-    from simulator.nodes import SimulatedWorld
+    from scheduler.protocol.reports import LeaseReport
 
 #: Rounds of seconds, and requests without tokens.
 QUICK = {
@@ -146,3 +150,69 @@ def played(
         mock.patch("scheduler.runtime.intake.new_job_ids", _PlainIds()),
     ):
         return asyncio.run(happen(folder))
+
+
+def leases(stage: Play) -> list[tuple[object, ...]]:
+    """Return all leases so far; see ``Play.leases``."""
+    return stage.leases()
+
+
+def outcome(
+    config: ServerConfig,
+    *jobs: Mapping[str, Any],
+    nodes: Mapping[str, tuple[str, ...]] = ONE_WORKER,
+    for_s: float = 110.0,
+    prepare: Callable[[Play], Awaitable[object]] | None = None,
+    then: Callable[[Play], Awaitable[object]] | None = None,
+    shown: Callable[[Play], object] = leases,
+    **world: Any,
+) -> object:
+    """Return what a service does with a job, and with others that come ten seconds later.
+
+    Args:
+        config: of the service.
+        jobs: the fields of each; the first is ``job``, the others are ``other-0`` and so on.
+        nodes: the cluster.
+        for_s: how long it is looked on after the others have come.
+        prepare: what is done before the first job comes.
+        then: what is done when all have come.
+        shown: what is looked at in the end.
+        world: what is true of jobs, see ``SimulatedWorld``.
+    """
+
+    async def story(stage: Play) -> object:
+        if prepare is not None:
+            await prepare(stage)
+        await stage.job("job", **jobs[0])
+        await stage.wait(10)
+        for i, one in enumerate(jobs[1:]):
+            await stage.job(f"other-{i}", **one)
+        if then is not None:
+            await then(stage)
+        await stage.wait(for_s)
+        found = shown(stage)
+        return await found if inspect.isawaitable(found) else found
+
+    known = SimulatedWorld(now_s=float, pairs=True, **copy.deepcopy(world))
+    return played(story, config, nodes=nodes, world=known)
+
+
+def reported(
+    change: Callable[[LeaseReport, float], LeaseReport],
+) -> Callable[[Play], Awaitable[None]]:
+    """Return what changes the report of each lease, given the time, before nodes send it."""
+
+    def changed(node: Any) -> Callable[[Any, float], LeaseReport]:
+        report = node._lease_report
+        return lambda run, now_s: change(report(run, now_s), now_s)
+
+    async def prepare(stage: Play) -> None:
+        for agent in stage.agents.values():
+            agent.node._lease_report = changed(agent.node)  # type: ignore[method-assign,assignment]
+
+    return prepare
+
+
+async def held_back(stage: Play) -> None:
+    """Let the first job be held: it has its notice, SIGTERM and SIGKILL."""
+    await stage.do(stage.service.act(["job"], JobAction.HOLD, actor="boss"))
