@@ -6,12 +6,8 @@ that each option of ``leasehold submit`` gives its field.
 
 import asyncio
 import base64
-import gzip
-import hashlib
-import io
 import math
 import sys
-import tarfile
 import tempfile
 from dataclasses import replace
 from pathlib import Path
@@ -26,6 +22,7 @@ from api.schemas.jobs import ArrayIn, ClaimIn, JobIn, KubernetesIn
 from leasehold_testing.effects import Entry, check_effect, check_table
 from leasehold_testing.file_link import FileLink
 from leasehold_testing.local_agent import local_agent
+from leasehold_testing.packed_code import packed_code
 from leasehold_testing.played import configured, held_back, outcome, played, reported
 from scheduler.control.requests import ProjectLimits
 from scheduler.domain.spec import JOB_FIELDS
@@ -43,7 +40,7 @@ def launched(job):
     """Return the pod and the Secret that are made of the lease of a job on two workers."""
 
     async def story(stage):
-        await stage.request("PUT", f"/v1/uploads/{DIGEST}", json={"archive": ARCHIVE})
+        await stage.request("PUT", f"/v1/uploads/{DIGEST}", json=CODE)
         await stage.job("job", **{"image": "team/train:1"} | job)
         await stage.wait(2)
         return [pods_of(lease) for lease in await stage.launched()]
@@ -131,11 +128,7 @@ def listed(job):
     return played(story)
 
 
-CODE = io.BytesIO()
-with tarfile.open(fileobj=CODE, mode="w") as archive:
-    archive.addfile(tarfile.TarInfo("train.py"))
-CODE = gzip.compress(CODE.getvalue(), mtime=0)
-DIGEST, ARCHIVE = hashlib.sha256(CODE).hexdigest(), base64.b64encode(CODE).decode()
+DIGEST, CODE = packed_code()
 KEY = base64.urlsafe_b64encode(bytes(32)).decode()
 
 
