@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from leasehold_testing.effects import DECISIONS, Entry, check_effect, check_table, settings_of
+from leasehold_testing.effects import Entry, check_effect, check_table, settings_of
 from leasehold_testing.played import configured, held_back, outcome, reported
 from scheduler.control.requests import ProjectLimits
 from scheduler.protocol.gpu_use import GpuUse
@@ -194,7 +194,7 @@ ENTRIES = dict(
 
 
 def test_every_setting_has_an_entry():
-    check_table(ENTRIES, settings_of(DECISIONS))
+    check_table(ENTRIES, settings_of("decisions"))
 
 
 @pytest.mark.parametrize("key", ENTRIES)

@@ -11,7 +11,7 @@ from unittest import mock
 import pytest
 
 from leasehold.daemon.serve import _wait_for_store, _warm_solver, open_store
-from leasehold_testing.effects import Entry, check_effect, check_table, other_settings
+from leasehold_testing.effects import Entry, check_effect, check_table, settings_of
 from leasehold_testing.packed_code import packed_code
 from leasehold_testing.played import configured, outcome, played
 from leasehold_testing.served import served
@@ -295,7 +295,7 @@ ENTRIES = dict(
 
 
 def test_every_setting_has_an_entry():
-    check_table(ENTRIES, other_settings())
+    check_table(ENTRIES, settings_of("keeping"))
 
 
 @pytest.mark.parametrize("key", ENTRIES)

@@ -12,7 +12,7 @@ from leasehold.config.settings import ServerConfig
 from scheduler.errors import LeaseholdError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Iterable
+    from collections.abc import Callable, Iterable
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,18 +63,21 @@ def check_effect(name: str, entry: Entry) -> None:
         entry.observe(other)
 
 
-#: Sections of the configuration whose entries are in ``test_every_setting_of_decisions.py`` and
-#: ``..._of_serving.py``; those of all others, new ones among them, are in ``..._of_keeping.py``.
-DECISIONS = frozenset({"engine", "policy", "leases", "idle", "isolation", "budgets"})
-SERVING = frozenset({"server", "oidc", "kubernetes", "webhooks", "tracing", "log"})
+#: Module of ``tests/live/settings`` -> the sections of the configuration with entries in it. Those
+#: of all other sections, new ones among them, are in ``test_every_setting_of_keeping.py``.
+SECTIONS = {
+    "decisions": frozenset({"engine", "policy", "leases", "idle", "isolation", "budgets"}),
+    "serving": frozenset({"server", "log"}),
+    "neighbours": frozenset({"oidc", "kubernetes", "webhooks", "tracing"}),
+}
 
 
-def settings_of(sections: Container[str]) -> list[str]:
-    """Return the settings of the configuration file that are in some sections."""
-    return [key for key in describe(ServerConfig) if key.partition(".")[0] in sections]
-
-
-def other_settings() -> list[str]:
-    """Return the settings of all sections that are neither of decisions nor of serving."""
-    known = DECISIONS | SERVING
-    return [key for key in describe(ServerConfig) if key.partition(".")[0] not in known]
+def settings_of(module: str) -> list[str]:
+    """Return the settings of the configuration file with entries in a module."""
+    elsewhere = frozenset().union(*SECTIONS.values())
+    return [
+        key
+        for key in describe(ServerConfig)
+        if (section := key.partition(".")[0]) in SECTIONS.get(module, ())
+        or (module == "keeping" and section not in elsewhere)
+    ]

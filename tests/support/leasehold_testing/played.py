@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from leasehold.config.settings import ServerConfig
-    from scheduler.protocol.desired import DesiredLease
+    from scheduler.protocol.desired import Desired, DesiredLease
     from scheduler.protocol.reports import LeaseReport
 
 #: Rounds of seconds, and requests without tokens.
@@ -98,10 +98,14 @@ class Play(Stage):
             for row in self.store.attempts(job_id)
         ]
 
-    async def launched(self, node: str = "n0") -> tuple[DesiredLease, ...]:
-        """Return the leases that a node is told to hold, as they are when they have arrived."""
+    async def desired(self, node: str = "n0") -> Desired:
+        """Return what a node is told, as it is when it has arrived."""
         wanted = await self.do(self.service.desired(node, after=(0, -1), wait_s=0.0))
-        return desired_from_dict(to_dict(wanted)).leases
+        return desired_from_dict(to_dict(wanted))
+
+    async def launched(self, node: str = "n0") -> tuple[DesiredLease, ...]:
+        """Return the leases that a node is told to hold."""
+        return (await self.desired(node)).leases
 
 
 class _PlainIds:

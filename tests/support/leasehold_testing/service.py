@@ -83,6 +83,7 @@ class FakeService(FakeSettings):
     def __init__(self, *, workers: int = 8, now_s: float = 1_000_000.0) -> None:
         super().__init__()
         self.now_s = now_s
+        self.leader_address = ""  #: of another process, if this one does not lead
         #: raised by whatever changes something, if set.
         self.failure: Exception | None = None
         self.workers = workers
@@ -442,7 +443,7 @@ class FakeService(FakeSettings):
         return Health(
             ready=self.ready,
             leading=self.leading,
-            leader_address="",
+            leader_address=self.leader_address,
             problems=() if self.ready else ("the database is away",),
             started_s=self.now_s,
             version="0.0.0",
