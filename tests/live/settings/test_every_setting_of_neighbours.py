@@ -92,8 +92,9 @@ def known(*, expired_s=None, between_s=None, tls=False):
     """
 
     def observe(texts):
-        with IdentityProvider() as idp:
-            idp.keys = keys()
+        signing = keys()
+        with mock.patch.object(IdentityProvider, "add_key"), IdentityProvider() as idp:
+            idp.keys = signing
             if tls:
                 socket = idp._server.socket
                 idp._server.socket = server_context().wrap_socket(socket, server_side=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import TYPE_CHECKING
 from unittest import mock
 
@@ -25,8 +26,8 @@ def served(
     """Return what a talk to a daemon of a configuration finds.
 
     The daemon serves and leads when the talk begins. It computes allocations in its own thread,
-    since processes take seconds to start. The client shows the first token, and takes any
-    certificate.
+    since processes take seconds to start, and leaves Python's garbage collector as it is. The
+    client shows the first token, and takes any certificate.
     """
 
     async def happen() -> object:
@@ -54,5 +55,8 @@ def served(
     def inline(*_arguments: object, **_options: object) -> InlineSolver:
         return InlineSolver(PolicyAnswerer())
 
-    with mock.patch("leasehold.daemon.serve.SolverPool", inline):
+    with (
+        mock.patch("leasehold.daemon.serve.SolverPool", inline),
+        mock.patch("leasehold.daemon.serve.rare_collections", contextlib.nullcontext),
+    ):
         return asyncio.run(happen())
