@@ -1,4 +1,4 @@
-"""A change of any setting of what is kept, learned and computed changes that."""
+"""A change of any setting of storage, retention, the solver or throughputs has an effect."""
 
 import asyncio
 import base64
@@ -64,7 +64,7 @@ def files(config):
 
 
 def waited(config):
-    """Return what is said of a database server that never answers."""
+    """Return the notes on the error if a database server never answers."""
     with pytest.raises(StoreUnavailableError) as raised:
         asyncio.run(_wait_for_store(config, asyncio.Event()))
     return getattr(raised.value, "__notes__", [])
@@ -110,11 +110,11 @@ def leader(config):
     return served(config, talk)
 
 
-# -- what is forgotten -----------------------------------------------------------------------------
+# -- retention and limits --------------------------------------------------------------------------
 
 
 def forgotten(left, *, after_s):
-    """Return an observation: what is left of an ended job so long afterwards."""
+    """Return an observation: whether something of an ended job is left after a time."""
 
     def observe(config):
         async def story(stage):
@@ -183,7 +183,7 @@ def uploaded(*sizes):
     return observe
 
 
-# -- what is computed and learned ------------------------------------------------------------------
+# -- the solver and throughputs --------------------------------------------------------------------
 
 
 def at_once(config):

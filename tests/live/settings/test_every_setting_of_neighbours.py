@@ -83,7 +83,7 @@ def keys():
 
 
 def known(*, expired_s=None, between_s=None, tls=False):
-    """Return an observation: whom a token stands for, or why it is refused.
+    """Return an observation: the person of a token, or why the token is refused.
 
     Args:
         expired_s: for how long it has been expired.
@@ -128,7 +128,7 @@ def known(*, expired_s=None, between_s=None, tls=False):
 
 
 def reviewed(call, argument):
-    """Return an observation: what is asked of an API server that knows one agent and its node."""
+    """Return an observation: the answer about an agent or a node, by a fake API server."""
 
     def send(_self, _path, body=None):
         if body is None:
@@ -161,7 +161,7 @@ def images(texts):
 
 
 def templated(texts):
-    """Return how a job is answered whose pods have a priority."""
+    """Return the status for a job with a priority class in its pod template."""
 
     async def story(stage):
         template = {"spec": {"priorityClassName": "low"}}
@@ -210,7 +210,7 @@ def posted(*, answers=True, tls=False):
 
 
 def tried(texts):
-    """Return when a message is sent that nobody takes, until its webhook is paused."""
+    """Return the times at which a refused message is sent, until its webhook is paused."""
     return asyncio.run(deliver(runtime_settings(configured(texts)).webhooks))
 
 
@@ -251,7 +251,7 @@ async def deliver(rules):
         draw=lambda: 1.0,
     )
     task = asyncio.create_task(hooks.run(token))
-    while hooks._token is None:  # noqa: ASYNC110 - it tells nobody
+    while hooks._token is None:  # noqa: ASYNC110 - it sets no event
         await asyncio.sleep(0.001)
     url = "https://hooks.example.com/"
     fields = {"project": None, "template": Template.JSON, "actor": "olga"}

@@ -1,4 +1,4 @@
-"""A change of any setting of the server and the log changes what callers and operators see."""
+"""A change of any setting of the server or the log changes answers, connections or lines."""
 
 import asyncio
 import contextlib
@@ -229,7 +229,7 @@ def server(config, app=None):
 
 
 def caller(config):
-    """Return for whom a proxy on this machine asks."""
+    """Return the address of a caller behind a proxy on this machine, as the service sees it."""
     seen = []
 
     async def app(scope, _receive, _send):
@@ -255,7 +255,7 @@ def patience(config):
 
 
 def logged(config):
-    """Return what is logged of two lines and of a request, without the time."""
+    """Return the lines that are logged for two messages and a request, without the time."""
     root, before, level = logging.getLogger(), logging.getLogger().handlers[:], logging.root.level
     texts = [f"log.{name}={getattr(config.log, name)}" for name in ("level", "json", "requests")]
     try:

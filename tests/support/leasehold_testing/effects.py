@@ -1,4 +1,4 @@
-"""A table of inputs: for each one two values, and an observation that tells them apart."""
+"""A table of inputs, with two values of each and an observation that differs between them."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """Two values of an input, and what shows that they differ.
+    """Two values of an input, and an observation that differs between them.
 
     Attributes:
         values: the two values.
-        observe: composes the real thing with one of them, and returns what it does.
-        composed: why a composed value is looked at and not behaviour; empty where it is behaviour.
+        observe: composes the real parts with a value, and returns the result.
+        composed: why the observation is a composed value; empty if it is behaviour.
         refused: whether the second value is refused, by an error that names the input.
     """
 

@@ -1,4 +1,4 @@
-"""A configured service on a stage, in one call: its configuration in, what a story finds out."""
+"""A configured service on a stage: one call takes a configuration and returns an observation."""
 
 from __future__ import annotations
 
@@ -171,17 +171,17 @@ def outcome(
     shown: Callable[[Play], object] = leases,
     **world: Any,
 ) -> object:
-    """Return what a service does with a job, and with others that come ten seconds later.
+    """Run a job, and others that come ten seconds later; return what is observed at the end.
 
     Args:
         config: of the service.
         jobs: the fields of each; the first is ``job``, the others are ``other-0`` and so on.
         nodes: the cluster.
-        for_s: how long it is looked on after the others have come.
-        prepare: what is done before the first job comes.
-        then: what is done when all have come.
-        shown: what is looked at in the end.
-        world: what is true of jobs, see ``SimulatedWorld``.
+        for_s: time until the observation, after the others have come.
+        prepare: called before the first job comes.
+        then: called when all jobs have come.
+        shown: returns the observation at the end.
+        world: fields of ``SimulatedWorld``.
     """
 
     async def story(stage: Play) -> object:

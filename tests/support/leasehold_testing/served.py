@@ -1,4 +1,4 @@
-"""The daemon as ``leasehold serve`` composes it, in one call: what somebody finds who asks it."""
+"""The daemon as ``leasehold serve`` composes it, started and stopped in one call."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def served(
                 base_url=running.url, headers=headers, verify=False, timeout=30.0
             ) as client:
                 async with asyncio.timeout(60.0):
-                    while running.store.leader() is None:  # noqa: ASYNC110 - it tells nobody
+                    while running.store.leader() is None:  # noqa: ASYNC110 - it sets no event
                         await asyncio.sleep(0.01)
                 return await talk(running, client)
         finally:
