@@ -214,8 +214,8 @@ class Agent:
             self._machine.close_lock(lock)
 
     async def _ask(self) -> None:
-        failures, accepted = 0, False
         await self._serves.wait()
+        failures = 0
         while True:
             sent_s = self._now_s()
             try:
@@ -224,10 +224,9 @@ class Agent:
                 )
             except (OSError, InputError) as error:
                 failures += 1
-                self._end_if_refused(error, accepted=accepted)
                 await self._wait_after(failures, error)
                 continue
-            failures, accepted = 0, True
+            failures = 0
             self._note_accepted(sent_s)
             view = accept(self._view, desired, sent_s=sent_s)
             if (view.term, view.revision) != (self._view.term, self._view.revision):

@@ -165,6 +165,17 @@ def test_a_token_that_is_refused_later_is_told_once_with_what_to_do(node, schedu
     run(main())
 
 
+def test_an_agent_whose_first_report_was_taken_goes_on_though_its_next_requests_are_refused(
+    node, scheduler
+):
+    async def main():
+        scheduler.faults = [None, 401, 401]
+        async with serving(options(node, scheduler)):
+            await node.until(lambda: len(scheduler.requests) > 5)
+
+    run(main())
+
+
 @pytest.mark.parametrize("name", ["n 5", "-n", "n\u00fc", "n" * 129, "a/b"])
 def test_a_node_s_name_that_no_scheduler_takes_is_refused_at_once(name):
     with pytest.raises(InputError, match="--node is"):
