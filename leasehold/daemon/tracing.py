@@ -70,7 +70,7 @@ def _exporter(endpoint: str, *, version: str) -> OtlpExporter:
 class _TraceExport:
     """Follows the history while this process leads, and exports the spans that have ended.
 
-    Spans that end before it leads, or within the first second, are not exported.
+    Spans that end before it leads are not exported.
     """
 
     def __init__(self, store: Store, service: LiveService, exporter: OtlpExporter) -> None:
@@ -90,11 +90,12 @@ class _TraceExport:
                 await asyncio.sleep(_WAIT_S)
 
     async def _export_news(self) -> None:
-        leading = self._service.health().leading
+        if not self._service.health().leading:
+            await self._service.until_turned()
+            self._seen = (await asyncio.to_thread(self._store.head)).event_id
+            return
         newest = await self._service.wait_for_history(self._seen, wait_s=_WAIT_S)
-        if not leading:
-            self._seen = newest
-        elif newest > self._seen:
+        if newest > self._seen:
             spans, self._seen = await asyncio.to_thread(self._ended_spans, self._seen)
             self._exporter.export(spans)
         await asyncio.sleep(_PAUSE_S)
