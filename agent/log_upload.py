@@ -22,7 +22,7 @@ from agent.process.job_output import SPOILT, read_regular, write_json
 from scheduler.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable, Collection, Sequence
     from pathlib import Path
 
     from agent.link import Link
@@ -119,7 +119,7 @@ class LogUploader:
     running: Callable[[], Collection[int]]
     settings: UploadSettings = field(default_factory=UploadSettings)
     chance: random.Random = field(default_factory=random.Random)
-    _outboxes: dict[int, list[Outbox]] = field(default_factory=dict, init=False)
+    _outboxes: dict[int, Sequence[Outbox]] = field(default_factory=dict, init=False)
     _seen: set[str] | None = field(default=None, init=False)
 
     async def run(self) -> None:
@@ -178,13 +178,13 @@ class LogUploader:
     async def _send_lease(self, lease_id: int) -> bool:
         """Send a piece of each stream of a lease; return whether there was anything."""
         ended = lease_id not in self.running()  # asked first: what is written later is not missed
-        sent = 0
-        for box in self._outboxes[lease_id]:
+        sent, boxes = 0, self._outboxes.get(lease_id, ())
+        for box in boxes:
             try:
                 sent += await self._send(box)
             except InputError as error:
                 _log.info("output of lease %d is not sent: %s", lease_id, error)
-                self._finish(lease_id)
+                self._finish(boxes)
                 return False
             except FileNotFoundError:
                 continue  # pruned meanwhile
@@ -192,13 +192,13 @@ class LogUploader:
                 raise  # the scheduler is away: all of them wait
             except Exception:  # noqa: BLE001 - the output of the other leases goes on
                 _log.exception("the output of lease %d is not sent to its end", lease_id)
-                self._finish(lease_id)
+                self._finish(boxes)
                 return False
-        if ended and not sent and await self._tell_end(self._outboxes[lease_id]):
-            self._finish(lease_id)
+        if ended and not sent and await self._tell_end(boxes):
+            self._finish(boxes)
         return sent > 0
 
-    async def _tell_end(self, boxes: list[Outbox]) -> bool:
+    async def _tell_end(self, boxes: Sequence[Outbox]) -> bool:
         """Mark the streams of a lease as whole; return whether nothing is left to do for it."""
         # Where the folder was pruned, nobody knows any more whether everything was sent.
         pending = [box for box in boxes if not box.over and box.folder.exists()]
@@ -248,7 +248,10 @@ class LogUploader:
             nonce=box.nonce,
         )
 
-    def _finish(self, lease_id: int) -> None:
-        boxes = self._outboxes.pop(lease_id)
+    def _finish(self, boxes: Sequence[Outbox]) -> None:
+        """Mark the output of a lease as sent, unless another lease has its number and folder."""
+        if not boxes or self._outboxes.get(boxes[0].lease_id) is not boxes:
+            return
+        del self._outboxes[boxes[0].lease_id]
         if boxes[0].folder.exists():
             (boxes[0].folder / SENT).touch()

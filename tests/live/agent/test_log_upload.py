@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from agent.log_files import SENT, read_piece, stream_file
+from agent.log_files import SENT, make_log_folder, read_piece, stream_file
 from agent.log_upload import LogUploader, UploadSettings
 from agent.process.job_output import RotatedLog, Stream
 from scheduler.errors import InputError
@@ -278,3 +278,41 @@ def test_lines_of_several_processes_come_together_whole(tmp_path, log):
     ]
     assert stream_file(tmp_path / "1", "out") == tmp_path / "1" / "stdout.log"
     assert stream_file(tmp_path / "1", "err") is None
+
+
+@pytest.mark.parametrize("refusal", [InputError("another one of that number"), None])
+def test_another_lease_of_the_same_number_has_its_own_output(tmp_path, refusal):
+    """It begins while a piece of the first one is on its way."""
+
+    class Slow(Store):
+        def __init__(self):
+            super().__init__()
+            self.asked, self.go_on = asyncio.Event(), asyncio.Event()
+
+        async def append_log(self, lease_id, stream, *, offset, data, end=False, nonce=""):
+            if nonce == "first":
+                self.asked.set()
+                await self.go_on.wait()
+                if refusal is not None:
+                    raise refusal
+                return offset + len(data)
+            return await super().append_log(lease_id, stream, offset=offset, data=data, end=end)
+
+    async def main():
+        store = Slow()
+        uploader = LogUploader(link=store, logs_dir=tmp_path, running=set, settings=QUICK)
+        make_log_folder(tmp_path, 1, "first")
+        (tmp_path / "1" / "stdout.0.log").write_bytes(b"of the first")
+        task = asyncio.create_task(uploader.run())
+        async with asyncio.timeout(20):
+            await store.asked.wait()
+            make_log_folder(tmp_path, 1, "second")
+            uploader.begin(1)
+            (tmp_path / "1" / "stdout.0.log").write_bytes(b"of the second")
+            store.go_on.set()
+            await _when((tmp_path / "1" / SENT).exists)
+        assert store.logs == {(1, "out"): b"of the second"}
+        assert not task.done()
+        task.cancel()
+
+    asyncio.run(main())
