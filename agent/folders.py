@@ -1,4 +1,4 @@
-"""Folders that are nobody else's business."""
+"""State folders: closed to other users, and told apart from copies."""
 
 from __future__ import annotations
 

@@ -30,6 +30,10 @@ class Isolated(ABC, Generic[R]):
     _records: dict[int, R]
     _on_change: Callable[[], None]
 
+    def place(self) -> str:
+        """Return nothing: every agent of the node finds its jobs; see Backend."""
+        return ""
+
     def bring_code(self, link: Link) -> bool:  # noqa: ARG002
         """Leave it to the loop to unpack uploaded code before a lease is started; see Backend."""
         return False

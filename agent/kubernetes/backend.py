@@ -154,10 +154,6 @@ class KubernetesBackend(Isolated[PodRecord]):
             settings=settings,
         )
 
-    def place(self) -> str:
-        """Return nothing: every agent of the node finds its pods."""
-        return ""
-
     def bring_code(self, link: Link) -> bool:
         """Bring code into pods when they ask for it."""
         self._link = link

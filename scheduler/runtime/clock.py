@@ -50,6 +50,22 @@ def steady_s() -> float:
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
+def disagreement(clock: Clock) -> str:
+    """Say that the scheduler's time is far from the system's; empty if it is not."""
+    ahead_s = clock.now_s() - clock.wall_s()
+    if ahead_s > FAR_AHEAD_S:
+        return (
+            f"the scheduler's time is {ahead_s:.0f} s ahead of this machine's clock, which was set "
+            "back; it goes slower until both agree"
+        )
+    if ahead_s < -FAR_AHEAD_S:
+        return (
+            f"the scheduler's time is {-ahead_s:.0f} s behind this machine's clock, which was set "
+            "forward; restart the scheduler"
+        )
+    return ""
+
+
 class WallClock:
     """The system's time at the start, carried on by a clock that nobody can set.
 

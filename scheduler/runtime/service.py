@@ -32,7 +32,7 @@ from scheduler.errors import (
 )
 from scheduler.protocol.reports import LeaseState
 from scheduler.runtime import views
-from scheduler.runtime.clock import FAR_AHEAD_S
+from scheduler.runtime.clock import disagreement
 from scheduler.runtime.cluster_desk import ClusterDesk
 from scheduler.runtime.desired_sets import DesiredSets
 from scheduler.runtime.driving import drive, end, lead_in_terms
@@ -240,23 +240,6 @@ class LiveService(ClusterDesk):
         self._behind = str(error)
         await self._keeper.release()
         await asyncio.sleep(CLOCK_AGAIN_S)
-
-    def _clock_problem(self) -> str:
-        """Say that the scheduler's time and the system's differ; empty if they agree."""
-        if self._behind:
-            return self._behind
-        ahead_s = self._clock.now_s() - self._clock.wall_s()
-        if ahead_s > FAR_AHEAD_S:
-            return (
-                f"the scheduler's time is {ahead_s:.0f} s ahead of this machine's clock, which was "
-                "set back; it goes slower until both agree"
-            )
-        if ahead_s < -FAR_AHEAD_S:
-            return (
-                f"the scheduler's time is {-ahead_s:.0f} s behind this machine's clock, which was "
-                "set forward; restart the scheduler"
-            )
-        return ""
 
     async def stop(self) -> None:
         """Write a last snapshot and let somebody else lead. ``run`` must have been cancelled."""
@@ -585,7 +568,7 @@ class LiveService(ClusterDesk):
         away = self._keeper.problem or ("" if self._driver is None else self._driver.problem)
         cold = "" if self._solver_is_warm() else "the solver is starting"
         policy = "" if self._driver is None else views.policy_problem(self._driver.view)
-        clock = self._clock_problem()
+        clock = self._behind or disagreement(self._clock)
         if self._driver is not None and self._driver.commits:
             self._failed_turn = ""
         return Health(
