@@ -22,11 +22,10 @@ class Isolated(Policy):
 
     Program: none. X_mk = W_k / (N d_mk) on d_mk workers of type k: the count that does most per
     worker, or a faster one within the job's share W_k / N; of those that the job's quota has room
-    for. Scaled down if a job's fractions sum to more than 1, and 0 on types
-    that cannot run it. A job that runs on no type alone gets the least W_k / (N d_k) over the types
-    that its gang holds d_k workers of, and at most all its time.
-    Weights play no part, and nothing is lent to others; whom a quota holds down gets less. Jobs
-    that can run nowhere at present are not among the N.
+    for. Scaled down if a job's fractions sum to more than 1, and 0 on types that cannot run it. A
+    job that runs on no type alone gets the least W_k / (N d_k) over the types that its gang holds
+    d_k workers of, and at most all its time. Weights play no part, and nothing is lent to others;
+    whom a quota holds down gets less. Jobs that can run nowhere at present are not among the N.
 
     Source: the isolated baseline of Gavel (Narayanan et al., OSDI 2020, section 7).
     """

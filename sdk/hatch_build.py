@@ -9,6 +9,7 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 from hatchling.metadata.plugin.interface import MetadataHookInterface
 
 
+# The hook is generic in the configuration of its builder, which it does not use.
 class SdkFiles(BuildHookInterface):  # type: ignore[type-arg]
     """Put the package, and copies of what it shares with the scheduler, into the SDK's wheel."""
 

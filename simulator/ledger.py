@@ -71,7 +71,7 @@ class Ledger:
             jobs: N jobs, in order of arrival.
             profiles: (N,) their rows of the table.
             overheads: (N,) what leases cost each job, as ``columns`` makes them.
-            window: "A:B" of the jobs that are measured; None for all.
+            window: (first, end) positions of the jobs that are measured; None for all.
             record: keep leases and series.
         """
         self._overheads = overheads

@@ -160,9 +160,12 @@ def field(name, first, second, observe, **beside):
 def mount(name, first, second):
     """Return the entry of a field of a volume claim."""
     own = name.rpartition(".")[2]
-    mounted = lambda value: launched(  # noqa: E731
-        {"kubernetes": {"volumes": [{"claim": "data", "path": "/data"} | {own: value}]}}
-    )
+
+    def mounted(value):
+        return launched(
+            {"kubernetes": {"volumes": [{"claim": "data", "path": "/data"} | {own: value}]}}
+        )
+
     return name, Entry((first, second), mounted)
 
 

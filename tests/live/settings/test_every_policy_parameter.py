@@ -32,7 +32,10 @@ def answered(name, of, parameters):
 def entry(parameter, first, second, of, **beside):
     """Return the entry of ``policy.parameter``: the answer to a problem with either text."""
     name, _, own = parameter.partition(".")
-    observe = lambda text: answered(name, of, {own: text} | beside)  # noqa: E731
+
+    def observe(text):
+        return answered(name, of, {own: text} | beside)
+
     return parameter, Entry((first, second), observe)
 
 

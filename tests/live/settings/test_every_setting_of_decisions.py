@@ -51,7 +51,10 @@ def setting(key, first, second, observe, *, own="", told=None, **beside):
     ``told`` is the rest of the entry.
     """
     given = {name.replace("__", "."): text for name, text in beside.items()}
-    shown = lambda text: observe(configured(given | {f"{key}{own}": text}))  # noqa: E731
+
+    def shown(text):
+        return observe(configured(given | {f"{key}{own}": text}))
+
     return key, Entry((first, second), shown, **told or {})
 
 

@@ -226,13 +226,15 @@ def throughputs(config):
     async def shown(stage):
         return (await stage.request("GET", "/v1/throughputs")).json()
 
-    rate = lambda *_: 1.2  # noqa: E731
-    return outcome(config, {}, for_s=30, shown=shown, rate=rate)
+    return outcome(config, {}, for_s=30, shown=shown, rate=lambda *_: 1.2)
 
 
 def moved(config):
     """Return the leases of a job that is slower than declared on the type that seems faster."""
-    rate = lambda _job, kind, *_: 0.5 if kind == "k80" else 1.0  # noqa: E731
+
+    def rate(_job, kind, *_):
+        return 0.5 if kind == "k80" else 1.0
+
     job = {"throughputs": {"v100": 1.0, "k80": 1.5}}
     return outcome(config, job, nodes={"n0": ("v100",), "n1": ("k80",)}, rate=rate)
 

@@ -212,6 +212,7 @@ def reported(
 
     async def prepare(stage: Play) -> None:
         for agent in stage.agents.values():
+            # This one node's method is replaced, which mypy takes for a mistake.
             agent.node._lease_report = changed(agent.node)  # type: ignore[method-assign,assignment]
 
     return prepare
