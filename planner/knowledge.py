@@ -200,13 +200,22 @@ class LearnedKnowledge:
         """Note a stretch of running alone."""
         self._estimator.observe(job_type, scale_factor, worker_type, steps, seconds)
 
-    def note_launch(self, job_type: str, seconds: float) -> None:
+    def note_launch(
+        self,
+        job_type: str,
+        scale_factor: int,
+        worker_type: str,
+        seconds: float,
+        *,
+        first_step: bool,
+    ) -> None:
         """Note how long a launch took."""
-        self._launches.take(job_type, seconds)
+        key = job_type, scale_factor, worker_type
+        self._launches.take(key, seconds, first_step=first_step)
 
-    def launch_s(self, job_type: str) -> float:
-        """Return how long a launch of a job type takes."""
-        return self._launches.typical_s(job_type)
+    def launch_s(self, job_type: str, scale_factor: int = 0, worker_type: str = "") -> float:
+        """Return how long a launch takes."""
+        return self._launches.typical_s(job_type, scale_factor, worker_type)
 
     # -- state ------------------------------------------------------------------------------------
 

@@ -1,18 +1,22 @@
-"""What it takes to start jobs: learned from the launches that nodes have timed."""
+"""Launch times: learned from the launches that nodes timed and from first steps of jobs."""
 
 from __future__ import annotations
 
 import math
 from collections import deque
-from typing import TYPE_CHECKING, Any, Final
+from itertools import chain
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from scheduler.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
-_VERSION: Final = 1
-#: Launches that are remembered of a job type, and of all together.
+#: Job type, worker count and worker type; 0 and empty in times that release 0.2 stored.
+LaunchKey: TypeAlias = tuple[str, int, str]
+
+_VERSION: Final = 2
+#: Launches that are kept of a job type on a count of a worker type, and of all together.
 MEMORY: Final = 16
 #: From so many on they count: the first one of a type often pulls its image and others do not.
 LEAST: Final = 3
@@ -33,56 +37,92 @@ def robust_mean(seconds: Iterable[float]) -> float:
 class Launches:
     """Learns how long starting takes. Deterministic; the newest launches decide.
 
-    A job type has its own figure once ``LEAST`` of its launches were timed; until then that of
-    all job types together is taken.
+    The time until a job's first step counts before the time until its processes ran: it includes
+    what the job loads. Times on the same workers count before those of the job type elsewhere, and
+    these before those of all job types. Fewer than ``LEAST`` launches do not count.
     """
 
     def __init__(self) -> None:
-        #: job type -> seconds of its newest launches, oldest first.
-        self._of_type: dict[str, deque[float]] = {}
-        self._all: deque[float] = deque(maxlen=MEMORY)
+        #: (key, whether until the first step) -> seconds of its newest launches, oldest first.
+        self._seen: dict[tuple[LaunchKey, bool], deque[float]] = {}
+        #: whether until the first step -> seconds of the newest launches of all job types.
+        self._all = {steps: deque[float](maxlen=MEMORY) for steps in (True, False)}
 
-    def take(self, job_type: str, seconds: float) -> None:
-        """Note a launch, from its placing to the moment in which it was ready.
+    def take(self, key: LaunchKey, seconds: float, *, first_step: bool) -> None:
+        """Note a launch.
+
+        Args:
+            key: job type, worker count and worker type.
+            seconds: that it took.
+            first_step: whether it is timed until the job's first step, else until it was ready.
 
         Raises:
             InputError: the time is negative or not finite.
         """
         if not 0.0 <= seconds < math.inf:
             raise InputError(
-                f"a launch of '{job_type}' is said to have taken {seconds!r} s; give a time >= 0"
+                f"a launch of '{key[0]}' is said to have taken {seconds!r} s; give a time >= 0"
             )
-        self._of_type.setdefault(job_type, deque(maxlen=MEMORY)).append(seconds)
-        self._all.append(seconds)
+        self._seen.setdefault((key, first_step), deque(maxlen=MEMORY)).append(seconds)
+        self._all[first_step].append(seconds)
 
-    def typical_s(self, job_type: str) -> float:
-        """Return how long a launch of a job type takes; 0 where nobody knows."""
-        own = self._of_type.get(job_type, ())
-        known = own if len(own) >= LEAST else self._all
-        return robust_mean(known) if len(known) >= LEAST else 0.0
+    def typical_s(self, job_type: str, scale_factor: int = 0, worker_type: str = "") -> float:
+        """Return how long a launch takes; 0 if too few were timed.
+
+        Args:
+            job_type: of the job.
+            scale_factor: its workers; 0 for any number.
+            worker_type: of its workers; empty for any type.
+        """
+        for known in self._from_best((job_type, scale_factor, worker_type)):
+            if len(known) >= LEAST:
+                return robust_mean(known)
+        return 0.0
+
+    def _from_best(self, key: LaunchKey) -> Iterator[list[float]]:
+        """Yield the launches by which one is judged, the most telling first."""
+        for first_step in (True, False):
+            yield list(self._seen.get((key, first_step), ()))
+            alike = (
+                seconds
+                for (other, steps), seconds in self._seen.items()
+                if other[0] == key[0] and steps is first_step
+            )
+            yield list(chain.from_iterable(alike))
+        yield from map(list, self._all.values())
 
     def dump(self) -> dict[str, Any]:
         """Return everything as plain JSON values."""
-        types = {name: list(seconds) for name, seconds in self._of_type.items()}
-        return {"version": _VERSION, "types": types, "all": list(self._all)}
+        seen = [[*key, steps, list(seconds)] for (key, steps), seconds in self._seen.items()]
+        newest = [[steps, list(seconds)] for steps, seconds in self._all.items()]
+        return {"version": _VERSION, "seen": seen, "all": newest}
 
     @classmethod
     def restore(cls, data: Mapping[str, Any]) -> Launches:
-        """Return what ``dump`` was called on.
+        """Return what ``dump`` was called on, in this release or in 0.2.
 
         Raises:
             InputError: the data are damaged, or of a newer release.
         """
-        if data.get("version") != _VERSION:
+        version = data.get("version")
+        if version not in {1, _VERSION}:
             raise InputError(
-                f"stored launch times have version {data.get('version')!r}; this release reads "
+                f"stored launch times have version {version!r}; this release reads 1 and "
                 f"{_VERSION}; run the release that wrote them"
             )
         launches = cls()
         try:
-            for name, seconds in data["types"].items():
-                launches._of_type[name] = deque(map(float, seconds), maxlen=MEMORY)
-            launches._all.extend(map(float, data["all"]))
+            if version == 1:  # told job types apart only, and had no first steps
+                rows = [(name, 0, "", False, times) for name, times in data["types"].items()]
+                newest = [(False, data["all"])]
+            else:
+                rows, newest = data["seen"], data["all"]
+            for job_type, count, worker_type, first_step, seconds in rows:
+                key = str(job_type), int(count), str(worker_type)
+                kept = deque(map(float, seconds), maxlen=MEMORY)
+                launches._seen[key, bool(first_step)] = kept
+            for first_step, seconds in newest:
+                launches._all[first_step].extend(map(float, seconds))
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise InputError(f"stored launch times are damaged: {error!r}") from error
         return launches

@@ -14,6 +14,7 @@ from scheduler.control.draft import TIME_PASSES
 from scheduler.control.figures import declare_joined
 from scheduler.control.idle import heed_idle_jobs
 from scheduler.control.images import upcoming_images
+from scheduler.control.launching import time_launch
 from scheduler.control.leases import ABRUPT, END_REASON, MemberEnd
 from scheduler.control.progress import safe_steps
 from scheduler.control.requests import NodeAction
@@ -84,6 +85,7 @@ def settle(state: ControlState, draft: Draft, live: LiveLease) -> None:
         code = end.reason_code or "NotStarted"
         message = end.message or f"it did not run within {state.settings.start_timeout_s:g} s"
         end = replace(end, reason=LeaseEnd.LOST, reason_code=code, message=message)
+    time_launch(state, live, over=True)
     draft.ends[lease_id] = end
     draft.ended_by[lease_id] = draft.cause
     steps = safe_steps(state, live, end, now_s=draft.now_s)

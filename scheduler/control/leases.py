@@ -124,6 +124,9 @@ class LiveLease:
         idle_told: whether it was told that the job is idle.
         first_step_noted: whether the history has its first step, or a restart has made the time of
             that step unknown.
+        launch_timed: whether its reports have shown how long its launch took, or a restart has made
+            that unknown.
+        launch_s: seconds from the grant to the job's first step; None if not known.
         gpu: how much its GPUs have computed; None where nobody measures. Replaced, not changed.
     """
 
@@ -148,6 +151,8 @@ class LiveLease:
     uses: Mapping[int, PartUse] = field(default_factory=dict)
     idle_told: bool = False
     first_step_noted: bool = False
+    launch_timed: bool = False
+    launch_s: float | None = None
     gpu: LeaseUse | None = None
 
     @property
@@ -363,6 +368,7 @@ class Leases:
         seen.steps_done, seen.steps_live = live.steps_done, live.steps_live
         seen.counted, seen.mark, seen.told = live.counted, live.mark, live.told
         seen.first_step_noted = live.first_step_noted
+        seen.launch_timed, seen.launch_s = live.launch_timed, live.launch_s
         if live.uses is not seen.uses:
             seen.uses, seen.gpu = live.uses, live.gpu
             self.note_use(seen)

@@ -399,7 +399,8 @@ def _take_launch(
     record = state.jobs.by_id[live.lease.job_id]
     if state.settings.learn:
         took_s = lease.launch_s if lease.ready_s is None else lease.ready_s
-        state.knowledge.note_launch(record.spec.type_key, took_s)
+        key = record.spec.type_key, len(live.lease.workers), live.worker_type
+        state.knowledge.note_launch(*key, took_s, first_step=False)
         state.launches_due = True
     draft.launches.append((lease.image_s, lease.launch_s, lease.ready_s))
     times = {"image_s": lease.image_s, "launch_s": lease.launch_s, "ready_s": lease.ready_s}

@@ -185,16 +185,37 @@ class Knowledge(Protocol):
         """
         ...
 
-    def note_launch(self, job_type: str, seconds: float) -> None:
+    def note_launch(
+        self,
+        job_type: str,
+        scale_factor: int,
+        worker_type: str,
+        seconds: float,
+        *,
+        first_step: bool,
+    ) -> None:
         """Note how long a launch took.
+
+        Args:
+            job_type: key.
+            scale_factor: workers.
+            worker_type: hardware class; empty if the workers are of several.
+            seconds: that it took.
+            first_step: whether it is timed until the job's first step, else until it was ready.
 
         Raises:
             InputError: the time is negative or not finite.
         """
         ...
 
-    def launch_s(self, job_type: str) -> float:
-        """Return how long a launch of a job type takes; 0 where nobody knows."""
+    def launch_s(self, job_type: str, scale_factor: int = 0, worker_type: str = "") -> float:
+        """Return how long a launch takes; 0 if too few were timed.
+
+        Args:
+            job_type: key.
+            scale_factor: workers; 0 for any number.
+            worker_type: hardware class; empty for any.
+        """
         ...
 
     # -- state ------------------------------------------------------------------------------------

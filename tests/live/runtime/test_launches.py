@@ -1,6 +1,9 @@
 """Launches that nodes time: in the history once, and in what the engine takes restarts to cost."""
 
+import pytest
+
 from scheduler.control.requests import PolicyChoice
+from simulator.overheads import Overhead
 
 NODES = {"n0": ("v100",), "n1": ("v100",)}
 FAIR = {"policy": PolicyChoice(name="max_min_fairness")}
@@ -15,6 +18,7 @@ async def submit_four(stage):
     for node in ("n0", "n1"):
         stage.node(node).launch = (20.0, 24.0, 30.0)
     for name in "abcd":
+        stage.world.silent.add(name)  # its first step is not seen
         await stage.job(name, job_type="vision", total_steps=400.0)
 
 
@@ -102,3 +106,53 @@ def test_the_devices_stand_in_the_history_and_the_times_in_the_metrics(live):
             assert f'leasehold_launch_seconds_sum{{phase="{phase}"}} {seconds}' in text
 
     live(story)
+
+
+async def slow_starters(stage, launch_s, *, steps_per_s=10.0, **values):
+    """Submit two jobs of 100 s whose programs load something first."""
+    stage.world.overhead = lambda _job: Overhead(launch_s=launch_s)
+    stage.world.rate = lambda *_: steps_per_s
+    for name in ("first", "second"):
+        await stage.job(name, job_type="slow", total_steps=1000.0, **values)
+
+
+@pytest.mark.parametrize("launch_s", [5.0, 9.5, 13.0])
+@pytest.mark.parametrize("figures", [{"v100": 10.0}, {}])
+def test_jobs_that_load_for_as_long_as_a_round_get_done(live, launch_s, figures):
+    """Without what is learned of launches, 9.5 s of each round of 10 s were lost."""
+
+    async def story(stage):
+        await slow_starters(stage, launch_s, throughputs=figures)
+        jobs = stage.state.jobs.by_id
+        await stage.run_until(lambda: not jobs, at_most_s=1.5 * 2 * (100.0 + launch_s))
+        assert stage.status("first") == stage.status("second") == "completed"
+        assert len(stage.ends("first")) + len(stage.ends("second")) <= 12
+        learned_s = stage.state.knowledge.launch_s("slow", 1, "v100")
+        assert learned_s == pytest.approx(launch_s, abs=1.0)
+
+    live(story, policy=FAIR["policy"])
+
+
+def test_a_launch_is_timed_also_by_reports_that_come_seldom(live):
+    async def story(stage):
+        await slow_starters(stage, 20.0, steps_per_s=0.05)
+        await stage.wait(50)
+        (lease,) = stage.state.leases.by_id.values()
+        assert (lease.steps_live, lease.launch_s) == (1.0, None)
+        await stage.wait(20)
+        assert lease.launch_s == pytest.approx(20.0, abs=1.0)
+
+    live(story, policy=PolicyChoice(name="fifo"))
+
+
+def test_a_launch_that_lies_before_a_restart_of_the_service_is_not_timed(live):
+    async def story(stage):
+        await slow_starters(stage, 5.0)
+        await stage.wait(5)
+        await stage.restart()
+        await stage.wait(20)
+        (lease,) = stage.state.leases.by_id.values()
+        assert lease.counted
+        assert lease.launch_s is None
+
+    live(story, policy=PolicyChoice(name="fifo"))

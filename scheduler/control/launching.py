@@ -1,0 +1,59 @@
+"""Launch times of leases: from the grant to the first step, by the job's own reports.
+
+A job reports its steps now and then, so its first report comes after its first step. The line
+through its reports, drawn back to the steps with which it began, gives the time of the first one.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from scheduler.domain.ways import Source
+
+if TYPE_CHECKING:
+    from scheduler.control.leases import LiveLease
+    from scheduler.control.state import ControlState
+
+#: Throughputs that may stand in for a second report.
+_SURE = frozenset({Source.MEASURED, Source.DECLARED})
+
+
+def time_launch(state: ControlState, live: LiveLease, *, over: bool = False) -> None:
+    """Learn how long the launch of a lease took, once its reports show it.
+
+    Args:
+        state: control's.
+        live: the lease.
+        over: whether it has ended, so that no further report comes. If it had one report, the
+            throughput that is known of the job decides how long the job had run until then.
+    """
+    if live.launch_timed or live.told is None:
+        return
+    (first_s, first), (newest_s, newest) = live.told
+    done = first - live.base_steps
+    if newest - first >= done and newest_s > first_s:
+        steps_per_s = (newest - first) / (newest_s - first_s)
+    elif over:
+        steps_per_s = _known_throughput(state, live)
+    else:
+        return
+    live.launch_timed = True
+    if not steps_per_s > 0.0:
+        return
+    runs_s = first_s if live.running_s is None else live.running_s
+    began_s = min(max(first_s - done / steps_per_s, runs_s), first_s)
+    live.launch_s = max(began_s - live.lease.start_s, 0.0)
+    if state.settings.learn:
+        job_type = state.jobs.by_id[live.lease.job_id].spec.type_key
+        key = job_type, len(live.lease.workers), live.worker_type
+        state.knowledge.note_launch(*key, live.launch_s, first_step=True)
+        state.launches_due = True
+
+
+def _known_throughput(state: ControlState, live: LiveLease) -> float:
+    """Return the steps/s of a job where it runs, as measured or declared; 0 if not known."""
+    if not (live.learned and live.worker_type):
+        return 0.0
+    job_type = state.jobs.by_id[live.lease.job_id].spec.type_key
+    found = state.knowledge.estimate(job_type, len(live.lease.workers), live.worker_type)
+    return found.steps_per_s if found.source in _SURE else 0.0
