@@ -213,9 +213,13 @@ class LearnedKnowledge:
         key = job_type, scale_factor, worker_type
         self._launches.take(key, seconds, first_step=first_step)
 
-    def launch_s(self, job_type: str, scale_factor: int = 0, worker_type: str = "") -> float:
-        """Return how long a launch takes."""
-        return self._launches.typical_s(job_type, scale_factor, worker_type)
+    def launch_s(self, job_type: str) -> float:
+        """Return how long a launch of a job type takes."""
+        return self._launches.typical_s(job_type)
+
+    def launches_s(self, job_type: str) -> Mapping[str, float]:
+        """Return how long launches of a job type take on some workers."""
+        return self._launches.on_workers(job_type)
 
     # -- state ------------------------------------------------------------------------------------
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from scheduler.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Mapping
 
 #: Job type, worker count and worker type; 0 and empty in times that release 0.2 stored.
 LaunchKey: TypeAlias = tuple[str, int, str]
@@ -66,30 +65,35 @@ class Launches:
         self._seen.setdefault((key, first_step), deque(maxlen=MEMORY)).append(seconds)
         self._all[first_step].append(seconds)
 
-    def typical_s(self, job_type: str, scale_factor: int = 0, worker_type: str = "") -> float:
-        """Return how long a launch takes; 0 if too few were timed.
-
-        Args:
-            job_type: of the job.
-            scale_factor: its workers; 0 for any number.
-            worker_type: of its workers; empty for any type.
-        """
-        for known in self._from_best((job_type, scale_factor, worker_type)):
+    def typical_s(self, job_type: str) -> float:
+        """Return how long a launch of a job type takes; 0 if too few were timed."""
+        own = (self._pooled(job_type, first_step=steps) for steps in (True, False))
+        for known in (*own, *self._all.values()):
             if len(known) >= LEAST:
                 return robust_mean(known)
         return 0.0
 
-    def _from_best(self, key: LaunchKey) -> Iterator[list[float]]:
-        """Yield the launches by which one is judged, the most telling first."""
-        for first_step in (True, False):
-            yield list(self._seen.get((key, first_step), ()))
-            alike = (
-                seconds
-                for (other, steps), seconds in self._seen.items()
-                if other[0] == key[0] and steps is first_step
-            )
-            yield list(chain.from_iterable(alike))
-        yield from map(list, self._all.values())
+    def on_workers(self, job_type: str) -> dict[str, float]:
+        """Return how long launches of a job type take on workers where enough were timed.
+
+        Returns:
+            Worker type and count (``v100:8``) -> seconds.
+        """
+        best = len(self._pooled(job_type, first_step=True)) >= LEAST
+        return {
+            f"{worker_type}:{count}": robust_mean(seconds)
+            for ((name, count, worker_type), steps), seconds in self._seen.items()
+            if name == job_type and steps is best and worker_type and len(seconds) >= LEAST
+        }
+
+    def _pooled(self, job_type: str, *, first_step: bool) -> list[float]:
+        """Return the times of a job type on all workers."""
+        return [
+            one
+            for ((name, *_), steps), seconds in self._seen.items()
+            if name == job_type and steps is first_step
+            for one in seconds
+        ]
 
     def dump(self) -> dict[str, Any]:
         """Return everything as plain JSON values."""

@@ -22,7 +22,7 @@ from planner.registry import make_sources
 from policies.registry import make_policy
 from scheduler.control.admission import Admission
 from scheduler.control.copies import state_of
-from scheduler.control.housekeeping import restart_s
+from scheduler.control.housekeeping import restarts
 from scheduler.control.progress import keeps_steps, own_speed, steps_now
 from scheduler.control.specs import engine_job
 from scheduler.control.submitting import names_of
@@ -401,7 +401,7 @@ def _parked(
         deadline_s=record.deadline_s,
         attempts=record.attempts,
         steps_done=record.steps_done,
-        restart_s=restart_s(state, record.spec),
+        restarts=restarts(state, record.spec),
     )
     unknown = _unknown(sources, record, record.steps_done, speed=0.0)
     waits = sorted(record.waits_for & open_ended)
@@ -416,7 +416,7 @@ def _parked(
         safe_steps=record.steps_done,
         saves=keeps_steps(record, None),
         most_told=ALMOST_DONE * job.total_steps if unknown else math.inf,
-        launch_s=job.restart_s,
+        launch_s=job.usual_restart_s,
         pace=1.0,
         unknown=unknown or because,
     )

@@ -62,7 +62,7 @@ _NO_OVERHEAD = Overhead()
 _BY_SIGNAL = -15
 
 
-def no_overhead(_job: str) -> Overhead:
+def no_overhead(_job: str, _worker_type: str, _workers: int) -> Overhead:
     """Return the overhead in a world in which launching and saving take no time."""
     return _NO_OVERHEAD
 
@@ -82,7 +82,7 @@ class SimulatedWorld:
         leave_s: from a notice to the end of a job that heeds it; infinite for programs that only
             know SIGTERM.
         term_s: from SIGTERM to the end.
-        overhead: job id -> what launching, saving and restoring cost it.
+        overhead: (job id, worker type, workers) -> what launching, saving and restoring cost it.
         speed: lease id -> speed of its slowest worker, relative to a healthy one.
         fails_after_s: -> seconds after which a job that starts fails by itself.
         checkpoint_interval_s: seconds after which a job checkpoints unasked.
@@ -104,7 +104,7 @@ class SimulatedWorld:
     checkpoint_every: float = math.inf
     leave_s: float = 0.0
     term_s: float = 0.0
-    overhead: Callable[[str], Overhead] = no_overhead
+    overhead: Callable[[str, str, int], Overhead] = no_overhead
     speed: Callable[[int], float] = lambda _lease_id: 1.0
     fails_after_s: Callable[[], float] = lambda: math.inf
     checkpoint_interval_s: float = math.inf
@@ -386,7 +386,7 @@ class SimulatedNode:
                 run = self.runs[action.lease_id]
                 run.noticed = action.on
                 world, lease = self.world, run.lease
-                until_s = world.leave_s + world.overhead(lease.job_id).checkpoint_s
+                until_s = world.leave_s + self._overhead(lease).checkpoint_s
                 if lease.job_id in world.unsaved:  # it knows SIGTERM only
                     until_s = lease.notice_s + world.term_s
                 leaves_s = world.now_s() + until_s
@@ -407,7 +407,7 @@ class SimulatedNode:
         known = float(lease.steps_done) if world.whole_steps else 0.0
         base = world.saved.get(lease.job_id, known)
         total = world.totals.get(lease.job_id, float(lease.total_steps or math.inf))
-        overhead, now_s = world.overhead(lease.job_id), world.now_s()
+        overhead, now_s = self._overhead(lease), world.now_s()
         restore_s = overhead.restore_s if lease.attempt > 1 else 0.0
         run = SimulatedRun(
             lease=lease,
@@ -423,6 +423,10 @@ class SimulatedNode:
         )
         self.runs[lease.lease_id] = run
         return run
+
+    def _overhead(self, lease: DesiredLease) -> Overhead:
+        worker_type = self.worker_types[lease.workers[0]]
+        return self.world.overhead(lease.job_id, worker_type, lease.world_size)
 
     def _start(self, action: Start) -> None:
         lease = action.wanted.lease

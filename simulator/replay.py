@@ -42,7 +42,7 @@ from simulator.agenda import Agenda
 from simulator.failures import FailureProcess
 from simulator.ledger import Ledger
 from simulator.nodes import SimulatedNode, SimulatedWorld
-from simulator.overheads import columns
+from simulator.overheads import OverheadRows
 from simulator.progress import Progress
 from simulator.remarks import Remarks
 from simulator.shell import Shell
@@ -143,13 +143,17 @@ class Replay:
         self._failures = FailureProcess(failures, cluster.workers, np.random.default_rng(seed))
         self._label, self._seed = label or policy.name, seed
         self._inputs, self._profile = dict(inputs or {}), profile
+        self._costs = OverheadRows(
+            (overheads.of(job.job_type) for job in trace.jobs),
+            [name for node in cluster.nodes for name in node.workers],
+        )
         keys = list(dict.fromkeys(CatalogueKey.of_job(job) for job in trace.jobs))
         self._ledger = Ledger(
             cluster,
             TableBuilder(Oracle(throughputs)).table(cluster, keys),
             trace.jobs,
             [keys.index(CatalogueKey.of_job(job)) for job in trace.jobs],
-            overheads=columns(overheads.of(job.job_type) for job in trace.jobs),
+            overheads=self._costs.rows,
             window=window,
             record=record,
         )
@@ -160,7 +164,6 @@ class Replay:
         self._remarks.projects([one.project for one in projects], named)
         self._by_id = {job.job_id: job for job in trace.jobs}
         self._position = {job.job_id: i for i, job in enumerate(trace.jobs)}
-        self._costs = {job.job_id: overheads.of(job.job_type) for job in trace.jobs}
         self._world = SimulatedWorld(
             now_s=lambda: self._shell.now_s,
             rate=self._rate,
@@ -301,6 +304,7 @@ class Replay:
             entity=job.entity,
             max_failures=job.max_failures,
             restart_s=job.restart_s,
+            restarts=job.restarts,
             labels=job.labels,
             # Most jobs of a trace save their state when they leave.
             checkpoint_dir=f"/{job.job_id}" if job.checkpoints else None,
@@ -440,6 +444,7 @@ class Replay:
         live = self.control.view.leases.by_id.get(lease.lease_id)
         sharing = there if len(there) > 1 else ()
         plan = "" if live is None else live.plan
+        self._costs.granted(position, Leases.of(lease))
         self._ledger.granted(Leases.of(lease), position, sharing, plan=plan)
 
     def _note_end(self, event: ev.LeaseEnded) -> None:
@@ -508,8 +513,9 @@ class Replay:
             == (live.worker_type, len(lease.workers), live.plan)
         )
 
-    def _overhead(self, job_id: str) -> Overhead:
-        return self._costs[job_id]
+    def _overhead(self, job_id: str, worker_type: str, workers: int) -> Overhead:
+        overhead = self._overheads.of(self._by_id[job_id].job_type)
+        return overhead.there(worker_type, workers)
 
     def _speed(self, lease_id: int) -> float:
         lease = self._leases.get(lease_id)

@@ -20,7 +20,7 @@ from scheduler.errors import LeaseholdError, SolveError
 from simulator.failures import FailureProcess
 from simulator.inputs import check_jobs
 from simulator.ledger import Ledger
-from simulator.overheads import columns
+from simulator.overheads import OverheadRows
 from simulator.progress import Progress
 from simulator.remarks import Remarks
 from simulator.workers import SimulatedWorkers
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from scheduler.engine.settings import EngineSettings
     from simulator.beginning import Beginning
     from simulator.failures import FailureModel
-    from simulator.overheads import Overheads
+    from simulator.overheads import Overhead, Overheads
     from simulator.result import SimulationResult
 
 _REPORT_EVERY = 256  # steps of the loop between two reports of progress
@@ -94,18 +94,17 @@ class Simulation:
         check_jobs(jobs, window)
         rng = np.random.default_rng(seed)
         self._cluster = cluster
-        self._jobs = [
-            job
-            if job.restart_s or not (cost := overheads.of(job.job_type).restart_s)
-            else replace(job, restart_s=cost)
-            for job in jobs
-        ]
+        self._jobs = [_with_restarts(job, overheads.of(job.job_type)) for job in jobs]
         self._profiles = list(profiles)
         self._policy = policy
         #: job id -> its position.
         self._position = {job.job_id: i for i, job in enumerate(self._jobs)}
         #: (N,) what a lease costs each job.
-        self._overheads = columns(overheads.of(job.job_type) for job in self._jobs)
+        self._costs = OverheadRows(
+            (overheads.of(job.job_type) for job in jobs),
+            [name for node in cluster.nodes for name in node.workers],
+        )
+        self._overheads = self._costs.rows
         self._failures = FailureProcess(failures, cluster.workers, rng)
         self._workers = SimulatedWorkers(
             cluster,
@@ -380,6 +379,7 @@ class Simulation:
     def _grant(self, leases: Leases) -> None:
         jobs = self._positions(leases.job_ids)
         fails_s = self._now + self._failures.draw_job_failures_s(len(leases))
+        self._costs.granted(jobs, leases)
         sharing = self._workers.start(
             leases,
             jobs=jobs,
@@ -445,3 +445,10 @@ class Simulation:
     def _told(self, jobs: IntArray, steps: FloatArray) -> FloatArray:
         """Return (n,) what the engine is told of jobs' steps."""
         return np.minimum(steps, self._most_told[jobs])
+
+
+def _with_restarts(job: Job, overhead: Overhead) -> Job:
+    """Return a job that says what a change of workers costs it, unless it says so itself."""
+    if job.restart_s or job.restarts or not (overhead.restart_s or overhead.workers):
+        return job
+    return replace(job, restart_s=overhead.restart_s, restarts=overhead.restarts)

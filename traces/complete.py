@@ -172,6 +172,7 @@ def _job(draft: Draft, job_id: str, job_type: str, arrival_s: float, speed: floa
         entity=draft.entity,
         max_failures=draft.max_failures,
         restart_s=draft.restart_s,
+        restarts=draft.restarts,
         labels=draft.labels,
     )
 

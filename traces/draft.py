@@ -29,6 +29,7 @@ class Draft:
         entity: team or user.
         max_failures: failures of its own that are retried.
         restart_s: seconds of work that a change of workers costs.
+        restarts: the same on some workers, see ``Job.restarts``.
         scale_factors: worker counts at which it can run, ascending; empty for one alone.
         labels: carried along.
         checkpoints: whether it saves its work when it has to leave.
@@ -50,6 +51,7 @@ class Draft:
     entity: str = ""
     max_failures: int = 3
     restart_s: float = 0.0
+    restarts: Mapping[str, float] = field(default_factory=dict)
     scale_factors: tuple[int, ...] = ()
     labels: Mapping[str, str] = field(default_factory=dict)
     checkpoints: bool = True

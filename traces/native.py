@@ -9,7 +9,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from scheduler.domain.job import LARGEST_GANG, counts_between
+from scheduler.domain.job import LARGEST_GANG, counts_between, is_seconds
 from scheduler.errors import TraceError
 from traces.draft import Draft, Drafts
 from traces.files import Line, atomic_writer
@@ -39,6 +39,7 @@ FIELDS = (
     "entity",
     "max_failures",
     "restart_s",
+    "restarts",
     "labels",
     "project",
     "depends_on",
@@ -52,8 +53,10 @@ FIELDS = (
 #: What only the service heeds; written where a trace has any of it.
 _CONDITIONS = tuple(field.name for field in fields(Conditions))
 #: What few jobs say of how they are preempted; written where one of the trace does.
-_MANNERS = ("checkpoints", "preemptible", "min_run_time_s")
-_USUAL = {"checkpoints": True, "preemptible": True, "min_run_time_s": 0.0}
+_MANNERS = ("restarts", "checkpoints", "preemptible", "min_run_time_s")
+_USUAL = {"restarts": {}, "checkpoints": True, "preemptible": True, "min_run_time_s": 0.0}
+#: Fields that are JSON objects, also in a CSV.
+_OBJECTS = ("labels", "restarts")
 _FLAGS = ("retry_oom", "checkpoints", "preemptible")
 #: What stands for other fields, which are written.
 _INSTEAD = ("duration_s", "min_workers", "max_workers")
@@ -109,12 +112,12 @@ def _strings(content: str, line: Line) -> dict[str, str]:
             line.fail(
                 f"unknown field{hint}; known are {', '.join(FIELDS)}", field=name, value=value
             )
-        if isinstance(value, bool) or (isinstance(value, dict | list) and name != "labels"):
+        if isinstance(value, bool) or (isinstance(value, dict | list) and name not in _OBJECTS):
             line.fail("it must be a number or a text", field=name, value=value)
         if name in _TEXT and value is not None and not isinstance(value, str):
             line.fail("it must be a text", field=name, value=value)
         if value is not None and value != "":
-            texts[name] = json.dumps(value) if name == "labels" else str(value)
+            texts[name] = json.dumps(value) if name in _OBJECTS else str(value)
     return texts
 
 
@@ -155,6 +158,7 @@ def _draft(row: Mapping[str, str], line: Line) -> Draft:
         entity=row.get("entity", ""),
         max_failures=line.integer_in(row.get("max_failures", "3"), "max_failures"),
         restart_s=line.number_in(row.get("restart_s", "0"), "restart_s"),
+        restarts=_restarts(row.get("restarts", ""), line),
         labels=_labels(row.get("labels", ""), line),
         checkpoints=_flag(row, "checkpoints", line),
         preemptible=_flag(row, "preemptible", line),
@@ -216,16 +220,28 @@ def _optional(
 
 
 def _labels(text: str, line: Line) -> Mapping[str, str]:
-    if not text:
-        return {}
-    try:
-        labels = json.loads(text)
-    except json.JSONDecodeError:
-        labels = None
-    if not isinstance(labels, dict) or not all(isinstance(v, str) for v in labels.values()):
+    labels = _object(text)
+    if labels is None or not all(isinstance(v, str) for v in labels.values()):
         problem = 'it must be a JSON object of texts, such as {"team": "vision"}'
         line.fail(problem, field="labels", value=text)
-    return dict(labels)
+    return labels
+
+
+def _restarts(text: str, line: Line) -> Mapping[str, float]:
+    restarts = _object(text)
+    if restarts is None or not all(is_seconds(v) for v in restarts.values()):
+        problem = 'it must be a JSON object of seconds >= 0, such as {"v100": 60, "v100:8": 300}'
+        line.fail(problem, field="restarts", value=text)
+    return {workers: float(seconds) for workers, seconds in restarts.items()}
+
+
+def _object(text: str) -> dict[str, Any] | None:
+    """Return a JSON object, or None if a text is none; an empty one of no text."""
+    try:
+        found = json.loads(text or "{}")
+    except json.JSONDecodeError:
+        return None
+    return found if isinstance(found, dict) else None
 
 
 def write_trace(trace: Trace, path: str | os.PathLike[str]) -> None:
@@ -260,7 +276,9 @@ def write_trace(trace: Trace, path: str | os.PathLike[str]) -> None:
         for job in trace.jobs:
             row = _fields(job) | (_manners(job) if told else {})
             row |= _asked(trace.conditions.get(job.job_id)) if trace.conditions else {}
-            row["labels"] = json.dumps(row["labels"], ensure_ascii=False) if job.labels else ""
+            for name in _OBJECTS:
+                if name in row:
+                    row[name] = json.dumps(row[name], ensure_ascii=False) if row[name] else ""
             writer.writerow("" if value is None else value for value in row.values())
 
 
@@ -277,6 +295,7 @@ def _asked(conditions: Conditions | None) -> dict[str, Any]:
 def _manners(job: Job) -> dict[str, Any]:
     """Return how a job may be preempted as it stands in a file."""
     row = {name: getattr(job, name) for name in _MANNERS}
+    row["restarts"] = dict(job.restarts)
     return {n: str(v).lower() if isinstance(v, bool) else v for n, v in row.items()}
 
 

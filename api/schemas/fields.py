@@ -102,6 +102,7 @@ Image = Annotated[str, _text(500, r"^[A-Za-z0-9][A-Za-z0-9._:/@-]*$")]
 Flag = Annotated[bool, Field(strict=True)]
 Workers = Annotated[int, Field(strict=True, ge=1, le=LARGEST_GANG)]
 Rate = Annotated[float, Field(strict=True, gt=0, le=1e12)]
+RestartSeconds = Annotated[float, Field(strict=True, ge=0, le=LONGEST_S)]
 Weight = Annotated[float, Field(strict=True, ge=1e-6, le=1e6)]
 SomeSeconds = Annotated[float, Field(strict=True, gt=0, le=LONGEST_S)]
 Moment = Annotated[float, Field(strict=True, gt=0, le=LATEST_S)]
@@ -157,6 +158,7 @@ _WORDS: dict[Word, Any] = {
     Word.WORKER_COUNTS: WorkerCounts,
     Word.WORKER_TYPES: Annotated[list[WorkerType], Field(max_length=64)],
     Word.RATES: Annotated[dict[WorkerType, Rate], Field(max_length=64)],
+    Word.RESTARTS: Annotated[dict[WorkerType, RestartSeconds], Field(max_length=256)],
     Word.MOMENT: Moment,
 }
 

@@ -761,6 +761,7 @@ class JobOptions(TypedDict, total=False):
         notice_s: seconds of notice before SIGTERM; the operator's where left out
         grace_s: seconds from SIGTERM to SIGKILL; the operator's where left out
         restart_s: seconds of work that a change of workers costs
+        restarts: worker type, or type and count (`v100:8`) -> seconds that a change to them costs
         progress_regex: searched in its output; group 'steps' (or 1) counts its steps
         progress_file: file whose last number counts its checkpointed steps
         memory_bytes: limit of host memory in bytes
@@ -805,6 +806,7 @@ class JobOptions(TypedDict, total=False):
     notice_s: float | None
     grace_s: float | None
     restart_s: float
+    restarts: Mapping[str, Any]
     progress_regex: str | None
     progress_file: str | None
     memory_bytes: int | None

@@ -29,6 +29,7 @@ from scheduler.domain.lease import RevokeReason
 from scheduler.domain.reasons import WaitReason
 from scheduler.domain.troubles import trouble_of
 from scheduler.engine.on_leases import GOT_ON_S
+from scheduler.engine.restarts import restarts_in
 from scheduler.protocol.reports import LeaseEnd
 
 if TYPE_CHECKING:
@@ -39,6 +40,8 @@ if TYPE_CHECKING:
     from scheduler.control.leases import LiveLease, Member
     from scheduler.control.nodes import NodeState
     from scheduler.control.state import ControlState
+    from scheduler.domain.arrays import FloatArray
+    from scheduler.domain.job import Restarts
     from scheduler.domain.spec import JobSpec
 
 #: Why a job was cancelled that waited for one which did not complete.
@@ -418,7 +421,7 @@ def tell_submitted(state: ControlState, draft: Draft, record: JobRecord) -> None
         deadline_s=record.deadline_s,
         attempts=record.attempts,
         steps_done=record.steps_done,
-        restart_s=restart_s(state, record.spec),
+        restarts=restarts(state, record.spec),
     )
     if state.reservations:
         entitle(state, draft, record)
@@ -453,31 +456,45 @@ def renew_table(state: ControlState, draft: Draft) -> None:
         draft.tell(ev.ConfigurationsChanged(table=table))
 
 
-def restart_s(state: ControlState, spec: JobSpec) -> float:
-    """Return what a change of workers costs a job: as it says, else as launches were measured."""
-    if spec.restart_s > 0.0 or not state.settings.learn:
-        return spec.restart_s
-    return state.knowledge.launch_s(spec.type_key)
+def restarts(state: ControlState, spec: JobSpec) -> Restarts:
+    """Return what a change of workers costs a job: as it says, else as launches were measured.
+
+    Returns:
+        Seconds on any workers, and on some, see ``Job.restarts``.
+    """
+    if spec.restart_s > 0.0 or spec.restarts or not state.settings.learn:
+        return spec.restart_s, spec.restarts
+    return state.knowledge.launch_s(spec.type_key), state.knowledge.launches_s(spec.type_key)
 
 
 def renew_restarts(state: ControlState, draft: Draft) -> None:
-    """Tell the engine what starting costs where that is news, when a round is planned."""
+    """Tell the engine what starting costs if that is news, when a round is planned."""
     if not state.launches_due or not any(isinstance(e, ev.TimerFired) for e in draft.events):
         return
     state.launches_due = False
     draft.set(Part.LAUNCHES.value, state.knowledge.dump(Part.LAUNCHES))
-    jobs, news = state.engine.jobs, {}
+    jobs, table = state.engine.jobs, state.engine.table
+    news: dict[str, Restarts] = {}
+    #: profile -> what is learned of its jobs, and the (J,) seconds in its configurations.
+    learned: dict[int, tuple[Restarts, FloatArray]] = {}
     for job_id, number in jobs.number_of.items():
         record = state.jobs.by_id.get(job_id)
         if record is None:  # it ends in this decision
             continue
-        known_s = float(jobs["restart_s"][jobs.row_of(number)])
-        found_s = restart_s(state, record.spec)
-        if abs(found_s - known_s) > max(NEWS_S, NEWS_SHARE * known_s):
-            news[job_id] = found_s
+        row, spec, profile = jobs.row_of(number), record.spec, record.profile
+        if spec.restart_s > 0.0 or spec.restarts or profile >= len(table.profiles):
+            continue
+        if profile not in learned:
+            found = restarts(state, spec)
+            learned[profile] = found, restarts_in(table, profile, *found)
+        found, found_s = learned[profile]
+        known_s = jobs.restarts_s[row, : len(found_s)]
+        if (np.abs(found_s - known_s) > np.maximum(NEWS_S, NEWS_SHARE * known_s)).any():
+            news[job_id] = found
     if news:
-        costs = np.array(list(news.values()), dtype=float)
-        draft.tell(ev.RestartsMeasured(job_ids=tuple(news), restart_s=costs))
+        costs = np.array([usual_s for usual_s, _ in news.values()], dtype=float)
+        on_some = tuple(some for _, some in news.values())
+        draft.tell(ev.RestartsMeasured(job_ids=tuple(news), restart_s=costs, restarts=on_some))
 
 
 def after_step(

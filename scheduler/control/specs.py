@@ -8,10 +8,13 @@ from dataclasses import MISSING, Field, fields
 from datetime import UTC, datetime
 from operator import attrgetter
 from types import MappingProxyType
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from scheduler.domain.job import Job
 from scheduler.domain.spec import JobSpec
+
+if TYPE_CHECKING:
+    from scheduler.domain.job import Restarts
 
 #: Run time that a job is taken to have where it names neither steps nor a duration.
 UNKNOWN_DURATION_S = 3600.0
@@ -71,7 +74,7 @@ def engine_job(
     deadline_s: float | None,
     attempts: int = 0,
     steps_done: float = 0.0,
-    restart_s: float | None = None,
+    restarts: Restarts | None = None,
 ) -> Job:
     """Return a job as the engine sees it.
 
@@ -84,9 +87,11 @@ def engine_job(
         deadline_s: by when it should be complete now.
         attempts: leases that it has had.
         steps_done: steps that are safe.
-        restart_s: what a change of workers costs it; None: what it says itself.
+        restarts: what a change of workers costs it, on any workers and on some; None: what it says
+            itself.
     """
     total = steps_of(spec)
+    usual_s, on_some = (spec.restart_s, spec.restarts) if restarts is None else restarts
     return Job(
         job_id=job_id,
         job_type=spec.type_key,
@@ -97,7 +102,8 @@ def engine_job(
         deadline_s=deadline_s,
         entity=spec.account,
         max_failures=spec.max_failures,
-        restart_s=spec.restart_s if restart_s is None else restart_s,
+        restart_s=usual_s,
+        restarts=on_some,
         attempts_before=attempts,
         steps_before=min(steps_done, math.nextafter(total, 0.0)),
         preemptible=spec.preemptible,

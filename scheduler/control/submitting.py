@@ -21,7 +21,7 @@ from scheduler.control.requests import (
 )
 from scheduler.control.specs import missed_deadline
 from scheduler.domain.configuration import ANYWHERE, CONSOLIDATED
-from scheduler.domain.job import JobStatus
+from scheduler.domain.job import JobStatus, type_in
 from scheduler.domain.placeholders import filled
 from scheduler.domain.reasons import WaitReason
 from scheduler.domain.rows import IdempotencyRow
@@ -269,10 +269,14 @@ def first_fit(
     fit = _fit(state, spec, room or room_of(state), spec.throughputs, rough=rough)
     if wide := beyond(state.jobs.limits.get(spec.project), spec, spec.weight):
         return replace(fit, fits=False, reason=WaitReason.QUOTA, message=wide)
-    unknown = sorted(spec.throughputs.keys() - set(state.engine.cluster.type_names))
-    if unknown and state.engine.cluster.type_names:
-        none = f"it declares steps/s on {', '.join(unknown)}, of which the cluster has no workers"
-        return replace(fit, message=f"{fit.message}; {none}")
+    types = state.engine.cluster.type_names
+    named = {"steps/s": spec.throughputs, "restarts": spec.restarts}
+    for what, workers in named.items() if types else ():
+        if unknown := sorted(one for one in workers if type_in(one, types) not in types):
+            none = (
+                f"it declares {what} on {', '.join(unknown)}, of which the cluster has no workers"
+            )
+            fit = replace(fit, message=f"{fit.message}; {none}")
     return fit
 
 

@@ -105,10 +105,12 @@ class RestartsMeasured:
     Attributes:
         job_ids: (n,) which; those that are not known (any more) are passed over.
         restart_s: (n,) seconds of work that a change of workers costs each.
+        restarts: (n,) the same on some workers, see ``Job.restarts``; empty for none.
     """
 
     job_ids: tuple[str, ...]
     restart_s: FloatArray
+    restarts: tuple[Mapping[str, float], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

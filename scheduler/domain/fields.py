@@ -40,6 +40,7 @@ class Word(enum.Enum):
     WORKER_COUNTS = enum.auto()
     WORKER_TYPES = enum.auto()
     RATES = enum.auto()  #: worker type -> steps/s
+    RESTARTS = enum.auto()  #: worker type, or type:count -> seconds
     MOMENT = enum.auto()  #: seconds since the Unix epoch; people say "2h" or a date, too
     PODS = enum.auto()  #: what a job says about its pods
 

@@ -6,12 +6,15 @@ import enum
 import math
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from scheduler.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
+
+    #: What a change of workers costs: seconds on any workers, and on some, see ``restart_in``.
+    Restarts: TypeAlias = tuple[float, Mapping[str, float]]
 
 
 #: A job that counts no steps, or whose length nobody knows, is never taken for more complete.
@@ -59,6 +62,8 @@ class Job:
         entity: the team or user that the hierarchical policy accounts it to.
         max_failures: failures of its own that are retried before the job counts as failed.
         restart_s: seconds of work that a change of workers costs it (checkpoint, launch, restore).
+        restarts: the same on some workers only: ``v100`` or ``v100:8`` -> seconds, see
+            ``restart_in``.
         labels: free key-value pairs, carried along.
         attempts_before: attempts of an earlier life under the same name; its own are counted on.
         steps_before: steps that were done, and are safe, in that life.
@@ -95,6 +100,12 @@ class Job:
     checkpoints: bool = True
     project: str = ""
     owner: str = ""
+    restarts: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
+
+    @property
+    def usual_restart_s(self) -> float:
+        """What a change of workers costs it if it is not known which workers it gets."""
+        return self.restart_s or max(self.restarts.values(), default=0.0)
 
     @property
     def counts(self) -> tuple[int, ...]:
@@ -129,6 +140,9 @@ class Job:
         _require(passed, "deadline_s", self.deadline_s, "must be a time, or be left out")
         _require(self.max_failures >= 0, "max_failures", self.max_failures, "must be >= 0")
         _require(self.restart_s >= 0, "restart_s", self.restart_s, "must be >= 0")
+        for workers, seconds in self.restarts.items():
+            name = f"restarts['{workers}']"
+            _require(is_seconds(seconds), name, seconds, "must be a number of seconds >= 0")
         _require(
             math.isfinite(self.min_run_time_s) and self.min_run_time_s >= 0,
             "min_run_time_s",
@@ -144,6 +158,41 @@ class Job:
             self.steps_before,
             f"must be >= 0 and at most total_steps, {self.total_steps}",
         )
+
+
+def is_seconds(value: object) -> bool:
+    """Tell whether a value is a finite number >= 0."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    return math.isfinite(value) and value >= 0
+
+
+def restart_in(
+    restart_s: float, restarts: Mapping[str, float], worker_type: str, count: int
+) -> float:
+    """Return the seconds of work that a change to some workers costs a job.
+
+    Args:
+        restart_s: what it costs on workers that ``restarts`` does not name.
+        restarts: ``v100:8`` (eight of a type) or ``v100`` (any number of it) -> seconds; the first
+            counts before the second.
+        worker_type: of the workers.
+        count: how many there are.
+    """
+    of_type = restarts.get(worker_type, restart_s)
+    return restarts.get(f"{worker_type}:{count}", of_type)
+
+
+def type_in(workers: str, worker_types: Collection[str]) -> str:
+    """Return the worker type in a key of ``restarts``; the key itself if it has no count.
+
+    Args:
+        workers: ``v100:8`` or ``v100``.
+        worker_types: known ones, whose names may have colons.
+    """
+    worker_type, colon, count = workers.rpartition(":")
+    has_count = colon and count.isdecimal() and workers not in worker_types
+    return worker_type if has_count else workers
 
 
 def _positive(value: float) -> bool:

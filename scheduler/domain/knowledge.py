@@ -208,13 +208,15 @@ class Knowledge(Protocol):
         """
         ...
 
-    def launch_s(self, job_type: str, scale_factor: int = 0, worker_type: str = "") -> float:
-        """Return how long a launch takes; 0 if too few were timed.
+    def launch_s(self, job_type: str) -> float:
+        """Return how long a launch of a job type takes; 0 if too few were timed."""
+        ...
 
-        Args:
-            job_type: key.
-            scale_factor: workers; 0 for any number.
-            worker_type: hardware class; empty for any.
+    def launches_s(self, job_type: str) -> Mapping[str, float]:
+        """Return how long launches take on workers where enough were timed.
+
+        Returns:
+            Worker type and count (``v100:8``) -> seconds.
         """
         ...
 

@@ -351,6 +351,19 @@ class JobSpec:
         page="; 0: as long as launches of its job type took, once three were timed",
         option=Option(help="Work that a change of workers costs it.", metavar="SPAN", default="0"),
     )
+    restarts: Mapping[str, float] = asked(
+        Word.RESTARTS,
+        "worker type, or type and count (`v100:8`) -> seconds that a change to them costs",
+        default={},
+        page="; others: `restart_s`",
+        option=Option(
+            help="Work that a change to some workers costs. Repeatable.",
+            flag="--restart-on",
+            metavar="TYPE[:N]=S",
+            page="work that a change to a worker type, or to N workers of it, costs; repeatable",
+            default="`--restart`",
+        ),
+    )
     progress_regex: str | None = asked(
         Word.EXPRESSION,
         "searched in its output; group 'steps' (or 1) counts its steps",

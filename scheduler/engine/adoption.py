@@ -20,6 +20,7 @@ from scheduler.domain.job import JobStatus
 from scheduler.domain.lease import EndReason, Lease, RevokeReason
 from scheduler.engine import on_answers, on_jobs, on_leases, on_workers, reservations
 from scheduler.engine.jobs import HELD, NONE, RUNNING, WAITING
+from scheduler.engine.restarts import set_restarts
 from scheduler.engine.snapshot import dump, restore
 from scheduler.engine.state import PLAN, RETRY
 
@@ -183,6 +184,8 @@ class _Adoption:
         state.jobs.add(
             event.job, number=state.next_number, profile=event.profile, entity=entity, group=group
         )
+        if event.job.restarts:
+            set_restarts(state, len(state.jobs) - 1)
         state.next_number += 1
         self._since_s[job_id] = state.now_s
 

@@ -70,12 +70,15 @@ class JobTable:
     Columns are read and written by name: ``table["weight"]`` is a view of length N. ``x`` and
     ``credit_s`` are (N, J) views: the allocation in force, and the seconds by which each
     configuration lags behind the time that X has promised so far (negative: it is ahead).
+    ``restarts_s`` is the (N, J) view of what a change to each configuration costs, in seconds; the
+    column ``restart_s`` is what it costs where no configuration is in question.
     """
 
     def __init__(self, width: int = 1) -> None:
         self._rows: NDArray[np.void] = np.zeros(16, dtype=_ROW)
         self._x: FloatArray = np.zeros((16, width))
         self._credit_s: FloatArray = np.zeros((16, width))
+        self._restarts_s: FloatArray = np.zeros((16, width))
         self._size = 0
         #: views of columns that were asked for since the table last grew or shrank.
         self._views: dict[str, NDArray[Any]] = {}
@@ -127,9 +130,11 @@ class JobTable:
         if (len(self._rows), self._x.shape) != (len(table._rows), table._x.shape):
             self._rows = np.empty_like(table._rows)
             self._x, self._credit_s = np.empty_like(table._x), np.empty_like(table._x)
+            self._restarts_s = np.empty_like(table._x)
         size = self._size = table._size
         self._rows.view(_PLAIN)[:size] = table._rows.view(_PLAIN)[:size]
         self._x[:size], self._credit_s[:size] = table.x, table.credit_s
+        self._restarts_s[:size] = table.restarts_s
         self._views = {}
 
     def __getitem__(self, column: str) -> NDArray[Any]:
@@ -161,12 +166,25 @@ class JobTable:
         """(N, J) seconds promised by X and not yet received."""
         return self._credit_s[: self._size]
 
+    @property
+    def restarts_s(self) -> FloatArray:
+        """(N, J) seconds of work that a change to each configuration costs."""
+        return self._restarts_s[: self._size]
+
+    def restarts_held(self, rows: IntArray) -> FloatArray:
+        """Return (R,) what a change to the workers that rows hold, or to any, costs."""
+        held = self["configuration"][rows]
+        there: FloatArray = self.restarts_s[rows, np.maximum(held, 0)]
+        return np.where(held == NONE, self["restart_s"][rows], there)
+
     def widen(self, width: int) -> None:
         """Make room for ``width`` configurations per job."""
         missing = width - self._x.shape[1]
         if missing > 0:
             self._x = np.pad(self._x, ((0, 0), (0, missing)))
             self._credit_s = np.pad(self._credit_s, ((0, 0), (0, missing)))
+            usual_s = np.repeat(self._rows["restart_s"][:, None], missing, axis=1)
+            self._restarts_s = np.concatenate([self._restarts_s, usual_s], axis=1)
 
     def move_columns(self, profile: int, columns: IntArray) -> None:
         """Let X, credits and what runs follow a profile's configurations to other columns.
@@ -194,6 +212,7 @@ class JobTable:
             self._rows = np.concatenate([self._rows, np.zeros_like(self._rows)])
             self._x = np.concatenate([self._x, np.zeros_like(self._x)])
             self._credit_s = np.concatenate([self._credit_s, np.zeros_like(self._credit_s)])
+            self._restarts_s = np.concatenate([self._restarts_s, np.zeros_like(self._restarts_s)])
         i = self._size
         self._size += 1
         self._views.clear()
@@ -203,11 +222,12 @@ class JobTable:
             *(job.attempts_before, 0, 0, 0, job.weight),
             *(job.total_steps, job.steps_before, job.steps_before),
             *(job.arrival_s, deadline_s, 0.0, 0.0),
-            *(job.restart_s, -np.inf, np.inf, 0),
+            *(job.usual_restart_s, -np.inf, np.inf, 0),
             *(not job.preemptible, job.checkpoints, 0, 0, job.min_run_time_s, 0.0, group, 0, 0.0),
         )
         self._x[i] = 0.0
         self._credit_s[i] = 0.0
+        self._restarts_s[i] = job.usual_restart_s
         self._numbers.append(number)
         self.number_of[job.job_id] = number
         self.job_of[number] = job
@@ -216,7 +236,7 @@ class JobTable:
         """Drop a row; later rows move up. Returns its job."""
         number = self._numbers.pop(row)
         last = self._size - 1
-        for array in (self._rows.view(_PLAIN), self._x, self._credit_s):
+        for array in (self._rows.view(_PLAIN), self._x, self._credit_s, self._restarts_s):
             array[row:last] = array[row + 1 : self._size]
         self._size = last
         self._views.clear()
@@ -267,10 +287,12 @@ class JobTable:
         columns: Mapping[str, NDArray[Any]],
         x: FloatArray,
         credit_s: FloatArray,
+        restarts_s: FloatArray | None = None,
     ) -> None:
         """Fill an empty table with what it held before; jobs in the order of their rows.
 
-        A column that the release which stored them did not have begins with zeros.
+        A column that the release which stored them did not have begins with zeros; ``restarts_s``
+        begins with what the column ``restart_s`` says.
         """
         assert _ROW.names is not None
         self._size = len(x)
@@ -282,6 +304,8 @@ class JobTable:
         self._credit_s = np.zeros_like(self._x)
         self.x[:] = x
         self.credit_s[:] = credit_s
+        self._restarts_s = np.zeros_like(self._x)
+        self.restarts_s[:] = self["restart_s"][:, None] if restarts_s is None else restarts_s
         self._numbers = self["number"].tolist()
         self.job_of = dict(zip(self._numbers, jobs, strict=True))
         self.number_of = {job.job_id: number for number, job in self.job_of.items()}

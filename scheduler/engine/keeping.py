@@ -87,7 +87,7 @@ def keep(state: State, candidates: BoolArray, caps: Caps | None = None) -> BoolA
     if jobs["kept"].any():
         jobs["kept"][:] = Kept.NOT
     asks = (jobs["unpreemptible"] != 0) | (jobs["min_run_s"] > 0) | (jobs["lost_s"] > 0)
-    asks |= jobs["restart_s"] > 0
+    asks |= (jobs.restarts_s > 0).any(axis=1) | (jobs["restart_s"] > 0)
     if not asks.any():
         return None
     asks &= candidates & (jobs["status"] == RUNNING)
@@ -134,7 +134,7 @@ def _young(state: State, rows: IntArray) -> tuple[BoolArray, BoolArray, BoolArra
     jobs, most_s = state.jobs, state.settings.patience_s
     starts_s = [state.book.start_s_of(lease_id) for lease_id in jobs["lease"][rows].tolist()]
     held_s = state.now_s - np.array(starts_s, dtype=float)
-    launch_s = jobs["restart_s"][rows]
+    launch_s = jobs.restarts_held(rows)
     ran_s = held_s - launch_s
     least_s = np.minimum(jobs["min_run_s"][rows], most_s)
     worth_s = np.minimum(WORTH * launch_s, most_s)

@@ -10,6 +10,7 @@ from scheduler.domain import events as ev
 from scheduler.engine.columns import moves
 from scheduler.engine.on_leases import set_retry_timer
 from scheduler.engine.questions import take_over
+from scheduler.engine.restarts import follow_table
 from scheduler.engine.state import GRACE, RETRY
 from scheduler.engine.validation import fault_of
 
@@ -79,6 +80,7 @@ def _configurations(state: State, event: ev.ConfigurationsChanged) -> None:
     state.assigner.table = event.table
     state.jobs.widen(event.table.throughput.shape[1])
     state.assigner.follow(moved)
+    follow_table(state)
     _drop_question(state)
     state.heed()
 

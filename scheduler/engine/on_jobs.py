@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -13,6 +14,7 @@ from scheduler.engine.admission import admit
 from scheduler.engine.jobs import HELD, NONE, RUNNING, WAITING
 from scheduler.engine.on_leases import set_retry_timer
 from scheduler.engine.quotas import is_firm
+from scheduler.engine.restarts import set_restarts
 from scheduler.errors import AdmissionError
 
 if TYPE_CHECKING:
@@ -39,6 +41,8 @@ def _submitted(state: State, event: ev.JobSubmitted) -> None:
     jobs.widen(state.table.throughput.shape[1])
     group = state.quotas.group(job)
     jobs.add(job, number=state.next_number, profile=event.profile, entity=entity, group=group)
+    if job.restarts:
+        set_restarts(state, len(jobs) - 1)
     state.next_number += 1
     state.rows_moved()
     state.heed()
@@ -164,9 +168,13 @@ def _deadline(state: State, event: ev.DeadlineChanged) -> None:
 
 def _restarts(state: State, event: ev.RestartsMeasured) -> None:
     rows = [state.row_of_job(job_id) for job_id in event.job_ids]
-    for row, restart_s in zip(rows, event.restart_s.tolist(), strict=True):
+    jobs, on_some = state.jobs, event.restarts or ({},) * len(rows)
+    for row, restart_s, restarts in zip(rows, event.restart_s.tolist(), on_some, strict=True):
         if row != NONE:
-            state.jobs["restart_s"][row] = restart_s
+            number = int(jobs["number"][row])
+            job = jobs.job_of[number]
+            jobs.job_of[number] = replace(job, restart_s=restart_s, restarts=restarts)
+            set_restarts(state, row)
     if any(row != NONE for row in rows):
         state.heed(serve=False)
 

@@ -344,8 +344,9 @@ def _leftover(
     rows = np.flatnonzero(waiting)
     profile = jobs.ints("profile")
     order = rows[np.lexsort((rows, left_s[rows], jobs["rank"][rows]))]
-    restart_s = np.minimum(jobs.floats("restart_s"), 0.9 * length_s)
-    throughput = table.throughput[profile]
+    width = table.throughput.shape[1]
+    works = 1.0 - np.minimum(jobs.restarts_s[:, :width] / length_s, 0.9)
+    throughput = table.throughput[profile] * works
     if bars is not None:
         throughput = np.where(bars.configuration, 0.0, throughput)
     doubt = alike.doubt[profile]
@@ -359,7 +360,7 @@ def _leftover(
         throughput,
         demand,
         held,
-        np.exp(np.maximum(unsure, 0.0)) * length_s / (length_s - restart_s),
+        np.exp(np.maximum(unsure, 0.0)) / works[np.arange(len(held)), held],
         free,
     )
     return leftover

@@ -112,6 +112,7 @@ class EngineState:
         by_lag: whether it wants rounds to follow X as closely as they can.
         completed_worker_s: see ``Problem``.
         search: the attributes of ``Search``.
+        restarts_s: (N, J) see ``JobTable``; None in snapshots of release 0.2.
     """
 
     now_s: float
@@ -157,6 +158,7 @@ class EngineState:
     by_lag: bool = False
     completed_worker_s: FloatArray | None = None
     search: tuple[float, int, int] = (0.0, 0, 1)
+    restarts_s: FloatArray | None = None
 
 
 #: Fields that a state of the engine has under the same name.
@@ -191,6 +193,7 @@ def dump(engine: Engine) -> EngineState:
         columns=jobs.columns(),
         x=jobs.x.copy(),
         credit_s=jobs.credit_s.copy(),
+        restarts_s=jobs.restarts_s.copy(),
         pair_numbers=pairs.numbers.copy(),
         pair_index=pairs.index.copy(),
         pair_x=pairs.x.copy(),
@@ -246,7 +249,7 @@ def restore(stored: EngineState, settings: EngineSettings) -> Engine:
     state.assigner.next_lease = stored.next_lease
     state.assigner.table = stored.table
     state.fleet.restore(stored.in_service, stored.cordoned, stored.retired)
-    state.jobs.restore(stored.jobs, stored.columns, stored.x, stored.credit_s)
+    state.jobs.restore(stored.jobs, stored.columns, stored.x, stored.credit_s, stored.restarts_s)
     _restore_pairs(state, stored)
     state.assigner.avoidance.restore(stored.avoided)
     state.occasions.restore(stored.recent, stored.served, stored.to_ask)

@@ -143,7 +143,7 @@ def _is_futile(
 ) -> BoolArray:
     """Return (R,) which jobs would end no sooner and cost no less elsewhere, for the restart."""
     profile, held = jobs.ints("profile")[rows], jobs.ints("configuration")[rows]
-    left, restart_s = jobs.steps_left()[rows], jobs.floats("restart_s")[rows]
+    left, restart_s = jobs.steps_left()[rows], jobs.restarts_s[rows, there]
     stays_s = left / np.maximum(table.throughput[profile, held], 1e-300)
     moves_s = left / np.maximum(table.throughput[profile, there], 1e-300) + restart_s
     dearer = alike.price[profile, held] * stays_s > alike.price[profile, there] * moves_s
@@ -164,7 +164,7 @@ def _lost(
 
     That is how long X has it there at a stretch, or until it would be done where it is.
     """
-    restart_s = jobs.floats("restart_s")[rows]
+    restart_s = jobs.restarts_s[rows, there]
     if not restart_s.any():
         return restart_s
     profile, held = jobs.ints("profile")[rows], jobs.ints("configuration")[rows]

@@ -164,6 +164,11 @@ def _check_restarts(event: ev.RestartsMeasured) -> None:
             f"restarts name {len(event.job_ids)} jobs and {len(event.restart_s)} times; "
             "give one for each job"
         )
+    if event.restarts and len(event.job_ids) != len(event.restarts):
+        raise InputError(
+            f"restarts name {len(event.job_ids)} jobs and what they cost on some workers of "
+            f"{len(event.restarts)}; give one each, or none"
+        )
     for job_id, restart_s in zip(event.job_ids, event.restart_s.tolist(), strict=True):
         if not 0 <= restart_s < math.inf:
             raise InputError(f"restart_s of job '{job_id}' is {restart_s}; it must be >= 0")

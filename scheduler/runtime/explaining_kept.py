@@ -35,7 +35,7 @@ def goes_on(view: View, record: JobRecord) -> str:
     if number is None:
         return ""
     row, spec = jobs.row_of(number), record.spec
-    launch_s = float(jobs["restart_s"][row])
+    launch_s = float(jobs.restarts_held(np.array([row]))[0])
     return _GOES_ON.get(Kept(int(jobs["kept"][row])), "").format(
         least=f"{spec.min_run_time_s:.0f}",
         worth=f"{WORTH * launch_s:.0f}",

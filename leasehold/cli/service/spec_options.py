@@ -173,7 +173,10 @@ def _secrets(names: list[str], flag: str, env: dict[str, str]) -> dict[str, str]
 OPTIONAL: Final = tuple(known for known in JOB_FIELDS if known.option is not None)
 #: What may be given several times.
 _REPEATED: Final = frozenset(
-    {Word.VARIABLES, Word.SECRETS, Word.LABELS, Word.JOB_IDS, Word.WORKER_TYPES, Word.RATES}
+    {
+        *(Word.VARIABLES, Word.SECRETS, Word.LABELS, Word.JOB_IDS, Word.WORKER_TYPES),
+        *(Word.RATES, Word.RESTARTS),
+    }
 )
 _COMPLETED: Final[Mapping[Word, Callable[..., Any]]] = {
     Word.PROJECT: complete_project,
@@ -186,6 +189,7 @@ _READERS: Final[Mapping[Word, Callable[[Any, str], object]]] = {
     Word.WORKER_TYPES: lambda items, flag: split_list(items, option=flag),
     Word.JOB_IDS: lambda items, flag: split_list(items, option=flag),
     Word.RATES: lambda items, flag: parse_figures(items, option=flag),
+    Word.RESTARTS: lambda items, flag: parse_figures(items, option=flag),
     Word.LABELS: lambda items, flag: parse_pairs(items, option=flag),
 }
 _NUMBERS: Final[Mapping[Written, Callable[[Any, str], object]]] = {

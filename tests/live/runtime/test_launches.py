@@ -110,7 +110,7 @@ def test_the_devices_stand_in_the_history_and_the_times_in_the_metrics(live):
 
 async def slow_starters(stage, launch_s, *, steps_per_s=10.0, **values):
     """Submit two jobs of 100 s whose programs load something first."""
-    stage.world.overhead = lambda _job: Overhead(launch_s=launch_s)
+    stage.world.overhead = lambda *_: Overhead(launch_s=launch_s)
     stage.world.rate = lambda *_: steps_per_s
     for name in ("first", "second"):
         await stage.job(name, job_type="slow", total_steps=1000.0, **values)
@@ -127,7 +127,7 @@ def test_jobs_that_load_for_as_long_as_a_round_get_done(live, launch_s, figures)
         await stage.run_until(lambda: not jobs, at_most_s=1.5 * 2 * (100.0 + launch_s))
         assert stage.status("first") == stage.status("second") == "completed"
         assert len(stage.ends("first")) + len(stage.ends("second")) <= 12
-        learned_s = stage.state.knowledge.launch_s("slow", 1, "v100")
+        learned_s = stage.state.knowledge.launches_s("slow")["v100:1"]
         assert learned_s == pytest.approx(launch_s, abs=1.0)
 
     live(story, policy=FAIR["policy"])
@@ -143,6 +143,33 @@ def test_a_launch_is_timed_also_by_reports_that_come_seldom(live):
         assert lease.launch_s == pytest.approx(20.0, abs=1.0)
 
     live(story, policy=PolicyChoice(name="fifo"))
+
+
+def test_launches_are_learned_for_each_kind_of_workers(live):
+    async def story(stage):
+        seconds = {("v100", 1): 4.0, ("v100", 2): 9.0, ("k80", 1): 15.0}
+        stage.world.overhead = lambda _job, kind, n: Overhead(launch_s=seconds.get((kind, n), 0.0))
+        for n in range(3):
+            for kind, workers in seconds:
+                name = f"{kind}-{workers}-{n}"
+                await stage.job(
+                    name, job_type="net", worker_types=(kind,), scale_factors=(workers,)
+                )
+        await stage.wait(120)
+        learned = dict(stage.state.knowledge.launches_s("net"))
+        expected = {f"{kind}:{n}": s for (kind, n), s in seconds.items()}
+        assert learned == pytest.approx(expected, abs=1.1)
+        await stage.job("both", job_type="net", total_steps=1000.0)
+        jobs, table = stage.state.engine.jobs, stage.state.engine.table
+        row = jobs.row_of(jobs.number_of["both"])
+        types = [
+            table.worker_types[way.demand.index(1)]
+            for way in table.profiles[jobs["profile"][row]].configurations
+        ]
+        costs = dict(zip(types, jobs.restarts_s[row].tolist(), strict=False))
+        assert costs == pytest.approx({"v100": learned["v100:1"], "k80": learned["k80:1"]})
+
+    live(story, nodes={"n0": ("v100", "v100"), "n1": ("k80",)}, policy=PolicyChoice(name="fifo"))
 
 
 def test_a_launch_that_lies_before_a_restart_of_the_service_is_not_timed(live):

@@ -41,6 +41,11 @@ def test_a_dry_run_names_worker_types_that_there_are_none_of_and_what_is_assumed
         none = "it declares steps/s on zzz, of which the cluster has no workers"
         assert fit.message == f"it could start at once; {none}"
         assert [one.source for one in fit.configurations] == ["declared"]
+        fit = await stage.service.fit(
+            stage.spec(throughputs={}, restarts={"v100:8": 60.0, "zzz:8": 60.0})
+        )
+        none = "it declares restarts on zzz:8, of which the cluster has no workers"
+        assert fit.message == f"it could start at once; {none}"
         fit = await stage.service.fit(stage.spec(total_steps=None, throughputs={}))
         assert [(one.steps_per_s, one.source) for one in fit.configurations] == [(1.0, "assumed")]
 

@@ -268,6 +268,13 @@ ENTRIES = dict(
         field("notice_s", 1.0, 2.0, scheduled(**HELD)),
         field("grace_s", 1.0, 2.0, scheduled(**HELD, term_s=math.inf)),
         field("restart_s", 0.0, 600.0, scheduled(nodes=TWO_TYPES, prepare=one_before), **FASTER),
+        field(
+            "restarts",
+            {},
+            {"v100:1": 600.0},
+            scheduled(nodes=TWO_TYPES, prepare=one_before),
+            **FASTER,
+        ),
         field("progress_regex", None, "at ([0-9]+)", counted, total_steps=None),
         field("progress_file", None, "steps", counted, total_steps=None),
         field("memory_bytes", 2**30, 2**31, launched),

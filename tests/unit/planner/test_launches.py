@@ -57,22 +57,23 @@ def test_the_same_workers_count_before_others_and_first_steps_before_ready_pods(
     for count, worker_type, seconds in ((1, "v100", 10.0), (8, "v100", 90.0), (1, "k80", 30.0)):
         for _ in range(LEAST):
             launches.take(("a", count, worker_type), seconds, first_step=False)
-    assert launches.typical_s("a", 1, "v100") == 10.0
-    assert launches.typical_s("a", 8, "v100") == 90.0
-    assert launches.typical_s("a", 2, "k80") == launches.typical_s("a")  # as elsewhere
+    assert launches.on_workers("a") == {"v100:1": 10.0, "v100:8": 90.0, "k80:1": 30.0}
+    assert 10.0 < launches.typical_s("a") < 90.0
     for _ in range(LEAST):
         launches.take(("a", 8, "v100"), 400.0, first_step=True)
-    assert launches.typical_s("a", 8, "v100") == launches.typical_s("a") == 400.0
+    assert launches.on_workers("a") == {"v100:8": 400.0}
+    assert launches.typical_s("a") == 400.0
     assert launches.typical_s("new") == 400.0
 
 
 def test_times_of_the_release_before_are_read():
     stored = {"version": 1, "types": {"a": [30.0, 31.0, 32.0]}, "all": [30.0, 31.0, 32.0]}
     launches = Launches.restore(stored)
-    assert launches.typical_s("a", 1, "v100") == launches.typical_s("new") == 31.0
+    assert launches.typical_s("a") == launches.typical_s("new") == 31.0
+    assert launches.on_workers("a") == {}
     for _ in range(LEAST):
         launches.take(("a", 1, "v100"), 50.0, first_step=True)
-    assert launches.typical_s("a", 1, "v100") == 50.0
+    assert launches.typical_s("a") == launches.on_workers("a")["v100:1"] == 50.0
 
 
 def test_it_survives_storage_and_damage_is_named():

@@ -44,9 +44,32 @@ def test_an_overhead_is_found_by_job_type_then_by_model_then_by_default(file):
     assert overheads.of("Transformer (batch size 5)").launch_s == 1
 
 
+def test_an_overhead_may_differ_on_some_workers(file):
+    overhead = read_overheads(
+        file(
+            "default:\n"
+            "  launch_s: 20\n"
+            "  restore_s: 5\n"
+            "  workers:\n"
+            "    k80: {launch_s: 60}\n"
+            "    k80:8: {launch_s: 300, checkpoint_s: 1}\n"
+        )
+    ).of("anything")
+    assert overhead.there("v100", 8).restart_s == 25.0
+    assert overhead.there("k80", 1) == Overhead(launch_s=60, restore_s=5)
+    assert overhead.there("k80", 8) == Overhead(launch_s=300, restore_s=5, checkpoint_s=1)
+    assert overhead.restarts == {"k80": 65.0, "k80:8": 306.0}
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
+        ("default: {workers: {k80: {launch_s: -1}}}", r"'default\.workers\.k80\.launch_s' is -1"),
+        (
+            "default: {workers: {k80: {workers: {}}}}",
+            r"entry 'default\.workers\.k80' is \{'workers': \{\}\}; give",
+        ),
+        ("default: {workers: [k80]}", r"'default\.workers' must map worker types"),
         ("default: {launch_s: -1}", r"'default\.launch_s' is -1; it must be a number of seconds"),
         ("default: {launch_s: soon}", r"'default\.launch_s' is 'soon'"),
         ("default: {launch_s: true}", r"'default\.launch_s' is True"),

@@ -2,6 +2,7 @@
 
 import pytest
 
+import leasehold
 from policies.registry import policy_names
 from scheduler.domain.job import Job
 from scheduler.domain.throughput import ThroughputTable
@@ -66,6 +67,29 @@ def test_launches_that_take_over_a_tenth_of_the_time_are_remarked_on(launch_s, p
 def test_two_jobs_on_one_worker_whose_launch_takes_nearly_a_round(tmp_path):
     found = replayed("max_min_fairness", 299.0, "v:1", tmp_path, lengths_s=(1000.0, 1000.0))
     assert found.makespan_s == 2 * (299.0 + 1000.0)
+
+
+@pytest.mark.parametrize("config", [None, "[engine]\nround_length_s = 300\n"])
+def test_a_launch_costs_what_it_costs_on_the_workers_that_a_job_gets(config, tmp_path):
+    """One job runs on ``v`` only. The other runs on ``k`` only, and launches there for 90 s."""
+    overheads, settings = tmp_path / "overheads.yaml", tmp_path / "leasehold.toml"
+    overheads.write_text("default: {launch_s: 20, workers: {'k:1': {launch_s: 90}}}\n")
+    settings.write_text(config or "")
+    jobs = tuple(Job(job_id=kind, job_type=kind, total_steps=600.0) for kind in ("fast", "slow"))
+    found = simulate(
+        Trace(jobs=jobs),
+        throughputs=ThroughputTable(isolated={("fast", 1): {"v": 1.0}, ("slow", 1): {"k": 0.5}}),
+        cluster="v:1,k:1",
+        overheads=overheads,
+        progress=False,
+        **(
+            {"policy": "fifo", "round_length_s": ROUND_S}
+            if config is None
+            else {"service": leasehold.read_service(settings)}
+        ),
+    )
+    assert found.summary.makespan_s == pytest.approx(1290.0, abs=1.0)
+    assert found.summary.average_jct_s == pytest.approx((620.0 + 1290.0) / 2, abs=1.0)
 
 
 def test_a_job_does_not_move_to_a_faster_worker_if_it_would_end_no_sooner_there(tmp_path):

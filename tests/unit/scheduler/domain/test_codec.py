@@ -211,6 +211,10 @@ VALUES: dict[type, st.SearchStrategy[Any]] = {
             ev.RestartsMeasured,
             job_ids=st.lists(NAMES, min_size=n, max_size=n).map(tuple),
             restart_s=array(np.float64, n),
+            restarts=st.just(())
+            | st.lists(st.dictionaries(NAMES, NUMBERS, max_size=2), min_size=n, max_size=n).map(
+                tuple
+            ),
         )
     ),
     ev.LengthsRevised: SIZES.flatmap(

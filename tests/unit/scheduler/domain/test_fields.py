@@ -22,7 +22,8 @@ SAMPLES = {
     Word.COMMAND: ["train"], Word.VARIABLES: {"K": "v"}, Word.LABELS: {"k": "v"},
     Word.SECRETS: {"S": "v"}, Word.DIGEST: "0a" * 32,
     Word.JOB_IDS: ["j-1"], Word.WORKER_COUNTS: [2, 1], Word.WORKER_TYPES: ["v100"],
-    Word.RATES: {"v100": 2.5}, Word.MOMENT: 2e9, Word.PODS: {"shm_bytes": 7},
+    Word.RATES: {"v100": 2.5}, Word.RESTARTS: {"v100:8": 60.0},
+    Word.MOMENT: 2e9, Word.PODS: {"shm_bytes": 7},
 }  # fmt: skip
 
 
@@ -71,6 +72,7 @@ def test_a_job_of_nothing_but_its_needs_is_the_specification_of_nothing_but_them
 #: What stands on the command line for the sample of a kind.
 TYPED = {
     Word.LABELS: ["k=v"], Word.VARIABLES: ["K=v"], Word.RATES: ["v100=2.5"],
+    Word.RESTARTS: ["v100:8=60"],
     Word.SECRETS: ["S"], Word.WORKER_COUNTS: "2,1", Word.MOMENT: "2033-05-18T03:33:20Z",
 }  # fmt: skip
 

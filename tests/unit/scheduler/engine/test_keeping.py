@@ -232,6 +232,18 @@ def test_a_job_keeps_its_worker_until_its_launch_was_worth_it(start, job):
     assert set(shell.running()) != {first}
 
 
+@pytest.mark.parametrize(("workers", "long"), [("type-0:1", True), ("type-0:2", False)])
+def test_a_launch_counts_as_it_is_on_the_workers_that_are_held(start, job, workers, long):
+    """A launch takes 15 s on one worker, or only on two."""
+    shell = start("type-0:1", settings=QUICK)
+    for name in "ab":
+        shell.submit(job(name, 300.0, restarts={workers: 15.0}))
+    shell.run(until_s=5.0)
+    (first,) = shell.running()
+    shell.run(until_s=25.0)
+    assert column(shell, "kept", first) == (Kept.LAUNCHED if long else Kept.NOT)
+
+
 def test_patience_bounds_for_how_long_a_launch_keeps_a_worker(start, job):
     shell = start("type-0:1", settings=QUICK | {"patience_s": 20.0})
     for name in "ab":

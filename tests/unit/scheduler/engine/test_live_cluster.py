@@ -367,6 +367,20 @@ def test_measured_restarts_reach_the_next_question(start, job):
     assert len(shell.history(do.ComputeAllocation)) == asked
 
 
+def test_restarts_are_known_for_each_configuration_and_follow_a_new_table(start, job):
+    shell = start("type-0:1,type-1:1", rates=[[3.0, 1.0]])
+    shell.submit(job("a", restart_s=3.0))
+    costs = {"job_ids": ("a",), "restart_s": np.array([7.0])}
+    shell.tell(ev.RestartsMeasured(**costs, restarts=({"type-1:1": 50.0, "type-2": 9.0},)))
+    jobs = shell.engine.state.jobs
+    assert jobs["restart_s"].tolist() == [7.0]
+    assert jobs.restarts_s[0, :2].tolist() == [7.0, 50.0]
+    shell.tell(ev.ConfigurationsChanged(table=table(2, (1, 9.0), (0, 1.0))))
+    assert shell.engine.state.jobs.restarts_s[0, :2].tolist() == [50.0, 7.0]
+    shell.restart()
+    assert shell.engine.state.jobs.restarts_s[0, :2].tolist() == [50.0, 7.0]
+
+
 def test_revised_lengths_reach_the_next_question_and_never_lie_below_what_is_done(start, job):
     shell = start("type-0:1")
     shell.submit(job("a"))
