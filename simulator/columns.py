@@ -174,6 +174,14 @@ COLUMNS: Final = (
         show=_count,
     ),
     Column(
+        key="launching",
+        title="launching",
+        unit="",
+        better="low",
+        meaning="Share of the time under leases that launches and restores took.",
+        show=_percent,
+    ),
+    Column(
         key="lease_extension_rate",
         title="leases extended",
         unit="",

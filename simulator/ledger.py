@@ -380,6 +380,7 @@ class Ledger:
             cost_usd=float(self._busy_s @ self._cluster.cost_usd_per_hour) / 3600.0,
             slo_violations=late,
             preemptions=self.counts["job_preempted"],
+            launching=self.launching,
             lease_extension_rate=self.extended / could if could else math.nan,
             rounds=rounds,
             **self._proven(),

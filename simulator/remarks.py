@@ -86,7 +86,7 @@ class Remarks:
         if launching > LONG_LAUNCHES:
             found.append(
                 f"launches and restores took {launching:.0%} of the time that jobs held workers; "
-                "rounds that are long beside a launch take less"
+                "longer rounds would reduce that"
             )
         found += self._said
         if self._vain:

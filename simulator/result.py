@@ -146,6 +146,7 @@ class Summary:
         cost_usd: price of the worker-seconds held.
         slo_violations: jobs in the window that were not complete by their deadline.
         preemptions: leases of any job that ended before the job did.
+        launching: part of the worker-seconds under leases that launches and restores took, 0 to 1.
         lease_extension_rate: leases extended over leases that could have been, 0 to 1.
         rounds: rounds planned.
         round_gap: largest part of the best value that another choice of whole workers could gain,
@@ -180,6 +181,7 @@ class Summary:
     cost_usd: float
     slo_violations: int
     preemptions: int
+    launching: float = math.nan
     lease_extension_rate: float
     rounds: int
     round_gap: float = math.nan

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from scheduler.control.idle import use_told
+from scheduler.control.launching import launching_s
 from scheduler.control.leases import LiveLease, members_of
 from scheduler.control.reservations import note_released
 from scheduler.domain import commands as do
@@ -220,10 +221,20 @@ def _lease_ended(state: ControlState, draft: Draft, event: ev.LeaseEnded) -> set
         **told,
         exit_code=end.exit_code,
         message=end.message,
+        **_launch(state, live, now_s=draft.now_s),
         **use_told(live),
         **_trouble(end),
     )
     return {record.job_id}
+
+
+def _launch(state: ControlState, live: LiveLease, *, now_s: float) -> dict[str, Any]:
+    """Return for how long a lease has held workers, and its launch, if that is known."""
+    found_s = launching_s(state, live, now_s=now_s)
+    if found_s is None:
+        return {}
+    held_s = max(now_s - live.lease.start_s, 0.0)
+    return {"launching_s": round(min(found_s, held_s), 3), "held_s": round(held_s, 3)}
 
 
 def known(state: ControlState | View, cause: Cause) -> Cause:

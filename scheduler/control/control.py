@@ -90,7 +90,8 @@ class Decision:
         told: nodes whose desired sets are others now, or that have come or gone.
         commands: of the engine, in order.
         ended: jobs that have ended.
-        launches: launches that nodes have timed: (of the image, until the start, until ready).
+        launches: launches that were timed: phase (``image``, ``start``, ``ready``,
+            ``first_step``) -> seconds.
         warnings: what operators should read.
         is_new_round: whether a round was planned.
     """
@@ -104,7 +105,7 @@ class Decision:
     told: tuple[str, ...] = ()
     commands: Sequence[do.Command] = ()
     ended: Sequence[JobRecord] = ()
-    launches: Sequence[tuple[float | None, float, float | None]] = ()
+    launches: Sequence[Mapping[str, float]] = ()
     warnings: Sequence[str] = ()
     is_new_round: bool = False
 
@@ -200,6 +201,7 @@ class Control:
             now_s=draft.now_s,
             answers=tuple(draft.answers),
             told=self._number_desired_sets(),
+            launches=draft.launches,
             warnings=draft.warnings,
         )
 

@@ -75,7 +75,8 @@ class Draft:
         attempts: leases that begin or end.
         actors: subject -> who asked for what happens to it in this decision.
         ends: lease id -> how it ended.
-        launches: launches that nodes have timed: (of the image, until the start, until ready).
+        launches: launches that were timed: phase (``image``, ``start``, ``ready``,
+            ``first_step``) -> seconds.
         met: reports of nodes that join with this decision, and are known after it.
         removed: nodes that are forgotten with it.
         answers: what each fact is answered: a result or an error.
@@ -95,7 +96,7 @@ class Draft:
     attempts: dict[int, AttemptRow] = field(default_factory=dict)
     actors: dict[str, str] = field(default_factory=dict)
     ends: dict[int, MemberEnd] = field(default_factory=dict)
-    launches: list[tuple[float | None, float, float | None]] = field(default_factory=list)
+    launches: list[dict[str, float]] = field(default_factory=list)
     met: list[NodeReported] = field(default_factory=list)
     removed: list[str] = field(default_factory=list)
     answers: list[Answered] = field(default_factory=list)

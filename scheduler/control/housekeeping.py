@@ -88,7 +88,7 @@ def settle(state: ControlState, draft: Draft, live: LiveLease) -> None:
         code = end.reason_code or "NotStarted"
         message = end.message or f"it did not run within {state.settings.start_timeout_s:g} s"
         end = replace(end, reason=LeaseEnd.LOST, reason_code=code, message=message)
-    time_launch(state, live, over=True)
+    time_launch(state, draft, live, over=True)
     draft.ends[lease_id] = end
     draft.ended_by[lease_id] = draft.cause
     steps = safe_steps(state, live, end, now_s=draft.now_s)

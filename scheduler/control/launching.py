@@ -11,18 +11,21 @@ from typing import TYPE_CHECKING
 from scheduler.domain.ways import Source
 
 if TYPE_CHECKING:
+    from scheduler.control.draft import Draft
     from scheduler.control.leases import LiveLease
     from scheduler.control.state import ControlState
+    from scheduler.control.view import View
 
 #: Throughputs that may stand in for a second report.
 _SURE = frozenset({Source.MEASURED, Source.DECLARED})
 
 
-def time_launch(state: ControlState, live: LiveLease, *, over: bool = False) -> None:
+def time_launch(state: ControlState, draft: Draft, live: LiveLease, *, over: bool = False) -> None:
     """Learn how long the launch of a lease took, once its reports show it.
 
     Args:
         state: control's.
+        draft: the decision at hand.
         live: the lease.
         over: whether it has ended, so that no further report comes. If it had one report, the
             throughput that is known of the job decides how long the job had run until then.
@@ -43,11 +46,26 @@ def time_launch(state: ControlState, live: LiveLease, *, over: bool = False) -> 
     runs_s = first_s if live.running_s is None else live.running_s
     began_s = min(max(first_s - done / steps_per_s, runs_s), first_s)
     live.launch_s = max(began_s - live.lease.start_s, 0.0)
+    draft.launches.append({"first_step": live.launch_s})
     if state.settings.learn:
         job_type = state.jobs.by_id[live.lease.job_id].spec.type_key
         key = job_type, len(live.lease.workers), live.worker_type
         state.knowledge.note_launch(*key, live.launch_s, first_step=True)
         state.launches_due = True
+
+
+def launching_s(state: ControlState | View, live: LiveLease, *, now_s: float) -> float | None:
+    """Return the seconds of a lease that its launch has taken so far; None if not known.
+
+    Before its first report a job that says where its steps are to be read is launching. Of others
+    it is not known whether they report any steps.
+    """
+    if live.launch_timed or live.told is not None:
+        return live.launch_s
+    spec = state.jobs.by_id[live.lease.job_id].spec
+    if not (spec.progress_regex or spec.progress_file):
+        return None
+    return max(now_s - live.lease.start_s, 0.0)
 
 
 def _known_throughput(state: ControlState, live: LiveLease) -> float:

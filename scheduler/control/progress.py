@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from scheduler.control.launching import time_launch
 from scheduler.control.lengths import revised
 from scheduler.control.specs import steps_of
 from scheduler.domain import events as ev
@@ -138,7 +137,6 @@ def take_steps(
     live.steps_live = newest
     live.told = (live.told or ((now_s, newest),))[0], (now_s, newest)
     state.progress[live.lease.lease_id] = newest
-    time_launch(state, live)
     if state.settings.learn:
         _measure(state, live, now_s)
 

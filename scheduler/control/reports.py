@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from scheduler.control.housekeeping import apply_order, end_member, hear, note_death
 from scheduler.control.idle import take_use
 from scheduler.control.inventory import heed_inventory, inventory_of
+from scheduler.control.launching import time_launch
 from scheduler.control.leases import MemberEnd
 from scheduler.control.node_health import note_end
 from scheduler.control.nodes import CHANGES_WITHIN_S, MOST_CHANGES
@@ -364,6 +365,7 @@ def _take_lease(
         if live.told is not None and not live.first_step_noted:
             live.first_step_noted = True
             _note_first_step(draft, live)
+        time_launch(state, draft, live)
     if lease.gpu is not None:
         take_use(state, draft, live, member, lease.gpu)
     _heed_trouble(draft, live, member, lease)
@@ -402,9 +404,10 @@ def _take_launch(
         key = record.spec.type_key, len(live.lease.workers), live.worker_type
         state.knowledge.note_launch(*key, took_s, first_step=False)
         state.launches_due = True
-    draft.launches.append((lease.image_s, lease.launch_s, lease.ready_s))
     times = {"image_s": lease.image_s, "launch_s": lease.launch_s, "ready_s": lease.ready_s}
     found: dict[str, Any] = {name: round(s, 3) for name, s in times.items() if s is not None}
+    phases = {"image": lease.image_s, "start": lease.launch_s, "ready": lease.ready_s}
+    draft.launches.append({phase: s for phase, s in phases.items() if s is not None})
     found |= {"devices": list(lease.devices)} if lease.devices else {}
     lease_id, node = live.lease.lease_id, member.node
     draft.note("lease_launched", "job", record.job_id, lease=lease_id, node=node, **found)

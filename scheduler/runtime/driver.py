@@ -26,6 +26,7 @@ from scheduler.errors import (
     SupersededError,
     TurnFailedError,
 )
+from scheduler.runtime.history_kinds import EventKind
 from scheduler.runtime.signals import News, NodeSignals
 from scheduler.runtime.snapshots import store_snapshot
 from scheduler.store.protocol import Entry
@@ -434,6 +435,8 @@ class Driver:
         self._signals.tell(decision.told)
         if decision.question is not None:
             self._ask(decision.question, self.view.policy.choice)
+        for launch in decision.launches:
+            self._metrics.launched(launch)
         if head is None:
             return
         self.commits += 1
@@ -458,16 +461,21 @@ class Driver:
                 case do.RevokeLease(reason=RevokeReason.OUTBID):
                     metrics.preempted()
         ended = {record.job_id: record for record in decision.ended}
+        launching_s = {
+            row.data["lease"]: row.data["launching_s"]
+            for row in decision.rows.history
+            if row.kind == EventKind.LEASE_ENDED and "launching_s" in row.data
+        }
         for row in decision.rows.attempts:
             record = ended.get(row.job_id) or self.view.jobs.by_id.get(row.job_id)
             if row.ended_s is not None and record is not None:
                 worker_s = (row.ended_s - row.start_s) * len(row.workers)
                 metrics.used(record.project, row.worker_type, worker_s)
+                launch_s = launching_s.get(row.lease_id, 0.0) * len(row.workers)
+                metrics.launching(record.project, row.worker_type, launch_s)
                 metrics.computed(record.project, row.worker_type, row)
         for record in decision.ended:
             metrics.job_ended(record.status, jct_s=(record.finished_s or 0.0) - record.submitted_s)
-        for launch in decision.launches:
-            metrics.launched(*launch)
 
     def _next_due_s(self) -> float:
         return min(self.control.next_due_s, self._clock.now_s() + self._settings.tick_s)

@@ -27,6 +27,7 @@ from scheduler.runtime.dues import Fairness, fairness_of
 from scheduler.runtime.explaining_kept import (
     goes_on,
     kept_by_others,
+    launch_words,
     lost_work,
     starts_within_share,
 )
@@ -383,7 +384,8 @@ def _explain_running(view: View, record: JobRecord) -> Explanation:
     message = (
         f"it {verb} on {len(live.lease.workers)} x {live.worker_type or 'several types'} "
         f"on {where}, attempt {live.lease.attempt}{leaving}"
-        f"{''.join(troubles)}{''.join(unseen)}{goes_on(view, record)}{lost_work(view, record)}"
+        f"{''.join(troubles)}{''.join(unseen)}{launch_words(view, live)}"
+        f"{goes_on(view, record)}{lost_work(view, record)}"
         f"{spent_in_words(record)}{use_in_words(live)}"
     )
     return Explanation(

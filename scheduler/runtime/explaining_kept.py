@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from scheduler.control.launching import launching_s
 from scheduler.engine.jobs import NONE
 from scheduler.engine.keeping import WORTH, Kept, patience_s
 
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from scheduler.control.jobs import JobRecord
+    from scheduler.control.leases import LiveLease
     from scheduler.control.view import View
 
 _GOES_ON: Mapping[Kept, str] = {
@@ -42,6 +44,19 @@ def goes_on(view: View, record: JobRecord) -> str:
         launch=f"{launch_s:.0f}",
         project=spec.project,
     )
+
+
+def launch_words(view: View, live: LiveLease) -> str:
+    """Say how long the launch of a lease took, or takes so far; nothing if that is not known."""
+    took_s = launching_s(view, live, now_s=view.engine.now_s)
+    if took_s is None:
+        return ""
+    if live.told is not None:
+        return f"; its launch took {took_s:.0f} s"
+    spec = view.jobs.by_id[live.lease.job_id].spec
+    usual_s = view.knowledge.launch_s(spec.type_key)
+    usual = f"; launches of its job type take {usual_s:.0f} s" if usual_s > 0.0 else ""
+    return f"; it has reported no step yet, {took_s:.0f} s after it was granted workers{usual}"
 
 
 def starts_within_share(view: View, record: JobRecord) -> str:

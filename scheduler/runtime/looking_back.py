@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from scheduler.control.jobs import ENDED
 from scheduler.domain.job import JobStatus
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from scheduler.runtime.shown import Explanation
     from scheduler.store.protocol import Store
 
+#: Part of the time under leases above which people are told what launches took.
+LONG_LAUNCHES: Final = 0.1
 #: Ends of an attempt that were not its own doing: a job that saves nothing has lost its work.
 _CUT_SHORT = frozenset({LeaseEnd.RELEASED, LeaseEnd.LOST, LeaseEnd.CANCELLED})
 
@@ -28,7 +30,8 @@ def with_history(
 ) -> Explanation:
     """Return an explanation with what the job's history says.
 
-    Of a job that does not run, who holds it, and what ended its last lease.
+    That is what launches took, if it is much; and of a job that does not run, the user who holds
+    it, and what ended its last lease.
 
     Args:
         explanation: without it.
@@ -39,7 +42,29 @@ def with_history(
         explanation = last_end(_with_holder(explanation, store), store)
     if explanation.status in ENDED:
         explanation = _with_released(explanation, store)
+    explanation = _with_launches(explanation, store)
     return _with_lost_work(explanation, store) if keeps_nothing else explanation
+
+
+def _with_launches(explanation: Explanation, store: Store) -> Explanation:
+    """Say how much of the time under leases that have ended launches took, if that is much."""
+    query = HistoryQuery(
+        subject_kind="job",
+        subject=explanation.job_id,
+        kinds=("lease_ended",),
+        descending=True,
+        limit=MAX_LIMIT,
+    )
+    timed = [line.data for line in store.history(query) if "launching_s" in line.data]
+    held_s = sum(data["held_s"] for data in timed)
+    launching_s = sum(data["launching_s"] for data in timed)
+    if launching_s <= LONG_LAUNCHES * held_s:
+        return explanation
+    said = (
+        f"; launches took {launching_s:.0f} of the {held_s:.0f} s of its leases in which they were "
+        "timed; longer rounds would reduce that"
+    )
+    return replace(explanation, message=explanation.message + said)
 
 
 def _with_lost_work(explanation: Explanation, store: Store) -> Explanation:

@@ -163,6 +163,14 @@ class Metrics:
             page="worker-seconds of leases that have ended; a lease counts when it ends, "
             "[`leasehold usage`](see-what-was-used.md) counts it as it goes",
         )
+        self._launching = self._counter(
+            "launching_worker_seconds",
+            "Worker-seconds of leases that have ended which launches took.",
+            "project",
+            "worker_type",
+            page="part of `leasehold_worker_seconds_total` that launches took, from the grant to "
+            "the first step, of jobs that report steps",
+        )
         self._gpu_used = self._counter(
             "gpu_used_seconds",
             "GPU-seconds of computing (utilisation times time) of leases that have ended.",
@@ -262,13 +270,14 @@ class Metrics:
         )
         self._launch = self._histogram(
             "launch_seconds",
-            "Seconds of a launch by phase: the image alone; until the start; until it was ready.",
+            "Seconds of a launch by phase: image alone; until start, readiness, first step.",
             _LAUNCH_S,
             "phase",
             page="launches of pods as nodes time them: `image`, the pull for the most part; "
-            "`start`, from its being placed to its start; `ready`, until it was ready",
+            "`start`, from its being placed to its start; `ready`, until it was ready. Launches of "
+            "all leases: `first_step`, from the grant to the first step, if steps are reported",
         )
-        for phase in ("image", "start", "ready"):
+        for phase in ("image", "start", "ready", "first_step"):
             self._launch.labels(phase)
         self._jct = self._histogram(
             "jct_seconds", "Seconds from a job's submission to its completion.", _LONG_S
@@ -428,6 +437,10 @@ class Metrics:
         """Count worker-seconds of a lease that has ended."""
         self._used.labels(project, worker_type).inc(max(worker_s, 0.0))
 
+    def launching(self, project: str, worker_type: str, worker_s: float) -> None:
+        """Count worker-seconds that the launch of a lease took which has ended."""
+        self._launching.labels(project, worker_type).inc(worker_s)
+
     def computed(self, project: str, worker_type: str, row: AttemptRow) -> None:
         """Count what the GPUs of a lease that has ended computed, if somebody measured it."""
         if row.gpu_measured_us:
@@ -442,12 +455,10 @@ class Metrics:
         """Note how long a round's turn took, from its plan to the dispatch of what follows."""
         self._round.observe(seconds)
 
-    def launched(self, image_s: float | None, start_s: float, ready_s: float | None) -> None:
-        """Note how long a launch took: for its image, until its start, until it was ready."""
-        times = {"image": image_s, "start": start_s, "ready": ready_s}
-        for phase, seconds in times.items():
-            if seconds is not None:
-                self._launch.labels(phase).observe(seconds)
+    def launched(self, phases: Mapping[str, float]) -> None:
+        """Note the seconds of the phases of a launch."""
+        for phase, seconds in phases.items():
+            self._launch.labels(phase).observe(seconds)
 
     def committed(self, seconds: float) -> None:
         """Note how long a journal commit took, waits for the database included."""

@@ -430,11 +430,9 @@ class LiveService(ClusterDesk):
             return await asyncio.to_thread(with_history, explain_ended(row), self._store)
         view = self._driver.view
         explanation = explain(view, row, self._look(view))
-        lossy = keeps_nothing(view, row.job_id)
-        if lossy or explanation.status is not JobStatus.RUNNING:
-            explanation = await asyncio.to_thread(
-                with_history, explanation, self._store, keeps_nothing=lossy
-            )
+        explanation = await asyncio.to_thread(
+            with_history, explanation, self._store, keeps_nothing=keeps_nothing(view, row.job_id)
+        )
         if explanation.status is JobStatus.FAILED:
             tail = await self._output.last_words(row, is_active=self._activity(row.job_id))
             return replace(explanation, stderr_tail=tail)

@@ -1,5 +1,7 @@
 """Launches that nodes time: in the history once, and in what the engine takes restarts to cost."""
 
+import re
+
 import pytest
 
 from scheduler.control.requests import PolicyChoice
@@ -183,3 +185,43 @@ def test_a_launch_that_lies_before_a_restart_of_the_service_is_not_timed(live):
         assert lease.launch_s is None
 
     live(story, policy=PolicyChoice(name="fifo"))
+
+
+def test_people_are_told_what_launches_take(live):
+    async def story(stage):
+        await slow_starters(stage, 20.0, progress_file="steps")
+        await stage.wait(10)
+        message = (await stage.explanation("first")).message
+        (so_far,) = re.findall("it has reported no step yet, ([0-9]+) s after", message)
+        assert 5 <= int(so_far) <= 10  # as of the last turn
+        await stage.wait(15)
+        assert "; its launch took 20 s" in (await stage.explanation("first")).message
+        await stage.run_until(lambda: stage.status("first") == "completed", at_most_s=100.0)
+        (line,) = stage.history("lease_ended")
+        assert line.data["launching_s"] == pytest.approx(20.0, abs=1.0)
+        assert line.data["held_s"] == pytest.approx(120.0, abs=1.0)
+        message = (await stage.explanation("first")).message
+        assert "; launches took 20 of the 120 s of its leases" in message
+        metrics = stage.service.metrics().decode()
+        labels = 'project="default",worker_type="v100"'
+        (took,) = re.findall(
+            rf"leasehold_launching_worker_seconds_total{{{labels}}} (\S+)", metrics
+        )
+        assert float(took) == line.data["launching_s"]
+        assert 'leasehold_launch_seconds_count{phase="first_step"} 1.0' in metrics
+
+    live(story, policy=PolicyChoice(name="fifo"))
+
+
+def test_a_job_that_may_report_no_steps_is_not_said_to_launch(live):
+    async def story(stage):
+        stage.world.silent.add("job")
+        await stage.job(total_steps=100.0)
+        await stage.wait(10)
+        assert "step" not in (await stage.explanation()).message
+        await stage.run_until(lambda: stage.status() == "completed", at_most_s=120.0)
+        (line,) = stage.history("lease_ended")
+        assert "launching_s" not in line.data
+        assert "launches took" not in (await stage.explanation()).message
+
+    live(story)

@@ -60,6 +60,7 @@ def test_launches_end_under_every_policy(policy, rounds, tmp_path):
 def test_launches_that_take_over_a_tenth_of_the_time_are_remarked_on(launch_s, part, tmp_path):
     """One after the other on one worker: 3 launches, and 1,000 s of work on average."""
     found = simulated("fifo", launch_s, "v:1", tmp_path, lengths_s=(1000.0, 1000.0, 1000.0))
+    assert found.summary.launching == pytest.approx(launch_s / (1000.0 + launch_s))
     remarks = [text for text in found.warnings if "launches and restores took" in text]
     assert [text.split()[4] for text in remarks] == [part] * bool(part)
 
