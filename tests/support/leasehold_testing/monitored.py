@@ -36,6 +36,7 @@ def exposed() -> tuple[set[str], dict[tuple[str, str], set[str]]]:
     metrics.set_use({"vision": GpuFigures(gpus=1)})
     metrics.lease_ended("completed")
     metrics.used("vision", "v100", 1.0)
+    metrics.launching("vision", "v100", 1.0)
     names: set[str] = set()
     labels: dict[tuple[str, str], set[str]] = {}
     for family in text_string_to_metric_families(metrics.render().decode()):

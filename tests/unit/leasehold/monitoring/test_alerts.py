@@ -160,6 +160,15 @@ CASES = [
         {"leasehold_turns_failed_total": "1x300"},
     ),
     Case(
+        "LeaseholdLaunchesTakeLong",
+        {
+            'leasehold_launching_worker_seconds_total{project="vision"}': "0+20x300",
+            'leasehold_worker_seconds_total{project="vision"}': "0+100x300",
+        },
+        {'leasehold_launching_worker_seconds_total{project="vision"}': "0+5x300"},
+        at="4h",
+    ),
+    Case(
         "LeaseholdEventLoopStalls",
         {"leasehold_event_loop_stalls_total": "0+2x300"},
         {"leasehold_event_loop_stalls_total": "0x300"},
