@@ -43,11 +43,11 @@ class Partitioned(Policy):
     """Answer k smaller problems, each with 1/k of the jobs and of every worker type.
 
     Program: that of the policy named by ``policy``, for each part by itself; the answers together
-    are feasible, and near the optimum where every part is a fair sample of the jobs. Jobs are
-    sorted by profile and weight and dealt out in turn, so that the parts are alike. A job of more
-    weight may so come into another part, and get less there if the parts are small. There are
-    fewer than k parts where otherwise some gang would fit in none. A parameter of the inner policy
-    is given as ``--param policy.NAME=VALUE``.
+    are feasible, and near the optimum if every part is a fair sample of the jobs. Jobs are sorted
+    by profile and dealt out in turn, so that the parts are alike. Their weights do not decide in
+    which part they are: a job of more weight would come into another part, and might get less
+    there. There are fewer than k parts if otherwise some gang would fit in none. A parameter of
+    the inner policy is given as ``--param policy.NAME=VALUE``.
 
     Source: POP (Narayanan et al., SOSP 2021, section 3).
     """
@@ -103,7 +103,7 @@ def split(problem: Problem, k: int) -> list[tuple[IntArray, Problem]]:
     k = min(k, problem.jobs, _most_parts(problem))
     if k == 1:
         return [(np.arange(problem.jobs), problem)]
-    dealt = np.lexsort((problem.job_number, problem.weight, problem.profile))
+    dealt = np.lexsort((problem.job_number, problem.profile))
     parts = []
     for part in range(k):
         jobs = np.sort(dealt[part::k])
