@@ -37,9 +37,9 @@ class MinCost(Policy):
     """Run every job where its steps cost least, and keep deadlines.
 
     Program: let c_m be the least that a step of job m costs by itself in any configuration that
-    fits the cluster, and saving(X) = sum over m of c_m thr(m, X) - lambda * (USD per hour for
-    workers in use): what the same steps would have cost at their cheapest, less what they cost.
-    Maximise the saving, and among the allocations that attain it the sum over m of
+    fits the cluster and its quotas, and saving(X) = sum over m of c_m thr(m, X) - lambda * (USD per
+    hour for workers in use): what the same steps would have cost at their cheapest, less what they
+    cost. Maximise the saving, and among the allocations that attain it the sum over m of
     (1 + w_m / max w) c_m thr(m, X), where thr(m, X) >= remaining_m / time left for jobs with a
     deadline. The two are one linear program, whose second part counts a millionth: a configuration
     in which a step costs so little more counts as cheapest. lambda is 1; where jobs may share
@@ -62,7 +62,8 @@ class MinCost(Policy):
 
     Deadlines are aimed at two rounds (and a restart) ahead of time where that can be, since what a
     job receives may be so far behind X. They are elastic: those that cannot be met together fall
-    short by the least sum of relative shortfalls, and a warning names each such job. Prices of 0
+    short by the least sum over m of w_m (1 - thr(m, X) / what the deadline needs), and a warning
+    names each such job. Only what that leaves serves to be ahead of time. Prices of 0
     count as 1/1000 of the dearest; if all are 0, every worker counts as 1 USD per hour, and a
     warning says so.
 
@@ -279,11 +280,10 @@ def _attainable(
         return asked, np.zeros(len(asked), dtype=bool)
     reached = _least_shortfall(terms, aimed)
     missed = reached < asked * (1.0 - SLACK)
-    if missed.any():
-        exact = _least_shortfall(terms, asked)
-        hopeless = exact < asked * (1.0 - SLACK)
-        if (missed & ~hopeless).any():  # who aims early takes it from them
-            reached, aimed, missed = exact, asked, hopeless
+    if missed.any():  # to be ahead of time must not cost a deadline anything
+        exact = np.minimum(asked, _least_shortfall(terms, asked))
+        missed = exact < asked * (1.0 - SLACK)
+        reached = _least_shortfall(terms, aimed, least=exact * (1.0 - SLACK))
     return np.minimum(aimed, reached) * (1.0 - SLACK), missed
 
 
@@ -305,8 +305,16 @@ def _content(problem: Problem, classes: ClassProblem, missed: BoolArray, passed:
     return content & (problem.time_left_s > 0) if passed else content
 
 
-def _least_shortfall(terms: Terms, asked: FloatArray) -> FloatArray:
-    """Return (M,) steps/s when the sum of weighted relative shortfalls is least."""
+def _least_shortfall(
+    terms: Terms, asked: FloatArray, *, least: FloatArray | None = None
+) -> FloatArray:
+    """Return (M,) steps/s when the sum of weighted relative shortfalls is least.
+
+    Args:
+        terms: over all classes.
+        asked: (M,) steps/s of which they fall short.
+        least: (M,) steps/s that they reach in any case; None for any.
+    """
     import cvxpy as cp  # noqa: PLC0415  takes a second to import
 
     need = asked / np.where(asked > 0, terms.classes.fastest, 1.0)
@@ -315,8 +323,11 @@ def _least_shortfall(terms: Terms, asked: FloatArray) -> FloatArray:
         return asked
     due = Terms(classes=terms.classes, policy=terms.policy, rows=rows)
     missing = cp.Variable(len(rows), nonneg=True)
-    kept: Any = cp.multiply(1.0 / asked[rows], due.throughput) + missing >= 1.0
-    solve(due, cp.Minimize((due.weight * due.count) @ missing), [kept])
+    relative = cp.multiply(1.0 / asked[rows], due.throughput)
+    kept: list[Any] = [relative + missing >= 1.0]
+    if least is not None:
+        kept.append(relative >= least[rows] / asked[rows])
+    solve(due, cp.Minimize((due.weight * due.count) @ missing), kept)
     reached = np.where(need > NOISE, 0.0, asked)
     reached[rows] = due.throughput.value
     return reached

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from policies.greedy import best_throughput
 from policies.shares import equal_share_throughput, isolated_throughput
 from policies.solving.classes import ClassProblem
 from scheduler.errors import SolveError
@@ -134,9 +135,11 @@ class Terms:
 
     @cached_property
     def best_throughput(self) -> FloatArray:
-        """(M,) steps/s in the fastest configuration that fits; 0 where nothing can run the job."""
-        best: FloatArray = self.classes.throughput.max(axis=1, initial=0.0)[self.rows]
-        return best
+        """(M,) steps/s in the fastest configuration that fits the cluster; 0 without any.
+
+        Quotas do not count, as in the other yardsticks: a job is not worth more for its quota.
+        """
+        return best_throughput(self.classes.problem)[self._jobs]
 
     # What a policy must declare in ``reads``.
 

@@ -214,6 +214,46 @@ def test_deadlines_that_cannot_be_met_are_named_and_missed_by_the_least() -> Non
     assert answer.x[:, 0] == pytest.approx([0.5, 0.5, 0, 0], abs=1e-5)
 
 
+def test_to_be_ahead_of_time_costs_no_deadline_anything() -> None:
+    """The three need .5, .55 and .95 of one worker. By hand: the first two are met before."""
+    problem = make_problem(
+        make_table([[1.0]] * 3),
+        capacity=[1],
+        remaining_steps=[5e5, 550.0, 9.5e5],
+        time_left_s=[1e6, 1000.0, 1e6],
+        round_length_s=360.0,
+    )
+    answer = make_policy("min_cost").allocate(problem)
+    needs = problem.remaining_steps / problem.time_left_s
+    short = 1.0 - np.minimum(answer.effective_throughput(problem) / needs, 1.0)
+    assert short.sum() == pytest.approx(1.0 + 0.05 / 0.55, abs=1e-4)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_deadlines_fall_short_by_the_least(seed) -> None:
+    """Against a linear program of shortfalls alone, by another solver."""
+    rng = np.random.default_rng(seed)
+    jobs, types = 5, 2
+    rates = rng.uniform(1.0, 5.0, (jobs, types))
+    time_left_s = rng.uniform(800.0, 1e5, jobs)
+    needs = rng.uniform(0.3, 1.2, jobs) * rates.max(axis=1)
+    problem = make_problem(
+        make_table(rates.tolist()),
+        capacity=[1, 1],
+        remaining_steps=needs * time_left_s,
+        time_left_s=time_left_s,
+        weight=rng.choice([1.0, 3.0], jobs),
+        round_length_s=360.0,
+    )
+    answer = make_policy("min_cost").allocate(problem)
+    short = 1.0 - np.minimum(answer.effective_throughput(problem) / needs, 1.0)
+    x, missing = cp.Variable((jobs, types), nonneg=True), cp.Variable(jobs, nonneg=True)
+    reached = cp.sum(cp.multiply(rates / needs[:, None], x), axis=1)
+    within = [cp.sum(x, axis=1) <= 1, cp.sum(x, axis=0) <= 1, reached + missing >= 1]
+    least = cp.Problem(cp.Minimize(problem.weight @ missing), within).solve(solver=cp.CLARABEL)
+    assert problem.weight @ short == pytest.approx(least, abs=1e-4)
+
+
 def test_a_deadline_beyond_the_job_s_best_is_served_as_well_as_can_be() -> None:
     problem = make_problem(
         make_table([[1.0, 0.5]]), capacity=[1, 1], remaining_steps=900.0, time_left_s=100.0

@@ -18,6 +18,7 @@ from policies.shares import equal_share_throughput
 from policies.testing import make_problem, make_table
 from scheduler.domain.allocation import Allocation
 from scheduler.domain.answers import check_answer
+from scheduler.domain.configuration import Configuration, ConfigurationTable, Profile
 from scheduler.domain.problem import Entity
 from scheduler.domain.quota import Caps
 
@@ -308,3 +309,20 @@ def test_a_quota_that_never_binds_does_not_change_finish_times(problem_of, seed)
         for p in (problem, roomy)
     )
     np.testing.assert_allclose(beside, plain, rtol=1e-4)
+
+
+def test_a_quota_does_not_make_a_job_count_more() -> None:
+    """Both run at 4 on their fastest workers, so the second, of weight 2, gets all four."""
+    ways = (Configuration(demand=(1,), throughput=1.0), Configuration(demand=(4,), throughput=4.0))
+    profile = Profile(job_type="any", scale_factor=1, configurations=ways)
+    table = ConfigurationTable.build(("v",), (profile,))
+    problem = make_problem(table, capacity=[4], profile=[0, 0], weight=[1.0, 2.0])
+    caps = Caps(
+        limit=np.array([1.0]),
+        counts=np.ones((1, 1), dtype=bool),
+        member=np.array([[True], [False]]),
+        group=np.array([0, 1]),
+    )
+    policy = make_policy("max_throughput", {"normaliser": "best"})
+    speeds = policy.allocate(replace(problem, caps=caps)).effective_throughput(problem)
+    assert speeds == pytest.approx([0.0, 4.0])
