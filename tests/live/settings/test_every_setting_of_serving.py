@@ -1,9 +1,7 @@
 """A change of any setting of the server or the log changes answers, connections or lines."""
 
 import asyncio
-import contextlib
 import functools
-import io
 import logging
 import ssl
 import tempfile
@@ -21,6 +19,7 @@ from leasehold.daemon.http_server import HttpServer
 from leasehold.daemon.settings import api_settings
 from leasehold_testing.certificates import write_certificate, write_key
 from leasehold_testing.effects import Entry, check_effect, check_table, settings_of
+from leasehold_testing.logged import logged
 from leasehold_testing.played import configured, played
 from leasehold_testing.ports import free_ports
 from leasehold_testing.receivers import receiving
@@ -254,22 +253,17 @@ def patience(config):
 # -- the log ---------------------------------------------------------------------------------------
 
 
-def logged(config):
-    """Return the lines that are logged for two messages and a request, without the time."""
-    root, before, level = logging.getLogger(), logging.getLogger().handlers[:], logging.root.level
+def lines(config):
+    """Return the lines that are logged for two messages and a request."""
     texts = [f"log.{name}={getattr(config.log, name)}" for name in ("level", "json", "requests")]
-    try:
-        with contextlib.redirect_stderr(io.StringIO()) as stream:
-            make_config(path="/dev/null", flags={}, parameters=(), settings=texts)
-            logging.getLogger("leasehold.daemon").info("a line")
-            logging.getLogger("leasehold.daemon").error("a problem")
-            logging.getLogger("leasehold.access").info("a request")
-    finally:
-        root.handlers[:] = before
-        root.setLevel(level)
-        logging.captureWarnings(capture=False)
-        logging.getLogger("leasehold.access").setLevel(logging.NOTSET)
-    return [line[line.find("Z") :] for line in stream.getvalue().splitlines()]
+
+    def work():
+        make_config(path="/dev/null", flags={}, parameters=(), settings=texts)
+        logging.getLogger("leasehold.daemon").info("a line")
+        logging.getLogger("leasehold.daemon").error("a problem")
+        logging.getLogger("leasehold.access").info("a request")
+
+    return logged(work)
 
 
 WHOAMI = ("GET", "/v1/whoami", {})
@@ -336,9 +330,9 @@ ENTRIES = dict(
         setting("server.hosts", "", "cluster.example", answers(NAMED)),
         setting("server.trusted_proxies", "", "127.0.0.0/8", caller),
         setting("server.shutdown_s", "3", "9", patience, told=STOPS),
-        setting("log.level", "info", "error", logged),
-        setting("log.json", "no", "yes", logged),
-        setting("log.requests", "no", "yes", logged),
+        setting("log.level", "info", "error", lines),
+        setting("log.json", "no", "yes", lines),
+        setting("log.requests", "no", "yes", lines),
     ]
 )
 
