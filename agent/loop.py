@@ -313,7 +313,8 @@ class Agent:
         last: NodeReport | None = None
         last_s = 0.0
         while True:
-            await _wait(self._to_report, min(settings.progress_every_s, settings.report_every_s))
+            left_s = settings.report_every_s - (self._now_s() - last_s)
+            await _wait(self._to_report, min(settings.progress_every_s, max(left_s, 0.0)))
             self._ended.clear()
             report = self._report()
             quiet = last is not None and report.leases == last.leases

@@ -31,6 +31,7 @@ from leasehold.daemon.agent import (
     local_address,
     run_agent,
 )
+from leasehold_testing.played_agent import ALONE, gap_s, played_agent
 from scheduler.errors import ClusterError, InputError, NotPermittedError
 from scheduler.protocol.reports import LeaseEnd, LeaseState
 
@@ -254,6 +255,15 @@ def test_ends_are_reported_at_once_and_progress_only_now_and_then(node, schedule
         assert scheduler.ended(1).steps_done == 199
 
     run(main())
+
+
+def test_reports_without_news_come_at_any_interval_that_is_set():
+    async def story(stage):
+        await stage.until(lambda: len(stage.scheduler.reports) > 4)
+        return gap_s([at_s for at_s, _ in stage.scheduler.reports[1:]])
+
+    times = {"times.report_every_s": 7.0, "times.progress_every_s": 5.0}
+    assert played_agent(story, ALONE | times) == 7
 
 
 def test_with_stop_jobs_they_leave_with_the_agent_and_it_is_no_failure(node, scheduler):
