@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from leasehold.config.agent_settings import AgentConfig
 from leasehold.config.fields import describe
 from leasehold.config.settings import ServerConfig
 from scheduler.errors import LeaseholdError
@@ -81,3 +82,13 @@ def settings_of(module: str) -> list[str]:
         if (section := key.partition(".")[0]) in SECTIONS.get(module, ())
         or (module == "keeping" and section not in elsewhere)
     ]
+
+
+#: Sections of an agent's configuration with entries in ``test_every_setting_of_pods.py``. All
+#: other settings of an agent have theirs in ``test_every_setting_of_the_agent.py``.
+POD_SECTIONS = frozenset({"kubernetes", "start_timeout"})
+
+
+def settings_of_agents(*, pods: bool) -> list[str]:
+    """Return the settings of an agent: those of pods and of their start, or all others."""
+    return [key for key in describe(AgentConfig) if (key.partition(".")[0] in POD_SECTIONS) == pods]
