@@ -6,7 +6,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from policies.registry import make_policy
+from policies.parameters import describe
+from policies.registry import make_policy, policy_class
 from policies.testing import make_problem, make_table
 
 
@@ -27,3 +28,12 @@ def test_the_answer_keeps_within_the_cluster() -> None:
     allocation = make_policy("total_delay").allocate(problem)
     assert (allocation.usage(problem) <= problem.capacity + 1e-9).all()
     assert (allocation.time_fraction() <= 1 + 1e-9).all()
+
+
+def test_every_parameter_changes_the_answer() -> None:
+    values = {"power": ("1", "3")}
+    assert set(values) == {known.name for known in describe(policy_class("total_delay"))}
+    problem = make_problem(make_table([[1.0], [1.0]]), capacity=[1], remaining_steps=[100, 900])
+    for name, texts in values.items():
+        one, other = (make_policy("total_delay", {name: t}).allocate(problem).x for t in texts)
+        assert abs(one - other).max() > 0.01, name
