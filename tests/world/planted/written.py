@@ -19,6 +19,7 @@ SPENDING = "scheduler/runtime/spending.py"
 SNAPSHOTS = "scheduler/runtime/snapshots.py"
 ENGINE_SNAPSHOT = "scheduler/engine/snapshot.py"
 ENGINE = "scheduler/engine/engine.py"
+KEEPING = "scheduler/engine/keeping.py"
 
 #: (name, path, before, after, what it is)
 WRITTEN: tuple[tuple[str, str, str, str, str], ...] = (
@@ -303,5 +304,12 @@ SHARES: tuple[tuple[str, str, str, str, str], ...] = (
         "    if report.place and node.place and report.place != node.place:\n",
         "    if report.place and node.place and report.place != node.place and False:\n",
         "an agent on a copy of the disk takes the node over from one that reports",
+    ),
+    (
+        "s15",
+        KEEPING,
+        "    launched = (worth_s > 0) & (ran_s < worth_s)\n",
+        "    launched = (worth_s > 0) & (ran_s < -launch_s)\n",
+        "jobs lose their workers while they launch",
     ),
 )

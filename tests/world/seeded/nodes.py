@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 #: How often a launch meets with trouble, and what kinds there are, in Kubernetes' words.
 TROUBLE = 0.1
+#: How long a process takes to end by SIGTERM while it launches.
+END_S = 0.05
 TROUBLES = ("ErrImagePull", "CreateContainerConfigError", "FailedMount")
 
 
@@ -146,7 +148,7 @@ class Supervisor:
         self.processes: list[JobProcess] = []
         self._terminated = self._expired = self._killed = False
         self._alarm = 0
-        launch_s, self._fails = node.chance.uniform(0.02, 0.6), False
+        launch_s, self._fails = node.chance.uniform(0.02, 0.6) + node.launch_s, False
         if node.chance.random() < TROUBLE:
             entry.trouble = node.chance.choice(TROUBLES)
             launch_s, self._fails = launch_s + 2.0, node.chance.random() < 0.5
@@ -218,8 +220,14 @@ class Supervisor:
             self._terminated = True
             for process in self.processes:
                 process.terminate()
+            if self._node.launch_s:  # SIGTERM ends what has not come to its first step
+                self._node.loop.outside(END_S, self._end_launch)
             left_s = self.entry.lease.grace_s
             self._node.loop.outside(left_s, lambda: self.alive and self._kill())
+
+    def _end_launch(self) -> None:
+        if not self.entry.ran:
+            self._begin()
 
     def _kill(self) -> None:
         self._terminated = True
@@ -314,6 +322,8 @@ class SimulatedNode:
         self.disk = Disk()
         self.boot = 1
         self.full = False
+        #: time of each launch, beside the moment that every launch takes.
+        self.launch_s = 0.0
         self.broken: dict[int, str] = {}
         self.supervisors: dict[int, Supervisor] = {}
         self.agent: Process | None = None

@@ -81,6 +81,7 @@ class _Log(list[Any]):
             self._world.record("effect", self._host, repr(command))
             if isinstance(command, do.RevokeLease):
                 self._world.oracle.revoked(command.lease_id)
+                self._world.launches.revoked(command)
 
 
 class Oracle:
@@ -127,6 +128,7 @@ class Oracle:
     def began(self, process: JobProcess) -> None:
         """Look at a process that begins."""
         self._processes[process.lease_id].append(process)
+        self._world.launches.began(process)
         row = self._world.database.store.attempt(process.lease_id)
         if row is None:
             self._world.blame(f"lease {process.lease_id} runs and is on no record")
@@ -159,6 +161,7 @@ class Oracle:
 
     def loading(self, host: str) -> None:
         """Look at a scheduler that leads, and does not know yet what there is."""
+        self._world.launches.loading()
         health = self._world.services[host].health()
         if health.ready or health.leading:
             self._world.blame(f"{host} loads its state and says {health}")

@@ -121,6 +121,7 @@ class Scenario:
         bookings: workers that are reserved for a time.
         budgets: project -> worker-seconds that it may use before everything is mended.
         half_life_s: in which half of what was used is forgotten; 0 where it does not count.
+        launch_s: time of each launch, beside the moment that every launch takes.
     """
 
     schedulers: int
@@ -144,6 +145,7 @@ class Scenario:
     bookings: tuple[Booking, ...]
     budgets: dict[str, float]
     half_life_s: float
+    launch_s: float = 0.0
 
     def project_of(self, name: str) -> str:
         """Return the project of a job."""
@@ -237,7 +239,7 @@ def draw(seed: int) -> Scenario:
     policy = chance.choice(POLICIES)
     if half_life_s:
         policy = FADING[seed % len(FADING)]
-    return Scenario(
+    drawn_world = Scenario(
         schedulers=schedulers,
         nodes=nodes,
         orders=orders,
@@ -260,6 +262,13 @@ def draw(seed: int) -> Scenario:
         budgets=budgets,
         half_life_s=half_life_s,
     )
+    return replace(drawn_world, launch_s=_launch_s(seed, drawn_world.round_s))
+
+
+def _launch_s(seed: int, round_s: float) -> float:
+    """Draw how long launches take: longer than a round in an eighth of the worlds."""
+    chance = random.Random(f"{seed}/launches")
+    return chance.uniform(1.0, 1.8) * round_s if chance.random() < 0.125 else 0.0
 
 
 def _later(seed: int) -> list[Fault]:

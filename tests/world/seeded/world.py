@@ -42,6 +42,7 @@ from scheduler.runtime.solver import InlineSolver
 from seeded.faults import Faults
 from seeded.front import Front
 from seeded.jobs import Model
+from seeded.launches import Launches
 from seeded.machines import Database, Machine, Network, Transport
 from seeded.nodes import DiskMemory, NoEndpoint, SimulatedBackend, SimulatedNode
 from seeded.oracle import Oracle
@@ -62,6 +63,8 @@ if TYPE_CHECKING:
 MARGIN_S = 1.0
 #: Within what all work is to be done once everything is mended, on top of itself.
 DRAIN_S = 150.0
+#: Launches of a job for which there is time besides.
+LAUNCHES = 8
 #: How long nodes may hold what has ended: a poll that nobody answers lasts 6 s, its retry waits.
 SETTLE_S = 20.0
 #: A process that is asked to end does so within.
@@ -221,6 +224,7 @@ class World:
             record=self.record,
         )
         self.shares = Shares(self)
+        self.launches = Launches(self)
         self.oracle = Oracle(self)
         self.database = Database(self.record, self.oracle.committed, self.oracle.loading)
         self.models: dict[str, Model] = {}
@@ -249,6 +253,8 @@ class World:
             )
             for number, types in enumerate(self.scenario.nodes)
         ]
+        for node in self.nodes:
+            node.launch_s = self.scenario.launch_s
         self.faults = Faults(self)
         self.mended = self.calm = self.limited = self.lifted = False
         #: by how much the leaders' clocks may be wrong besides: somebody has set them.
@@ -352,6 +358,7 @@ class World:
         work_s = sum(
             2.0 * order.model["steps"] * (order.model["step_s"] + order.model["save_s"])
             + order.model["steps"] // 7 * order.model["long_s"]
+            + LAUNCHES * self.scenario.launch_s
             for order in self.scenario.orders
         )
         last_s = max((each.until_s for each in self.scenario.bookings), default=0.0)
