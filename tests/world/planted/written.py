@@ -20,6 +20,7 @@ SNAPSHOTS = "scheduler/runtime/snapshots.py"
 ENGINE_SNAPSHOT = "scheduler/engine/snapshot.py"
 ENGINE = "scheduler/engine/engine.py"
 KEEPING = "scheduler/engine/keeping.py"
+ON_LEASES = "scheduler/engine/on_leases.py"
 
 #: (name, path, before, after, what it is)
 WRITTEN: tuple[tuple[str, str, str, str, str], ...] = (
@@ -311,5 +312,12 @@ SHARES: tuple[tuple[str, str, str, str, str], ...] = (
         "    launched = (worth_s > 0) & (ran_s < worth_s)\n",
         "    launched = (worth_s > 0) & (ran_s < -launch_s)\n",
         "jobs lose their workers while they launch",
+    ),
+    (
+        "s16",
+        ON_LEASES,
+        "    if failed and state.settings.avoid_node_s:\n",
+        "    if failed and state.settings.avoid_node_s and False:\n",
+        "a job that has failed goes back to the node on which it failed",
     ),
 )

@@ -233,6 +233,13 @@ class Faults:
         await asyncio.sleep(fault.for_s)
         node.broken.pop(local, None)
 
+    async def _swallow_jobs(self, fault: Fault) -> None:
+        """Let each job fail at once that starts on a node."""
+        node = self._node(fault)
+        node.swallows = True
+        await asyncio.sleep(fault.for_s)
+        node.swallows = False
+
     async def _fill_disk(self, fault: Fault) -> None:
         node = self._node(fault)
         node.full = True
@@ -328,7 +335,7 @@ class Faults:
             if not world.schedulers[host].alive:
                 world.start_scheduler(host)
         for node in world.nodes:
-            node.full = False
+            node.full = node.swallows = False
             node.broken.clear()
             _agent(node).thaw()
             _agent(node).dies_in = None

@@ -206,6 +206,11 @@ class JobProcess:
         if self.code is None:
             self._end(-signal.SIGKILL)
 
+    def fail(self) -> None:
+        """End as a program does that cannot use its machine."""
+        if self.code is None:
+            self._end(1)
+
     def _ask(self, on: bool) -> None:
         self._asked = on
         if on and self._news is not None and not self._news.done():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from agent.backend import Backend
@@ -13,6 +13,7 @@ from agent.lease_record import LeaseRecord, tenant_of
 from agent.process.endings import classify
 from agent.reconcile import Forget, Kill, Notice, Refuse, Renew, Start, Terminate
 from scheduler.protocol.reports import LeaseEnd, LeaseReport
+from seeded.disks import Disk, LeaseOnDisk
 from seeded.jobs import JobProcess
 from seeded.machines import Machine
 
@@ -22,13 +23,15 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from agent.reconcile import Action, Held, Wanted
-    from scheduler.protocol.desired import DesiredImage, DesiredLease
+    from scheduler.protocol.desired import DesiredImage
     from seeded.jobs import Model
     from seeded.virtual_time import Process, VirtualLoop
 
 
 #: How often a launch meets with trouble, and what kinds there are, in Kubernetes' words.
 TROUBLE = 0.1
+#: Within what a job fails on a node on which each job fails.
+SWALLOW_S = 0.2
 #: How long a process takes to end by SIGTERM while it launches.
 END_S = 0.05
 TROUBLES = ("ErrImagePull", "CreateContainerConfigError", "FailedMount")
@@ -51,87 +54,6 @@ class SimulatedWorker:
     index: int
     worker_type: str
     sharing: str = "exclusive"
-
-
-@dataclass(kw_only=True)
-class LeaseOnDisk:
-    """What a lease's folder holds.
-
-    Attributes:
-        lease: as the scheduler sent it.
-        boot: of the machine when it began.
-        deadline_s: on the lease clock, as ordered last.
-        terminated_s: when its processes were told to end, by order.
-        unwanted: since it was no longer desired.
-        noticed_s: by when they are to leave, if they were told.
-        kill: whether it is to be ended by force.
-        refused: how it ended without having begun.
-        ending: how its processes ended; None while they have not.
-        live: steps as last told.
-        done: those that were checkpointed.
-        ran: whether its processes began.
-        trouble: what keeps it from beginning, for a while; empty: nothing.
-        launch_s: how long that took.
-    """
-
-    lease: DesiredLease
-    boot: int
-    deadline_s: float
-    terminated_s: float | None = None
-    unwanted: bool = False
-    noticed_s: float | None = None
-    kill: bool = False
-    refused: tuple[LeaseEnd, str] | None = None
-    ending: dict[str, object] | None = None
-    live: int = 0
-    done: int = 0
-    ran: bool = False
-    trouble: str = ""
-    launch_s: float | None = None
-
-
-@dataclass(kw_only=True)
-class Disk:
-    """What outlives an agent, and a reboot.
-
-    Attributes:
-        files: name -> what is in it.
-        leases: lease id -> its folder.
-        serial: 1 for the machine's first disk.
-    """
-
-    files: dict[str, dict[str, Any]] = field(default_factory=dict)
-    leases: dict[int, LeaseOnDisk] = field(default_factory=dict)
-    serial: int = 1
-
-
-class DiskMemory:
-    """The contract of ``agent.machine.Memory`` on a node's disk."""
-
-    def __init__(self, node: SimulatedNode, path: Path) -> None:
-        self._node, self.path = node, path
-
-    def read(self, name: str) -> dict[str, Any] | None:
-        """Return a file's object."""
-        return copy.deepcopy(self._node.disk.files.get(name))
-
-    def write(self, name: str, value: dict[str, Any]) -> None:
-        """Replace a file."""
-        if self._node.full:
-            raise OSError(28, "No space left on device")
-        self._node.disk.files[name] = copy.deepcopy(value)
-
-    def open_lock(self) -> int | None:
-        """Take the lock; the kernel lets go of it where its holder is dead."""
-        holder = self._node.lock
-        if holder is not None and holder.alive:
-            return None
-        self._node.lock = self._node.agent
-        return 0
-
-    def close_lock(self, _descriptor: int) -> None:
-        """Let go of it."""
-        self._node.lock = None
 
 
 class Supervisor:
@@ -179,6 +101,8 @@ class Supervisor:
             )
             self.processes.append(process)
             node.began(process)
+            if node.swallows:
+                node.loop.outside(node.chance.uniform(0.01, SWALLOW_S), process.fail)
         self._give_notice()
         node.changed()
 
@@ -324,6 +248,8 @@ class SimulatedNode:
         self.full = False
         #: time of each launch, beside the moment that every launch takes.
         self.launch_s = 0.0
+        #: whether each job fails at once that starts here.
+        self.swallows = False
         self.broken: dict[int, str] = {}
         self.supervisors: dict[int, Supervisor] = {}
         self.agent: Process | None = None

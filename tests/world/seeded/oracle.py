@@ -296,6 +296,7 @@ class Oracle:
             jobs[row.job_id] = row
         self._check_quotas(held)
         self._world.shares.committed(entry)
+        self._world.black_holes.committed(entry)
         for state in (*entry.projections.states, *entry.projections.jobs):
             before = self._status.get(state.job_id)
             over = before in ENDED and state.job_id not in self._world.faults.requeued

@@ -197,6 +197,13 @@ LATER_KINDS = {
 }
 
 
+#: Kinds that came last, and in which part of the worlds each happens once. Each is drawn by itself:
+#: worlds without one stay as they were.
+SINGLE_KINDS = {
+    "swallow_jobs": 0.12,
+}
+
+
 def draw(seed: int) -> Scenario:
     """Draw a world."""
     chance = random.Random(f"{seed}/scenario")
@@ -226,7 +233,7 @@ def draw(seed: int) -> Scenario:
         key=lambda fault: fault.at_s,
     )
     if not calm:
-        faults = sorted([*faults, *_later(seed)], key=lambda fault: fault.at_s)
+        faults = sorted([*faults, *_later(seed), *_single(seed)], key=lambda fault: fault.at_s)
     shaky = not calm and chance.random() < 0.6
     quotas, idle = _quotas(random.Random(f"{seed}/quotas"), orders)
     bookings = _bookings(random.Random(f"{seed}/bookings"), nodes, orders)
@@ -286,6 +293,24 @@ def _later(seed: int) -> list[Fault]:
         )
         for kind in kinds
     ]
+
+
+def _single(seed: int) -> list[Fault]:
+    """Draw faults that happen once in a world."""
+    found = []
+    for kind, part in SINGLE_KINDS.items():
+        chance = random.Random(f"{seed}/{kind}")
+        if chance.random() < part:
+            found.append(
+                Fault(
+                    at_s=chance.uniform(2.0, 45.0),
+                    kind=kind,
+                    target=chance.randrange(1000),
+                    for_s=chance.uniform(5.0, 25.0),
+                    how=chance.randrange(1000),
+                )
+            )
+    return found
 
 
 def _bookings(

@@ -39,12 +39,14 @@ from scheduler.runtime.metrics import Metrics
 from scheduler.runtime.service import LiveService
 from scheduler.runtime.settings import RuntimeSettings
 from scheduler.runtime.solver import InlineSolver
+from seeded.black_holes import BlackHoles
+from seeded.disks import DiskMemory
 from seeded.faults import Faults
 from seeded.front import Front
 from seeded.jobs import Model
 from seeded.launches import Launches
 from seeded.machines import Database, Machine, Network, Transport
-from seeded.nodes import DiskMemory, NoEndpoint, SimulatedBackend, SimulatedNode
+from seeded.nodes import NoEndpoint, SimulatedBackend, SimulatedNode
 from seeded.oracle import Oracle
 from seeded.scenario import SPEEDS, STORM_S, draw
 from seeded.shares import Shares
@@ -225,6 +227,7 @@ class World:
         )
         self.shares = Shares(self)
         self.launches = Launches(self)
+        self.black_holes = BlackHoles(self)
         self.oracle = Oracle(self)
         self.database = Database(self.record, self.oracle.committed, self.oracle.loading)
         self.models: dict[str, Model] = {}
