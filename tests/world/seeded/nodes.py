@@ -344,6 +344,8 @@ class Record(LeaseRecord):
             launch_s=self.entry.launch_s if self.entry.ran else None,
             image_s=0.01 if self.entry.ran else None,
             devices=("gpu",) if self.entry.ran else (),
+            nonce=self.lease.nonce,
+            job_id=self.lease.job_id,
         )
 
 
