@@ -34,6 +34,10 @@ class BlackHoles:
         #: job -> nodes that it avoids, and until when by the scheduler's clock.
         self._avoids: dict[str, tuple[tuple[str, ...], float]] = {}
 
+    def forget(self) -> None:
+        """Hold nothing to what the database has forgotten."""
+        self._avoids.clear()
+
     def committed(self, entry: Entry) -> None:
         """Look at the ends and the grants in an entry."""
         rows = {row.lease_id: row for row in entry.projections.attempts}
@@ -49,8 +53,10 @@ class BlackHoles:
         bad = self._bad.setdefault(row.job_id, set())
         if event.unstarted or event.failed:
             bad.update(row.nodes)
-        if event.reason is EndReason.FAILED and event.failed and self._has_others(row, bad):
-            self._avoids[row.job_id] = row.nodes, now_s + AWAY_S
+        if event.reason is EndReason.FAILED and event.failed:
+            self._avoids.pop(row.job_id, None)  # if all nodes are bad, it avoids the last one
+            if len(row.nodes) == 1 and self._has_others(row, bad):
+                self._avoids[row.job_id] = row.nodes, now_s + AWAY_S
 
     def _has_others(self, row: AttemptRow, bad: set[str]) -> bool:
         """Tell whether a job can run on nodes on which nothing has gone wrong for it."""
