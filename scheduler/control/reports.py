@@ -22,8 +22,6 @@ from scheduler.protocol.desired import NODE_NAME
 from scheduler.protocol.reports import LEAVING, LeaseEnd, LeaseState
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from scheduler.control.draft import Draft
     from scheduler.control.facts import NodeReported
     from scheduler.control.inventory import Inventory
@@ -61,6 +59,7 @@ def take_report(state: ControlState, draft: Draft, fact: NodeReported) -> None:
         return
     _note_sharing(draft, node, report, types)
     _note_agent(draft, node, report)
+    _note_lost_entries(state, draft, report)
     changed = node is not None and (types, indices) != (node.types, node.indices)
     if node is not None and changed:
         _check_changes(state, draft, node)
@@ -299,32 +298,35 @@ def _heed_problems(state: ControlState, draft: Draft, node: NodeState, report: N
 def _take_leases(state: ControlState, draft: Draft, node: NodeState, report: NodeReport) -> None:
     told = {lease.lease_id: lease for lease in report.leases}
     current = report.term == state.term
-    newest = state.engine.newest_lease
-    unknown = [lease for lease in report.leases if lease.lease_id > newest]
     for live, member in list(state.leases.held_by(node.name)):
         lease = told.get(live.lease.lease_id)
         if lease is not None and lease.nonce not in {"", live.lease.nonce}:
-            unknown.append(lease)  # another one of that number, which ends first
-        elif lease is not None and lease.token == live.lease.token:
+            continue  # another one of that number, which ends first
+        if lease is not None and lease.token == live.lease.token:
             _take_lease(state, draft, live, member, lease, current=current)
         elif member.end is None and current and report.revision >= member.since:
             # An agent lists what it holds and what it is about to start; the rest is not there.
             end_member(state, draft, live, node.name, _missing(member))
-    _note_lost_entries(state, draft, node, unknown)
 
 
-def _note_lost_entries(
-    state: ControlState, draft: Draft, node: NodeState, unknown: Iterable[LeaseReport]
-) -> None:
+def _note_lost_entries(state: ControlState, draft: Draft, report: NodeReport) -> None:
     """Warn that the database has lost its newest entries, and name the jobs.
 
-    A node shows that by a lease whose number was not given out yet, or was given to another job.
+    A node shows that by a lease whose number was not given out yet, or was given to another lease,
+    on whichever node. The node itself may be among what is lost.
     """
+    newest, by_id = state.engine.newest_lease, state.leases.by_id
+    unknown = [
+        lease
+        for lease in report.leases
+        if lease.lease_id > newest
+        or ((live := by_id.get(lease.lease_id)) and lease.nonce not in {"", live.lease.nonce})
+    ]
     jobs = sorted({f"'{lease.job_id}'" for lease in unknown if lease.job_id})
-    if not jobs or not state.nodes.may_tell(f"{node.name} lost entries", draft.now_s):
+    if not jobs or not state.nodes.may_tell(f"{report.node} lost entries", draft.now_s):
         return
     draft.warnings.append(
-        f"the database has lost its newest entries: node '{node.name}' holds leases of "
+        f"the database has lost its newest entries: node '{report.node}' holds leases of "
         f"{', '.join(jobs[:MOST_NAMED])} that it does not know. They end there. Submit those jobs "
         "again that `leasehold jobs` does not show"
     )

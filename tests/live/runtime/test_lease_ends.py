@@ -1,5 +1,7 @@
 """How leases end, and what that means for their jobs."""
 
+from dataclasses import replace
+
 import pytest
 
 from scheduler.control.leases import LiveLease, Member, MemberEnd
@@ -280,6 +282,20 @@ def test_a_lease_that_was_not_given_out_yet_tells_that_entries_are_lost(live, ca
         assert stage.ends() == [None]
 
     live(story)
+
+
+@pytest.mark.parametrize("node", ["n1", "unknown"])
+def test_a_lease_whose_number_another_node_has_now_tells_that_entries_are_lost(live, caplog, node):
+    async def story(stage):
+        await stage.job(total_steps=50.0)
+        assert stage.store.attempts("job")[0].nodes == ("n0",)
+        other = {"nonce": "0" * 16, "job_id": "lost-job"}
+        end = of_lease(stage, state=LeaseState.ENDED, reason=LeaseEnd.CANCELLED, **other)
+        await tell(stage, replace(report(stage, end), node=node))
+        assert f"node '{node}' holds leases of 'lost-job' that it does not know" in caplog.text
+        assert stage.ends() == [None]
+
+    live(story, nodes=GANG)
 
 
 def test_a_report_that_was_overtaken_changes_nothing(live):
