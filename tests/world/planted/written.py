@@ -320,4 +320,11 @@ SHARES: tuple[tuple[str, str, str, str, str], ...] = (
         "    if failed and state.settings.avoid_node_s and False:\n",
         "a job that has failed goes back to the node on which it failed",
     ),
+    (
+        "s17",
+        REPORTS,
+        "    _note_lost_entries(state, draft, report)\n",
+        "",
+        "jobs are not named whose leases the database has lost",
+    ),
 )

@@ -27,6 +27,8 @@ SPOILT = (
     "freeze before",
     "freeze after",
 )
+#: By how much a token of the leadership may be ahead of the time at which it was given out.
+TOKEN_S = 3.5
 #: Within what an order that has arrived is on record.
 TAKEN_S = 3.0
 
@@ -127,6 +129,25 @@ class Faults:
         while self._storms and planned:
             await self._restart_scheduler(host, 0.3)
         await self._restart_scheduler(host, 0.3)
+
+    async def _forget_commits(self, fault: Fault) -> None:
+        """Have the database forget what it was told of late; schedulers die by that, or notice."""
+        world, chance = self._world, self._world.chance("forget")
+        kept, until_s = world.lost.keep(), world.loop.now_s + chance.choice([1.0, 10.0, 10.0])
+        while world.loop.now_s < until_s and world.lost.grants(kept) < 1 + fault.how % 3:
+            await asyncio.sleep(0.1)
+        await asyncio.sleep(chance.uniform(0.0, 3.0))
+        same_leader = world.lost.forget(kept)
+        self.last_s = world.loop.now_s
+        for host in world.hosts:
+            if fault.how % 4 or not same_leader:
+                world.schedulers[host].kill()
+        # A token of the leadership that is lost is given out again if another one leads sooner.
+        await asyncio.sleep(chance.uniform(1.5, 3.0) + (0.0 if same_leader else TOKEN_S))
+        for host in world.hosts:
+            await self._restart_scheduler(host, 0.0)
+        await asyncio.sleep(3.0)
+        await world.lost.submit_again()
 
     async def _refuse_commits(self, fault: Fault) -> None:
         """Have the database refuse writes in a row, fewer than end a scheduler."""
@@ -348,6 +369,7 @@ class Faults:
         landed_s = self._world.network.landed_s
         if landed_s:
             await asyncio.sleep(max(landed_s - self._world.loop.now_s, 0.0) + TAKEN_S)
+        if landed_s or self._world.lost.happened:
             await self._release_nodes()
         for job_id in sorted(self._world.oracle.accepted):
             row = self._world.database.store.job(job_id)

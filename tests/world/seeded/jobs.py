@@ -164,7 +164,7 @@ class JobProcess:
         self._loop, self._chance, self._model, self._lease = loop, chance, model, lease
         self.job, self.token, self.attempt = model.name, lease.token, lease.attempt
         self.rank = lease.rank + position
-        self._worker, self._node, self._pid = lease.workers[position], node, pid
+        self._worker, self._node, self.pid = lease.workers[position], node, pid
         self._speed = speed
         self._record, self._ended = record, ended
         self.live = self.done = 0
@@ -180,6 +180,11 @@ class JobProcess:
     def lease_id(self) -> int:
         """Of its lease."""
         return self._lease.lease_id
+
+    @property
+    def nonce(self) -> str:
+        """Likewise."""
+        return self._lease.nonce
 
     # -- what others do to it -------------------------------------------------------------------
 
@@ -229,7 +234,7 @@ class JobProcess:
             lease=self._lease.lease_id,
             attempt=self._lease.attempt,
             token=self._lease.token,
-            pid=self._pid,
+            pid=self.pid,
         )
         self._model.lines.append(line)
         self._record("job", self._model.name, line.kind, line.step, line.lease, line.rank)
@@ -304,7 +309,7 @@ class JobProcess:
 
     def _end(self, code: int) -> None:
         self.code = code
-        self._record("end", self._model.name, self._pid, code)
+        self._record("end", self._model.name, self.pid, code)
         self._gang.leave()
         self._process.kill()
         self._loop.outside(0.001, self._ended)

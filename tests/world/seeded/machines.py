@@ -225,6 +225,12 @@ class Database:
         self.planned: dict[str, list[str]] = {}
         self._record, self._watch, self.loading = record, watch, loading
 
+    def put(self, store: MemoryStore) -> None:
+        """Put another store in place, that is an older copy."""
+        self.store = store
+        last = store.head().sequence
+        self.owners = {number: token for number, token in self.owners.items() if number <= last}
+
     def line(self, machine: str) -> Line:
         """Return the store as a machine sees it."""
         return Line(self, machine)

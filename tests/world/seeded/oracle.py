@@ -1,17 +1,13 @@
-"""What must be true of a world: as it runs, and of what is left of it in the end.
+"""What must be true of a world as it runs.
 
-Jobs are judged by the checks of the soak test, from what their own processes wrote down. The rest
-compares what the database holds, what nodes were told and what really runs on them.
+What the database holds, what nodes were told and what really runs on them are compared.
 """
 
 from __future__ import annotations
 
 import asyncio
-import itertools
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Any
-
-from evidence import Story, check_history, check_job, check_tokens, check_workers, runs_of
 
 from leasehold_testing.stage import canonical, check_state, check_view
 from planner.knowledge import LearnedKnowledge
@@ -22,24 +18,22 @@ from scheduler.domain.job import JobStatus
 from scheduler.domain.lease import EndReason
 from scheduler.protocol.reports import LeaseState
 from scheduler.runtime.snapshots import recover
-from scheduler.store.queries import HistoryQuery
 from seeded.machines import EPOCH_S
-from seeded.store_checks import check_guards, check_queries
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from agent.reconcile import View
     from scheduler.control.state import ControlState
     from scheduler.domain.problem import Problem
     from scheduler.domain.rows import AttemptRow
     from scheduler.protocol.reports import NodeReport
     from scheduler.runtime.driver import Driver
+    from scheduler.store.memory import MemoryStore
     from scheduler.store.protocol import Entry
     from seeded.jobs import JobProcess
     from seeded.nodes import SimulatedNode
     from seeded.scenario import Order
-    from seeded.world import WatchedLink, WatchedService, World
+    from seeded.watched import WatchedLink, WatchedService
+    from seeded.world import World
 
 #: Turns after which what a restart would begin with is compared with what is.
 RECOVER_EVERY = 40
@@ -127,6 +121,8 @@ class Oracle:
 
     def began(self, process: JobProcess) -> None:
         """Look at a process that begins."""
+        if self._world.lost.began(process):
+            return
         self._processes[process.lease_id].append(process)
         self._world.launches.began(process)
         row = self._world.database.store.attempt(process.lease_id)
@@ -162,6 +158,7 @@ class Oracle:
     def loading(self, host: str) -> None:
         """Look at a scheduler that leads, and does not know yet what there is."""
         self._world.launches.loading()
+        self._world.lost.loading(host)
         health = self._world.services[host].health()
         if health.ready or health.leading:
             self._world.blame(f"{host} loads its state and says {health}")
@@ -177,6 +174,19 @@ class Oracle:
         for process in self._of_job(job_id):
             if process.code is None and job_id not in world.faults.requeued:
                 world.blame(f"{job_id} was cancelled {CANCEL_S} s ago and still runs")
+
+    def lose(self, lease_id: int) -> list[JobProcess]:
+        """Take a lease out that the database has forgotten; returns its processes."""
+        return self._processes.pop(lease_id, [])
+
+    def forget(self, store: MemoryStore) -> None:
+        """Judge by what the database holds now, after it has forgotten its newest entries."""
+        last = store.head().sequence
+        self._over_since = {k: number for k, number in self._over_since.items() if number <= last}
+        self._status = {job_id: row.status for job_id, row in store._jobs.items()}
+        self._cancelled = {
+            job_id for job_id in self._cancelled if self._status.get(job_id) is JobStatus.CANCELLED
+        }
 
     def processes_of(self, lease_id: int) -> list[JobProcess]:
         """Return the processes that have run under a lease."""
@@ -198,11 +208,14 @@ class Oracle:
             self.refused.add(order.name)  # what it waits for can never complete
             self.accepted.add(order.name)
             return
+        if "does not exist" in refusal and not self._world.lost.jobs.isdisjoint(order.after):
+            return  # what it waits for is to be submitted again first
         if not isinstance(answer, tuple) or answer[0].job_id != order.name:
             self._world.blame(f"{order.name} was not taken in: {answer!r}")
             return
         self.accepted.add(order.name)
-        if self._world.database.store.job(order.name) is None:
+        lost = order.name in self._world.lost.jobs
+        if self._world.database.store.job(order.name) is None and not lost:
             self._world.blame(f"{order.name} was taken in and is not stored")
 
     def cancelled(self, job_id: str, answer: Any) -> None:
@@ -214,7 +227,10 @@ class Oracle:
     def reported(self, report: NodeReport) -> None:
         """Look at a report that was taken in: ends are durable now."""
         self.last_report[report.node] = report
+        self._world.lost.reported(report)
         for lease in report.leases:
+            if self._world.lost.has(lease.lease_id, lease.nonce):
+                continue
             row = self._world.database.store.attempt(lease.lease_id)
             if lease.state is not LeaseState.ENDED or row is None or row.ended_s is not None:
                 continue
@@ -238,6 +254,8 @@ class Oracle:
         current = store.leader()
         stale = current is None or current.token != desired["term"]
         for lease in desired["leases"]:
+            if self._world.lost.has(lease["lease_id"], lease["nonce"]):
+                continue  # a leader tells of it that has not noticed yet, or has just been killed
             row = store.attempt(lease["lease_id"])
             if row is None:
                 self._world.blame(f"{node} is told of lease {lease['lease_id']}, on no record")
@@ -344,7 +362,8 @@ class Oracle:
             self._world.blame(f"{row} has been left {early_s:.1f} s early, for nothing")
         if calm and row.end_reason is EndReason.LOST and not row.message.startswith("it could not"):
             self._world.blame(f"{row} is lost although nothing went wrong")
-        keeps = not any(fault.kind in {"wipe_node", "fill_disk"} for fault in scenario.faults)
+        careless = {"wipe_node", "fill_disk", "forget_commits"}
+        keeps = not any(fault.kind in careless for fault in scenario.faults)
         if keeps and "knows nothing" in row.message:
             self._world.blame(f"a node that has lost nothing knows nothing of {row}")
 
@@ -358,8 +377,11 @@ class Oracle:
             check_state(driver.control.state)
             check_view(driver.control)
             self._check_question(host, driver)
-            owner = self._world.database.owners.get(driver._next_sequence - 1)
-            if driver.commits and owner != driver.view.term:
+            last = driver._next_sequence - 1
+            owner = self._world.database.owners.get(last)
+            lost, head = self._world.lost.happened, self._world.database.store.head()
+            forgotten = lost and last > head.sequence
+            if driver.commits and owner != driver.view.term and not forgotten:
                 self._world.blame(f"{host} takes an entry of token {owner} for its own")
             if len(self._world.database.store._journal) > MOST_ENTRIES:
                 self._world.blame(f"{host}: more than {MOST_ENTRIES} entries have no snapshot")
@@ -445,151 +467,3 @@ class Oracle:
             term=term,
             now_s=service._clock.now_s(),
         )
-
-    # -- in the end -------------------------------------------------------------------------------
-
-    def all_ended(self) -> bool:
-        """Tell whether every job has come to its end, and nothing is left of it."""
-        store = self._world.database.store
-        rows = [store.job(name) for name in self._world.orders if name not in self.refused]
-        return all(row is not None and row.status in ENDED for row in rows) and not (
-            store.open_attempts()
-        )
-
-    def judge(self) -> None:
-        """Look at everything that is left."""
-        for problem in self._verdict():
-            self._world.blame(problem)
-
-    def _verdict(self) -> Iterator[str]:
-        world, store = self._world, self._world.database.store
-        stories = []
-        for order in world.scenario.orders:
-            row = store.job(order.name)
-            if order.name in self.refused:
-                continue
-            if row is None:
-                yield f"{order.name} is lost"
-                continue
-            model = world.models[order.name]
-            story = Story(
-                job=order.name,
-                total=model.steps,
-                runs=runs_of(order.name, model.lines),
-                ledger=model.ledger,
-            )
-            stories.append(story)
-            yield from self._check_row(order, row)
-            if row.status is JobStatus.COMPLETED:
-                if order.name not in world.faults.requeued:
-                    yield from self._check_job(story)
-                yield from self._check_history(order.name)
-            yield from self._check_attempts(order.name)
-        yield from check_workers(stories)
-        yield from check_tokens(stories)
-        alive = [p for processes in self._processes.values() for p in processes if p.code is None]
-        for process in alive:
-            yield f"a process of lease {process.lease_id} lives on"
-        for open_row in store.open_attempts():
-            yield f"{open_row} is open in the end"
-        yield from self._check_health()
-        for node in world.nodes:
-            if node.disk.leases:
-                yield f"{node.name} still holds {sorted(node.disk.leases)}"
-
-    def _check_job(self, story: Story) -> Iterator[str]:
-        wiped = any(fault.kind == "wipe_node" for fault in self._world.scenario.faults)
-        for problem in check_job(story):
-            # A node that has lost its disk is told of the lease again, and knows no better.
-            if not (wiped and problem.endswith("was started twice")):
-                yield problem
-
-    def _check_health(self) -> Iterator[str]:
-        leading = 0
-        for host, service in self._world.services.items():
-            health = service.health()
-            leading += health.leading
-            if not health.ready or (health.problems and health.leading):
-                yield f"{host} is not well: {health}"
-            if health.leading and health.leader_address != f"http://{host}:8642":
-                yield f"{host} leads and names '{health.leader_address}' as the leader"
-        if leading != 1:
-            yield f"{leading} schedulers lead"
-        nodes = self._world.nodes
-        most = 300 + 8 * (len(nodes) + 1) * self._world.loop.now_s
-        if self._world.counts["request"] > most:
-            yield f"{self._world.counts['request']} requests in {self._world.loop.now_s:.0f} s"
-        for driver in self._leading():
-            engine = driver.view.engine
-            if not (engine.in_service | engine.retired).all():
-                yield "not all workers are in service"
-
-    def judge_store(self) -> None:
-        """Look at the database after everything was stopped as it should be."""
-        for problem in self._store_verdict():
-            self._world.blame(problem)
-
-    def _store_verdict(self) -> Iterator[str]:
-        store = self._world.database.store
-        if store.leader() is not None:
-            yield f"{store.leader()} still leads"
-        if store.load().entries:
-            yield f"{len(store.load().entries)} journal entries have no snapshot"
-        for service in self._world.services.values():
-            try:
-                check_state(self._recovered(service, term=0))
-            except Exception as error:  # noqa: BLE001 - whatever it is, nobody can begin with that
-                yield f"the next start would fail: {type(error).__name__}: {error}"
-        yield from check_queries(store)
-        yield from check_guards(store)
-
-    def _check_row(self, order: Order, row: Any) -> Iterator[str]:
-        faults = self._world.faults
-        model = self._world.models[order.name]
-        if row.status not in ENDED:
-            yield f"{order.name} has not come to its end: {row}"
-        elif row.status is JobStatus.COMPLETED:
-            if order.model["counted"] and row.steps_done != model.steps:
-                yield f"{order.name} has completed with {row.steps_done} of {model.steps} steps"
-        elif row.status is JobStatus.CANCELLED:
-            if order.name not in faults.cancelled and not self._waited_for_nothing(order):
-                yield f"{order.name} is cancelled, and nobody asked for it"
-        elif row.status is JobStatus.FAILED and not self._may_fail(order, row):
-            yield f"{order.name} has failed without a reason: {row}"
-
-    def _waited_for_nothing(self, order: Order) -> bool:
-        rows = [self._world.database.store.job(name) for name in order.after]
-        return any(row is not None and row.status is not JobStatus.COMPLETED for row in rows)
-
-    def _may_fail(self, order: Order, row: Any) -> bool:
-        if order.limit_s is not None or self._waited_for_nothing(order):
-            return True
-        failed = {
-            process.lease_id
-            for processes in self._processes.values()
-            for process in processes
-            if process.job == order.name and process.code not in {0, 75, None}
-        }
-        return len(failed) > order.max_failures
-
-    def _check_attempts(self, job_id: str) -> Iterator[str]:
-        rows = self._world.database.store.attempts(job_id)
-        if [row.attempt for row in rows] != list(range(1, len(rows) + 1)):
-            yield f"{job_id}: its attempts are {[row.attempt for row in rows]}"
-        steps = [row.steps_done for row in rows if row.ended_s is not None]
-        # Who has ended and is requeued begins anew.
-        if steps != sorted(steps) and job_id not in self._world.faults.requeued:
-            yield f"{job_id}: its steps shrink: {steps}"
-        for one, other in itertools.pairwise(rows):
-            if one.ended_s is None or other.start_s < one.ended_s:
-                yield f"{job_id}: {other} begins before the end of {one}"
-
-    def _check_history(self, job_id: str) -> Iterator[str]:
-        store = self._world.database.store
-        lines = store.history(HistoryQuery(subject=job_id, limit=1000))
-        events = [{"kind": line.kind, "data": line.data} for line in lines]
-        attempts = [
-            {"attempt": row.attempt, "ended_s": row.ended_s} for row in store.attempts(job_id)
-        ]
-        if job_id not in self._world.faults.requeued:
-            yield from check_history(job_id, attempts, events)

@@ -201,6 +201,7 @@ LATER_KINDS = {
 #: worlds without one stay as they were.
 SINGLE_KINDS = {
     "swallow_jobs": 0.12,
+    "forget_commits": 0.12,
 }
 
 
@@ -269,6 +270,9 @@ def draw(seed: int) -> Scenario:
         budgets=budgets,
         half_life_s=half_life_s,
     )
+    if any(fault.kind == "forget_commits" for fault in faults):  # shares would be forgotten, too
+        none: dict[str, Any] = {"quotas": {}, "idle": {}, "bookings": (), "budgets": {}}
+        drawn_world = replace(drawn_world, **none, half_life_s=0.0)
     return replace(drawn_world, launch_s=_launch_s(seed, drawn_world.round_s))
 
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from scheduler.control.state import ControlState
     from scheduler.domain.rows import AttemptRow
     from scheduler.runtime.driver import Driver
+    from scheduler.store.memory import MemoryStore
     from scheduler.store.protocol import Entry
     from seeded.scenario import Booking
     from seeded.world import World
@@ -175,6 +176,10 @@ class Shares:
                         f"the budget of '{project}' is spent since {spent_s - EPOCH_S:.3f}, and "
                         f"lease {row.lease_id} is granted until {deadline_s - EPOCH_S:.3f}"
                     )
+
+    def forget(self, store: MemoryStore) -> None:
+        """Count what the database holds now, after it has forgotten its newest entries."""
+        self._rows = dict(store._attempts)
 
     def _of(self, project: str) -> list[AttemptRow]:
         project_of = self._world.scenario.project_of

@@ -10,7 +10,7 @@ import random
 import shutil
 import signal
 import tempfile
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,8 +20,7 @@ from agent.log_upload import UploadSettings
 from agent.loop import Agent, AgentSettings
 from agent.machine import Machine as AgentMachine
 from planner.knowledge import LearnedKnowledge
-from policies.answering import PolicyAnswerer
-from scheduler.control.requests import PolicyChoice, ProjectLimits, Submission
+from scheduler.control.requests import ProjectLimits, Submission
 from scheduler.domain.profiling import Profiling
 from scheduler.domain.quota import IdleQuota
 from scheduler.domain.spec import JobSpec
@@ -29,36 +28,34 @@ from scheduler.engine.settings import EngineSettings
 from scheduler.errors import (
     NotLeadingError,
     OutcomeUnknownError,
-    SolveError,
+    SequenceError,
     StoreError,
     StoreUnavailableError,
 )
 from scheduler.runtime import driver as driver_module
 from scheduler.runtime.clock import WallClock
 from scheduler.runtime.metrics import Metrics
-from scheduler.runtime.service import LiveService
 from scheduler.runtime.settings import RuntimeSettings
-from scheduler.runtime.solver import InlineSolver
 from seeded.black_holes import BlackHoles
 from seeded.disks import DiskMemory
 from seeded.faults import Faults
 from seeded.front import Front
 from seeded.jobs import Model
 from seeded.launches import Launches
+from seeded.lost_commits import LOG, LostCommits
 from seeded.machines import Database, Machine, Network, Transport
 from seeded.nodes import NoEndpoint, SimulatedBackend, SimulatedNode
 from seeded.oracle import Oracle
 from seeded.scenario import SPEEDS, STORM_S, draw
 from seeded.shares import Shares
+from seeded.verdict import Verdict
 from seeded.virtual_time import Process, SpinningError, StalledError, VirtualLoop
+from seeded.watched import WatchedLink, WatchedService, WorldSolver
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Awaitable, Callable
 
-    from scheduler.domain.answers import Solved
-    from scheduler.domain.problem import Problem
-    from scheduler.protocol.desired import Desired
-    from scheduler.runtime.driver import Driver, Told
+    from scheduler.runtime.service import LiveService
     from seeded.scenario import Order, Scenario
 
 #: From SIGKILL to a lease's deadline on nodes, and from there until the scheduler gives it away.
@@ -109,94 +106,6 @@ def _spin(*_: object) -> None:
     raise SpinningError(f"it takes over {MOST_CPU_S} s of processor time: something spins")
 
 
-class WorldSolver(InlineSolver):
-    """Answers after a while; a newer question takes the place of one that waits.
-
-    Args:
-        chance: how long it takes, and whether it fails.
-        mean_s: how long it takes.
-
-    Attributes:
-        fails: part of the questions to which there is no answer.
-        asked: called with each problem.
-        done: likewise, as soon as it is answered, or is not.
-    """
-
-    def __init__(self, chance: random.Random, mean_s: float) -> None:
-        super().__init__(PolicyAnswerer())
-        self._chance, self._mean_s = chance, mean_s
-        self.fails: Callable[[], float] = lambda: 0.0
-        self.asked: Callable[[Problem], None] = lambda _problem: None
-        self.done: Callable[[Problem], None] = lambda _problem: None
-
-    async def solve(self, policy: PolicyChoice, problem: Problem) -> Solved:
-        """Answer a problem."""
-        self.asked(problem)
-        took_s = self._chance.expovariate(1.0 / self._mean_s)
-        await asyncio.sleep(took_s)
-        self.done(problem)
-        if self._chance.random() < self.fails():
-            raise SolveError(f"policy '{policy.name}' did not answer in time")
-        return replace(await super().solve(policy, problem), solve_s=took_s)
-
-
-class WatchedLink:
-    """The agent's link, which keeps what the newest set has said of leases' ends.
-
-    Args:
-        link: the real one.
-        machine: the agent's.
-
-    Attributes:
-        newest: (term, revision) of it.
-        until_s: lease id -> its end on the machine's steady clock.
-    """
-
-    def __init__(self, link: HttpLink, machine: Machine) -> None:
-        self._link, self._machine = link, machine
-        self.report, self.append_log = link.report, link.append_log
-        self.newest = (0, -1)
-        self.until_s: dict[int, float] = {}
-
-    async def desired(self, *, after: tuple[int, int], instance: str = "") -> Desired:
-        """Return the desired set."""
-        sent_s = self._machine.steady_s()
-        desired = await self._link.desired(after=after, instance=instance)
-        if (desired.term, desired.revision) > self.newest:
-            self.newest = (desired.term, desired.revision)
-            self.until_s = {
-                lease.lease_id: sent_s + desired.held_s + lease.remaining_s
-                for lease in desired.leases
-            }
-        elif (desired.term, desired.revision) == self.newest:
-            self.until_s.clear()  # of two figures for one end the later one counts
-        return desired
-
-
-class WatchedService(LiveService):
-    """The service, each of whose turns is looked at."""
-
-    watch: Callable[[WatchedService, Driver], None]
-    failed: Callable[[str], None]
-    terms: set[int]
-
-    async def begin(self, token: int, suspects: Sequence[Told] = ()) -> Driver:
-        """Begin to lead; see ``LiveService``."""
-        driver = await super().begin(token, suspects)
-        if token in self.terms:
-            self.failed(f"with token {token} the state was loaded again: a turn has failed")
-        self.terms.add(token)
-        turn = driver.turn
-
-        async def watched() -> None:
-            await turn()
-            self.watch(self, driver)
-
-        driver.turn = watched  # type: ignore[method-assign]
-        self.watch(self, driver)
-        return driver
-
-
 class World:
     """A world.
 
@@ -227,8 +136,10 @@ class World:
         )
         self.shares = Shares(self)
         self.launches = Launches(self)
+        self.lost = LostCommits(self)
         self.black_holes = BlackHoles(self)
         self.oracle = Oracle(self)
+        self.verdict = Verdict(self)
         self.database = Database(self.record, self.oracle.committed, self.oracle.loading)
         self.models: dict[str, Model] = {}
         self.orders: dict[str, Order] = {}
@@ -323,6 +234,9 @@ class World:
         driver_module.FACTS_SLICE_S = -1.0 if self.scenario.slices else _SLICE_S
         before = signal.signal(signal.SIGVTALRM, _spin)
         signal.setitimer(signal.ITIMER_VIRTUAL, MOST_CPU_S)
+        level = LOG.level
+        LOG.setLevel(logging.WARNING)
+        LOG.addFilter(self.lost.said)
         try:
             self.loop.run_until_complete(self._live())
         except (StalledError, SpinningError) as error:
@@ -331,6 +245,8 @@ class World:
             signal.setitimer(signal.ITIMER_VIRTUAL, 0.0)
             signal.signal(signal.SIGVTALRM, before)
             driver_module.FACTS_SLICE_S = _SLICE_S
+            LOG.removeFilter(self.lost.said)
+            LOG.setLevel(level)
             self.problems += self.loop.failures
             until_s = self.loop.now_s
             self.loop.dispose(self.processes)
@@ -356,6 +272,7 @@ class World:
         await self.faults.mend()
         await asyncio.gather(storm, limits, *users)
         await self._lift_budgets()
+        await self.lost.submit_again()
         await self.faults.release()
         self.mended = True
         work_s = sum(
@@ -366,14 +283,14 @@ class World:
         )
         last_s = max((each.until_s for each in self.scenario.bookings), default=0.0)
         until_s = max(self.loop.now_s, last_s) + DRAIN_S + work_s
-        while self.loop.now_s < until_s and not self.oracle.all_ended() and not self.problems:
+        while self.loop.now_s < until_s and not self.verdict.all_ended() and not self.problems:
             await asyncio.sleep(0.5)
         until_s = self.loop.now_s + SETTLE_S
         while self.loop.now_s < until_s and any(node.disk.leases for node in self.nodes):
             await asyncio.sleep(0.5)
         await asyncio.sleep(5.0)
         if not self.problems:
-            self.oracle.judge()
+            self.verdict.judge()
         if not self.problems:
             await self._end()
 
@@ -386,7 +303,7 @@ class World:
         for host in self.hosts:
             await self.stop(self.schedulers[host])
         await asyncio.sleep(1.0)
-        self.oracle.judge_store()
+        self.verdict.judge_store()
 
     # -- schedulers -------------------------------------------------------------------------------
 
@@ -444,6 +361,9 @@ class World:
             else:
                 task.result()
                 self.blame(f"{process.name} ended by itself")
+        except SequenceError as error:
+            if not self.lost.happened:
+                self.blame(f"{process.name} ended by itself: {error!r}")
         except Exception as error:
             if not process.alive:
                 return  # the world is over
@@ -558,13 +478,20 @@ class World:
         model.mishaps = list(model.mishaps)
         self.models[order.name] = model
         self.orders[order.name] = order
+        for _ in range(1 + order.again):
+            await self.submit_once(order)
+        while order.name not in self.oracle.accepted and not self.problems:
+            await asyncio.sleep(1.0)
+            await self.submit_once(order)
+
+    async def submit_once(self, order: Order) -> None:
+        """Submit a job."""
         submission = Submission(
             spec=self._spec(order), client_id=order.name, owner="user", job_id=order.name,
             held=order.held,
         )  # fmt: skip
-        for _ in range(1 + order.again):
-            answer = await self.ask(lambda s: s.submit([submission], actor="user"))
-            self.oracle.submitted(order, answer)
+        answer = await self.ask(lambda s: s.submit([submission], actor="user"))
+        self.oracle.submitted(order, answer)
 
     def _spec(self, order: Order) -> JobSpec:
         step_s = order.model["step_s"]
