@@ -36,6 +36,13 @@ class Clock(Protocol):
         """Go on from ``at_s`` if that is later: what was journaled last must stay in the past."""
         ...
 
+    def set_right(self) -> float:
+        """Take the system's time if this one is far from it; return by how much it changes.
+
+        Only for a process that does not lead: nothing depends on its time.
+        """
+        ...
+
     async def sleep_until(self, at_s: float, *, wake: asyncio.Event | None = None) -> bool:
         """Wait until ``at_s`` (may be infinite), or until ``wake`` is set.
 
@@ -104,6 +111,14 @@ class WallClock:
     def never_before(self, at_s: float) -> None:
         """Go on from ``at_s`` if that is later."""
         self._now_s = max(self.now_s(), at_s)
+
+    def set_right(self) -> float:
+        """Take the system's time if this one is far from it; return by how much it changes."""
+        off_s = self._wall() - self.now_s()
+        if abs(off_s) <= FAR_AHEAD_S:
+            return 0.0
+        self._now_s += off_s
+        return off_s
 
     async def sleep_until(self, at_s: float, *, wake: asyncio.Event | None = None) -> bool:
         """Wait until ``at_s``, or until ``wake`` is set; returns whether ``at_s`` is reached."""

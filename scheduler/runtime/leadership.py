@@ -95,6 +95,9 @@ class LeaderKeeper:
             StoreUnavailableError: the database is away.
         """
         seen = await asyncio.to_thread(self._journal.leader)
+        if not self.leading:
+            # The system's clock may have been wrong when this process began, and be right now.
+            self._seen_s += self._clock.set_right()
         asked_s = self._clock.now_s()
         if seen != self._seen:
             self._seen, self._seen_s = seen, asked_s

@@ -51,6 +51,17 @@ def test_a_system_clock_that_is_set_is_followed_slowly(jump_s, followed_s):
     assert clock.wall_s() == 1360.0 + jump_s
 
 
+@pytest.mark.parametrize(("jump_s", "taken"), [(3600.0, True), (-3600.0, True), (30.0, False)])
+def test_a_time_that_is_far_from_the_systems_is_set_right_if_nothing_depends_on_it(jump_s, taken):
+    machine = Sources()
+    clock = machine.make()
+    machine.wall_s += jump_s
+    assert clock.set_right() == (jump_s if taken else 0.0)
+    assert clock.now_s() == 1000.0 + (jump_s if taken else 0.0)
+    machine.pass_time(1.0)
+    assert clock.set_right() == 0.0
+
+
 def test_a_time_that_was_hours_ahead_agrees_with_the_system_again_within_days():
     machine = Sources()
     clock = machine.make()

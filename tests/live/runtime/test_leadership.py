@@ -292,3 +292,28 @@ def test_it_works_by_the_real_clock_too():
         assert not leader.leading
 
     asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("wrong_s", [3 * 3600.0, -3 * 3600.0])
+def test_a_standby_that_began_with_a_wrong_clock_leads_by_the_right_time(wrong_s):
+    machine = {"wall": 1000.0 + wrong_s, "steady": 5.0}
+    clock = WallClock(wall=lambda: machine["wall"], steady=lambda: machine["steady"])
+    store = MemoryStore()
+
+    def wait(seconds):
+        machine["wall"] += seconds
+        machine["steady"] += seconds
+
+    async def story():
+        store.acquire_leadership("beta", now_s=1000.0, ttl_s=TTL_S)
+        keeper = make(store, clock)
+        assert await keeper.acquire() is None
+        machine["wall"] -= wrong_s
+        wait(TTL_S - 1.0)
+        assert await keeper.acquire() is None
+        wait(1.0 + 0.1 * TTL_S)  # until it was set right, its time went slower by a tenth
+        assert await keeper.acquire() is not None
+        assert keeper.leading
+        assert clock.now_s() == machine["wall"]
+
+    asyncio.run(story())

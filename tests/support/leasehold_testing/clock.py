@@ -34,6 +34,10 @@ class ManualClock:
         """Go on from ``at_s`` if that is later."""
         self.advance(max(self._now_s, at_s))
 
+    def set_right(self) -> float:
+        """Return 0: this machine's clock is right."""
+        return 0.0
+
     @property
     def next_s(self) -> float:
         """When the next sleeper is due; infinite if nobody is, or nobody sleeps for a time."""
