@@ -20,6 +20,7 @@ SNAPSHOTS = "scheduler/runtime/snapshots.py"
 ENGINE_SNAPSHOT = "scheduler/engine/snapshot.py"
 ENGINE = "scheduler/engine/engine.py"
 KEEPING = "scheduler/engine/keeping.py"
+TAKEOVER = "scheduler/runtime/takeover.py"
 ON_LEASES = "scheduler/engine/on_leases.py"
 
 #: (name, path, before, after, what it is)
@@ -326,5 +327,19 @@ SHARES: tuple[tuple[str, str, str, str, str], ...] = (
         "    _note_lost_entries(state, draft, report)\n",
         "",
         "jobs are not named whose leases the database has lost",
+    ),
+    (
+        "s18",
+        LEADERSHIP,
+        "            self._seen_s += self._clock.set_right()\n",
+        "            pass\n",
+        "a scheduler leads by the time of a clock that was wrong when it began",
+    ),
+    (
+        "s19",
+        TAKEOVER,
+        "        if abs(off_s) > FAR_AHEAD_S:\n",
+        "        if abs(off_s) > FAR_AHEAD_S and False:\n",
+        "a scheduler leads with a clock that is hours off that of the database",
     ),
 )

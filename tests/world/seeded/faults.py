@@ -29,6 +29,7 @@ SPOILT = (
 )
 #: By how much a token of the leadership may be ahead of the time at which it was given out.
 TOKEN_S = 3.5
+HOUR_S = 3600.0
 #: Within what an order that has arrived is on record.
 TAKEN_S = 3.0
 
@@ -271,6 +272,22 @@ class Faults:
         """Set a scheduler's wall clock, as somebody might by hand."""
         machine = self._world.machines[self._host(fault)]
         machine.offset_s += -0.3 if fault.how % 2 else 0.3
+
+    async def _jump_hours(self, fault: Fault) -> None:
+        """Set a machine's wall clock by hours, restart its program, and set the clock right."""
+        world, of_node = self._world, fault.how % 2
+        machine = self._node(fault).machine if of_node else world.machines[self._host(fault)]
+        jump_s = world.chance("jump").choice([-1, 1]) * HOUR_S * (1 + fault.how % 12)
+        machine.offset_s += jump_s
+        await asyncio.sleep(fault.for_s / 2)
+        if fault.how % 3 and of_node:
+            _agent(self._node(fault)).kill()
+            await self._restart_agent(self._node(fault), 0.5)
+        elif fault.how % 3:
+            world.schedulers[self._host(fault)].kill()
+            await self._restart_scheduler(self._host(fault), 0.5)
+        await asyncio.sleep(fault.for_s / 2)
+        machine.offset_s -= jump_s
 
     # -- people -----------------------------------------------------------------------------------
 

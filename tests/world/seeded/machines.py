@@ -205,6 +205,7 @@ class Database:
         record: told of each commit.
         watch: called with an entry after it was committed.
         loading: called with the machine whose scheduler loads its state.
+        server_s: what the clock of its own machine shows, which is right.
 
     Attributes:
         store: what it holds.
@@ -216,6 +217,7 @@ class Database:
         record: Callable[..., None],
         watch: Callable[[Entry], None],
         loading: Callable[[str], None],
+        server_s: Callable[[], float],
     ) -> None:
         self.store = MemoryStore()
         self.away: set[str] = set()
@@ -224,6 +226,7 @@ class Database:
         #: machine -> faults of its next commits, the next one last.
         self.planned: dict[str, list[str]] = {}
         self._record, self._watch, self.loading = record, watch, loading
+        self.server_s = server_s
 
     def put(self, store: MemoryStore) -> None:
         """Put another store in place, that is an older copy."""
@@ -285,7 +288,8 @@ class Line:
         """Return a method of the store, which fails while the database is away."""
         if name == "close":
             return lambda: None
-        method = getattr(self._database.store, name)
+        owner = self._database if name == "server_s" else self._database.store
+        method = getattr(owner, name)
 
         def call(*args: Any, **named: Any) -> Any:
             self._check()

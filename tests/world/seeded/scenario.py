@@ -202,6 +202,7 @@ LATER_KINDS = {
 SINGLE_KINDS = {
     "swallow_jobs": 0.12,
     "forget_commits": 0.12,
+    "jump_hours": 0.15,
 }
 
 

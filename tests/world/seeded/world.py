@@ -33,7 +33,7 @@ from scheduler.errors import (
     StoreUnavailableError,
 )
 from scheduler.runtime import driver as driver_module
-from scheduler.runtime.clock import WallClock
+from scheduler.runtime.clock import CATCH_UP, WallClock
 from scheduler.runtime.metrics import Metrics
 from scheduler.runtime.settings import RuntimeSettings
 from seeded.black_holes import BlackHoles
@@ -43,7 +43,7 @@ from seeded.front import Front
 from seeded.jobs import Model
 from seeded.launches import Launches
 from seeded.lost_commits import LOG, LostCommits
-from seeded.machines import Database, Machine, Network, Transport
+from seeded.machines import EPOCH_S, Database, Machine, Network, Transport
 from seeded.nodes import NoEndpoint, SimulatedBackend, SimulatedNode
 from seeded.oracle import Oracle
 from seeded.scenario import SPEEDS, STORM_S, draw
@@ -140,7 +140,12 @@ class World:
         self.black_holes = BlackHoles(self)
         self.oracle = Oracle(self)
         self.verdict = Verdict(self)
-        self.database = Database(self.record, self.oracle.committed, self.oracle.loading)
+        self.database = Database(
+            self.record,
+            self.oracle.committed,
+            self.oracle.loading,
+            lambda: EPOCH_S + self.loop.now_s,
+        )
         self.models: dict[str, Model] = {}
         self.orders: dict[str, Order] = {}
         self.settings = self._settings()
@@ -172,7 +177,11 @@ class World:
         self.faults = Faults(self)
         self.mended = self.calm = self.limited = self.lifted = False
         #: by how much the leaders' clocks may be wrong besides: somebody has set them.
-        self.clock_slack_s = 0.3 * sum(f.kind == "jump_clock" for f in self.scenario.faults)
+        self.clock_slack_s = sum(
+            0.3 if fault.kind == "jump_clock" else CATCH_UP * (fault.for_s + 1.0)
+            for fault in self.scenario.faults
+            if fault.kind in {"jump_clock", "jump_hours"}
+        )
 
     def chance(self, name: str) -> random.Random:
         """Return what decides about one part of the world."""
