@@ -178,6 +178,6 @@ class LostCommits:
         for process in self._processes:
             if process.code is None:
                 yield f"a process of lost lease {process.lease_id} lives on"
-        stored = self._world.database.store._jobs
-        for job_id in sorted(self._world.oracle.accepted - stored.keys()):
+        oracle, stored = self._world.oracle, self._world.database.store._jobs
+        for job_id in sorted(oracle.accepted - oracle.refused - stored.keys()):
             yield f"{job_id} was taken in, and is lost" + " again" * (job_id in self.jobs)
