@@ -342,4 +342,12 @@ SHARES: tuple[tuple[str, str, str, str, str], ...] = (
         "        if abs(off_s) > FAR_AHEAD_S and False:\n",
         "a scheduler leads with a clock that is hours off that of the database",
     ),
+    (
+        "s20",
+        MEMORY,
+        "            self._last_token = next_token(self._last_token, now_s)\n",
+        "            if now is None or now.holder != holder:\n"
+        "                self._last_token = next_token(self._last_token, now_s)\n",
+        "a scheduler leads with the token of another one of its name",
+    ),
 )

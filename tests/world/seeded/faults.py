@@ -158,6 +158,15 @@ class Faults:
         while self._storms and planned:
             await self._restart_scheduler(host, 0.3)
 
+    async def _name_twice(self, fault: Fault) -> None:
+        """Start a second scheduler with the name of one that runs, for a while."""
+        world, host = self._world, self._host(fault)
+        twin = f"{host}-twin"
+        world.machines[twin] = world.machine_of(twin)
+        world.start_scheduler(twin, holder=host)
+        await asyncio.sleep(fault.for_s)
+        world.end_scheduler(twin)
+
     async def _stop_scheduler(self, fault: Fault) -> None:
         host = self._host(fault)
         await self._world.stop(self._world.schedulers[host])

@@ -369,7 +369,7 @@ class Oracle:
 
     def turned(self, service: WatchedService, driver: Driver) -> None:
         """Look at a scheduler between two turns."""
-        host = service._keeper.holder
+        host = service.host
         if driver.log is None:
             driver.log = _Log(self._world, host)
         self._turns += 1

@@ -94,6 +94,7 @@ class WatchedService(LiveService):
     watch: Callable[[WatchedService, Driver], None]
     failed: Callable[[str], None]
     terms: set[int]
+    host: str
 
     async def begin(self, token: int, suspects: Sequence[Told] = ()) -> Driver:
         """Begin to lead; see ``LiveService``."""

@@ -150,7 +150,7 @@ class World:
         self.orders: dict[str, Order] = {}
         self.settings = self._settings()
         self.hosts = [f"s{number}" for number in range(self.scenario.schedulers)]
-        self.machines = {host: self._machine(host) for host in self.hosts}
+        self.machines = {host: self.machine_of(host) for host in self.hosts}
         self.schedulers: dict[str, Process] = {}
         self.services: dict[str, WatchedService] = {}
         self.agents: dict[str, Agent] = {}
@@ -159,7 +159,7 @@ class World:
         self.nodes = [
             SimulatedNode(
                 self.loop,
-                self._machine(f"n{number}"),
+                self.machine_of(f"n{number}"),
                 self.chance(f"n{number}"),
                 types,
                 speeds=SPEEDS,
@@ -187,7 +187,8 @@ class World:
         """Return what decides about one part of the world."""
         return random.Random(f"{self.seed}/{name}")
 
-    def _machine(self, name: str) -> Machine:
+    def machine_of(self, name: str) -> Machine:
+        """Return a machine with clocks of its own."""
         chance, scenario = self.chance(f"clock of {name}"), self.scenario
         return Machine(
             self.loop,
@@ -316,18 +317,24 @@ class World:
 
     # -- schedulers -------------------------------------------------------------------------------
 
-    def start_scheduler(self, host: str) -> None:
-        """Start a scheduler on its machine."""
+    def start_scheduler(self, host: str, holder: str = "") -> None:
+        """Start a scheduler on its machine, with the name of another one if there is a holder."""
         process = self._process(host)
         self.schedulers[host] = process
-        process.spawn(self._schedule(host, process))
+        process.spawn(self._schedule(host, process, holder or host))
+
+    def end_scheduler(self, host: str) -> None:
+        """End a scheduler for good."""
+        self.schedulers.pop(host).kill()
+        self.services.pop(host, None)
+        self.network.servers.pop(host, None)
 
     def _process(self, name: str) -> Process:
         process = Process(self.loop, name)
         self.processes.append(process)
         return process
 
-    async def _schedule(self, host: str, process: Process) -> None:
+    async def _schedule(self, host: str, process: Process, holder: str) -> None:
         machine = self.machines[host]
         solver = WorldSolver(self.chance(f"solver {len(self.processes)}"), self.scenario.solve_s)
         solver.fails = lambda: 0.0 if self.mended else self.scenario.fails
@@ -341,11 +348,12 @@ class World:
             settings=self.settings,
             metrics=Metrics(process=False, clock=self.loop.time),
             state_dir=self.folder / host,
-            holder=host,
+            holder=holder,
             address=f"http://{host}:8642",
             ttl_s=3.0,
         )
-        service.watch, service.failed, service.terms = self.oracle.turned, self.blame, set()
+        service.host, service.terms = host, set()
+        service.watch, service.failed = self.oracle.turned, self.blame
         self.services[host] = service
         self.network.servers[host] = (
             process,
