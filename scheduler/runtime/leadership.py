@@ -108,9 +108,10 @@ class LeaderKeeper:
             asyncio.to_thread(
                 self._journal.acquire_leadership,
                 self.holder,
-                now_s=asked_s if seen is None else max(asked_s, seen.expires_s),
+                now_s=asked_s,
                 ttl_s=self.ttl_s,
                 address=self.address,
+                lapsed=seen,
             )
         )
         self._asked.add_done_callback(_fetch)

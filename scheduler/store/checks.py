@@ -69,6 +69,15 @@ def next_token(last: int, now_s: float) -> int:
     return max(last + 1, int(now_s))
 
 
+def still_leads(
+    leader: Leadership | None, holder: str, *, now_s: float, lapsed: Leadership | None
+) -> bool:
+    """Tell whether another process leads, so that ``holder`` cannot; see ``acquire_leadership``."""
+    if leader is None or leader.holder == holder or leader == lapsed:
+        return False
+    return leader.expires_s > now_s
+
+
 def check_leader(token: int, leader: Leadership | None) -> Leadership:
     """Return the leadership if the token is its own.
 

@@ -17,6 +17,7 @@ from scheduler.store.checks import (
     check_snapshot,
     check_storable,
     next_token,
+    still_leads,
 )
 from scheduler.store.filters import FILTERS, beginning
 from scheduler.store.forms import to_columns, to_values
@@ -187,12 +188,18 @@ class MemoryStore:
             self._put_settings(rows)
 
     def acquire_leadership(
-        self, holder: str, *, now_s: float, ttl_s: float, address: str = ""
+        self,
+        holder: str,
+        *,
+        now_s: float,
+        ttl_s: float,
+        address: str = "",
+        lapsed: Leadership | None = None,
     ) -> Leadership | None:
         """Become the leader; None while another one leads."""
         with self._lock:
             now = self._leader
-            if now is not None and now.holder != holder and now.expires_s > now_s:
+            if still_leads(now, holder, now_s=now_s, lapsed=lapsed):
                 return None
             self._last_token = next_token(self._last_token, now_s)
             self._leader = Leadership(

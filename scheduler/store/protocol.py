@@ -160,7 +160,13 @@ class Journal(Protocol):
         ...
 
     def acquire_leadership(
-        self, holder: str, *, now_s: float, ttl_s: float, address: str = ""
+        self,
+        holder: str,
+        *,
+        now_s: float,
+        ttl_s: float,
+        address: str = "",
+        lapsed: Leadership | None = None,
     ) -> Leadership | None:
         """Become the leader, under a larger token than any before; None while another one leads.
 
@@ -169,10 +175,12 @@ class Journal(Protocol):
 
         Args:
             holder: the process, by a name of its own.
-            now_s: the caller's time; that at which the leadership of another one runs out, if the
-                caller has seen that it is not renewed.
+            now_s: the caller's time. Tokens follow it, so that a token of entries that a database
+                has lost is not given out again.
             ttl_s: seconds for which the leadership holds unless renewed.
             address: where the others send writes.
+            lapsed: the leadership of another holder that the caller has seen not to be renewed; it
+                counts as run out, whatever time it names.
         """
         ...
 

@@ -26,6 +26,7 @@ from scheduler.store.checks import (
     check_next,
     check_snapshot,
     next_token,
+    still_leads,
 )
 from scheduler.store.databases import reading, writing
 from scheduler.store.forms import (
@@ -174,13 +175,19 @@ class SqlJournal:
             _put_settings(connection, rows)
 
     def acquire_leadership(
-        self, holder: str, *, now_s: float, ttl_s: float, address: str = ""
+        self,
+        holder: str,
+        *,
+        now_s: float,
+        ttl_s: float,
+        address: str = "",
+        lapsed: Leadership | None = None,
     ) -> Leadership | None:
         """Become the leader; None while another one leads."""
         with writing(self._writer) as connection:
             head = _lock_head(connection)
             now = _leadership(head)
-            if now is not None and now.holder != holder and now.expires_s > now_s:
+            if still_leads(now, holder, now_s=now_s, lapsed=lapsed):
                 return None
             taken = Leadership(
                 holder=holder,

@@ -294,6 +294,23 @@ def test_it_works_by_the_real_clock_too():
     asyncio.run(scenario())
 
 
+def test_a_token_is_not_ahead_of_the_clock_of_the_process_that_takes_over():
+    """Else it would be given out again, if the database lost its newest entries."""
+    machine = {"wall": 1.8e9, "steady": 5.0}
+    clock = WallClock(wall=lambda: machine["wall"], steady=lambda: machine["steady"])
+    store = MemoryStore()
+
+    async def story():
+        store.acquire_leadership("beta", now_s=1.8e9 - 100.0, ttl_s=100.0 + 5 * TTL_S)
+        keeper = make(store, clock)
+        assert await keeper.acquire() is None
+        for name in machine:
+            machine[name] += TTL_S
+        assert await keeper.acquire() == int(clock.now_s())
+
+    asyncio.run(story())
+
+
 @pytest.mark.parametrize("wrong_s", [3 * 3600.0, -3 * 3600.0])
 def test_a_standby_that_began_with_a_wrong_clock_leads_by_the_right_time(wrong_s):
     machine = {"wall": 1000.0 + wrong_s, "steady": 5.0}

@@ -157,6 +157,16 @@ def test_one_leads_and_the_others_wait_until_it_expires(store: Store) -> None:
         store.renew_leadership(first.token, now_s=119.5, ttl_s=10.0)
 
 
+def test_a_leadership_that_was_seen_to_lapse_is_taken_over_by_the_taker_s_own_time(store) -> None:
+    """Its holder's clock was hours ahead. A token by that clock might be given out again."""
+    first = store.acquire_leadership("a", now_s=1.8e9 + 7200.0, ttl_s=10.0)
+    seen = store.renew_leadership(first.token, now_s=1.8e9 + 7205.0, ttl_s=10.0)
+    assert store.acquire_leadership("b", now_s=1.8e9, ttl_s=10.0) is None
+    assert store.acquire_leadership("b", now_s=1.8e9, ttl_s=10.0, lapsed=first) is None
+    second = store.acquire_leadership("b", now_s=1.8e9, ttl_s=10.0, lapsed=seen)
+    assert (second.token, second.expires_s) == (first.token + 1, 1.8e9 + 10.0)
+
+
 def test_a_deposed_leader_can_write_nothing(store: Store) -> None:
     old = store.acquire_leadership("a", now_s=0.0, ttl_s=1.0)
     assert old is not None

@@ -85,8 +85,8 @@ WRITTEN: tuple[tuple[str, str, str, str, str], ...] = (
     (
         "w09",
         MEMORY,
-        "            if now is not None and now.holder != holder and now.expires_s > now_s:\n",
-        "            if now is not None and now.holder != holder:\n",
+        "            if still_leads(now, holder, now_s=now_s, lapsed=lapsed):\n",
+        "            if still_leads(now, holder, now_s=-1e18, lapsed=None):\n",
         "a leadership never runs out",
     ),
     (

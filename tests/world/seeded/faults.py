@@ -27,7 +27,7 @@ SPOILT = (
     "freeze before",
     "freeze after",
 )
-#: By how much a token of the leadership may be ahead of the time at which it was given out.
+#: By how much a token of the leadership may be ahead of the time of another scheduler.
 TOKEN_S = 3.5
 HOUR_S = 3600.0
 #: Within what an order that has arrived is on record.
