@@ -385,11 +385,14 @@ class Agent:
     async def _watch_disk(self) -> None:
         """Find out in time that nothing can be written, and that it can again."""
         while True:
-            size = AGAIN_BYTES if self._disk else PROBE_BYTES
+            before = self._disk
+            size = AGAIN_BYTES if before else PROBE_BYTES
             folder = self._memory.path
             problem = await asyncio.to_thread(
                 self._machine.disk_problem, folder, size=size, flush=True
             )
+            if self._disk != before:  # a lease was to begin meanwhile: what that found is newer
+                continue
             self._note_disk(problem)
             await asyncio.sleep(self._settings.disk_every_s)
 

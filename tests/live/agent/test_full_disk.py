@@ -7,6 +7,7 @@ import contextlib
 import errno
 import os
 import subprocess
+import threading
 
 import pytest
 
@@ -81,6 +82,37 @@ def test_a_full_disk_is_found_before_a_lease_is_begun(node, monkeypatch):
             node.want(node.lease(1, LASTING))
             refused = await node.until(lambda: node.ended(1))
             assert refused.reason is LeaseEnd.RELEASED
+            assert set(await node.until(lambda: problems_of(node))) == {0, 1, 2, 3}
+
+    asyncio.run(scenario())
+
+
+def test_a_look_that_began_before_the_disk_was_full_does_not_overrule_a_newer_one(
+    node, monkeypatch
+):
+    disk = FullDisk(monkeypatch, errno.ENOSPC)
+    write, ends, looks = agent.disk._write, threading.Event(), []
+
+    def slow(*arguments, **options):
+        in_turn = threading.current_thread() is threading.main_thread()
+        try:
+            write(*arguments, **options)
+        finally:
+            looks.extend([] if in_turn else ["look"])
+        if not in_turn:
+            ends.wait(20.0)
+
+    monkeypatch.setattr("agent.disk._write", slow)
+
+    async def scenario():
+        node.want()
+        async with node.agent(disk_every_s=3600.0):
+            await node.until(lambda: looks)
+            disk.full = True
+            node.want(node.lease(1, LASTING))
+            await node.until(lambda: node.ended(1))
+            ends.set()
+            await node.until(lambda: len(looks) > 1)  # it looks again
             assert set(await node.until(lambda: problems_of(node))) == {0, 1, 2, 3}
 
     asyncio.run(scenario())
