@@ -22,7 +22,14 @@ _LONGEST_SLEEP_S = 5.0
 
 
 class Clock(Protocol):
-    """Time for the engine, and how to wait for it."""
+    """Time for the engine, and how to wait for it.
+
+    Attributes:
+        jumped_s: seconds by which ``never_before`` and ``set_right`` have moved it. ``now_s`` less
+            these tells how much time has passed.
+    """
+
+    jumped_s: float
 
     def now_s(self) -> float:
         """Return seconds since the Unix epoch; never less than before."""
@@ -36,8 +43,8 @@ class Clock(Protocol):
         """Go on from ``at_s`` if that is later: what was journaled last must stay in the past."""
         ...
 
-    def set_right(self) -> float:
-        """Take the system's time if this one is far from it; return by how much it changes.
+    def set_right(self) -> None:
+        """Take the system's time if this one is far from it.
 
         Only for a process that does not lead: nothing depends on its time.
         """
@@ -92,6 +99,7 @@ class WallClock:
         #: the steady clock when the time was last read, and the time that was read
         self._read_s = steady()
         self._now_s = wall()
+        self.jumped_s = 0.0
 
     def now_s(self) -> float:
         """Return seconds since the Unix epoch; never less than before."""
@@ -110,15 +118,17 @@ class WallClock:
 
     def never_before(self, at_s: float) -> None:
         """Go on from ``at_s`` if that is later."""
-        self._now_s = max(self.now_s(), at_s)
+        self._jump(max(at_s - self.now_s(), 0.0))
 
-    def set_right(self) -> float:
-        """Take the system's time if this one is far from it; return by how much it changes."""
+    def set_right(self) -> None:
+        """Take the system's time if this one is far from it."""
         off_s = self._wall() - self.now_s()
-        if abs(off_s) <= FAR_AHEAD_S:
-            return 0.0
-        self._now_s += off_s
-        return off_s
+        if abs(off_s) > FAR_AHEAD_S:
+            self._jump(off_s)
+
+    def _jump(self, seconds: float) -> None:
+        self._now_s += seconds
+        self.jumped_s += seconds
 
     async def sleep_until(self, at_s: float, *, wake: asyncio.Event | None = None) -> bool:
         """Wait until ``at_s``, or until ``wake`` is set; returns whether ``at_s`` is reached."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 from typing import TYPE_CHECKING
 
 from scheduler.errors import StaleLeaderError, StoreUnavailableError
@@ -32,7 +33,7 @@ class LeaderKeeper:
 
     Args:
         journal: where the leadership is kept.
-        clock: never goes back, so it tells how long ago the last renewal was.
+        clock: without its jumps it tells how long ago the last renewal was.
         holder: this process' name; one that restarts under its old name leads again at once.
         ttl_s: seconds after which another one may take over from a leader that is silent.
         address: where standbys send those who want to write.
@@ -49,9 +50,9 @@ class LeaderKeeper:
         #: set as soon as this process must not act as the leader any more
         self.lost = asyncio.Event()
         self._token: int | None = None
-        #: on our clock: when the leadership ends unless it is renewed
+        #: on our clock without its jumps: when the leadership ends unless it is renewed
         self._until_s = 0.0
-        #: who leads, as last seen, and since when that is the same, on our clock.
+        #: who leads, as last seen, and since when that is the same, likewise.
         self._seen: Leadership | None = None
         self._seen_s = 0.0
         #: the attempt to become the leader that nobody has heard the outcome of.
@@ -73,7 +74,7 @@ class LeaderKeeper:
     def leading(self) -> bool:
         """Whether this process leads, as far as it can know."""
         held = self._token is not None and not self.lost.is_set()
-        return held and self._clock.now_s() < self._until_s
+        return held and self._passed_s() < self._until_s
 
     @property
     def leader_address(self) -> str:
@@ -97,8 +98,8 @@ class LeaderKeeper:
         seen = await asyncio.to_thread(self._journal.leader)
         if not self.leading:
             # The system's clock may have been wrong when this process began, and be right now.
-            self._seen_s += self._clock.set_right()
-        asked_s = self._clock.now_s()
+            self._clock.set_right()
+        asked_s = self._passed_s()
         if seen != self._seen:
             self._seen, self._seen_s = seen, asked_s
         other = seen is not None and seen.holder != self.holder
@@ -108,7 +109,7 @@ class LeaderKeeper:
             asyncio.to_thread(
                 self._journal.acquire_leadership,
                 self.holder,
-                now_s=asked_s,
+                now_s=self._clock.now_s(),
                 ttl_s=self.ttl_s,
                 address=self.address,
                 lapsed=seen,
@@ -154,10 +155,22 @@ class LeaderKeeper:
 
     def _next_look_s(self) -> float:
         """Return when to look again: in a while, or as soon as the leadership runs out."""
-        now_s = self._clock.now_s()
-        ends_s = self._seen_s + self.ttl_s if self._seen is not None else now_s
+        passed_s = self._passed_s()
+        ends_s = self._seen_s + self.ttl_s if self._seen is not None else passed_s
         pause_s = self.ttl_s / _TIMES_PER_TTL
-        return min(now_s + pause_s, max(ends_s, now_s + self.ttl_s * _RETRY_PART))
+        look_s = min(passed_s + pause_s, max(ends_s, passed_s + self.ttl_s * _RETRY_PART))
+        return look_s + self._clock.jumped_s
+
+    def _passed_s(self) -> float:
+        """Return the time on our clock without its jumps, which are no time that has passed."""
+        return self._clock.now_s() - self._clock.jumped_s
+
+    async def _sleep_until(self, passed_s: float) -> None:
+        """Wait until so much time has passed; a jump meanwhile does not end the wait."""
+        jumped_s = math.nan
+        while jumped_s != self._clock.jumped_s:
+            jumped_s = self._clock.jumped_s
+            await self._clock.sleep_until(passed_s + jumped_s)
 
     async def keep(self) -> str:
         """Renew until the leadership is lost; sets ``lost``. Only after ``acquire``.
@@ -167,7 +180,7 @@ class LeaderKeeper:
         """
         next_s = self._until_s - self.ttl_s * (1 - 1 / _TIMES_PER_TTL)
         while True:
-            await self._clock.sleep_until(min(next_s, self._until_s))
+            await self._sleep_until(min(next_s, self._until_s))
             reason, renewed = await self._renew()
             if reason:
                 self._token = None
@@ -175,21 +188,21 @@ class LeaderKeeper:
                 _log.error("the leadership is lost: %s", reason)
                 return reason
             part = 1 / _TIMES_PER_TTL if renewed else _RETRY_PART
-            next_s = self._clock.now_s() + self.ttl_s * part
+            next_s = self._passed_s() + self.ttl_s * part
 
     async def _renew(self) -> tuple[str, bool]:
         """Try once; returns why the leadership is lost, if it is, and whether it was renewed."""
-        asked_s = self._clock.now_s()
+        asked_s = self._passed_s()
         call = asyncio.create_task(
             asyncio.to_thread(
                 self._journal.renew_leadership,
                 self._token or 0,
-                now_s=asked_s,
+                now_s=self._clock.now_s(),
                 ttl_s=self.ttl_s,
             )
         )
         # A database that neither answers nor refuses must not keep us from giving up in time.
-        expiry = asyncio.create_task(self._clock.sleep_until(self._until_s))
+        expiry = asyncio.create_task(self._sleep_until(self._until_s))
         try:
             await asyncio.wait({call, expiry}, return_when=asyncio.FIRST_COMPLETED)
             if not call.done():
@@ -200,7 +213,7 @@ class LeaderKeeper:
         except StoreUnavailableError as error:
             self.failure = error
             _log.warning("the leadership could not be renewed, trying again: %s", error)
-            over = self._clock.now_s() >= self._until_s
+            over = self._passed_s() >= self._until_s
             return (f"no renewal for {self.ttl_s:g} s: {error}" if over else ""), False
         finally:
             expiry.cancel()

@@ -294,6 +294,25 @@ def test_it_works_by_the_real_clock_too():
     asyncio.run(scenario())
 
 
+@pytest.mark.parametrize("keeps", [False, True])
+def test_a_leader_whose_clock_jumps_to_the_newest_entry_leads_on(store, clock, keeps):
+    async def scenario():
+        keeper = make(store, clock)
+        await keeper.acquire()
+        keeping = asyncio.create_task(keeper.keep())
+        if keeps:  # else it jumps before the first renewal is waited for
+            await settle()
+        clock.never_before(1000.0 + 3 * 3600.0)
+        await settle()
+        assert keeper.leading
+        await clock.advance_through(clock.now_s() + 10 * TTL_S, settle)
+        assert keeper.leading
+        assert store.renewals == 30
+        keeping.cancel()
+
+    asyncio.run(scenario())
+
+
 def test_a_token_is_not_ahead_of_the_clock_of_the_process_that_takes_over():
     """Else it would be given out again, if the database lost its newest entries."""
     machine = {"wall": 1.8e9, "steady": 5.0}

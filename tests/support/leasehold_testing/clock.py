@@ -19,6 +19,7 @@ class ManualClock:
 
     def __init__(self, now_s: float = 0.0) -> None:
         self._now_s = now_s
+        self.jumped_s = 0.0
         self._asleep: list[tuple[float, int, asyncio.Future[None]]] = []
         self._count = 0
 
@@ -32,11 +33,11 @@ class ManualClock:
 
     def never_before(self, at_s: float) -> None:
         """Go on from ``at_s`` if that is later."""
+        self.jumped_s += max(at_s - self._now_s, 0.0)
         self.advance(max(self._now_s, at_s))
 
-    def set_right(self) -> float:
-        """Return 0: this machine's clock is right."""
-        return 0.0
+    def set_right(self) -> None:
+        """Do nothing: this machine's clock is right."""
 
     @property
     def next_s(self) -> float:

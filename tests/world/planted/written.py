@@ -331,7 +331,7 @@ SHARES: tuple[tuple[str, str, str, str, str], ...] = (
     (
         "s18",
         LEADERSHIP,
-        "            self._seen_s += self._clock.set_right()\n",
+        "            self._clock.set_right()\n",
         "            pass\n",
         "a scheduler leads by the time of a clock that was wrong when it began",
     ),
