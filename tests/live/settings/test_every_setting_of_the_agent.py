@@ -183,7 +183,7 @@ class Nvml(ModuleType):
         self.nvmlDeviceGetMemoryInfo = lambda _gpu: SimpleNamespace(total=1, used=0)
         self.nvmlDeviceGetTotalEccErrors = lambda *_: 0
 
-    def nvmlDeviceGetHandleByUUID(self, uuid):  # noqa: N802
+    def nvmlDeviceGetHandleByUUID(self, uuid):  # noqa: N802 - the name in NVML
         if self.broken:
             raise self.NVMLError("the GPU is lost")
         return uuid

@@ -22,7 +22,9 @@ _PATIENCE_S = 0.001
 class _Jumping(selectors.DefaultSelector):
     """Waits for files only shortly, and then counts the whole time as waited for."""
 
-    now_s = time.clock_gettime(time.CLOCK_BOOTTIME)
+    def __init__(self) -> None:
+        super().__init__()
+        self.now_s = time.clock_gettime(time.CLOCK_BOOTTIME)
 
     def select(self, timeout: float | None = None) -> list[Any]:
         if timeout is None or timeout <= 0.0:
@@ -48,7 +50,7 @@ class HurriedLoop(asyncio.SelectorEventLoop):
         """Return the time of timers."""
         return self._jumping.now_s
 
-    def run_in_executor(  # type: ignore[override]
+    def run_in_executor(  # type: ignore[override]  # narrower: nothing runs elsewhere
         self, _executor: object, func: Callable[..., _T], *args: Any
     ) -> asyncio.Future[_T]:
         """Call a function now."""

@@ -108,6 +108,6 @@ class WatchedService(LiveService):
             await turn()
             self.watch(self, driver)
 
-        driver.turn = watched  # type: ignore[method-assign]
+        driver.turn = watched  # type: ignore[method-assign]  # watched in place
         self.watch(self, driver)
         return driver
