@@ -36,7 +36,7 @@ def robust_mean(seconds: Iterable[float]) -> float:
 class Launches:
     """Learns how long starting takes. Deterministic; the newest launches decide.
 
-    The time until a job's first step counts before the time until its processes ran: it includes
+    The time until a job's first step counts before the time until its pod was ready: it includes
     what the job loads. Times on the same workers count before those of the job type elsewhere, and
     these before those of all job types. Fewer than ``LEAST`` launches do not count.
     """
