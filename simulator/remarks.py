@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
+
+from scheduler.control.launching import LONG_LAUNCHES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -10,8 +12,6 @@ if TYPE_CHECKING:
     from scheduler.control.requests import Acted
     from scheduler.domain.commands import RecordEvent
 
-#: Part of the time under leases above which that of launches is remarked on.
-LONG_LAUNCHES: Final = 0.1
 #: Different warnings of a policy that are shown; the rest is counted.
 _SHOWN = 3
 

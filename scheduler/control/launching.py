@@ -6,7 +6,7 @@ through its reports, drawn back to the steps with which it began, gives the time
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from scheduler.domain.ways import Source
 
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from scheduler.control.state import ControlState
     from scheduler.control.view import View
 
+#: Part of the time under leases above which people hear what launches took.
+LONG_LAUNCHES: Final = 0.1
 #: Throughputs that may stand in for a second report.
 _SURE = frozenset({Source.MEASURED, Source.DECLARED})
 

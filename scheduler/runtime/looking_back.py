@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from scheduler.control.jobs import ENDED
+from scheduler.control.launching import LONG_LAUNCHES
 from scheduler.domain.job import JobStatus
 from scheduler.domain.troubles import REMEDIES, Trouble
 from scheduler.engine.reservations import RELEASED
@@ -19,8 +20,6 @@ if TYPE_CHECKING:
     from scheduler.runtime.shown import Explanation
     from scheduler.store.protocol import Store
 
-#: Part of the time under leases above which people are told what launches took.
-LONG_LAUNCHES: Final = 0.1
 #: Ends of an attempt that were not its own doing: a job that saves nothing has lost its work.
 _CUT_SHORT = frozenset({LeaseEnd.RELEASED, LeaseEnd.LOST, LeaseEnd.CANCELLED})
 
