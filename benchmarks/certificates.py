@@ -20,7 +20,7 @@ from jct import shared_data
 
 from simulator.request import SimulationRequest
 from simulator.run import simulate
-from traces import extend_scale_factors, read_throughputs, read_trace
+from traces import read_throughputs, read_trace
 
 TRACES: dict[str, tuple[str, str, tuple[int, int] | None]] = {
     "sat_multi": ("sat_multi_n600_rate0.58_seed0", "v100:8,p100:8,k80:8", (250, 400)),
@@ -43,7 +43,7 @@ def run(trace: str, policy: str, *, shares: bool) -> dict[str, Any]:
     summary = simulate(
         SimulationRequest(
             trace=found,
-            throughputs=extend_scale_factors(table, found.scale_factors),
+            throughputs=table,
             cluster=cluster,
             policy=policy,
             space_sharing=shares,

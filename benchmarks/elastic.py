@@ -22,7 +22,7 @@ from jct import LOADS, OURS, shared_data
 from scheduler.domain.job import counts_between
 from simulator.request import SimulationRequest
 from simulator.run import simulate
-from traces import extend_scale_factors, read_throughputs, read_trace
+from traces import read_throughputs, read_trace
 from traces.generate import generate
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def run(seed: int | None, overheads: str) -> dict[str, Any]:
         result = simulate(
             SimulationRequest(
                 trace=found,
-                throughputs=extend_scale_factors(throughputs, found.scale_factors),
+                throughputs=throughputs,
                 cluster=LOAD.cluster,
                 policy=OURS,
                 space_sharing=True,

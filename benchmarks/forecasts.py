@@ -74,7 +74,7 @@ def _counts(most: int) -> tuple[int, ...]:
 
 def philly(data: Path) -> SimulationRequest:
     """Return the week of Philly that begins 30 days after its first job, without a policy yet."""
-    throughputs = read_throughputs("bundled")
+    throughputs = read_throughputs("bundled", derive_counts=True)
     trace = read_trace(
         str(data / "philly" / "philly.csv"), throughputs=throughputs, reference_worker_type="v100"
     )

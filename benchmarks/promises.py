@@ -27,7 +27,6 @@ from simulator.overheads import Overhead, Overheads
 from simulator.replay import Replay
 from traces.cluster import read_cluster
 from traces.generate import generate
-from traces.scaling import extend_scale_factors
 from traces.throughputs import read_throughputs
 
 if TYPE_CHECKING:
@@ -41,7 +40,6 @@ def replay_of(jobs: int, policy: str) -> Replay:
     """Return a replay of a service to which all jobs come at once."""
     throughputs = read_throughputs("bundled")
     trace = generate("gavel", jobs=jobs, throughputs=throughputs, rate_per_hour=1e6, seed=3)
-    throughputs = extend_scale_factors(throughputs, trace.scale_factors)
     return Replay(
         cluster=read_cluster(CLUSTER, workers_per_node=8),
         trace=trace,

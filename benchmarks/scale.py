@@ -56,6 +56,7 @@ def requests(policy: str) -> dict[str, SimulationRequest]:
         policy=policy,
         workers_per_node=8,
         reference_worker_type="v100",
+        derive_counts=True,
     )
     return {"paper": paper, "philly": philly}
 

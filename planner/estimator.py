@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from planner.fitting import MOST_COLUMNS, fit_known
 from planner.measured import MOST_STEPS_PER_S, Cell
-from scheduler.domain.scaling import steps_per_s_at
+from scheduler.domain.scaling import may_run_at, steps_per_s_at
 from scheduler.domain.ways import Estimate, Source
 from scheduler.errors import InputError
 
@@ -39,8 +39,9 @@ class Estimator:
     all earlier ones forgotten, since the program has changed. A declared figure that measurements
     contradict loses weight. The source is "measured" once measurements carry at least half.
 
-    A cell without figures of its own is estimated: from the job type's other scale factors on the
-    same worker type (``scheduler.domain.scaling``) and from its other worker types by completion
+    A cell without figures of its own is 0 if a declared 0 says so (``may_run_at``). Else it is
+    estimated: from the job type's other scale factors on the same worker type
+    (``scheduler.domain.scaling``) and from its other worker types by completion
     (``planner.completion``), both at once. Of a job type of which nothing at all is known, only the
     usual proportions among worker types are: one step/s on one worker, on average over the types.
 
@@ -190,6 +191,8 @@ class Estimator:
         own = self.own(job_type, scale_factor, worker_type)
         if own is not None:
             return own
+        if not self._may_run(job_type, scale_factor, worker_type):
+            return Estimate(steps_per_s=0.0, relative_deviation=0.0, source=Source.ESTIMATED)
         log, variance, source = self._inferred(job_type, scale_factor, worker_type)
         return Estimate(
             steps_per_s=math.exp(min(max(log, -MOST_LOG), MOST_LOG)),
@@ -207,6 +210,15 @@ class Estimator:
                 steps_per_s=0.0, relative_deviation=0.0, source=Source.DECLARED, declared=0.0
             )
         return None
+
+    def _may_run(self, job_type: str, scale_factor: int, worker_type: str) -> bool:
+        """Return whether figures at other scale factors leave it open that a job type runs."""
+        cells = (
+            (scale, self._rows[job_type, scale].get(worker_type))
+            for scale in self._scales.get(job_type, ())
+        )
+        told = [(scale, not c.never) for scale, c in cells if c and (c.known or c.never)]
+        return may_run_at(told, scale_factor)
 
     def declared(self, job_type: str, scale_factor: int, worker_type: str) -> float | None:
         """Return what was declared; None if nobody did."""

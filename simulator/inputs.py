@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from scheduler.errors import InputError, ParameterError
@@ -28,7 +29,9 @@ def read_inputs(request: SimulationRequest) -> tuple[ThroughputTable, Cluster, T
     """
     throughputs, cluster, trace = request.throughputs, request.cluster, request.trace
     if isinstance(throughputs, str):
-        throughputs = read_throughputs(throughputs)
+        throughputs = read_throughputs(throughputs, derive_counts=request.derive_counts)
+    elif request.derive_counts:
+        throughputs = replace(throughputs, derive_counts=True)
     if isinstance(cluster, str):
         cluster = read_cluster(cluster, workers_per_node=request.workers_per_node)
     if isinstance(trace, str):
@@ -41,6 +44,24 @@ def read_inputs(request: SimulationRequest) -> tuple[ThroughputTable, Cluster, T
             limit=request.limit,
         )
     return throughputs, cluster, trace
+
+
+def remark_on_counts(trace: Trace, throughputs: ThroughputTable) -> str | None:
+    """Return a warning if the table has no row at any worker count of some jobs."""
+    without = [
+        job
+        for job in trace.jobs
+        if not any((job.job_type, count) in throughputs.isolated for count in job.counts)
+    ]
+    if not without:
+        return None
+    job = without[0]
+    counts = ", ".join(map(str, job.counts))
+    return (
+        f"the throughput table has no row at any worker count of {len(without)} jobs, such as "
+        f"'{job.job_id}' (type '{job.job_type}' at {counts}), which cannot run; add rows, or "
+        "derive them from other counts with --derive-counts"
+    )
 
 
 def names_of_inputs(request: SimulationRequest) -> dict[str, str]:

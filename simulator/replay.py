@@ -265,7 +265,19 @@ class Replay:
                     actor=_ACTOR,
                 )
             )
+        if nowhere := self._zeros():
+            facts.append(ThroughputsDeclared(figures=nowhere, actor=_ACTOR))
         return facts
+
+    def _zeros(self) -> tuple[tuple[str, int, str, float], ...]:
+        """Return where jobs do not run at one of their counts: their users know that."""
+        wanted = dict.fromkeys((job.job_type, n) for job in self._jobs for n in job.counts)
+        return tuple(
+            (job_type, count, name, 0.0)
+            for job_type, count in wanted
+            for name in self._cluster.type_names
+            if self._truth.steps_per_s(job_type, count, name) <= 0.0
+        )
 
     def _arrivals(self) -> list[Fact]:
         """Return the jobs that come now, in one submission."""
@@ -289,8 +301,11 @@ class Replay:
 
     def _spec(self, job: Job) -> JobSpec:
         asked = self._trace.conditions.get(job.job_id)
-        row = self._truth.isolated.get((job.job_type, job.scale_factor), {})
-        able = tuple(sorted(name for name, steps_per_s in row.items() if steps_per_s > 0.0))
+        able = tuple(
+            name
+            for name in sorted(self._cluster.type_names)
+            if any(self._truth.steps_per_s(job.job_type, n, name) > 0.0 for n in job.counts)
+        )
         return JobSpec(
             name=job.job_id,
             command=("replay",),
@@ -298,7 +313,7 @@ class Replay:
             total_steps=job.total_steps,
             scale_factors=job.counts,
             # Its user knows where it cannot run at all, and how fast it is nowhere.
-            worker_types=() if set(self._cluster.type_names) <= set(able) else able,
+            worker_types=() if len(able) == len(self._cluster.type_names) else able,
             weight=job.weight,
             deadline_s=job.deadline_s,
             entity=job.entity,

@@ -95,6 +95,8 @@ class SimulationRequest:
         failures: path of a failure file, or None for a cluster without failures.
         seed: of every random draw (failures, job types of traces that have none).
         reference_worker_type: type on which durations become steps; None for the format's own.
+        derive_counts: derive throughputs at worker counts that the table has no rows for; if not,
+            no job runs at them.
         limit: read only so many jobs of the trace.
         record: keep leases and series for reports; costs memory on long traces.
         behind_rounds: see ``EngineSettings``, like the next one.
@@ -121,6 +123,7 @@ class SimulationRequest:
     failures: str | None = None
     seed: int = 0
     reference_worker_type: str | None = None
+    derive_counts: bool = False
     limit: int | None = None
     record: bool = False
     behind_rounds: float = 4.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from planner.agnostic import Agnostic
@@ -12,13 +13,19 @@ from scheduler.domain.ways import CatalogueKey
 from scheduler.engine.settings import EngineSettings
 from scheduler.errors import InputError
 from simulator.failures import read_failures
-from simulator.inputs import check_jobs, name_of, names_of_inputs, read_inputs
+from simulator.inputs import (
+    check_jobs,
+    name_of,
+    names_of_inputs,
+    read_inputs,
+    remark_on_counts,
+)
 from simulator.intervals import run_with_forecasts
 from simulator.orders import read_orders
 from simulator.overheads import read_overheads
 from simulator.replay import Replay
 from simulator.simulation import Simulation
-from traces.scaling import extend_scale_factors
+from traces.scaling import with_counts
 from traces.throughputs import read_throughputs
 
 if TYPE_CHECKING:
@@ -48,7 +55,20 @@ def simulate(
             f"worker type '{unknown[0]}' of the cluster is not in the throughput table; it knows "
             f"{', '.join(throughputs.worker_types)}"
         )
-    throughputs = extend_scale_factors(throughputs, trace.scale_factors)
+    throughputs = with_counts(throughputs, trace.scale_factors)
+    result = _run(request, progress, cluster=cluster, trace=trace, throughputs=throughputs)
+    remark = remark_on_counts(trace, throughputs)
+    return replace(result, warnings=(*result.warnings, remark)) if remark else result
+
+
+def _run(
+    request: SimulationRequest,
+    progress: Callable[[Progress], None] | None,
+    *,
+    cluster: Cluster,
+    trace: Trace,
+    throughputs: ThroughputTable,
+) -> SimulationResult:
     if request.service is not None:
         check_jobs(trace.jobs, request.window)
         replay = _replay(

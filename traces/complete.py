@@ -12,9 +12,11 @@ from scheduler.domain.job import Job
 from scheduler.errors import InputError, TraceError
 from traces.files import Line
 from traces.reference import reference_worker_type
-from traces.scaling import extend_scale_factors
+from traces.scaling import with_counts
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from scheduler.domain.throughput import ThroughputTable
     from traces.draft import Draft, Drafts
 
@@ -50,7 +52,7 @@ def complete(
     _check_types(drafts, throughputs, path)
     on = reference_worker_type(throughputs, reference)
     counts = {n for d in drafts.jobs for n in (d.scale_factor, *d.scale_factors)}
-    table = extend_scale_factors(throughputs, counts)
+    table = with_counts(throughputs, counts)
     types = [d.job_type for d in drafts.jobs]
     if not all(types):
         types = _drawn(drafts, table, on, path, seed)
@@ -67,15 +69,19 @@ def complete(
 
 
 class _Speeds:
-    """Steps/s on the reference worker type, or where a job does not run there, on its fastest."""
+    """Steps/s on the reference worker type, or if a job does not run there, on its fastest.
+
+    Of an elastic job at the smallest of its worker counts at which it runs.
+    """
 
     def __init__(self, table: ThroughputTable, reference: str) -> None:
         self._table = table
         self._reference = reference
 
-    def of(self, job_type: str, scale_factor: int) -> float:
-        row = self._table.isolated.get((job_type, scale_factor), {})
-        return row.get(self._reference, 0.0) or max(row.values(), default=0.0)
+    def of(self, job_type: str, counts: Iterable[int]) -> float:
+        rows = (self._table.isolated.get((job_type, count), {}) for count in counts)
+        speeds = (row.get(self._reference, 0.0) or max(row.values(), default=0.0) for row in rows)
+        return next((speed for speed in speeds if speed > 0.0), 0.0)
 
 
 def _check_ids(drafts: Drafts, path: str) -> None:
@@ -131,7 +137,8 @@ def _drawn(
         choices = runnable.get(draft.scale_factor, [])
         if not draft.job_type and not choices:
             Line(path, draft.line).fail(
-                f"no job type of the throughput table runs at this scale factor on {reference}",
+                f"no job type of the throughput table runs at this scale factor on {reference}; "
+                "add rows, or derive them from other counts (--derive-counts)",
                 field=drafts.size_field,
                 value=draft.scale_factor,
             )
@@ -148,7 +155,8 @@ def _jobs(drafts: Drafts, types: list[str], speeds: _Speeds | None, path: str) -
         if not draft.job_id and taken[job_id]:
             problem = f"a job without an id is named by its position, {job_id}, which is taken"
             Line(path, draft.line).fail(problem, field="job_id", value=job_id)
-        speed = speeds.of(job_type, draft.scale_factor) if speeds is not None else 0.0
+        counts = draft.scale_factors or (draft.scale_factor,)
+        speed = 0.0 if speeds is None else speeds.of(job_type, counts)
         try:
             jobs.append(_job(draft, job_id, job_type, draft.arrival_s - start, speed))
         except InputError as error:
@@ -180,6 +188,12 @@ def _job(draft: Draft, job_id: str, job_type: str, arrival_s: float, speed: floa
 def _steps(draft: Draft, speed: float) -> float:
     if draft.total_steps is not None:
         return draft.total_steps
+    if speed <= 0.0:
+        raise InputError(
+            f"job field 'duration_s' has the value {draft.duration_s!r}: the throughput table has "
+            "no row of the job type at its worker count, by which it would become steps; give "
+            "total_steps, add a row, or derive it from other counts (--derive-counts)"
+        )
     return (draft.duration_s or 0.0) * speed
 
 

@@ -19,7 +19,7 @@ from traces.distributions import (
     philly_entities,
     poisson_arrivals,
 )
-from traces.scaling import extend_scale_factors
+from traces.scaling import with_counts
 from traces.trace import Trace
 
 if TYPE_CHECKING:
@@ -59,8 +59,7 @@ def generate(
     Args:
         kind: one of ``KINDS``.
         jobs: how many.
-        throughputs: job types and steps/s; missing scale factors are extrapolated
-            (``traces.extend_scale_factors``).
+        throughputs: job types and steps/s.
         rate_per_hour: mean arrivals per hour; None for all at time 0. The first job arrives at 0.
         multi: whether there are gangs.
         seed: of every draw.
@@ -80,7 +79,7 @@ def generate(
     rng = np.random.default_rng(seed)
     sizes = _sizes(rng, kind, jobs, multi=multi)
     durations = gavel_durations(rng, jobs) if kind == "gavel" else philly_durations(rng, sizes)
-    table = extend_scale_factors(throughputs, sizes.tolist())
+    table = with_counts(throughputs, sizes.tolist())
     types = _types(rng, sizes, table, reference)
     arrivals = _arrivals(rng, kind, jobs, rate_per_hour)
     entities = philly_entities(rng, jobs) if kind == "philly" else [""] * jobs
@@ -130,7 +129,10 @@ def _types(
     for size, u in zip(sizes.tolist(), rng.random(len(sizes)).tolist(), strict=True):
         choices = runnable.get(size)
         if not choices:
-            raise InputError(f"no job type runs at scale factor {size} on {reference}")
+            raise InputError(
+                f"no job type runs at scale factor {size} on {reference}; add rows to the "
+                "throughput table, or derive them from other counts (--derive-counts)"
+            )
         types.append(choices[int(u * len(choices))])
     return types
 

@@ -1,15 +1,22 @@
-"""Throughputs of gangs that a table does not know, by a stated rule."""
+"""Throughputs at worker counts that a table does not know, by a stated rule."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from scheduler.domain.scaling import EFFICIENCY_PER_DOUBLING, steps_per_s_at
-from scheduler.domain.throughput import ProfileKey, ThroughputTable
+from scheduler.domain.scaling import EFFICIENCY_PER_DOUBLING, may_run_at, steps_per_s_at
 from scheduler.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+    from scheduler.domain.throughput import ProfileKey, ThroughputTable
+
+
+def with_counts(table: ThroughputTable, counts: Iterable[int]) -> ThroughputTable:
+    """Return the table with rows for some worker counts if it derives them, else as it is."""
+    return extend_scale_factors(table, counts) if table.derive_counts else table
 
 
 def extend_scale_factors(
@@ -21,11 +28,11 @@ def extend_scale_factors(
     """Add rows for scale factors that a job type lacks.
 
     For each job type that distributes (it has a row at some scale factor > 1) and each worker type,
-    by the rule of ``scheduler.domain.scaling`` from the scale factors at which it runs there.
+    by the rules of ``scheduler.domain.scaling`` from the scale factors at which it runs there, or
+    does not.
 
-    Where no job type has a row beyond scale factor 1 nothing is known about which ones distribute,
-    and all are taken to. Rows that are there already stay as they are, also where they say 0.
-    Pairs are not extended.
+    If no job type has a row beyond scale factor 1, all are taken to distribute. Rows that are there
+    already stay as they are. Pairs are not extended.
 
     Args:
         table: what is known.
@@ -43,18 +50,19 @@ def extend_scale_factors(
     curves = _curves(table)
     added: dict[ProfileKey, dict[str, float]] = {
         (job_type, n): {
-            worker_type: steps_per_s_at(curve, n, efficiency_per_doubling=efficiency_per_doubling)
+            worker_type: steps_per_s_at(
+                [known for known in curve if known[1] > 0.0],
+                n,
+                efficiency_per_doubling=efficiency_per_doubling,
+            )
             for worker_type, curve in curves[job_type].items()
+            if may_run_at([(count, steps_per_s > 0.0) for count, steps_per_s in curve], n)
         }
         for job_type in _distributing(table)
         for n in wanted
         if (job_type, n) not in table.isolated
     }
-    if not added:
-        return table
-    return ThroughputTable(
-        isolated={**table.isolated, **added}, shared=table.shared, source=table.source
-    )
+    return replace(table, isolated={**table.isolated, **added}) if added else table
 
 
 def _distributing(table: ThroughputTable) -> tuple[str, ...]:
@@ -63,11 +71,18 @@ def _distributing(table: ThroughputTable) -> tuple[str, ...]:
 
 
 def _curves(table: ThroughputTable) -> dict[str, dict[str, list[tuple[int, float]]]]:
-    """Return job type -> worker type -> (scale factor, steps/s) in ascending order."""
+    """Return job type -> worker type -> (scale factor, steps/s) in ascending order.
+
+    A worker type on which the job type runs at some scale factor has a figure at each of them.
+    """
+    worker_types = table.worker_types
     curves: dict[str, dict[str, list[tuple[int, float]]]] = {}
     for (job_type, scale_factor), row in sorted(table.isolated.items()):
-        of_type = curves.setdefault(job_type, {})
-        for worker_type, steps_per_s in row.items():
-            if steps_per_s > 0.0:
-                of_type.setdefault(worker_type, []).append((scale_factor, steps_per_s))
-    return curves
+        for worker_type in worker_types:
+            steps_per_s = row.get(worker_type, 0.0)
+            curve = curves.setdefault(job_type, {}).setdefault(worker_type, [])
+            curve.append((scale_factor, steps_per_s))
+    return {
+        job_type: {k: curve for k, curve in of_type.items() if any(rate > 0.0 for _, rate in curve)}
+        for job_type, of_type in curves.items()
+    }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from scheduler.domain.throughput import ProfileKey, ThroughputTable
@@ -31,7 +32,10 @@ _Shared = dict[tuple[ProfileKey, ProfileKey], dict[str, tuple[float, float]]]
 
 
 def read_throughputs(
-    path: str | os.PathLike[str], *, unconsolidated: bool = False
+    path: str | os.PathLike[str],
+    *,
+    unconsolidated: bool = False,
+    derive_counts: bool = False,
 ) -> ThroughputTable:
     """Read a throughput table; the format is told by the content.
 
@@ -40,6 +44,7 @@ def read_throughputs(
             the table of the package.
         unconsolidated: keep Gavel's worker types ``<type>_unconsolidated`` (gangs spread over
             nodes), which are left out otherwise.
+        derive_counts: see ``ThroughputTable``.
 
     Returns:
         Steps/s alone and in pairs.
@@ -50,8 +55,10 @@ def read_throughputs(
     name = resolve(path, usual="throughputs")
     text = read_text(name)
     if text.lstrip().startswith("{"):
-        return parse_gavel_throughputs(text, path=name, unconsolidated=unconsolidated)
-    return _parse_native(text, path=name)
+        table = parse_gavel_throughputs(text, path=name, unconsolidated=unconsolidated)
+    else:
+        table = _parse_native(text, path=name)
+    return replace(table, derive_counts=derive_counts)
 
 
 def write_throughputs(table: ThroughputTable, path: str | os.PathLike[str]) -> None:

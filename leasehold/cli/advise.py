@@ -65,6 +65,7 @@ def advise(
     overheads: options.OverheadFile = "none",
     seed: options.Seed = 0,
     reference: options.Reference = None,
+    derive_counts: options.DeriveCounts = False,
     limit: options.Limit = None,
     out: Annotated[
         Path, typer.Option("--out", help="Folder for the HTML report and advice.json.")
@@ -83,7 +84,7 @@ def advise(
 
     goal = _goal(metric, budget, target)
     check_replaceable(out)  # before hours of simulation, not after
-    known = read_throughputs(throughputs)
+    known = read_throughputs(throughputs, derive_counts=derive_counts)
     present = read_cluster(cluster, workers_per_node=workers_per_node)
     space = _space(present, known, types)
     start = tuple(map(int, present.capacity)) + (0,) * (len(space.types) - len(present.capacity))

@@ -43,6 +43,7 @@ def compare(
     failures: options.FailureFile = None,
     seed: options.Seed = 0,
     reference: options.Reference = None,
+    derive_counts: options.DeriveCounts = False,
     limit: options.Limit = None,
     out: Annotated[
         Path, typer.Option("--out", help="Folder for the HTML report and each policy's files.")
@@ -74,6 +75,7 @@ def compare(
             failures=failures,
             seed=seed,
             reference_worker_type=reference,
+            derive_counts=derive_counts,
             limit=limit,
             record=True,
         )

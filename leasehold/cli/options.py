@@ -45,6 +45,14 @@ Reference: TypeAlias = Annotated[
 Limit: TypeAlias = Annotated[
     int | None, typer.Option("--limit", help="Read only so many jobs of the trace.")
 ]
+DeriveCounts: TypeAlias = Annotated[
+    bool,
+    typer.Option(
+        "--derive-counts",
+        help="Derive steps/s at worker counts for which the throughput table has no row; without "
+        "it a job does not run at them.",
+    ),
+]
 Json: TypeAlias = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 
 

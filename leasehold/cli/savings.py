@@ -53,6 +53,7 @@ def savings(
     ] = 0.9,
     seed: options.Seed = 0,
     reference: options.Reference = None,
+    derive_counts: options.DeriveCounts = False,
     limit: options.Limit = None,
     out: Annotated[
         Path, typer.Option("--out", help="Folder for the HTML report and savings.json.")
@@ -70,7 +71,7 @@ def savings(
     if not 0 < confidence < 1:
         raise ParameterError(f"--confidence is {confidence}; it must be above 0 and below 1")
     check_replaceable(out)  # before hours of simulation, not after
-    known = read_throughputs(throughputs)
+    known = read_throughputs(throughputs, derive_counts=derive_counts)
     machines = read_cluster(cluster, workers_per_node=workers_per_node)
     draws = [
         read_trace(

@@ -62,6 +62,7 @@ def simulate(
     failures: options.FailureFile = None,
     seed: options.Seed = 0,
     reference: options.Reference = None,
+    derive_counts: options.DeriveCounts = False,
     limit: options.Limit = None,
     out: Annotated[
         Path | None, typer.Option("--out", help="Folder for results and an HTML report.")
@@ -106,6 +107,7 @@ def simulate(
         "failures": failures,
         "seed": seed,
         "reference_worker_type": reference,
+        "derive_counts": derive_counts,
         "limit": limit,
         "record": out is not None,
         "forecasts": ForecastOptions(

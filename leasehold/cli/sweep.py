@@ -23,6 +23,7 @@ from simulator.policy_items import parse_policies
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from scheduler.domain.throughput import ThroughputTable
     from simulator.parallel import RunOutcome
     from simulator.progress import Progress
     from simulator.sweep import Cell, CellResult, CellStore, Point
@@ -52,6 +53,7 @@ def sweep(
     overheads: options.OverheadFile = "none",
     failures: options.FailureFile = None,
     reference: options.Reference = None,
+    derive_counts: options.DeriveCounts = False,
     out: Annotated[
         Path, typer.Option("--out", help="Folder for cells and report; finished cells are kept.")
     ] = Path("leasehold-sweep"),
@@ -63,6 +65,7 @@ def sweep(
     from simulator.staging import claim_directory  # noqa: PLC0415 - keeps the start quick
     from simulator.sweep import Cell, CellStore  # noqa: PLC0415 - keeps the start quick
     from traces.bundle import resolve  # noqa: PLC0415 - keeps the start quick
+    from traces.throughputs import read_throughputs  # noqa: PLC0415 - keeps the start quick
 
     items = parse_policies(policies)
     rate_list, seed_list = parse_rates(rates), parse_seeds(seeds)
@@ -89,6 +92,7 @@ def sweep(
                 failures=failures,
                 seed=seed,
                 reference_worker_type=reference,
+                derive_counts=derive_counts,
             ),
         )
         for item in items
@@ -97,7 +101,8 @@ def sweep(
     ]
     check_policies([cell.request for cell in cells[:: len(rate_list) * len(seed_list)]])
     claim_directory(out, kind="sweep")
-    _generate(cells, kind=kind, jobs=jobs, multi=multi, table=table, reference=reference)
+    known = read_throughputs(table, derive_counts=derive_counts)
+    _generate(cells, kind=kind, jobs=jobs, multi=multi, known=known, reference=reference)
     store = CellStore(out / "cells", version=__version__)
     finished, failed = _run(cells, store, processes)
     _write(finished, out, subtitle=f"{kind}, {jobs} jobs per trace, cluster {cluster}")
@@ -150,12 +155,17 @@ def _trace_name(kind: str, rate: float, seed: int, jobs: int, *, multi: bool) ->
 
 
 def _generate(
-    cells: Sequence[Cell], *, kind: str, jobs: int, multi: bool, table: str, reference: str | None
+    cells: Sequence[Cell],
+    *,
+    kind: str,
+    jobs: int,
+    multi: bool,
+    known: ThroughputTable,
+    reference: str | None,
 ) -> None:
     """Write the traces. They are cheap beside the runs, so an existing one is made anew."""
-    from traces import generate, read_throughputs, write_trace  # noqa: PLC0415 - keeps the start quick
+    from traces import generate, write_trace  # noqa: PLC0415 - keeps the start quick
 
-    known = read_throughputs(table)
     for name, cell in {cell.request.trace: cell for cell in cells}.items():
         trace = generate(
             kind,

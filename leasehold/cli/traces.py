@@ -46,11 +46,12 @@ def inspect_trace(
     trace_format: options.TraceFormat = "auto",
     seed: options.Seed = 0,
     reference: options.Reference = None,
+    derive_counts: options.DeriveCounts = False,
     limit: options.Limit = None,
     json_output: options.Json = False,
 ) -> None:
     """Show what a trace holds."""
-    table = _table(throughputs)
+    table = _table(throughputs, derive_counts=derive_counts)
     read = _read(trace, trace_format, table, seed, reference, limit)
     _show(read, table, reference, json_output=json_output)
 
@@ -64,12 +65,13 @@ def convert(
     trace_format: options.TraceFormat = "auto",
     seed: options.Seed = 0,
     reference: options.Reference = None,
+    derive_counts: options.DeriveCounts = False,
     limit: options.Limit = None,
     force: Force = False,
     json_output: options.Json = False,
 ) -> None:
     """Write a trace of any known format in a native one."""
-    table = _table(throughputs)
+    table = _table(throughputs, derive_counts=derive_counts)
     read = _read(trace, trace_format, table, seed, reference, limit)
     _write(read, out, force=force)
     _show(read, table, reference, json_output=json_output, written=out)
@@ -91,6 +93,7 @@ def generate_trace(
     ] = "bundled",
     seed: options.Seed = 0,
     reference: options.Reference = None,
+    derive_counts: options.DeriveCounts = False,
     force: Force = False,
     json_output: options.Json = False,
 ) -> None:
@@ -98,7 +101,7 @@ def generate_trace(
     from traces.generate import generate  # noqa: PLC0415  keeps --help quick
     from traces.throughputs import read_throughputs  # noqa: PLC0415 - keeps the start quick
 
-    table = read_throughputs(throughputs)
+    table = read_throughputs(throughputs, derive_counts=derive_counts)
     made = generate(
         kind,
         jobs=jobs,
@@ -112,10 +115,10 @@ def generate_trace(
     _show(made, table, reference, json_output=json_output, written=out)
 
 
-def _table(path: str | None) -> ThroughputTable | None:
+def _table(path: str | None, *, derive_counts: bool) -> ThroughputTable | None:
     from traces.throughputs import read_throughputs  # noqa: PLC0415 - keeps the start quick
 
-    return None if path is None else read_throughputs(path)
+    return None if path is None else read_throughputs(path, derive_counts=derive_counts)
 
 
 def _read(  # noqa: PLR0917  the options of two commands, in their order
@@ -154,10 +157,10 @@ def _show(
     json_output: bool,
     written: Path | None = None,
 ) -> None:
-    from traces.scaling import extend_scale_factors  # noqa: PLC0415 - keeps the start quick
+    from traces.scaling import with_counts  # noqa: PLC0415 - keeps the start quick
     from traces.summary import summarise  # noqa: PLC0415 - keeps the start quick
 
-    known = table and extend_scale_factors(table, trace.scale_factors)
+    known = table and with_counts(table, trace.scale_factors)
     figures = summarise(trace, known, reference_worker_type=reference)
     if written is not None:
         figures["written"] = str(written)

@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
 #: Share of the linear speed-up that is kept each time a gang doubles beyond what is known.
 EFFICIENCY_PER_DOUBLING = 0.9
@@ -40,3 +40,20 @@ def steps_per_s_at(
     above = min(point for point in known if point[0] > scale_factor)
     part = (scale_factor - below[0]) / (above[0] - below[0])
     return below[1] + part * (above[1] - below[1])
+
+
+def may_run_at(told: Collection[tuple[int, bool]], scale_factor: int) -> bool:
+    """Return whether a job may run at a scale factor, by those at which it is known to run or not.
+
+    It does not run beyond a count at which it does not, seen from one at which it does: neither at
+    more workers (it does not scale) nor at fewer (a model needs their memory).
+
+    Args:
+        told: (scale factor, whether it runs there), of one worker type, in any order.
+        scale_factor: the one that is wanted, which is not among them.
+    """
+    sides = (
+        [runs for n, runs in sorted(told, reverse=True) if n < scale_factor],
+        [runs for n, runs in sorted(told) if n > scale_factor],
+    )
+    return all(not side or side[0] or not any(side) for side in sides)

@@ -26,6 +26,8 @@ class ThroughputTable:
         shared: (first key, second key) -> worker type -> steps/s of the first and of the second
             while they share the workers. Both orders are present.
         source: where the figures come from, for reports.
+        derive_counts: whether figures at worker counts without a row are derived from other counts
+            (``traces.scaling``). If not, a job type does not run at such a count.
     """
 
     isolated: Mapping[ProfileKey, Mapping[str, float]]
@@ -33,6 +35,7 @@ class ThroughputTable:
         default_factory=lambda: MappingProxyType({})
     )
     source: str = ""
+    derive_counts: bool = False
 
     @property
     def worker_types(self) -> tuple[str, ...]:
@@ -45,11 +48,10 @@ class ThroughputTable:
         return tuple(sorted({job_type for job_type, _ in self.isolated}))
 
     def alone(self) -> Iterator[tuple[str, int, str, float]]:
-        """Yield job type, scale factor, worker type and steps/s of all figures above 0."""
+        """Yield job type, scale factor, worker type and steps/s of all figures."""
         for (job_type, scale_factor), row in self.isolated.items():
             for worker_type, steps_per_s in row.items():
-                if steps_per_s > 0.0:
-                    yield job_type, scale_factor, worker_type, steps_per_s
+                yield job_type, scale_factor, worker_type, steps_per_s
 
     def sharing(self) -> Iterator[SharingCost]:
         """Yield first, second, worker type and the part of its speed alone that each keeps.

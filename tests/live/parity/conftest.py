@@ -19,7 +19,6 @@ from simulator.failures import FailureModel
 from simulator.overheads import Overheads
 from simulator.simulation import Simulation
 from traces.reader import read_trace
-from traces.scaling import extend_scale_factors
 from traces.throughputs import read_throughputs
 
 #: A cluster as the bundled one, small enough for queues: node -> worker types.
@@ -42,11 +41,8 @@ class Case:
         #: never saves anything.
         self.unsaved = {i for i, said in manners.items() if "unsaved" in said}
         self.store = ShakyStore()
-        throughputs = read_throughputs("bundled")
-        trace = read_trace("bundled", throughputs=throughputs, seed=0, limit=jobs)
-        self.throughputs = extend_scale_factors(
-            throughputs, {job.scale_factor for job in trace.jobs}
-        )
+        self.throughputs = read_throughputs("bundled")
+        trace = read_trace("bundled", throughputs=self.throughputs, seed=0, limit=jobs)
         self.specs = [
             JobSpec(
                 name=job.job_id,

@@ -36,7 +36,6 @@ from simulator.overheads import Overhead, Overheads
 from simulator.replay import Replay
 from traces.cluster import read_cluster
 from traces.reader import read_trace
-from traces.scaling import extend_scale_factors
 from traces.throughputs import read_throughputs
 
 PACE = 20.0
@@ -103,9 +102,7 @@ class Both:
         self.replay = Replay(
             cluster=self.cluster,
             trace=self.trace,
-            throughputs=extend_scale_factors(
-                throughputs, {job.scale_factor for job in self.trace.jobs}
-            ),
+            throughputs=throughputs,
             policy=make_policy(choice.name, choice.parameters),
             settings=control_settings(self.config),
             overheads=Overheads(default=Overhead(launch_s=2.0, checkpoint_s=1.0)),

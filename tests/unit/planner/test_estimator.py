@@ -106,6 +106,22 @@ def test_a_job_that_was_declared_not_to_run_runs_nowhere_until_it_does() -> None
     assert estimator.estimate("job-0", 1, "k80").steps_per_s == pytest.approx(1.0)
 
 
+def test_a_declared_zero_decides_at_the_counts_beside_it() -> None:
+    estimator = products()
+    estimator.declare("job-0", 4, "k80", 0.0)
+    assert estimator.estimate("job-0", 8, "k80").steps_per_s > 0.0  # it may lack memory at 4
+    estimator.declare("job-0", 1, "k80", 0.5)
+    assert estimator.estimate("job-0", 8, "k80").steps_per_s == 0.0
+    assert estimator.estimate("job-0", 2, "k80").steps_per_s > 0.0
+    assert estimator.estimate("job-0", 8, "v100").steps_per_s > 0.0
+    estimator.declare("large", 2, "v100", 0.0)
+    estimator.declare("large", 4, "v100", 8.0)
+    assert estimator.estimate("large", 1, "v100").steps_per_s == 0.0  # it needs more memory
+    assert estimator.estimate("large", 8, "v100").steps_per_s > 8.0
+    estimator.observe("large", 2, "v100", 400.0, 100.0)
+    assert estimator.estimate("large", 1, "v100").steps_per_s > 0.0
+
+
 def test_a_program_that_became_twice_as_fast_is_learned_within_four_stretches() -> None:
     estimator = Estimator()
     for _ in range(50):

@@ -22,7 +22,6 @@ from simulator.overheads import Overheads
 from simulator.replay import Replay
 from traces.cluster import read_cluster
 from traces.generate import generate
-from traces.scaling import extend_scale_factors
 from traces.throughputs import read_throughputs
 from traces.trace import Conditions, Trace
 
@@ -308,7 +307,6 @@ def test_what_is_promised_comes(policy, usual):
 def test_with_gangs_pairs_and_several_types_it_comes_about_as_promised():
     throughputs = read_throughputs("bundled")
     trace = generate("gavel", jobs=24, throughputs=throughputs, rate_per_hour=1e6, seed=3)
-    throughputs = extend_scale_factors(throughputs, trace.scale_factors)
     made = service(
         trace=Trace(
             jobs=tuple(replace(one, total_steps=one.total_steps / 50) for one in trace.jobs)

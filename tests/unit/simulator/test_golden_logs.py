@@ -18,7 +18,6 @@ from simulator.overheads import Overheads
 from simulator.simulation import Simulation
 from traces.cluster import read_cluster
 from traces.reader import read_trace
-from traces.scaling import extend_scale_factors
 from traces.throughputs import read_throughputs
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -34,7 +33,6 @@ CASES = {
 def test_a_replay_is_as_the_golden_file_shows(name):
     throughputs = read_throughputs("bundled")
     trace = read_trace("bundled:small", throughputs=throughputs, seed=0, limit=24)
-    throughputs = extend_scale_factors(throughputs, {job.scale_factor for job in trace.jobs})
     kinds = sorted({(job.job_type, job.scale_factor) for job in trace.jobs})
     keys = [CatalogueKey(job_type=name, scale_factors=(count,)) for name, count in kinds]
     options = {"space_sharing": False, "failures": FailureModel()} | CASES[name]

@@ -1,11 +1,18 @@
 """Jobs that can never run end at once, and inputs that make no sense are refused by name."""
 
+from dataclasses import replace
+
 import pytest
 
+from scheduler.control.settings import ControlSettings, PolicyChoice
 from scheduler.domain.cluster import parse_cluster_spec
 from scheduler.domain.job import Job
+from scheduler.domain.throughput import ThroughputTable
+from scheduler.engine.settings import EngineSettings
 from scheduler.errors import InputError, LeaseholdError, ParameterError
-from simulator.request import SimulationRequest, parse_window
+from simulator.request import Service, SimulationRequest, parse_window
+from simulator.run import simulate
+from traces.trace import Trace
 
 
 def test_a_gang_larger_than_the_cluster_is_refused_and_nothing_hangs(simulation):
@@ -91,3 +98,42 @@ def test_a_request_is_labelled_as_a_user_would_write_it():
         space_sharing=True,
     )
     assert request.label == "fifo:backfill=false+agnostic+packed"
+
+
+TABLE = ThroughputTable(
+    isolated={
+        ("a", 1): {"v": 1.0, "k": 0.5},
+        ("a", 4): {"v": 4.0, "k": 0.0},
+        ("big", 8): {"k": 8.0},
+        ("big", 16): {"v": 16.0},
+    }
+)
+
+
+@pytest.mark.parametrize("service", [False, True])
+def test_a_job_runs_only_where_the_table_has_a_row(service):
+    jobs = tuple(
+        Job(job_id=name, job_type=job_type, total_steps=1000.0, scale_factors=counts,
+            scale_factor=counts[0])
+        for name, job_type, counts in (
+            ("zero beside", "a", (4, 8)),
+            ("single", "a", (1,)),
+            ("elastic", "big", (2, 4, 8, 16)),
+            ("two", "big", (2,)),
+        )
+    )  # fmt: skip
+    request = SimulationRequest(
+        trace=Trace(jobs=jobs), throughputs=TABLE, cluster="k:8,v:1", policy="fifo", record=True
+    )
+    if service:
+        engine = EngineSettings(plan_lead_s=15.0, refuse_what_cannot_fit=False)
+        settings = ControlSettings(policy=PolicyChoice(name="fifo"), engine=engine)
+        request = replace(request, service=Service(settings=settings, profile="test"))
+    result = simulate(request)
+    assert [job.status for job in result.jobs] == ["refused", "completed", "completed", "refused"]
+    assert {len(s.workers) for s in result.leases if s.job_id == "elastic"} == {8}
+    assert "no row at any worker count of 1 jobs, such as 'two'" in result.warnings[-1]
+    # The trace's counts are derived, but where the table has a 0 or lacks a worker type.
+    derived = simulate(replace(request, derive_counts=True))
+    assert [job.status for job in derived.jobs][2:] == ["completed", "completed"]
+    assert derived.jobs[0].status == "refused"

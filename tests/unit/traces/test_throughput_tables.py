@@ -196,6 +196,25 @@ def test_a_table_without_gangs_extends_every_type_and_one_without_1_scales_down(
     assert extend_scale_factors(fours, [2]).isolated["a", 2] == {"x": 6.0}
 
 
+def test_zeros_decide_at_the_counts_beside_them():
+    table = ThroughputTable(
+        isolated={
+            ("a", 1): {"v": 1.0, "k": 0.5},
+            ("a", 4): {"v": 4.0, "k": 0.0, "m": 0.0},
+            ("a", 8): {"v": 8.0, "m": 4.0},
+        }
+    )
+    grown = extend_scale_factors(table, [2, 16])
+    assert grown.isolated["a", 16].keys() == {"v", "m"}
+    assert grown.isolated["a", 2].keys() == {"v", "k"}  # m needs the memory of more workers
+    assert grown.steps_per_s("a", 16, "m") == pytest.approx(4 * 2 * 0.9)
+
+
+def test_a_type_without_a_row_at_a_count_does_not_run_there_or_beside_it():
+    table = ThroughputTable(isolated={("a", 1): {"v": 1.0, "k": 0.5}, ("a", 4): {"v": 4.0}})
+    assert extend_scale_factors(table, [8]).isolated["a", 8].keys() == {"v"}
+
+
 def test_an_efficiency_out_of_range_is_refused(table):
     with pytest.raises(InputError, match=r"efficiency_per_doubling is 1\.5"):
         extend_scale_factors(table, [2], efficiency_per_doubling=1.5)

@@ -1,6 +1,7 @@
 """Traces: every format, round trips, and what is said about bad ones."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduler.domain.job import Job
+from scheduler.domain.throughput import ThroughputTable
 from scheduler.errors import InputError, TraceError
 from traces import Trace, extend_scale_factors, read_throughputs, read_trace, write_trace
 from traces.small import small_trace
@@ -84,7 +86,10 @@ ITP = "job_id,submission_time,duration,num_gpu\nx,1100,20,1\ny,1000,10,2\n"
 
 
 def test_philly_jobs_get_types_steps_and_relative_arrivals(write, table):
-    trace = read_trace(write("p.csv", PHILLY), throughputs=table)
+    path = write("p.csv", PHILLY)
+    with pytest.raises(TraceError, match=r"p\.csv:3: field 'num_gpus' value 8: .*derive"):
+        read_trace(path, throughputs=table)
+    trace = read_trace(path, throughputs=replace(table, derive_counts=True))
     gang, single = trace.jobs
     assert trace.format == "philly"
     assert (gang.job_id, gang.arrival_s, gang.scale_factor, gang.entity) == ("1", 0.0, 8, "6214e9")
@@ -98,6 +103,15 @@ def test_philly_jobs_get_types_steps_and_relative_arrivals(write, table):
         "steps = duration x steps/s on v100",
         "throughputs at scale factors 8 are extrapolated",
     )
+
+
+def test_a_duration_becomes_steps_only_by_a_row(write):
+    table = ThroughputTable(isolated={("a", 2): {"v": 3.0}})
+    at_two = write("two.csv", "job_type,duration_s,scale_factor,arrival_s\na,10,1 2 4,0\n")
+    assert read_trace(at_two, throughputs=table).jobs[0].total_steps == 30.0
+    at_four = write("four.csv", "job_type,duration_s,scale_factor,arrival_s\na,10,4,0\n")
+    with pytest.raises(TraceError, match=r"four.csv:2: .*'duration_s' has the value 10.0.*no row"):
+        read_trace(at_four, throughputs=table)
 
 
 def test_itp_jobs_keep_their_ids(write, table):
@@ -306,7 +320,8 @@ def test_the_bundled_trace_is_what_its_script_makes_and_fits_the_demonstration()
 @pytest.mark.data
 @pytest.mark.parametrize("where", ["gavel/traces/*", "shockwave/*.trace", "msr-itp/*.csv"])
 def test_every_shared_trace_is_readable(shared_data: Path, where: str):
-    table = read_throughputs(shared_data / "gavel" / "simulation_throughputs.json")
+    name = shared_data / "gavel" / "simulation_throughputs.json"
+    table = read_throughputs(name, derive_counts=where.startswith("msr"))
     paths = sorted(shared_data.glob(where))
     assert paths
     for path in paths:
@@ -325,7 +340,8 @@ def test_a_gavel_line_agrees_with_the_raw_file(shared_data: Path):
 
 @pytest.mark.data
 def test_a_line_of_philly_takes_some_dozen_calls_to_read(shared_data: Path, tmp_path, calls_of):
-    table = read_throughputs(shared_data / "gavel" / "simulation_throughputs.json")
+    name = shared_data / "gavel" / "simulation_throughputs.json"
+    table = read_throughputs(name, derive_counts=True)
     lines = (shared_data / "philly" / "philly.csv").read_text().splitlines(keepends=True)
 
     def calls(jobs: int) -> int:
@@ -340,7 +356,8 @@ def test_a_line_of_philly_takes_some_dozen_calls_to_read(shared_data: Path, tmp_
 @pytest.mark.data
 @pytest.mark.long
 def test_all_philly_jobs_can_run(shared_data: Path):
-    table = read_throughputs(shared_data / "gavel" / "simulation_throughputs.json")
+    name = shared_data / "gavel" / "simulation_throughputs.json"
+    table = read_throughputs(name, derive_counts=True)
     trace = read_trace(shared_data / "philly" / "philly.csv", throughputs=table)
     assert len(trace.jobs) == 82_247
     assert max(trace.scale_factors) == 128
