@@ -13,6 +13,7 @@ What is refused here is refused as by the command line, as an exception with the
 
 from __future__ import annotations
 
+import math
 import os
 import warnings
 from contextlib import nullcontext
@@ -101,6 +102,7 @@ def simulate(
     agnostic: bool = False,
     space_sharing: bool = False,
     window: tuple[int, int] | None = None,
+    until_s: float = math.inf,
     round_length_s: float | None = None,
     workers_per_node: int = 4,
     overheads: str | os.PathLike[str] = "none",
@@ -121,6 +123,7 @@ def simulate(
         agnostic: hide that worker types differ.
         space_sharing: let pairs of jobs share workers.
         window: (A, B): measure only positions A <= position < B in order of arrival.
+        until_s: end after so many seconds, even if jobs are left.
         round_length_s: seconds of a round; 360 by default.
         workers_per_node: workers on a node, where the cluster is a spec.
         overheads: ``"none"``, ``"default"``, or a file: what launches and restarts cost.
@@ -138,6 +141,7 @@ def simulate(
         throughputs=throughputs,
         cluster=cluster,
         window=window,
+        until_s=until_s,
         workers_per_node=workers_per_node,
         overheads=overheads,
         failures=failures,
@@ -182,6 +186,7 @@ def compare(
     agnostic: bool = False,
     space_sharing: bool = False,
     window: tuple[int, int] | None = None,
+    until_s: float = math.inf,
     round_length_s: float = 360.0,
     workers_per_node: int = 4,
     overheads: str | os.PathLike[str] = "none",
@@ -207,6 +212,7 @@ def compare(
         agnostic: hide from every policy that worker types differ.
         space_sharing: let pairs of jobs share workers, under every policy.
         window: (A, B) in order of arrival.
+        until_s: as ``simulate`` takes it.
         round_length_s: seconds of a round.
         workers_per_node: workers on a node, where the cluster is a spec.
         overheads: ``"none"``, ``"default"``, or a file.
@@ -229,6 +235,7 @@ def compare(
         throughputs=throughputs,
         cluster=cluster,
         window=window,
+        until_s=until_s,
         workers_per_node=workers_per_node,
         overheads=overheads,
         failures=failures,

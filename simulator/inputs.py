@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -74,6 +75,8 @@ def names_of_inputs(request: SimulationRequest) -> dict[str, str]:
         "orders": None if request.service is None else request.service.orders,
         "profile": IDEAL if request.service is None else request.service.profile,
     }
+    if math.isfinite(request.until_s):
+        values["until_s"] = request.until_s
     return {name: str(value) for name, value in values.items() if value is not None}
 
 

@@ -63,7 +63,7 @@ def run_with_forecasts(
     chosen = {measured[i * len(measured) // many] for i in range(many)}
     submissions = Submissions(jobs, profiles, sorted(chosen))
     simulation.watch = submissions.note
-    result = simulation.run()
+    result = simulation.run(until_s=request.until_s)
 
     def report(done: int, of: int) -> None:
         if progress is not None:

@@ -44,6 +44,8 @@ class _Entry:
     profile: int
     share_at_arrival: float = 0.0
     end_s: float | None = None
+    #: when it ended in any way.
+    over_s: float | None = None
     rho: float | None = None
     status: JobStatus = JobStatus.WAITING
     arrived: bool = False
@@ -93,6 +95,8 @@ class Ledger:
         #: (N,) when the newest lease of each job began, and the workers under it.
         self._lease_s: FloatArray = np.zeros(len(jobs))
         self._lease_workers: FloatArray = np.zeros(len(jobs))
+        #: (N,) seconds for which each job has held workers under leases that are over.
+        self._run_s: FloatArray = np.zeros(len(jobs))
         #: worker-seconds under leases that are over, and those that launches and restores took.
         self._held_s = self._launching_s = 0.0
         self._active = 0
@@ -154,7 +158,7 @@ class Ledger:
             self._end(entry, _ENDS[kind], at_s)
 
     def _end(self, entry: _Entry, status: JobStatus, at_s: float) -> None:
-        entry.status = status
+        entry.status, entry.over_s = status, at_s
         self._active -= 1 if entry.arrived else 0
         self.ended += 1
         self.to_go -= 1 if self._measured(entry.position) else 0
@@ -165,6 +169,7 @@ class Ledger:
     def _reopen(self, entry: _Entry) -> None:
         """Take a job up again that has ended."""
         entry.status, entry.end_s, entry.rho, entry.arrived = JobStatus.WAITING, None, None, False
+        entry.over_s = None
         self.ended -= 1
         self.to_go += 1 if self._measured(entry.position) else 0
 
@@ -211,6 +216,7 @@ class Ledger:
         cost = self._overheads[jobs]
         held_s = at_s - self._lease_s[jobs]
         launching_s = cost["launch_s"] + cost["restore_s"] * (self._attempts[jobs] > 1)
+        self._run_s[jobs] += held_s
         self._held_s += float(held_s @ self._lease_workers[jobs])
         self._launching_s += float(np.minimum(launching_s, held_s) @ self._lease_workers[jobs])
         if self._record:
@@ -289,6 +295,7 @@ class Ledger:
         cpu_s: float,
         settings: Mapping[str, str],
         profile: str = IDEAL,
+        until_s: float = math.inf,
         warnings: tuple[str, ...] = (),
     ) -> SimulationResult:
         """Make the result of a run that ended at ``now``."""
@@ -298,6 +305,7 @@ class Ledger:
             now,
             label=label,
             profile=profile,
+            until_s=until_s,
             rounds=rounds,
             seed=seed,
             wall_s=wall_s,
@@ -306,7 +314,7 @@ class Ledger:
         return SimulationResult(
             summary=summary,
             jobs=tuple(
-                self._outcome(entry)
+                self._outcome(entry, now)
                 for entry in self._entries
                 if entry.arrived or entry.status is JobStatus.REFUSED
             ),
@@ -324,7 +332,7 @@ class Ledger:
             warnings=warnings,
         )
 
-    def _outcome(self, entry: _Entry) -> JobOutcome:
+    def _outcome(self, entry: _Entry, now: float) -> JobOutcome:
         status = entry.status
         if status is JobStatus.WAITING and self._running[entry.position]:
             status = JobStatus.RUNNING
@@ -344,7 +352,15 @@ class Ledger:
             attempts=int(self._attempts[entry.position]),
             preemptions=int(self._preemptions[entry.position]),
             deadline_s=job.deadline_s,
+            scale_factors=job.counts,
+            waited_s=self._waited_s(entry, now),
         )
+
+    def _waited_s(self, entry: _Entry, now: float) -> float:
+        i, over_s = entry.position, now if entry.over_s is None else entry.over_s
+        running_s = over_s - float(self._lease_s[i]) if self._running[i] else 0.0
+        there_s = over_s - entry.job.arrival_s
+        return max(0.0, there_s - float(self._run_s[i]) - running_s)
 
     def _summary(
         self,
@@ -352,6 +368,7 @@ class Ledger:
         *,
         label: str,
         profile: str,
+        until_s: float,
         rounds: int,
         seed: int,
         wall_s: float,
@@ -391,6 +408,7 @@ class Ledger:
             cpu_s=cpu_s,
             seed=seed,
             profile=profile,
+            until_s=until_s,
         )
 
     def planned(self, proven: Certificate | None) -> None:

@@ -200,17 +200,20 @@ class Replay:
         for node in cluster.nodes:
             self._shell.add(SimulatedNode(node.name, node.workers, self._world, margin_s=MARGIN_S))
 
-    def run(self, progress: Callable[[Progress], None] | None = None) -> SimulationResult:
+    def run(
+        self, progress: Callable[[Progress], None] | None = None, *, until_s: float = math.inf
+    ) -> SimulationResult:
         """Replay until every measured job has ended.
 
         Args:
             progress: told now and then how far the replay is.
+            until_s: when the replay ends at the latest.
         """
         wall, cpu = time.perf_counter(), time.process_time()
         self.begin()
         steps = 0
-        while self.to_go:
-            self.step()
+        while self.to_go and self.now_s < until_s:
+            self.step(until_s)
             steps += 1
             if progress and steps % _REPORT_EVERY == 0:
                 progress(self._progress())
@@ -225,6 +228,7 @@ class Replay:
             cpu_s=time.process_time() - cpu,
             settings=self._inputs,
             profile=self._profile,
+            until_s=until_s,
             warnings=self._remarks.sentences(
                 self._policy.name, len(self._ledger.solve_s), self._ledger.launching
             ),
@@ -304,6 +308,7 @@ class Replay:
         able = tuple(
             name
             for name in sorted(self._cluster.type_names)
+            if not job.worker_types or name in job.worker_types
             if any(self._truth.steps_per_s(job.job_type, n, name) > 0.0 for n in job.counts)
         )
         return JobSpec(
@@ -313,7 +318,9 @@ class Replay:
             total_steps=job.total_steps,
             scale_factors=job.counts,
             # Its user knows where it cannot run at all, and how fast it is nowhere.
-            worker_types=() if len(able) == len(self._cluster.type_names) else able,
+            worker_types=()
+            if len(able) == len(self._cluster.type_names)
+            else able or job.worker_types,
             weight=job.weight,
             deadline_s=job.deadline_s,
             entity=job.entity,
@@ -334,9 +341,9 @@ class Replay:
 
     # -- time -----------------------------------------------------------------------------------
 
-    def step(self) -> None:
-        """Jump to the next moment at which something happens, and have it happen."""
-        moment = self._next_moment()
+    def step(self, until_s: float = math.inf) -> None:
+        """Jump to the next moment at which something happens, or to a time before, and have it."""
+        moment = min(self._next_moment(), until_s)
         self._ledger.pass_time(moment - self.now_s, self._busy())
         self._shell.now_s = moment
         facts = [*self._arrivals(), *self._ordered()]

@@ -88,6 +88,7 @@ class SimulationRequest:
         space_sharing: let pairs of jobs share workers.
         window: measure jobs from the first to before the second position in order of arrival and
             end the run when they are done; None measures all.
+        until_s: when the run ends, even if jobs are left; infinity for no such time.
         round_length_s: the scheduling quantum.
         plan_lead_s: how long before a round ends the next one is planned and announced.
         workers_per_node: workers on a node, where the cluster is given by a spec.
@@ -116,6 +117,7 @@ class SimulationRequest:
     agnostic: bool = False
     space_sharing: bool = False
     window: tuple[int, int] | None = None
+    until_s: float = math.inf
     round_length_s: float = 360.0
     plan_lead_s: float = 0.0
     workers_per_node: int = 4
@@ -136,6 +138,8 @@ class SimulationRequest:
         """Refuse what no run can be made of."""
         if not (math.isfinite(self.round_length_s) and self.round_length_s > 0):
             raise ParameterError(f"round length is {self.round_length_s!r} s; it must be > 0")
+        if not self.until_s > 0:
+            raise ParameterError(f"until is {self.until_s!r} s; it must be > 0")
         if self.seed < 0:
             raise ParameterError(f"seed is {self.seed}; it must be a whole number >= 0")
         if self.window is not None and not 0 <= self.window[0] < self.window[1]:

@@ -38,6 +38,8 @@ class JobOutcome:
         attempts: leases that it held.
         preemptions: leases that ended before the job did, without a failure.
         deadline_s: absolute time by which it should have been complete, or None.
+        scale_factors: worker counts at which it could run, ascending.
+        waited_s: seconds from its arrival to its end, or that of the run, without workers.
     """
 
     job_id: str
@@ -54,6 +56,8 @@ class JobOutcome:
     attempts: int
     preemptions: int
     deadline_s: float | None
+    scale_factors: tuple[int, ...] = ()
+    waited_s: float = math.nan
 
     @property
     def jct_s(self) -> float | None:
@@ -135,7 +139,7 @@ class Summary:
         cluster: spec, ``type:count`` pairs.
         window: "A:B", or "all".
         jobs: jobs in the window.
-        jobs_completed: of those.
+        jobs_completed: of those, by the end of the run.
         average_jct_s: mean JCT of the completed ones.
         p50_jct_s: their median.
         p95_jct_s: their 95th percentile.
@@ -161,6 +165,7 @@ class Summary:
         cpu_s: its CPU seconds.
         seed: of every random draw.
         profile: ``ideal``, or the configuration of the service that was replayed.
+        until_s: when the run was to end, whatever was left to do; infinity for no such time.
     """
 
     #: The figures that differ from run to run on equal inputs.
@@ -195,6 +200,7 @@ class Summary:
     cpu_s: float
     seed: int
     profile: str = IDEAL
+    until_s: float = math.inf
 
     def to_dict(self, *, timings: bool = True) -> dict[str, str | int | float | None]:
         """Return the figures in their fixed order, ready for JSON: NaN and infinity are None.

@@ -74,7 +74,7 @@ def _run(
         replay = _replay(
             request, request.service, cluster=cluster, trace=trace, throughputs=throughputs
         )
-        return replay.run(progress)
+        return replay.run(progress, until_s=request.until_s)
     failures = read_failures(request.failures)
     if failures.outages or failures.mishaps:
         raise InputError(
@@ -88,7 +88,7 @@ def _run(
         )
     keys = sorted(
         {CatalogueKey.of_job(job) for job in trace.jobs},
-        key=lambda key: (key.job_type, key.scale_factors),
+        key=lambda key: (key.job_type, key.scale_factors, key.worker_types),
     )
     position = {key: u for u, key in enumerate(keys)}
     oracle = Oracle(throughputs)
@@ -121,7 +121,7 @@ def _run(
         progress=progress,
     )
     if not request.forecasts.jobs:
-        return simulation.run()
+        return simulation.run(until_s=request.until_s)
     return run_with_forecasts(simulation, trace.jobs, profiles, request, progress)
 
 

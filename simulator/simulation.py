@@ -220,11 +220,11 @@ class Simulation:
         self._settle(events, self._now)
 
     def run(self, *, until_s: float = math.inf) -> SimulationResult:
-        """Run until every measured job has ended, or until a time."""
+        """Run until every measured job has ended, but no longer than to a time."""
         wall, cpu = time.perf_counter(), time.process_time()
         steps = 0
         while self._ledger.to_go and self._now < until_s:
-            self.step()
+            self.step(until_s)
             steps += 1
             if self._progress and steps % _REPORT_EVERY == 0:
                 self._report()
@@ -237,6 +237,7 @@ class Simulation:
             wall_s=time.perf_counter() - wall,
             cpu_s=time.process_time() - cpu,
             settings=self._settings,
+            until_s=until_s,
             warnings=self._remarks.sentences(
                 self._policy.name, len(self._ledger.solve_s), self._ledger.launching
             ),
@@ -249,9 +250,9 @@ class Simulation:
                 Progress(now_s=self._now, jobs_done=total - self._ledger.to_go, jobs=total)
             )
 
-    def step(self) -> None:
-        """Jump to the next moment at which something happens, and let it happen."""
-        now = self._next_moment()
+    def step(self, until_s: float = math.inf) -> None:
+        """Jump to the next moment at which something happens, or to a time before, and let it."""
+        now = min(self._next_moment(), until_s)
         self._ledger.pass_time(now - self._now, self._workers.busy)
         self._now = now
         self._settle(self._due(now), now)

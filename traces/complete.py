@@ -110,6 +110,11 @@ def _refuse_without_table(drafts: Drafts, path: str) -> None:
 def _check_types(drafts: Drafts, throughputs: ThroughputTable, path: str) -> None:
     known = frozenset(throughputs.job_types)
     for draft in drafts.jobs:
+        for name in draft.worker_types:
+            if name not in throughputs.worker_types:
+                some = ", ".join(throughputs.worker_types)
+                problem = f"the throughput table does not know this worker type; it knows {some}"
+                Line(path, draft.line).fail(problem, field="worker_types", value=name)
         if draft.job_type and draft.job_type not in known:
             near = difflib.get_close_matches(draft.job_type, known, n=3, cutoff=0.3)
             some = ", ".join(map(repr, near or sorted(known)[:3]))
@@ -182,6 +187,7 @@ def _job(draft: Draft, job_id: str, job_type: str, arrival_s: float, speed: floa
         restart_s=draft.restart_s,
         restarts=draft.restarts,
         labels=draft.labels,
+        worker_types=draft.worker_types,
     )
 
 

@@ -35,6 +35,7 @@ class Draft:
         checkpoints: whether it saves its work when it has to leave.
         preemptible: whether others may have its workers before it is done.
         min_run_time_s: for which a lease is not taken back.
+        worker_types: types that it may run on, sorted; empty for any.
         conditions: under what conditions it may run; None: under none.
     """
 
@@ -57,6 +58,7 @@ class Draft:
     checkpoints: bool = True
     preemptible: bool = True
     min_run_time_s: float = 0.0
+    worker_types: tuple[str, ...] = ()
     conditions: Conditions | None = None
 
 

@@ -49,18 +49,24 @@ FIELDS = (
     "checkpoints",
     "preemptible",
     "min_run_time_s",
+    "worker_types",
 )
 #: What only the service heeds; written where a trace has any of it.
 _CONDITIONS = tuple(field.name for field in fields(Conditions))
-#: What few jobs say of how they are preempted; written where one of the trace does.
-_MANNERS = ("restarts", "checkpoints", "preemptible", "min_run_time_s")
-_USUAL = {"restarts": {}, "checkpoints": True, "preemptible": True, "min_run_time_s": 0.0}
+#: What few jobs say, and what it is if they do not; written if a job of the trace says one.
+_USUAL = {
+    "restarts": {},
+    "checkpoints": True,
+    "preemptible": True,
+    "min_run_time_s": 0.0,
+    "worker_types": (),
+}
 #: Fields that are JSON objects, also in a CSV.
 _OBJECTS = ("labels", "restarts")
 _FLAGS = ("retry_oom", "checkpoints", "preemptible")
 #: What stands for other fields, which are written.
 _INSTEAD = ("duration_s", "min_workers", "max_workers")
-_WRITTEN = tuple(n for n in FIELDS if n not in {*_INSTEAD, *_CONDITIONS, *_MANNERS})
+_WRITTEN = tuple(n for n in FIELDS if n not in {*_INSTEAD, *_CONDITIONS, *_USUAL})
 _TEXT = ("job_id", "job_type", "entity", "project")
 
 
@@ -123,7 +129,8 @@ def _strings(content: str, line: Line) -> dict[str, str]:
 
 def _plain(name: str, value: object) -> object:
     """Return a list of ids or counts, or a yes or no, as it would stand in the CSV."""
-    if name == "depends_on" and isinstance(value, list) and all(isinstance(v, str) for v in value):
+    lists = ("depends_on", "worker_types")
+    if name in lists and isinstance(value, list) and all(isinstance(v, str) for v in value):
         return " ".join(value)
     if name == "scale_factor" and isinstance(value, list) and value:
         whole = all(isinstance(v, int) and not isinstance(v, bool) for v in value)
@@ -163,6 +170,7 @@ def _draft(row: Mapping[str, str], line: Line) -> Draft:
         checkpoints=_flag(row, "checkpoints", line),
         preemptible=_flag(row, "preemptible", line),
         min_run_time_s=_optional(row, "min_run_time_s", line) or 0.0,
+        worker_types=tuple(sorted(set(row.get("worker_types", "").split()))),
         conditions=_conditions(row, line),
     )
 
@@ -260,21 +268,21 @@ def write_trace(trace: Trace, path: str | os.PathLike[str]) -> None:
     if suffix not in (".csv", ".jsonl"):
         problem = "the suffix tells the format to write; end the name with .csv or .jsonl"
         raise TraceError(problem, path=os.fspath(path), field="suffix", value=suffix)
-    told = any(getattr(job, name) != _USUAL[name] for job in trace.jobs for name in _MANNERS)
+    told = any(getattr(job, name) != usual for job in trace.jobs for name, usual in _USUAL.items())
     with atomic_writer(path) as stream:
         if suffix == ".jsonl":
             for job in trace.jobs:
                 asked = _asked(trace.conditions.get(job.job_id)) if trace.conditions else {}
-                asked = (_manners(job) if told else {}) | asked
+                asked = (_rare(job) if told else {}) | asked
                 stream.write(json.dumps(_fields(job) | asked, ensure_ascii=False) + "\n")
             return
         for note in trace.notes:
             stream.writelines(f"# {line}\n" for line in note.splitlines())
         writer = csv.writer(stream, lineterminator="\n")
-        more = (*(_MANNERS if told else ()), *(_CONDITIONS if trace.conditions else ()))
+        more = (*(_USUAL if told else ()), *(_CONDITIONS if trace.conditions else ()))
         writer.writerow((*_WRITTEN, *more))
         for job in trace.jobs:
-            row = _fields(job) | (_manners(job) if told else {})
+            row = _fields(job) | (_rare(job) if told else {})
             row |= _asked(trace.conditions.get(job.job_id)) if trace.conditions else {}
             for name in _OBJECTS:
                 if name in row:
@@ -292,10 +300,10 @@ def _asked(conditions: Conditions | None) -> dict[str, Any]:
     }
 
 
-def _manners(job: Job) -> dict[str, Any]:
-    """Return how a job may be preempted as it stands in a file."""
-    row = {name: getattr(job, name) for name in _MANNERS}
-    row["restarts"] = dict(job.restarts)
+def _rare(job: Job) -> dict[str, Any]:
+    """Return what few jobs say as it stands in a file."""
+    row: dict[str, Any] = {name: getattr(job, name) for name in _USUAL}
+    row |= {"restarts": dict(job.restarts), "worker_types": " ".join(job.worker_types)}
     return {n: str(v).lower() if isinstance(v, bool) else v for n, v in row.items()}
 
 

@@ -10,6 +10,7 @@ import numpy as np
 from traces import reference
 
 if TYPE_CHECKING:
+    from scheduler.domain.job import Job
     from scheduler.domain.throughput import ThroughputTable
     from traces.trace import Trace
 
@@ -30,20 +31,21 @@ def summarise(
 
     Returns:
         ``source, format, jobs, span_s, arrivals_per_hour`` (None where all arrive together),
-        ``scale_factors, job_types, entities`` (counts), ``deadlines`` (how many), ``notes``, and
+        ``scale_factors`` (jobs by worker counts, ``"1 2 4"`` for one that runs at each of them),
+        ``job_types, entities`` (counts), ``deadlines`` (how many), ``notes``, and
         with throughputs ``reference_worker_type, duration_mean_s, duration_p50_s, duration_p95_s,
         worker_hours, unknown_jobs``.
     """
     jobs, span_s = trace.jobs, trace.span_s
     rate = (len(jobs) - 1) / span_s * 3600.0 if span_s > 0 else None
-    sizes = Counter(j.scale_factor for j in jobs)
+    sizes = Counter(j.counts for j in jobs)
     figures: dict[str, object] = {
         "source": trace.source,
         "format": trace.format,
         "jobs": len(jobs),
         "span_s": span_s,
         "arrivals_per_hour": rate,
-        "scale_factors": {str(n): c for n, c in sorted(sizes.items())},
+        "scale_factors": {" ".join(map(str, n)): c for n, c in sorted(sizes.items())},
         "job_types": dict(sorted(Counter(j.job_type for j in jobs).items())),
         "entities": dict(sorted(Counter(j.entity for j in jobs if j.entity).items())),
         "deadlines": sum(j.deadline_s is not None for j in jobs),
@@ -56,9 +58,10 @@ def summarise(
 
 
 def _work(trace: Trace, throughputs: ThroughputTable, on: str) -> dict[str, object]:
-    speed = np.array([throughputs.steps_per_s(j.job_type, j.scale_factor, on) for j in trace.jobs])
+    known = [_least(throughputs, job, on) for job in trace.jobs]
+    speed = np.array([steps_per_s for _, steps_per_s in known])
     steps = np.array([j.total_steps for j in trace.jobs])
-    size = np.array([j.scale_factor for j in trace.jobs])
+    size = np.array([count for count, _ in known])
     runs = speed > 0.0
     unknown = int((~runs).sum())
     if unknown == len(runs):
@@ -71,3 +74,9 @@ def _work(trace: Trace, throughputs: ThroughputTable, on: str) -> dict[str, obje
         "worker_hours": float((duration_s * size[runs]).sum() / 3600.0),
         "unknown_jobs": unknown,
     }
+
+
+def _least(throughputs: ThroughputTable, job: Job, on: str) -> tuple[int, float]:
+    """Return the smallest worker count at which a job runs on a worker type, and steps/s there."""
+    speeds = ((n, throughputs.steps_per_s(job.job_type, n, on)) for n in job.counts)
+    return next((known for known in speeds if known[1] > 0.0), (job.scale_factor, 0.0))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -37,6 +38,7 @@ def compare(
     space_sharing: multi_options.SpaceSharing = False,
     trace_format: options.TraceFormat = "auto",
     window: options.Window = None,
+    until: options.Until = None,
     round_length: options.RoundLength = 360.0,
     workers_per_node: options.WorkersPerNode = 4,
     overheads: options.OverheadFile = "none",
@@ -69,6 +71,7 @@ def compare(
             agnostic=agnostic or item.agnostic,
             space_sharing=space_sharing or item.space_sharing,
             window=parse_window(window) if window else None,
+            until_s=math.inf if until is None else until,
             round_length_s=round_length,
             workers_per_node=workers_per_node,
             overheads=overheads,

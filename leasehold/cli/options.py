@@ -22,6 +22,10 @@ Window: TypeAlias = Annotated[
     str | None,
     typer.Option("--window", help="Measure only positions A:B in order of arrival."),
 ]
+Until: TypeAlias = Annotated[
+    float | None,
+    typer.Option("--until", metavar="S", help="End after so many seconds, even if jobs are left."),
+]
 RoundLength: TypeAlias = Annotated[
     float, typer.Option("--round-length", help="Seconds of a round.")
 ]

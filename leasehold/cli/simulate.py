@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path  # noqa: TC003  typer reads the annotations at run time
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -54,6 +55,7 @@ def simulate(
         bool, typer.Option("--space-sharing", help="Let two jobs share workers.")
     ] = False,
     window: options.Window = None,
+    until: options.Until = None,
     round_length: Annotated[
         float | None, typer.Option("--round-length", help="Seconds of a round; 360 by default.")
     ] = None,
@@ -102,6 +104,7 @@ def simulate(
         "throughputs": throughputs,
         "cluster": cluster,
         "window": parse_window(window) if window else None,
+        "until_s": math.inf if until is None else until,
         "workers_per_node": workers_per_node,
         "overheads": overheads,
         "failures": failures,
@@ -201,8 +204,10 @@ def _table(summary: Summary) -> Table:
     table.add_column(style="bold")
     table.add_column(justify="right")
     for name, value in summary.to_dict().items():
-        if name in {"policy", "cluster", "profile"}:
+        if name in {"policy", "cluster", "profile", "until_s"}:
             continue
+        if name == "jobs_completed" and math.isfinite(summary.until_s):
+            name = f"jobs_completed by {summary.until_s:,g} s"  # noqa: PLW2901  only shown so
         table.add_row(*_row(name, value))
     return table
 

@@ -78,6 +78,7 @@ class Job:
             is certain of none, and sees what each has kept.
         project: whose quotas it falls under; empty for none.
         owner: who submitted it, for quotas of users.
+        worker_types: types that it may run on, sorted; empty for any. Only replays read it.
     """
 
     job_id: str
@@ -101,6 +102,7 @@ class Job:
     project: str = ""
     owner: str = ""
     restarts: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
+    worker_types: tuple[str, ...] = ()
 
     @property
     def usual_restart_s(self) -> float:

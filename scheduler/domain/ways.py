@@ -74,8 +74,8 @@ class CatalogueKey:
 
     @classmethod
     def of_job(cls, job: Job) -> CatalogueKey:
-        """Return the key of a job of a trace, which may run anywhere and share."""
-        return cls(job_type=job.job_type, scale_factors=job.counts)
+        """Return the key of a job of a trace, which may share workers."""
+        return cls(job_type=job.job_type, scale_factors=job.counts, worker_types=job.worker_types)
 
     def allows(self, worker_type: str) -> bool:
         """Return whether its jobs may run on a worker type."""

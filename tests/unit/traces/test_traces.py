@@ -276,6 +276,7 @@ def some_jobs(draw: st.DrawFn) -> tuple[Job, ...]:
             max_failures=draw(st.integers(0, 9)),
             restart_s=draw(st.floats(0, 1e4)),
             restarts=draw(st.dictionaries(words, st.floats(0, 1e4), max_size=2)),
+            worker_types=draw(st.sampled_from([(), ("a100",), ("a100", "v100")])),
             labels=draw(st.dictionaries(words, words, max_size=2)),
             checkpoints=draw(st.booleans()),
             preemptible=draw(st.booleans()),

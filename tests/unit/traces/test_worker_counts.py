@@ -1,16 +1,19 @@
 """Jobs of a trace that can run at several worker counts."""
 
 import re
+from dataclasses import replace
 
 import pytest
 
 from planner.oracle import build_table
+from scheduler.control.settings import ControlSettings, PolicyChoice
 from scheduler.domain.cluster import parse_cluster_spec
 from scheduler.domain.job import Job, counts_between
 from scheduler.domain.throughput import ThroughputTable
 from scheduler.domain.ways import CatalogueKey
+from scheduler.engine.settings import EngineSettings
 from scheduler.errors import InputError, TraceError
-from simulator.request import SimulationRequest
+from simulator.request import Service, SimulationRequest
 from simulator.run import simulate
 from traces.native import write_trace
 from traces.reader import read_trace
@@ -142,3 +145,30 @@ def test_rho_is_measured_by_the_smallest_count(policy):
     for summary in summaries:
         assert summary.average_jct_s == pytest.approx(3600.0)
         assert summary.rho_max == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("service", [False, True])
+def test_a_job_of_a_trace_runs_only_on_the_worker_types_that_it_allows(write, service):
+    head = "job_id,job_type,total_steps,arrival_s,worker_types\n"
+    path = write(head + "slow,x,100,0,k\nboth,x,100,0,v k\nfast,x,100,0,v\nnone,x,100,0,t\n")
+    table = ThroughputTable(isolated={("x", 1): {"v": 10.0, "k": 1.0, "t": 1.0}})
+    trace = read_trace(path, throughputs=table)
+    assert [job.worker_types for job in trace.jobs] == [("k",), ("k", "v"), ("v",), ("t",)]
+    request = SimulationRequest(
+        trace=trace, throughputs=table, cluster="k:2,v:2", policy="fifo", record=True
+    )
+    if service:
+        engine = EngineSettings(plan_lead_s=15.0, refuse_what_cannot_fit=False)
+        settings = ControlSettings(policy=PolicyChoice(name="fifo"), engine=engine)
+        request = replace(request, service=Service(settings=settings, profile="test"))
+    result = simulate(request)
+    assert [job.status for job in result.jobs] == ["completed"] * 3 + ["refused"]
+    ran = {lease.job_id: lease.worker_type for lease in result.leases}
+    assert (ran["slow"], ran["fast"]) == ("k", "v")
+
+
+def test_a_worker_type_that_the_table_does_not_know_is_refused(write):
+    path = write("job_type,total_steps,arrival_s,worker_types\nx,9,0,v a1OO\n")
+    table = ThroughputTable(isolated={("x", 1): {"v": 1.0}})
+    with pytest.raises(TraceError, match=r"trace.csv:2: field 'worker_types' value 'a1OO'.* v$"):
+        read_trace(path, throughputs=table)

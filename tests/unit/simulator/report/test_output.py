@@ -84,7 +84,7 @@ def test_summary_keys_keep_their_order_and_nan_is_null(result_of):
     summary = replace(result_of().summary, rho_max=math.nan, cost_usd=math.inf)
     shown = summary.to_dict()
     assert list(shown)[:5] == ["policy", "cluster", "window", "jobs", "jobs_completed"]
-    assert list(shown)[-6:] == [*Summary.TIMINGS, "seed", "profile"]
+    assert list(shown)[-7:] == [*Summary.TIMINGS, "seed", "profile", "until_s"]
     assert shown["rho_max"] is None
     assert shown["cost_usd"] is None
     assert set(shown) - set(summary.to_dict(timings=False)) == set(Summary.TIMINGS)
