@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from planner.packing import pays
 from planner.tables import TableBuilder, unit_demand
-from scheduler.domain.configuration import Configuration
+from scheduler.domain.configuration import ANYWHERE, CONSOLIDATED, Configuration
 from scheduler.domain.sources import ConfigurationSource, SharedWay
 
 if TYPE_CHECKING:
@@ -22,8 +22,8 @@ class Oracle(ConfigurationSource):
     """Throughputs that are known for certain.
 
     A job has one configuration for each worker type on which it runs, in the cluster's order, and
-    each of its worker counts. One that the throughputs do not know has none; admission then refuses
-    it.
+    each of its worker counts; two if its workers are slower on several nodes than on one. One that
+    the throughputs do not know has none; admission then refuses it.
 
     Args:
         throughputs: steps/s alone and in pairs.
@@ -36,13 +36,23 @@ class Oracle(ConfigurationSource):
         """Return the ways in which a job runs alone."""
         size = len(cluster.type_names)
         return tuple(
-            Configuration(demand=unit_demand(k, size, count), throughput=steps_per_s)
+            Configuration(demand=unit_demand(k, size, count), throughput=steps_per_s, locality=at)
             for k, name in enumerate(cluster.type_names)
             if key.allows(name)
             for count in key.scale_factors
-            for steps_per_s in [self._throughputs.steps_per_s(key.job_type, count, name)]
+            for at, steps_per_s in self._localities(key.job_type, count, name)
             if steps_per_s > 0.0
         )
+
+    def _localities(
+        self, job_type: str, count: int, worker_type: str
+    ) -> tuple[tuple[str, float], ...]:
+        """Return the localities that make a difference, with steps/s alone."""
+        together = self._throughputs.steps_per_s(job_type, count, worker_type)
+        apart = self._throughputs.spread.get((job_type, count), {}).get(worker_type)
+        if apart is None or apart >= together:
+            return ((ANYWHERE, together),)
+        return ((CONSOLIDATED, together), (ANYWHERE, apart))
 
     def shared(
         self,
@@ -51,9 +61,14 @@ class Oracle(ConfigurationSource):
         cluster: Cluster,
         exclusive: Collection[str] = (),
     ) -> tuple[SharedWay, ...]:
-        """Return where two jobs of equal worker counts make more progress together."""
+        """Return where two jobs of equal worker counts make more progress together.
+
+        Jobs whose workers may be slower on several nodes share with nobody.
+        """
         count = one.scale_factors[0]
         first, second = (one.job_type, count), (other.job_type, count)
+        if first in self._throughputs.spread or second in self._throughputs.spread:
+            return ()
         rates = self._throughputs.shared.get((first, second))
         if not rates:
             return ()

@@ -30,7 +30,9 @@ def read_inputs(request: SimulationRequest) -> tuple[ThroughputTable, Cluster, T
     """
     throughputs, cluster, trace = request.throughputs, request.cluster, request.trace
     if isinstance(throughputs, str):
-        throughputs = read_throughputs(throughputs, derive_counts=request.derive_counts)
+        throughputs = read_throughputs(
+            throughputs, derive_counts=request.derive_counts, locality=request.locality
+        )
     elif request.derive_counts:
         throughputs = replace(throughputs, derive_counts=True)
     if isinstance(cluster, str):
@@ -47,22 +49,28 @@ def read_inputs(request: SimulationRequest) -> tuple[ThroughputTable, Cluster, T
     return throughputs, cluster, trace
 
 
-def remark_on_counts(trace: Trace, throughputs: ThroughputTable) -> str | None:
-    """Return a warning if the table has no row at any worker count of some jobs."""
+def remark_on_inputs(trace: Trace, throughputs: ThroughputTable) -> tuple[str, ...]:
+    """Return what the reader of a run's figures must know of its inputs, a sentence each."""
+    remarks = []
+    if throughputs.left_out and max(trace.scale_factors, default=1) > 1:
+        remarks.append(
+            "the throughput table says how fast gangs are on several nodes "
+            f"({', '.join(throughputs.left_out)}), which is left out; --locality heeds it"
+        )
     without = [
         job
         for job in trace.jobs
         if not any((job.job_type, count) in throughputs.isolated for count in job.counts)
     ]
-    if not without:
-        return None
-    job = without[0]
-    counts = ", ".join(map(str, job.counts))
-    return (
-        f"the throughput table has no row at any worker count of {len(without)} jobs, such as "
-        f"'{job.job_id}' (type '{job.job_type}' at {counts}), which cannot run; add rows, or "
-        "derive them from other counts with --derive-counts"
-    )
+    if without:
+        job = without[0]
+        counts = ", ".join(map(str, job.counts))
+        remarks.append(
+            f"the throughput table has no row at any worker count of {len(without)} jobs, such as "
+            f"'{job.job_id}' (type '{job.job_type}' at {counts}), which cannot run; add rows, or "
+            "derive them from other counts with --derive-counts"
+        )
+    return tuple(remarks)
 
 
 def names_of_inputs(request: SimulationRequest) -> dict[str, str]:

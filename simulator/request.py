@@ -98,6 +98,7 @@ class SimulationRequest:
         reference_worker_type: type on which durations become steps; None for the format's own.
         derive_counts: derive throughputs at worker counts that the table has no rows for; if not,
             no job runs at them.
+        locality: heed that gangs are slower on several nodes, as the table says.
         limit: read only so many jobs of the trace.
         record: keep leases and series for reports; costs memory on long traces.
         behind_rounds: see ``EngineSettings``, like the next one.
@@ -126,6 +127,7 @@ class SimulationRequest:
     seed: int = 0
     reference_worker_type: str | None = None
     derive_counts: bool = False
+    locality: bool = False
     limit: int | None = None
     record: bool = False
     behind_rounds: float = 4.0
@@ -145,6 +147,11 @@ class SimulationRequest:
         if self.window is not None and not 0 <= self.window[0] < self.window[1]:
             raise ParameterError(
                 f"window is {self.window[0]}:{self.window[1]}; it must be A:B with 0 <= A < B"
+            )
+        if self.locality and self.service is not None:
+            raise ParameterError(
+                "locality is asked for, and a configuration is replayed; the service does not "
+                "learn how fast gangs are on several nodes"
             )
         if self.forecasts.jobs and self.service is not None:
             raise ParameterError(

@@ -18,7 +18,7 @@ from simulator.inputs import (
     name_of,
     names_of_inputs,
     read_inputs,
-    remark_on_counts,
+    remark_on_inputs,
 )
 from simulator.intervals import run_with_forecasts
 from simulator.orders import read_orders
@@ -57,8 +57,8 @@ def simulate(
         )
     throughputs = with_counts(throughputs, trace.scale_factors)
     result = _run(request, progress, cluster=cluster, trace=trace, throughputs=throughputs)
-    remark = remark_on_counts(trace, throughputs)
-    return replace(result, warnings=(*result.warnings, remark)) if remark else result
+    remarks = remark_on_inputs(trace, throughputs)
+    return replace(result, warnings=(*result.warnings, *remarks))
 
 
 def _run(

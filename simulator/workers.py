@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from scheduler.domain.configuration import CONSOLIDATED
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
@@ -68,6 +70,13 @@ class SimulatedWorkers:
         self._type_of: list[int] = cluster.worker_type_of.tolist()
         self._types = len(cluster.worker_types)
         self._table = table
+        self._node_of: list[int] = cluster.node_of.tolist()
+        #: whether it matters that a gang is on one node.
+        self._local = any(
+            way.locality == CONSOLIDATED
+            for profile in table.profiles
+            for way in profile.configurations
+        )
         self._speed = speed if speed is not None else np.ones(cluster.workers)
         self._uniform = bool(np.all(self._speed == 1.0))
         self._slots: NDArray[np.void] = np.zeros(64, dtype=_SLOT)
@@ -86,8 +95,8 @@ class SimulatedWorkers:
                 zip(table.pair_profiles, table.pair_demand.tolist(), strict=True)
             )
         }
-        #: (profile, workers by type) -> steps/s alone.
-        self._alone: dict[tuple[int, tuple[int, ...]], float] = {}
+        #: (profile, workers by type, whether they are on one node) -> steps/s alone.
+        self._alone: dict[tuple[int, tuple[int, ...], bool], float] = {}
         #: (U, J + 1) the same by configuration, NaN until asked for; the last column, which stands
         #: for none, stays so.
         self._alone_in: FloatArray = np.full(np.add(table.throughput.shape, (0, 1)), np.nan)
@@ -289,7 +298,7 @@ class SimulatedWorkers:
         row, workers = self._slots[slot], self._workers_of[lease_id]
         others = [other for other in self._on_worker[workers[0]] if other != lease_id]
         partner = int(self._slots["profile"][self._slot(others[0])]) if others else None
-        rate = self._rate(int(row["profile"]), partner, self._demand(workers))
+        rate = self._rate(int(row["profile"]), partner, workers)
         if not self._uniform:  # a gang is as fast as its slowest
             rate *= float(self._speed[list(workers)].min())
         if self._pace is not None:
@@ -311,16 +320,17 @@ class SimulatedWorkers:
         complete_s = float(self._overheads["complete_s"][row["job"]])
         row["finish_s"] = done_s + complete_s if done_s <= row["stop_s"] else math.inf
 
-    def _rate(self, profile: int, partner: int | None, demand: tuple[int, ...]) -> float:
+    def _rate(self, profile: int, partner: int | None, workers: tuple[int, ...]) -> float:
         """Return steps/s on workers alone, or beside a job of the partner's profile."""
         if partner is None:
-            return self._alone_rate(profile, demand)
+            return self._alone_rate(profile, workers)
+        demand = self._demand(workers)
         swap = profile > partner
         key = (partner, profile) if swap else (profile, partner)
         index = self._pair_index.get((*key, demand))
         if index is None:
             # The planner offered no such pair: each gets half the time.
-            return 0.5 * self._alone_rate(profile, demand)
+            return 0.5 * self._alone_rate(profile, workers)
         return float(self._table.pair_throughput[index, 1 if swap else 0])
 
     def _demand(self, workers: tuple[int, ...]) -> tuple[int, ...]:
@@ -331,19 +341,28 @@ class SimulatedWorkers:
 
     def _alone_rates(self, leases: Leases) -> FloatArray:
         """Return (n,) steps/s of leases that have their workers to themselves."""
+        if self._local:  # the workers decide, whatever the configuration expects of them
+            each = zip(leases.profile.tolist(), leases.workers, strict=True)
+            return np.array([self._alone_rate(profile, workers) for profile, workers in each])
         rates: FloatArray = self._alone_in[leases.profile, leases.configuration]
         for i in np.flatnonzero(np.isnan(rates)).tolist():
             profile, configuration = int(leases.profile[i]), int(leases.configuration[i])
-            rates[i] = self._alone_rate(profile, self._demand(leases.workers[i]))
+            rates[i] = self._alone_rate(profile, leases.workers[i])
             if configuration >= 0:
                 self._alone_in[profile, configuration] = rates[i]
         return rates
 
-    def _alone_rate(self, profile: int, demand: tuple[int, ...]) -> float:
-        key = (profile, demand)
+    def _alone_rate(self, profile: int, workers: tuple[int, ...]) -> float:
+        demand = self._demand(workers)
+        near = not self._local or len({self._node_of[worker] for worker in workers}) == 1
+        key = (profile, demand, near)
         rate = self._alone.get(key)
         if rate is None:
-            same = (self._table.demand[profile] == demand).all(axis=1)
-            rates = self._table.throughput[profile][same]
-            rate = self._alone[key] = float(rates.max()) if len(rates) else 0.0
+            ways = self._table.profiles[profile].configurations
+            rates = [
+                way.throughput
+                for way in ways
+                if way.demand == demand and (near or way.locality != CONSOLIDATED)
+            ]
+            rate = self._alone[key] = max(rates, default=0.0)
         return rate

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _ALONE = "null"
-_SPREAD = "_unconsolidated"
+#: What ends the names of worker types whose rows are of gangs on several nodes.
+SPREAD = "_unconsolidated"
 
 
 def parse_gavel_throughputs(
@@ -59,13 +60,21 @@ class _TableReader:
         self._shared: dict[tuple[ProfileKey, ProfileKey], dict[str, tuple[float, float]]] = {}
 
     def read(self, data: Any, *, unconsolidated: bool) -> ThroughputTable:
+        left_out = []
         for worker_type, rows in self._entries(data, ()):
-            if unconsolidated or not worker_type.endswith(_SPREAD):
-                for name, row in self._entries(rows, (worker_type,)):
-                    self._read_row(worker_type, name, row)
+            if worker_type.endswith(SPREAD) and not unconsolidated:
+                left_out.append(worker_type)
+                continue
+            for name, row in self._entries(rows, (worker_type,)):
+                self._read_row(worker_type, name, row)
         if not self._isolated:
             raise TraceError("the table has no rows; give at least one", path=self._path)
-        return ThroughputTable(isolated=self._isolated, shared=self._shared, source=self._path)
+        return ThroughputTable(
+            isolated=self._isolated,
+            shared=self._shared,
+            source=self._path,
+            left_out=tuple(left_out),
+        )
 
     def _read_row(self, worker_type: str, name: str, row: Any) -> None:
         place = (worker_type, name)

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import csv
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from scheduler.domain.throughput import ProfileKey, ThroughputTable
-from scheduler.errors import TraceError
+from scheduler.errors import InputError, TraceError
 from traces.bundle import resolve
 from traces.files import Line, atomic_writer, read_text
-from traces.gavel import parse_gavel_throughputs
+from traces.gavel import SPREAD, parse_gavel_throughputs
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
 #: Columns of the native table; the last three stay empty in rows about a job alone.
 THROUGHPUT_COLUMNS = (
@@ -27,6 +27,7 @@ THROUGHPUT_COLUMNS = (
     "with_steps_per_s",
 )
 
+_Figure = TypeVar("_Figure")
 _Isolated = dict[ProfileKey, dict[str, float]]
 _Shared = dict[tuple[ProfileKey, ProfileKey], dict[str, tuple[float, float]]]
 
@@ -36,6 +37,7 @@ def read_throughputs(
     *,
     unconsolidated: bool = False,
     derive_counts: bool = False,
+    locality: bool = False,
 ) -> ThroughputTable:
     """Read a throughput table; the format is told by the content.
 
@@ -45,6 +47,8 @@ def read_throughputs(
         unconsolidated: keep Gavel's worker types ``<type>_unconsolidated`` (gangs spread over
             nodes), which are left out otherwise.
         derive_counts: see ``ThroughputTable``.
+        locality: take rows of worker types ``<type>_unconsolidated`` for the speed of gangs on
+            several nodes (``ThroughputTable.spread``).
 
     Returns:
         Steps/s alone and in pairs.
@@ -55,10 +59,38 @@ def read_throughputs(
     name = resolve(path, usual="throughputs")
     text = read_text(name)
     if text.lstrip().startswith("{"):
-        table = parse_gavel_throughputs(text, path=name, unconsolidated=unconsolidated)
+        table = parse_gavel_throughputs(text, path=name, unconsolidated=unconsolidated or locality)
     else:
         table = _parse_native(text, path=name)
-    return replace(table, derive_counts=derive_counts)
+    table = replace(table, derive_counts=derive_counts)
+    return _with_spread(table) if locality else table
+
+
+def _with_spread(table: ThroughputTable) -> ThroughputTable:
+    """Return the table with what it says of gangs on several nodes as ``spread``."""
+    several = [name for name in table.worker_types if name.endswith(SPREAD)]
+    if not several:
+        raise InputError(
+            f"{table.source or 'the throughput table'} does not say how fast gangs are on several "
+            f"nodes; give rows of worker types such as v100{SPREAD}, or leave out --locality"
+        )
+    spread = {
+        key: {name.removesuffix(SPREAD): row.get(name, 0.0) for name in several}
+        for key, row in table.isolated.items()
+        if key[1] > 1
+    }
+    isolated = {key: _of_one_node(row) for key, row in table.isolated.items()}
+    shared = {keys: _of_one_node(row) for keys, row in table.shared.items()}
+    return replace(
+        table,
+        isolated={key: row for key, row in isolated.items() if row},
+        shared={keys: row for keys, row in shared.items() if row},
+        spread=spread,
+    )
+
+
+def _of_one_node(row: Mapping[str, _Figure]) -> dict[str, _Figure]:
+    return {name: figure for name, figure in row.items() if not name.endswith(SPREAD)}
 
 
 def write_throughputs(table: ThroughputTable, path: str | os.PathLike[str]) -> None:

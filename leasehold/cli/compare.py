@@ -46,6 +46,7 @@ def compare(
     seed: options.Seed = 0,
     reference: options.Reference = None,
     derive_counts: options.DeriveCounts = False,
+    locality: options.Locality = False,
     limit: options.Limit = None,
     out: Annotated[
         Path, typer.Option("--out", help="Folder for the HTML report and each policy's files.")
@@ -79,6 +80,7 @@ def compare(
             seed=seed,
             reference_worker_type=reference,
             derive_counts=derive_counts,
+            locality=locality,
             limit=limit,
             record=True,
         )

@@ -46,6 +46,13 @@ Reference: TypeAlias = Annotated[
     str | None,
     typer.Option("--reference", help="Worker type on which durations of a trace become steps."),
 ]
+Locality: TypeAlias = Annotated[
+    bool,
+    typer.Option(
+        "--locality",
+        help="Heed that gangs are slower on several nodes: rows TYPE_unconsolidated of the table.",
+    ),
+]
 Limit: TypeAlias = Annotated[
     int | None, typer.Option("--limit", help="Read only so many jobs of the trace.")
 ]

@@ -65,6 +65,7 @@ def simulate(
     seed: options.Seed = 0,
     reference: options.Reference = None,
     derive_counts: options.DeriveCounts = False,
+    locality: options.Locality = False,
     limit: options.Limit = None,
     out: Annotated[
         Path | None, typer.Option("--out", help="Folder for results and an HTML report.")
@@ -111,6 +112,7 @@ def simulate(
         "seed": seed,
         "reference_worker_type": reference,
         "derive_counts": derive_counts,
+        "locality": locality,
         "limit": limit,
         "record": out is not None,
         "forecasts": ForecastOptions(

@@ -25,7 +25,10 @@ class ThroughputTable:
             ``scale_factor`` workers of that type. A missing entry or 0: it does not run there.
         shared: (first key, second key) -> worker type -> steps/s of the first and of the second
             while they share the workers. Both orders are present.
+        spread: profile key -> worker type -> steps/s alone if the workers are on several nodes; 0:
+            they must be on one. Without an entry nodes make no difference.
         source: where the figures come from, for reports.
+        left_out: worker types ``<type>_unconsolidated`` whose rows were left out.
         derive_counts: whether figures at worker counts without a row are derived from other counts
             (``traces.scaling``). If not, a job type does not run at such a count.
     """
@@ -34,7 +37,11 @@ class ThroughputTable:
     shared: Mapping[tuple[ProfileKey, ProfileKey], Mapping[str, tuple[float, float]]] = field(
         default_factory=lambda: MappingProxyType({})
     )
+    spread: Mapping[ProfileKey, Mapping[str, float]] = field(
+        default_factory=lambda: MappingProxyType({})
+    )
     source: str = ""
+    left_out: tuple[str, ...] = ()
     derive_counts: bool = False
 
     @property
