@@ -19,9 +19,10 @@ class Fifo(Policy):
     """Serve jobs in order of arrival, each on the workers with room where it finishes first.
 
     Program: none; X in {0, 1}, greedily in order of arrival. A job behind a gang that finds no room
-    may run until the gang has room (the gang then takes precedence, so it cannot starve); with
-    ``backfill=false`` it waits instead, and workers stay idle meanwhile. A gang that nothing in
-    service can run holds up nobody.
+    may run until the gang has room (the gang then takes precedence, so it cannot starve). With
+    ``backfill=false`` it waits if it would take a worker type on which the gang can run, and these
+    workers stay idle meanwhile; other types serve the jobs behind the gang. A gang that nothing in
+    service can run holds up no other.
 
     Source: the FIFO of Gavel (Narayanan et al., OSDI 2020, section 4.3), here with backfilling.
     """
@@ -29,7 +30,7 @@ class Fifo(Policy):
     name: ClassVar[str] = "fifo"
 
     backfill: bool = parameter(
-        True, help="Let later jobs use workers on which the first waiting job does not fit."
+        True, help="Let later jobs use the worker types of a waiting job that does not fit."
     )
 
     def allocate(self, problem: Problem) -> Allocation:

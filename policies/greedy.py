@@ -35,8 +35,9 @@ def serve_in_order(
         problem: N jobs.
         order: (N,) positions, the first to be served first.
         preferred: (N,) configuration that a job takes while there is room for it; -1 for any.
-        backfill: whether jobs behind one that finds no room are served. If not, what they leave
-            is meant to stay idle; jobs that nothing in service can run hold up nobody.
+        backfill: whether jobs behind one that finds no room may have workers that it can use. If
+            not, these workers are meant to stay idle; a job that nothing in service can run holds
+            up no other.
         by_lengths: whether the policy may know how long jobs take. If not, a job is expected to go
             on for as long as it has run, a round at least.
 
@@ -61,7 +62,7 @@ def serve_in_order(
         problem.held,
         anything if preferred is None else preferred,
         blocks,
-        len(problem.capacity),
+        _types_in_use(throughput, demand, capacity, len(problem.capacity)),
     )
     rank = np.empty(problem.jobs)
     rank[order] = np.arange(problem.jobs)
@@ -71,6 +72,15 @@ def serve_in_order(
         answer = _allocation(problem, choice, rank)
     x_only = None if backfill else np.ones(problem.jobs, dtype=bool)
     return replace(answer, x_only=x_only, by_lengths=by_lengths)
+
+
+def _types_in_use(
+    throughput: FloatArray, demand: IntArray, capacity: FloatArray, types: int
+) -> BoolArray:
+    """Return (U, K) worker types of the configurations that fit the whole capacity."""
+    fits = (throughput > 0) & (demand <= capacity).all(axis=2)
+    result: BoolArray = (fits[:, :, None] & (demand[:, :, :types] > 0)).any(axis=1)
+    return result
 
 
 def _steps_by_age(problem: Problem) -> FloatArray:
@@ -211,8 +221,12 @@ def _with_sharing(
         offers.start,
         offers.partner,
         offers.configuration,
-        *problem.table.throughput.shape,
+        problem.table.pair_demand[offers.row] > 0,
+        problem.table.throughput.shape[1],
         blocks,
+        _types_in_use(
+            problem.table.throughput, problem.table.demand, problem.capacity, len(problem.capacity)
+        ),
         *_quotas_for_guests(problem, choice, offers),
     )
     guests = order[host[order] >= 0]

@@ -23,7 +23,7 @@ def place(  # noqa: PLR0917  compiled functions take positions, and loop by hand
     held: IntArray,
     preferred: IntArray,
     blocks: BoolArray,
-    types: int,
+    uses: BoolArray,
 ) -> IntArray:
     """Give each job in turn the configuration with room in which it would finish first.
 
@@ -38,9 +38,9 @@ def place(  # noqa: PLR0917  compiled functions take positions, and loop by hand
         held: (N,) configuration that the job runs in now, or -1.
         preferred: (N,) the one configuration that a job accepts in the first pass, or -1 where it
             accepts any; a second pass offers all of them what is left.
-        blocks: (N,) whether the jobs behind one that finds no room wait with it. One that only a
-            quota has no room for holds up those under that quota.
-        types: how many of the K are worker types.
+        blocks: (N,) whether the jobs behind one that finds no room leave it the worker types that
+            it can use. One that only a quota has no room for holds up those under that quota.
+        uses: (U, T) worker types, the first T of the K, that a job can use.
 
     Returns:
         (N,) chosen configuration, -1 where the job waits.
@@ -65,30 +65,33 @@ def place(  # noqa: PLR0917  compiled functions take positions, and loop by hand
             if best >= 0:
                 choice[i] = best
                 left -= demand[u, best]
-            elif blocks[i] and not _waits_for_quota(throughput[u], demand[u], left, types):
-                return choice
+            elif blocks[i]:
+                _hold_back(throughput[u], demand[u], left, uses[u])
     return choice
 
 
 @njit(cache=True)
-def _waits_for_quota(
-    throughput: FloatArray, demand: IntArray, left: FloatArray, types: int
-) -> bool:
-    """Tell whether only quotas have no room for a job; those that it waits for count as used up.
+def _hold_back(throughput: FloatArray, demand: IntArray, left: FloatArray, uses: BoolArray) -> None:
+    """Leave to a job without room what it waits for: it counts as used up.
+
+    That is quotas if there are enough workers, else the worker types that it can use.
 
     Args:
         throughput: (J,) steps/s.
         demand: (J, K) workers held.
         left: (K,) workers, and of each quota; changed in place.
-        types: how many of the K are worker types.
+        uses: (T,) worker types, the first T of the K, that it can use.
     """
+    types = uses.size
     for j in range(throughput.size):
         if throughput[j] > 0 and (demand[j, :types] <= left[:types]).all():
             for k in range(types, left.size):
                 if demand[j, k] > left[k]:
                     left[k] = 0
-            return True
-    return False
+            return
+    for k in range(types):
+        if uses[k]:
+            left[k] = 0
 
 
 @njit(cache=True)
@@ -118,9 +121,10 @@ def share(  # noqa: PLR0917  compiled functions take positions
     start: IntArray,
     partner: IntArray,
     configuration: IntArray,
-    groups: int,
+    held_types: BoolArray,
     width: int,
     blocks: BoolArray,
+    uses: BoolArray,
     group: IntArray,
     member: BoolArray,
     held: IntArray,
@@ -135,9 +139,11 @@ def share(  # noqa: PLR0917  compiled functions take positions
         start: (U + 1,) where the offers to each profile begin, best first.
         partner: (E,) profile of the host that an offer needs.
         configuration: (E,) configuration that the host must run in.
-        groups: U, the number of profiles.
+        held_types: (E, T) worker types that an offer holds.
         width: J, the configurations of a profile.
-        blocks: (N,) whether the jobs behind one that finds no host wait with it.
+        blocks: (N,) whether the jobs behind one that finds no host leave it the worker types that
+            it can use.
+        uses: (U, T) worker types that a job can use.
         group: (N,) row of ``member``.
         member: (G, Q) quotas that jobs fall under.
         held: (E, Q) what a job under the quota holds of it by an offer.
@@ -150,7 +156,8 @@ def share(  # noqa: PLR0917  compiled functions take positions
     n = order.size
     host = np.full(n, -1, np.int64)
     offer = np.full(n, -1, np.int64)
-    top = np.full(groups * width, -1, np.int64)
+    top = np.full(uses.shape[0] * width, -1, np.int64)
+    closed = np.zeros(uses.shape[1], np.bool_)
     below = np.full(n, -1, np.int64)
     for i in order:
         if choice[i] >= 0:
@@ -172,8 +179,9 @@ def share(  # noqa: PLR0917  compiled functions take positions
                     next_offer[u] += 1
                 e += 1
                 continue
-            if not _joins(member[group[i]], member[group[top[stack]]], held[e], left):
-                no_room = True
+            shut = (closed & held_types[e]).any()
+            if shut or not _joins(member[group[i]], member[group[top[stack]]], held[e], left):
+                no_room |= not shut
                 e += 1
                 continue
             host[i] = top[stack]
@@ -181,5 +189,5 @@ def share(  # noqa: PLR0917  compiled functions take positions
             top[stack] = below[top[stack]]
             break
         if blocks[i] and host[i] < 0 and not no_room:
-            break
+            closed |= uses[u]
     return host, offer

@@ -275,3 +275,25 @@ def test_only_without_backfilling_is_idling_meant() -> None:
     assert make_policy("fifo").allocate(problem).x_only is None
     strict = make_policy("fifo", {"backfill": "false"}).allocate(problem)
     assert strict.x_only.tolist() == [True, True]
+
+
+def test_without_backfilling_a_job_holds_back_only_the_worker_types_that_it_can_use() -> None:
+    # The second job needs two workers of the first type, of which one is left.
+    table = make_table([[5, 0], [5, 0], [1, 2], [9, 1]], scale_factor=[1, 2, 1, 1])
+    problem = make_problem(table, capacity=[2, 1])
+    strict = make_policy("fifo", {"backfill": "false"}).allocate(problem)
+    assert strict.x.tolist() == [[1, 0], [0, 0], [0, 1], [0, 0]]
+    # It can never have as many of the second type, so that it holds none of them back.
+    wide = make_table([[5, 0], [5, 5], [1, 2]], scale_factor=[1, 2, 1])
+    strict = make_policy("fifo", {"backfill": "false"}).allocate(
+        make_problem(wide, capacity=[2, 1])
+    )
+    assert strict.x.tolist() == [[1, 0], [0, 0], [0, 1]]
+
+
+def test_without_backfilling_jobs_share_workers_that_no_waiting_job_can_use() -> None:
+    shared = {(0, 3, 0): (4.0, 4.0), (2, 3, 1): (4.0, 4.0)}
+    table = make_table([[5, 0], [5, 0], [0, 5], [5, 5]], scale_factor=[1, 2, 1, 1], shared=shared)
+    problem = make_problem(table, capacity=[2, 1])
+    strict = make_policy("fifo", {"backfill": "false"}).allocate(problem)
+    assert strict.pair_jobs.tolist() == [[2, 3]]
