@@ -31,6 +31,9 @@ class AlloX(Policy):
     Then each worker's first job runs; what is left over goes to the others in the same order.
     Weights play no part.
 
+    An elastic job is matched at its fastest efficient count on each worker type, and s is that
+    count. It gets more workers if no waiting job can use them; see ``serve_in_order``.
+
     Source: AlloX (Le et al., EuroSys 2020, sections 3 and 4).
     """
 
@@ -56,15 +59,15 @@ class AlloX(Policy):
         preferred = np.full(problem.jobs, -1, dtype=np.int64)
         place = np.zeros(problem.jobs)
         if len(able):
-            gang = problem.scale_factor[able].astype(float)
-            worker_type, place[able] = match(seconds[able], gang, problem.capacity)
+            workers = np.take_along_axis(problem.demand.sum(axis=2), choice, axis=1)
+            worker_type, place[able] = match(seconds[able], workers[able], problem.capacity)
             preferred[able] = choice[able, worker_type]
         order = first_come_first_served(problem, -place)
         return serve_in_order(problem, order, preferred=preferred)
 
 
 def match(
-    seconds: FloatArray, gang: FloatArray, capacity: FloatArray
+    seconds: FloatArray, workers: IntArray, capacity: FloatArray
 ) -> tuple[IntArray, FloatArray]:
     """Match jobs to worker types and places in their queues.
 
@@ -73,7 +76,7 @@ def match(
 
     Args:
         seconds: (N, K) processing time, inf where the job does not run.
-        gang: (N,) workers per job.
+        workers: (N, K) that the job holds.
         capacity: (K,) workers.
 
     Returns:
@@ -88,7 +91,7 @@ def match(
         layers = min(layers, deepest)
         worker_type = np.repeat(np.arange(len(slots)), slots * layers)
         place = np.concatenate([np.repeat(np.arange(1.0, layers + 1), n) for n in slots])
-        costs = seconds[:, worker_type] * (1.0 + gang[:, None] * (place - 1.0))
+        costs = seconds[:, worker_type] * (1.0 + workers[:, worker_type] * (place - 1.0))
         try:
             rows, columns = linear_sum_assignment(costs)
         except ValueError:  # more jobs need a type than it has places: offer more

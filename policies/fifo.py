@@ -24,6 +24,9 @@ class Fifo(Policy):
     workers stay idle meanwhile; other types serve the jobs behind the gang. A gang that nothing in
     service can run holds up no other.
 
+    An elastic job gets an efficient count first, and more workers if no waiting job can use them;
+    see ``serve_in_order``.
+
     Source: the FIFO of Gavel (Narayanan et al., OSDI 2020, section 4.3), here with backfilling.
     """
 

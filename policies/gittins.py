@@ -36,6 +36,9 @@ class Gittins(Policy):
     is rounded down to multiples of ``quantum_worker_s`` so that equal jobs do not preempt each
     other in turns.
 
+    An elastic job gets an efficient count first, and more workers if no waiting job can use them;
+    see ``serve_in_order``. Its service is that of the workers that it really held.
+
     Source: the two-dimensional Gittins index of Tiresias (Gu et al., NSDI 2019, section 3.3), after
     Gittins (1979).
     """

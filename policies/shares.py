@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from policies.greedy import under_quotas
+from policies.greedy import are_efficient, under_quotas
 from policies.parameters import parameter
 from scheduler.domain.fair_share import factors
 
@@ -58,7 +58,8 @@ def best_by_type(problem: Problem, *, share: FloatArray | None) -> tuple[FloatAr
     Args:
         problem: N jobs.
         share: (K,) workers that a job can count on. The best configuration is the one that does
-            most per worker, or a faster one that holds no more than the share. None: the fastest.
+            most per worker, or a faster one that holds no more than the share. None: the fastest
+            of those that are efficient, see ``are_efficient``.
 
     Returns:
         (N, K) its steps/s, 0 where there is none; (N, K) the configuration.
@@ -71,8 +72,9 @@ def best_by_type(problem: Problem, *, share: FloatArray | None) -> tuple[FloatAr
     together = np.where(np.arange(rate.shape[1]) == rate.argmax(axis=1)[:, None], rate, 0.0)
     rate = np.where((alone > 0).any(axis=1, keepdims=True), alone, together)
     by_type = np.where(held > 0, rate[:, :, None], 0.0)  # (R, J, K)
-    value = by_type
-    if share is not None:
+    if share is None:
+        value = np.where(are_efficient(rate, held)[:, :, None], by_type, 0.0)
+    else:
         value = by_type / np.maximum(held.sum(axis=2), 1)[:, :, None]
         thrifty = np.take_along_axis(by_type, value.argmax(axis=1)[:, None], axis=1)
         within = np.all(held <= share + 1e-9, axis=2, keepdims=True) & (by_type > 0)

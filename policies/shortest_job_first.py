@@ -5,8 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
+import numpy as np
+
 from policies.base import Policy
-from policies.greedy import first_come_first_served, remaining_time_s, serve_in_order
+from policies.greedy import (
+    first_come_first_served,
+    remaining_time_s,
+    serve_in_order,
+    usual_way,
+)
 from policies.parameters import parameter
 
 if TYPE_CHECKING:
@@ -20,7 +27,11 @@ class ShortestJobFirst(Policy):
 
     Program: none; X in {0, 1}, greedily by the remaining steps over the throughput on the job's
     fastest workers, divided by its weight. ``gang_power`` > 0 counts gangs as longer: the time is
-    multiplied by scale factor ** gang_power (1: the shortest remaining service first).
+    multiplied by workers ** gang_power (1: the shortest remaining service first). An elastic job
+    then counts with its fastest efficient count.
+
+    An elastic job gets an efficient count first, and more workers if no waiting job can use them;
+    see ``serve_in_order``. Its length is that at its fastest count all the same.
 
     The order is taken anew at arrivals and completions: between them a running job only comes
     nearer to its end, so that no waiting job overtakes it.
@@ -39,5 +50,7 @@ class ShortestJobFirst(Policy):
         """Answer the problem; see the class."""
         length = remaining_time_s(problem) / problem.weight
         if self.gang_power:
-            length = length * problem.scale_factor**self.gang_power
+            rate, workers = usual_way(problem)
+            with np.errstate(divide="ignore"):
+                length = problem.remaining_steps / rate / problem.weight * workers**self.gang_power
         return serve_in_order(problem, first_come_first_served(problem, length))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from policies.base import Policy
-from policies.greedy import first_come_first_served, serve_in_order
+from policies.greedy import first_come_first_served, serve_in_order, usual_way
 from policies.parameters import parameter
 from scheduler.errors import ParameterError
 
@@ -27,6 +27,10 @@ class Tiresias(Policy):
     each queue is first in, first out, so that jobs of one queue do not preempt each other in turns.
     ``promote`` keeps long jobs from starving: a job that has waited longer than that many times the
     time it has run goes back to the first queue.
+
+    An elastic job gets an efficient count first, and more workers if no waiting job can use them;
+    see ``serve_in_order``. Its service is that of the workers that it really held. The time it has
+    run is taken as if it had held its fastest efficient count.
 
     Source: the discretised two-dimensional least-attained-service policy of Tiresias (Gu et al.,
     NSDI 2019, section 3.3). The default thresholds, one and ten worker-hours, are ours.
@@ -56,7 +60,7 @@ class Tiresias(Policy):
         service = problem.attained_worker_s / problem.weight
         queue = np.searchsorted(self.thresholds_worker_s, service, side="right").astype(float)
         if self.promote is not None:
-            run_s = problem.attained_worker_s / problem.scale_factor
+            run_s = problem.attained_worker_s / usual_way(problem)[1]
             queue[problem.age_s - run_s > self.promote * run_s] = 0.0
         order = first_come_first_served(problem, queue)
         return serve_in_order(problem, order, by_lengths=False)

@@ -24,8 +24,14 @@ def place(  # noqa: PLR0917  compiled functions take positions, and loop by hand
     preferred: IntArray,
     blocks: BoolArray,
     uses: BoolArray,
+    least: float,
 ) -> IntArray:
     """Give each job in turn the configuration with room in which it would finish first.
+
+    Efficient configurations come first. Then waiting jobs are offered all others, and then running
+    jobs are offered more workers of the type that they hold. On ``benchmarks/large_models.py`` the
+    last step takes 3 to 6 % off the mean JCT of ``large``; the best gain per worker first, in place
+    of the order, is no better.
 
     Args:
         order: (N,) positions of the jobs, the first to be served first.
@@ -41,50 +47,145 @@ def place(  # noqa: PLR0917  compiled functions take positions, and loop by hand
         blocks: (N,) whether the jobs behind one that finds no room leave it the worker types that
             it can use. One that only a quota has no room for holds up those under that quota.
         uses: (U, T) worker types, the first T of the K, that a job can use.
+        least: efficiency of configurations that come first, over the best on their worker type.
 
     Returns:
         (N,) chosen configuration, -1 where the job waits.
     """
+    types = uses.shape[1]
     choice = np.full(order.size, -1, np.int64)
     left = capacity.copy()
-    for first_pass in (True, False):
+    finish = np.empty((order.size, throughput.shape[1]))
+    efficient = np.empty(finish.shape, np.bool_)
+    for i in order:
+        u = profile[i]
+        _finish_s(finish[i], throughput[u], remaining[i], restart_s[i], held[i])
+        _efficient(efficient[i], finish[i], demand[u], capacity, types, least)
+    for turn in range(3):
         for i in order:
-            if choice[i] >= 0 or (preferred[i] < 0 and not first_pass):
+            if choice[i] >= 0 or (turn == 1 and preferred[i] < 0):
                 continue
             u = profile[i]
-            only = preferred[i] if first_pass else -1
-            best, best_finish = -1, np.inf
-            for j in range(throughput.shape[1]):
-                if throughput[u, j] <= 0 or (only >= 0 and j != only):
-                    continue
-                finish = remaining[i] / throughput[u, j]
-                if held[i] >= 0 and held[i] != j:
-                    finish += restart_s[i]
-                if finish < best_finish and (demand[u, j] <= left).all():
-                    best, best_finish = j, finish
+            offered = _offered(turn, preferred[i], efficient[i])
+            best = _soonest(finish[i], demand[u], left, offered)
+            if best < 0 and blocks[i]:
+                best = _soonest(finish[i], demand[u], left, ~offered)
             if best >= 0:
                 choice[i] = best
                 left -= demand[u, best]
             elif blocks[i]:
-                _hold_back(throughput[u], demand[u], left, uses[u])
+                _hold_back(finish[i], demand[u], left, uses[u])
+    for i in order:
+        if choice[i] >= 0:
+            _grow(i, choice, finish[i], demand[profile[i]], left, types)
     return choice
 
 
 @njit(cache=True)
-def _hold_back(throughput: FloatArray, demand: IntArray, left: FloatArray, uses: BoolArray) -> None:
+def _offered(turn: int, preferred: int, efficient: BoolArray) -> BoolArray:
+    """Return the (J,) configurations that a job is offered: preferred, efficient, then others."""
+    offered: BoolArray = efficient if turn < 2 else ~efficient
+    if turn == 0 and preferred >= 0:
+        offered = np.arange(efficient.size) == preferred
+    return offered
+
+
+@njit(cache=True)
+def _finish_s(
+    finish: FloatArray, throughput: FloatArray, remaining: float, restart_s: float, held: int
+) -> None:
+    """Write the (J,) seconds until a job would finish, with its restart; inf if it cannot run."""
+    for j in range(finish.size):
+        finish[j] = np.inf
+        if throughput[j] > 0:
+            finish[j] = remaining / throughput[j]
+            if held >= 0 and held != j:
+                finish[j] += restart_s
+
+
+@njit(cache=True)
+def _efficient(  # noqa: PLR0917  likewise
+    efficient: BoolArray,
+    finish: FloatArray,
+    demand: IntArray,
+    capacity: FloatArray,
+    types: int,
+    least: float,
+) -> None:
+    """Write which (J,) configurations do enough per worker, compared on the same worker type.
+
+    What they do is measured by the worker-seconds until the job would finish, its restart among
+    them. So a job keeps a poor count if it would end soon. Of configurations with equal demands
+    the fastest decides for all, so that a job with one count has efficient ones only.
+    """
+    for j in range(finish.size):
+        mine = best = np.inf
+        for other in range(finish.size):
+            ratio = _ratio(demand[other], demand[j], types)
+            if ratio > 0.0 and finish[other] < np.inf and (demand[other] <= capacity).all():
+                best = min(best, ratio * finish[other])
+                if ratio == 1.0:
+                    mine = min(mine, finish[other])
+        efficient[j] = least * mine <= best
+
+
+@njit(cache=True)
+def _ratio(one: IntArray, other: IntArray, types: int) -> float:
+    """Return how many times another demand one is; 0 if it holds other worker types."""
+    n, m = one[:types].sum(), other[:types].sum()
+    for k in range(types):
+        if one[k] * m != other[k] * n:
+            return 0.0
+    return n / m if m > 0 else 0.0
+
+
+@njit(cache=True)
+def _soonest(finish: FloatArray, demand: IntArray, left: FloatArray, offered: BoolArray) -> int:
+    """Return the offered configuration with room in which a job finishes first; -1 for none."""
+    best, best_finish = -1, np.inf
+    for j in range(finish.size):
+        if offered[j] and finish[j] < best_finish and (demand[j] <= left).all():
+            best, best_finish = j, finish[j]
+    return best
+
+
+@njit(cache=True)
+def _grow(  # noqa: PLR0917  likewise
+    i: int,
+    choice: IntArray,
+    finish: FloatArray,
+    demand: IntArray,
+    left: FloatArray,
+    types: int,
+) -> None:
+    """Give a job more workers of the type that it has if it finishes sooner with them.
+
+    ``choice`` and ``left`` are changed in place.
+    """
+    now = best = choice[i]
+    for j in range(finish.size):
+        more = _ratio(demand[j], demand[now], types) > 1.0
+        if more and finish[j] < finish[best] and (demand[j] - demand[now] <= left).all():
+            best = j
+    choice[i] = best
+    left -= demand[best] - demand[now]
+
+
+@njit(cache=True)
+def _hold_back(finish: FloatArray, demand: IntArray, left: FloatArray, uses: BoolArray) -> None:
     """Leave to a job without room what it waits for: it counts as used up.
 
     That is quotas if there are enough workers, else the worker types that it can use.
 
     Args:
-        throughput: (J,) steps/s.
+        finish: (J,) seconds until it would finish; inf if it cannot run.
         demand: (J, K) workers held.
         left: (K,) workers, and of each quota; changed in place.
         uses: (T,) worker types, the first T of the K, that it can use.
     """
     types = uses.size
-    for j in range(throughput.size):
-        if throughput[j] > 0 and (demand[j, :types] <= left[:types]).all():
+    for j in range(finish.size):
+        if finish[j] < np.inf and (demand[j, :types] <= left[:types]).all():
             for k in range(types, left.size):
                 if demand[j, k] > left[k]:
                     left[k] = 0

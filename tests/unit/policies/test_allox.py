@@ -33,7 +33,7 @@ def test_single_worker_jobs_complete_as_early_as_any_schedule_allows(seed) -> No
     seconds = rng.uniform(1, 20, (5, 2))
     if seed > 4:
         seconds[0, 0] = seconds[3, 1] = np.inf
-    worker_type, place = match(seconds, np.ones(5), np.array(capacity, dtype=float))
+    worker_type, place = match(seconds, np.ones((5, 2)), np.array(capacity, dtype=float))
     total = (seconds[np.arange(5), worker_type] * place).sum()
     assert total == pytest.approx(least_total_completion(seconds, capacity))
 
@@ -41,7 +41,7 @@ def test_single_worker_jobs_complete_as_early_as_any_schedule_allows(seed) -> No
 def test_places_grow_until_every_job_has_one() -> None:
     # All 30 jobs run on the one slow type only, in 30 layers.
     seconds = np.stack([np.full(30, np.inf), np.arange(30, 0, -1.0)], axis=1)
-    worker_type, place = match(seconds, np.ones(30), np.array([9.0, 1.0]))
+    worker_type, place = match(seconds, np.ones((30, 2)), np.array([9.0, 1.0]))
     assert (worker_type == 1).all()
     assert sorted(place) == list(range(1, 31))
     assert place[29] == 30  # the shortest job is the farthest from the last
@@ -92,7 +92,7 @@ def test_order_of_permutations_does_not_change_the_total() -> None:
     totals = set()
     for order in permutations(range(4)):
         rows = seconds[list(order)]
-        kind, place = match(rows, np.ones(4), np.array([1.0, 1.0]))
+        kind, place = match(rows, np.ones((4, 2)), np.array([1.0, 1.0]))
         totals.add(round(float((rows[np.arange(4), kind] * place).sum()), 9))
     assert len(totals) == 1
 

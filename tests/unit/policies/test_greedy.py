@@ -13,6 +13,7 @@ from policies.gittins import gittins_index
 from policies.greedy import offers_of, serve_in_order
 from policies.registry import make_policy
 from policies.testing import make_problem, make_table
+from scheduler.domain.configuration import Configuration, ConfigurationTable, Profile
 
 
 def test_each_job_in_order_takes_its_fastest_workers_with_room() -> None:
@@ -297,3 +298,91 @@ def test_without_backfilling_jobs_share_workers_that_no_waiting_job_can_use() ->
     problem = make_problem(table, capacity=[2, 1])
     strict = make_policy("fifo", {"backfill": "false"}).allocate(problem)
     assert strict.pair_jobs.tolist() == [[2, 3]]
+
+
+def elastic_table(*profiles: dict[int, float]) -> ConfigurationTable:
+    """Lay out profiles on one worker type, each with its steps/s by worker count."""
+    return ConfigurationTable.build(
+        ("v",),
+        tuple(
+            Profile(
+                job_type=f"profile-{u}",
+                scale_factor=min(rates),
+                configurations=tuple(
+                    Configuration(demand=(n,), throughput=rate) for n, rate in rates.items()
+                ),
+            )
+            for u, rates in enumerate(profiles)
+        ),
+    )
+
+
+POOR = {1: 1.0, 4: 1.3}
+RANKINGS = ["fifo", "shortest_job_first", "allox", "tiresias", "gittins"]
+
+
+@pytest.mark.parametrize("name", RANKINGS)
+def test_elastic_jobs_take_no_more_workers_than_they_use_well_while_others_wait(name) -> None:
+    problem = make_problem(elastic_table(POOR), capacity=[4], profile=[0] * 4, round_length_s=360.0)
+    assert make_policy(name).allocate(problem).x.tolist() == [[1, 0]] * 4
+
+
+@pytest.mark.parametrize("name", RANKINGS)
+def test_workers_that_no_waiting_job_can_use_go_to_running_jobs_in_order(name) -> None:
+    problem = make_problem(elastic_table(POOR), capacity=[5], profile=[0, 0], round_length_s=360.0)
+    assert make_policy(name).allocate(problem).x.tolist() == [[0, 1], [1, 0]]
+
+
+def test_a_job_without_room_at_an_efficient_count_starts_at_another_one() -> None:
+    table = elastic_table({1: 0.5, 4: 4.0}, {1: 1.0})
+    figures = {"profile": [0, 0, 1], "round_length_s": 360.0}
+    problem = make_problem(table, capacity=[6], **figures)
+    # The second job takes the last worker after the third, which uses one well.
+    assert make_policy("fifo").allocate(problem).x.tolist() == [[0, 1], [1, 0], [1, 0]]
+    crowded = make_problem(table, capacity=[5], **figures)
+    assert make_policy("fifo").allocate(crowded).x.tolist() == [[0, 1], [0, 0], [1, 0]]
+    strict = make_policy("fifo", {"backfill": "false"}).allocate(crowded)
+    assert strict.x.tolist() == [[0, 1], [1, 0], [0, 0]]
+
+
+def test_a_job_keeps_a_poor_count_if_it_ends_before_the_restart_pays() -> None:
+    # At 4 workers it takes 40 or 4,000 worker-seconds more, at 1 it takes 110 or 1,400.
+    for steps, keeps in ((13.0, True), (1300.0, False)):
+        problem = make_problem(
+            elastic_table(POOR),
+            capacity=[4],
+            profile=[0, 0],
+            remaining_steps=[steps, 5000.0],
+            held=[1, -1],
+            restart_s=100.0,
+        )
+        x = make_policy("shortest_job_first").allocate(problem).x.tolist()
+        assert x == ([[0, 1], [0, 0]] if keeps else [[1, 0], [1, 0]])
+
+
+def test_a_job_grows_only_if_the_restart_pays() -> None:
+    # On 4 workers it ends 23 s earlier.
+    for restart_s, grows in ((20.0, True), (30.0, False)):
+        problem = make_problem(
+            elastic_table(POOR),
+            capacity=[4],
+            remaining_steps=100.0,
+            held=0,
+            restart_s=restart_s,
+        )
+        x = make_policy("shortest_job_first").allocate(problem).x.tolist()
+        assert x == ([[0, 1]] if grows else [[1, 0]])
+
+
+def test_an_elastic_job_is_as_large_as_the_workers_that_it_uses_well() -> None:
+    # 60 s on 8 workers against 100 s on one; 100 s of service on 8 workers, not 800 on one.
+    table = elastic_table({1: 1.0, 8: 8.0}, {1: 1.0})
+    problem = make_problem(table, capacity=[8], remaining_steps=[480.0, 100.0])
+    by_service = make_policy("shortest_job_first", {"gang_power": "1"})
+    assert by_service.allocate(problem).rank.tolist() == [1, 0]
+    waited = make_problem(
+        table, capacity=[8], attained_worker_s=[80000.0, 0.0], age_s=[50000.0, 0.0]
+    )
+    assert make_policy("tiresias").allocate(waited).rank.tolist() == [1, 0]
+    promoted = make_policy("tiresias", {"promote": "2"})
+    assert promoted.allocate(waited).rank.tolist() == [0, 1]
