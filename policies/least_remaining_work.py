@@ -9,7 +9,7 @@ import numpy as np
 
 from policies.base import Policy
 from policies.families import WeightedSum, counted
-from policies.greedy import best_throughput
+from policies.greedy import best_throughput, usual_way
 from policies.parameters import parameter
 from policies.shares import isolated_throughput
 from policies.solving.classes import ClassProblem
@@ -38,12 +38,15 @@ class LeastRemainingWork(Policy):
     and t_m = remaining steps / best_m. thr / best is the progress of a job in the units of its
     own fastest time; times s_m it counts the workers that it keeps as busy as the fastest would,
     so that a gang is worth what its workers could do for others. s_m t_m is the remaining work.
+    For an elastic job s_m is the fastest efficient count (see ``usual_way``) and best_m the
+    throughput there, so that no count is worth more than its workers do.
     A shortness of 0 is the most work per second, and at 1 the shortest is served whatever it costs;
     between them lies the least mean completion time.
 
     rho_m = (age + t_m) * isolated throughput / total steps is what the finish-time fairness of the
-    job will be at best. A job that is about to fare worse than ``patience`` times its isolated
-    share counts more, in proportion, so that none starves.
+    job will be at best; here t_m is the time on the fastest workers, at any count. A job that is
+    about to fare worse than ``patience`` times its isolated share counts more, in proportion, so
+    that none starves.
 
     With ``whole`` X is 0 or 1: who runs, runs until the next arrival or completion. The rounds
     then realise X exactly, with gangs too, where fractions of gangs often cannot be packed.
@@ -76,7 +79,8 @@ class LeastRemainingWork(Policy):
         classes = ClassProblem.build(problem, (problem.job_number.astype(float),))
         value = self._value(problem)
         worth, pair_worth = self._worth(classes, value)
-        rank = -worth.max(axis=1, initial=0.0) / problem.scale_factor
+        workers = np.maximum(problem.demand.sum(axis=2), 1)
+        rank = -(worth / workers).max(axis=1, initial=0.0)
         if self.whole:
             answer = solve_whole(classes, worth, pair_worth)
             _, warnings = counted(classes)
@@ -108,8 +112,10 @@ class LeastRemainingWork(Policy):
         best = best_throughput(problem)
         able = best > 0
         time_s = problem.remaining_steps / np.where(able, best, 1.0)
-        value: FloatArray = problem.weight * problem.scale_factor / np.where(able, best, np.inf)
-        value = value * (problem.scale_factor * time_s / HOUR_S) ** -self.shortness
+        rate, workers = usual_way(problem)
+        value: FloatArray = problem.weight * workers / np.where(able, rate, np.inf)
+        usual_s = problem.remaining_steps / np.where(able, rate, 1.0)
+        value = value * (workers * usual_s / HOUR_S) ** -self.shortness
         if self.patience is None:
             return value
         isolated = np.where(able, isolated_throughput(problem), 0.0)

@@ -12,6 +12,7 @@ from policies.least_remaining_work import LeastRemainingWork
 from policies.solving import integral
 from policies.solving.classes import ClassProblem
 from policies.testing import make_problem, make_table
+from scheduler.domain.configuration import Configuration, ConfigurationTable, Profile
 from scheduler.errors import SolveError
 
 SEEDS = st.integers(0, 10**6)
@@ -140,3 +141,19 @@ def test_a_whole_allocation_is_over_single_jobs() -> None:
     classes = ClassProblem.build(problem)
     with pytest.raises(SolveError, match="job_number"):
         integral.solve_whole(classes, np.ones((1, 1)))
+
+
+def test_an_elastic_job_counts_for_the_workers_that_it_keeps_busy() -> None:
+    # 60 s or 60,000 s on all workers: the short one first, though it could run on one worker.
+    ways = tuple(Configuration(demand=(n,), throughput=float(n)) for n in (1, 8))
+    table = ConfigurationTable.build(
+        ("v",),
+        (
+            Profile(job_type="elastic", scale_factor=1, configurations=ways),
+            Profile(job_type="rigid", scale_factor=8, configurations=ways[1:]),
+        ),
+    )
+    problem = make_problem(table, capacity=[8], remaining_steps=[480.0, 480_000.0])
+    answer = LeastRemainingWork().allocate(problem)
+    assert answer.x.tolist() == [[0, 1], [0, 0]]
+    assert answer.rank[0] < answer.rank[1]
