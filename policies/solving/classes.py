@@ -303,7 +303,7 @@ class ClassProblem:
         """Give every job its class's average.
 
         Args:
-            x: (M, J) fractions of one job of each class.
+            x: (M, J) fractions of one job of each class, without noise.
             pair_x: (P,) fractions summed over the job pairs of each class pair; None without any.
             rank: (N,) passed on.
             objective: passed on.
@@ -315,8 +315,7 @@ class ClassProblem:
             An allocation over jobs. Pairs are spread over few job pairs (the north-west corner
             rule of transportation problems), in the order of job numbers.
         """
-        pair_x = np.zeros(0) if pair_x is None else pair_x
-        x, pair_x = self.repair(x, pair_x)
+        x, pair_x = self.fit(x, np.zeros(0) if pair_x is None else pair_x.copy())
         jobs, rows, fractions = expand_pairs(self, pair_x)
         return Allocation(
             x=x[self.class_of],

@@ -13,7 +13,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from policies.families import FamilyAnswer, counted, nothing
-from policies.solving.discipline import CheckedSolution, answer_of_kernel, solve_level, zero_level
+from policies.solving.discipline import (
+    MISS,
+    CheckedSolution,
+    answer_of_kernel,
+    solve_level,
+    zero_level,
+)
 from policies.solving.level import LevelProgram
 from scheduler.errors import SolveError
 
@@ -28,6 +34,14 @@ if TYPE_CHECKING:
 BOTTLENECK = 1e-5
 #: How much of its level, relatively, a frozen class may give up to rounding.
 HOLD = 1e-7
+#: How much of its level, relatively, a frozen class may miss while others rise: the kernel hardly
+#: finds its way in what is given up to rounding. The last answer keeps the levels to ``MISS``.
+LOOSE = 5e-6
+#: What the user is told if a level after the first has no proven answer.
+UNPROVEN = (
+    "the {} jobs that are best off are not lifted further: no solver's answer passed its checks; "
+    "check the problem for extreme weights or throughputs"
+)
 
 
 def water_fill(
@@ -107,13 +121,15 @@ def _fill(
     classes: ClassProblem,
     coefficient: FloatArray,
     slopes: Callable[[BoolArray], FloatArray],
+    miss: float = LOOSE,
 ) -> FamilyAnswer:
-    """Raise, freeze, repeat.
+    """Raise, freeze, repeat; once more, and exactly, if the levels cannot be kept together.
 
     Args:
         classes: rows, capacity and pairs.
         coefficient: (M,) > 0 where a class counts.
         slopes: the rates (M,) at which the active (M,) classes rise; 0 for those that wait.
+        miss: how much of its level, relatively, a frozen class may miss while others rise.
     """
     counts, warnings = counted(classes, coefficient)
     if not counts.any():
@@ -133,12 +149,11 @@ def _fill(
             floor=np.where((slope > 0) | (level > 0), held, -np.inf),
             price=1.0,
         )
-        try:
-            checked = _solve(program, checked)
-        except SolveError:
-            if checked is None:
-                raise
-            checked = solve_level(_eased(program, checked))
+        found = _solve(program, checked, miss)
+        if found is None:
+            warnings += (UNPROVEN.format(int(classes.count[active].sum())),)
+            break
+        checked = found
         first = first or checked
         level = np.where(slope > 0, level + slope * max(checked.value, 0.0), level)
         price = checked.solution.row_price * slope
@@ -150,6 +165,9 @@ def _fill(
                 break
     assert first is not None
     assert checked is not None
+    checked, kept = _kept(replace(program, floor=np.where(level > 0, level, -np.inf)), checked)
+    if not kept and miss > MISS:
+        return _fill(classes, coefficient, slopes, MISS)
     return FamilyAnswer(
         x=checked.solution.x,
         pair_x=checked.solution.pair_x,
@@ -200,8 +218,43 @@ def _rest(
     return checked if checked.value - flat <= 1e-4 * float(best[active].min()) else None
 
 
-def _solve(program: LevelProgram, before: CheckedSolution | None) -> CheckedSolution:
-    """Solve one level, starting near the level before, which is feasible."""
-    if before is None or len(program.classes.pair_index):
-        return solve_level(program, before)
-    return answer_of_kernel(program, near=before.solution.x) or solve_level(program)
+def _solve(
+    program: LevelProgram, before: CheckedSolution | None, miss: float
+) -> CheckedSolution | None:
+    """Solve one level, starting near the level before, which is feasible; None if nothing can.
+
+    Raises:
+        SolveError: no solver's answer to the first level passed its checks.
+    """
+    if before is None:
+        return solve_level(program)
+    found = None
+    if not len(program.classes.pair_index):
+        found = answer_of_kernel(program, before.solution.x, miss=miss)
+    for floors in (program, _eased(program, before)):
+        try:
+            found = found or solve_level(floors, before)
+        except SolveError:
+            continue
+    return found
+
+
+def _kept(levels: LevelProgram, last: CheckedSolution) -> tuple[CheckedSolution, bool]:
+    """Return an answer that keeps all levels, the last one if it does; and whether it keeps them.
+
+    Args:
+        levels: with the levels reached as floors.
+        last: the answer to the last level.
+    """
+    solution = last.solution
+    reached = levels.gain * levels.classes.effective_throughput(solution.x, solution.pair_x)
+    if (reached >= levels.floor * (1.0 - HOLD - MISS)).all():
+        return last, True
+    # All in proportion to their levels: nothing is held, so that there is room for the kernel.
+    slope = np.where(levels.leveled, levels.floor, 0.0)
+    even = replace(levels, slope=slope, floor=np.where(levels.leveled, 0.0, -np.inf))
+    try:
+        checked = solve_level(even, last)
+    except SolveError:
+        return last, False
+    return checked, checked.value >= 1.0 - HOLD - MISS

@@ -8,9 +8,10 @@ from scipy.optimize import linprog
 
 from policies.registry import make_policy
 from policies.shares import equal_share_throughput
+from policies.solving import max_min
 from policies.testing import make_problem, make_table
 from scheduler.domain.problem import Entity
-from scheduler.errors import ParameterError
+from scheduler.errors import ParameterError, SolveError
 
 
 def lexicographic(reference, coefficient):
@@ -141,3 +142,43 @@ def test_weights_a_hundredfold_apart_leave_every_level_solvable(problem_of, seed
     answer = make_policy("hierarchical").allocate(problem)
     assert (answer.usage(problem) <= problem.capacity + 1e-9).all()
     assert answer.usage(problem).sum() > 0
+
+
+def test_a_level_is_proven_if_a_trace_of_one_job_is_all_of_another() -> None:
+    """Jobs 1 and 3 can rise by 1e5 times what jobs 0 and 2 give up; scipy says .666664."""
+    table = make_table([[10, 1e-4], [1e-3, 0.1], [1e4, 0.1], [1e-4, 1]])
+    problem = make_problem(table, capacity=[1, 1], weight=[5.0, 1, 1, 1])
+    answer = make_policy("water_filling").allocate(problem)
+    assert not answer.warnings
+    share = problem.scale_factor / (problem.weight * equal_share_throughput(problem))
+    assert (share * answer.effective_throughput(problem)).min() == pytest.approx(
+        0.666664433, rel=1e-6
+    )
+
+
+def test_those_who_rise_take_nothing_from_those_who_cannot() -> None:
+    """The job of weight 4 was left 1.2 millionths below its level."""
+    table = make_table([[6.66, 0.0, 4.08], [5.91, 9.63, 7.98]])
+    problem = make_problem(table, capacity=[4, 4, 3], profile=[0, 1, 1], weight=[1.0, 1.0, 4.0])
+    answer = make_policy("water_filling").allocate(problem)
+    assert answer.effective_throughput(problem)[2] >= 9.63 * (1 - 1e-6)
+
+
+def test_levels_without_a_proven_answer_are_told(monkeypatch) -> None:
+    """Job 0 is lifted to all of the first type. How far job 1 could rise nothing can say."""
+    table = make_table([[1.0, 0.0], [1.0, 2.0]])
+    problem = make_problem(table, capacity=[1, 1], weight=[4.0, 1.0])
+    honest, asked = max_min.solve_level, []
+
+    def only_first(*program):
+        asked.append(program)
+        if len(asked) > 1:
+            raise SolveError("no digits left")
+        return honest(*program)
+
+    monkeypatch.setattr(max_min, "solve_level", only_first)
+    monkeypatch.setattr(max_min, "answer_of_kernel", lambda *_, **__: None)
+    answer = make_policy("water_filling").allocate(problem)
+    assert "1 jobs that are best off are not lifted further" in answer.warnings[0]
+    assert answer.effective_throughput(problem)[0] == pytest.approx(1.0, rel=1e-6)
+    assert answer.time_fraction().max() <= 1 + 1e-9

@@ -10,6 +10,7 @@ from policies.families import AlphaFair, FinishTime, MaxMin, WeightedSum
 from policies.solving import alpha_fair, columns, discipline, finish_time, structured
 from policies.solving.classes import ClassProblem
 from policies.solving.family import solve_family
+from policies.solving.level import LevelProgram, LevelSolution
 from policies.testing import make_problem, make_table
 from scheduler.errors import SolveError
 
@@ -89,3 +90,25 @@ def test_jobs_that_run_only_in_company_are_given_company():
         allocation = classes.expand(answer.x, answer.pair_x)
         assert allocation.pair_jobs.tolist() == [[0, 1]]
         assert allocation.pair_x == pytest.approx([1.0], rel=1e-5)
+
+
+def test_a_fraction_that_a_floor_needs_is_no_noise(monkeypatch):
+    """Of the little time that a job needs, a millionth part is spent in another way."""
+    classes = ClassProblem.build(make_problem(make_table([[1.0, 2.0]]), capacity=[1, 1]))
+    x = np.array([[4e-6, 4e-12]])
+    solution = LevelSolution(
+        x=x,
+        pair_x=np.zeros(0),
+        level=0.0,
+        row_price=np.zeros(1),
+        worker_price=np.zeros(2),
+        time_price=np.zeros(1),
+        solver="interior",
+    )
+    program = LevelProgram(
+        classes=classes, gain=np.ones(1), slope=np.zeros(1), floor=x @ np.array([1.0, 2.0])
+    )
+    monkeypatch.setattr(discipline, "solve_structured", lambda *_: solution)
+    checked = discipline.answer_of_kernel(program)
+    assert checked is not None
+    assert classes.expand(checked.solution.x).x.tolist() == x.tolist()
