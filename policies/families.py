@@ -11,13 +11,11 @@ from policies.solving.classes import TINY
 from policies.solving.discipline import (
     CheckedSolution,
     answer_of_kernel,
-    check,
     solve_level,
     zero_level,
 )
 from policies.solving.level import LevelProgram
 from policies.solving.needs import tiny_fractions
-from policies.solving.structured import solve_structured
 from policies.solving.ties import share_out
 from scheduler.errors import SolveError
 
@@ -257,10 +255,9 @@ def _both_at_once(stage: LevelProgram, first: CheckedSolution) -> CheckedSolutio
     size = max(abs(solution.level), zero_level(stage))
     for outweigh in (30.0, 3000.0):
         priced = replace(stage, price=outweigh * total / size)
-        raw = solve_structured(priced)
-        if raw is None:
+        checked = answer_of_kernel(priced)
+        if checked is None:
             return None
-        checked = check(priced, raw)
         if checked.solution.level >= solution.level - HOLD * size:
             return checked
     return None

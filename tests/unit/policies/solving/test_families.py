@@ -8,7 +8,6 @@ import cvxpy as cp
 import numpy as np
 import pytest
 
-from policies import families as families_module
 from policies.families import AlphaFair, FinishTime, MaxMin, WeightedSum
 from policies.solving import alpha_fair, discipline, finish_time
 from policies.solving.classes import ClassProblem
@@ -231,7 +230,6 @@ def test_highs_answers_where_the_kernel_gives_up(monkeypatch, random_problem):
     )
     expected = [solve_family(f, classes) for f in families]
     monkeypatch.setattr(discipline, "solve_structured", lambda *_: None)
-    monkeypatch.setattr(families_module, "solve_structured", lambda *_: None)
     monkeypatch.setattr(finish_time, "solve_structured_finish", lambda *_: None)
     monkeypatch.setattr(alpha_fair, "solve_structured_utility", lambda *_: None)
     for family, by_kernel in zip(families, expected, strict=True):
