@@ -78,6 +78,14 @@ def test_a_utility_that_is_not_finite_is_an_error(monkeypatch, random_problem):
         solve_family(everyone(classes)["log"], classes)
 
 
+def test_utilities_that_are_not_quite_proven_are_told(monkeypatch, random_problem):
+    classes = apart(random_problem(2, pairs=True, dead=0.0))
+    assert solve_family(everyone(classes)["log"], classes).warnings == ()
+    monkeypatch.setattr(alpha_fair, "USUAL", -1.0)
+    (warning,) = solve_family(everyone(classes)["log"], classes).warnings
+    assert "proven to" in warning
+
+
 def test_jobs_that_run_only_in_company_are_given_company():
     # One worker. Neither job makes progress alone; together they do 2 and 4 steps/s.
     table = make_table([[0.0], [0.0]], shared={(0, 1, 0): (2.0, 4.0)})
