@@ -35,7 +35,7 @@ def trade(split: FloatArray, gang: FloatArray, worth: FloatArray, tries: IntArra
         moved = min(split[u, k] * held, split[v, h] * other)
         if gain <= 1e-9 or moved <= 1e-9:
             continue
-        split[u, k] -= moved / held
+        split[u, k] = max(split[u, k] - moved / held, 0.0)  # (s * h) / h may be more than s
         split[u, h] += moved / held
-        split[v, h] -= moved / other
+        split[v, h] = max(split[v, h] - moved / other, 0.0)
         split[v, k] += moved / other

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from policies.kernels.trades import trade
 from policies.registry import make_policy
 from policies.testing import make_problem, make_table
 from scheduler.domain.configuration import (
@@ -183,3 +184,11 @@ def test_no_pair_is_kept_that_a_quota_has_no_room_for() -> None:
     answer = make_policy("gandiva").allocate(problem)
     assert (answer.effective_throughput(problem) > 0).all()
     assert sorted(answer.pair_jobs.ravel()) in ([], [2, 3])
+
+
+def test_a_gang_that_migrates_with_all_its_time_keeps_none_of_it() -> None:
+    """A tenth of three workers is (0.1 * 3) / 3 > 0.1 in doubles: the rest was below 0."""
+    split = np.array([[0.1, 0.0], [0.0, 0.1]])
+    trade(split, np.full((2, 2), 3.0), np.array([[1.0, 2.0], [2.0, 1.0]]), np.array([[0, 1, 0, 1]]))
+    assert split.min() == 0.0
+    assert split[0, 1] == pytest.approx(0.1)
