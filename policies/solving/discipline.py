@@ -24,6 +24,8 @@ GAP = 1e-6
 #: How much of its floor, relatively, a class may miss: less than the gap, since floors already give
 #: way a little to rounding.
 MISS = 5e-7
+#: A value that is a difference of large numbers is proven to this part of them, times the gap.
+ROUNDING = 1e-9
 #: Above this many class pairs, columns are generated instead of offered all at once.
 MANY_PAIRS = 1500
 
@@ -193,11 +195,13 @@ def zero_level(program: LevelProgram) -> float:
 def _complaint(program: LevelProgram, checked: CheckedSolution, miss: float) -> str:
     """Return what is wrong with an answer, or nothing."""
     size = max(abs(checked.value), abs(checked.bound), program.price * zero_level(program))
+    solution = checked.solution
     if program.cost is not None:
-        size = max(size, 1e-3 * float(np.abs(program.cost).max(initial=0.0)))
+        floor = np.where(program.leveled, np.abs(program.floor), 0.0)
+        largest = max(np.abs(program.cost).max(initial=0.0), (solution.row_price * floor).sum())
+        size = max(size, ROUNDING * float(largest))
     if not np.isfinite(size):
         return f"value {checked.value!r}, bound {checked.bound!r}"
-    solution = checked.solution
     held = program.leveled & (program.slope == 0 if program.price > 0 else True)
     if held.any():
         reached = program.gain * program.classes.effective_throughput(solution.x, solution.pair_x)
