@@ -5,8 +5,8 @@ to fit, some run on one worker type only. ``small``: 244 jobs in six hours on 64
 types; ``large``: 1,220 longer ones on 1,280 workers of four. Each policy runs the trace rigid and
 elastic, with launches that are cheap (20 s with the checkpoint) and dear (300 s).
 
-    python benchmarks/large_models.py [--only small] [--launches cheap] [--policies fifo,goodput]
-                                      [--seed 1] [--json]
+    python benchmarks/large_models.py [--only large] [--launches cheap] [--jobs elastic]
+                                      [--policies fifo,goodput] [--seed 1] [--json]
 
 "Done" counts the jobs that end within the six hours, mean JCT is of all jobs. Efficiency is steps/s
 per worker over that at the model's best count on the worker type, by worker-seconds under leases.
@@ -195,7 +195,7 @@ def run(size: str, launches: str, policy: str, seed: int, *, stretch: bool) -> R
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--only", default="", help="sizes whose name has this in it")
+    parser.add_argument("--only", choices=sorted(SIZES), default="small")
     parser.add_argument("--launches", default="", help="cheap or dear; both by default")
     parser.add_argument("--policies", help="comma-separated, parameters as name:key=value")
     parser.add_argument("--jobs", default="", help="rigid or elastic; both by default")
@@ -204,21 +204,19 @@ def main() -> None:
     options = parser.parse_args()
     policies = options.policies.split(",") if options.policies else POLICIES
     rows = []
-    for size in (name for name in SIZES if options.only in name):
-        for launches in (name for name in LAUNCHES if options.launches in name):
-            for policy in policies:
-                for kind in (name for name in ("rigid", "elastic") if options.jobs in name):
-                    row = run(size, launches, policy, options.seed, stretch=kind == "elastic")
-                    rows.append(row)
-                    if not options.json:
-                        print(
-                            f"{size:5} {launches:5} {policy:22} {kind:7} {row.done:5} done, mean "
-                            f"JCT {row.mean_jct_h:6.2f} h, {row.starts:5} starts, "
-                            f"{row.preemptions:5} preemptions, efficiency "
-                            f"{row.efficiency_mean:4.0%} (median {row.efficiency_median:4.0%}), "
-                            f"{row.cpu_s:5.1f} CPU s",
-                            flush=True,
-                        )
+    for launches in (name for name in LAUNCHES if options.launches in name):
+        for policy in policies:
+            for kind in (name for name in ("rigid", "elastic") if options.jobs in name):
+                row = run(options.only, launches, policy, options.seed, stretch=kind == "elastic")
+                rows.append(row)
+                if not options.json:
+                    print(
+                        f"{row.size:5} {launches:5} {policy:22} {kind:7} {row.done:5} done, mean "
+                        f"JCT {row.mean_jct_h:6.2f} h, {row.starts:5} starts, "
+                        f"{row.preemptions:5} preemptions, efficiency {row.efficiency_mean:4.0%} "
+                        f"(median {row.efficiency_median:4.0%}), {row.cpu_s:5.1f} CPU s",
+                        flush=True,
+                    )
     if options.json:
         print(json.dumps([asdict(row) for row in rows], indent=2))
 

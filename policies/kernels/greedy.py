@@ -55,39 +55,44 @@ def place(  # noqa: PLR0917  compiled functions take positions, and loop by hand
     types = uses.shape[1]
     choice = np.full(order.size, -1, np.int64)
     left = capacity.copy()
-    finish = np.empty((order.size, throughput.shape[1]))
-    efficient = np.empty(finish.shape, np.bool_)
-    for i in order:
-        u = profile[i]
-        _finish_s(finish[i], throughput[u], remaining[i], restart_s[i], held[i])
-        _efficient(efficient[i], finish[i], demand[u], capacity, types, least)
-    for turn in range(3):
+    finish = np.empty(throughput.shape[1])
+    efficient = np.ones(finish.size, np.bool_)
+    ratio, elastic = _ratios(profile, demand, capacity, types)
+    full = np.zeros(elastic.size, np.bool_)
+    for turn in range(4):
         for i in order:
-            if choice[i] >= 0 or (turn == 1 and preferred[i] < 0):
-                continue
             u = profile[i]
-            offered = _offered(turn, preferred[i], efficient[i])
-            best = _soonest(finish[i], demand[u], left, offered)
-            if best < 0 and blocks[i]:
-                best = _soonest(finish[i], demand[u], left, ~offered)
-            if best >= 0:
-                choice[i] = best
-                left -= demand[u, best]
-            elif blocks[i]:
-                _hold_back(finish[i], demand[u], left, uses[u])
-    for i in order:
-        if choice[i] >= 0:
-            _grow(i, choice, finish[i], demand[profile[i]], left, types)
+            if not full[u] and _asked(turn, choice[i], preferred[i], elastic[u]):
+                _finish_s(finish, throughput[u], remaining[i], restart_s[i], held[i])
+                _efficient(efficient, finish, ratio[u], least if elastic[u] else -1.0)
+                if turn == 3:
+                    best = _grown(choice[i], finish, ratio[u], demand[u], left)
+                    left += demand[u, choice[i]]
+                else:
+                    only = preferred[i] if turn == 0 else -1
+                    best = _soonest(finish, demand[u], left, efficient, turn < 2, only)
+                    if best < 0 and blocks[i]:
+                        best = _soonest(finish, demand[u], left, efficient, False, -1)
+                if best >= 0:
+                    choice[i] = best
+                    left -= demand[u, best]
+                    continue
+                full[u] = not elastic[u] and (turn > 0 or preferred[i] < 0)  # room only shrinks
+                if blocks[i]:
+                    _hold_back(finish, demand[u], left, uses[u])
     return choice
 
 
 @njit(cache=True)
-def _offered(turn: int, preferred: int, efficient: BoolArray) -> BoolArray:
-    """Return the (J,) configurations that a job is offered: preferred, efficient, then others."""
-    offered: BoolArray = efficient if turn < 2 else ~efficient
-    if turn == 0 and preferred >= 0:
-        offered = np.arange(efficient.size) == preferred
-    return offered
+def _asked(turn: int, choice: int, preferred: int, elastic: bool) -> bool:
+    """Tell whether it is a job's turn.
+
+    Turns are: preferred or else efficient configurations, efficient ones of jobs that prefer one,
+    others, and more workers for jobs that run.
+    """
+    if turn == 3:
+        return elastic and choice >= 0
+    return choice < 0 and (turn == 0 or (turn == 1 and preferred >= 0) or (turn == 2 and elastic))
 
 
 @njit(cache=True)
@@ -104,71 +109,89 @@ def _finish_s(
 
 
 @njit(cache=True)
-def _efficient(  # noqa: PLR0917  likewise
-    efficient: BoolArray,
-    finish: FloatArray,
-    demand: IntArray,
-    capacity: FloatArray,
-    types: int,
-    least: float,
-) -> None:
+def _ratios(
+    profile: IntArray, demand: IntArray, capacity: FloatArray, types: int
+) -> tuple[FloatArray, BoolArray]:
+    """Return (U, J, J) how many times the workers of a configuration another one holds.
+
+    0 if it holds other worker types, in other proportions, or more than the capacity. Only rows of
+    some job are set. And (U,) whether a profile has several counts on some workers.
+    """
+    wide = demand.shape[1]
+    ratio = np.full((demand.shape[0], wide, wide), -1.0)
+    elastic = np.zeros(demand.shape[0], np.bool_)
+    for u in profile:
+        if ratio[u, 0, 0] >= 0.0:
+            continue
+        workers = demand[u, :, :types].sum(axis=1)
+        for j in range(wide):
+            for other in range(wide):
+                alike = workers[j] > 0
+                for k in range(types):
+                    alike &= demand[u, other, k] * workers[j] == demand[u, j, k] * workers[other]
+                for k in range(capacity.size):
+                    alike &= demand[u, other, k] <= capacity[k]
+                ratio[u, j, other] = workers[other] / workers[j] if alike else 0.0
+                elastic[u] |= ratio[u, j, other] > 1.0
+    return ratio, elastic
+
+
+@njit(cache=True)
+def _efficient(efficient: BoolArray, finish: FloatArray, ratio: FloatArray, least: float) -> None:
     """Write which (J,) configurations do enough per worker, compared on the same worker type.
 
     What they do is measured by the worker-seconds until the job would finish, its restart among
     them. So a job keeps a poor count if it would end soon. Of configurations with equal demands
-    the fastest decides for all, so that a job with one count has efficient ones only.
+    the fastest decides for all. If ``least`` is below 0, all are efficient.
     """
     for j in range(finish.size):
+        efficient[j] = True
+        if least < 0.0:
+            continue
         mine = best = np.inf
         for other in range(finish.size):
-            ratio = _ratio(demand[other], demand[j], types)
-            if ratio > 0.0 and finish[other] < np.inf and (demand[other] <= capacity).all():
-                best = min(best, ratio * finish[other])
-                if ratio == 1.0:
+            if ratio[j, other] > 0.0:
+                best = min(best, ratio[j, other] * finish[other])
+                if ratio[j, other] == 1.0:
                     mine = min(mine, finish[other])
         efficient[j] = least * mine <= best
 
 
 @njit(cache=True)
-def _ratio(one: IntArray, other: IntArray, types: int) -> float:
-    """Return how many times another demand one is; 0 if it holds other worker types."""
-    n, m = one[:types].sum(), other[:types].sum()
-    for k in range(types):
-        if one[k] * m != other[k] * n:
-            return 0.0
-    return n / m if m > 0 else 0.0
+def _soonest(  # noqa: PLR0917  likewise
+    finish: FloatArray,
+    demand: IntArray,
+    left: FloatArray,
+    efficient: BoolArray,
+    wanted: bool,
+    only: int,
+) -> int:
+    """Return the configuration with room in which a job finishes first; -1 for none.
 
-
-@njit(cache=True)
-def _soonest(finish: FloatArray, demand: IntArray, left: FloatArray, offered: BoolArray) -> int:
-    """Return the offered configuration with room in which a job finishes first; -1 for none."""
+    It is one of those that are as efficient as ``wanted``, or ``only`` if that is one.
+    """
     best, best_finish = -1, np.inf
     for j in range(finish.size):
-        if offered[j] and finish[j] < best_finish and (demand[j] <= left).all():
+        offered = efficient[j] == wanted if only < 0 else j == only
+        if offered and finish[j] < best_finish and (demand[j] <= left).all():
             best, best_finish = j, finish[j]
     return best
 
 
 @njit(cache=True)
-def _grow(  # noqa: PLR0917  likewise
-    i: int,
-    choice: IntArray,
-    finish: FloatArray,
-    demand: IntArray,
-    left: FloatArray,
-    types: int,
-) -> None:
-    """Give a job more workers of the type that it has if it finishes sooner with them.
+def _grown(
+    now: int, finish: FloatArray, ratio: FloatArray, demand: IntArray, left: FloatArray
+) -> int:
+    """Return the configuration with more of the same workers in which a job finishes first.
 
-    ``choice`` and ``left`` are changed in place.
+    ``now`` if none of those with room is sooner.
     """
-    now = best = choice[i]
+    best = now
     for j in range(finish.size):
-        more = _ratio(demand[j], demand[now], types) > 1.0
-        if more and finish[j] < finish[best] and (demand[j] - demand[now] <= left).all():
+        sooner = ratio[now, j] > 1.0 and finish[j] < finish[best]
+        if sooner and (demand[j] - demand[now] <= left).all():
             best = j
-    choice[i] = best
-    left -= demand[best] - demand[now]
+    return best
 
 
 @njit(cache=True)
