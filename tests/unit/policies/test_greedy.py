@@ -386,3 +386,31 @@ def test_an_elastic_job_is_as_large_as_the_workers_that_it_uses_well() -> None:
     assert make_policy("tiresias").allocate(waited).rank.tolist() == [1, 0]
     promoted = make_policy("tiresias", {"promote": "2"})
     assert promoted.allocate(waited).rank.tolist() == [0, 1]
+
+
+@settings(max_examples=60, deadline=None)
+@given(seed=st.integers(0, 10**9), name=st.sampled_from(RANKINGS))
+def test_no_elastic_job_waits_beside_workers_that_it_could_use(seed, name) -> None:
+    rng = np.random.default_rng(seed)
+    table = elastic_table(*(
+        {int(n): float(n * rng.uniform(0.2, 1.0)) for n in sorted({1, *rng.integers(2, 9, 2)})}
+        if rng.random() < 0.7
+        else {int(rng.integers(1, 6)): 1.0}
+        for _ in range(4)
+    ))  # fmt: skip
+    n = int(rng.integers(1, 9))
+    problem = make_problem(
+        table,
+        capacity=[int(rng.integers(1, 20))],
+        profile=rng.integers(0, 4, n).tolist(),
+        remaining_steps=rng.uniform(10, 5000, n),
+        held=rng.integers(-1, 1, n),
+        restart_s=rng.choice([0.0, 60.0, 600.0], n),
+        round_length_s=360.0,
+    )
+    answer = make_policy(name).allocate(problem)
+    left = problem.capacity - answer.usage(problem)
+    assert (left >= 0).all()
+    waits = answer.x.sum(axis=1) == 0
+    could = (problem.throughput > 0) & (problem.demand <= left).all(axis=2)
+    assert not could[waits].any()
