@@ -51,14 +51,9 @@ def cheapest(problem) -> np.ndarray:
 
 def by_cvxpy(problem, reference, required, dear=1.0) -> tuple[float, float]:
     """Solve the two programs one after the other, over every job and pair, with HiGHS."""
-    rate, held = reference.rate, reference.held
+    rate, held = reference.rate, reference.held[: len(PRICE)]
     v = cp.Variable(rate.shape[1], nonneg=True)
     rows = [reference.rows @ v <= reference.bounds, rate @ v >= required]
-    caps = problem.caps
-    for q in range(0 if caps is None else caps.size):
-        under = caps.member[caps.group, q] @ (reference.time > 0) > 0
-        counted = np.where(under, caps.counts[q] @ held, 0.0)
-        rows += [counted @ v <= caps.limit[q], cp.multiply(counted > caps.limit[q], v) == 0]
     step = cheapest(problem)
     saving = (step @ rate - dear * PRICE @ held) @ v
     most = cp.Problem(cp.Maximize(saving), rows).solve(solver=cp.HIGHS)
