@@ -274,13 +274,26 @@ class Replay:
         return facts
 
     def _zeros(self) -> tuple[tuple[str, int, str, float], ...]:
-        """Return where jobs do not run at one of their counts: their users know that."""
-        wanted = dict.fromkeys((job.job_type, n) for job in self._jobs for n in job.counts)
+        """Return where jobs do not run, if their specifications cannot say so.
+
+        That is at one of their counts, on a worker type on which they run at another one.
+        """
+        every = self._cluster.type_names
+        cells = dict.fromkeys(
+            (job.job_type, count, name)
+            for job in self._jobs
+            for count in job.counts
+            for name in self._able(job) or every
+        )
+        return tuple((*cell, 0.0) for cell in cells if self._truth.steps_per_s(*cell) <= 0.0)
+
+    def _able(self, job: Job) -> tuple[str, ...]:
+        """Return the worker types on which a job runs, at any of its counts."""
         return tuple(
-            (job_type, count, name, 0.0)
-            for job_type, count in wanted
-            for name in self._cluster.type_names
-            if self._truth.steps_per_s(job_type, count, name) <= 0.0
+            name
+            for name in sorted(self._cluster.type_names)
+            if not job.worker_types or name in job.worker_types
+            if any(self._truth.steps_per_s(job.job_type, n, name) > 0.0 for n in job.counts)
         )
 
     def _arrivals(self) -> list[Fact]:
@@ -305,12 +318,7 @@ class Replay:
 
     def _spec(self, job: Job) -> JobSpec:
         asked = self._trace.conditions.get(job.job_id)
-        able = tuple(
-            name
-            for name in sorted(self._cluster.type_names)
-            if not job.worker_types or name in job.worker_types
-            if any(self._truth.steps_per_s(job.job_type, n, name) > 0.0 for n in job.counts)
-        )
+        able = self._able(job)
         return JobSpec(
             name=job.job_id,
             command=("replay",),
