@@ -209,10 +209,9 @@ def _rest(
     if len(classes.pair_index):
         pair_cost = (weight / classes.count)[classes.pair_classes] * classes.pair_throughput
         stage = replace(stage, pair_cost=pair_cost.sum(axis=1))
-    try:
-        checked = solve_level(stage)
-    except SolveError:
-        checked = solve_level(_eased(stage, before))
+    checked = _first_proven((stage, _eased(stage, before)), before)
+    if checked is None:  # the levels that follow will tell
+        return None
     best = program.gain * classes.throughput.max(axis=1, initial=0.0)
     flat = float(weight @ np.where(active, level / np.where(active, program.gain, 1.0), 0.0))
     return checked if checked.value - flat <= 1e-4 * float(best[active].min()) else None
@@ -231,12 +230,19 @@ def _solve(
     found = None
     if not len(program.classes.pair_index):
         found = answer_of_kernel(program, before.solution.x, miss=miss)
-    for floors in (program, _eased(program, before)):
+    return found or _first_proven((program, _eased(program, before)), before)
+
+
+def _first_proven(
+    programs: tuple[LevelProgram, ...], before: CheckedSolution
+) -> CheckedSolution | None:
+    """Return the answer to the first of the programs that has a proven one."""
+    for program in programs:
         try:
-            found = found or solve_level(floors, before)
+            return solve_level(program, before)
         except SolveError:
             continue
-    return found
+    return None
 
 
 def _kept(levels: LevelProgram, last: CheckedSolution) -> tuple[CheckedSolution, bool]:

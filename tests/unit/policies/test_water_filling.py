@@ -182,3 +182,19 @@ def test_levels_without_a_proven_answer_are_told(monkeypatch) -> None:
     assert "1 jobs that are best off are not lifted further" in answer.warnings[0]
     assert answer.effective_throughput(problem)[0] == pytest.approx(1.0, rel=1e-6)
     assert answer.time_fraction().max() <= 1 + 1e-9
+
+
+def test_levels_go_on_if_nothing_proves_that_no_job_can_rise(monkeypatch) -> None:
+    """The first job of the queue has the one worker; that the others get nothing takes a proof."""
+    honest = max_min.solve_level
+
+    def no_rest(program, *before):
+        if program.price == 0:
+            raise SolveError("no digits left")
+        return honest(program, *before)
+
+    monkeypatch.setattr(max_min, "solve_level", no_rest)
+    queue = (Entity(name="a", policy="fifo"),)
+    problem = team_problem([0] * 4, capacity=(1,), entities=queue)
+    answer = make_policy("hierarchical").allocate(problem)
+    assert answer.time_fraction() == pytest.approx([1, 0, 0, 0], abs=1e-5)
