@@ -19,6 +19,8 @@ TOLERANCE = 1e-9
 DUAL_TOLERANCE = 1e-10
 #: Solves of a refined answer: each shrinks what is left of its errors by ``CLOSER`` at most.
 REFINEMENTS, CLOSER = 4, 1e6
+#: Steps of a refining solve at most, beside one per column; 10 to 40 are usual.
+MOST_STEPS = 1000
 
 
 def solve_linear(program: LevelProgram, columns: IntArray | None = None) -> LevelSolution:
@@ -67,6 +69,8 @@ def solve_refined(program: LevelProgram) -> LevelSolution:
         highs = new_highs()
         highs.setOptionValue("solver", "ipm")
         highs.setOptionValue("small_matrix_value", 1e-12)
+        for limit in ("ipm_iteration_limit", "simplex_iteration_limit"):
+            highs.setOptionValue(limit, MOST_STEPS + lp.num_col_)  # it has gone round in circles
         highs.passModel(lp)
         optimal(highs, program)
         answer = highs.getSolution()

@@ -157,12 +157,16 @@ def _fill(
         first = first or checked
         level = np.where(slope > 0, level + slope * max(checked.value, 0.0), level)
         price = checked.solution.row_price * slope
-        active &= ~((price > BOTTLENECK * price.max()) & (slope > 0))
+        frozen = active & (price > BOTTLENECK * price.max()) & (slope > 0)
+        active &= ~frozen
         if checked.value <= BOTTLENECK * zero_level(program) and active.any():
             final = _rest(program, level, active, checked)
             if final is not None:
                 checked = final
                 break
+        if not frozen.any():  # no price says who cannot rise
+            warnings += (UNPROVEN.format(int(classes.count[active].sum())),)
+            break
     assert first is not None
     assert checked is not None
     checked, kept = _kept(replace(program, floor=np.where(level > 0, level, -np.inf)), checked)

@@ -198,3 +198,10 @@ def test_levels_go_on_if_nothing_proves_that_no_job_can_rise(monkeypatch) -> Non
     problem = team_problem([0] * 4, capacity=(1,), entities=queue)
     answer = make_policy("hierarchical").allocate(problem)
     assert answer.time_fraction() == pytest.approx([1, 0, 0, 0], abs=1e-5)
+
+
+def test_a_solver_that_goes_round_in_circles_is_stopped(any_problem_of) -> None:
+    """HiGHS never ended on one of the programs by which a level is refined here."""
+    problem = any_problem_of(6904, wide=True)
+    answer = make_policy("hierarchical").allocate(problem)
+    assert (answer.usage(problem) <= problem.capacity * (1 + 1e-9)).all()
