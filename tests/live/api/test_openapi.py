@@ -122,7 +122,7 @@ def send() -> Iterator[Any]:
         request = httpx.Request(
             kwargs.pop("method"),
             kwargs.pop("url"),
-            headers=dict(kwargs.pop("headers", None) or {}),
+            headers=httpx.Headers(dict(kwargs.pop("headers", None) or {}), encoding="latin-1"),
             params=kwargs.pop("params", None) or None,
             content=kwargs.pop("data", None),
             json=kwargs.pop("json", None),
