@@ -33,8 +33,18 @@ def read_inputs(request: SimulationRequest) -> tuple[ThroughputTable, Cluster, T
         throughputs = read_throughputs(
             throughputs, derive_counts=request.derive_counts, locality=request.locality
         )
+    elif request.locality and not throughputs.spread:
+        raise ParameterError(
+            "locality is asked for, and the throughput table that is given does not say how fast "
+            "gangs are on several nodes; read it with locality=True"
+        )
     elif request.derive_counts:
         throughputs = replace(throughputs, derive_counts=True)
+    if throughputs.spread and request.service is not None:
+        raise ParameterError(
+            "the throughput table says how fast gangs are on several nodes, and a configuration is "
+            "replayed; the service does not learn that: leave out --locality"
+        )
     if isinstance(cluster, str):
         cluster = read_cluster(cluster, workers_per_node=request.workers_per_node)
     if isinstance(trace, str):
@@ -66,9 +76,9 @@ def remark_on_inputs(trace: Trace, throughputs: ThroughputTable) -> tuple[str, .
         job = without[0]
         counts = ", ".join(map(str, job.counts))
         remarks.append(
-            f"the throughput table has no row at any worker count of {len(without)} jobs, such as "
-            f"'{job.job_id}' (type '{job.job_type}' at {counts}), which cannot run; add rows, or "
-            "derive them from other counts with --derive-counts"
+            "jobs for whose worker counts the throughput table has no row cannot run "
+            f"({len(without)}, such as '{job.job_id}' of type '{job.job_type}' at {counts}); add rows, or derive "
+            "them from other counts with --derive-counts"
         )
     return tuple(remarks)
 
@@ -85,6 +95,7 @@ def names_of_inputs(request: SimulationRequest) -> dict[str, str]:
     }
     if math.isfinite(request.until_s):
         values["until_s"] = request.until_s
+    values |= {name: True for name in ("derive_counts", "locality") if getattr(request, name)}
     return {name: str(value) for name, value in values.items() if value is not None}
 
 

@@ -148,11 +148,6 @@ class SimulationRequest:
             raise ParameterError(
                 f"window is {self.window[0]}:{self.window[1]}; it must be A:B with 0 <= A < B"
             )
-        if self.locality and self.service is not None:
-            raise ParameterError(
-                "locality is asked for, and a configuration is replayed; the service does not "
-                "learn how fast gangs are on several nodes"
-            )
         if self.forecasts.jobs and self.service is not None:
             raise ParameterError(
                 f"forecasts is {self.forecasts.jobs}, and a configuration is replayed; forecasts "

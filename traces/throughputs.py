@@ -115,6 +115,9 @@ def _rows(table: ThroughputTable) -> Iterator[tuple[object, ...]]:
     for (job_type, scale_factor), row in table.isolated.items():
         for worker_type, steps_per_s in row.items():
             yield job_type, scale_factor, worker_type, steps_per_s, "", "", ""
+    for key, row in table.spread.items():
+        for worker_type, steps_per_s in row.items():
+            yield *key, worker_type + SPREAD, steps_per_s, "", "", ""
     for (first, second), shared in table.shared.items():
         if first <= second:
             for worker_type, (mine, others) in shared.items():

@@ -5,11 +5,12 @@ from dataclasses import replace
 
 import pytest
 
+from scheduler.control.settings import ControlSettings, PolicyChoice
 from scheduler.domain.job import Job
-from scheduler.errors import InputError
-from simulator.request import SimulationRequest
+from scheduler.errors import InputError, ParameterError
+from simulator.request import Service, SimulationRequest
 from simulator.run import simulate
-from traces.throughputs import read_throughputs
+from traces.throughputs import read_throughputs, write_throughputs
 from traces.trace import Trace
 
 TABLE = {
@@ -63,6 +64,27 @@ def test_rows_about_several_nodes_are_not_left_out_without_a_word(request_of):
     result = simulate(request_of(job("gang", 2, 400), locality=False))
     assert "(v_unconsolidated), which is left out; --locality heeds it" in result.warnings[0]
     assert simulate(request_of(job("single", 1, 400), locality=False)).warnings == ()
+
+
+def test_what_is_written_says_how_fast_gangs_are_on_several_nodes(request_of, tmp_path):
+    table = read_throughputs(request_of().throughputs, locality=True)
+    assert table.spread == {("a", 2): {"v": 0.5}, ("a", 4): {"v": 0.0}}
+    write_throughputs(table, tmp_path / "t.csv")
+    again = read_throughputs(tmp_path / "t.csv", locality=True)
+    assert (again.isolated, again.spread) == (table.isolated, table.spread)
+
+
+def test_a_replay_of_a_service_and_a_table_without_figures_refuse_it(request_of):
+    request = request_of(job("gang", 2, 400))
+    assert simulate(request).settings["locality"] == "True"
+    table = read_throughputs(request.throughputs, locality=True)
+    settings = ControlSettings(policy=PolicyChoice(name="fifo"))
+    replay = replace(request, service=Service(settings=settings, profile="test"))
+    for given in (replay, replace(replay, throughputs=table, locality=False)):
+        with pytest.raises(ParameterError, match=r"a configuration is replayed; .* --locality"):
+            simulate(given)
+    with pytest.raises(ParameterError, match="read it with locality=True"):
+        simulate(replace(request, throughputs=replace(table, spread={})))
 
 
 def test_a_table_that_does_not_say_it_is_refused(tmp_path):
