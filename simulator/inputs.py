@@ -77,8 +77,8 @@ def remark_on_inputs(trace: Trace, throughputs: ThroughputTable) -> tuple[str, .
         counts = ", ".join(map(str, job.counts))
         remarks.append(
             "jobs for whose worker counts the throughput table has no row cannot run "
-            f"({len(without)}, such as '{job.job_id}' of type '{job.job_type}' at {counts}); add rows, or derive "
-            "them from other counts with --derive-counts"
+            f"({len(without)}, such as '{job.job_id}' of type '{job.job_type}' at {counts}); add "
+            "rows, or derive them from other counts with --derive-counts"
         )
     return tuple(remarks)
 

@@ -278,22 +278,22 @@ class Replay:
 
         That is at one of their counts, on a worker type on which they run at another one.
         """
-        every = self._cluster.type_names
+        keys = dict.fromkeys(CatalogueKey.of_job(job) for job in self._jobs)
         cells = dict.fromkeys(
-            (job.job_type, count, name)
-            for job in self._jobs
-            for count in job.counts
-            for name in self._able(job) or every
+            (key.job_type, count, name)
+            for key in keys
+            for name in self._able(key) or self._cluster.type_names
+            for count in key.scale_factors
         )
         return tuple((*cell, 0.0) for cell in cells if self._truth.steps_per_s(*cell) <= 0.0)
 
-    def _able(self, job: Job) -> tuple[str, ...]:
-        """Return the worker types on which a job runs, at any of its counts."""
+    def _able(self, key: CatalogueKey) -> tuple[str, ...]:
+        """Return the worker types on which jobs run, at any of their counts."""
         return tuple(
             name
             for name in sorted(self._cluster.type_names)
-            if not job.worker_types or name in job.worker_types
-            if any(self._truth.steps_per_s(job.job_type, n, name) > 0.0 for n in job.counts)
+            if key.allows(name)
+            if any(self._truth.steps_per_s(key.job_type, n, name) > 0.0 for n in key.scale_factors)
         )
 
     def _arrivals(self) -> list[Fact]:
@@ -318,7 +318,7 @@ class Replay:
 
     def _spec(self, job: Job) -> JobSpec:
         asked = self._trace.conditions.get(job.job_id)
-        able = self._able(job)
+        able = self._able(CatalogueKey.of_job(job))
         return JobSpec(
             name=job.job_id,
             command=("replay",),

@@ -109,10 +109,11 @@ def _refuse_without_table(drafts: Drafts, path: str) -> None:
 
 def _check_types(drafts: Drafts, throughputs: ThroughputTable, path: str) -> None:
     known = frozenset(throughputs.job_types)
+    worker_types = throughputs.worker_types
     for draft in drafts.jobs:
         for name in draft.worker_types:
-            if name not in throughputs.worker_types:
-                some = ", ".join(throughputs.worker_types)
+            if name not in worker_types:
+                some = ", ".join(worker_types)
                 problem = f"the throughput table does not know this worker type; it knows {some}"
                 Line(path, draft.line).fail(problem, field="worker_types", value=name)
         if draft.job_type and draft.job_type not in known:

@@ -158,7 +158,7 @@ def _efficient(efficient: BoolArray, finish: FloatArray, ratio: FloatArray, leas
 
 
 @njit(cache=True)
-def _soonest(  # noqa: PLR0917  likewise
+def _soonest(  # noqa: PLR0917  compiled functions take positions
     finish: FloatArray,
     demand: IntArray,
     left: FloatArray,

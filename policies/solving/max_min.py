@@ -39,7 +39,7 @@ HOLD = 1e-7
 LOOSE = 5e-6
 #: What the user is told if a level after the first has no proven answer.
 UNPROVEN = (
-    "the {} jobs that are best off are not lifted further: no solver's answer passed its checks; "
+    "the jobs that are best off ({}) are not lifted further: no solver's answer passed its checks; "
     "check the problem for extreme weights or throughputs"
 )
 

@@ -25,7 +25,7 @@ def test_costs_are_known_in_both_orders_and_a_repeated_figure_is_no_news() -> No
 
 
 def test_costs_of_a_table_are_parts_of_the_speeds_alone() -> None:
-    alone = {BERT: {"v100": 4.0, "t4": 2.0}, VGG: {"v100": 10.0, "k80": 1.0}}
+    alone = {BERT: {"v100": 4.0, "t4": 2.0}, VGG: {"v100": 10.0, "k80": 1.0, "t4": 0.0}}
     both = {"v100": (3.0, 6.0), "t4": (1.0, 1.0), "k80": (1.0, 0.5)}
     mirrored = {name: (other, one) for name, (one, other) in both.items()}
     table = ThroughputTable(
@@ -40,6 +40,7 @@ def test_costs_of_a_table_are_parts_of_the_speeds_alone() -> None:
         ("bert", 1, "t4", 2.0),
         ("bert", 1, "v100", 4.0),
         ("vgg", 1, "k80", 1.0),
+        ("vgg", 1, "t4", 0.0),  # the service has to know that it does not run there
         ("vgg", 1, "v100", 10.0),
     ]
 

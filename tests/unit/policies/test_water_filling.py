@@ -179,7 +179,7 @@ def test_levels_without_a_proven_answer_are_told(monkeypatch) -> None:
     monkeypatch.setattr(max_min, "solve_level", only_first)
     monkeypatch.setattr(max_min, "answer_of_kernel", lambda *_, **__: None)
     answer = make_policy("water_filling").allocate(problem)
-    assert "1 jobs that are best off are not lifted further" in answer.warnings[0]
+    assert "the jobs that are best off (1) are not lifted further" in answer.warnings[0]
     assert answer.effective_throughput(problem)[0] == pytest.approx(1.0, rel=1e-6)
     assert answer.time_fraction().max() <= 1 + 1e-9
 
