@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from leasehold.adaptive import AdaptiveBatches, BatchLimits
     from leasehold.batches import GlobalBatches
     from leasehold.checkpoints import ForeignCheckpointsError, StaleLeaseError
     from leasehold.client import AsyncClient, Client, ClientError
@@ -17,8 +18,10 @@ if TYPE_CHECKING:
 
 __all__ = [
     "LEFT_EARLY",
+    "AdaptiveBatches",
     "AmbiguousNameError",
     "AsyncClient",
+    "BatchLimits",
     "Client",
     "ClientError",
     "ForeignCheckpointsError",
@@ -29,6 +32,8 @@ __all__ = [
 ]
 __version__ = "0.2.0"
 _HOMES = {
+    "AdaptiveBatches": "adaptive",
+    "BatchLimits": "adaptive",
     "GlobalBatches": "batches",
     "ForeignCheckpointsError": "checkpoints",
     "StaleLeaseError": "checkpoints",

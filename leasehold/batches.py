@@ -134,8 +134,17 @@ class GlobalBatches:
 
     def at(self, step: int) -> RankBatch:
         """Return what this process does in a step."""
+        return self.beginning_at(step * self.size, step=step)
+
+    def beginning_at(self, position: int, *, step: int) -> RankBatch:
+        """Return what this process does in a step whose first sample has this position.
+
+        Args:
+            position: samples before it, over all epochs.
+            step: number of the step.
+        """
         shares, passes = self.shares, self.accumulation
-        begin = step * self.size + sum(shares[: self.rank])
+        begin = position + sum(shares[: self.rank])
         cuts = [begin + shares[self.rank] * number // passes for number in range(passes + 1)]
         parts = tuple(
             Pass(

@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Generic, Literal, TypeVar
+from typing import TYPE_CHECKING, Generic, Literal, Protocol, TypeVar, runtime_checkable
 
 from leasehold.channel import Channel
 from leasehold.checkpoints import Checkpoints
@@ -22,6 +22,19 @@ T = TypeVar("T")
 
 #: The exit code by which a job says: I have left early, run me again (EX_TEMPFAIL).
 LEFT_EARLY = 75
+
+
+@runtime_checkable
+class CountsSteps(Protocol):
+    """Data whose items are not one step each, such as ``AdaptiveBatches``."""
+
+    def whole_steps(self) -> int:
+        """Return how many whole steps the item that was done completes; at least 1.
+
+        A rest is kept for the next item, and belongs to the state of the data. All processes of a
+        gang have to return the same.
+        """
+        ...
 
 
 class LeaseIterator(Generic[T]):
@@ -44,6 +57,7 @@ class LeaseIterator(Generic[T]):
         data: what to iterate over. A sequence or an iterable is one epoch, begun again as often as
             needed; a sequence is entered at the right place, an iterable is read up to it. A
             function is called with the number of steps done and returns an iterator from there.
+            If an item is worth several steps, see ``CountsSteps``.
         total_steps: steps of the whole job; else LEASEHOLD_TOTAL_STEPS, else one epoch.
         checkpoint_dir: where the checkpoints lie, on storage that every node sees; else
             LEASEHOLD_CHECKPOINT_DIR; without either nothing is kept, which a lease refuses.
@@ -149,11 +163,14 @@ class LeaseIterator(Generic[T]):
                 self.left_early = True
                 break
             yield next(items)
-            self.step += 1
+            self.step = min(self.step + self._steps_of_item(), self.total_steps)
             channel.steps_live = self.step
             if every_s is not None and time.monotonic() - self._saved_s >= every_s:
                 self.checkpoint()
         self.checkpoint()
+
+    def _steps_of_item(self) -> int:
+        return self._data.whole_steps() if isinstance(self._data, CountsSteps) else 1
 
     def _resume(self) -> None:
         """Find out where to begin, load the state, and begin to report."""

@@ -5,7 +5,9 @@
     for batch in steps:
         train(batch)
 
-PyTorch is imported when something is saved or loaded, so this module can be imported without it.
+``AdaptiveTraining`` computes the steps of a job whose batch may change.
+
+PyTorch is imported when something is done with it, so this module can be imported without it.
 """
 
 from __future__ import annotations
@@ -15,14 +17,20 @@ import importlib
 import os
 import random
 import sys
+import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
+from leasehold.adaptive import StepMeasurement
+from leasehold.gradient_noise import GradientNorms, learning_rate_rule
+
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
     from pathlib import Path
 
+    from leasehold.adaptive import AdaptiveBatches, Figures
     from leasehold.batches import RankBatch
+    from leasehold.gradient_noise import Rule, RuleName
 
 #: The file in a checkpoint's folder.
 STATE_FILE = "state.pt"
@@ -113,6 +121,253 @@ def backward(module: Any, batch: RankBatch, loss_of: Callable[[tuple[int, ...]],
             weighted.backward()
         loss += float(weighted.detach())
     return loss
+
+
+class AdaptiveTraining:
+    """Computes the steps of a job whose batch may change, and measures what a batch is worth.
+
+    ``backward`` takes the gradient of each pass by itself, so that their norms show the noise, and
+    exchanges their sum at the end of the last pass. ``DistributedDataParallel`` does that as usual,
+    while the pass still runs: its communication hook takes the norms of the last pass and adds the
+    earlier ones. So the module can have no other hook. The earlier passes need memory for one more
+    set of gradients; so does a single process without accumulation, since it compares the gradients
+    of two steps in a row, between which the model has changed a little.
+
+    Norms are those of the plain gradients, also if the optimizer scales them, as Adam does.
+    Gradients must not be scaled (``GradScaler``); clip them between ``backward`` and ``step``.
+
+    Example:
+        ::
+
+            training = AdaptiveTraining(module=shared, optimizer=optimizer, batches=batches)
+            state = TrainingState(model=model, optimizer=optimizer, more={"adaptive": training})
+            for batch in LeaseIterator(batches, total_steps=1000, save=state.save, load=state.load):
+                loss = training.backward(batch, loss_of)
+                training.step()
+
+    Args:
+        module: what ``loss_of`` calls; with several processes a ``DistributedDataParallel``.
+        optimizer: of its parameters.
+        batches: the data of the ``LeaseIterator``.
+        learning_rate: factor of the learning rate in a step: ``adascale`` is the gain of the step,
+            ``linear`` m / m0, ``sqrt`` its root, ``fixed`` 1; or a function of m / m0 and the gain.
+        clock: seconds, from any beginning.
+
+    Raises:
+        ValueError: there is no such rule, or the module does not exchange gradients.
+    """
+
+    def __init__(
+        self,
+        *,
+        module: Any,
+        optimizer: Any,
+        batches: AdaptiveBatches,
+        learning_rate: RuleName | Rule = "adascale",
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self._module, self._optimizer, self._batches = module, optimizer, batches
+        self._rule = learning_rate_rule(learning_rate)
+        self._clock = clock
+        self._parameters = [p for p in module.parameters() if p.requires_grad]
+        self._shared = isinstance(module, _torch().nn.parallel.DistributedDataParallel)
+        processes = module.process_group.size() if self._shared else 1
+        if processes != batches.world_size:
+            raise ValueError(
+                f"the batches are shared by {batches.world_size} processes, and the module "
+                f"exchanges gradients among {processes}; wrap it in DistributedDataParallel over "
+                "all of them"
+            )
+        self._earlier: dict[Any, Any] = {}  # by parameter: the sum of the passes before the last
+        self._norms: list[Any] = []  # of the last pass, a tensor each
+        self._computed_s: float | None = None
+        self._previous: _Previous | None = None
+        if self._shared:  # untyped: PyTorch looks at annotations, and at the argument's name
+            module.register_comm_hook(None, lambda _, bucket: self._exchange(bucket))
+
+    @property
+    def figures(self) -> Figures:
+        """What was measured, see ``AdaptiveBatches.figures``."""
+        return self._batches.figures
+
+    def backward(self, batch: RankBatch, loss_of: Callable[[tuple[int, ...]], Any]) -> float:
+        """Compute the gradients of a step, from none; ``step`` comes after it.
+
+        Args:
+            batch: of this process.
+            loss_of: returns the mean loss over samples, given by their numbers.
+
+        Returns:
+            What this process adds to the loss: its mean over the processes is that of the batch.
+        """
+        self._optimizer.zero_grad(set_to_none=True)
+        loss, squares, seconds, last_pass_s = 0.0, [], [], 0.0
+        for number, part in enumerate(batch.passes, start=1):
+            is_last = number == len(batch.passes)
+            self._norms, self._computed_s = [], None
+            begun_s = self._clock()
+            with (
+                self._module.no_sync() if self._shared and not is_last else contextlib.nullcontext()
+            ):
+                weighted = part.weight * loss_of(part.samples)
+                weighted.backward()
+            loss += float(weighted.detach())  # waits for the accelerator
+            ended_s = self._clock()
+            computed_s = ended_s if self._computed_s is None else self._computed_s
+            seconds.append(computed_s - begun_s)
+            last_pass_s = ended_s - begun_s
+            self._end_pass(is_last=is_last)
+            squares.append(_squared(self._norms) / part.weight**2)
+        self._record(batch, squares, sum(seconds) / len(seconds), last_pass_s)
+        return loss
+
+    def step(self) -> None:
+        """Step the optimizer at the learning rate of this step; the rates stay as they were."""
+        batches = self._batches
+        factor = self._rule(batches.size / batches.limits.initial, batches.gain)
+        groups = self._optimizer.param_groups
+        rates = [group["lr"] for group in groups]
+        for group in groups:
+            group["lr"] = group["lr"] * factor
+        try:
+            self._optimizer.step()
+        finally:
+            for group, rate in zip(groups, rates, strict=True):
+                group["lr"] = rate
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state, with that of the batches; the same in each process."""
+        previous = self._previous
+        return {
+            "batches": self._batches.state_dict(),
+            "previous": None
+            if previous is None
+            else {"size": previous.size, "sqr": previous.sqr, "gradients": previous.gradients},
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from a state, also on another number of processes."""
+        self._batches.load_state_dict(state["batches"])
+        previous = state["previous"]
+        if previous is not None:
+            devices = [p.device for p in self._parameters]
+            moved = zip(previous["gradients"], devices, strict=True)
+            previous = _Previous(
+                size=previous["size"],
+                sqr=previous["sqr"],
+                gradients=[g.to(device) for g, device in moved],
+            )
+        self._previous = previous
+
+    def _exchange(self, bucket: Any) -> Any:
+        """Begin to average a bucket of gradients over the processes, with the earlier passes."""
+        torch, buffer = _torch(), bucket.buffer()
+        if bucket.is_last():
+            if buffer.is_cuda:  # what computes, not what exchanges
+                torch.cuda.current_stream(buffer.device).synchronize()
+            self._computed_s = self._clock()
+        self._norms.append(_norm(buffer))
+        for parameter, gradient in zip(bucket.parameters(), bucket.gradients(), strict=True):
+            if (earlier := self._earlier.pop(parameter, None)) is not None:
+                gradient.add_(earlier)
+        group = self._module.process_group
+        buffer.mul_(1.0 / group.size())
+        work = torch.distributed.all_reduce(buffer, group=group, async_op=True)
+        return work.get_future().then(lambda done: done.value()[0])
+
+    def _end_pass(self, *, is_last: bool) -> None:
+        """Take the norms of a pass, and put its gradients aside or add the earlier ones."""
+        if is_last and self._shared:
+            return
+        self._norms = [_norm(p.grad) for p in self._parameters if p.grad is not None]
+        for parameter in self._parameters:
+            earlier, gradient = self._earlier.pop(parameter, None), parameter.grad
+            if earlier is not None:
+                gradient = earlier if gradient is None else gradient.add_(earlier)
+            parameter.grad = gradient if is_last else None
+            if not is_last and gradient is not None:
+                self._earlier[parameter] = gradient
+
+    def _record(
+        self, batch: RankBatch, squares: list[float], pass_s: float, last_pass_s: float
+    ) -> None:
+        """Add up what the processes measured, and have the batches take it in.
+
+        All decisions follow from one sum, which is the same everywhere; what only rank 0 may say
+        is 0 in the others.
+        """
+        batches = self._batches
+        leads = batches.rank == 0
+        inverse = sum(1.0 / len(part.samples) for part in batch.passes)
+        large_sqr = _squared(_norm(p.grad) for p in self._parameters if p.grad is not None)
+        of_rank_0 = (large_sqr, float(batches.propose())) if leads else (0.0, 0.0)
+        added = self._sum(
+            [sum(squares), inverse, float(len(squares)), pass_s, last_pass_s, *of_rank_0]
+        )
+        small_sqr, inverse, count, pass_s, last_pass_s, large_sqr, next_size = added
+        if count > 1:
+            norms: GradientNorms | None = GradientNorms(
+                small_sqr=small_sqr / count,
+                large_sqr=large_sqr,
+                small=count / inverse,
+                large=batches.size,
+            )
+            self._previous = None
+        else:
+            norms = self._compare(large_sqr)
+        batches.record(
+            StepMeasurement(
+                pass_s=pass_s / batches.world_size,
+                last_pass_s=last_pass_s / batches.world_size,
+                norms=norms,
+                next_size=int(next_size),
+            )
+        )
+
+    def _sum(self, values: list[float]) -> list[float]:
+        if not self._shared:
+            return values
+        torch = _torch()
+        added = torch.tensor(values, dtype=torch.float64, device=self._parameters[0].device)
+        torch.distributed.all_reduce(added, group=self._module.process_group)
+        return [float(value) for value in added.tolist()]
+
+    def _compare(self, sqr: float) -> GradientNorms | None:
+        """Compare the only gradient of a step with that of the step before, of as many samples."""
+        torch, size, before = _torch(), self._batches.size, self._previous
+        gradients = [
+            torch.zeros_like(p) if p.grad is None else p.grad.clone() for p in self._parameters
+        ]
+        self._previous = _Previous(size=size, sqr=sqr, gradients=gradients)
+        if before is None or before.size != size:
+            return None
+        pairs = zip(before.gradients, gradients, strict=True)
+        both_sqr = _squared(_norm((old + new) / 2) for old, new in pairs)
+        return GradientNorms(
+            small_sqr=(before.sqr + sqr) / 2, large_sqr=both_sqr, small=size, large=2 * size
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Previous:
+    """The gradient of the step before: samples, squared norm, and the tensors."""
+
+    size: int
+    sqr: float
+    gradients: list[Any]
+
+
+def _norm(tensor: Any) -> Any:
+    """Return the norm in single precision at least: small differences of norms count."""
+    torch = _torch()
+    half = tensor.dtype in (torch.float16, torch.bfloat16)
+    return torch.linalg.vector_norm(tensor.detach(), dtype=torch.float32 if half else None)
+
+
+def _squared(norms: Iterable[Any]) -> float:
+    """Return the squared norm of tensors together, given the norm of each."""
+    found = list(norms)
+    return sum(float(n) ** 2 for n in _torch().stack(found).tolist()) if found else 0.0
 
 
 def save_atomically(state: Any, path: Path) -> None:

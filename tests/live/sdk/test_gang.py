@@ -12,11 +12,12 @@ from leasehold.gang import Gang, clear_older
 
 
 class _Member(threading.Thread):
-    def __init__(self, folder, rank, size, *, total, barrier=None, pause_s=0.004):
+    def __init__(self, folder, rank, size, *, total, barrier=None, pause_s=0.004, most_worth=1):
         super().__init__(daemon=True)
         self.noticed, self.step, self.total = False, 0, total
         self.gang = Gang(folder, rank=rank, world_size=size, noticed=lambda: self.noticed)
         self.barrier, self.random, self.pause_s = barrier, random.Random(rank), pause_s
+        self.most_worth = most_worth
 
     def run(self):
         begin = self.gang.agree_on_start(lambda: 0)
@@ -25,15 +26,16 @@ class _Member(threading.Thread):
             if self.barrier is not None:
                 self.barrier.wait(10)  # a collective operation: all or nobody
             time.sleep(self.random.random() * self.pause_s)
-            self.step += 1
+            worth = random.Random(self.step).randint(1, self.most_worth)  # the same in all members
+            self.step = min(self.step + worth, self.total)
         self.gang.close(finished_step=self.total if self.step == self.total else None)
 
 
-def _run(folder, size, *, told, synchronous, total=10**9, after=20, pauses=None):
+def _run(folder, size, *, told, synchronous, total=10**9, after=20, pauses=None, **more):
     barrier = threading.Barrier(size) if synchronous else None
     pauses = pauses or [0.004] * size
     members = [
-        _Member(folder, rank, size, total=total, barrier=barrier, pause_s=pauses[rank])
+        _Member(folder, rank, size, total=total, barrier=barrier, pause_s=pauses[rank], **more)
         for rank in range(size)
     ]
     for member in members:
@@ -53,6 +55,12 @@ def _run(folder, size, *, told, synchronous, total=10**9, after=20, pauses=None)
 @pytest.mark.parametrize("told", [[0], [2], [0, 1, 2]])
 def test_all_members_stop_on_the_same_step(tmp_path, told, synchronous):
     steps = _run(tmp_path / "gang-1", 3, told=told, synchronous=synchronous)
+    assert len(set(steps)) == 1
+
+
+@pytest.mark.parametrize("total", [60, 10**9])
+def test_all_members_stop_together_though_items_are_worth_several_steps(tmp_path, total):
+    steps = _run(tmp_path / "g", 3, told=[2], synchronous=True, total=total, most_worth=7)
     assert len(set(steps)) == 1
 
 

@@ -59,6 +59,46 @@ def test_an_interrupted_job_goes_on_after_its_last_checkpoint(tmp_path, data):
     assert len(second.seen) == 13
 
 
+class _Growing:
+    """Items of 1.6 steps each; the rest is its state."""
+
+    def __init__(self):
+        self.done = 0.0
+
+    def __call__(self, step):
+        assert step == int(self.done)
+        while True:
+            yield step
+
+    def whole_steps(self):
+        before, self.done = int(self.done), self.done + 1.6
+        return int(self.done) - before
+
+
+def test_items_that_are_worth_several_steps_are_counted_so_and_end_with_the_job(tmp_path):
+    data, counted = _Growing(), []
+
+    def save(folder):
+        (folder / "done").write_text(str(data.done))
+
+    def load(folder):
+        data.done = float((folder / "done").read_text())
+
+    keeping = {"total_steps": 10, "checkpoint_dir": tmp_path, "save": save, "load": load}
+    steps = LeaseIterator(data, checkpoint_every_s=0.0, **keeping)
+    for _ in steps:
+        counted.append(steps.step)
+        if len(counted) == 4:
+            break
+    data = _Growing()
+    steps = LeaseIterator(data, **keeping)
+    for _ in steps:
+        counted.append(steps.step)
+    assert counted == [0, 1, 3, 4, 4, 6, 8, 9]  # the fourth was not done, and is done again
+    assert (steps.step, data.done) == (10, pytest.approx(7 * 1.6))
+    assert Checkpoints(folder=tmp_path).newest() == 10
+
+
 def test_one_epoch_is_the_default():
     assert list(LeaseIterator("abc")) == ["a", "b", "c"]
 

@@ -1,0 +1,356 @@
+"""Batches that change while a job runs: how large a batch is worth it, and how fast it is.
+
+A larger batch does more samples per second, and each sample teaches less. How much less follows
+from the noise of the gradients, which a job can measure. So the job itself chooses the batch that
+learns fastest on the workers that it holds, and counts its progress in steps of its initial batch.
+
+Nothing here needs PyTorch: ``leasehold.torch.AdaptiveTraining`` measures, ``AdaptiveBatches`` keeps
+the figures, decides and shares the samples out. Symbols: N workers, b samples per worker and pass,
+m samples per step, m0 the initial batch.
+
+Source: Pollux (Qiao et al., OSDI 2021, section 3).
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypedDict
+
+from leasehold.batches import GlobalBatches
+from leasehold.gradient_noise import GradientNoise, gain
+from leasehold.step_times import StepTimes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from leasehold.batches import RankBatch
+    from leasehold.gradient_noise import GradientNorms
+
+#: Seconds of training between two choices of the batch.
+RETUNE_EVERY_S = 30.0
+#: A batch is changed only if that makes learning faster by this factor: figures are noisy, and a
+#: new size has to be allocated and compiled for.
+LEAST_IMPROVEMENT = 1.05
+#: At most this many times the largest batch that the job has ever run.
+_EXPLORED = 2
+#: How the candidates for the batch are spaced: by the fourth root of two.
+_PER_DOUBLING = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchLimits:
+    """Between what a job's batch may be chosen.
+
+    Attributes:
+        initial: m0, samples per step of the batch by which steps are counted.
+        most: samples per step at most; equal to ``initial`` if the batch may not change.
+        least_per_worker: samples per worker and pass at least.
+        most_per_worker: likewise at most: what fits into memory.
+
+    Raises:
+        ValueError: the limits leave nothing; it names field and value.
+    """
+
+    initial: int
+    most: int
+    least_per_worker: int = 1
+    most_per_worker: int
+
+    def __post_init__(self) -> None:
+        """Refuse limits that leave nothing."""
+        for low, high in (("initial", "most"), ("least_per_worker", "most_per_worker")):
+            if not 1 <= getattr(self, low) <= getattr(self, high):
+                raise ValueError(
+                    f"batch limits: '{low}' is {getattr(self, low)}; it must be at least 1 and at "
+                    f"most '{high}', {getattr(self, high)}"
+                )
+
+    @property
+    def candidates(self) -> tuple[int, ...]:
+        """Batches to choose from, ascending, four to a doubling."""
+        steps = int(_PER_DOUBLING * math.log2(self.most / self.initial) + 1e-9)
+        grid = {round(self.initial * 2.0 ** (i / _PER_DOUBLING)) for i in range(steps + 1)}
+        return tuple(sorted(grid | {self.most}))
+
+    def split(self, batch: int, workers: int) -> tuple[int, int] | None:
+        """Return samples per worker and pass, and accumulation; None if the batch does not fit.
+
+        One worker alone accumulates beyond the initial batch, since it has no others whose
+        gradients would show the noise. The scheduler expects the same split of a job.
+        """
+        each = math.ceil(batch / workers)
+        passes = math.ceil(each / self.most_per_worker)
+        if workers == 1 and batch > self.initial:
+            passes = max(passes, 2)
+        per_pass = min(math.ceil(each / passes), self.most // (workers * passes))
+        fits = self.least_per_worker <= per_pass <= self.most_per_worker
+        return (per_pass, passes - 1) if fits else None
+
+    def sizes(self, workers: int) -> tuple[int, ...]:
+        """Return the batches to choose from on so many workers, ascending.
+
+        These are the candidates, with all passes filled up alike; the initial batch stays as it is.
+
+        Raises:
+            ValueError: none fits.
+        """
+        found = {size for m in self.candidates if (size := self._fill(m, workers)) is not None}
+        if not found:
+            raise ValueError(
+                f"no batch from {self.initial} to {self.most} samples gives each of {workers} "
+                f"workers {self.least_per_worker} to {self.most_per_worker} per pass; widen the "
+                "limits, or allow the job other worker counts"
+            )
+        return tuple(sorted(found))
+
+    def _fill(self, batch: int, workers: int) -> int | None:
+        split = self.split(batch, workers)
+        if split is None:
+            return None
+        shares = workers * (split[1] + 1)
+        if batch == self.initial and batch >= shares * self.least_per_worker:
+            return batch
+        return max(batch, shares * split[0])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepMeasurement:
+    """What the processes together measured in a step; each has to be given the same.
+
+    Attributes:
+        pass_s: seconds of a pass without an exchange.
+        last_pass_s: seconds of the pass at whose end gradients are exchanged.
+        norms: of the gradients; None if there were none to compare.
+        next_size: samples of the next step; what ``AdaptiveBatches.propose`` says in rank 0.
+    """
+
+    pass_s: float
+    last_pass_s: float
+    norms: GradientNorms | None
+    next_size: int
+
+
+class Figures(TypedDict):
+    """What a job has measured, in plain numbers; see ``AdaptiveBatches.figures``."""
+
+    noise_scale_samples: float | None
+    grad_sqr: float
+    grad_var: float
+    batch_samples: int
+    initial_batch_samples: int
+    gain: float
+    progress_steps: float
+    step_times: list[tuple[int, float, float, float]]
+
+
+class AdaptiveBatches:
+    """Global batches whose size changes; give them to a ``LeaseIterator`` as its data.
+
+    Every sample comes once per epoch, in the order of ``GlobalBatches``, whatever the sizes and
+    the number of processes. A step counts as many steps of the initial batch as it is worth, so
+    ``total_steps`` keeps its meaning. Position and figures belong to the state of the job: save
+    them, alone or as part of ``leasehold.torch.AdaptiveTraining``.
+
+    Args:
+        total: samples of the data.
+        limits: of the batch.
+        seed: of the order.
+        rank: of this process; RANK by default.
+        world_size: processes; WORLD_SIZE by default.
+        worker_type: of this process; LEASEHOLD_WORKER_TYPE by default.
+        retune_every_s: seconds of training between two choices of the batch.
+
+    Attributes:
+        size: m, samples of the step at hand.
+        progress: steps of the initial batch that are done, with their fraction.
+        position: samples that are done, over all epochs.
+        noise: of the gradients.
+        times: of passes and exchanges.
+
+    Raises:
+        ValueError: a value cannot be used, or no batch fits so many processes.
+    """
+
+    def __init__(
+        self,
+        *,
+        total: int,
+        limits: BatchLimits,
+        seed: int = 0,
+        rank: int = -1,
+        world_size: int = 0,
+        worker_type: str | None = None,
+        retune_every_s: float = RETUNE_EVERY_S,
+    ) -> None:
+        largest = GlobalBatches(
+            total=total,
+            size=limits.most,
+            most_per_pass=limits.most_per_worker,
+            seed=seed,
+            rank=rank,
+            world_size=world_size,
+        )
+        self.rank, self.world_size = largest.rank, largest.world_size
+        self.limits = limits
+        self._total, self._seed = total, seed
+        self._sizes = limits.sizes(self.world_size)
+        self._retune_every_s = retune_every_s
+        self._since_choice_s = 0.0
+        if worker_type is None:
+            worker_type = os.environ.get("LEASEHOLD_WORKER_TYPE", "")
+        self.noise = GradientNoise(initial=limits.initial)
+        self.times = StepTimes(worker_type=worker_type, workers=self.world_size)
+        self.size = self._next_size = self._sizes[0]
+        self.progress = 0.0
+        self.position = 0
+        self._largest = 0
+        self._timed_size = 0  # the first step of a size allocates and compiles
+        self._worth: float | None = None  # of the step at hand; None between two steps
+
+    @property
+    def passes(self) -> int:
+        """Passes of the step at hand."""
+        split = self.limits.split(self.size, self.world_size)
+        assert split is not None
+        return split[1] + 1
+
+    @property
+    def per_worker(self) -> float:
+        """Samples per worker and pass of the step at hand, on average."""
+        return self.size / (self.world_size * self.passes)
+
+    @property
+    def gain(self) -> float:
+        """How many steps of the initial batch the step at hand is worth, at least 1."""
+        return gain(self.limits.initial, self.noise.scale_samples, self.size)
+
+    @property
+    def figures(self) -> Figures:
+        """What was measured, for people and for the scheduler; times are of this process's lease.
+
+        ``noise_scale_samples`` is None before the first measurement. ``step_times`` has workers,
+        samples per worker and pass, seconds of a pass, and of the pass that exchanges.
+        """
+        return {
+            "noise_scale_samples": self.noise.scale_samples if self.noise.known else None,
+            "grad_sqr": self.noise.sqr,
+            "grad_var": self.noise.variance,
+            "batch_samples": self.size,
+            "initial_batch_samples": self.limits.initial,
+            "gain": self.gain,
+            "progress_steps": self.progress,
+            "step_times": self.times.measured,
+        }
+
+    def __call__(self, step: int) -> Iterator[RankBatch]:
+        """Yield what this process does from a step on, for ever.
+
+        Raises:
+            ValueError: the state is not that of ``step``.
+        """
+        if math.floor(self.progress) < step:
+            raise ValueError(
+                f"{step} steps are done, and the state of the batches is that after "
+                f"{math.floor(self.progress)}; save and load it with the job's state, such as "
+                "TrainingState(more={'adaptive': training})"
+            )
+        while True:
+            self._worth = 1.0
+            yield self._at(self.position)
+            self._finish()
+
+    def propose(self) -> int:
+        """Return the size of the next step; what rank 0 says holds for all processes."""
+        if not self._choice_due:
+            return self.size
+        now, rates = self._steps_per_s(self.size), {m: self._steps_per_s(m) for m in self._tried()}
+        best = max(rates, key=lambda m: rates[m], default=self.size)
+        return best if rates.get(best, 0.0) > LEAST_IMPROVEMENT * now else self.size
+
+    def record(self, measured: StepMeasurement) -> None:
+        """Take in what the step at hand measured, before the next one is asked for."""
+        if self._choice_due:
+            self._since_choice_s = 0.0
+        if measured.norms is not None:
+            self.noise.observe(measured.norms)
+        self._worth = self.gain
+        self._next_size = measured.next_size
+        self._largest = max(self._largest, self.size)
+        if self.size == self._timed_size:
+            self.times.add(
+                self.per_worker, pass_s=measured.pass_s, last_pass_s=measured.last_pass_s
+            )
+        self._timed_size = self.size
+        self._since_choice_s += (self.passes - 1) * measured.pass_s + measured.last_pass_s
+
+    def whole_steps(self) -> int:
+        """End the step at hand; return how many whole steps more are done. The rest is kept."""
+        before = math.floor(self.progress)
+        self._finish()
+        return math.floor(self.progress) - before
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return position, progress and figures, in types that load safely."""
+        return {
+            "progress": self.progress,
+            "position": self.position,
+            "size": self._next_size,
+            "largest": self._largest,
+            "world_size": self.world_size,
+            "since_choice_s": self._since_choice_s,
+            "noise": self.noise.state_dict(),
+            "times": self.times.state_dict(),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from a state, also on another number of processes."""
+        self.progress, self.position = state["progress"], state["position"]
+        self._largest = state["largest"]
+        self._since_choice_s = state["since_choice_s"]
+        if state["world_size"] != self.world_size:  # choose again as soon as a time is known
+            self._since_choice_s = self._retune_every_s
+        self.noise.load_state_dict(state["noise"])
+        self.times.load_state_dict(state["times"])
+        smaller = [m for m in self._sizes if m <= state["size"]]
+        self.size = self._next_size = smaller[-1] if smaller else self._sizes[0]
+        self._timed_size, self._worth = 0, None
+
+    @property
+    def _choice_due(self) -> bool:
+        due = self._since_choice_s >= self._retune_every_s
+        return due and self.noise.known and bool(self.times.measured)
+
+    def _at(self, position: int) -> RankBatch:
+        each = math.ceil(self.size / self.world_size)
+        batches = GlobalBatches(
+            total=self._total,
+            size=self.size,
+            most_per_pass=math.ceil(each / self.passes),
+            seed=self._seed,
+            rank=self.rank,
+            world_size=self.world_size,
+        )
+        return batches.beginning_at(position, step=math.floor(self.progress))
+
+    def _finish(self) -> None:
+        """Count the step at hand, if it was not yet."""
+        if self._worth is not None:
+            self.position += self.size
+            self.progress += self._worth
+            self.size, self._worth = self._next_size, None
+
+    def _tried(self) -> tuple[int, ...]:
+        """Return the sizes to choose from: none far beyond what the job has run."""
+        most = _EXPLORED * max(self._largest, self.size)
+        return tuple(itertools.takewhile(lambda m: m <= most, self._sizes))
+
+    def _steps_per_s(self, size: int) -> float:
+        """Return the goodput of a size, in steps of the initial batch."""
+        split = self.limits.split(size, self.world_size)
+        assert split is not None
+        passes = split[1] + 1
+        worth = gain(self.limits.initial, self.noise.scale_samples, size)
+        return worth / self.times.iteration_s(size / (self.world_size * passes), passes)
