@@ -34,7 +34,7 @@ RETUNE_EVERY_S = 30.0
 #: A batch is changed only if that makes learning faster by this factor: figures are noisy, and a
 #: new size has to be allocated and compiled for.
 LEAST_IMPROVEMENT = 1.05
-#: At most this many times the largest batch that the job has ever run.
+#: A batch is tried if it is at most this many times the largest that the job has ever run.
 _EXPLORED = 2
 #: How the candidates for the batch are spaced: by the fourth root of two.
 _PER_DOUBLING = 4
@@ -343,8 +343,13 @@ class AdaptiveBatches:
             self.size, self._worth = self._next_size, None
 
     def _tried(self) -> tuple[int, ...]:
-        """Return the sizes to choose from: none far beyond what the job has run."""
-        most = _EXPLORED * max(self._largest, self.size)
+        """Return the sizes to choose from: none far beyond what the job has run.
+
+        For one worker alone two passes of the initial batch count as run. They take twice as long
+        as one, so nothing would be gained at twice the size, and the batch would never grow.
+        """
+        doubled = 2 * self.limits.initial if self.world_size == 1 else 0
+        most = _EXPLORED * max(self._largest, self.size, doubled)
         return tuple(itertools.takewhile(lambda m: m <= most, self._sizes))
 
     def _steps_per_s(self, size: int) -> float:

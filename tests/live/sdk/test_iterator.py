@@ -92,8 +92,7 @@ def test_items_that_are_worth_several_steps_are_counted_so_and_end_with_the_job(
             break
     data = _Growing()
     steps = LeaseIterator(data, **keeping)
-    for _ in steps:
-        counted.append(steps.step)
+    counted += [steps.step for _ in steps]
     assert counted == [0, 1, 3, 4, 4, 6, 8, 9]  # the fourth was not done, and is done again
     assert (steps.step, data.done) == (10, pytest.approx(7 * 1.6))
     assert Checkpoints(folder=tmp_path).newest() == 10
