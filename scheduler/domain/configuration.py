@@ -23,9 +23,12 @@ if TYPE_CHECKING:
 #: A job of which figures say that it is faster elsewhere by less than their doubt stays where it
 #: is; by more than this it goes and sees, however doubtful they are, since that is what ends doubt.
 MOST_DOUBT = 0.1
+#: Logarithms of throughputs are equal if they are no further apart.
+ROUNDING = 1e-9
 
 #: Localities: wherever there are workers, or on one node.
 ANYWHERE, CONSOLIDATED = "any", "consolidated"
+_LOCALITIES = frozenset((ANYWHERE, CONSOLIDATED))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,15 +113,23 @@ class ConfigurationTable:
             InputError: a throughput or a doubt is negative or no number, a demand has not one count
                 per worker type, or a pair names profiles that do not exist or in the wrong order.
         """
-        _check(worker_types, profiles, pairs)
         k = len(worker_types)
         width = max((len(p.configurations) for p in profiles), default=1)
         throughput = np.zeros((len(profiles), max(width, 1)))
         demand = np.zeros((len(profiles), max(width, 1), k), dtype=np.int64)
+        sound = True
         for u, profile in enumerate(profiles):
-            for j, configuration in enumerate(profile.configurations):
-                throughput[u, j] = configuration.throughput
-                demand[u, j] = configuration.demand
+            ways = profile.configurations
+            sound = sound and all(len(way.demand) == k for way in ways)
+            if not sound:
+                break
+            throughput[u, : len(ways)] = [way.throughput for way in ways]
+            demand[u, : len(ways)] = [way.demand for way in ways] or 0
+            sound = {way.locality for way in ways} <= _LOCALITIES and all(
+                way.doubt >= 0.0 for way in ways
+            )
+        if not sound or pairs or demand.min(initial=0) < 0 or not _are_rates(throughput):
+            _check(worker_types, profiles, pairs)
         pair_profiles = np.array([p.profiles for p in pairs], dtype=np.int64).reshape(-1, 2)
         pair_demand = np.array([p.demand for p in pairs], dtype=np.int64).reshape(len(pairs), k)
         pair_throughput = np.array([p.throughput for p in pairs], dtype=float).reshape(-1, 2)
@@ -204,9 +215,13 @@ def margin(one: FloatArray | float, other: FloatArray | float) -> FloatArray:
     """
     both = np.hypot(one, other)
     result: FloatArray = np.where(
-        np.isfinite(both), np.minimum(2.0 * both, MOST_DOUBT) + 1e-9, -1.0
+        np.isfinite(both), np.minimum(2.0 * both, MOST_DOUBT) + ROUNDING, -1.0
     )
     return result
+
+
+def _are_rates(throughput: FloatArray) -> bool:
+    return bool((np.isfinite(throughput) & (throughput >= 0.0)).all())
 
 
 def _check(

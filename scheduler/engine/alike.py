@@ -12,13 +12,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from scheduler.domain.configuration import MOST_DOUBT, margin
+from scheduler.domain.configuration import MOST_DOUBT, ROUNDING
+from scheduler.engine.kernels import group_alike
 
 if TYPE_CHECKING:
     from scheduler.domain.arrays import BoolArray, FloatArray, IntArray
     from scheduler.domain.configuration import ConfigurationTable
 
 _TINY = 1e-300
+#: Logarithms of throughputs are closer together than this.
+_APART = 2_000.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -54,21 +57,19 @@ class Alike:
         group: IntArray = np.full(steps.shape, -1, dtype=np.int64)
         doubt = table.doubt
         workers, price = demand.sum(axis=2), demand @ cost_usd_per_hour
-        for u in _candidates(steps):
-            # The fastest leads, so that nothing in a group is further from it than the doubt.
-            for j in np.argsort(-steps[u], kind="stable").tolist():
-                if steps[u, j] <= 0 or group[u, j] >= 0:
-                    continue
-                gap = np.log(steps[u, j] / np.maximum(steps[u], _TINY))
-                same = (
-                    (group[u] < 0)
-                    & (steps[u] > 0)
-                    & (workers[u] == workers[u, j])
-                    & np.isclose(price[u], price[u, j], rtol=1e-9, atol=0.0)
-                    & (gap <= margin(doubt[u, j], doubt[u]))
-                )
-                same[j] = True
-                group[u, same] = np.flatnonzero(same)[0]
+        some = _candidates(steps, workers)
+        if len(some):
+            found = group[some]
+            group_alike(
+                np.argsort(-steps[some], axis=1, kind="stable"),
+                steps[some],
+                workers[some],
+                price[some],
+                np.array([MOST_DOUBT, ROUNDING]),
+                doubt[some],
+                found,
+            )
+            group[some] = found
         own = np.arange(group.shape[1])
         group = np.where(group < 0, own, group)
         flat = demand.reshape(-1, demand.shape[2])
@@ -79,10 +80,16 @@ class Alike:
         )
 
 
-def _candidates(steps: FloatArray) -> list[int]:
-    """Return the profiles, of (U, J) steps/s, in which two figures are close at all."""
-    if steps.shape[1] < 2:
-        return []
-    logs = np.sort(np.log(np.maximum(steps, _TINY)), axis=1)
-    close = (np.diff(logs, axis=1) <= MOST_DOUBT + 1e-9) & (logs[:, 1:] > np.log(_TINY))
-    return np.flatnonzero(close.any(axis=1)).tolist()
+def _candidates(steps: FloatArray, workers: IntArray) -> IntArray:
+    """Return the profiles in which two figures for equally many workers are close at all.
+
+    Args:
+        steps: (U, J) steps/s.
+        workers: (U, J) held.
+    """
+    # Figures for equally many workers stand side by side, and those of other counts far apart.
+    apart = np.log(np.maximum(steps, _TINY)) + _APART * workers
+    order = np.argsort(apart, axis=1)
+    apart, runs = (np.take_along_axis(of, order, axis=1) for of in (apart, steps > 0))
+    close = (np.diff(apart, axis=1) <= MOST_DOUBT + 1e-5) & runs[:, :-1] & runs[:, 1:]
+    return np.flatnonzero(close.any(axis=1))

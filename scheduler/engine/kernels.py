@@ -555,3 +555,46 @@ def search_core(
             most = total
             best[:] = at
     return best, most, False
+
+
+@njit(cache=True)
+def group_alike(
+    order: IntArray,
+    steps: FloatArray,
+    workers: IntArray,
+    price: FloatArray,
+    margin: FloatArray,
+    doubt: FloatArray,
+    group: IntArray,
+) -> None:
+    """Group the configurations of each profile that are of equal value, see ``Alike``.
+
+    Args:
+        order: (U, J) configurations of each profile, the fastest first.
+        steps: (U, J) steps/s.
+        workers: (U, J) held.
+        price: (U, J) USD per hour.
+        margin: (2,) the most by which logarithms of figures of equal value differ, and a trace that
+            is left to rounding; see ``scheduler.domain.configuration.margin``.
+        doubt: (U, J) of each figure.
+        group: (U, J) -1; becomes the first configuration of equal value if the job can run there.
+    """
+    for u in range(len(steps)):
+        # The fastest leads, so that nothing in a group is further from it than the doubt.
+        for j in order[u]:
+            if steps[u, j] <= 0.0 or group[u, j] >= 0:
+                continue
+            first = -1
+            for i in range(steps.shape[1]):
+                if group[u, i] >= 0 or steps[u, i] <= 0.0 or workers[u, i] != workers[u, j]:
+                    continue
+                if i != j:
+                    both = np.hypot(doubt[u, i], doubt[u, j])
+                    apart = np.log(steps[u, j] / steps[u, i])
+                    if not np.isfinite(both) or apart > min(2.0 * both, margin[0]) + margin[1]:
+                        continue
+                    if not abs(price[u, i] - price[u, j]) <= 1e-9 * abs(price[u, j]):
+                        continue
+                if first < 0:
+                    first = i
+                group[u, i] = first

@@ -1,74 +1,77 @@
-"""What is of equal value: as many workers, the same price, figures that their doubt cannot tell."""
+"""Which configurations are of equal value: the compiled search beside its definition."""
 
 import math
 
 import numpy as np
 import pytest
 
-from policies.testing import make_table
-from scheduler.domain.configuration import (
-    MOST_DOUBT,
-    Configuration,
-    ConfigurationTable,
-    Profile,
-    margin,
-)
+from scheduler.domain.configuration import Configuration, ConfigurationTable, Profile, margin
 from scheduler.engine.alike import Alike
-from scheduler.errors import InputError
+
+TYPES = ("a", "b", "c")
 
 
-def groups(rates, *, doubt=0.0, prices=None):
-    table = make_table([rates], doubt=doubt)
-    return Alike.of(table, np.array(prices or [0.0] * len(rates))).group[0].tolist()
+def drawn_table(rng):
+    """Draw profiles of up to twelve configurations, many of them nearly as fast as another."""
+    profiles = []
+    for _ in range(int(rng.integers(1, 6))):
+        ways = []
+        for _ in range(int(rng.integers(0, 13))):
+            demand = [0, 0, 0]
+            demand[rng.integers(3)] = int(rng.choice([1, 2, 4]))
+            ways.append(
+                Configuration(
+                    demand=tuple(demand),
+                    throughput=float(rng.choice([0.0, 1.0, 2.0]) * rng.choice([1.0, 1.02, 1.09])),
+                    doubt=float(rng.choice([0.0, 0.01, 0.05, 1.0, math.inf])),
+                )
+            )
+        profiles.append(Profile(job_type="x", scale_factor=1, configurations=tuple(ways)))
+    return ConfigurationTable.build(TYPES, tuple(profiles))
 
 
-def test_known_figures_are_equal_only_if_they_are_the_same():
-    assert groups([2.0, 1.0, 2.0]) == [0, 1, 0]
-    assert groups([2.0, 1.99, 2.0]) == [0, 1, 0]
+def defined(table, price_of_worker):
+    """Return the groups of each profile, by comparing one with another."""
+    groups = []
+    for u, profile in enumerate(table.profiles):
+        group = list(range(table.throughput.shape[1]))
+        ways, grouped = profile.configurations, set()
+        price = [float(np.dot(way.demand, price_of_worker)) for way in ways]
+        for j in sorted(range(len(ways)), key=lambda j: (-ways[j].throughput, j)):
+            if ways[j].throughput <= 0 or j in grouped:
+                continue
+            same = [
+                i
+                for i, way in enumerate(ways)
+                if i not in grouped and way.throughput > 0
+                if i == j
+                or (
+                    sum(way.demand) == sum(ways[j].demand)
+                    and math.isclose(price[i], price[j], rel_tol=1e-9)
+                    and math.log(ways[j].throughput / way.throughput)
+                    <= float(margin(ways[j].doubt, way.doubt))
+                )
+            ]
+            grouped |= set(same)
+            for i in same:
+                group[i] = same[0]
+        groups.append(group)
+        assert len(group) == len(table.throughput[u])
+    return groups
 
 
-def test_figures_within_two_deviations_are_equal_up_to_a_tenth():
-    assert groups([1.0, 1.05], doubt=0.02) == [0, 0]  # 2 x 0.028 in logarithms
-    assert groups([1.0, 1.07], doubt=0.02) == [0, 1]
-    assert groups([1.0, 1.2], doubt=1.0) == [0, 1]
-    assert margin(1.0, 1.0) == pytest.approx(MOST_DOUBT)
+@pytest.mark.parametrize("seed", range(60))
+def test_groups_are_as_defined(seed):
+    rng = np.random.default_rng(seed)
+    table = drawn_table(rng)
+    prices = rng.choice([0.0, 1.0, 2.0], size=3)
+    alike = Alike.of(table, prices)
+    assert alike.group.tolist() == defined(table, prices)
+    own = np.arange(alike.group.shape[1])
+    assert alike.shared.tolist() == (alike.group != own).any(axis=1).tolist()
+    assert alike.any == bool(alike.shared.any())
 
 
-def test_nothing_is_further_from_the_fastest_of_its_group_than_the_doubt():
-    assert groups([1.0, 1.09, 1.18], doubt=1.0) == [0, 1, 1]
-
-
-def test_a_figure_that_says_nothing_is_equal_to_none():
-    assert groups([1.0, 1.0], doubt=math.inf) == [0, 1]
-
-
-def test_a_dearer_type_is_another_value():
-    assert groups([1.0, 1.0, 1.0], prices=[1.0, 2.0, 1.0]) == [0, 1, 0]
-
-
-def test_other_worker_counts_are_another_value():
-    ways = [Configuration(demand=d, throughput=1.0) for d in ((1, 0), (0, 2), (0, 1))]
-    profile = Profile(job_type="a", scale_factor=1, configurations=tuple(ways))
-    table = ConfigurationTable.build(("x", "y"), (profile,))
-    alike = Alike.of(table, np.zeros(2))
-    assert alike.group.tolist() == [[0, 1, 0]]
-    assert alike.shared.tolist() == [True]
-
-
-def test_ways_that_do_not_run_are_equal_to_none():
-    ways = [Configuration(demand=d, throughput=0.0) for d in ((1, 0), (0, 1))]
-    profiles = (
-        Profile(job_type="a", scale_factor=1, configurations=tuple(ways)),
-        Profile(job_type="b", scale_factor=1, configurations=()),
-    )
-    alike = Alike.of(ConfigurationTable.build(("x", "y"), profiles), np.zeros(2))
-    assert alike.group.tolist() == [[0, 1], [0, 1]]
-
-
-@pytest.mark.parametrize("doubt", [-0.1, math.nan])
-def test_a_doubt_that_is_none_is_refused(doubt):
-    way = Configuration(demand=(1,), throughput=1.0, doubt=doubt)
-    with pytest.raises(InputError, match="doubt is"):
-        ConfigurationTable.build(
-            ("x",), (Profile(job_type="a", scale_factor=1, configurations=(way,)),)
-        )
+def test_some_draws_have_groups_and_some_have_none():
+    found = {Alike.of(drawn_table(np.random.default_rng(s)), np.ones(3)).any for s in range(60)}
+    assert found == {True, False}
