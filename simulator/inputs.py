@@ -13,7 +13,7 @@ from traces.reader import read_trace
 from traces.throughputs import read_throughputs
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from scheduler.domain.cluster import Cluster
     from scheduler.domain.job import Job
@@ -59,8 +59,16 @@ def read_inputs(request: SimulationRequest) -> tuple[ThroughputTable, Cluster, T
     return throughputs, cluster, trace
 
 
-def remark_on_inputs(trace: Trace, throughputs: ThroughputTable) -> tuple[str, ...]:
-    """Return what the reader of a run's figures must know of its inputs, a sentence each."""
+def remark_on_inputs(
+    trace: Trace, throughputs: ThroughputTable, learning: Collection[str] = ()
+) -> tuple[str, ...]:
+    """Return what the reader of a run's figures must know of its inputs, a sentence each.
+
+    Args:
+        trace: the jobs.
+        throughputs: steps/s of job types.
+        learning: further job types, of which something else is known.
+    """
     remarks = []
     if throughputs.left_out and max(trace.scale_factors, default=1) > 1:
         remarks.append(
@@ -70,6 +78,7 @@ def remark_on_inputs(trace: Trace, throughputs: ThroughputTable) -> tuple[str, .
     without = [
         job
         for job in trace.jobs
+        if job.job_type not in learning
         if not any((job.job_type, count) in throughputs.isolated for count in job.counts)
     ]
     if without:
@@ -85,7 +94,7 @@ def remark_on_inputs(trace: Trace, throughputs: ThroughputTable) -> tuple[str, .
 
 def names_of_inputs(request: SimulationRequest) -> dict[str, str]:
     """Name the inputs that the summary does not show, as text for reports."""
-    names = ("round_length_s", "workers_per_node", "overheads", "failures", "limit")
+    names = ("round_length_s", "workers_per_node", "overheads", "failures", "batches", "limit")
     values = {
         "trace": name_of(request.trace),
         "throughputs": name_of(request.throughputs),

@@ -99,6 +99,7 @@ class SimulationRequest:
         derive_counts: derive throughputs at worker counts that the table has no rows for; if not,
             no job runs at them.
         locality: heed that gangs are slower on several nodes, as the table says.
+        batches: path of a file of the job types whose batch may change, or None for none.
         limit: read only so many jobs of the trace.
         record: keep leases and series for reports; costs memory on long traces.
         behind_rounds: see ``EngineSettings``, like the next one.
@@ -128,6 +129,7 @@ class SimulationRequest:
     reference_worker_type: str | None = None
     derive_counts: bool = False
     locality: bool = False
+    batches: str | None = None
     limit: int | None = None
     record: bool = False
     behind_rounds: float = 4.0
@@ -152,6 +154,14 @@ class SimulationRequest:
             raise ParameterError(
                 f"forecasts is {self.forecasts.jobs}, and a configuration is replayed; forecasts "
                 "are scored without one: they know no quotas, dependencies or limits"
+            )
+        if self.batches is not None and (self.service is not None or self.forecasts.jobs):
+            other = (
+                "forecasts are asked for" if self.service is None else "a configuration is replayed"
+            )
+            raise ParameterError(
+                f"batches is '{self.batches}', and {other}; jobs whose batch may change are "
+                "replayed without"
             )
         if self.params and not isinstance(self.policy, str):
             raise ParameterError(

@@ -21,6 +21,7 @@ from simulator.inputs import (
     remark_on_inputs,
 )
 from simulator.intervals import run_with_forecasts
+from simulator.learning import LearningSource, SimulatedLearning, names_of, read_learning
 from simulator.orders import read_orders
 from simulator.overheads import read_overheads
 from simulator.replay import Replay
@@ -29,10 +30,11 @@ from traces.scaling import with_counts
 from traces.throughputs import read_throughputs
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from scheduler.domain.cluster import Cluster
     from scheduler.domain.throughput import ThroughputTable
+    from simulator.learning import LearningType
     from simulator.progress import Progress
     from simulator.request import Service, SimulationRequest
     from simulator.result import SimulationResult
@@ -49,15 +51,22 @@ def simulate(
         LeaseholdError: the run cannot go on.
     """
     throughputs, cluster, trace = read_inputs(request)
-    unknown = sorted(set(cluster.type_names) - set(throughputs.worker_types))
+    learning = {} if request.batches is None else read_learning(request.batches)
+    worker_types = {
+        *throughputs.worker_types,
+        *(name for one in learning.values() for name in one.models),
+    }
+    unknown = sorted(set(cluster.type_names) - worker_types)
     if unknown:
         raise InputError(
             f"worker type '{unknown[0]}' of the cluster is not in the throughput table; it knows "
             f"{', '.join(throughputs.worker_types)}"
         )
     throughputs = with_counts(throughputs, trace.scale_factors)
-    result = _run(request, progress, cluster=cluster, trace=trace, throughputs=throughputs)
-    remarks = remark_on_inputs(trace, throughputs)
+    result = _run(
+        request, progress, cluster=cluster, trace=trace, throughputs=throughputs, learning=learning
+    )
+    remarks = remark_on_inputs(trace, throughputs, learning)
     return replace(result, warnings=(*result.warnings, *remarks))
 
 
@@ -68,6 +77,7 @@ def _run(
     cluster: Cluster,
     trace: Trace,
     throughputs: ThroughputTable,
+    learning: Mapping[str, LearningType],
 ) -> SimulationResult:
     if request.service is not None:
         check_jobs(trace.jobs, request.window)
@@ -86,17 +96,23 @@ def _run(
             f"{name_of(request.trace)} has projects, dependencies or limits, which only the "
             "service heeds; replay it with `leasehold simulate --config FILE`"
         )
-    keys = sorted(
-        {CatalogueKey.of_job(job) for job in trace.jobs},
-        key=lambda key: (key.job_type, key.scale_factors, key.worker_types),
-    )
+    names = names_of(trace.jobs, learning)
+    of_jobs = [
+        replace(key, job_type=name or key.job_type)
+        for key, name in zip(map(CatalogueKey.of_job, trace.jobs), names, strict=True)
+    ]
+    keys = sorted(set(of_jobs), key=lambda key: (key.job_type, key.scale_factors, key.worker_types))
     position = {key: u for u, key in enumerate(keys)}
-    oracle = Oracle(throughputs)
+    types = {
+        name: learning[job.job_type] for name, job in zip(names, trace.jobs, strict=True) if name
+    }
+    oracle = LearningSource(Oracle(throughputs), types) if types else Oracle(throughputs)
+    shown = TableBuilder(Agnostic(oracle) if request.agnostic else oracle)
     table, believed = (
-        TableBuilder(source).table(cluster, keys, space_sharing=request.space_sharing)
-        for source in (oracle, Agnostic(oracle) if request.agnostic else oracle)
+        builder.table(cluster, keys, space_sharing=request.space_sharing)
+        for builder in (TableBuilder(oracle), shown)
     )
-    profiles = [position[CatalogueKey.of_job(job)] for job in trace.jobs]
+    profiles = [position[key] for key in of_jobs]
     simulation = Simulation(
         cluster=cluster,
         jobs=trace.jobs,
@@ -119,6 +135,17 @@ def _run(
         label=request.label,
         inputs=names_of_inputs(request),
         progress=progress,
+        learning=SimulatedLearning(
+            oracle,
+            shown,
+            names=names,
+            types=types,
+            keys=keys,
+            cluster=cluster,
+            space_sharing=request.space_sharing,
+        )
+        if isinstance(oracle, LearningSource)
+        else None,
     )
     if not request.forecasts.jobs:
         return simulation.run(until_s=request.until_s)

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from simulator.failures import FailureModel
     from simulator.overheads import Overhead, Overheads
     from simulator.result import SimulationResult
+    from simulator.workers import LearningJobs
 
 _REPORT_EVERY = 256  # steps of the loop between two reports of progress
 
@@ -66,6 +67,7 @@ class Simulation:
         inputs: Mapping[str, str] | None = None,
         progress: Callable[[Progress], None] | None = None,
         beginning: Beginning | None = None,
+        learning: LearningJobs | None = None,
     ) -> None:
         """Compose a run.
 
@@ -87,6 +89,7 @@ class Simulation:
             progress: told now and then how far the run is.
             beginning: where it begins, if not with an empty cluster at 0; no job comes by itself
                 then, and what ``enter`` does has to happen first.
+            learning: says how fast jobs are, instead of the table, and what is known of that.
 
         Raises:
             InputError: two jobs have one id, or the window holds no job.
@@ -113,7 +116,10 @@ class Simulation:
             self._failures.speed,
             checkpoint_interval_s=failures.checkpoint_interval_s,
             pace=None if beginning is None else beginning.pace,
+            learning=learning,
         )
+        self._learning = learning
+        self._refresh_s = math.inf
         self._ledger = Ledger(
             cluster,
             table,
@@ -274,6 +280,8 @@ class Simulation:
         return min(
             self._jobs[self._next_job].arrival_s if self._next_job < len(self._jobs) else math.inf,
             self._workers.next_finish_s,
+            self._workers.next_turn_s,
+            self._refresh_s,
             self._ends[0][0] if self._ends else math.inf,
             math.inf if self._admission is None else self._admission.next_due_s,
             self._failures.next_s,
@@ -293,8 +301,12 @@ class Simulation:
         """Collect what happens at ``now``; progress first, timers last."""
         events: list[ev.Event] = []
         if len(self._workers):
+            self._workers.turn(now)
             events += self._progress_now()
+            events += self._refresh(now)
             events += self._end(self._workers.finished(now), EndReason.COMPLETED)
+        else:
+            self._refresh_s = math.inf
         over = []
         while self._ends and self._ends[0][0] <= now:
             over.append(heapq.heappop(self._ends))
@@ -314,6 +326,18 @@ class Simulation:
             del self._timers[timer]
             events.append(ev.TimerFired(timer=timer))
         return events
+
+    def _refresh(self, now: float) -> list[ev.Event]:
+        """Tell the engine what is known of the jobs by now, if it is time to."""
+        if self._learning is None or now < self._refresh_s:
+            return []
+        every_s = self._learning.refresh_s
+        self._refresh_s = (now // every_s + 1.0) * every_s
+        steps = self._safe_steps.copy()
+        steps[self._workers.jobs] = self._workers.steps_done(now)
+        table = self._learning.known(self._workers.held(), steps)
+        self._workers.turn(now, everyone=True)
+        return [] if table is None else [ev.ConfigurationsChanged(table=table)]
 
     def _progress_now(self) -> list[ev.Event]:
         done = self._workers.steps_done(self._now)
@@ -394,6 +418,9 @@ class Simulation:
                 if math.isfinite(at_s):
                     heapq.heappush(self._ends, (at_s, lease_id, EndReason.FAILED))
         self._ledger.granted(leases, jobs, sharing)
+        if self._learning is not None and math.isinf(self._refresh_s):
+            every_s = self._learning.refresh_s
+            self._refresh_s = (self._now // every_s + 1.0) * every_s
 
     def _revoke(self, command: do.RevokeLeases) -> list[ev.Event]:
         """Give notice to leases; returns the ends of those that are over at once."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
@@ -33,8 +33,42 @@ _SLOT = np.dtype(
         ("finish_s", np.float64),  # when the job will be complete; inf if not by stop_s
         ("start_s", np.float64),  # when the lease began; checkpoints are counted from then
         ("saved", np.float64),  # steps in the last periodic checkpoint before since_s
+        ("until", np.float64),  # steps up to which the rate holds; the total if to the end
     ]
 )
+
+
+class LearningJobs(Protocol):
+    """Jobs whose rates depend on their progress and on their very workers.
+
+    Attributes:
+        refresh_s: how often the engine is told what is known of them.
+    """
+
+    refresh_s: float
+
+    def rate(self, job: int, workers: tuple[int, ...], steps: float) -> tuple[float, float] | None:
+        """Return steps/s of a job from a step on, and up to which step it is so fast.
+
+        None if it is not one of them: it is as fast as the table says.
+
+        Args:
+            job: its position in the trace.
+            workers: numbers of the workers that it holds alone.
+            steps: that it has done.
+        """
+        ...
+
+    def known(
+        self, running: Sequence[tuple[int, tuple[int, ...]]], steps: FloatArray
+    ) -> ConfigurationTable | None:
+        """Return what is known of the jobs' rates now; None if that is what was told last.
+
+        Args:
+            running: position and workers of each job that runs.
+            steps: (N,) that each job of the trace has done.
+        """
+        ...
 
 
 class SimulatedWorkers:
@@ -52,6 +86,7 @@ class SimulatedWorkers:
         *,
         checkpoint_interval_s: float = math.inf,
         pace: FloatArray | None = None,
+        learning: LearningJobs | None = None,
     ) -> None:
         """Prepare workers that are idle.
 
@@ -63,8 +98,10 @@ class SimulatedWorkers:
             speed: (W,) relative to a healthy worker; all healthy by default.
             checkpoint_interval_s: how often running jobs checkpoint.
             pace: (N,) how fast each job is, over what the table says; None: as the table says.
+            learning: says how fast jobs are, instead of the table; they share no workers.
         """
         self._pace = pace
+        self._learning = learning
         self._overheads = overheads
         self._interval_s = checkpoint_interval_s
         self._type_of: list[int] = cluster.worker_type_of.tolist()
@@ -141,6 +178,11 @@ class SimulatedWorkers:
         self._close_ranks()
         return self._steps(slice(self._size), now)
 
+    def held(self) -> list[tuple[int, tuple[int, ...]]]:
+        """Return the position and the workers of the job of each running lease."""
+        jobs = self.jobs.tolist()
+        return [(job, self._workers_of[i]) for job, i in zip(jobs, self._ids, strict=True)]
+
     def running(self, lease_ids: Iterable[int]) -> list[int]:
         """Return those of some leases that run."""
         return [lease_id for lease_id in lease_ids if lease_id in self._workers_of]
@@ -155,6 +197,64 @@ class SimulatedWorkers:
         """When the next job will have done its last step; inf if none will."""
         self._close_ranks()
         return float(self._slots["finish_s"][: self._size].min()) if self._size else math.inf
+
+    @property
+    def next_turn_s(self) -> float:
+        """When the next job will be at a step from which on its rate is another; inf if none."""
+        if self._learning is None:
+            return math.inf
+        self._close_ranks()
+        return float(self._turns_s().min(initial=math.inf))
+
+    def _turns_s(self) -> FloatArray:
+        """Return (n,) when each job will be at such a step; inf if it will not."""
+        slots = self._slots[: self._size]
+        left = np.where(slots["until"] < slots["total"], slots["until"] - slots["base"], math.inf)
+        rate = slots["rate"]
+        at_s = slots["since_s"] + np.divide(
+            left, rate, out=np.full(len(slots), math.inf), where=rate > 0
+        )
+        return np.where(at_s < slots["stop_s"], at_s, math.inf)
+
+    def ends(self) -> list[tuple[int, float]]:
+        """Return the position of each running lease's job, and when it will be complete."""
+        self._close_ranks()
+        slots = self._slots[: self._size]
+        return list(zip(slots["job"].tolist(), slots["finish_s"].tolist(), strict=True))
+
+    def turn(self, now: float, *, everyone: bool = False) -> None:
+        """Give jobs that are at such a step by now their next rate.
+
+        Args:
+            now: the time.
+            everyone: whether the rates of all other jobs are asked for anew, too.
+        """
+        if self._learning is None:
+            return
+        self._close_ranks()
+        slots = self._slots[: self._size]
+        due, done = self._turns_s() <= now, self._steps(slice(self._size), now)
+        some = due
+        if everyone:
+            alone = [len(self._on_worker[self._workers_of[i][0]]) == 1 for i in self._ids]
+            some = due | (np.array(alone) & (done < slots["total"]) & (now < slots["stop_s"]))
+        for slot in np.flatnonzero(some).tolist():
+            self._turn(slot, float(slots["until"][slot] if due[slot] else done[slot]), now)
+
+    def _turn(self, slot: int, step: float, now: float) -> None:
+        """Give a job at a step the rate that it has from there on."""
+        row = self._slots[slot]
+        workers = self._workers_of[int(row["lease"])]
+        rates, until = self._learned_rates(
+            [int(row["job"])], [int(row["profile"])], [workers], [step]
+        )
+        row["saved"] = self._saved(slot, now)
+        row["base"], row["since_s"] = step, max(float(row["since_s"]), now)
+        row["rate"] = rates[0]
+        if not self._uniform:
+            row["rate"] *= float(self._speed[list(workers)].min())
+        row["until"] = min(until[0], float(row["total"]))
+        self._predict(slot)
 
     def finished(self, now: float) -> list[int]:
         """Return the leases whose jobs have done all steps by now."""
@@ -189,7 +289,14 @@ class SimulatedWorkers:
         n = len(leases)
         while self._size + n > len(self._slots):
             self._slots = np.concatenate([self._slots, np.zeros_like(self._slots)])
-        rate = self._alone_rates(leases)
+        until = total
+        if self._learning is None:
+            rate = self._alone_rates(leases)
+        else:
+            rate, until = self._learned_rates(
+                jobs.tolist(), leases.profile.tolist(), leases.workers, base.tolist()
+            )
+            until = np.minimum(until, total)
         if not self._uniform:
             rate = rate * [self._speed[list(workers)].min() for workers in leases.workers]
         if self._pace is not None:
@@ -199,13 +306,13 @@ class SimulatedWorkers:
         left_s = np.divide(total - base, rate, out=np.full(n, math.inf), where=rate > 0)
         done_s = since_s + left_s
         finish_s = done_s + cost["complete_s"][jobs]
-        finish_s[done_s > fails_s] = math.inf
+        finish_s[(done_s > fails_s) | (until < total)] = math.inf
         rows = self._slots[self._size : self._size + n]
         rows["lease"] = np.arange(leases.first_id, leases.first_id + n)
         rows["job"], rows["profile"] = jobs, leases.profile
         rows["base"], rows["saved"], rows["total"] = base, base, total
         rows["rate"], rows["since_s"], rows["stop_s"] = rate, since_s, fails_s
-        rows["finish_s"], rows["start_s"] = finish_s, now
+        rows["finish_s"], rows["start_s"], rows["until"] = finish_s, now, until
         self._size += n
         self._ids += leases.ids
         sharing = self._take(leases)
@@ -279,7 +386,7 @@ class SimulatedWorkers:
         return float(min(done, total))
 
     def _saved(self, slot: int, now: float) -> float:
-        *_, since_s, stop_s, _, start_s, saved = self._slots[slot].item()
+        *_, since_s, stop_s, _, start_s, saved, _ = self._slots[slot].item()
         if math.isinf(self._interval_s):
             return float(saved)
         written_s = start_s + (min(now, stop_s) - start_s) // self._interval_s * self._interval_s
@@ -318,7 +425,8 @@ class SimulatedWorkers:
         left = float(row["total"]) - float(row["base"])
         done_s = float(row["since_s"]) + left / rate if rate > 0 else math.inf
         complete_s = float(self._overheads["complete_s"][row["job"]])
-        row["finish_s"] = done_s + complete_s if done_s <= row["stop_s"] else math.inf
+        last = row["until"] >= row["total"]
+        row["finish_s"] = done_s + complete_s if last and done_s <= row["stop_s"] else math.inf
 
     def _rate(self, profile: int, partner: int | None, workers: tuple[int, ...]) -> float:
         """Return steps/s on workers alone, or beside a job of the partner's profile."""
@@ -332,6 +440,21 @@ class SimulatedWorkers:
             # The planner offered no such pair: each gets half the time.
             return 0.5 * self._alone_rate(profile, workers)
         return float(self._table.pair_throughput[index, 1 if swap else 0])
+
+    def _learned_rates(
+        self,
+        jobs: Sequence[int],
+        profiles: Sequence[int],
+        workers: Sequence[tuple[int, ...]],
+        steps: Sequence[float],
+    ) -> tuple[FloatArray, FloatArray]:
+        """Return (n,) steps/s of jobs from a step on, and (n,) the steps up to which that holds."""
+        assert self._learning is not None
+        found = [
+            self._learning.rate(job, mine, step) or (self._alone_rate(profile, mine), math.inf)
+            for job, profile, mine, step in zip(jobs, profiles, workers, steps, strict=True)
+        ]
+        return np.array([rate for rate, _ in found]), np.array([until for _, until in found])
 
     def _demand(self, workers: tuple[int, ...]) -> tuple[int, ...]:
         counts = [0] * self._types

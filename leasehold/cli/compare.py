@@ -47,6 +47,7 @@ def compare(
     reference: options.Reference = None,
     derive_counts: options.DeriveCounts = False,
     locality: options.Locality = False,
+    batches: options.Batches = None,
     limit: options.Limit = None,
     out: Annotated[
         Path, typer.Option("--out", help="Folder for the HTML report and each policy's files.")
@@ -81,6 +82,7 @@ def compare(
             reference_worker_type=reference,
             derive_counts=derive_counts,
             locality=locality,
+            batches=batches,
             limit=limit,
             record=True,
         )

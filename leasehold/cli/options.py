@@ -53,6 +53,10 @@ Locality: TypeAlias = Annotated[
         help="Heed that gangs are slower on several nodes: rows TYPE_unconsolidated of the table.",
     ),
 ]
+Batches: TypeAlias = Annotated[
+    str | None,
+    typer.Option("--batches", help="YAML file of the job types whose batch may change."),
+]
 Limit: TypeAlias = Annotated[
     int | None, typer.Option("--limit", help="Read only so many jobs of the trace.")
 ]

@@ -66,6 +66,7 @@ def simulate(
     reference: options.Reference = None,
     derive_counts: options.DeriveCounts = False,
     locality: options.Locality = False,
+    batches: options.Batches = None,
     limit: options.Limit = None,
     out: Annotated[
         Path | None, typer.Option("--out", help="Folder for results and an HTML report.")
@@ -113,6 +114,7 @@ def simulate(
         "reference_worker_type": reference,
         "derive_counts": derive_counts,
         "locality": locality,
+        "batches": batches,
         "limit": limit,
         "record": out is not None,
         "forecasts": ForecastOptions(
