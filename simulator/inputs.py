@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from scheduler.errors import InputError, ParameterError
@@ -13,17 +14,24 @@ from traces.reader import read_trace
 from traces.throughputs import read_throughputs
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from scheduler.domain.cluster import Cluster
     from scheduler.domain.job import Job
     from scheduler.domain.throughput import ThroughputTable
+    from simulator.learning import LearningType
     from simulator.request import SimulationRequest
     from traces.trace import Trace
 
 
-def read_inputs(request: SimulationRequest) -> tuple[ThroughputTable, Cluster, Trace]:
+def read_inputs(
+    request: SimulationRequest, learning: Mapping[str, LearningType]
+) -> tuple[ThroughputTable, Cluster, Trace]:
     """Return the inputs; those that are given as values are there already.
+
+    Args:
+        request: names them.
+        learning: the job types whose batch may change; the throughput table need not know them.
 
     Raises:
         InputError: one is malformed or missing.
@@ -55,6 +63,15 @@ def read_inputs(request: SimulationRequest) -> tuple[ThroughputTable, Cluster, T
             seed=request.seed,
             reference_worker_type=request.reference_worker_type,
             limit=request.limit,
+            further_types={name: tuple(one.models) for name, one in learning.items()},
+        )
+    known = sorted({*throughputs.worker_types, *chain(*(one.models for one in learning.values()))})
+    unknown = sorted(set(cluster.type_names) - set(known))
+    if unknown:
+        also = "" if request.batches is None else " or the batch file"
+        raise InputError(
+            f"worker type '{unknown[0]}' of the cluster is not in the throughput table{also}; "
+            f"it may be one of {', '.join(known)}"
         )
     return throughputs, cluster, trace
 

@@ -160,8 +160,8 @@ class SimulationRequest:
                 "forecasts are asked for" if self.service is None else "a configuration is replayed"
             )
             raise ParameterError(
-                f"batches is '{self.batches}', and {other}; jobs whose batch may change are "
-                "replayed without"
+                f"batches is '{self.batches}', and {other}; the two do not go together: leave "
+                "one of them out"
             )
         if self.params and not isinstance(self.policy, str):
             raise ParameterError(

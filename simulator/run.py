@@ -50,18 +50,8 @@ def simulate(
         InputError: an input is malformed or missing.
         LeaseholdError: the run cannot go on.
     """
-    throughputs, cluster, trace = read_inputs(request)
     learning = {} if request.batches is None else read_learning(request.batches)
-    worker_types = {
-        *throughputs.worker_types,
-        *(name for one in learning.values() for name in one.models),
-    }
-    unknown = sorted(set(cluster.type_names) - worker_types)
-    if unknown:
-        raise InputError(
-            f"worker type '{unknown[0]}' of the cluster is not in the throughput table; it knows "
-            f"{', '.join(throughputs.worker_types)}"
-        )
+    throughputs, cluster, trace = read_inputs(request, learning)
     throughputs = with_counts(throughputs, trace.scale_factors)
     result = _run(
         request, progress, cluster=cluster, trace=trace, throughputs=throughputs, learning=learning

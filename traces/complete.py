@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections import Counter
+from itertools import chain
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,7 +16,7 @@ from traces.reference import reference_worker_type
 from traces.scaling import with_counts
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection, Iterable, Mapping
 
     from scheduler.domain.throughput import ThroughputTable
     from traces.draft import Draft, Drafts
@@ -28,6 +29,7 @@ def complete(
     throughputs: ThroughputTable | None,
     seed: int,
     reference: str | None,
+    further_types: Mapping[str, Collection[str]],
 ) -> tuple[list[Job], list[str]]:
     """Turn drafts into jobs.
 
@@ -37,6 +39,7 @@ def complete(
         throughputs: needed where job types are drawn, durations become steps, or SLOs are given.
         seed: of the draw of job types.
         reference: the worker type that durations refer to, or None for the table's usual one.
+        further_types: job types that the table need not know, and the worker types of each.
 
     Returns:
         The jobs in the order of the file, and notes on what was done.
@@ -49,7 +52,7 @@ def complete(
     if throughputs is None:
         _refuse_without_table(drafts, path)
         return _jobs(drafts, [d.job_type for d in drafts.jobs], None, path), notes
-    _check_types(drafts, throughputs, path)
+    _check_types(drafts, throughputs, further_types, path)
     on = reference_worker_type(throughputs, reference)
     counts = {n for d in drafts.jobs for n in (d.scale_factor, *d.scale_factors)}
     table = with_counts(throughputs, counts)
@@ -107,9 +110,14 @@ def _refuse_without_table(drafts: Drafts, path: str) -> None:
             )
 
 
-def _check_types(drafts: Drafts, throughputs: ThroughputTable, path: str) -> None:
-    known = frozenset(throughputs.job_types)
-    worker_types = throughputs.worker_types
+def _check_types(
+    drafts: Drafts,
+    throughputs: ThroughputTable,
+    further_types: Mapping[str, Collection[str]],
+    path: str,
+) -> None:
+    known = {*throughputs.job_types, *further_types}
+    worker_types = sorted({*throughputs.worker_types, *chain(*further_types.values())})
     for draft in drafts.jobs:
         for name in draft.worker_types:
             if name not in worker_types:

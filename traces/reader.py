@@ -15,7 +15,7 @@ from traces.trace import Trace
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from scheduler.domain.job import Job
     from scheduler.domain.throughput import ThroughputTable
@@ -34,6 +34,7 @@ def read_trace(
     seed: int = 0,
     reference_worker_type: str | None = None,
     limit: int | None = None,
+    further_types: Mapping[str, Collection[str]] | None = None,
 ) -> Trace:
     """Read a workload.
 
@@ -46,6 +47,8 @@ def read_trace(
         reference_worker_type: the worker type that durations refer to; None for the table's usual
             one (``traces.reference``).
         limit: keep only that many jobs, the first to arrive.
+        further_types: job types that the throughput table need not know, and the worker types of
+            each; such jobs have steps, not durations.
 
     Returns:
         The jobs in order of arrival. A job without an id in the file is named by its position
@@ -68,6 +71,7 @@ def read_trace(
         throughputs=throughputs,
         seed=seed,
         reference=reference_worker_type,
+        further_types=further_types or {},
     )
     conditions = {
         job.job_id: draft.conditions

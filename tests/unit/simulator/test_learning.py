@@ -7,7 +7,7 @@ from planner.goodput import BatchLimits, ThroughputModel, best_batch
 from scheduler.control.settings import ControlSettings, PolicyChoice
 from scheduler.domain.job import Job
 from scheduler.domain.throughput import ThroughputTable
-from scheduler.errors import InputError, ParameterError
+from scheduler.errors import InputError, ParameterError, TraceError
 from simulator.request import ForecastOptions, Service, SimulationRequest
 from simulator.run import simulate
 from traces.trace import Trace
@@ -24,6 +24,8 @@ FILE = {
     }
 }
 TABLE = ThroughputTable(isolated={("plain", 1): {"slow": 2.0, "fast": 2.0}})
+
+ODD = ThroughputTable(isolated={("plain", 1): {"slow": 2.0, "odd": 2.0}})
 
 
 def rate(workers, noise, *, nodes=1, seconds=SECONDS):
@@ -49,10 +51,10 @@ def run(tmp_path):
     path = tmp_path / "batches.yaml"
     path.write_text(yaml.safe_dump(FILE))
 
-    def make(*jobs, cluster="slow:4", policy="fifo", **how):
+    def make(*jobs, cluster="slow:4", policy="fifo", trace=None, table=TABLE, **how):
         request = SimulationRequest(
-            trace=Trace(jobs=jobs),
-            throughputs=TABLE,
+            trace=trace or Trace(jobs=jobs),
+            throughputs=table,
             cluster=cluster,
             policy=policy,
             round_length_s=60.0,
@@ -114,7 +116,13 @@ def test_other_jobs_are_as_fast_as_the_table_says(run):
     assert {one.job_type for one in result.jobs} == {"plain", "net"}
 
 
-def test_a_job_type_runs_only_where_its_step_times_are_known_and_a_batch_fits(run):
+def test_a_job_type_runs_only_where_its_step_times_are_known(run):
+    result = run(job("one"), cluster="odd:1,slow:1", table=ODD)
+    assert [span.worker_type for span in result.leases] == ["slow"]
+    assert run(job("one"), cluster="odd:1", table=ODD).jobs[0].status == "refused"
+
+
+def test_a_job_type_does_not_run_at_counts_at_which_no_batch_fits(run):
     """256 workers would each get fewer than the 32 samples that they need at least."""
     result = run(job("wide", (256,)), cluster="slow:256", workers_per_node=256)
     assert result.jobs[0].status == "refused"
@@ -200,3 +208,19 @@ def test_completion_is_not_put_off_by_what_is_told_meanwhile(run, tmp_path):
     result = run(job("one", (4,)), overheads=str(overheads))
     expected_s = 30 + 2000 / rate(4, 100) + 2000 / rate(4, 20_000) + 200
     assert result.jobs[0].end_s == pytest.approx(expected_s, rel=1e-9)
+
+
+def test_a_trace_file_names_types_that_only_the_batch_file_knows(run, tmp_path):
+    trace = tmp_path / "trace.csv"
+    head = "job_id,job_type,total_steps,arrival_s,worker_types\n"
+    trace.write_text(head + "one,net,2000,0,fast\n")
+    bare = ThroughputTable(isolated={("plain", 1): {"slow": 2.0}})
+    result = run(trace=str(trace), cluster="slow:1,fast:1", table=bare)
+    assert [span.worker_type for span in result.leases] == ["fast"]
+    assert result.warnings == ()
+    trace.write_text(head + "one,nett,2000,0,\n")
+    with pytest.raises(TraceError, match=r"does not know this job type.*close to it are 'net'"):
+        run(trace=str(trace), table=bare)
+    trace.write_text(head + "one,net,2000,0,\n")
+    with pytest.raises(InputError, match=r"'v9' of the cluster .* or the batch file; it may be"):
+        run(trace=str(trace), cluster="v9:1", table=bare)
