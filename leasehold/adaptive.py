@@ -40,6 +40,7 @@ _EXPLORED = 2
 _PER_DOUBLING = 4
 
 
+# The planner has the same class, and a test compares both: the SDK is a distribution of its own.
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchLimits:
     """Between what a job's batch may be chosen.

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from scheduler.domain.configuration import ConfigurationTable
 
 _TINY = 1e-300
-#: Logarithms of throughputs are closer together than this.
+#: Logarithms of throughputs are closer together than this. At a million workers a sum of both is
+#: rounded by 4e-7 at most, so ``_candidates`` may name a profile too many, and none too few.
 _APART = 2_000.0
 
 
@@ -81,7 +82,7 @@ class Alike:
 
 
 def _candidates(steps: FloatArray, workers: IntArray) -> IntArray:
-    """Return the profiles in which two figures for equally many workers are close at all.
+    """Return (n,) profiles in which two figures for equally many workers are close at all.
 
     Args:
         steps: (U, J) steps/s.
