@@ -6,6 +6,7 @@ from dataclasses import asdict, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
+from api.schemas.fields import Form
 from api.schemas.jobs import KubernetesIn
 from scheduler.control.requests import Submission
 from scheduler.control.retries import category_of
@@ -117,8 +118,8 @@ def _value(known: Asked, given: Any) -> Any:
         return tuple(sorted(given) if known.kind is Word.WORKER_COUNTS else given)
     if kind is dict:
         return MappingProxyType(given.copy())
-    if kind is KubernetesIn:
-        return MappingProxyType(given.model_dump(exclude_defaults=True))
+    if isinstance(given, Form):
+        return MappingProxyType(given.model_dump(exclude_defaults=kind is KubernetesIn))
     return given
 
 

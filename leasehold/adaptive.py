@@ -14,6 +14,7 @@ Source: Pollux (Qiao et al., OSDI 2021, section 3).
 from __future__ import annotations
 
 import itertools
+import json
 import math
 import os
 from dataclasses import dataclass
@@ -36,6 +37,9 @@ RETUNE_EVERY_S = 30.0
 LEAST_IMPROVEMENT = 1.05
 #: A batch is tried if it is at most this many times the largest that the job has ever run.
 _EXPLORED = 2
+#: Says between what a job may choose its batch, as it was submitted: a JSON object.
+BATCH_VARIABLE = "LEASEHOLD_BATCH"
+_LIMITS = ("initial", "most", "least_per_worker", "most_per_worker")
 #: How the candidates for the batch are spaced: by the fourth root of two.
 _PER_DOUBLING = 4
 
@@ -157,7 +161,7 @@ class AdaptiveBatches:
 
     Args:
         total: samples of the data.
-        limits: of the batch.
+        limits: of the batch; else LEASEHOLD_BATCH, which says what the job was submitted with.
         seed: of the order.
         rank: of this process; RANK by default.
         world_size: processes; WORLD_SIZE by default.
@@ -172,20 +176,22 @@ class AdaptiveBatches:
         times: of passes and exchanges.
 
     Raises:
-        ValueError: a value cannot be used, or no batch fits so many processes.
+        ValueError: a value cannot be used, there are no limits, or no batch fits so many
+            processes.
     """
 
     def __init__(
         self,
         *,
         total: int,
-        limits: BatchLimits,
+        limits: BatchLimits | None = None,
         seed: int = 0,
         rank: int = -1,
         world_size: int = 0,
         worker_type: str | None = None,
         retune_every_s: float = RETUNE_EVERY_S,
     ) -> None:
+        limits = _limits_told() if limits is None else limits
         largest = GlobalBatches(
             total=total,
             size=limits.most,
@@ -360,3 +366,21 @@ class AdaptiveBatches:
         passes = split[1] + 1
         worth = gain(self.limits.initial, self.noise.scale_samples, size)
         return worth / self.times.iteration_s(size / (self.world_size * passes), passes)
+
+
+def _limits_told() -> BatchLimits:
+    """Return the limits that the job was submitted with."""
+    text = os.environ.get(BATCH_VARIABLE, "")
+    if not text:
+        raise ValueError(
+            "there are no limits of the batch; give limits=BatchLimits(...), or submit the job "
+            f"with the field 'batch', which sets {BATCH_VARIABLE}"
+        )
+    try:
+        told = json.loads(text)
+        return BatchLimits(**{name: int(told[name]) for name in _LIMITS if name in told})
+    except (TypeError, KeyError, AttributeError, json.JSONDecodeError) as error:
+        raise ValueError(
+            f"{BATCH_VARIABLE} is {text[:200]!r}, which cannot be read: {error}; leave the "
+            "variable as the agent has set it, or give limits=BatchLimits(...)"
+        ) from error

@@ -33,9 +33,9 @@ class Catalogue:
         """What the jobs of each profile have in common."""
         return self._keys
 
-    def profile_of(self, spec: JobSpec) -> int:
+    def profile_of(self, spec: JobSpec, job_id: str = "") -> int:
         """Return the profile of a job; one that is new is appended."""
-        key = CatalogueKey.of(spec)
+        key = CatalogueKey.of(spec, job_id)
         if key not in self._index:
             self._index[key] = len(self._keys)
             self._keys.append(key)
@@ -51,10 +51,7 @@ class Catalogue:
         """Return the profiles as plain JSON values."""
         return {
             "version": _VERSION,
-            "profiles": [
-                {name: list(v) if isinstance(v, tuple) else v for name, v in asdict(key).items()}
-                for key in self._keys
-            ],
+            "profiles": [_plain(key) for key in self._keys],
         }
 
     @classmethod
@@ -81,3 +78,14 @@ class Catalogue:
         except (KeyError, TypeError, AttributeError) as error:
             raise InputError(f"stored profiles are damaged: {error!r}") from error
         return catalogue
+
+
+def _plain(key: CatalogueKey) -> dict[str, Any]:
+    """Return a key as plain JSON values.
+
+    Fields of batches are left out if they say nothing: the release before does not know them.
+    """
+    values = asdict(key)
+    for name in () if key.batch else ("batch", "learner"):
+        del values[name]
+    return {name: list(v) if isinstance(v, tuple) else v for name, v in values.items()}

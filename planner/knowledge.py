@@ -74,9 +74,9 @@ class LearnedKnowledge:
         """How many there are."""
         return len(self._catalogue)
 
-    def profile_of(self, spec: JobSpec) -> int:
+    def profile_of(self, spec: JobSpec, job_id: str = "") -> int:
         """Return the profile of a job; one that is new is appended."""
-        return self._catalogue.profile_of(spec)
+        return self._catalogue.profile_of(spec, job_id)
 
     def key(self, profile: int) -> CatalogueKey:
         """Return what the jobs of a profile have in common."""

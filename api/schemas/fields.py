@@ -101,6 +101,7 @@ Image = Annotated[str, _text(500, r"^[A-Za-z0-9][A-Za-z0-9._:/@-]*$")]
 
 Flag = Annotated[bool, Field(strict=True)]
 Workers = Annotated[int, Field(strict=True, ge=1, le=LARGEST_GANG)]
+Samples = Annotated[int, Field(strict=True, ge=1, le=10**9)]
 Rate = Annotated[float, Field(strict=True, gt=0, le=1e12)]
 RestartSeconds = Annotated[float, Field(strict=True, ge=0, le=LONGEST_S)]
 Weight = Annotated[float, Field(strict=True, ge=1e-6, le=1e6)]

@@ -15,14 +15,17 @@ from api.schemas.fields import (
     Moment,
     ProjectName,
     Reason,
+    Samples,
     SomeSeconds,
     Weight,
     type_of,
 )
 from api.schemas.filters import selecting
+from planner.goodput import BatchLimits
 from scheduler.control.requests import JobAction
-from scheduler.domain.fields import Asked, Word
+from scheduler.domain.fields import Asked, Number, Word
 from scheduler.domain.spec import JOB_FIELDS
+from scheduler.errors import InputError
 
 #: Largest array, and most jobs that one request may name.
 MOST_JOBS = 1000
@@ -81,6 +84,25 @@ class KubernetesIn(Form):
     )
 
 
+class BatchLimitsIn(Form):
+    """Between what a job may choose its batch; it counts steps of the initial one."""
+
+    initial: Samples = Field(description="samples per step of the batch by which steps count")
+    most: Samples = Field(description="samples per step at most")
+    least_per_worker: Samples = Field(1, description="samples per worker and pass at least")
+    most_per_worker: Samples = Field(
+        description="samples per worker and pass at most: what fits into memory"
+    )
+
+    @model_validator(mode="after")
+    def _leaves_something(self) -> Self:
+        try:
+            BatchLimits(**dict(self))
+        except InputError as error:
+            raise ValueError(str(error)) from None
+        return self
+
+
 _STAND_FOR_THE_SAME = (("total_steps", "duration_s"), ("deadline_s", "deadline_in_s"))
 
 
@@ -136,6 +158,8 @@ class JobForm(Form):
         secret_env: dict[str, str]
         upload: str | None
         working_dir: str | None
+        total_steps: float | None
+        batch: BatchLimitsIn | None
 
     @model_validator(mode="after")
     def _agree(self) -> Self:
@@ -147,6 +171,8 @@ class JobForm(Form):
             raise ValueError(f"{both}: give a variable in env or in secret_env, not in both")
         if self.upload and self.working_dir:
             raise ValueError("give upload or working_dir, not both: it starts in what it uploads")
+        if self.batch is not None and self.total_steps is None:
+            raise ValueError("batch is given, and no total_steps; count steps of the initial batch")
         if not self.command[0].strip():
             raise ValueError("command begins with an empty text; name a program")
         if sum(map(len, self.command)) > LONGEST_COMMAND:
@@ -178,6 +204,10 @@ _BESIDE: Mapping[str, Mapping[str, tuple[Any, Any]]] = {
 }
 
 
+#: Fields that have a form of their own.
+_FORMS: Mapping[Word | Number, type[Form]] = {Word.PODS: KubernetesIn, Word.BATCH: BatchLimitsIn}
+
+
 def _declared() -> dict[str, tuple[Any, Any]]:
     """Return the fields of a request: type and field by name."""
     made: dict[str, tuple[Any, Any]] = {}
@@ -188,13 +218,13 @@ def _declared() -> dict[str, tuple[Any, Any]]:
 
 
 def _field_of(known: Asked) -> tuple[Any, Any]:
-    kind = KubernetesIn if known.kind is Word.PODS else type_of(known.kind)
+    kind = _FORMS[known.kind] if known.kind in _FORMS else type_of(known.kind)
     if known.needed:
         return kind, Field(description=known.help)
     default = known.default
     # A text that nobody gave is empty in a specification, and a null in a request.
     unsaid = default is None or default == ""
-    if known.by_caller or known.kind is Word.PODS or unsaid:
+    if known.by_caller or known.kind in _FORMS or unsaid:
         return kind | None, Field(None, description=known.help)
     if isinstance(default, tuple):
         default = list(default)

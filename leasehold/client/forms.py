@@ -370,6 +370,30 @@ class BatchIn(TypedDict):
     jobs: Sequence[JobIn]
 
 
+class BatchLimitsOptions(TypedDict, total=False):
+    """What may be left out of ``BatchLimitsIn``.
+
+    Attributes:
+        least_per_worker: samples per worker and pass at least
+    """
+
+    least_per_worker: int
+
+
+class BatchLimitsIn(BatchLimitsOptions):
+    """Between what a job may choose its batch; it counts steps of the initial one.
+
+    Attributes:
+        initial: samples per step of the batch by which steps count
+        most: samples per step at most
+        most_per_worker: samples per worker and pass at most: what fits into memory
+    """
+
+    initial: int
+    most: int
+    most_per_worker: int
+
+
 class Batch(TypedDict):
     """What became of a batch or an array."""
 
@@ -766,6 +790,7 @@ class JobOptions(TypedDict, total=False):
         progress_file: file whose last number counts its checkpointed steps
         memory_bytes: limit of host memory in bytes
         cpus: limit of processor cores
+        batch: between what it may choose its batch, in samples
         space_sharing: whether it may share workers
         kubernetes: what it says about its pods
         client_id: your own id, by which a repeated submission is recognised
@@ -811,6 +836,7 @@ class JobOptions(TypedDict, total=False):
     progress_file: str | None
     memory_bytes: int | None
     cpus: float | None
+    batch: BatchLimitsIn | None
     space_sharing: bool
     kubernetes: KubernetesIn | None
     client_id: str | None

@@ -118,7 +118,7 @@ def _take_up_again(
     """
     profiles = state.knowledge.profiles
     record = JobRecord.of_row(row, profile=-1)
-    record.profile = state.knowledge.profile_of(record.spec)
+    record.profile = state.knowledge.profile_of(record.spec, record.job_id)
     state.table_due |= record.profile == profiles
     declare_missing(state, (record.spec,), state.engine.cluster.type_names)
     if row.status is JobStatus.COMPLETED:

@@ -127,7 +127,7 @@ def _record(state: ControlState, draft: Draft, item: Submission, job_id: str) ->
     if state.owners.of(spec.project, item.owner) is None:
         state.owners.give(((spec.project, item.owner),), state.settings)
     profiles = state.knowledge.profiles
-    profile = state.knowledge.profile_of(spec)
+    profile = state.knowledge.profile_of(spec, job_id)
     state.table_due |= profile == profiles
     declare_own(state, spec)
     record = JobRecord(

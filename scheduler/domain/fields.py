@@ -43,6 +43,7 @@ class Word(enum.Enum):
     RESTARTS = enum.auto()  #: worker type, or type:count -> seconds
     MOMENT = enum.auto()  #: seconds since the Unix epoch; people say "2h" or a date, too
     PODS = enum.auto()  #: what a job says about its pods
+    BATCH = enum.auto()  #: between what it may choose its batch
 
 
 class Written(enum.Enum):

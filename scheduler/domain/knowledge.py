@@ -42,8 +42,13 @@ class Knowledge(Protocol):
         """How many there are."""
         ...
 
-    def profile_of(self, spec: JobSpec) -> int:
-        """Return the profile of a job; one that is new is appended."""
+    def profile_of(self, spec: JobSpec, job_id: str = "") -> int:
+        """Return the profile of a job; one that is new is appended.
+
+        Args:
+            spec: of the job.
+            job_id: its id. A job whose batch may change has a profile of its own.
+        """
         ...
 
     def key(self, profile: int) -> CatalogueKey:

@@ -388,6 +388,14 @@ class JobSpec:
         default=None,
         option=Option(help="Limit of processor cores."),
     )
+    #: Samples by name; see ``planner.goodput.BatchLimits``. Empty: its batch does not change.
+    batch: Mapping[str, int] = asked(
+        Word.BATCH,
+        "between what it may choose its batch, in samples",
+        default={},
+        page=": `initial`, `most`, `least_per_worker` and `most_per_worker`; it needs "
+        "`total_steps`, see [Let the batch change](../how-to/write-a-job.md#let-the-batch-change)",
+    )
     space_sharing: bool = asked(
         Word.FLAG,
         "whether it may share workers",

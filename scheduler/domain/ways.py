@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from scheduler.domain.configuration import ANYWHERE
 
 if TYPE_CHECKING:
     from scheduler.domain.job import Job
     from scheduler.domain.spec import JobSpec
+
+#: What a job says of its batch, see ``planner.goodput.BatchLimits``.
+BATCH_LIMITS: Final = ("initial", "most", "least_per_worker", "most_per_worker")
 
 
 class Source(enum.StrEnum):
@@ -53,6 +56,9 @@ class CatalogueKey:
         worker_types: types that it may run on, sorted; empty for any.
         space_sharing: whether it may share workers.
         timed: whether its steps are seconds, one a second wherever it runs; nothing is learned.
+        batch: (4,) initial and most samples per step, least and most per worker and pass, if the
+            batch may change; else empty.
+        learner: id of the job whose batch may change: how noisy its gradients are is its own.
     """
 
     job_type: str
@@ -60,16 +66,21 @@ class CatalogueKey:
     worker_types: tuple[str, ...] = ()
     space_sharing: bool = True
     timed: bool = False
+    batch: tuple[int, ...] = ()
+    learner: str = ""
 
     @classmethod
-    def of(cls, spec: JobSpec) -> CatalogueKey:
-        """Return the key of a job."""
+    def of(cls, spec: JobSpec, job_id: str = "") -> CatalogueKey:
+        """Return the key of a job; its id counts only if its batch may change."""
+        batch = spec.batch
         return cls(
             job_type=spec.type_key,
             scale_factors=tuple(sorted(set(spec.scale_factors))),
             worker_types=tuple(sorted(set(spec.worker_types))),
-            space_sharing=spec.space_sharing,
+            space_sharing=spec.space_sharing and not batch,
             timed=spec.total_steps is None and not spec.throughputs,
+            batch=tuple(batch[name] for name in BATCH_LIMITS) if batch else (),
+            learner=job_id if batch else "",
         )
 
     @classmethod

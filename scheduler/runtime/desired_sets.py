@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from scheduler.control.leases import LiveLease, Member
     from scheduler.control.view import View
+    from scheduler.domain.spec import JobSpec
     from scheduler.protocol.desired import DesiredExec
 
 _log = logging.getLogger("leasehold.service")
@@ -30,6 +31,8 @@ _log = logging.getLogger("leasehold.service")
 #: where nothing is, and says so.
 NEEDS_NEWER_AGENT = "/nonexistent/this-agent-is-too-old-for-uploads"
 FIRST_PORT, PORTS = 12_000, 16_000
+#: Tells a job between what it may choose its batch; the SDK reads it.
+BATCH_VARIABLE = "LEASEHOLD_BATCH"
 #: What changes from one answer to the next while a lease lasts.
 _PASSING = ("remaining_s", "notice_in_s")
 
@@ -168,6 +171,17 @@ def _local_indices(view: View, member: Member) -> tuple[int, ...]:
     return member.local if node is None else tuple(map(node.index_of, member.local))
 
 
+def _environment(spec: JobSpec) -> Mapping[str, str]:
+    """Return a job's own variables, and between what it may choose its batch.
+
+    That is told as a variable, so agents of the release before pass it on.
+    """
+    if not spec.batch:
+        return spec.env
+    batch = orjson.dumps(dict(spec.batch)).decode()
+    return MappingProxyType({**spec.env, BATCH_VARIABLE: batch})
+
+
 def _desired(view: View, live: LiveLease, member: Member, now_s: float) -> DesiredLease:
     lease = live.lease
     record = view.jobs.by_id[lease.job_id]
@@ -180,7 +194,7 @@ def _desired(view: View, live: LiveLease, member: Member, now_s: float) -> Desir
         token=lease.token,
         job_id=lease.job_id,
         command=spec.command,
-        env=spec.env,
+        env=_environment(spec),
         working_dir=NEEDS_NEWER_AGENT if spec.upload else spec.working_dir,
         checkpoint_dir=spec.checkpoint_dir,
         workers=_local_indices(view, member),

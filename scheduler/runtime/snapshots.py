@@ -191,7 +191,7 @@ def _restore_jobs(state: ControlState, store: Store) -> None:
     state.jobs.start_numbers_at(newest.rows[0].number + 1 if newest.rows else 1)
     for row in active_rows(store):
         spec = spec_from_json(row.spec)
-        profile = state.knowledge.profile_of(spec)
+        profile = state.knowledge.profile_of(spec, row.job_id)
         state.jobs.add(JobRecord.of_row(row, profile=profile))
     # Those of the release before have none; stored with the first decision.
     pairs = ((record.project, record.owner) for record in state.jobs.by_id.values())

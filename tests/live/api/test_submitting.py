@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 JOB: dict[str, Any] = {"name": "train", "command": ["python", "train.py"]}
 
 
+BATCH = {"initial": 32, "most": 512, "most_per_worker": 64}
+
+
 @pytest.fixture
 def user(daemon: Any) -> Any:
     return daemon.caller("user", subject="ann")
@@ -279,6 +282,12 @@ def test_a_dry_run_changes_nothing(user: Any) -> None:
         ({"total_steps": 0}, "total_steps"),
         ({"total_steps": "100"}, "total_steps"),
         ({"total_steps": 1, "duration_s": 1}, ""),
+        ({"total_steps": 1, "batch": {}}, "batch.initial"),
+        ({"total_steps": 1, "batch": BATCH | {"initial": 0}}, "batch.initial"),
+        ({"total_steps": 1, "batch": BATCH | {"most": "512"}}, "batch.most"),
+        ({"total_steps": 1, "batch": BATCH | {"most": 31}}, "batch"),
+        ({"total_steps": 1, "batch": BATCH | {"size": 64}}, "batch.size"),
+        ({"batch": BATCH}, ""),
         ({"deadline_s": 1.0, "deadline_in_s": 1.0}, ""),
         ({"weight": -1}, "weight"),
         ({"weight": 0}, "weight"),
@@ -305,6 +314,17 @@ def test_a_bad_field_is_refused_and_named(user: Any, fields: dict[str, Any], fie
     assert answer.headers["content-type"] == "application/problem+json"
     assert field in {error["field"] for error in answer.json()["errors"]}
     assert user.get("/v1/jobs").json()["jobs"] == []
+
+
+def test_limits_of_a_batch_are_kept_whole_and_refused_by_name_and_value(user: Any) -> None:
+    job_id = user.submit(total_steps=1000, batch=BATCH)
+    kept = user.get(f"/v1/jobs/{job_id}").json()["spec"]["batch"]
+    assert kept == BATCH | {"least_per_worker": 1}
+    answer = user.post("/v1/jobs", json=JOB | {"total_steps": 1, "batch": BATCH | {"most": 31}})
+    said = answer.json()["errors"][0]["problem"]
+    assert said.startswith("batch limits: field 'initial' is 32; it must be >= 1 and at most")
+    answer = user.post("/v1/jobs", json=JOB | {"duration_s": 60, "batch": BATCH})
+    assert "no total_steps" in answer.json()["errors"][0]["problem"]
 
 
 def test_every_bad_field_is_listed_with_its_value(user: Any) -> None:

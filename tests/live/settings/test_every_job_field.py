@@ -18,7 +18,7 @@ import pytest
 from agent.kubernetes.pod_names import LEASE_JSON
 from agent.kubernetes.pod_requests import PodRequests
 from agent.kubernetes.pods import PodPlace, PodSettings, PodWorker, build_pod, build_secret
-from api.schemas.jobs import ArrayIn, ClaimIn, JobIn, KubernetesIn
+from api.schemas.jobs import ArrayIn, BatchLimitsIn, ClaimIn, JobIn, KubernetesIn
 from leasehold_testing.effects import Entry, check_effect, check_table
 from leasehold_testing.file_link import FileLink
 from leasehold_testing.local_agent import local_agent
@@ -169,6 +169,16 @@ def mount(name, first, second):
     return name, Entry((first, second), mounted)
 
 
+def batch(name, first, second):
+    """Return the entry of a limit of the batch, which its processes are told."""
+
+    def told(value):
+        limits = {"initial": 32, "most": 512, "most_per_worker": 64} | {name: value}
+        return launched({"total_steps": 100.0, "batch": limits})
+
+    return f"batch.{name}", Entry((first, second), told)
+
+
 async def declared(stage):
     """Declare where two job types are fast, that one scales, and that two may share a worker."""
     figures = [("on-v100", 1, "v100", 9.0), ("on-v100", 1, "k80", 1.0)]
@@ -279,6 +289,10 @@ ENTRIES = dict(
         field("progress_file", None, "steps", counted, total_steps=None),
         field("memory_bytes", 2**30, 2**31, launched),
         field("cpus", 1.0, 2.0, launched),
+        batch("initial", 32, 64),
+        batch("most", 256, 512),
+        batch("least_per_worker", 1, 2),
+        batch("most_per_worker", 64, 128),
         field("space_sharing", True, False, SHARED, job_type="a", throughputs={}),
         field("client_id", "mine", "new", again),
         field("held", False, True, scheduled()),
@@ -304,8 +318,9 @@ ENTRIES = dict(
 def fields_of_a_job():
     """Yield every field that a request to submit a job may have, with those inside of it."""
     for name in JobIn.model_fields:
-        if name not in {"kubernetes", "array"}:
+        if name not in {"batch", "kubernetes", "array"}:
             yield name
+    yield from (f"batch.{name}" for name in BatchLimitsIn.model_fields)
     yield from (f"array.{name}" for name in ArrayIn.model_fields)
     yield from (f"kubernetes.{name}" for name in KubernetesIn.model_fields)
     yield from (f"kubernetes.volumes.{name}" for name in ClaimIn.model_fields)

@@ -307,3 +307,27 @@ def test_figures_are_plain_numbers():
 def test_what_cannot_be_used_is_named(make, said):
     with pytest.raises(ValueError, match=said):
         make()
+
+
+def test_limits_are_those_that_the_job_was_submitted_with_unless_it_gives_others(monkeypatch):
+    told = {"initial": 8, "most": 64, "least_per_worker": 2, "most_per_worker": 16}
+    monkeypatch.setenv("LEASEHOLD_BATCH", json.dumps(told | {"of": "a later release"}))
+    place = {"total": 100, "rank": 0, "world_size": 2}
+    assert AdaptiveBatches(**place).limits == BatchLimits(**told)
+    assert AdaptiveBatches(**place, limits=LIMITS).limits is LIMITS
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "no limits of the batch; give limits.*or submit the job with the field 'batch'"),
+        ("{", "LEASEHOLD_BATCH is '{', which cannot be read"),
+        ("[]", "LEASEHOLD_BATCH is .*, which cannot be read"),
+        ('{"initial": 8}', "LEASEHOLD_BATCH is .*, which cannot be read"),
+        ('{"initial": 8, "most": 4, "most_per_worker": 4}', "'initial' is 8; it must be"),
+    ],
+)
+def test_without_limits_that_can_be_read_both_ways_to_give_them_are_named(monkeypatch, text, said):
+    monkeypatch.setenv("LEASEHOLD_BATCH", text)
+    with pytest.raises(ValueError, match=said):
+        AdaptiveBatches(total=100, rank=0, world_size=2)

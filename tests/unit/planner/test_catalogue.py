@@ -77,6 +77,18 @@ def test_jobs_of_one_kind_have_one_profile_and_every_difference_makes_another() 
     assert catalogue.key(3).scale_factors == (1, 2)
 
 
+def test_a_job_whose_batch_may_change_has_a_profile_of_its_own() -> None:
+    limits = {"initial": 32, "most": 512, "least_per_worker": 1, "most_per_worker": 64}
+    adaptive, catalogue = spec(batch=limits), Catalogue()
+    given = [(adaptive, "one"), (adaptive, "two"), (adaptive, "one"), (spec(), "x"), (spec(), "y")]
+    assert [catalogue.profile_of(*job) for job in given] == [0, 1, 0, 2, 2]
+    key = catalogue.key(1)
+    assert (key.batch, key.learner, key.space_sharing) == ((32, 512, 1, 64), "two", False)
+    stored = json.loads(json.dumps(catalogue.dump()))
+    assert Catalogue.restore(stored).keys == catalogue.keys
+    assert "batch" not in stored["profiles"][2], "the release before does not know the field"
+
+
 def test_a_profile_has_a_configuration_for_each_type_it_allows_and_each_count() -> None:
     catalogue = Catalogue()
     catalogue.profile_of(spec(job_type="a", scale_factors=(1, 2)))

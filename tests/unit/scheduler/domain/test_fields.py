@@ -24,11 +24,12 @@ SAMPLES = {
     Word.JOB_IDS: ["j-1"], Word.WORKER_COUNTS: [2, 1], Word.WORKER_TYPES: ["v100"],
     Word.RATES: {"v100": 2.5}, Word.RESTARTS: {"v100:8": 60.0},
     Word.MOMENT: 2e9, Word.PODS: {"shm_bytes": 7},
+    Word.BATCH: {"initial": 32, "most": 512, "least_per_worker": 2, "most_per_worker": 64},
 }  # fmt: skip
 
 
 #: What a field is given together with.
-TOGETHER = {"min_workers": {"max_workers": 8}}
+TOGETHER = {"min_workers": {"max_workers": 8}, "batch": {"total_steps": 100.0}}
 
 
 def sample(known):
@@ -90,10 +91,11 @@ def test_an_option_gives_the_field_and_is_named_for_it(known):
     assert option_of(known.name) == known.flag
 
 
-def test_only_the_command_the_code_and_the_pods_have_no_option():
+def test_only_the_command_the_code_the_batch_and_the_pods_have_no_option():
     assert [known.name for known in JOB_FIELDS if not known.flag] == [
         "command",
         "upload",  # what is uploaded has its hash made
+        "batch",
         "kubernetes",
     ]
 
