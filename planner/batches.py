@@ -5,25 +5,44 @@ fitted to all of them, job type by job type, and says how fast such a job learns
 which none has run: see ``planner.goodput``. Where nothing was measured the model is optimistic, so
 jobs are tried there; a job is offered at most twice as many workers as any of its type has run on.
 
+How noisy its gradients are each job tells by itself.
+
 Source: Pollux (Qiao et al., OSDI 2021, section 4.1), where each job learns by itself.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from dataclasses import astuple, dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final
 
-from planner.goodput import BestBatch, StepTime, best_batch, fit_throughput, rates_by_count
+from planner.goodput import (
+    PARAMETERS,
+    BestBatch,
+    StepTime,
+    ThroughputModel,
+    best_batch,
+    fit_throughput,
+    rates_by_count,
+)
+from scheduler.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
-    from planner.goodput import BatchLimits, ThroughputModel
+    from planner.goodput import BatchLimits
+
+_VERSION: Final = 1
+#: Step times that are remembered of a job type on a worker type; the oldest are forgotten.
+MOST_TIMES: Final = 64
+#: Job types on a worker type that are remembered.
+MOST_REMEMBERED: Final = 4096
 
 #: Weight of a new measurement beside the older ones of the same placement and batch.
 _NEWEST = 0.3
-#: A measurement further from what is known than this part has the model fitted anew.
+#: A measurement further from what is known than this part has the model fitted anew, and a noise
+#: scale takes the place of the known one.
 _NEWS = 0.05
+_TIME: Final = ("nodes", "workers", "batch_per_worker", "pass_s", "last_pass_s")
 #: Workers that are offered, in those on which jobs of the type have run.
 _GROWTH = 2
 
@@ -34,14 +53,23 @@ class _Measured:
 
     times: dict[tuple[int, int, float], StepTime] = field(default_factory=dict)
     model: ThroughputModel | None = None
-    most_workers: int = 0
+    revision: int = 0
+
+    @property
+    def most_workers(self) -> int:
+        """Workers of the largest run."""
+        return max(time.workers for time in self.times.values())
 
 
 class BatchKnowledge:
-    """Step times by job type and worker type, and the models that are fitted to them."""
+    """Step times by job type and worker type, the models that are fitted to them, and noise."""
 
     def __init__(self) -> None:
         self._measured: dict[tuple[str, str], _Measured] = {}
+        #: job id -> gradient noise scale, samples.
+        self._noise: dict[str, float] = {}
+        #: how often anything was learned.
+        self._learned = 0
 
     def observe(self, job_type: str, worker_type: str, time: StepTime) -> bool:
         """Take in what a job measured; returns whether that changes what is known."""
@@ -49,6 +77,8 @@ class BatchKnowledge:
         at = time.nodes, time.workers, time.batch_per_worker
         before = mine.times.get(at)
         if before is None:
+            if len(mine.times) == MOST_TIMES:
+                del mine.times[next(iter(mine.times))]
             mine.times[at] = time
         else:
             now = replace(
@@ -60,9 +90,52 @@ class BatchKnowledge:
             apart = abs(time.last_pass_s / before.last_pass_s - 1.0)
             if max(apart, abs(time.pass_s / before.pass_s - 1.0)) < _NEWS:
                 return False
-        mine.most_workers = max(mine.most_workers, time.workers)
         mine.model = None
+        self._learned += 1
+        mine.revision = self._learned
         return True
+
+    def observe_noise(self, job_id: str, noise: float) -> bool:
+        """Take in how noisy a job's gradients are; returns whether that is news."""
+        before = self._noise.get(job_id)
+        if before is not None and abs(noise - before) <= _NEWS * before:
+            return False
+        self._noise[job_id] = noise
+        return True
+
+    def noise(self, job_id: str) -> float:
+        """Return a job's gradient noise scale; 0, at which more samples teach nothing, at first."""
+        return self._noise.get(job_id, 0.0)
+
+    def forget(self, job_type: str) -> int:
+        """Drop the step times of a job type; returns how many there were."""
+        gone = [key for key in self._measured if key[0] == job_type]
+        return sum(len(self._measured.pop(key).times) for key in gone)
+
+    def forget_oldest(self, active: Iterable[str]) -> None:
+        """Forget job types if there are too many: the oldest that no active job has."""
+        beyond = len(self._measured) - MOST_REMEMBERED
+        if beyond > 0:
+            stay = set(active)
+            for key in [key for key in self._measured if key[0] not in stay][:beyond]:
+                del self._measured[key]
+
+    def keep_noise(self, active: Iterable[str]) -> None:
+        """Forget the noise of all jobs but active ones, which are read only if there is any."""
+        if self._noise:
+            stay = set(active)
+            self._noise = {job: noise for job, noise in self._noise.items() if job in stay}
+
+    def revision(self, job_type: str, worker_type: str) -> int:
+        """Return a value that differs whenever ``rates`` may."""
+        mine = self._measured.get((job_type, worker_type))
+        return 0 if mine is None else mine.revision
+
+    def placements(self, job_type: str, worker_type: str) -> frozenset[tuple[int, bool]]:
+        """Return worker count, and whether it spanned several nodes, of all runs."""
+        mine = self._measured.get((job_type, worker_type))
+        times = () if mine is None else mine.times.values()
+        return frozenset((time.workers, time.nodes > 1) for time in times)
 
     def model(self, job_type: str, worker_type: str) -> ThroughputModel | None:
         """Return the model of a job type on a worker type; None if none has run there."""
@@ -123,3 +196,49 @@ class BatchKnowledge:
             return next((split for split in splits if split is not None), None)
         found: BestBatch | None = best_batch(model, limits, noise, nodes=nodes, workers=workers)
         return None if found is None else (found.batch_per_worker, found.accumulation)
+
+    # -- state ------------------------------------------------------------------------------------
+
+    def dump(self) -> dict[str, Any]:
+        """Return everything that was learned as plain JSON values."""
+        return {
+            "version": _VERSION,
+            "measured": [
+                [
+                    *key,
+                    None if mine.model is None else list(astuple(mine.model)),
+                    [list(astuple(time)) for time in mine.times.values()],
+                ]
+                for key, mine in self._measured.items()
+            ],
+            "noise": [[job, noise] for job, noise in self._noise.items()],
+        }
+
+    @classmethod
+    def restore(cls, data: Mapping[str, Any]) -> BatchKnowledge:
+        """Return what ``dump`` was called on.
+
+        Raises:
+            InputError: the data are damaged, or of a newer release.
+        """
+        if data.get("version") != _VERSION:
+            raise InputError(
+                f"stored step times have version {data.get('version')!r}; this release reads "
+                f"{_VERSION}; run the release that wrote them"
+            )
+        known = cls()
+        try:
+            for job_type, worker_type, model, times in data["measured"]:
+                found = [StepTime(**dict(zip(_TIME, time, strict=True))) for time in times]
+                known._learned += 1
+                known._measured[job_type, worker_type] = _Measured(
+                    times={(t.nodes, t.workers, t.batch_per_worker): t for t in found},
+                    model=None
+                    if model is None
+                    else ThroughputModel(**dict(zip(PARAMETERS, model, strict=True))),
+                    revision=known._learned,
+                )
+            known._noise.update(data["noise"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise InputError(f"stored step times are damaged: {error!r}") from error
+        return known

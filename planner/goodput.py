@@ -64,7 +64,7 @@ class ThroughputModel:
         self, *, nodes: int, workers: int, batch_per_worker: float, accumulation: int = 0
     ) -> float:
         """Return the seconds of one step of the optimiser."""
-        parameters = np.array([[getattr(self, name) for name in _NAMES]])
+        parameters = np.array([[getattr(self, name) for name in PARAMETERS]])
         last = _last_pass_s(
             parameters,
             np.array([float(nodes)]),
@@ -86,7 +86,8 @@ class ThroughputModel:
         )
 
 
-_NAMES = ("alpha_c", "beta_c", "alpha_n", "beta_n", "alpha_r", "beta_r", "gamma")
+#: Of a model, in the order of its fields.
+PARAMETERS = ("alpha_c", "beta_c", "alpha_n", "beta_n", "alpha_r", "beta_r", "gamma")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,7 +147,7 @@ def fit_throughput(measured: Sequence[StepTime]) -> ThroughputModel:
         error, start, jac=True, method="L-BFGS-B", bounds=list(zip(lower, upper, strict=True))
     )
     values = _from_search(np.clip(found.x, lower, upper)[None, :])[0].tolist()
-    model = dict(zip(_NAMES, values, strict=True))
+    model = dict(zip(PARAMETERS, values, strict=True))
     if not (nodes > 1).any():
         model["alpha_n"] = max(model["alpha_n"], 1.1 * model["alpha_r"])
         model["beta_n"] = max(model["beta_n"], 1.1 * model["beta_r"])
@@ -252,7 +253,7 @@ def best_batch(
     if not splits:
         return None
     per_pass, before = np.array(splits, dtype=float).T
-    parameters = np.array([[getattr(model, name) for name in _NAMES]])
+    parameters = np.array([[getattr(model, name) for name in PARAMETERS]])
     size = np.full(len(splits), 1.0)
     last_s = _last_pass_s(parameters, nodes * size, workers * size, per_pass)[0]
     batch = workers * per_pass * (before + 1.0)

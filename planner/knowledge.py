@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from itertools import tee
 from typing import TYPE_CHECKING, Any
 
 from planner.agnostic import Agnostic
+from planner.batch_ways import BatchWays
+from planner.batches import BatchKnowledge
 from planner.catalogue import Catalogue
 from planner.composed import Composed
 from planner.estimates import Estimates
 from planner.estimator import Estimator
+from planner.goodput import StepTime
 from planner.launches import Launches
 from planner.packing import Pairs
 from planner.sharing import SharingCosts
@@ -59,11 +63,14 @@ class LearnedKnowledge:
         self._costs = SharingCosts()
         if Part.SHARING in parts:
             self._costs = SharingCosts.restore(parts[Part.SHARING])
+        self._batches = BatchKnowledge()
+        if Part.BATCHES in parts:
+            self._batches = BatchKnowledge.restore(parts[Part.BATCHES])
         self._sources = tuple(sources)
         #: (agnostic, profiling) -> what builds the tables that show it so.
         self._builders: dict[tuple[bool, Profiling], TableBuilder] = {}
-        self._estimates = Estimates(self._estimator)
-        self._rough = Estimates(self._estimator, rough=True)
+        self._estimates = BatchWays(Estimates(self._estimator), self._batches)
+        self._rough = BatchWays(Estimates(self._estimator, rough=True), self._batches)
         #: key -> revision of the sources, and the ways that they know then.
         self._ways: dict[CatalogueKey, tuple[object, tuple[Way, ...]]] = {}
 
@@ -136,14 +143,15 @@ class LearnedKnowledge:
 
     def _builder(self, *, agnostic: bool, profiling: Profiling) -> TableBuilder:
         if (agnostic, profiling) not in self._builders:
-            source = self._source(Estimates(self._estimator, profiling))
+            estimates = Estimates(self._estimator, profiling)
+            source = self._source(BatchWays(estimates, self._batches, profiling))
             source = Pairs(source, self._costs)
             self._builders[agnostic, profiling] = TableBuilder(
                 Agnostic(source) if agnostic else source
             )
         return self._builders[agnostic, profiling]
 
-    def _source(self, estimates: Estimates) -> ConfigurationSource:
+    def _source(self, estimates: BatchWays) -> ConfigurationSource:
         return Composed(estimates, self._sources) if self._sources else estimates
 
     # -- learning ---------------------------------------------------------------------------------
@@ -174,11 +182,17 @@ class LearnedKnowledge:
 
     def forget(self, job_type: str) -> int:
         """Drop all figures of a job type."""
-        return self._estimator.forget(job_type)
+        return self._estimator.forget(job_type) + self._batches.forget(job_type)
 
     def forget_oldest(self, active: Iterable[str]) -> None:
         """Forget job types beyond as many as are remembered."""
-        self._estimator.forget_oldest(active)
+        first, second = tee(active)
+        self._estimator.forget_oldest(first)
+        self._batches.forget_oldest(second)
+
+    def keep_noise(self, active: Iterable[str]) -> None:
+        """Forget how noisy the gradients of all jobs but active ones are."""
+        self._batches.keep_noise(active)
 
     def sharing(self) -> Iterator[SharingCost]:
         """Yield first, second, worker type and the part of its speed alone that each keeps."""
@@ -199,6 +213,31 @@ class LearnedKnowledge:
     ) -> None:
         """Note a stretch of running alone."""
         self._estimator.observe(job_type, scale_factor, worker_type, steps, seconds)
+
+    def observe_step_time(
+        self,
+        job_type: str,
+        worker_type: str,
+        *,
+        nodes: int,
+        workers: int,
+        per_worker: float,
+        pass_s: float,
+        last_pass_s: float,
+    ) -> bool:
+        """Note how long a step of a job whose batch may change took."""
+        time = StepTime(
+            nodes=nodes,
+            workers=workers,
+            batch_per_worker=per_worker,
+            pass_s=pass_s,
+            last_pass_s=last_pass_s,
+        )
+        return self._batches.observe(job_type, worker_type, time)
+
+    def observe_noise(self, job_id: str, noise: float) -> bool:
+        """Note how noisy the gradients of a job whose batch may change are."""
+        return self._batches.observe_noise(job_id, noise)
 
     def note_launch(
         self,
@@ -230,12 +269,13 @@ class LearnedKnowledge:
             Part.THROUGHPUTS: self._estimator.dump,
             Part.LAUNCHES: self._launches.dump,
             Part.SHARING: self._costs.dump,
+            Part.BATCHES: self._batches.dump,
         }
         return dump[part]()
 
 
 def _ways(
-    source: ConfigurationSource, key: CatalogueKey, cluster: Cluster, estimates: Estimates
+    source: ConfigurationSource, key: CatalogueKey, cluster: Cluster, estimates: BatchWays
 ) -> tuple[Way, ...]:
     return tuple(
         _way(way, key, cluster, estimates)
@@ -244,11 +284,11 @@ def _ways(
     )
 
 
-def _way(way: Configuration, key: CatalogueKey, cluster: Cluster, estimates: Estimates) -> Way:
+def _way(way: Configuration, key: CatalogueKey, cluster: Cluster, estimates: BatchWays) -> Way:
     """Return a way with where its figure comes from: the estimates, or another source's word."""
     k, count = next((k, count) for k, count in enumerate(way.demand) if count)
-    found = estimates.estimate(key, count, cluster.type_names[k])
-    plain = way.locality == ANYWHERE and not way.plan
+    found = estimates.estimate(key, count, cluster.type_names[k], way.locality)
+    plain = (way.locality == ANYWHERE or key.batch) and not way.plan
     if not plain or (found.steps_per_s, found.relative_deviation) != (way.throughput, way.doubt):
         found = Estimate(
             steps_per_s=way.throughput, relative_deviation=way.doubt, source=Source.DECLARED

@@ -432,13 +432,15 @@ def renew_table(state: ControlState, draft: Draft) -> None:
     """Make the configuration table anew where profiles, types or throughputs have changed."""
     engine, choice, settings = state.engine, state.policy.choice, state.settings
     # What was measured is told when a round is planned, and not with every report.
-    learned = state.estimates_due and any(isinstance(e, ev.TimerFired) for e in draft.events)
+    due = state.estimates_due or state.batches_due
+    learned = due and any(isinstance(e, ev.TimerFired) for e in draft.events)
     if not (state.table_due or learned):
         return
     declare_joined(state)
-    if state.estimates_due:
+    if due:
         active = (record.spec.type_key for record in state.jobs.by_id.values())
         state.knowledge.forget_oldest(active)
+        state.knowledge.keep_noise(state.jobs.by_id)
     table = state.knowledge.renewed(
         engine.table,
         engine.cluster,
@@ -450,7 +452,9 @@ def renew_table(state: ControlState, draft: Draft) -> None:
     )
     if state.estimates_due:
         draft.set(Part.THROUGHPUTS.value, state.knowledge.dump(Part.THROUGHPUTS))
-    state.table_due = state.estimates_due = False
+    if state.batches_due:
+        draft.set(Part.BATCHES.value, state.knowledge.dump(Part.BATCHES))
+    state.table_due = state.estimates_due = state.batches_due = False
     if table is not None:
         draft.set(Part.PROFILES.value, state.knowledge.dump(Part.PROFILES))
         draft.tell(ev.ConfigurationsChanged(table=table))

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from scheduler.domain.lease import Lease
     from scheduler.domain.rows import AttemptRow
     from scheduler.protocol.gpu_use import GpuUse
+    from scheduler.protocol.learning import Learning
 
 #: Reasons of a revocation that leave the job no time to checkpoint.
 ABRUPT = frozenset({RevokeReason.CANCEL, RevokeReason.WORKER_LOST})
@@ -128,6 +129,7 @@ class LiveLease:
             that unknown.
         launch_s: seconds from the grant to the job's first step; None if not known.
         gpu: how much its GPUs have computed; None where nobody measures. Replaced, not changed.
+        learning: what the job has measured, as last taken in, if its batch may change.
     """
 
     lease: Lease
@@ -154,6 +156,7 @@ class LiveLease:
     launch_timed: bool = False
     launch_s: float | None = None
     gpu: LeaseUse | None = None
+    learning: Learning | None = None
 
     @property
     def use(self) -> float | None:

@@ -168,7 +168,7 @@ def _rate(state: ControlState | View, live: LiveLease) -> float:
 def _measure(state: ControlState, live: LiveLease, now_s: float) -> None:
     """Learn the throughput from a stretch of running alone."""
     timed = state.knowledge.key(state.jobs.by_id[live.lease.job_id].profile).timed
-    if timed or _shares(state, live) or not live.worker_type or not live.learned:
+    if timed or shares(state, live) or not live.worker_type or not live.learned:
         live.mark = None
         return
     if live.mark is None:
@@ -181,12 +181,13 @@ def _measure(state: ControlState, live: LiveLease, now_s: float) -> None:
     record = state.jobs.by_id[live.lease.job_id]
     key = record.spec.type_key, len(live.lease.workers), live.worker_type
     state.knowledge.observe(*key, done, took_s)
-    if len(live.members) == 1:
+    if len(live.members) == 1 and not record.spec.batch:  # its speed also tells how it learns
         state.health.measure(key, live.members[0].node, done / took_s)
     live.mark = (now_s, live.steps_live)
     state.estimates_due = True
 
 
-def _shares(state: ControlState, live: LiveLease) -> bool:
+def shares(state: ControlState, live: LiveLease) -> bool:
+    """Tell whether a job runs on workers of which another one has its part."""
     row = state.engine.jobs.row_of(live.lease.job_number)
     return row == NONE or int(state.engine.jobs["pair"][row]) != NONE

@@ -9,6 +9,7 @@ from scheduler.control.housekeeping import apply_order, end_member, hear, note_d
 from scheduler.control.idle import take_use
 from scheduler.control.inventory import heed_inventory, inventory_of
 from scheduler.control.launching import time_launch
+from scheduler.control.learning import take_learning
 from scheduler.control.leases import MemberEnd
 from scheduler.control.node_health import note_end
 from scheduler.control.nodes import CHANGES_WITHIN_S, MOST_CHANGES
@@ -368,6 +369,8 @@ def _take_lease(
             live.first_step_noted = True
             _note_first_step(draft, live)
         time_launch(state, draft, live)
+        if lease.learning is not None:
+            take_learning(state, live, lease.learning)
     if lease.gpu is not None:
         take_use(state, draft, live, member, lease.gpu)
     _heed_trouble(draft, live, member, lease)

@@ -82,6 +82,7 @@ class ControlState:
         estimates_due: whether measured throughputs have changed since the table was made.
         images: node -> images that it may soon need.
         launches_due: whether launches were timed since the engine was last told.
+        batches_due: whether jobs whose batch may change have measured news since then.
         asked: the policy whose answer is in force or on its way; None before the first.
         budgets: what projects have used in this month, where one has a budget.
         owners: which uid the jobs of each owner run under.
@@ -102,6 +103,7 @@ class ControlState:
     estimates_due: bool = False
     images: dict[str, tuple[DesiredImage, ...]] = field(default_factory=dict)
     launches_due: bool = False
+    batches_due: bool = False
     asked: PolicyChoice | None = None
     next_look_s: float = 0.0
     health: NodeHealth = field(default_factory=NodeHealth)

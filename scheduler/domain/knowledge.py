@@ -26,6 +26,7 @@ class Part(enum.StrEnum):
     THROUGHPUTS = "throughputs"
     LAUNCHES = "launches"
     SHARING = "sharing"
+    BATCHES = "batches"
 
 
 class Knowledge(Protocol):
@@ -187,6 +188,53 @@ class Knowledge(Protocol):
 
         Raises:
             InputError: steps, seconds or the scale factor are out of range.
+        """
+        ...
+
+    def observe_step_time(
+        self,
+        job_type: str,
+        worker_type: str,
+        *,
+        nodes: int,
+        workers: int,
+        per_worker: float,
+        pass_s: float,
+        last_pass_s: float,
+    ) -> bool:
+        """Note how long a step of a job whose batch may change took; returns whether it is news.
+
+        Args:
+            job_type: key.
+            worker_type: hardware class.
+            nodes: that the job spanned.
+            workers: that it held.
+            per_worker: samples per worker and pass.
+            pass_s: seconds of a pass without an exchange.
+            last_pass_s: seconds of the pass at whose end gradients are exchanged.
+
+        Raises:
+            InputError: a figure is not above zero, or not finite.
+        """
+        ...
+
+    def observe_noise(self, job_id: str, noise: float) -> bool:
+        """Note how noisy the gradients of a job whose batch may change are.
+
+        Args:
+            job_id: of the job.
+            noise: gradient noise scale, samples, >= 0.
+
+        Returns:
+            Whether it is news.
+        """
+        ...
+
+    def keep_noise(self, active: Iterable[str]) -> None:
+        """Forget how noisy the gradients of all jobs but active ones are.
+
+        Args:
+            active: ids of jobs; read only if anything is known.
         """
         ...
 

@@ -21,6 +21,9 @@ MOST_EXIT_CODE: Final = 2**31 - 1
 #: Latest date, in the year 5138, and longest duration, some 30 years; as in the REST interface.
 LATEST_S: Final = 1e11
 LONGEST_S: Final = 1e9
+#: Shortest time of a step, and step times that a job may tell.
+SHORTEST_S: Final = 1e-9
+MOST_STEP_TIMES: Final = 32
 #: Workers of a node, and processes of a gang.
 MOST_WORKERS: Final = 4096
 MOST_RANKS: Final = 1_000_000

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from scheduler.protocol import bounds
 from scheduler.protocol.gpu_use import GpuUse, gpu_use
+from scheduler.protocol.learning import Learning, learning
 from scheduler.protocol.reading import Reader
 
 if TYPE_CHECKING:
@@ -70,6 +71,7 @@ class LeaseReport:
         gpu: how busy its GPUs are; None where nobody measures.
         nonce: of the lease, as the scheduler told it; empty if it told none.
         job_id: whose lease it is; empty from agents of the release before.
+        learning: what it has measured if its batch may change; None if it tells nothing.
     """
 
     lease_id: int
@@ -90,6 +92,7 @@ class LeaseReport:
     gpu: GpuUse | None = None
     nonce: str = ""
     job_id: str = ""
+    learning: Learning | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -297,6 +300,7 @@ def _lease_report(item: Reader) -> LeaseReport:
         gpu=item.optional("gpu", lambda name: gpu_use(item, name)),
         nonce=item.maybe("nonce", longest=bounds.LONGEST_WORD),
         job_id=item.maybe("job_id", longest=bounds.LONGEST_ID),
+        learning=item.optional("learning", lambda name: learning(item, name)),
     )
 
 

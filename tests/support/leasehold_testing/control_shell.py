@@ -29,10 +29,13 @@ POLICY = PolicyChoice(name="max_min_fairness")
 
 
 def new_control(
-    sources: Sequence[tuple[str, ConfigurationSource]] = (), **settings: Any
+    sources: Sequence[tuple[str, ConfigurationSource]] = (),
+    *,
+    policy: PolicyChoice = POLICY,
+    **settings: Any,
 ) -> Control:
     """Return a control that knows nothing."""
-    chosen = ControlSettings(policy=POLICY, **settings)
+    chosen = ControlSettings(policy=policy, **settings)
     return Control.new(chosen, knowledge=LearnedKnowledge(sources=sources))
 
 
@@ -74,7 +77,8 @@ class Shell:
         self.control = control
         self.log: list[Decision] = []
         self.answers: list[Answered] = []
-        self.policy = make_policy(POLICY.name)
+        self.choice = control.state.settings.policy
+        self.policy = make_policy(self.choice.name, self.choice.parameters)
 
     def tell(self, *facts: Fact, now_s: float) -> Decision:
         """Tell facts and publish what follows, until there is no question left."""
@@ -86,7 +90,9 @@ class Shell:
             if decision.question is None:
                 return decision
             solved = Solved(allocation=self.policy.allocate(decision.question.problem), solve_s=0.0)
-            facts = (AllocationAnswered(policy=POLICY, question=decision.question, answer=solved),)
+            facts = (
+                AllocationAnswered(policy=self.choice, question=decision.question, answer=solved),
+            )
 
     def commands(self, kind: type) -> list[Any]:
         """Return the engine's commands of a kind so far."""

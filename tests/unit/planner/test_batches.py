@@ -1,9 +1,12 @@
 """What is known of the step times of jobs whose batch may change."""
 
+import json
+
 import pytest
 
-from planner.batches import BatchKnowledge
+from planner.batches import MOST_TIMES, BatchKnowledge
 from planner.goodput import BatchLimits, StepTime, ThroughputModel, best_batch, rates_by_count
+from scheduler.errors import InputError
 
 LIMITS = BatchLimits(initial=128, most=4096, least_per_worker=32, most_per_worker=512)
 TRUTH = ThroughputModel(
@@ -81,3 +84,59 @@ def test_the_same_figure_again_is_no_news_and_another_one_is():
     before = rates(known)[1]
     assert known.observe("a", "t4", measured(slower=3.0))
     assert rates(known)[1] < 0.85 * before
+
+
+def test_what_was_learned_comes_back_from_json_as_it_was():
+    known = BatchKnowledge()
+    known.observe("a", "t4", measured())
+    known.observe("a", "t4", measured(workers=2))
+    rates(known)  # fits a model, which is kept as it is
+    known.observe("a", "t4", measured(slower=1.04))
+    known.observe_noise("job", NOISE)
+    again = BatchKnowledge.restore(json.loads(json.dumps(known.dump())))
+    assert again.dump() == known.dump()
+    assert rates(again) == rates(known)
+    assert again.noise("job") == NOISE
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        {"version": 2, "measured": [], "noise": []},
+        {"version": 1, "measured": []},
+        {"version": 1, "measured": [["a", "t4", None, [[1, 1, 1.0, 1.0]]]], "noise": []},
+        {"version": 1, "measured": [["a", "t4", None, [[1, 1, 1.0, 1.0, -1.0]]]], "noise": []},
+        {"version": 1, "measured": [["a", "t4", [1.0], []]], "noise": []},
+    ],
+)
+def test_stored_data_that_cannot_be_read_are_refused(data):
+    with pytest.raises(InputError, match="step time"):
+        BatchKnowledge.restore(data)
+
+
+def test_noise_is_news_if_it_differs_from_what_is_known_by_more_than_a_twentieth():
+    known = BatchKnowledge()
+    assert known.noise("job") == 0.0
+    assert [known.observe_noise("job", n) for n in (100.0, 104.0, 104.9, 106.0, 101.0)] == [
+        *(True, False, False, True, False)
+    ]
+    assert known.noise("job") == 106.0
+    known.keep_noise(iter(["other"]))
+    assert known.noise("job") == 0.0
+
+
+def test_the_oldest_step_times_and_job_types_are_forgotten_beyond_a_bound(monkeypatch):
+    known = BatchKnowledge()
+    for batch in range(1, MOST_TIMES + 3):
+        known.observe("a", "t4", measured(batch=float(batch)))
+    (_, _, _, times) = known.dump()["measured"][0]
+    assert [time[2] for time in times] == [float(batch) for batch in range(3, MOST_TIMES + 3)]
+    monkeypatch.setattr("planner.batches.MOST_REMEMBERED", 2)
+    for name in ("b", "c"):
+        known.observe(name, "t4", measured())
+    known.forget_oldest(iter(["a"]))
+    assert [key for key, *_ in known.dump()["measured"]] == ["a", "c"]
+    assert known.forget("c") == 1
+    assert rates(known)
+    assert known.forget("a") == MOST_TIMES
+    assert rates(known) == {}

@@ -1,0 +1,110 @@
+"""Ways of jobs whose batch may change: what was measured of them, beside the estimates."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Final
+
+from planner.goodput import BatchLimits
+from planner.tables import unit_demand
+from scheduler.domain.configuration import ANYWHERE, CONSOLIDATED, Configuration
+from scheduler.domain.profiling import NO_PROFILING
+from scheduler.domain.sources import ConfigurationSource
+from scheduler.domain.ways import BATCH_LIMITS, Estimate, Source
+
+if TYPE_CHECKING:
+    from planner.batches import BatchKnowledge
+    from planner.estimates import Estimates
+    from scheduler.domain.cluster import Cluster
+    from scheduler.domain.profiling import Profiling
+    from scheduler.domain.ways import CatalogueKey
+
+#: Relative deviation of what was measured, and what each doubling of the workers adds to it; as
+#: of other estimates.
+_MEASURED: Final = 0.05
+_PER_DOUBLING: Final = 0.2
+#: Workers of a node that has all of them.
+_ALL: Final = 1 << 30
+_NO_WAY: Final = Estimate(steps_per_s=0.0, relative_deviation=0.0, source=Source.ESTIMATED)
+
+
+class BatchWays(ConfigurationSource):
+    """The estimates, and of jobs whose batch may change what follows from their step times.
+
+    Such a job has two ways for several workers of a type: on one node, and on any. The estimates
+    count for worker types on which no job of its type has run, and for counts that are more than
+    twice those that were run. It has no way at counts at which no batch fits.
+
+    Args:
+        estimates: of all other jobs.
+        batches: what jobs whose batch may change have measured.
+        profiling: what is added to mere inferences.
+    """
+
+    def __init__(
+        self,
+        estimates: Estimates,
+        batches: BatchKnowledge,
+        profiling: Profiling = NO_PROFILING,
+    ) -> None:
+        self._estimates, self._batches = estimates, batches
+        self._profiling = profiling
+
+    def ways(self, key: CatalogueKey, cluster: Cluster) -> tuple[Configuration, ...]:
+        """Return the ways in which a job could run alone."""
+        if not key.batch:
+            return self._estimates.ways(key, cluster)
+        size = len(cluster.type_names)
+        return tuple(
+            Configuration(
+                demand=unit_demand(k, size, count),
+                throughput=estimate.steps_per_s * self._profiling.factor(estimate),
+                doubt=estimate.relative_deviation,
+                locality=locality,
+            )
+            for k, worker_type in enumerate(cluster.type_names)
+            if key.allows(worker_type)
+            for count in key.scale_factors
+            for locality in ((CONSOLIDATED, ANYWHERE) if count > 1 else (ANYWHERE,))
+            for estimate in [self.estimate(key, count, worker_type, locality)]
+        )
+
+    def estimate(
+        self, key: CatalogueKey, count: int, worker_type: str, locality: str = ANYWHERE
+    ) -> Estimate:
+        """Return what is known of a job on ``count`` workers of a type."""
+        if not key.batch:
+            return self._estimates.estimate(key, count, worker_type)
+        limits = BatchLimits(**dict(zip(BATCH_LIMITS, key.batch, strict=True)))
+        if all(limits.split(batch, count) is None for batch in limits.candidates):
+            return _NO_WAY
+        usual = self._estimates.estimate(key, count, worker_type)
+        spread = locality == ANYWHERE and count > 1
+        rates = self._batches.rates(
+            key.job_type,
+            worker_type,
+            limits,
+            self._batches.noise(key.learner),
+            (count,),
+            workers_per_node=1 if spread else _ALL,
+        )
+        if usual.steps_per_s == 0.0 or not rates:
+            return usual
+        runs = self._batches.placements(key.job_type, worker_type)
+        measured = (count, spread) in runs
+        nearest = min(abs(math.log2(count / workers)) for workers, _ in runs)
+        away = 0.0 if measured else max(nearest, 1.0)
+        return Estimate(
+            steps_per_s=rates[count],
+            relative_deviation=math.hypot(_MEASURED, _PER_DOUBLING * away),
+            source=Source.MEASURED if measured else Source.ESTIMATED,
+            declared=usual.declared,
+        )
+
+    def revision(self, key: CatalogueKey, cluster: Cluster) -> object:
+        """Return the estimates' revision, and when the job and its type last measured news."""
+        usual = self._estimates.revision(key, cluster)
+        if not key.batch:
+            return usual
+        times = [self._batches.revision(key.job_type, name) for name in cluster.type_names]
+        return usual, times, self._batches.noise(key.learner)
