@@ -9,6 +9,10 @@ from typing import Final
 
 #: Greatest number of steps: what a double, a JSON reader and a database's column all hold exactly.
 MOST_COUNT: Final = 2**53 - 1
+#: Shortest and longest time of a step, and step times that a job may tell.
+SHORTEST_S: Final = 1e-9
+LONGEST_S: Final = 1e9
+MOST_STEP_TIMES: Final = 32
 #: Processes of a gang.
 MOST_RANKS: Final = 1_000_000
 #: Characters of a name, and of a lease's secret.

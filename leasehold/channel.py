@@ -14,7 +14,7 @@ import select
 import socket
 import threading
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from leasehold.bounds import LONGEST_NAME, MOST_COUNT, MOST_RANKS
 
@@ -35,6 +35,8 @@ class Channel:
     Attributes:
         steps_live: steps done; the loop counts here.
         steps_done: steps that are checkpointed.
+        learning: what the job has measured if its batch may change; replaced, not changed. It is
+            told once over each connection.
         noticed: the job is to leave.
         leave_by_s: when SIGTERM comes, on ``time.monotonic``; None if nobody said.
     """
@@ -44,6 +46,8 @@ class Channel:
             _check(surroundings)
         self.steps_live = 0
         self.steps_done = 0
+        self.learning: dict[str, Any] | None = None
+        self._learning_told: dict[str, Any] | None = None
         self.noticed = False
         self.leave_by_s: float | None = None
         self._surroundings = surroundings
@@ -98,9 +102,16 @@ class Channel:
         self._disconnect()
 
     def _report(self) -> None:
-        message = {"secret": self._surroundings.secret, "rank": self._surroundings.rank}
+        message: dict[str, Any] = {
+            "secret": self._surroundings.secret,
+            "rank": self._surroundings.rank,
+        }
         try:
-            self._connected().sendall(json.dumps(message | self._steps()).encode() + b"\n")
+            agent, learning = self._connected(), self.learning
+            if learning is not self._learning_told:
+                message["learning"] = learning
+            agent.sendall(json.dumps(message | self._steps()).encode() + b"\n")
+            self._learning_told = learning
         except OSError:
             self._disconnect()
 
@@ -113,6 +124,7 @@ class Channel:
         if self._socket is not None:
             self._socket.close()
         self._socket, self._unread = None, b""
+        self._learning_told = None  # the next agent knows nothing of it
 
     def _listen(self, timeout_s: float) -> None:
         """Wait for a line of the agent, or for the end."""

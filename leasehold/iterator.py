@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import itertools
+import math
 import signal
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Generic, Literal, Protocol, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Generic, Literal, Protocol, TypeVar, cast, runtime_checkable
 
 from leasehold.channel import Channel
 from leasehold.checkpoints import Checkpoints
 from leasehold.gang import Gang, clear_older
+from leasehold.learning import HasFigures, learning_of
 from leasehold.surroundings import Surroundings
 
 if TYPE_CHECKING:
@@ -22,6 +24,8 @@ T = TypeVar("T")
 
 #: The exit code by which a job says: I have left early, run me again (EX_TEMPFAIL).
 LEFT_EARLY = 75
+#: Seconds between two times at which the agent is told what the job has measured.
+LEARNING_EVERY_S = 30.0
 
 
 @runtime_checkable
@@ -57,7 +61,8 @@ class LeaseIterator(Generic[T]):
         data: what to iterate over. A sequence or an iterable is one epoch, begun again as often as
             needed; a sequence is entered at the right place, an iterable is read up to it. A
             function is called with the number of steps done and returns an iterator from there.
-            If an item is worth several steps, see ``CountsSteps``.
+            If an item is worth several steps, see ``CountsSteps``; the ``figures`` of data such as
+            ``AdaptiveBatches`` are told to the scheduler.
         total_steps: steps of the whole job; else LEASEHOLD_TOTAL_STEPS, else one epoch.
         checkpoint_dir: where the checkpoints lie, on storage that every node sees; else
             LEASEHOLD_CHECKPOINT_DIR; without either nothing is kept, which a lease refuses.
@@ -120,6 +125,8 @@ class LeaseIterator(Generic[T]):
         self.left_early = False
         self._saved_step = 0
         self._saved_s = 0.0
+        self._learning_s = -math.inf
+        self._learns = self._told.leased and not self._told.rank and isinstance(data, HasFigures)
         self._channel = Channel(self._told, report_every_s=report_every_s)
         self._gang = self._make_gang(folder)
 
@@ -165,9 +172,21 @@ class LeaseIterator(Generic[T]):
             yield next(items)
             self.step = min(self.step + self._steps_of_item(), self.total_steps)
             channel.steps_live = self.step
+            self._tell_learning(every_s=LEARNING_EVERY_S)
             if every_s is not None and time.monotonic() - self._saved_s >= every_s:
                 self.checkpoint()
+        self._tell_learning(every_s=0.0)
         self.checkpoint()
+
+    def _tell_learning(self, *, every_s: float) -> None:
+        """Hand what rank 0 has measured to the channel, if it is time and it has changed."""
+        if not self._learns or time.monotonic() - self._learning_s < every_s:
+            return
+        learning = learning_of(cast("HasFigures", self._data).figures)
+        if learning is not None:
+            self._learning_s = time.monotonic()
+            if learning != self._channel.learning:
+                self._channel.learning = learning
 
     def _steps_of_item(self) -> int:
         return self._data.whole_steps() if isinstance(self._data, CountsSteps) else 1

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
+import math
 import socket
 
 import pytest
 
+from leasehold.bounds import LINE_BYTES, MOST_STEP_TIMES
 from leasehold.channel import Channel
+from leasehold.learning import learning_of
 from leasehold.surroundings import Surroundings
 from scheduler.protocol import bounds
+from scheduler.protocol.learning import learning
+from scheduler.protocol.reading import Reader
 
 
 @pytest.mark.parametrize(
@@ -49,3 +54,60 @@ def test_steps_are_told_within_bounds(tmp_path, monkeypatch, steps, told):
 def test_what_no_agent_would_take_is_refused(known, message):
     with pytest.raises(ValueError, match=message):
         Channel(Surroundings(endpoint="tcp://nowhere:1", **known), report_every_s=1.0)
+
+
+FIGURES = {
+    "noise_scale_samples": 812.3456789,
+    "batch_samples": 64,
+    "gain": 1.5,
+    "step_times": [(2, 32.0, 0.0123456789, 0.03)],
+}
+
+
+def test_what_was_measured_is_told_once_over_each_connection_and_again_if_it_changes(monkeypatch):
+    pairs = [socket.socketpair(), socket.socketpair()]
+    unused = iter(pairs)
+    monkeypatch.setattr("leasehold.channel.connect", lambda *_, **__: next(unused)[0])
+    channel = Channel(Surroundings(endpoint="tcp://nowhere:1"), report_every_s=0.05)
+    channel.learning = learning_of(FIGURES)
+    channel.start()
+    with pairs[0][1] as agent, agent.makefile("rb") as lines:
+        first, second = json.loads(lines.readline()), json.loads(lines.readline())
+        assert first["learning"] == {
+            "noise_scale_samples": 812.346,
+            "batch_samples": 64,
+            "step_times": [[2, 32.0, 0.0123457, 0.03]],
+        }
+        assert "learning" not in second
+        channel.learning = learning_of(FIGURES | {"batch_samples": 80})
+        told = [json.loads(lines.readline()).get("learning") for _ in range(3)]
+        assert [one["batch_samples"] for one in told if one] == [80]
+    with pairs[1][1] as agent, agent.makefile("rb") as lines:
+        assert json.loads(lines.readline())["learning"]["batch_samples"] == 80
+        channel.close()
+
+
+@pytest.mark.parametrize(
+    ("noise", "told"), [(math.inf, 2.0**53 - 1.0), (math.nan, None), (-1.0, 0.0), (None, None)]
+)
+def test_absurd_figures_are_told_so_that_an_agent_takes_them_in_a_line_of_its_length(noise, told):
+    absurd = [
+        (0, 1.0, 1.0, 1.0), (2, 0.0, 1.0, 1.0), (2, 1.0, math.nan, 1.0), (2, 1.0, 1.0, 0.0),
+        (2, math.inf, 1.0, 1.0), (2, 1.0, 1.0, 1e10),
+    ]  # fmt: skip
+    many = [(10**6, 123456.789 + i, 0.123456789, 1234.56789) for i in range(200)]
+    figures = {"noise_scale_samples": noise, "batch_samples": 10**30, "step_times": absurd + many}
+    found = learning_of(figures)
+    taken = learning(Reader.of(json.loads(json.dumps({"learning": found}))), "learning")
+    assert taken.noise_scale_samples == told
+    assert taken.batch_samples == 2**53 - 1
+    assert len(taken.step_times) == MOST_STEP_TIMES
+    assert taken.step_times[-1][1] == pytest.approx(many[-1][1], rel=1e-5)
+    steps = {"steps_live": 2**53 - 1, "steps_done": 2**53 - 1, "rank": 10**6}
+    line = {"secret": "s" * bounds.LONGEST_NAME, "learning": found} | steps
+    assert len(json.dumps(line)) < LINE_BYTES
+
+
+def test_nothing_is_told_before_anything_was_measured():
+    figures = {"noise_scale_samples": None, "batch_samples": 64, "step_times": []}
+    assert learning_of(figures) is None

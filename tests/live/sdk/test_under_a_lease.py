@@ -34,6 +34,34 @@ for step in steps:
 """
 
 
+LEARNER = """
+import time
+from leasehold import AdaptiveBatches, LeaseIterator
+from leasehold.adaptive import StepMeasurement
+from leasehold.gradient_noise import GradientNorms
+batches = AdaptiveBatches(total=1000)
+norms = GradientNorms(small_sqr=2.0 + 64.0, large_sqr=2.0 + 32.0, small=32.0, large=64.0)
+for _ in LeaseIterator(batches, total_steps=10**6, save=lambda folder: None):
+    time.sleep(0.01)
+    batches.record(
+        StepMeasurement(pass_s=0.01, last_pass_s=0.02, norms=norms, next_size=batches.size)
+    )
+"""
+
+
+def test_what_a_job_whose_batch_may_change_has_measured_arrives(host, monkeypatch):
+    monkeypatch.setenv("LEASEHOLD_BATCH", '{"initial": 64, "most": 512, "most_per_worker": 32}')
+    lease = host.lease(1)
+    job = host.start(["-c", LEARNER], lease)
+    host.until(lambda: lease.learning is not None)
+    host.notify(lease)
+    assert job.wait(10) == 75
+    host.until(lambda: lease.learning.noise_scale_samples is not None)
+    assert lease.learning.noise_scale_samples == pytest.approx(1024.0, rel=1e-3)
+    assert lease.learning.batch_samples == 64
+    assert lease.learning.step_times == ((1, 32.0, 0.01, 0.02),)
+
+
 def test_progress_arrives_and_a_notice_is_obeyed_at_once(host):
     lease = host.lease(1)
     job = host.start(NUMPY, lease, total_steps=100_000)
