@@ -8,9 +8,10 @@ and gets, at once, and again whenever it changes while the connection is open::
 
     {"notice": false}      or      {"notice": true, "leave_in_s": 9.5}
 
-Everything but ``secret`` may be left out. A line that cannot be used is answered with ``error``
-and changes nothing: one that is too long, or a number of steps beyond the bounds of
-``scheduler.protocol.bounds``. Lines after it are taken.
+Everything but ``secret`` may be left out. A job whose batch may change also sends ``learning``, see
+``scheduler.protocol.learning``, which holds until it sends another one.
+A line that cannot be used is answered with ``error`` and changes nothing: one that is too long, or
+a figure beyond the bounds of ``scheduler.protocol.bounds``. Lines after it are taken.
 With ``"code": true`` a line ``{"code_bytes": 4711}`` follows, and behind it so many bytes: the code
 that the lease is started in; or a line with ``error`` that says why not now.
 Pods cannot reach the socket and use the same lines over TCP. With ``"guard": true`` the answer also
@@ -37,6 +38,7 @@ from scheduler.protocol.bounds import (
     MOST_RANKS,
     words,
 )
+from scheduler.protocol.learning import Learning, learning
 from scheduler.protocol.reading import Reader, decoded
 
 if TYPE_CHECKING:
@@ -96,6 +98,7 @@ class Tenant:
         secret: what its processes prove themselves with.
         steps_live: steps that were done.
         steps_done: steps that were checkpointed.
+        learning: what the job has measured, if its batch may change and it told so.
         leave_by_s: when SIGTERM comes, on the lease clock; None while the job may stay.
         deadline_s: until when the lease holds, on the lease clock; None where nobody needs it.
         code: returns the code that it is started in, for who brings it there; raises InputError and
@@ -107,6 +110,7 @@ class Tenant:
     secret: str
     steps_live: int = 0
     steps_done: int = 0
+    learning: Learning | None = None
     leave_by_s: float | None = None
     deadline_s: float | None = None
     code: Callable[[], Awaitable[bytes]] | None = field(default=None, repr=False)
@@ -327,6 +331,7 @@ class Endpoint:
             live = message.optional("steps_live", message.integer)
             done = message.optional("steps_done", message.integer)
             rank = message.optional("rank", lambda name: message.integer(name, at_most=MOST_RANKS))
+            measured = message.optional("learning", lambda name: learning(message, name))
             guard = bool(message.optional("guard", message.flag))
             code = bool(message.optional("code", message.flag))
             _check_room(tenant, writer)
@@ -335,6 +340,7 @@ class Endpoint:
             return known, False
         if not rank:  # the others do the same steps
             tenant.advance(live, done)
+            tenant.learning = measured or tenant.learning
         if known is not None and known is not tenant:
             known.writers.discard(writer)
         tenant.writers.add(writer)

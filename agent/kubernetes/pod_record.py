@@ -250,6 +250,7 @@ class PodRecord(LeaseRecord):
             exit_code=self.exit_code if self.end is not None else None,
             steps_done=self.tenant.steps_done,
             steps_live=max(self.tenant.steps_live, self.tenant.steps_done),
+            learning=self.tenant.learning,
             started_s=None if look is None else look.started_s,
             message=self.message,
             reason_code=self.reason_code,

@@ -124,6 +124,7 @@ class Record(LeaseRecord):
             exit_code=self.exit_code,
             steps_done=self.tenant.steps_done,
             steps_live=max(self.tenant.steps_live, self.tenant.steps_done),
+            learning=self.tenant.learning,
             started_s=self.started_s,
             message=self.message,
             reason_code=self._reason_code(),

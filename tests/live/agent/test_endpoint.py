@@ -53,6 +53,24 @@ def test_progress_is_taken_and_never_shrinks(node):
     _serve(node, talk)
 
 
+MEASURED = {
+    "noise_scale_samples": 800.0, "batch_samples": 64, "step_times": [[2, 32.0, 0.1, 0.2]]
+}  # fmt: skip
+
+
+def test_what_a_job_has_measured_is_kept_until_it_tells_more_and_taken_of_rank_0(node):
+    async def talk(endpoint, tenant, say, reader):
+        await say({"secret": "s3cret", "learning": MEASURED})
+        await say({"secret": "s3cret", "steps_live": 3, "of_a_later_release": {"a": [1]}})
+        await say({"secret": "s3cret", "rank": 1, "learning": MEASURED | {"batch_samples": 7}})
+        assert (tenant.learning.batch_samples, tenant.steps_live) == (64, 3)
+        assert tenant.learning.step_times == ((2, 32.0, 0.1, 0.2),)
+        await say({"secret": "s3cret", "learning": MEASURED | {"noise_scale_samples": None}})
+        assert tenant.learning.noise_scale_samples is None
+
+    _serve(node, talk)
+
+
 def test_a_notice_is_pushed_and_taken_back(node):
     async def talk(endpoint, tenant, say, reader):
         await say({"secret": "s3cret"})
@@ -84,6 +102,12 @@ def test_a_notice_is_pushed_and_taken_back(node):
         {"secret": "s3cret", "steps_live": float("nan")},
         {"secret": "s3cret", "rank": 10**9, "steps_live": 1},
         {"secret": "\ud800"},
+        {"secret": "s3cret", "steps_live": 3, "learning": [1]},
+        {
+            "secret": "s3cret",
+            "steps_live": 3,
+            "learning": MEASURED | {"noise_scale_samples": float("nan")},
+        },
         b'{"secret": "s3cret", "steps_live": ' + b"9" * 4000 + b"}\n",
         b"[" * 4000 + b"\n",
     ],
