@@ -67,7 +67,9 @@ def test_what_two_processes_measure_becomes_the_rate_of_jobs_of_the_type(client,
 
     until(lambda: client.get("/v1/nodes").json()["nodes"])
     assert ways()["consolidated"]["source"] == "assumed"
-    job_id = client.post("/v1/jobs", json=job).json()["job_id"]
+    submitted = client.post("/v1/jobs", json=job)
+    assert submitted.status_code == 201, submitted.text
+    job_id = submitted.json()["job_id"]
     until(lambda: ways()["consolidated"]["source"] == "measured")
     # One that has just begun knows no noise: a step of its initial batch is worth one.
     assert ways()["consolidated"]["steps_per_s"] == pytest.approx(5.0, rel=0.1)
