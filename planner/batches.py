@@ -27,7 +27,7 @@ from planner.goodput import (
 from scheduler.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from planner.goodput import BatchLimits
 
@@ -66,7 +66,7 @@ class BatchKnowledge:
 
     def __init__(self) -> None:
         self._measured: dict[tuple[str, str], _Measured] = {}
-        #: job id -> gradient noise scale, samples.
+        #: learner -> gradient noise scale, samples; see ``CatalogueKey``.
         self._noise: dict[str, float] = {}
         #: how often anything was learned.
         self._learned = 0
@@ -95,17 +95,17 @@ class BatchKnowledge:
         mine.revision = self._learned
         return True
 
-    def observe_noise(self, job_id: str, noise: float) -> bool:
+    def observe_noise(self, learner: str, noise: float) -> bool:
         """Take in how noisy a job's gradients are; returns whether that is news."""
-        before = self._noise.get(job_id)
+        before = self._noise.get(learner)
         if before is not None and abs(noise - before) <= _NEWS * before:
             return False
-        self._noise[job_id] = noise
+        self._noise[learner] = noise
         return True
 
-    def noise(self, job_id: str) -> float:
+    def noise(self, learner: str) -> float:
         """Return a job's gradient noise scale; 0, at which more samples teach nothing, at first."""
-        return self._noise.get(job_id, 0.0)
+        return self._noise.get(learner, 0.0)
 
     def forget(self, job_type: str) -> int:
         """Drop the step times of a job type; returns how many there were."""
@@ -120,11 +120,9 @@ class BatchKnowledge:
             for key in [key for key in self._measured if key[0] not in stay][:beyond]:
                 del self._measured[key]
 
-    def keep_noise(self, active: Iterable[str]) -> None:
-        """Forget the noise of all jobs but active ones, which are read only if there is any."""
-        if self._noise:
-            stay = set(active)
-            self._noise = {job: noise for job, noise in self._noise.items() if job in stay}
+    def keep_noise(self, learners: Collection[str]) -> None:
+        """Forget the noise of all jobs but some."""
+        self._noise = {one: noise for one, noise in self._noise.items() if one in learners}
 
     def revision(self, job_type: str, worker_type: str) -> int:
         """Return a value that differs whenever ``rates`` may."""
@@ -211,7 +209,7 @@ class BatchKnowledge:
                 ]
                 for key, mine in self._measured.items()
             ],
-            "noise": [[job, noise] for job, noise in self._noise.items()],
+            "noise": [[learner, noise] for learner, noise in self._noise.items()],
         }
 
     @classmethod

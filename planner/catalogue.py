@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 
 from scheduler.domain.ways import CatalogueKey
 from scheduler.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from scheduler.domain.spec import JobSpec
 
@@ -24,6 +25,8 @@ class Catalogue:
         self._keys: list[CatalogueKey] = []
         #: the inverse of ``_keys``.
         self._index: dict[CatalogueKey, int] = {}
+        #: id of a job whose batch may change -> number that no other such job has meanwhile.
+        self._learners: dict[str, int] = {}
 
     def __len__(self) -> int:
         return len(self._keys)
@@ -35,7 +38,7 @@ class Catalogue:
 
     def profile_of(self, spec: JobSpec, job_id: str = "") -> int:
         """Return the profile of a job; one that is new is appended."""
-        key = CatalogueKey.of(spec, job_id)
+        key = CatalogueKey.of(spec, self._number(job_id) if spec.batch and job_id else "")
         if key not in self._index:
             self._index[key] = len(self._keys)
             self._keys.append(key)
@@ -45,12 +48,36 @@ class Catalogue:
         """Return what the jobs of a profile have in common."""
         return self._keys[profile]
 
+    def learner(self, job_id: str) -> str:
+        """Return what tells a job whose batch may change from others; empty for other jobs."""
+        return str(self._learners[job_id]) if job_id in self._learners else ""
+
+    def keep_learners(self, active: Iterable[str]) -> set[str]:
+        """Let later jobs have the numbers of those that have ended; returns those in use.
+
+        Args:
+            active: ids of jobs; read only if a job has a number.
+        """
+        if self._learners:
+            stay = set(active)
+            self._learners = {job: n for job, n in self._learners.items() if job in stay}
+        return set(map(str, self._learners.values()))
+
+    def _number(self, job_id: str) -> str:
+        """Return the number of a job whose batch may change: the smallest that is free."""
+        if job_id not in self._learners:
+            taken = set(self._learners.values())
+            self._learners[job_id] = next(n for n in count(1) if n not in taken)
+        return str(self._learners[job_id])
+
     # -- state ------------------------------------------------------------------------------------
 
     def dump(self) -> dict[str, Any]:
         """Return the profiles as plain JSON values."""
+        learners = {"learners": dict(self._learners)} if self._learners else {}
         return {
             "version": _VERSION,
+            **learners,
             "profiles": [_plain(key) for key in self._keys],
         }
 
@@ -75,6 +102,7 @@ class Catalogue:
                 key = CatalogueKey(**values)
                 catalogue._index[key] = len(catalogue._keys)
                 catalogue._keys.append(key)
+            catalogue._learners.update(data.get("learners", {}))
         except (KeyError, TypeError, AttributeError) as error:
             raise InputError(f"stored profiles are damaged: {error!r}") from error
         return catalogue

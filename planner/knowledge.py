@@ -190,9 +190,9 @@ class LearnedKnowledge:
         self._estimator.forget_oldest(first)
         self._batches.forget_oldest(second)
 
-    def keep_noise(self, active: Iterable[str]) -> None:
-        """Forget how noisy the gradients of all jobs but active ones are."""
-        self._batches.keep_noise(active)
+    def keep_learners(self, active: Iterable[str]) -> None:
+        """Forget which jobs' batches may change, and their noise, but for active ones."""
+        self._batches.keep_noise(self._catalogue.keep_learners(active))
 
     def sharing(self) -> Iterator[SharingCost]:
         """Yield first, second, worker type and the part of its speed alone that each keeps."""
@@ -237,7 +237,8 @@ class LearnedKnowledge:
 
     def observe_noise(self, job_id: str, noise: float) -> bool:
         """Note how noisy the gradients of a job whose batch may change are."""
-        return self._batches.observe_noise(job_id, noise)
+        learner = self._catalogue.learner(job_id)
+        return bool(learner) and self._batches.observe_noise(learner, noise)
 
     def note_launch(
         self,

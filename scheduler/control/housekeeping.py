@@ -440,7 +440,7 @@ def renew_table(state: ControlState, draft: Draft) -> None:
     if due:
         active = (record.spec.type_key for record in state.jobs.by_id.values())
         state.knowledge.forget_oldest(active)
-        state.knowledge.keep_noise(state.jobs.by_id)
+        state.knowledge.keep_learners(state.jobs.by_id)
     table = state.knowledge.renewed(
         engine.table,
         engine.cluster,

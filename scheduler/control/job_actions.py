@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from scheduler.control.figures import declare_missing
 from scheduler.control.housekeeping import end_parked, tell_submitted
 from scheduler.control.jobs import ENDED, JobRecord
+from scheduler.control.learning import keep_learner
 from scheduler.control.project_rules import beyond, too_heavy_for
 from scheduler.control.requests import Acted, JobAction
 from scheduler.control.specs import missed_deadline, spec_from_json
@@ -120,6 +121,8 @@ def _take_up_again(
     record = JobRecord.of_row(row, profile=-1)
     record.profile = state.knowledge.profile_of(record.spec, record.job_id)
     state.table_due |= record.profile == profiles
+    if record.spec.batch:
+        keep_learner(state, draft)
     declare_missing(state, (record.spec,), state.engine.cluster.type_names)
     if row.status is JobStatus.COMPLETED:
         record.steps_done = 0.0

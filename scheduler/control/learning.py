@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from scheduler.control.progress import shares
+from scheduler.domain.knowledge import Part
 
 if TYPE_CHECKING:
+    from scheduler.control.draft import Draft
     from scheduler.control.leases import LiveLease
     from scheduler.control.state import ControlState
     from scheduler.protocol.learning import Learning
@@ -42,3 +44,12 @@ def take_learning(state: ControlState, live: LiveLease, told: Learning) -> None:
             pass_s=pass_s,
             last_pass_s=last_pass_s,
         )
+
+
+def keep_learner(state: ControlState, draft: Draft) -> None:
+    """Store that a job whose batch may change has come, which may have the profile of an older one.
+
+    The next leader finds it by that profile. Its rates are others: its noise is not known yet.
+    """
+    state.table_due = True
+    draft.set(Part.PROFILES.value, state.knowledge.dump(Part.PROFILES))

@@ -12,6 +12,7 @@ from scheduler.control.consequences import stop_times
 from scheduler.control.figures import declare_own
 from scheduler.control.housekeeping import tell_submitted
 from scheduler.control.jobs import JobRecord
+from scheduler.control.learning import keep_learner
 from scheduler.control.project_rules import beyond, too_many_workers
 from scheduler.control.requests import (
     Fit,
@@ -129,6 +130,8 @@ def _record(state: ControlState, draft: Draft, item: Submission, job_id: str) ->
     profiles = state.knowledge.profiles
     profile = state.knowledge.profile_of(spec, job_id)
     state.table_due |= profile == profiles
+    if spec.batch:
+        keep_learner(state, draft)
     declare_own(state, spec)
     record = JobRecord(
         job_id=job_id,

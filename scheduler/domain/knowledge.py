@@ -48,7 +48,8 @@ class Knowledge(Protocol):
 
         Args:
             spec: of the job.
-            job_id: its id. A job whose batch may change has a profile of its own.
+            job_id: its id. A job whose batch may change has a profile of its own, as long as
+                ``keep_learners`` is told that it is active.
         """
         ...
 
@@ -230,11 +231,11 @@ class Knowledge(Protocol):
         """
         ...
 
-    def keep_noise(self, active: Iterable[str]) -> None:
-        """Forget how noisy the gradients of all jobs but active ones are.
+    def keep_learners(self, active: Iterable[str]) -> None:
+        """Forget which jobs' batches may change, and their noise, but for active ones.
 
         Args:
-            active: ids of jobs; read only if anything is known.
+            active: ids of jobs; read only if there are such jobs.
         """
         ...
 

@@ -58,7 +58,8 @@ class CatalogueKey:
         timed: whether its steps are seconds, one a second wherever it runs; nothing is learned.
         batch: (4,) initial and most samples per step, least and most per worker and pass, if the
             batch may change; else empty.
-        learner: id of the job whose batch may change: how noisy its gradients are is its own.
+        learner: tells jobs whose batch may change from one another: how noisy its gradients are
+            is each one's own. A job that comes later may have that of one that has ended.
     """
 
     job_type: str
@@ -70,8 +71,8 @@ class CatalogueKey:
     learner: str = ""
 
     @classmethod
-    def of(cls, spec: JobSpec, job_id: str = "") -> CatalogueKey:
-        """Return the key of a job; its id counts only if its batch may change."""
+    def of(cls, spec: JobSpec, learner: str = "") -> CatalogueKey:
+        """Return the key of a job; ``learner`` counts only if its batch may change."""
         batch = spec.batch
         return cls(
             job_type=spec.type_key,
@@ -80,7 +81,7 @@ class CatalogueKey:
             space_sharing=spec.space_sharing and not batch,
             timed=spec.total_steps is None and not spec.throughputs,
             batch=tuple(batch[name] for name in BATCH_LIMITS) if batch else (),
-            learner=job_id if batch else "",
+            learner=learner if batch else "",
         )
 
     @classmethod

@@ -61,6 +61,7 @@ def test_before_anything_is_measured_the_estimates_count_on_one_node_and_on_seve
 @pytest.mark.parametrize("noise", [0.0, 500.0, 1e5])
 def test_what_was_measured_counts_at_the_best_batch_for_the_noise_of_the_job(noise):
     known = LearnedKnowledge()
+    known.profile_of(spec(), "job")
     known.observe_noise("job", noise)
     for nodes, workers in ((1, 1), (1, 2), (2, 2), (2, 4)):
         observe(known, workers=workers, nodes=nodes)

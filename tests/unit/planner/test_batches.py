@@ -121,7 +121,7 @@ def test_noise_is_news_if_it_differs_from_what_is_known_by_more_than_a_twentieth
         *(True, False, False, True, False)
     ]
     assert known.noise("job") == 106.0
-    known.keep_noise(iter(["other"]))
+    known.keep_noise({"other"})
     assert known.noise("job") == 0.0
 
 

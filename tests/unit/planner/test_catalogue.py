@@ -83,9 +83,13 @@ def test_a_job_whose_batch_may_change_has_a_profile_of_its_own() -> None:
     given = [(adaptive, "one"), (adaptive, "two"), (adaptive, "one"), (spec(), "x"), (spec(), "y")]
     assert [catalogue.profile_of(*job) for job in given] == [0, 1, 0, 2, 2]
     key = catalogue.key(1)
-    assert (key.batch, key.learner, key.space_sharing) == ((32, 512, 1, 64), "two", False)
+    assert (key.batch, key.learner, key.space_sharing) == ((32, 512, 1, 64), "2", False)
     stored = json.loads(json.dumps(catalogue.dump()))
-    assert Catalogue.restore(stored).keys == catalogue.keys
+    again = Catalogue.restore(stored)
+    assert again.keys == catalogue.keys
+    assert [again.learner(job) for job in ("one", "two", "x")] == ["1", "2", ""]
+    assert again.keep_learners(iter(["two", "x"])) == {"2"}
+    assert [again.profile_of(adaptive, job) for job in ("three", "two", "four")] == [0, 1, 3]
     assert "batch" not in stored["profiles"][2], "the release before does not know the field"
 
 

@@ -12,7 +12,8 @@ from leasehold_testing.control_shell import Shell, new_control, report, submissi
 from planner.goodput import ThroughputModel
 from planner.knowledge import LearnedKnowledge
 from scheduler.control.copies import copy_of, state_of
-from scheduler.control.requests import PolicyChoice
+from scheduler.control.facts import JobActionAsked
+from scheduler.control.requests import JobAction, PolicyChoice
 from scheduler.domain.codec import encode
 from scheduler.domain.commands import GrantLease
 from scheduler.domain.knowledge import Part
@@ -24,6 +25,10 @@ LIMITS = {"initial": 32, "most": 4096, "least_per_worker": 1, "most_per_worker":
 #: A pass takes a while however small it is: more workers are worth little at the same batch.
 TRUTH = ThroughputModel(alpha_c=0.1, beta_c=0.001, alpha_r=0.02, beta_r=0.001)
 TYPES = ("v100",) * 4
+ASKED: dict[str, Any] = {
+    "total_steps": 1e9, "scale_factors": (1, 2, 3), "batch": LIMITS, "job_type": "t",
+    "throughputs": {},
+}  # fmt: skip
 GROWN = 1e5
 
 
@@ -37,8 +42,7 @@ class Service:
         self.noise: dict[str, float | None] = dict.fromkeys(names)
         self.now_s, self.sequence, self.tells = 0.0, 0, True
         self.wait(2.0)
-        asked = {"total_steps": 1e9, "scale_factors": (1, 2, 3), "batch": LIMITS, "job_type": "t"}
-        self.shell.tell(submission(*names, **asked | {"throughputs": {}} | spec), now_s=self.now_s)
+        self.shell.tell(submission(*names, **ASKED | spec), now_s=self.now_s)
 
     @property
     def state(self) -> Any:
@@ -82,6 +86,11 @@ class Service:
         """Return how many workers each job holds."""
         leases = self.state.leases.by_id.values()
         return {live.lease.job_id: len(live.lease.workers) for live in leases}
+
+    def stored(self) -> dict[str, Any]:
+        """Return what is stored of what is known, part by part."""
+        rows = [row for decision in self.shell.log for row in decision.rows.settings]
+        return {row.key: row.value for row in rows if row.key in set(Part)}
 
     def ways(self, job_id: str) -> dict[tuple[int, str], tuple[float, str]]:
         """Return what is known of a job, by count and locality: steps/s and their source."""
@@ -147,10 +156,8 @@ def test_what_was_learned_is_stored_with_the_table_and_restored_as_it_was():
     service = Service("a", "b")
     service.noise = {"a": GROWN, "b": 1.0}
     service.wait(180)
-    stored = {}
-    for decision in service.shell.log:
-        stored |= {row.key: row.value for row in decision.rows.settings if row.key in set(Part)}
-    assert stored[Part.BATCHES]["noise"] == [["a", GROWN], ["b", 1.0]]
+    stored = service.stored()
+    assert stored[Part.BATCHES]["noise"] == [["1", GROWN], ["2", 1.0]]
     again = LearnedKnowledge(json.loads(json.dumps(stored)))
     service_ways = service.ways("a")
     known = service.state.knowledge
@@ -183,10 +190,25 @@ def test_a_copy_decides_as_the_original_and_learns_on():
     assert told[0]
 
 
-def test_the_noise_of_jobs_that_have_ended_is_forgotten():
+def test_a_job_that_comes_when_another_has_ended_has_its_profile_and_none_of_its_noise():
     service = Service("a", "b")
-    service.noise = {"a": GROWN, "b": 1.0}
+    service.noise = {"a": GROWN, "b": GROWN}
     service.wait(90)
-    del service.state.jobs.by_id["b"]
-    service.state.knowledge.keep_noise(service.state.jobs.by_id)
-    assert service.state.knowledge.dump(Part.BATCHES)["noise"] == [["a", GROWN]]
+    profiles = service.state.knowledge.profiles
+    ended = service.state.jobs.by_id["b"].profile
+    service.shell.tell(
+        JobActionAsked(job_ids=("b",), action=JobAction.CANCEL, actor="me"), now_s=service.now_s
+    )
+    service.wait(120)
+    service.noise = {"a": 1.0, "c": None}
+    service.wait(60)
+    assert service.state.knowledge.dump(Part.BATCHES)["noise"] == [["1", 1.0]]
+    service.shell.tell(submission("c", **ASKED), now_s=service.now_s)
+    assert service.state.jobs.by_id["c"].profile == ended
+    assert service.state.knowledge.profiles == profiles
+    stored = service.stored()[Part.PROFILES]
+    assert stored["learners"] == {"a": 1, "c": 2}
+    service.wait(60)
+    assert service.held().keys() == {"a", "c"}
+    limit = 1.2 * service.ways("a")[1, "any"][0]
+    assert service.ways("c")[1, "any"][0] < limit, "nothing is known of its noise"
