@@ -24,6 +24,7 @@ from api.schemas.filters import selecting
 from planner.goodput import BatchLimits
 from scheduler.control.requests import JobAction
 from scheduler.domain.fields import Asked, Number, Word
+from scheduler.domain.job import counts_between
 from scheduler.domain.spec import JOB_FIELDS
 from scheduler.errors import InputError
 
@@ -134,6 +135,24 @@ def _counts_disagree(job: Mapping[str, Any], given: Collection[str]) -> str:
     return ""
 
 
+def _batch_fits_none(job: Mapping[str, Any]) -> str:
+    """Say that no batch fits any worker count of a job; empty if one does, or none is asked for."""
+    asked, most = job["batch"], job.get("max_workers")
+    if asked is None:
+        return ""
+    counts = job["scale_factor"]
+    if most is not None:
+        counts = counts_between(job.get("min_workers") or 1, most)
+    limits = BatchLimits(**dict(asked))
+    if any(limits.split(batch, n) is not None for n in counts for batch in limits.candidates):
+        return ""
+    return (
+        f"no batch from {limits.initial} to {limits.most} samples gives each of "
+        f"{' or '.join(map(str, counts))} workers {limits.least_per_worker} to "
+        f"{limits.most_per_worker} per pass; widen batch, or allow other worker counts"
+    )
+
+
 def _array(value: Any) -> Any:
     return {"count": value} if isinstance(value, int) and not isinstance(value, bool) else value
 
@@ -173,6 +192,8 @@ class JobForm(Form):
             raise ValueError("give upload or working_dir, not both: it starts in what it uploads")
         if self.batch is not None and self.total_steps is None:
             raise ValueError("batch is given, and no total_steps; count steps of the initial batch")
+        if unfit := _batch_fits_none(vars(self)):
+            raise ValueError(unfit)
         if not self.command[0].strip():
             raise ValueError("command begins with an empty text; name a program")
         if sum(map(len, self.command)) > LONGEST_COMMAND:

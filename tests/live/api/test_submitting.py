@@ -323,6 +323,10 @@ def test_limits_of_a_batch_are_kept_whole_and_refused_by_name_and_value(user: An
     answer = user.post("/v1/jobs", json=JOB | {"total_steps": 1, "batch": BATCH | {"most": 31}})
     said = answer.json()["errors"][0]["problem"]
     assert said.startswith("batch limits: field 'initial' is 32; it must be >= 1 and at most")
+    few = {"total_steps": 1, "batch": BATCH | {"least_per_worker": 64}, "scale_factor": [9, 16]}
+    said = user.post("/v1/jobs", json=JOB | few).json()["errors"][0]["problem"]
+    assert "gives each of 9 or 16 workers 64 to 64 per pass" in said
+    user.submit(**few | {"scale_factor": [8, 16]})
     answer = user.post("/v1/jobs", json=JOB | {"duration_s": 60, "batch": BATCH})
     assert "no total_steps" in answer.json()["errors"][0]["problem"]
 
