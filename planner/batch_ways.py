@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
-from planner.goodput import BatchLimits
+from planner.goodput import BatchLimits, splits_of
 from planner.tables import unit_demand
 from scheduler.domain.configuration import ANYWHERE, CONSOLIDATED, Configuration
 from scheduler.domain.profiling import NO_PROFILING
@@ -75,8 +76,8 @@ class BatchWays(ConfigurationSource):
         """Return what is known of a job on ``count`` workers of a type."""
         if not key.batch:
             return self._estimates.estimate(key, count, worker_type)
-        limits = BatchLimits(**dict(zip(BATCH_LIMITS, key.batch, strict=True)))
-        if all(limits.split(batch, count) is None for batch in limits.candidates):
+        limits = _limits(key.batch)
+        if not splits_of(limits, count):
             return _NO_WAY
         usual = self._estimates.estimate(key, count, worker_type)
         spread = locality == ANYWHERE and count > 1
@@ -108,3 +109,8 @@ class BatchWays(ConfigurationSource):
             return usual
         times = [self._batches.revision(key.job_type, name) for name in cluster.type_names]
         return usual, times, self._batches.noise(key.learner)
+
+
+@lru_cache(maxsize=1024)
+def _limits(batch: tuple[int, ...]) -> BatchLimits:
+    return BatchLimits(**dict(zip(BATCH_LIMITS, batch, strict=True)))

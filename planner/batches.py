@@ -54,11 +54,18 @@ class _Measured:
     times: dict[tuple[int, int, float], StepTime] = field(default_factory=dict)
     model: ThroughputModel | None = None
     revision: int = 0
+    #: (workers, whether on several nodes) of all times; made anew with the revision.
+    runs: frozenset[tuple[int, bool]] = frozenset()
 
     @property
     def most_workers(self) -> int:
         """Workers of the largest run."""
-        return max(time.workers for time in self.times.values())
+        return max(workers for workers, _ in self.runs)
+
+    def renew(self, revision: int) -> None:
+        """Note that what the times say has changed."""
+        self.revision = revision
+        self.runs = frozenset((time.workers, time.nodes > 1) for time in self.times.values())
 
 
 class BatchKnowledge:
@@ -92,7 +99,7 @@ class BatchKnowledge:
                 return False
         mine.model = None
         self._learned += 1
-        mine.revision = self._learned
+        mine.renew(self._learned)
         return True
 
     def observe_noise(self, learner: str, noise: float) -> bool:
@@ -132,8 +139,7 @@ class BatchKnowledge:
     def placements(self, job_type: str, worker_type: str) -> frozenset[tuple[int, bool]]:
         """Return worker count, and whether it spanned several nodes, of all runs."""
         mine = self._measured.get((job_type, worker_type))
-        times = () if mine is None else mine.times.values()
-        return frozenset((time.workers, time.nodes > 1) for time in times)
+        return frozenset() if mine is None else mine.runs
 
     def model(self, job_type: str, worker_type: str) -> ThroughputModel | None:
         """Return the model of a job type on a worker type; None if none has run there."""
@@ -228,14 +234,13 @@ class BatchKnowledge:
         try:
             for job_type, worker_type, model, times in data["measured"]:
                 found = [StepTime(**dict(zip(_TIME, time, strict=True))) for time in times]
-                known._learned += 1
-                known._measured[job_type, worker_type] = _Measured(
-                    times={(t.nodes, t.workers, t.batch_per_worker): t for t in found},
-                    model=None
-                    if model is None
-                    else ThroughputModel(**dict(zip(PARAMETERS, model, strict=True))),
-                    revision=known._learned,
+                mine = known._measured[job_type, worker_type] = _Measured(
+                    times={(t.nodes, t.workers, t.batch_per_worker): t for t in found}
                 )
+                if model is not None:
+                    mine.model = ThroughputModel(**dict(zip(PARAMETERS, model, strict=True)))
+                known._learned += 1
+                mine.renew(known._learned)
             known._noise.update(data["noise"])
         except (KeyError, TypeError, ValueError) as error:
             raise InputError(f"stored step times are damaged: {error!r}") from error

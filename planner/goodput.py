@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -237,6 +238,13 @@ class BestBatch:
     steps_per_s: float
 
 
+@lru_cache(maxsize=4096)
+def splits_of(limits: BatchLimits, workers: int) -> tuple[tuple[int, int], ...]:
+    """Return samples per worker and pass, and accumulation, of each batch that fits."""
+    found = (limits.split(batch, workers) for batch in limits.candidates)
+    return tuple(split for split in found if split is not None)
+
+
 def best_batch(
     model: ThroughputModel, limits: BatchLimits, noise: float, *, nodes: int, workers: int
 ) -> BestBatch | None:
@@ -249,7 +257,7 @@ def best_batch(
         nodes: that it spans.
         workers: that it holds.
     """
-    splits = [s for batch in limits.candidates if (s := limits.split(batch, workers)) is not None]
+    splits = splits_of(limits, workers)
     if not splits:
         return None
     per_pass, before = np.array(splits, dtype=float).T

@@ -21,7 +21,7 @@ from api.schemas.fields import (
     type_of,
 )
 from api.schemas.filters import selecting
-from planner.goodput import BatchLimits
+from planner.goodput import BatchLimits, splits_of
 from scheduler.control.requests import JobAction
 from scheduler.domain.fields import Asked, Number, Word
 from scheduler.domain.job import counts_between
@@ -144,7 +144,7 @@ def _batch_fits_none(job: Mapping[str, Any]) -> str:
     if most is not None:
         counts = counts_between(job.get("min_workers") or 1, most)
     limits = BatchLimits(**dict(asked))
-    if any(limits.split(batch, n) is not None for n in counts for batch in limits.candidates):
+    if any(splits_of(limits, count) for count in counts):
         return ""
     return (
         f"no batch from {limits.initial} to {limits.most} samples gives each of "
