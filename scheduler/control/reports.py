@@ -393,7 +393,7 @@ def _take_lease(
 def _picture(live: LiveLease, member: Member) -> tuple[object, ...]:
     """Return what a report may change of a lease beside its steps and its end."""
     told = member.trouble, member.progress_problem, member.launched
-    return live.running_s, member.seen, member.ran, *told
+    return live.running_s, live.learning, member.seen, member.ran, *told
 
 
 def _take_launch(

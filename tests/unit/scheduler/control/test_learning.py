@@ -128,6 +128,15 @@ def test_step_times_are_those_of_the_type_and_noise_is_the_job_s_own():
     assert b[2, "consolidated"][0] == pytest.approx(truth, rel=0.1)
 
 
+def test_what_a_job_has_measured_is_published_with_its_lease():
+    service = Service("a")
+    for noise in (None, 5.0, 7.0):
+        service.noise["a"] = noise
+        service.wait(5)
+        (seen,) = service.shell.control.view.leases.by_id.values()
+        assert seen.learning.noise_scale_samples == noise
+
+
 def test_jobs_that_tell_nothing_are_known_as_before():
     service = Service("a", "b")
     service.tells = False
