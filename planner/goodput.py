@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -29,6 +29,10 @@ if TYPE_CHECKING:
 FREE = 1e-8
 #: How the candidates for the batch are spaced: by the fourth root of two.
 _PER_DOUBLING = 4
+#: Noise beside which no batch counts, samples.
+_ENDLESS = 1e300
+
+Samples = TypeVar("Samples", float, "FloatArray")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +61,7 @@ class ThroughputModel:
     beta_r: float = FREE
     gamma: float = 1.0
 
-    def pass_s(self, batch_per_worker: float) -> float:
+    def pass_s(self, batch_per_worker: Samples) -> Samples:
         """Return the seconds of one pass without an exchange."""
         return self.alpha_c + self.beta_c * batch_per_worker
 
@@ -166,12 +170,13 @@ def noise_scale(initial_batch: float, grad_sqr: float, grad_var: float) -> float
     return initial_batch * grad_var / grad_sqr if grad_sqr > 0 else math.inf
 
 
-def efficiency(initial_batch: float, noise: float, batch: float) -> float:
+def efficiency(initial_batch: float, noise: float, batch: Samples) -> Samples:
     """Return (phi + m0) / (phi + m): what a sample is worth beside one at the initial batch."""
-    return 1.0 if math.isinf(noise) else (noise + initial_batch) / (noise + batch)
+    finite = min(noise, _ENDLESS)
+    return (finite + initial_batch) / (finite + batch)
 
 
-def gain(initial_batch: float, noise: float, batch: float) -> float:
+def gain(initial_batch: float, noise: float, batch: Samples) -> Samples:
     """Return AdaScale's r: how many steps of the initial batch one step is worth."""
     return batch / initial_batch * efficiency(initial_batch, noise, batch)
 
@@ -260,17 +265,25 @@ def best_batch(
     splits = splits_of(limits, workers)
     if not splits:
         return None
-    per_pass, before = np.array(splits, dtype=float).T
-    parameters = np.array([[getattr(model, name) for name in PARAMETERS]])
-    size = np.full(len(splits), 1.0)
-    last_s = _last_pass_s(parameters, nodes * size, workers * size, per_pass)[0]
-    batch = workers * per_pass * (before + 1.0)
-    worth = np.array([gain(limits.initial, noise, m) for m in batch.tolist()])
-    rate = worth / (before * (model.alpha_c + model.beta_c * per_pass) + last_s)
+    batch, step_s = _steps(model, limits, nodes, workers)
+    rate = gain(limits.initial, noise, batch) / step_s
     at = int(rate.argmax())
     return BestBatch(
         batch_per_worker=splits[at][0], accumulation=splits[at][1], steps_per_s=float(rate[at])
     )
+
+
+@lru_cache(maxsize=4096)
+def _steps(
+    model: ThroughputModel, limits: BatchLimits, nodes: int, workers: int
+) -> tuple[FloatArray, FloatArray]:
+    """Return samples and seconds of a step, for each way of ``splits_of``."""
+    per_pass, before = np.array(splits_of(limits, workers), dtype=float).T
+    parameters = np.array([[getattr(model, name) for name in PARAMETERS]])
+    size = np.ones(len(per_pass))
+    last_s = _last_pass_s(parameters, nodes * size, workers * size, per_pass)[0]
+    batch = workers * per_pass * (before + 1.0)
+    return batch, before * model.pass_s(per_pass) + last_s
 
 
 def rates_by_count(
