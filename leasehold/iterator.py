@@ -24,8 +24,8 @@ T = TypeVar("T")
 
 #: The exit code by which a job says: I have left early, run me again (EX_TEMPFAIL).
 LEFT_EARLY = 75
-#: Seconds between two times at which the agent is told what the job has measured.
-LEARNING_EVERY_S = 30.0
+#: Seconds between the first two reports of what the job has measured, doubled each time, and most.
+LEARNING_FIRST_S, LEARNING_MOST_S = 1.0, 30.0
 
 
 @runtime_checkable
@@ -125,7 +125,7 @@ class LeaseIterator(Generic[T]):
         self.left_early = False
         self._saved_step = 0
         self._saved_s = 0.0
-        self._learning_s = -math.inf
+        self._learning_due_s, self._learning_every_s = -math.inf, LEARNING_FIRST_S
         self._learns = self._told.leased and not self._told.rank and isinstance(data, HasFigures)
         self._channel = Channel(self._told, report_every_s=report_every_s)
         self._gang = self._make_gang(folder)
@@ -172,19 +172,21 @@ class LeaseIterator(Generic[T]):
             yield next(items)
             self.step = min(self.step + self._steps_of_item(), self.total_steps)
             channel.steps_live = self.step
-            self._tell_learning(every_s=LEARNING_EVERY_S)
+            if time.monotonic() >= self._learning_due_s:
+                self._tell_learning()
             if every_s is not None and time.monotonic() - self._saved_s >= every_s:
                 self.checkpoint()
-        self._tell_learning(every_s=0.0)
+        self._tell_learning()
         self.checkpoint()
 
-    def _tell_learning(self, *, every_s: float) -> None:
-        """Hand what rank 0 has measured to the channel, if it is time and it has changed."""
-        if not self._learns or time.monotonic() - self._learning_s < every_s:
+    def _tell_learning(self) -> None:
+        """Hand what rank 0 has measured to the channel, if there is something new."""
+        if not self._learns:
             return
         learning = learning_of(cast("HasFigures", self._data).figures)
         if learning is not None:
-            self._learning_s = time.monotonic()
+            self._learning_due_s = time.monotonic() + self._learning_every_s
+            self._learning_every_s = min(2 * self._learning_every_s, LEARNING_MOST_S)
             if learning != self._channel.learning:
                 self._channel.learning = learning
 

@@ -65,8 +65,7 @@ def test_what_two_processes_measure_becomes_the_rate_of_jobs_of_the_type(client,
         answer = client.post("/v1/jobs?dry_run=true", json=job).json()
         return {way["locality"]: way for way in answer["configurations"]}
 
-    until(lambda: client.get("/v1/nodes").json()["nodes"])
-    assert ways()["consolidated"]["source"] == "assumed"
+    assert until(ways)["consolidated"]["source"] == "assumed"
     submitted = client.post("/v1/jobs", json=job)
     assert submitted.status_code == 201, submitted.text
     job_id = submitted.json()["job_id"]
