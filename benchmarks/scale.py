@@ -3,7 +3,7 @@
 Measures CPU seconds and peak memory, each run in a fresh process with compiled kernels warm. The
 round is one of 100,000 active jobs on 10,000 workers of twelve types, drawn by a seed.
 
-Usage: python benchmarks/scale.py [paper|philly|round] [--policy NAME] [--jobs N] [--json]
+Usage: python benchmarks/scale.py [paper|philly|round] [--policy NAME] [--jobs N ...] [--json]
 """
 
 from __future__ import annotations
@@ -174,26 +174,24 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("which", nargs="*", help="paper, philly, round; all by default")
     parser.add_argument("--policy", default="max_min_fairness")
-    parser.add_argument("--jobs", type=int, default=100_000, help="of the round")
+    parser.add_argument("--jobs", type=int, nargs="+", default=[100_000], help="of each round")
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
-    found = {}
-    runs: dict[str, tuple[Any, tuple[Any, ...]]] = {
-        "round": (measure_round, (arguments.jobs, arguments.policy))
-    }
-    if set(arguments.which) != {"round"}:
-        runs = {n: (measure, (request,)) for n, request in requests(arguments.policy).items()}
-    runs["round"] = measure_round, (arguments.jobs, arguments.policy)
-    for name, (function, given) in runs.items():
-        if arguments.which and name not in arguments.which:
-            continue
-        with multiprocessing.get_context("spawn").Pool(1) as pool:
-            found[name] = pool.apply(function, given)
+    replays = requests(arguments.policy) if set(arguments.which) != {"round"} else {}
+    runs: list[tuple[str, Any, tuple[Any, ...]]] = [
+        *((name, measure, (request,)) for name, request in replays.items()),
+        *(("round", measure_round, (jobs, arguments.policy)) for jobs in arguments.jobs),
+    ]
+    found: list[tuple[str, dict[str, Any]]] = []
+    for name, function, given in runs:
+        if not arguments.which or name in arguments.which:
+            with multiprocessing.get_context("spawn").Pool(1) as pool:
+                found.append((name, pool.apply(function, given)))
     if arguments.json:
-        print(json.dumps(found, indent=2))
+        print(json.dumps([{"run": name, **row} for name, row in found], indent=2))
     else:
         show(found)
-    return 1 if any(too_much(name, row) for name, row in found.items()) else 0
+    return 1 if any(too_much(name, row) for name, row in found) else 0
 
 
 def too_much(name: str, row: dict[str, Any]) -> bool:
@@ -202,24 +200,25 @@ def too_much(name: str, row: dict[str, Any]) -> bool:
     return bool(row["cpu_s"] > cpu_s or (peak_mb is not None and row["peak_mb"] > peak_mb))
 
 
-def show(found: dict[str, dict[str, Any]]) -> None:
-    """Print tables: of replays, and of the large round."""
-    replays = {name: row for name, row in found.items() if name != "round"}
+def show(found: list[tuple[str, dict[str, Any]]]) -> None:
+    """Print tables: of replays, and of large rounds."""
+    replays = [(name, row) for name, row in found if name != "round"]
     if replays:
         print(
             "| run | jobs | rounds | solves | median solve ms | CPU s | limit | peak MB | JCT h |"
         )
         print("|---|---|---|---|---|---|---|---|---|")
-    for name, row in replays.items():
+    for name, row in replays:
         print(
             f"| {name} | {row['jobs_completed']} | {row['rounds']} | {row['solves']} "
             f"| {row['solve_median_s'] * 1e3:.2f} | {row['cpu_s']:.1f} | {LIMITS[name][0]:.0f} "
             f"| {row['peak_mb']:.0f} | {row['average_jct_s'] / 3600:.2f} |"
         )
-    if "round" in found:
-        row = found["round"]
+    rounds = [row for name, row in found if name == "round"]
+    if rounds:
         print("| jobs | workers | leases | answer CPU s | round CPU s | limit | peak MB | gap |")
         print("|---|---|---|---|---|---|---|---|")
+    for row in rounds:
         print(
             f"| {row['jobs']} | {row['workers']} | {row['leases']} | {row['answer_cpu_s']:.2f} "
             f"| {row['cpu_s']:.2f} | {LIMITS['round'][0]:.0f} | {row['peak_mb']:.0f} "
