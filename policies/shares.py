@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from policies.fitting import fitting
 from policies.greedy import are_efficient, under_quotas
 from policies.parameters import parameter
 from scheduler.domain.fair_share import factors
@@ -24,10 +25,9 @@ def sharers(problem: Problem) -> int:
 
     A job that fits nowhere at present uses nothing, so that nobody's share is smaller for it.
     """
-    table = problem.table
-    fits = (table.demand <= problem.capacity).all(axis=2) & (table.demand.max(axis=2) > 0)
-    able: BoolArray = np.count_nonzero(fits & (table.throughput > 0), axis=1) > 0
+    table, able = problem.table, fitting(problem).able
     if table.has_pairs:
+        able = able.copy()
         together = np.all(table.pair_demand <= problem.capacity, axis=1, keepdims=True)
         gains: BoolArray = together & (table.pair_throughput > 0)
         present = np.zeros(len(able), dtype=bool)
@@ -90,26 +90,6 @@ def part_of_cluster(problem: Problem) -> FloatArray:
     return result
 
 
-def thriftiest_by_type(problem: Problem) -> FloatArray:
-    """Return what each profile does per worker at best on workers of one type, without quotas.
-
-    A share of the cluster is worth to a job what it does with it at its best count. Where a job
-    runs at one count alone, that is its fastest way.
-
-    Returns:
-        (U, K) steps/s of as many workers as the reference count, 0 where it does not run or fit.
-    """
-    table = problem.table
-    reference = np.array([profile.scale_factor for profile in table.profiles], dtype=float)
-    more = np.maximum(table.demand.sum(axis=2), 1) / reference[:, None]  # (U, J)
-    fits = (table.demand <= problem.capacity).all(axis=2)
-    single_type = np.count_nonzero(table.demand, axis=2) == 1
-    rate = np.where(fits & single_type, table.throughput / more, 0.0)
-    by_type: FloatArray = np.where(table.demand > 0, rate[:, :, None], 0.0)  # (U, J, K)
-    result: FloatArray = by_type.max(axis=1, initial=0.0)
-    return result
-
-
 def equal_share_throughput(problem: Problem) -> FloatArray:
     """Return (N,) steps/s on an equal share of every worker type on which the job runs.
 
@@ -117,11 +97,10 @@ def equal_share_throughput(problem: Problem) -> FloatArray:
     as if it held its reference count of them. One that runs only on mixed types counts with its
     best configuration. nan marks a job that nothing can run.
     """
-    table = problem.table
-    rates = thriftiest_by_type(problem) @ equal_share(problem)
+    fits = fitting(problem)
+    rates = fits.thriftiest @ equal_share(problem)
     if not (rates > 0).all():
-        fits = (table.demand <= problem.capacity).all(axis=2) & (table.demand.max(axis=2) > 0)
-        best = np.where(fits, table.throughput, 0.0).max(axis=1, initial=0.0)
+        best = fits.rate.max(axis=1, initial=0.0)
         best = best * min(1.0, float(problem.capacity.sum()) / sharers(problem))
         rates = np.where(rates > 0, rates, np.where(best > 0, best, np.nan))
     result: FloatArray = rates[problem.profile]
@@ -139,7 +118,7 @@ def isolated_throughput(problem: Problem) -> FloatArray:
     share = part_of_cluster(problem)
     whole = float(share.sum())
     row = np.maximum(whole / problem.scale_factor, 1.0) * problem.scale_factor
-    rates = (thriftiest_by_type(problem) @ share)[problem.profile] / row
+    rates = (fitting(problem).thriftiest @ share)[problem.profile] / row
     if not (rates > 0).all():
         steps_per_s, choice = best_by_type(replace(problem, caps=None), share=np.zeros_like(share))
         jobs, k = np.arange(problem.jobs), steps_per_s.argmax(axis=1)

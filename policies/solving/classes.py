@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from policies.fitting import fitting
+from policies.kernels.grouping import group_rows
 from policies.solving.expansion import expand_pairs
 from scheduler.domain.allocation import Allocation
 
@@ -73,15 +75,12 @@ class ClassProblem:
         caps = problem.caps
         if caps is not None:
             columns = (*columns, caps.group)
-        class_of, representative = _group(tuple(np.asarray(c, dtype=float) for c in columns))
+        # + 0.0 turns -0.0 into 0.0
+        values = np.array(columns, dtype=float) + 0.0
+        class_of, representative = group_rows(values.view(np.uint64))
         profile = problem.profile[representative]
-        table = problem.table
-        demand = table.demand.astype(float)
-        fits = (demand <= problem.capacity).all(axis=2) & (demand.max(axis=2) > 0)
-        usable_rows = fits & (table.throughput > 0)
-        rates = np.where(usable_rows, table.throughput, 0.0)
-        capacity = problem.capacity.astype(float)
-        found = rates[profile], demand[profile], capacity, usable_rows[profile]
+        fits, capacity = fitting(problem), problem.capacity.astype(float)
+        found = fits.rate[profile], fits.demand[profile], capacity, fits.usable[profile]
         if caps is not None:
             found = _under_caps(caps.of_jobs(representative), *found)
         return cls(
@@ -347,41 +346,6 @@ def _under_caps(
         np.concatenate((capacity, np.maximum(caps.limit, 1.0))),
         usable,
     )
-
-
-def _group(columns: tuple[FloatArray, ...]) -> tuple[IntArray, IntArray]:
-    """Return (N,) class numbers and (M,) first positions, classes in order of first position."""
-    mixed = _mix(columns)
-    order = np.argsort(mixed, kind="stable")
-    differs = np.zeros(len(order), dtype=bool)
-    for column in columns:
-        in_order = column[order]
-        differs[1:] |= in_order[1:] != in_order[:-1]
-    same_hash = mixed[order][1:] == mixed[order][:-1]
-    if (same_hash & differs[1:]).any():  # two unlike jobs share a hash: sort by the values
-        order = np.lexsort(columns[::-1])
-        differs[:] = False
-        for column in columns:
-            in_order = column[order]
-            differs[1:] |= in_order[1:] != in_order[:-1]
-    label = np.cumsum(differs)
-    first = order[np.concatenate(([0], np.flatnonzero(differs)))]
-    by_first = np.argsort(first)
-    renumbered = np.empty(len(first), dtype=np.int64)
-    renumbered[by_first] = np.arange(len(first))
-    class_of = np.empty(len(order), dtype=np.int64)
-    class_of[order] = renumbered[label]
-    return class_of, first[by_first]
-
-
-def _mix(columns: tuple[FloatArray, ...]) -> IntArray:
-    """Return (N,) a hash of each row: one sort of integers is 3x cheaper than a lexsort."""
-    mixed = np.zeros(len(columns[0]), dtype=np.uint64)
-    for column in columns:
-        bits = (column + 0.0).view(np.uint64)  # + 0.0 turns -0.0 into 0.0
-        mixed = (mixed ^ bits) * np.uint64(0x9E3779B97F4A7C15)
-        mixed ^= mixed >> np.uint64(29)
-    return mixed.view(np.int64)
 
 
 def _class_pairs(classes: ClassProblem) -> tuple[IntArray, IntArray]:

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from policies.kernels import level as kernel
+from policies.solving.classes import NOISE, TINY
 from policies.solving.columns import solve_by_columns
 from policies.solving.level import LevelProgram, LevelSolution, dual_value
 from policies.solving.linear import solve_linear, solve_refined
@@ -108,6 +110,8 @@ def _examine(
     program: LevelProgram, raw: LevelSolution, miss: float = MISS
 ) -> tuple[CheckedSolution, str]:
     """Return the repaired answer, and what is wrong with it; its noise is clipped if it may be."""
+    if not len(program.classes.pair_index) and (examined := _examined(program, raw, miss)):
+        return examined, ""
     checked = check(program, raw)
     problem = _complaint(program, checked, miss)
     if problem:
@@ -115,6 +119,24 @@ def _examine(
         if not _complaint(program, whole, miss):
             return whole, ""
     return checked, problem
+
+
+def _examined(program: LevelProgram, raw: LevelSolution, miss: float) -> CheckedSolution | None:
+    """Return the repaired answer without pairs, by a kernel; None if more is to be looked at."""
+    classes = program.classes
+    stands, x, level, value, bound, scale = kernel.examine(
+        *(classes.throughput, classes.demand, classes.usable, classes.count, classes.capacity),
+        *(program.gain, program.slope, program.floor),
+        classes.throughput[:0] if program.cost is None else program.cost,
+        *(program.price, program.scale, raw.x, raw.level, raw.row_price, raw.worker_price),
+        *(NOISE, TINY, GAP, miss, ROUNDING),
+    )
+    if not stands:
+        return None
+    row_price = np.where(program.leveled, np.maximum(raw.row_price, 0.0), 0.0) * scale
+    prices = {"row_price": row_price, "worker_price": raw.worker_price * scale}
+    solution = replace(raw, x=x, level=level, time_price=raw.time_price * scale, **prices)
+    return CheckedSolution(solution=solution, value=value, bound=bound)
 
 
 def _attempts(

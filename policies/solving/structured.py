@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from policies.kernels import interior as ip
+from policies.kernels import level as kernel
 from policies.kernels.starting import first_prices, lay_out
 from policies.solving.level import LevelProgram, LevelSolution
 
@@ -48,18 +49,17 @@ class _Start:
     reached: FloatArray
 
 
-def _start(classes: ClassProblem, gain: FloatArray, near: FloatArray | None = None) -> _Start:
+def _start(classes: ClassProblem, gain: FloatArray) -> _Start:
     """Lay the program out and choose x: half of an even split, thinned where types are full.
 
     Args:
         classes: rows and capacity.
         gain: (M,) factor of the level rows.
-        near: (M, J) a feasible point to start nearer to, or None.
     """
     return _Start(
         *lay_out(
             *(classes.throughput, classes.demand, classes.usable, classes.count),
-            *(classes.capacity, gain, classes.throughput[:0] if near is None else near, MIX),
+            *(classes.capacity, gain, classes.throughput[:0], MIX),
         )
     )
 
@@ -83,50 +83,24 @@ def solve_structured(program: LevelProgram, near: FloatArray | None = None) -> L
         Primal and dual answer, or None where the kernel did not converge.
     """
     classes = program.classes
-    start = _start(classes, program.gain, near)
-    V, X = start.V, start.X
-    on = program.leveled & (start.reached > 0)
-    least_size = np.where(program.slope > 0, 0.0, np.maximum(program.floor, 0.0))
-    scale = np.where(on, 1.0 / np.where(on, np.maximum(start.reached, least_size), 1.0), 0.0)
-    floor = np.where(on, program.floor, 0.0) * scale
-    slope = program.slope * scale
-    X[ip.AA] *= scale
-    V[ip.ON] = on
-    mu = 1.0 / (X[ip.EE].sum() + 2 * classes.size)
-    unit, z, worth = 1.0, 0.0, 0.0
-    if program.price > 0:
-        rising = slope > 0
-        if not rising.any():
-            return None
-        unit = float(((1.0 - floor[rising]) / slope[rising]).min())
-        least = float(np.abs(floor[rising] / slope[rising]).min())
-        unit = max(unit, 0.1 * least, 1e-12 / float(slope.max()))
-        slope = slope * unit
-        z = 0.5
-        worth = 1.0
-    s = np.where(on, np.maximum(start.reached * scale - floor - slope * z, 0.1), 1.0)
-    V[ip.S] = s
-    V[ip.GS] = slope
-    V[ip.GV] = floor + slope * z
-    if program.price > 0:
-        mu = 1.0 / float((slope / s).sum())
-    V[ip.Y] = mu / s
-    size = 1.0
-    if program.cost is not None:
-        X[ip.CC] = program.cost.T * X[ip.EE]
-        at_start = float((np.abs(X[ip.CC]) * X[ip.XX]).sum())
-        size = 1.0 / at_start if at_start > 0 else 1.0
-    if program.price > 0:
-        size = 1.0 / (program.price * unit)
-    X[ip.CC] *= size
-    p = _prices(start, mu)
-    z, gap, _ = ip.interior(
-        *(V, X, start.D, start.first, start.col, p, start.q),
-        *(z, worth, False, 0.0, 1.0, TOLERANCE, LIMIT),
+    none = classes.throughput[:0]
+    gap, level, x, row_price, worker_price, time_price = kernel.solve(
+        *(classes.throughput, classes.demand, classes.usable, classes.count, classes.capacity),
+        *(program.gain, program.slope, program.floor),
+        *(none if program.cost is None else program.cost, none if near is None else near),
+        *(program.price, MIX, TOLERANCE, LIMIT),
     )
     if not gap < ACCEPTABLE:
         return None
-    return _solution(classes, start, p, level=z * unit, scale=scale / size, size=size)
+    return LevelSolution(
+        x=x,
+        pair_x=np.zeros(0),
+        level=level,
+        row_price=row_price,
+        worker_price=worker_price,
+        time_price=time_price,
+        solver="interior",
+    )
 
 
 def solve_structured_finish(
@@ -172,7 +146,7 @@ def solve_structured_finish(
     )
     if not gap < ACCEPTABLE:
         return None
-    return _solution(classes, start, p, level=0.0, scale=scale * rho, size=1.0 / rho), -z * rho
+    return _solution(classes, start, p, scale=scale * rho, size=1.0 / rho), -z * rho
 
 
 def solve_structured_utility(
@@ -212,7 +186,7 @@ def solve_structured_utility(
     )
     if not gap < ACCEPTABLE:
         return None
-    return _solution(classes, start, p, level=0.0, scale=scale / size, size=size)
+    return _solution(classes, start, p, scale=scale / size, size=size)
 
 
 def _solution(
@@ -220,7 +194,6 @@ def _solution(
     start: _Start,
     p: FloatArray,
     *,
-    level: float,
     scale: FloatArray,
     size: float,
 ) -> LevelSolution:
@@ -230,7 +203,6 @@ def _solution(
         classes: the classes.
         start: the arrays, which now hold the answer.
         p: (K,) prices.
-        level: z, in the program's units.
         scale: (M,) row scale over objective scale.
         size: objective scale.
     """
@@ -238,7 +210,7 @@ def _solution(
     return LevelSolution(
         x=np.where(X[ip.EE] > 0, X[ip.XX], 0.0).T.copy(),
         pair_x=np.zeros(0),
-        level=level,
+        level=0.0,
         row_price=V[ip.Y] * V[ip.ON] * scale,
         worker_price=p / np.maximum(classes.capacity, 1.0) / size,
         time_price=V[ip.U] / size,

@@ -154,6 +154,8 @@ def rooms(state: State) -> dict[int, IntArray]:
     """
     jobs = state.jobs
     firm = jobs["unpreemptible"] != 0
+    if not firm.any():
+        return {}
     planned = np.isin(jobs["number"], list(state.book.planned))
     waits = np.flatnonzero(firm & (jobs["status"] == WAITING) & ~planned)
     if not len(waits):

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies.solving import classes as module
+from policies.kernels.grouping import group_rows
 from policies.solving.classes import ClassProblem
 from policies.testing import make_problem, make_table
 
@@ -39,10 +39,13 @@ def test_grouping_agrees_with_a_dictionary(rows):
     assert classes.class_of.tolist() == [seen.setdefault(row, len(seen)) for row in rows]
 
 
-def test_unlike_jobs_with_one_hash_are_still_told_apart(monkeypatch):
-    monkeypatch.setattr(module, "_mix", lambda columns: np.zeros(len(columns[0]), dtype=np.int64))
-    problem = make_problem(make_table([[1.0], [2.0]]), capacity=[1], profile=[1, 0, 1, 0])
-    assert ClassProblem.build(problem).class_of.tolist() == [0, 1, 0, 1]
+def test_unlike_jobs_of_one_place_in_the_table_are_told_apart():
+    """A thousand rows that come twice: many fall on a place that another one has taken."""
+    values = np.random.default_rng(3).permutation(np.arange(1000.0))
+    rows = np.concatenate((values, values[::-1]))
+    group, first = group_rows(np.stack((rows, rows % 7)).view(np.uint64))
+    assert first.tolist() == list(range(1000))
+    assert group.tolist() == [*range(1000), *range(999, -1, -1)]
 
 
 def test_what_does_not_fit_or_makes_no_progress_is_not_usable():

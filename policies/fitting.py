@@ -1,0 +1,60 @@
+"""What of a configuration table fits the workers in service: asked again and again, seldom new."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from scheduler.domain.arrays import BoolArray, FloatArray
+    from scheduler.domain.configuration import ConfigurationTable
+    from scheduler.domain.problem import Problem
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Fitting:
+    """What fits. Letters as in ``ConfigurationTable``; nobody may write to the arrays.
+
+    Attributes:
+        usable: (U, J) whether a configuration fits the workers in service and makes progress.
+        rate: (U, J) steps/s; 0 where it is not usable.
+        demand: (U, J, K) workers held.
+        able: (U,) whether a profile has such a configuration.
+        thriftiest: (U, K) what each profile does per worker at best on workers of one type, in
+            steps/s of as many workers as its reference count; 0 where it does not run or fit.
+    """
+
+    usable: BoolArray
+    rate: FloatArray
+    demand: FloatArray
+    able: BoolArray
+    thriftiest: FloatArray
+
+
+def fitting(problem: Problem) -> Fitting:
+    """Return what fits the capacity of a problem, whatever its quotas say."""
+    return _fitting(problem.table, tuple(problem.capacity.tolist()))
+
+
+@lru_cache(maxsize=4)
+def _fitting(table: ConfigurationTable, capacity: tuple[float, ...]) -> Fitting:
+    demand = table.demand.astype(float)
+    workers = demand.sum(axis=2)
+    usable = (demand <= np.array(capacity)).all(axis=2) & (workers > 0) & (table.throughput > 0)
+    rate = np.where(usable, table.throughput, 0.0)
+    reference = np.array([profile.scale_factor for profile in table.profiles], dtype=float)
+    single_type = np.count_nonzero(demand, axis=2) == 1
+    thrifty = np.where(single_type, rate / (np.maximum(workers, 1.0) / reference[:, None]), 0.0)
+    found = Fitting(
+        usable=usable,
+        rate=rate,
+        demand=demand,
+        able=usable.any(axis=1),
+        thriftiest=np.where(demand > 0, thrifty[:, :, None], 0.0).max(axis=1, initial=0.0),
+    )
+    for field in fields(found):
+        getattr(found, field.name).flags.writeable = False
+    return found

@@ -1,0 +1,312 @@
+"""Level programs without pairs in one compiled call each: solve, and examine an answer.
+
+With a few hundred classes the calls of numpy cost more than what they compute.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from policies.kernels.interior import AA, CC, EE, GS, GV, ON, XX, S, U, Y, interior
+from policies.kernels.starting import first_prices, lay_out
+
+# ruff: noqa: C901, PLR0912, PLR0915, PLR0917 (compiled functions take positions, and loop by hand)
+
+
+@njit(cache=True, error_model="numpy")
+def block_sum(values: np.ndarray, first: int, last: int) -> float:
+    """Return the sum of a few values, in eight rows."""
+    result, at = 0.0, first
+    if last - first >= 8:
+        rows = values[first : first + 8].copy()
+        at += 8
+        while at + 8 <= last:
+            for i in range(8):
+                rows[i] += values[at + i]
+            at += 8
+        result = (rows[0] + rows[1]) + (rows[2] + rows[3])
+        result += (rows[4] + rows[5]) + (rows[6] + rows[7])
+    for i in range(at, last):
+        result += values[i]
+    return result
+
+
+@njit(cache=True, error_model="numpy")
+def total(values: np.ndarray) -> float:
+    """Return the sum, pairwise as numpy has it: rounding grows slowly with the length.
+
+    By a stack: a kernel that calls itself cannot be cached.
+    """
+    if len(values) <= 128:
+        return block_sum(values, 0, len(values))
+    todo = np.empty((128, 2), dtype=np.int64)  # ranges; (-1, -1) adds up the two newest sums
+    sums = np.empty(128)
+    todo[0, 0], todo[0, 1] = 0, len(values)
+    left, done = 1, 0
+    while left:
+        left -= 1
+        first, last = todo[left, 0], todo[left, 1]
+        if first < 0:
+            done -= 1
+            sums[done - 1] += sums[done]
+        elif last - first <= 128:
+            sums[done] = block_sum(values, first, last)
+            done += 1
+        else:
+            half = (last - first) // 2
+            half -= half % 8
+            todo[left] = -1
+            todo[left + 1, 0], todo[left + 1, 1] = first + half, last
+            todo[left + 2, 0], todo[left + 2, 1] = first, first + half
+            left += 3
+    return sums[0]
+
+
+@njit(cache=True, error_model="numpy")
+def solve(
+    throughput: np.ndarray,
+    demand: np.ndarray,
+    usable: np.ndarray,
+    count: np.ndarray,
+    capacity: np.ndarray,
+    gain: np.ndarray,
+    slope: np.ndarray,
+    floor: np.ndarray,
+    cost: np.ndarray,
+    near: np.ndarray,
+    price: float,
+    mix: float,
+    tolerance: float,
+    limit: int,
+) -> tuple[float, float, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Scale a level program, solve it, and return the answer in the program's units.
+
+    Args:
+        throughput: (M, J) steps/s of one job.
+        demand: (M, J, K) workers of one job.
+        usable: (M, J).
+        count: (M,) jobs of each class.
+        capacity: (K,) workers.
+        gain: (M,) factor of the level rows.
+        slope: (M,) how fast the floors rise with the level.
+        floor: (M,) at level 0; -inf without a row.
+        cost: (M, J) of a whole class's time, or (0, J).
+        near: (M, J) a feasible point to start nearer to, or (0, J).
+        price: of the level.
+        mix: the weight of the even split beside ``near``.
+        tolerance: relative gap to stop at.
+        limit: iterations at most.
+
+    Returns:
+        The relative gap, inf without an answer; the level; (M, J) fractions; (M,) prices of the
+        level rows; (K,) of workers; (M,) of time.
+    """
+    V, X, D, first, col, q, reached = lay_out(
+        throughput, demand, usable, count, capacity, gain, near, mix
+    )
+    M, J = throughput.shape
+    scale = np.zeros(M)
+    ways = 0.0
+    for m in range(M):
+        for j in range(J):
+            ways += X[EE, j, m]
+        if not (np.isfinite(floor[m]) and reached[m] > 0.0):
+            for j in range(J):
+                X[AA, j, m] = 0.0
+            continue
+        least = 0.0 if slope[m] > 0.0 else max(floor[m], 0.0)
+        scale[m] = 1.0 / max(reached[m], least)
+        V[ON, m] = 1.0
+        V[GV, m] = floor[m] * scale[m]
+        V[GS, m] = slope[m] * scale[m]
+        for j in range(J):
+            X[AA, j, m] *= scale[m]
+    none = np.inf, 0.0, throughput, gain, capacity, count
+    mu = 1.0 / (ways + 2.0 * M)
+    unit, z = 1.0, 0.0
+    if price > 0.0:
+        unit, least, most = np.inf, np.inf, 0.0
+        for m in range(M):
+            if V[GS, m] > 0.0:
+                unit = min(unit, (1.0 - V[GV, m]) / V[GS, m])
+                least = min(least, abs(V[GV, m] / V[GS, m]))
+                most = max(most, V[GS, m])
+        if most == 0.0:
+            return none
+        unit = max(unit, 0.1 * least, 1e-12 / most)
+        z = 0.5
+    steep = np.zeros(M)
+    for m in range(M):
+        V[GS, m] *= unit
+        V[S, m] = 1.0
+        if V[ON, m] > 0.0:
+            V[S, m] = max(reached[m] * scale[m] - V[GV, m] - V[GS, m] * z, 0.1)
+        V[GV, m] += V[GS, m] * z
+        steep[m] = V[GS, m] / V[S, m]
+    if price > 0.0:
+        mu = 1.0 / total(steep)
+    for m in range(M):
+        V[Y, m] = mu / V[S, m]
+    size = 1.0
+    if len(cost):
+        worth_of = np.zeros(J * M)
+        for j in range(J):
+            for m in range(M):
+                X[CC, j, m] = cost[m, j] * X[EE, j, m]
+                worth_of[j * M + m] = abs(X[CC, j, m]) * X[XX, j, m]
+        at_start = total(worth_of)
+        if at_start > 0.0:
+            size = 1.0 / at_start
+    if price > 0.0:
+        size = 1.0 / (price * unit)
+    if len(cost):
+        X[CC] *= size
+    p = first_prices(V, X, D, first, col, q, mu)
+    worth = 1.0 if price > 0.0 else 0.0
+    z, gap, _ = interior(V, X, D, first, col, p, q, z, worth, False, 0.0, 1.0, tolerance, limit)
+    if not np.isfinite(gap):
+        return none
+    x = np.zeros((M, J))
+    row_price, time_price = np.zeros(M), np.zeros(M)
+    for m in range(M):
+        row_price[m] = V[Y, m] * V[ON, m] * (scale[m] / size)
+        time_price[m] = V[U, m] / size
+        for j in range(J):
+            if X[EE, j, m] > 0.0:
+                x[m, j] = X[XX, j, m]
+    worker_price = p / np.maximum(capacity, 1.0) / size
+    return gap, z * unit, x, row_price, worker_price, time_price
+
+
+@njit(cache=True, error_model="numpy")
+def examine(
+    throughput: np.ndarray,
+    demand: np.ndarray,
+    usable: np.ndarray,
+    count: np.ndarray,
+    capacity: np.ndarray,
+    gain: np.ndarray,
+    slope: np.ndarray,
+    floor: np.ndarray,
+    cost: np.ndarray,
+    price: float,
+    least_scale: float,
+    raw: np.ndarray,
+    level: float,
+    row_price: np.ndarray,
+    worker_price: np.ndarray,
+    noise: float,
+    tiny: float,
+    gap: float,
+    miss: float,
+    rounding: float,
+) -> tuple[bool, np.ndarray, float, float, float, float]:
+    """Clip and scale an answer so that it is feasible; recompute its value and its bound.
+
+    Args:
+        throughput: as in ``solve``, likewise all up to ``price``.
+        demand: likewise.
+        usable: likewise.
+        count: likewise.
+        capacity: likewise.
+        gain: likewise.
+        slope: likewise.
+        floor: likewise.
+        cost: likewise.
+        price: likewise.
+        least_scale: what an error of the level is relative to, at least.
+        raw: (M, J) fractions, nearly feasible.
+        level: that they reach.
+        row_price: (M,) of the level rows.
+        worker_price: (K,) of workers.
+        noise: fractions below it are none.
+        tiny: a job that needs less of its time than this has a noise of its own.
+        gap: between value and bound, relatively, at most.
+        miss: how much of its floor, relatively, a class may miss.
+        rounding: the part of the largest numbers to which a difference of them is proven.
+
+    Returns:
+        Whether the answer stands, and no job needs next to nothing; (M, J) fractions; the level
+        reached; the value; the bound; what prices are multiplied by.
+    """
+    M, J = throughput.shape
+    K = len(capacity)
+    x = np.zeros((M, J))
+    thr, held, most_alone = np.zeros(M), np.zeros(K), np.zeros(M)
+    slopes, of_ways = np.zeros(M), np.zeros(J)
+    for m in range(M):
+        for j in range(J):
+            most_alone[m] = max(most_alone[m], throughput[m, j])
+            if usable[m, j] and raw[m, j] > noise:
+                x[m, j] = raw[m, j]
+        target = floor[m] + slope[m] * level
+        if 0.0 < target < tiny * (gain[m] * most_alone[m]):
+            return False, x, level, 0.0, 0.0, 1.0
+        time = total(x[m])
+        for j in range(J):
+            if time > 1.0:
+                x[m, j] *= 1.0 / time
+            for k in range(K):
+                held[k] += x[m, j] * count[m] * demand[m, j, k]
+        if np.isfinite(floor[m]):
+            slopes[m] = max(row_price[m], 0.0) * slope[m]
+    fit = 1.0
+    for k in range(K):
+        if held[k] > capacity[k]:
+            fit = min(fit, capacity[k] / held[k])
+    if fit < 1.0:
+        x *= fit
+    for m in range(M):
+        for j in range(J):
+            of_ways[j] = throughput[m, j] * x[m, j]
+        thr[m] = total(of_ways)
+    scale = 1.0
+    if price > 0.0:
+        sloping = total(slopes)
+        scale = price / sloping if sloping > 0.0 else 1.0
+        level = np.inf
+        for m in range(M):
+            if slope[m] > 0.0:
+                level = min(level, (gain[m] * thr[m] - floor[m]) / slope[m])
+    value = price * level if price > 0.0 else 0.0
+    bound, floors, largest, short = 0.0, 0.0, 0.0, -np.inf
+    lowest, alone, rises = np.inf, np.inf, False
+    for k in range(K):
+        bound += max(worker_price[k], 0.0) * scale * capacity[k]
+    for m in range(M):
+        leveled = np.isfinite(floor[m])
+        y = max(row_price[m], 0.0) * scale if leveled else 0.0
+        profit = 0.0
+        for j in range(J):
+            if len(cost):
+                largest = max(largest, abs(cost[m, j]))
+                value += cost[m, j] * x[m, j]
+            if not usable[m, j]:
+                continue
+            rent = 0.0
+            for k in range(K):
+                rent += demand[m, j, k] * (max(worker_price[k], 0.0) * scale)
+            mine = y * gain[m] * throughput[m, j] - rent * count[m]
+            if len(cost):
+                mine += cost[m, j]
+            profit = max(profit, mine)
+        bound += profit
+        if not leveled:
+            continue
+        bound -= y * floor[m]
+        floors += y * abs(floor[m])
+        if slope[m] > 0.0:
+            rises = True
+            lowest = min(lowest, abs(floor[m]) / slope[m])
+            alone = min(alone, gain[m] * most_alone[m] / slope[m])
+        if slope[m] == 0.0 or price <= 0.0:
+            missed = floor[m] - gain[m] * thr[m]
+            short = max(short, missed / max(abs(floor[m]), 1e-300))
+    size = max(abs(value), abs(bound))
+    if price > 0.0 and rises:
+        size = max(size, price * max(lowest + 1e-3 * alone, least_scale))
+    if len(cost):
+        size = max(size, rounding * max(largest, floors))
+    stands = np.isfinite(size) and short <= miss and bound - value <= gap * size
+    return stands, x, level, value, bound, scale
