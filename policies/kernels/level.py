@@ -25,10 +25,10 @@ def block_sum(values: np.ndarray, first: int, last: int) -> float:
             for i in range(8):
                 rows[i] += values[at + i]
             at += 8
-        result = (rows[0] + rows[1]) + (rows[2] + rows[3])
-        result += (rows[4] + rows[5]) + (rows[6] + rows[7])
+        half = (rows[0] + rows[1]) + (rows[2] + rows[3])
+        result = float(half + ((rows[4] + rows[5]) + (rows[6] + rows[7])))
     for i in range(at, last):
-        result += values[i]
+        result += float(values[i])
     return result
 
 
@@ -39,7 +39,7 @@ def total(values: np.ndarray) -> float:
     By a stack: a kernel that calls itself cannot be cached.
     """
     if len(values) <= 128:
-        return block_sum(values, 0, len(values))
+        return float(block_sum(values, 0, len(values)))
     todo = np.empty((128, 2), dtype=np.int64)  # ranges; (-1, -1) adds up the two newest sums
     sums = np.empty(128)
     todo[0, 0], todo[0, 1] = 0, len(values)
@@ -60,7 +60,7 @@ def total(values: np.ndarray) -> float:
             todo[left + 1, 0], todo[left + 1, 1] = first + half, last
             todo[left + 2, 0], todo[left + 2, 1] = first, first + half
             left += 3
-    return sums[0]
+    return float(sums[0])
 
 
 @njit(cache=True, error_model="numpy")
