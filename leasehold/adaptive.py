@@ -200,6 +200,11 @@ class AdaptiveBatches:
             rank=rank,
             world_size=world_size,
         )
+        if largest.paces:
+            raise ValueError(
+                "the batch is chosen for workers of one type, and these are of several; submit the "
+                "job without the field 'mixed_gangs', or use GlobalBatches"
+            )
         self.rank, self.world_size = largest.rank, largest.world_size
         self.limits = limits
         self._total, self._seed = total, seed

@@ -8,6 +8,7 @@ its share in as many passes as its memory needs, with one step of the optimiser 
 from __future__ import annotations
 
 import itertools
+import json
 import math
 import os
 import random
@@ -17,6 +18,10 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+
+
+#: Steps/s of the worker of each rank if they are of several types: a JSON list.
+PACES_VARIABLE = "LEASEHOLD_PACES"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,8 +79,9 @@ class GlobalBatches:
         seed: of the order.
         rank: of this process; RANK by default.
         world_size: processes; WORLD_SIZE by default.
-        paces: how fast each process is, in any unit, where they are unlike: shares are in
-            proportion. Empty: all alike.
+        paces: how fast each process is, in any unit: shares are in proportion. By default
+            LEASEHOLD_PACES if it has a figure for each process, as in a mixed gang; else all are
+            alike.
 
     Raises:
         ValueError: a field cannot be used; it says which, and its value.
@@ -96,6 +102,8 @@ class GlobalBatches:
             if getattr(self, name) < least:
                 variable, usual = told[name]
                 object.__setattr__(self, name, int(os.environ.get(variable, usual)))
+        if not self.paces:
+            object.__setattr__(self, "paces", _paces_told(self.world_size))
         for name in ("total", "size", "most_per_pass"):
             if getattr(self, name) < 1:
                 raise ValueError(f"'{name}' is {getattr(self, name)}; it must be at least 1")
@@ -163,6 +171,21 @@ class GlobalBatches:
     def _sample(self, position: int) -> int:
         epoch, place = divmod(position, self.total)
         return _order(self.total, self.seed, epoch)[place]
+
+
+def _paces_told(world_size: int) -> tuple[float, ...]:
+    """Return the paces of a mixed gang of so many processes; empty if there are none."""
+    text = os.environ.get(PACES_VARIABLE, "")
+    if not text:
+        return ()
+    try:
+        paces = tuple(float(pace) for pace in json.loads(text))
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"{PACES_VARIABLE} is {text[:200]!r}, which cannot be read: {error}; leave the "
+            "variable as the agent has set it, or give paces=[...]"
+        ) from error
+    return paces if len(paces) == world_size else ()
 
 
 @lru_cache(maxsize=2)

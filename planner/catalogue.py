@@ -111,9 +111,11 @@ class Catalogue:
 def _plain(key: CatalogueKey) -> dict[str, Any]:
     """Return a key as plain JSON values.
 
-    Fields of batches are left out if they say nothing: the release before does not know them.
+    Fields that the release before does not know are left out if they say nothing.
     """
     values = asdict(key)
     for name in () if key.batch else ("batch", "learner"):
         del values[name]
+    if not key.mixed_gangs:
+        del values["mixed_gangs"]
     return {name: list(v) if isinstance(v, tuple) else v for name, v in values.items()}

@@ -14,6 +14,7 @@ from planner.estimates import Estimates
 from planner.estimator import Estimator
 from planner.goodput import StepTime
 from planner.launches import Launches
+from planner.mixed_gangs import MixedGangs, MixedRates
 from planner.packing import Pairs
 from planner.sharing import SharingCosts
 from planner.tables import TableBuilder
@@ -66,11 +67,16 @@ class LearnedKnowledge:
         self._batches = BatchKnowledge()
         if Part.BATCHES in parts:
             self._batches = BatchKnowledge.restore(parts[Part.BATCHES])
+        self._mixed = MixedRates()
+        if Part.MIXED_GANGS in parts:
+            self._mixed = MixedRates.restore(parts[Part.MIXED_GANGS])
         self._sources = tuple(sources)
         #: (agnostic, profiling) -> what builds the tables that show it so.
         self._builders: dict[tuple[bool, Profiling], TableBuilder] = {}
         self._estimates = BatchWays(Estimates(self._estimator), self._batches)
         self._rough = BatchWays(Estimates(self._estimator, rough=True), self._batches)
+        self._alone = MixedGangs(self._source(self._estimates), measured=self._mixed)
+        self._roughly_alone = MixedGangs(self._rough, measured=self._mixed)
         #: key -> revision of the sources, and the ways that they know then.
         self._ways: dict[CatalogueKey, tuple[object, tuple[Way, ...]]] = {}
 
@@ -92,15 +98,14 @@ class LearnedKnowledge:
     def ways(self, key: CatalogueKey, cluster: Cluster, *, rough: bool = False) -> tuple[Way, ...]:
         """Return the ways in which a job could run alone."""
         self._estimator.serve(cluster.type_names)
-        source = self._source(self._estimates)
         # The ways that are shown name worker types, of which a source need not ask.
-        revision = source.revision(key, cluster), cluster.type_names
+        revision = self._alone.revision(key, cluster), cluster.type_names
         known = self._ways.get(key)
         if known is not None and known[0] == revision:
             return known[1]
         if rough and not self._sources:  # which way counts is up to the figures of all sources
-            return _ways(self._rough, key, cluster, self._rough)
-        ways = _ways(source, key, cluster, self._estimates)
+            return _ways(self._roughly_alone, key, cluster, self._rough)
+        ways = _ways(self._alone, key, cluster, self._estimates)
         self._ways[key] = revision, ways
         return ways
 
@@ -146,6 +151,7 @@ class LearnedKnowledge:
             estimates = Estimates(self._estimator, profiling)
             source = self._source(BatchWays(estimates, self._batches, profiling))
             source = Pairs(source, self._costs)
+            source = MixedGangs(source, self._source(self._estimates), self._mixed)
             self._builders[agnostic, profiling] = TableBuilder(
                 Agnostic(source) if agnostic else source
             )
@@ -182,13 +188,15 @@ class LearnedKnowledge:
 
     def forget(self, job_type: str) -> int:
         """Drop all figures of a job type."""
-        return self._estimator.forget(job_type) + self._batches.forget(job_type)
+        parts = self._estimator, self._batches, self._mixed
+        return sum(part.forget(job_type) for part in parts)
 
     def forget_oldest(self, active: Iterable[str]) -> None:
         """Forget job types beyond as many as are remembered."""
-        first, second = tee(active)
+        first, second, third = tee(active, 3)
         self._estimator.forget_oldest(first)
         self._batches.forget_oldest(second)
+        self._mixed.forget_oldest(third)
 
     def keep_learners(self, active: Iterable[str]) -> None:
         """Forget which jobs' batches may change, and their noise, but for active ones."""
@@ -213,6 +221,12 @@ class LearnedKnowledge:
     ) -> None:
         """Note a stretch of running alone."""
         self._estimator.observe(job_type, scale_factor, worker_type, steps, seconds)
+
+    def observe_mixed_gang(
+        self, job_type: str, workers: Mapping[str, int], steps: float, seconds: float
+    ) -> bool:
+        """Note a stretch of running alone on workers of several types."""
+        return self._mixed.observe(job_type, workers, steps, seconds)
 
     def observe_step_time(
         self,
@@ -271,33 +285,40 @@ class LearnedKnowledge:
             Part.LAUNCHES: self._launches.dump,
             Part.SHARING: self._costs.dump,
             Part.BATCHES: self._batches.dump,
+            Part.MIXED_GANGS: self._mixed.dump,
         }
         return dump[part]()
 
 
 def _ways(
-    source: ConfigurationSource, key: CatalogueKey, cluster: Cluster, estimates: BatchWays
+    source: MixedGangs, key: CatalogueKey, cluster: Cluster, estimates: BatchWays
 ) -> tuple[Way, ...]:
     return tuple(
-        _way(way, key, cluster, estimates)
+        _way(way, key, cluster, estimates, source)
         for way in source.ways(key, cluster)
         if way.throughput > 0.0
     )
 
 
-def _way(way: Configuration, key: CatalogueKey, cluster: Cluster, estimates: BatchWays) -> Way:
+def _way(
+    way: Configuration,
+    key: CatalogueKey,
+    cluster: Cluster,
+    estimates: BatchWays,
+    source: MixedGangs,
+) -> Way:
     """Return a way with where its figure comes from: the estimates, or another source's word."""
-    k, count = next((k, count) for k, count in enumerate(way.demand) if count)
-    found = estimates.estimate(key, count, cluster.type_names[k], way.locality)
+    workers = {name: n for name, n in zip(cluster.type_names, way.demand, strict=True) if n}
+    if way.is_mixed:
+        measured = source.is_measured(key.job_type, workers, way.throughput)
+        origin = Source.MEASURED if measured else Source.ESTIMATED
+        found = Estimate(steps_per_s=way.throughput, relative_deviation=way.doubt, source=origin)
+        return Way(workers=workers, estimate=found)
+    ((worker_type, count),) = workers.items()
+    found = estimates.estimate(key, count, worker_type, way.locality)
     plain = (way.locality == ANYWHERE or key.batch) and not way.plan
     if not plain or (found.steps_per_s, found.relative_deviation) != (way.throughput, way.doubt):
         found = Estimate(
             steps_per_s=way.throughput, relative_deviation=way.doubt, source=Source.DECLARED
         )
-    return Way(
-        worker_type=cluster.type_names[k],
-        count=count,
-        estimate=found,
-        locality=way.locality,
-        plan=way.plan,
-    )
+    return Way(workers=workers, estimate=found, locality=way.locality, plan=way.plan)

@@ -250,7 +250,7 @@ async def _tried(context: Context, made: Made) -> dict[str, Any]:
 
 def _with_pod(fit: Fit, spec: JobSpec, allows: Collection[str]) -> dict[str, Any]:
     """Return whether a job could run, and the pod that it would be."""
-    types = [option.worker_type for option in fit.configurations]
+    types = [name for option in fit.configurations for name in option.workers]
     shown = partial(pod_preview, spec, allows=allows)
     pod = shown(worker_type=types[0]) if types else shown()
     return asdict(fit) | {"pod": pod}

@@ -112,7 +112,7 @@ class LeaseOut(BaseModel):
     job_id: str
     project: str
     attempt: int
-    worker_type: str
+    worker_type: str = Field(description="of the workers, `a100 + v100` if of both")
     workers: list[int]
     nodes: list[str]
     start_s: float

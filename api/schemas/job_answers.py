@@ -40,7 +40,7 @@ class JobOut(BaseModel):
     updated_s: float
     labels: dict[str, str]
     lease_id: int | None
-    worker_type: str = Field(description="what it runs on, or empty")
+    worker_type: str = Field(description="what it runs on, `a100 + v100` if on both; or empty")
     workers: int = Field(description="workers that it holds")
     nodes: list[str]
     lease_deadline_s: float | None
@@ -107,6 +107,9 @@ class FitConfigurationOut(BaseModel):
     workers_idle: int
     locality: str = Field("any", description="`consolidated` where it must lie on one node")
     plan: str = Field("", description="by which it is launched, as a source of configurations says")
+    workers: dict[str, int] = Field(
+        default_factory=dict, description="worker type -> workers of it; two of a mixed gang"
+    )
 
 
 class FitOut(BaseModel):

@@ -179,6 +179,7 @@ class JobForm(Form):
         working_dir: str | None
         total_steps: float | None
         batch: BatchLimitsIn | None
+        mixed_gangs: bool
 
     @model_validator(mode="after")
     def _agree(self) -> Self:
@@ -192,6 +193,10 @@ class JobForm(Form):
             raise ValueError("give upload or working_dir, not both: it starts in what it uploads")
         if self.batch is not None and self.total_steps is None:
             raise ValueError("batch is given, and no total_steps; count steps of the initial batch")
+        if self.batch is not None and self.mixed_gangs:
+            raise ValueError(
+                "give batch or mixed_gangs, not both: the batch is chosen for workers of one type"
+            )
         if unfit := _batch_fits_none(vars(self)):
             raise ValueError(unfit)
         if not self.command[0].strip():

@@ -694,6 +694,7 @@ class FitConfiguration(TypedDict):
     Attributes:
         locality: `consolidated` where it must lie on one node
         plan: by which it is launched, as a source of configurations says
+        workers: worker type -> workers of it; two of a mixed gang
     """
 
     worker_type: str
@@ -704,6 +705,7 @@ class FitConfiguration(TypedDict):
     workers_idle: int
     locality: str
     plan: str
+    workers: dict[str, int]
 
 
 class FitItem(TypedDict):
@@ -792,6 +794,7 @@ class JobOptions(TypedDict, total=False):
         cpus: limit of processor cores
         batch: between what it may choose its batch, in samples
         space_sharing: whether it may share workers
+        mixed_gangs: whether it may run on workers of two types at once
         kubernetes: what it says about its pods
         client_id: your own id, by which a repeated submission is recognised
         held: whether it is held until you release it
@@ -838,6 +841,7 @@ class JobOptions(TypedDict, total=False):
     cpus: float | None
     batch: BatchLimitsIn | None
     space_sharing: bool
+    mixed_gangs: bool
     kubernetes: KubernetesIn | None
     client_id: str | None
     held: bool
@@ -866,7 +870,7 @@ class Job(TypedDict):
         steps_done: of a job that has only a duration and reports nothing: seconds of it done
         submitted_s: seconds since the Unix epoch, as all moments
         ran_s: seconds for which it has held workers, waits left out
-        worker_type: what it runs on, or empty
+        worker_type: what it runs on, `a100 + v100` if on both; or empty
         workers: workers that it holds
         allocation: worker type -> fraction of time that the policy gives it
         share: effective throughput over that of a 1/n share
@@ -932,7 +936,7 @@ class JobWithSpec(TypedDict):
         steps_done: of a job that has only a duration and reports nothing: seconds of it done
         submitted_s: seconds since the Unix epoch, as all moments
         ran_s: seconds for which it has held workers, waits left out
-        worker_type: what it runs on, or empty
+        worker_type: what it runs on, `a100 + v100` if on both; or empty
         workers: workers that it holds
         allocation: worker type -> fraction of time that the policy gives it
         share: effective throughput over that of a 1/n share
@@ -1027,6 +1031,7 @@ class Lease(TypedDict):
     """A lease in force.
 
     Attributes:
+        worker_type: of the workers, `a100 + v100` if of both
         gpu_use: share of the time in which its GPUs computed of late; null: not measured
         idle_since_s: since when its GPUs hardly compute; null: they do, or it is not measured
     """

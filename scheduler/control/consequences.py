@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from scheduler.control.state import ControlState
     from scheduler.control.view import View
     from scheduler.domain.causes import Cause
+    from scheduler.domain.configuration import Configuration
     from scheduler.domain.lease import Lease
     from scheduler.domain.spec import JobSpec
 
@@ -112,12 +113,16 @@ def _live_lease(state: ControlState, command: do.GrantLease) -> LiveLease:
     lease = command.lease
     record = state.jobs.by_id.get(lease.job_id)
     steps = 0.0 if record is None else record.steps_done
-    plan, learned = _manner(state, lease)
+    way = _configuration(state, lease)
+    gang = state.nodes.gang_of(lease)
     return LiveLease(
         lease=lease,
         cause=command.cause,
-        plan=plan,
-        learned=learned,
+        plan="" if way is None else way.plan,
+        # Where it must lie on one node or follows a plan, its throughput is another figure.
+        learned=way is None or (not way.plan and way.locality == ANYWHERE),
+        gang=gang,
+        paces=_paces(state, way, gang),
         worker_type=state.nodes.type_of(lease.workers),
         members=members_of(lease, state.nodes.place),
         deadline_s=lease.deadline_s,
@@ -127,16 +132,23 @@ def _live_lease(state: ControlState, command: do.GrantLease) -> LiveLease:
     )
 
 
-def _manner(state: ControlState, lease: Lease) -> tuple[str, bool]:
-    """Return the plan of a lease that is granted, and whether its throughput is learned from."""
+def _configuration(state: ControlState, lease: Lease) -> Configuration | None:
+    """Return the configuration of a lease that is granted; None if it is not known."""
     table = state.engine.table
     if lease.configuration < 0 or lease.profile >= len(table.profiles):
-        return "", True
+        return None
     ways = table.profiles[lease.profile].configurations
-    if lease.configuration >= len(ways):
-        return "", True
-    way = ways[lease.configuration]
-    return way.plan, not way.plan and way.locality == ANYWHERE
+    return ways[lease.configuration] if lease.configuration < len(ways) else None
+
+
+def _paces(
+    state: ControlState, way: Configuration | None, gang: tuple[str, ...]
+) -> tuple[float, ...]:
+    """Return (n,) the paces of a gang's ranks; empty if they are of one type or not known."""
+    if way is None or not way.paces:
+        return ()
+    pace = dict(zip(state.engine.table.worker_types, way.paces, strict=True))
+    return tuple(pace[name] for name in gang)
 
 
 def follow_jobs(

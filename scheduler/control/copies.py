@@ -58,7 +58,7 @@ class ControlCopy:
         settings: of decisions.
         term: the leader's fencing token.
         progress: lease id -> steps that the engine has not been told yet.
-        due: (table, estimates, launches, batches): what is to be made anew.
+        due: (table, estimates, launches, batches, mixed gangs): what is to be made anew.
         health: what is held against nodes.
         next_look_s: when leases, nodes and limits are looked at again.
         owners: which uid the jobs of each owner run under.
@@ -84,7 +84,7 @@ class ControlCopy:
     settings: ControlSettings
     term: int
     progress: Mapping[int, float]
-    due: tuple[bool, bool, bool, bool]
+    due: tuple[bool, bool, bool, bool, bool]
     next_look_s: float
     health: NodeHealth
     owners: Owners
@@ -114,7 +114,10 @@ def copy_of(state: ControlState) -> ControlCopy:
         settings=state.settings,
         term=state.term,
         progress=dict(state.progress),
-        due=(state.table_due, state.estimates_due, state.launches_due, state.batches_due),
+        due=(
+            *(state.table_due, state.estimates_due, state.launches_due),
+            *(state.batches_due, state.mixed_due),
+        ),
         next_look_s=state.next_look_s,
         health=state.health.copied(),
         owners=replace(state.owners),
@@ -131,7 +134,7 @@ def state_of(copied: ControlCopy, knowledge: Knowledge) -> ControlState:
         copied: what ``copy_of`` returned.
         knowledge: made of what the copy says of it.
     """
-    table_due, estimates_due, launches_due, batches_due = copied.due
+    table_due, estimates_due, launches_due, batches_due, mixed_due = copied.due
     state = ControlState(
         engine=restore(copied.engine, copied.settings.engine),
         leases=Leases(timers=dict(copied.timers), question=copied.question),
@@ -147,6 +150,7 @@ def state_of(copied: ControlCopy, knowledge: Knowledge) -> ControlState:
         estimates_due=estimates_due,
         launches_due=launches_due,
         batches_due=batches_due,
+        mixed_due=mixed_due,
         asked=copied.asked,
         next_look_s=copied.next_look_s,
         health=copied.health.copied(),

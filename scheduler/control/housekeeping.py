@@ -432,7 +432,7 @@ def renew_table(state: ControlState, draft: Draft) -> None:
     """Make the configuration table anew where profiles, types or throughputs have changed."""
     engine, choice, settings = state.engine, state.policy.choice, state.settings
     # What was measured is told when a round is planned, and not with every report.
-    due = state.estimates_due or state.batches_due
+    due = state.estimates_due or state.batches_due or state.mixed_due
     learned = due and any(isinstance(e, ev.TimerFired) for e in draft.events)
     if not (state.table_due or learned):
         return
@@ -454,7 +454,9 @@ def renew_table(state: ControlState, draft: Draft) -> None:
         draft.set(Part.THROUGHPUTS.value, state.knowledge.dump(Part.THROUGHPUTS))
     if state.batches_due:
         draft.set(Part.BATCHES.value, state.knowledge.dump(Part.BATCHES))
-    state.table_due = state.estimates_due = state.batches_due = False
+    if state.mixed_due:
+        draft.set(Part.MIXED_GANGS.value, state.knowledge.dump(Part.MIXED_GANGS))
+    state.table_due = state.estimates_due = state.batches_due = state.mixed_due = False
     if table is not None:
         draft.set(Part.PROFILES.value, state.knowledge.dump(Part.PROFILES))
         draft.tell(ev.ConfigurationsChanged(table=table))

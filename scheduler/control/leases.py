@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from scheduler.domain.lease import EndReason, RevokeReason
 from scheduler.domain.rows import LeaseUse
+from scheduler.domain.ways import workers_in_words
 from scheduler.protocol.reports import LeaseEnd
 
 if TYPE_CHECKING:
@@ -130,6 +132,9 @@ class LiveLease:
         launch_s: seconds from the grant to the job's first step; None if not known.
         gpu: how much its GPUs have computed; None where nobody measures. Replaced, not changed.
         learning: what the job has measured, as last taken in, if its batch may change.
+        gang: (n,) worker type of each rank if they are of several types; else empty.
+        paces: (n,) steps/s of each rank's worker by which they split a batch; empty if they are of
+            one type. It stays while the lease lasts: all of them must split alike.
     """
 
     lease: Lease
@@ -157,6 +162,25 @@ class LiveLease:
     launch_s: float | None = None
     gpu: LeaseUse | None = None
     learning: Learning | None = None
+    gang: tuple[str, ...] = ()
+    paces: tuple[float, ...] = ()
+
+    @property
+    def kinds(self) -> Mapping[str, int]:
+        """Worker type -> workers held of it; empty if they are of types that are not known."""
+        if self.worker_type:
+            return {self.worker_type: len(self.lease.workers)}
+        return Counter(self.gang)
+
+    @property
+    def types_in_words(self) -> str:
+        """Worker types, as people read them: ``a100 + v100``."""
+        return " + ".join(sorted(self.kinds))
+
+    @property
+    def workers_in_words(self) -> str:
+        """Workers held, as people read them."""
+        return workers_in_words(self.kinds) or f"{len(self.lease.workers)} x several types"
 
     @property
     def use(self) -> float | None:

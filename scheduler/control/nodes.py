@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from dataclasses import dataclass, field
+from itertools import chain
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 
     from scheduler.control.requests import NodeAction
     from scheduler.domain.cluster import Cluster
+    from scheduler.domain.lease import Lease
     from scheduler.protocol.reports import NodeReport
 
 #: Part of the names of nodes whose workers are gone for ever.
@@ -247,6 +249,16 @@ class NodeBook:
         """Return the type of the workers; empty where they are of several."""
         types = {self._types[worker] for worker in workers}
         return types.pop() if len(types) == 1 else ""
+
+    def gang_of(self, lease: Lease) -> tuple[str, ...]:
+        """Return the worker type of each rank of a lease; empty if all are of one type."""
+        types = {self._types[worker] for worker in lease.workers}
+        if len(types) == 1:
+            return ()
+        by_node: dict[str, list[str]] = {}  # ranks go node by node
+        for worker in lease.workers:
+            by_node.setdefault(self._places[worker][0], []).append(self._types[worker])
+        return tuple(chain.from_iterable(by_node.values()))
 
     def remove(self, name: str) -> None:
         """Forget a node."""

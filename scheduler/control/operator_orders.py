@@ -219,7 +219,7 @@ def forget_throughputs(state: ControlState, draft: Draft, fact: ThroughputsForgo
     figures = state.knowledge.forget(fact.job_type)
     if not figures:
         raise NotFoundError(f"no throughput of job type '{fact.job_type}' is known")
-    state.table_due = state.estimates_due = state.batches_due = True
+    state.table_due = state.estimates_due = state.batches_due = state.mixed_due = True
     draft.note(
         "throughputs_forgotten", "throughputs", fact.job_type, actor=fact.actor, figures=figures
     )

@@ -158,17 +158,27 @@ def _run_by_time(state: ControlState | View, live: LiveLease, *, now_s: float) -
 
 def _rate(state: ControlState | View, live: LiveLease) -> float:
     lease = live.lease
-    if lease.configuration == NONE or not live.worker_type:
+    if lease.configuration == NONE or not live.kinds:
         return 0.0
+    if live.gang:
+        return _mixed_rate(state, live)
     record = state.jobs.by_id[lease.job_id]
     estimate = state.knowledge.estimate(record.spec.type_key, len(lease.workers), live.worker_type)
     return estimate.steps_per_s
 
 
+def _mixed_rate(state: ControlState | View, live: LiveLease) -> float:
+    """Return the steps/s that are known of a mixed gang; 0 if none are."""
+    key = state.knowledge.key(live.lease.profile)
+    ways = state.knowledge.ways(key, state.engine.cluster)
+    rates = (way.estimate.steps_per_s for way in ways if way.workers == live.kinds)
+    return next(rates, 0.0)
+
+
 def _measure(state: ControlState, live: LiveLease, now_s: float) -> None:
     """Learn the throughput from a stretch of running alone."""
     timed = state.knowledge.key(state.jobs.by_id[live.lease.job_id].profile).timed
-    if timed or shares(state, live) or not live.worker_type or not live.learned:
+    if timed or shares(state, live) or not live.kinds or not live.learned:
         live.mark = None
         return
     if live.mark is None:
@@ -178,12 +188,16 @@ def _measure(state: ControlState, live: LiveLease, now_s: float) -> None:
     if now_s - since_s < state.settings.measure_least_s:
         return
     done, took_s = live.steps_live - steps, now_s - since_s
+    live.mark = (now_s, live.steps_live)
     record = state.jobs.by_id[live.lease.job_id]
-    key = record.spec.type_key, len(live.lease.workers), live.worker_type
+    job_type = record.spec.type_key
+    if live.gang:  # says nothing of a single type
+        state.mixed_due |= state.knowledge.observe_mixed_gang(job_type, live.kinds, done, took_s)
+        return
+    key = job_type, len(live.lease.workers), live.worker_type
     state.knowledge.observe(*key, done, took_s)
     if len(live.members) == 1 and not record.spec.batch:  # its speed also tells how it learns
         state.health.measure(key, live.members[0].node, done / took_s)
-    live.mark = (now_s, live.steps_live)
     state.estimates_due = True
 
 

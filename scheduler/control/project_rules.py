@@ -113,7 +113,8 @@ def too_many_workers(limits: ProjectLimits | None, spec: JobSpec, types: Iterabl
         if whole is not None and asks > whole:
             return f"the job asks for {asks} workers, and {whom} may have {whole} at once"
         able = spec.worker_types or tuple(types)
-        if able and all(of.get(name, asks) < asks for name in able):
+        most = sorted(of.get(name, asks) for name in able)
+        if able and sum(most[-2:] if spec.mixed_gangs else most[-1:]) < asks:
             room = ", ".join(f"{of[name]} {name}" for name in able)
             return f"the job asks for {asks} workers, and {whom} may have {room} at once"
     return ""

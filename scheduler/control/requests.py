@@ -80,7 +80,8 @@ class Fit:
         message: in words.
         configurations: worker type, count, steps/s, where the figure comes from, how many workers
             are in service (cordoned ones left out) and idle, of one node where it must not span
-            nodes, and its locality and plan; fastest first.
+            nodes, and its locality and plan; fastest first. A mixed gang's worker type is in words,
+            and only workers that it could hold count as in service and idle.
     """
 
     fits: bool
@@ -101,6 +102,7 @@ class FitConfiguration:
     workers_idle: int
     locality: str = ANYWHERE
     plan: str = ""
+    workers: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

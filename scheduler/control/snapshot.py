@@ -40,6 +40,7 @@ def take_snapshot(state: ControlState) -> Taken:
             *(lease_id, live.deadline_s, live.revoked, live.base_steps, live.promised_s),
             *(live.plan, live.learned, live.cause.to_data()),
             None if live.notice is None else live.notice.to_data(),
+            *([list(live.paces)] if live.paces else []),
         ]
         for lease_id, live in state.leases.by_id.items()
     ]

@@ -83,6 +83,7 @@ class ControlState:
         images: node -> images that it may soon need.
         launches_due: whether launches were timed since the engine was last told.
         batches_due: whether jobs whose batch may change have measured news since then.
+        mixed_due: whether rates of mixed gangs were measured since then.
         asked: the policy whose answer is in force or on its way; None before the first.
         budgets: what projects have used in this month, where one has a budget.
         owners: which uid the jobs of each owner run under.
@@ -104,6 +105,7 @@ class ControlState:
     images: dict[str, tuple[DesiredImage, ...]] = field(default_factory=dict)
     launches_due: bool = False
     batches_due: bool = False
+    mixed_due: bool = False
     asked: PolicyChoice | None = None
     next_look_s: float = 0.0
     health: NodeHealth = field(default_factory=NodeHealth)

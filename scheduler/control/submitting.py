@@ -26,7 +26,7 @@ from scheduler.domain.job import JobStatus, type_in
 from scheduler.domain.placeholders import filled
 from scheduler.domain.reasons import WaitReason
 from scheduler.domain.rows import IdempotencyRow
-from scheduler.domain.ways import CatalogueKey, Source
+from scheduler.domain.ways import CatalogueKey, Source, mixed_rate
 from scheduler.protocol.desired import MARGIN_S
 
 #: Worker type -> workers known, those of them that can be granted, and idle, at one moment.
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from scheduler.domain.arrays import IntArray
     from scheduler.domain.rows import JobRow
     from scheduler.domain.spec import JobSpec
+    from scheduler.domain.ways import Way
 
 #: Why a specification is refused that has something in it which is not quite JSON.
 UNPLAIN = (
@@ -189,7 +190,7 @@ def _over_quota(state: ControlState, spec: JobSpec) -> str:
 def _able_types(state: ControlState, spec: JobSpec) -> tuple[str, ...]:
     """Return the worker types that a job is known to run on."""
     ways = state.knowledge.ways(CatalogueKey.of(spec), state.engine.cluster, rough=True)
-    found = {way.worker_type for way in ways if way.estimate.steps_per_s > 0.0}
+    found = {name for way in ways if way.estimate.steps_per_s > 0.0 for name in way.workers}
     return tuple(sorted(found | {name for name, rate in spec.throughputs.items() if rate > 0.0}))
 
 
@@ -308,7 +309,7 @@ def _fit(
         steps_per_s, source = way.estimate.steps_per_s, way.estimate.source
         plain = way.locality == ANYWHERE and not way.plan
         own = plain and way.count == spec.scale_factor
-        mine = declared.get(way.worker_type) if own else None
+        mine = _declared_rate(way, declared) if own else None
         if mine is not None and source is not Source.MEASURED:
             steps_per_s, source = mine, Source.DECLARED
         elif key.timed:
@@ -318,18 +319,20 @@ def _fit(
         there = room
         if way.locality == CONSOLIDATED:
             there = near = near or _room_on_a_node(state)
+        known, serving, idle = (_usable(way, of_type) for of_type in there)
         option = FitConfiguration(
             worker_type=way.worker_type,
             count=way.count,
             steps_per_s=steps_per_s,
             source=source.value,
-            workers_in_service=there[1][way.worker_type],
-            workers_idle=there[2][way.worker_type],
+            workers_in_service=serving,
+            workers_idle=idle,
             locality=way.locality,
             plan=way.plan,
+            workers=way.workers,
         )
         options.append(option)
-        if way.count <= there[0][way.worker_type]:
+        if way.count <= known:
             fitting.append(option)
     options.sort(key=lambda option: (-option.steps_per_s, option.worker_type, option.count))
     reason, message = _judge(spec, options, fitting, names, room[0])
@@ -337,6 +340,21 @@ def _fit(
         out = out_of_reach(state, spec)
         message = f"{message}: {_whereabouts(out)}{_what_broke(state, out.get('broken', {}))}"
     return Fit(fits=bool(fitting), reason=reason, message=message, configurations=tuple(options))
+
+
+def _declared_rate(way: Way, declared: Mapping[str, float]) -> float | None:
+    """Return steps/s in a way by what a job declares; None if it does not declare enough."""
+    rates = {name: declared[name] for name in way.workers if name in declared}
+    if len(rates) < len(way.workers):
+        return None
+    return rates[way.worker_type] if len(rates) == 1 else mixed_rate(way.workers, rates)
+
+
+def _usable(way: Way, there: Mapping[str, int]) -> int:
+    """Return how many workers there are for a way; of a mixed gang only those that it can hold."""
+    if len(way.workers) == 1:
+        return there[way.worker_type]
+    return sum(min(n, there[name]) for name, n in way.workers.items())
 
 
 def _room_on_a_node(state: ControlState | View) -> Room:
@@ -388,6 +406,7 @@ def _misfit(
         return WaitReason.NO_WORKERS, "the cluster has no workers yet; start an agent on a node"
     if options:
         least = min(option.count for option in options)
+        types = "one type or two" if spec.mixed_gangs else "one type"
         if all(option.locality == CONSOLIDATED for option in options):
             message = (
                 f"the job needs at least {least} workers of one type on one node, more than any "
@@ -395,7 +414,7 @@ def _misfit(
             )
             return WaitReason.TOO_LARGE, message
         message = (
-            f"the job needs at least {least} workers of one type, more than the cluster has "
+            f"the job needs at least {least} workers of {types}, more than the cluster has "
             f"({room}); lower its scale factor or add workers"
         )
         return WaitReason.TOO_LARGE, message
@@ -423,7 +442,7 @@ def _counts(state: ControlState | View) -> tuple[IntArray, IntArray, IntArray]:
 def out_of_reach(state: ControlState | View, spec: JobSpec) -> dict[str, dict[str, int]]:
     """Return why -> node -> workers that a job could run on and that cannot be granted."""
     ways = state.knowledge.ways(CatalogueKey.of(spec), state.engine.cluster, rough=True)
-    able = {way.worker_type for way in ways}
+    able = {name for way in ways for name in way.workers}
     found: dict[str, dict[str, int]] = {}
     for name, node in sorted(state.nodes.by_name.items()):
         for local, worker_type in enumerate(node.types):

@@ -43,6 +43,8 @@ class Configuration:
         locality: ``ANYWHERE``, or ``CONSOLIDATED`` where it must not span nodes.
         plan: what the launch needs to know (a parallel or memory plan), or empty. The job is told
             it as it stands here.
+        paces: (K,) steps/s of one worker of each type held, if they are of several types; else
+            empty. The processes split a batch by them.
     """
 
     demand: tuple[int, ...]
@@ -50,6 +52,12 @@ class Configuration:
     doubt: float = 0.0
     locality: str = ANYWHERE
     plan: str = ""
+    paces: tuple[float, ...] = ()
+
+    @property
+    def is_mixed(self) -> bool:
+        """Whether it holds workers of several types."""
+        return sum(count > 0 for count in self.demand) > 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,7 +176,12 @@ class ConfigurationTable:
             replace(
                 profile,
                 configurations=tuple(
-                    replace(way, demand=(*way.demand, *none)) for way in profile.configurations
+                    replace(
+                        way,
+                        demand=(*way.demand, *none),
+                        paces=way.paces and (*way.paces, *map(float, none)),
+                    )
+                    for way in profile.configurations
                 ),
             )
             for profile in self.profiles

@@ -79,6 +79,7 @@ class Job:
         project: whose quotas it falls under; empty for none.
         owner: who submitted it, for quotas of users.
         worker_types: types that it may run on, sorted; empty for any. Only replays read it.
+        mixed_gangs: whether it may run on workers of two types at once. Only replays read it.
     """
 
     job_id: str
@@ -103,6 +104,7 @@ class Job:
     owner: str = ""
     restarts: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
     worker_types: tuple[str, ...] = ()
+    mixed_gangs: bool = False
 
     @property
     def usual_restart_s(self) -> float:

@@ -27,6 +27,7 @@ class Part(enum.StrEnum):
     LAUNCHES = "launches"
     SHARING = "sharing"
     BATCHES = "batches"
+    MIXED_GANGS = "mixed_gangs"
 
 
 class Knowledge(Protocol):
@@ -189,6 +190,24 @@ class Knowledge(Protocol):
 
         Raises:
             InputError: steps, seconds or the scale factor are out of range.
+        """
+        ...
+
+    def observe_mixed_gang(
+        self, job_type: str, workers: Mapping[str, int], steps: float, seconds: float
+    ) -> bool:
+        """Note a stretch of running alone on workers of several types.
+
+        It says nothing of a single type.
+
+        Args:
+            job_type: key.
+            workers: worker type -> workers held of it.
+            steps: done.
+            seconds: that they took, the time to launch left out.
+
+        Returns:
+            Whether anything was learned.
         """
         ...
 

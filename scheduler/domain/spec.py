@@ -402,6 +402,13 @@ class JobSpec:
         default=True,
         option=Option(help="Never shares workers with another job."),
     )
+    mixed_gangs: bool = asked(
+        Word.FLAG,
+        "whether it may run on workers of two types at once",
+        default=False,
+        page="; see [Mixed gangs](../how-to/write-a-job.md#run-on-workers-of-two-types-at-once)",
+        option=Option(help="May run on workers of two types at once."),
+    )
     #: Plain JSON values; the fields are those of ``agent.kubernetes.pod_options.PodOptions``.
     kubernetes: Mapping[str, Any] = asked(
         Word.PODS,

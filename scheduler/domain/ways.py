@@ -9,11 +9,16 @@ from typing import TYPE_CHECKING, Final
 from scheduler.domain.configuration import ANYWHERE
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from scheduler.domain.job import Job
     from scheduler.domain.spec import JobSpec
 
 #: What a job says of its batch, see ``planner.goodput.BatchLimits``.
 BATCH_LIMITS: Final = ("initial", "most", "least_per_worker", "most_per_worker")
+#: Part of the sum of the rates that a mixed gang loses: parts of a batch are whole samples, passes
+#: cannot be cut as finely as paces differ, and workers are not equally fast in every step.
+MIXED_OVERHEAD: Final = 0.05
 
 
 class Source(enum.StrEnum):
@@ -60,6 +65,7 @@ class CatalogueKey:
             batch may change; else empty.
         learner: tells jobs whose batch may change from one another: how noisy its gradients are
             is each one's own. A job that comes later may have that of one that has ended.
+        mixed_gangs: whether it may run on workers of two types at once.
     """
 
     job_type: str
@@ -69,6 +75,7 @@ class CatalogueKey:
     timed: bool = False
     batch: tuple[int, ...] = ()
     learner: str = ""
+    mixed_gangs: bool = False
 
     @classmethod
     def of(cls, spec: JobSpec, learner: str = "") -> CatalogueKey:
@@ -82,12 +89,18 @@ class CatalogueKey:
             timed=spec.total_steps is None and not spec.throughputs,
             batch=tuple(batch[name] for name in BATCH_LIMITS) if batch else (),
             learner=learner if batch else "",
+            mixed_gangs=spec.mixed_gangs and not batch,
         )
 
     @classmethod
     def of_job(cls, job: Job) -> CatalogueKey:
         """Return the key of a job of a trace, which may share workers."""
-        return cls(job_type=job.job_type, scale_factors=job.counts, worker_types=job.worker_types)
+        return cls(
+            job_type=job.job_type,
+            scale_factors=job.counts,
+            worker_types=job.worker_types,
+            mixed_gangs=job.mixed_gangs,
+        )
 
     def allows(self, worker_type: str) -> bool:
         """Return whether its jobs may run on a worker type."""
@@ -99,18 +112,47 @@ class Way:
     """One way in which a job could run alone.
 
     Attributes:
-        worker_type: hardware class.
-        count: workers held.
+        workers: worker type -> workers held of it, at least one.
         estimate: how fast it would be.
         locality: see ``Configuration``.
         plan: likewise.
     """
 
-    worker_type: str
-    count: int
+    workers: Mapping[str, int]
     estimate: Estimate
     locality: str = ANYWHERE
     plan: str = ""
+
+    @property
+    def count(self) -> int:
+        """Workers held."""
+        return sum(self.workers.values())
+
+    @property
+    def worker_type(self) -> str:
+        """Hardware class; of several types what ``workers_in_words`` says of them."""
+        names = tuple(self.workers)
+        return names[0] if len(names) == 1 else workers_in_words(self.workers)
+
+
+def workers_in_words(workers: Mapping[str, int]) -> str:
+    """Return workers of some types as people read them: ``2 x a100 + 1 x v100``."""
+    return " + ".join(f"{count} x {name}" for name, count in sorted(workers.items()))
+
+
+def mixed_rate(workers: Mapping[str, int], alone: Mapping[str, float]) -> float:
+    """Return steps/s of a mixed gang: what its workers do together, less an overhead.
+
+    Args:
+        workers: worker type -> workers held of it.
+        alone: worker type -> steps/s of a gang of as many workers in all, of this type alone; 0 if
+            the job does not run there.
+    """
+    if min(alone[name] for name in workers) <= 0.0:
+        return 0.0
+    count = sum(workers.values())
+    together = sum(n * alone[name] / count for name, n in workers.items())
+    return together * (1.0 - MIXED_OVERHEAD)
 
 
 def declarations(spec: JobSpec) -> tuple[tuple[str, int, str, float], ...]:

@@ -33,6 +33,8 @@ NEEDS_NEWER_AGENT = "/nonexistent/this-agent-is-too-old-for-uploads"
 FIRST_PORT, PORTS = 12_000, 16_000
 #: Tells a job between what it may choose its batch; the SDK reads it.
 BATCH_VARIABLE = "LEASEHOLD_BATCH"
+#: Worker type and pace of each rank of a mixed gang, as JSON lists; the SDK reads the paces.
+TYPES_VARIABLE, PACES_VARIABLE = "LEASEHOLD_WORKER_TYPES", "LEASEHOLD_PACES"
 #: What changes from one answer to the next while a lease lasts.
 _PASSING = ("remaining_s", "notice_in_s")
 
@@ -171,15 +173,20 @@ def _local_indices(view: View, member: Member) -> tuple[int, ...]:
     return member.local if node is None else tuple(map(node.index_of, member.local))
 
 
-def _environment(spec: JobSpec) -> Mapping[str, str]:
-    """Return a job's own variables, and between what it may choose its batch.
+def _environment(spec: JobSpec, live: LiveLease) -> Mapping[str, str]:
+    """Return a job's own variables, its limits of the batch, and the paces of a mixed gang.
 
-    That is told as a variable, so agents of the release before pass it on.
+    These are variables, so agents of the release before pass them on.
     """
-    if not spec.batch:
+    more: dict[str, object] = {}
+    if spec.batch:
+        more[BATCH_VARIABLE] = dict(spec.batch)
+    if live.paces:
+        more |= {TYPES_VARIABLE: live.gang, PACES_VARIABLE: live.paces}
+    if not more:
         return spec.env
-    batch = orjson.dumps(dict(spec.batch)).decode()
-    return MappingProxyType({**spec.env, BATCH_VARIABLE: batch})
+    told = {name: orjson.dumps(value).decode() for name, value in more.items()}
+    return MappingProxyType({**spec.env, **told})
 
 
 def _desired(view: View, live: LiveLease, member: Member, now_s: float) -> DesiredLease:
@@ -194,7 +201,7 @@ def _desired(view: View, live: LiveLease, member: Member, now_s: float) -> Desir
         token=lease.token,
         job_id=lease.job_id,
         command=spec.command,
-        env=_environment(spec),
+        env=_environment(spec, live),
         working_dir=NEEDS_NEWER_AGENT if spec.upload else spec.working_dir,
         checkpoint_dir=spec.checkpoint_dir,
         workers=_local_indices(view, member),

@@ -382,7 +382,7 @@ def _explain_running(view: View, record: JobRecord) -> Explanation:
     trouble = trouble_of(*words)
     verb = "is being started" if troubles else "runs"
     message = (
-        f"it {verb} on {len(live.lease.workers)} x {live.worker_type or 'several types'} "
+        f"it {verb} on {live.workers_in_words} "
         f"on {where}, attempt {live.lease.attempt}{leaving}"
         f"{''.join(troubles)}{''.join(unseen)}{launch_words(view, live)}"
         f"{goes_on(view, record)}{lost_work(view, record)}"

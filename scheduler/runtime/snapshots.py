@@ -233,6 +233,8 @@ def _restore_leases(state: ControlState, shell: Mapping[str, Any]) -> None:
             promised_s=later[0] if later else lease.deadline_s,
             plan=later[1] if len(later) > 1 else "",
             learned=later[2] if len(later) > 2 else True,
+            gang=state.nodes.gang_of(lease),
+            paces=tuple(later[5]) if len(later) > 5 else (),
             revoked=revoked,
             base_steps=base_steps,
             steps_done=base_steps,

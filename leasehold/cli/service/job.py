@@ -170,7 +170,7 @@ def _attempts(attempts: list[forms.Attempt], now_s: float, *, seconds: bool) -> 
     rows = [
         (
             a["attempt"],
-            a["worker_type"],
+            a["worker_type"] or "(several types)",
             ", ".join(a["nodes"]),
             moment(a["start_s"]),
             _launch(a),
