@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from planner.knowledge import LearnedKnowledge
+from planner.mixed_gangs import MixedGangs
 from planner.oracle import Oracle
 from planner.tables import TableBuilder
 from policies.registry import make_policy
@@ -35,7 +36,7 @@ from scheduler.domain import events as ev
 from scheduler.domain.answers import Solved, check_answer
 from scheduler.domain.lease import Leases, RevokeReason
 from scheduler.domain.spec import DEFAULT_PROJECT, JobSpec
-from scheduler.domain.ways import CatalogueKey
+from scheduler.domain.ways import CatalogueKey, mixed_rate
 from scheduler.errors import InputError, LeaseholdError, SolveError
 from scheduler.protocol.desired import MARGIN_S
 from simulator.agenda import Agenda
@@ -150,7 +151,7 @@ class Replay:
         keys = list(dict.fromkeys(CatalogueKey.of_job(job) for job in trace.jobs))
         self._ledger = Ledger(
             cluster,
-            TableBuilder(Oracle(throughputs)).table(cluster, keys),
+            TableBuilder(MixedGangs(Oracle(throughputs))).table(cluster, keys),
             trace.jobs,
             [keys.index(CatalogueKey.of_job(job)) for job in trace.jobs],
             overheads=self._costs.rows,
@@ -344,6 +345,7 @@ class Replay:
             depends_on=() if asked is None else asked.depends_on,
             array_index=None if asked is None else asked.array_index,
             max_run_time_s=None if asked is None else asked.max_run_time_s,
+            mixed_gangs=job.mixed_gangs,
             retry_oom=True if asked is None else asked.retry_oom,
         )
 
@@ -525,6 +527,9 @@ class Replay:
         if live is not None and live.plan:
             return self._planned_rate(live)
         key = self._by_id[job_id].job_type, workers
+        if live is not None and live.gang:
+            row = self._truth.isolated.get(key, {})
+            return mixed_rate(live.kinds, {name: row.get(name, 0.0) for name in live.kinds})
         alone = self._truth.isolated.get(key, {}).get(worker_type, 0.0)
         if partner is None:
             return alone

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from planner.agnostic import Agnostic
+from planner.mixed_gangs import MixedGangs
 from planner.oracle import Oracle
 from planner.registry import make_sources
 from planner.tables import TableBuilder
@@ -91,16 +92,26 @@ def _run(
         replace(key, job_type=name or key.job_type)
         for key, name in zip(map(CatalogueKey.of_job, trace.jobs), names, strict=True)
     ]
-    keys = sorted(set(of_jobs), key=lambda key: (key.job_type, key.scale_factors, key.worker_types))
+    keys = sorted(
+        set(of_jobs),
+        key=lambda key: (key.job_type, key.scale_factors, key.worker_types, key.mixed_gangs),
+    )
     position = {key: u for u, key in enumerate(keys)}
     types = {
         name: learning[job.job_type] for name, job in zip(names, trace.jobs, strict=True) if name
     }
+    mixed = next((j for n, j in zip(names, trace.jobs, strict=True) if n and j.mixed_gangs), None)
+    if mixed is not None:
+        raise InputError(
+            f"job '{mixed.job_id}' has mixed_gangs, and its type is one of the batch file; the "
+            "batch is chosen for workers of one type, so leave mixed_gangs out"
+        )
     oracle = LearningSource(Oracle(throughputs), types) if types else Oracle(throughputs)
-    shown = TableBuilder(Agnostic(oracle) if request.agnostic else oracle)
+    truth = MixedGangs(oracle)
+    shown = TableBuilder(Agnostic(truth) if request.agnostic else truth)
     table, believed = (
         builder.table(cluster, keys, space_sharing=request.space_sharing)
-        for builder in (TableBuilder(oracle), shown)
+        for builder in (TableBuilder(truth), shown)
     )
     profiles = [position[key] for key in of_jobs]
     simulation = Simulation(

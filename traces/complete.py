@@ -197,6 +197,7 @@ def _job(draft: Draft, job_id: str, job_type: str, arrival_s: float, speed: floa
         restarts=draft.restarts,
         labels=draft.labels,
         worker_types=draft.worker_types,
+        mixed_gangs=draft.mixed_gangs,
     )
 
 

@@ -36,6 +36,7 @@ class Draft:
         preemptible: whether others may have its workers before it is done.
         min_run_time_s: for which a lease is not taken back.
         worker_types: types that it may run on, sorted; empty for any.
+        mixed_gangs: whether it may run on workers of two types at once.
         conditions: under what conditions it may run; None: under none.
     """
 
@@ -59,6 +60,7 @@ class Draft:
     preemptible: bool = True
     min_run_time_s: float = 0.0
     worker_types: tuple[str, ...] = ()
+    mixed_gangs: bool = False
     conditions: Conditions | None = None
 
 

@@ -50,6 +50,7 @@ FIELDS = (
     "preemptible",
     "min_run_time_s",
     "worker_types",
+    "mixed_gangs",
 )
 #: What only the service heeds; written where a trace has any of it.
 _CONDITIONS = tuple(field.name for field in fields(Conditions))
@@ -60,10 +61,11 @@ _USUAL = {
     "preemptible": True,
     "min_run_time_s": 0.0,
     "worker_types": (),
+    "mixed_gangs": False,
 }
 #: Fields that are JSON objects, also in a CSV.
 _OBJECTS = ("labels", "restarts")
-_FLAGS = ("retry_oom", "checkpoints", "preemptible")
+_FLAGS = ("retry_oom", "checkpoints", "preemptible", "mixed_gangs")
 #: What stands for other fields, which are written.
 _INSTEAD = ("duration_s", "min_workers", "max_workers")
 _WRITTEN = tuple(n for n in FIELDS if n not in {*_INSTEAD, *_CONDITIONS, *_USUAL})
@@ -171,6 +173,7 @@ def _draft(row: Mapping[str, str], line: Line) -> Draft:
         preemptible=_flag(row, "preemptible", line),
         min_run_time_s=_optional(row, "min_run_time_s", line) or 0.0,
         worker_types=tuple(sorted(set(row.get("worker_types", "").split()))),
+        mixed_gangs=_flag(row, "mixed_gangs", line, usual=False),
         conditions=_conditions(row, line),
     )
 
@@ -188,9 +191,9 @@ def _conditions(row: Mapping[str, str], line: Line) -> Conditions | None:
     )
 
 
-def _flag(row: Mapping[str, str], field: str, line: Line) -> bool:
-    """Return a yes or no; yes where nothing stands."""
-    value = row.get(field, "true").lower()
+def _flag(row: Mapping[str, str], field: str, line: Line, *, usual: bool = True) -> bool:
+    """Return a yes or no; the usual one if nothing stands."""
+    value = row.get(field, str(usual)).lower()
     if value not in {"true", "false"}:
         line.fail("it must be true or false", field=field, value=row[field])
     return value == "true"
