@@ -20,11 +20,12 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-def train(folder, first, last, world_size, paces=()):
+def train(folder, first, last, world_size, paces=(), **variables):
     """Train some steps on so many processes; return the loss of each step."""
     folder.mkdir(exist_ok=True)
     (port,) = free_ports(1)
     shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(world_size)}
+    shared |= variables
     command = [sys.executable, PROGRAM, folder, str(first), str(last), json.dumps(list(paces))]
     processes = [
         subprocess.Popen(
@@ -49,4 +50,9 @@ def test_losses_are_those_of_an_undisturbed_run_whatever_the_schedule(tmp_path):
 
 def test_unlike_ranks_share_a_batch_by_their_paces(tmp_path):
     uneven = train(tmp_path / "uneven", 0, 12, 3, paces=(4.0, 1.0, 1.5))
+    assert uneven == pytest.approx(train(tmp_path / "alone", 0, 12, 1), rel=1e-9)
+
+
+def test_ranks_of_a_mixed_gang_share_a_batch_as_their_agent_tells_them(tmp_path):
+    uneven = train(tmp_path / "uneven", 0, 12, 3, LEASEHOLD_PACES="[4.0, 1.0, 1.5]")
     assert uneven == pytest.approx(train(tmp_path / "alone", 0, 12, 1), rel=1e-9)

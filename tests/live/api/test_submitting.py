@@ -327,6 +327,9 @@ def test_limits_of_a_batch_are_kept_whole_and_refused_by_name_and_value(user: An
     said = user.post("/v1/jobs", json=JOB | few).json()["errors"][0]["problem"]
     assert "gives each of 9 or 16 workers 64 to 64 per pass" in said
     user.submit(**few | {"scale_factor": [8, 16]})
+    both = {"total_steps": 1, "batch": BATCH, "mixed_gangs": True}
+    answer = user.post("/v1/jobs", json=JOB | both)
+    assert "give batch or mixed_gangs, not both" in answer.json()["errors"][0]["problem"]
     answer = user.post("/v1/jobs", json=JOB | {"duration_s": 60, "batch": BATCH})
     assert "no total_steps" in answer.json()["errors"][0]["problem"]
 

@@ -331,3 +331,9 @@ def test_without_limits_that_can_be_read_both_ways_to_give_them_are_named(monkey
     monkeypatch.setenv("LEASEHOLD_BATCH", text)
     with pytest.raises(ValueError, match=said):
         AdaptiveBatches(total=100, rank=0, world_size=2)
+
+
+def test_a_mixed_gang_cannot_choose_its_batch(monkeypatch):
+    monkeypatch.setenv("LEASEHOLD_PACES", "[2.0, 1.0]")
+    with pytest.raises(ValueError, match="without the field 'mixed_gangs', or use GlobalBatches"):
+        AdaptiveBatches(total=1000, limits=LIMITS, rank=0, world_size=2)
