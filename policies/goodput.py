@@ -139,8 +139,12 @@ def _on_fair_share(classes: ClassProblem, rate: FloatArray, workers: FloatArray)
     """Return (N,) steps/s on 1/N of all workers, on types in proportion to their number.
 
     On a type the largest count within the share counts, and where all are larger the smallest,
-    for the part of the time that the share pays.
+    for the part of the time that the share pays. Mixed gangs count, at each of their types, for
+    jobs that no single type can run.
     """
+    held = classes.demand[:, :, : classes.types]
+    alone = np.where(np.count_nonzero(held, axis=2) == 1, rate, 0.0)
+    rate = np.where((alone > 0).any(axis=1, keepdims=True), alone, rate)
     problem = classes.problem
     capacity = problem.capacity
     fair = max(float(np.ceil(capacity.sum() / sharers(problem))), 1.0)

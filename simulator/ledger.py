@@ -236,12 +236,12 @@ class Ledger:
             self._spans.append(self._span(lease, at_s, reason, shared=shared))
 
     def _span(self, lease: Lease, end_s: float, reason: str, *, shared: bool) -> LeaseSpan:
-        kind = self._cluster.worker_type_of[lease.workers[0]]
+        kinds = {int(self._cluster.worker_type_of[worker]) for worker in lease.workers}
         return LeaseSpan(
             job_id=lease.job_id,
             job_type=self._by_id[lease.job_id].job.job_type,
             workers=lease.workers,
-            worker_type=self._cluster.type_names[kind],
+            worker_type=" + ".join(sorted(self._cluster.type_names[kind] for kind in kinds)),
             start_s=lease.start_s,
             end_s=end_s,
             shared=shared,

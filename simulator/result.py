@@ -73,7 +73,7 @@ class LeaseSpan:
         job_id: who held it.
         job_type: of that job.
         workers: worker indices held, ascending.
-        worker_type: name of their type (of the first worker, where types mix).
+        worker_type: name of their type; of a mixed gang both, as ``a100 + v100``.
         start_s: when it was granted.
         end_s: when it ended, or the end of the run.
         shared: whether another job held the same workers as a pair.

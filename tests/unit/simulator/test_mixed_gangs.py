@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from policies.registry import policy_names
 from scheduler.control.requests import PolicyChoice
 from scheduler.control.settings import ControlSettings
 from scheduler.domain.job import Job
@@ -108,6 +109,18 @@ def test_the_worker_seconds_of_a_gang_count_for_both_types(request_of):
     result = simulate(request)
     (lease,) = result.leases
     assert len(lease.workers) == 4
+    assert lease.worker_type == "k80 + v100"
     held = [result.worker_types[result.worker_type_of[worker]] for worker in lease.workers]
     assert sorted(held) == ["k80", "k80", "v100", "v100"]
     assert result.series.busy.max(axis=0).tolist() == [2, 2]
+
+
+@pytest.mark.parametrize("policy", policy_names())
+def test_every_policy_serves_mixed_gangs_beside_other_jobs(request_of, policy):
+    jobs = [
+        job("large", workers=4, mixed_gangs=True),
+        job("elastic", workers=2, scale_factors=(2, 4), mixed_gangs=True, arrival_s=30.0),
+        job("plain", workers=2, arrival_s=60.0),
+    ]
+    request = request_of(*jobs, cluster="v100:3,k80:3", policy=policy)
+    assert {status for status, _ in ends(simulate(request)).values()} == {"completed"}
