@@ -103,7 +103,7 @@ class GlobalBatches:
                 variable, usual = told[name]
                 object.__setattr__(self, name, int(os.environ.get(variable, usual)))
         if not self.paces:
-            object.__setattr__(self, "paces", _paces_told(self.world_size))
+            object.__setattr__(self, "paces", _paces_of_environment(self.world_size))
         for name in ("total", "size", "most_per_pass"):
             if getattr(self, name) < 1:
                 raise ValueError(f"'{name}' is {getattr(self, name)}; it must be at least 1")
@@ -173,7 +173,7 @@ class GlobalBatches:
         return _order(self.total, self.seed, epoch)[place]
 
 
-def _paces_told(world_size: int) -> tuple[float, ...]:
+def _paces_of_environment(world_size: int) -> tuple[float, ...]:
     """Return the paces of a mixed gang of so many processes; empty if there are none."""
     text = os.environ.get(PACES_VARIABLE, "")
     if not text:

@@ -119,7 +119,7 @@ def _live_lease(state: ControlState, command: do.GrantLease) -> LiveLease:
         lease=lease,
         cause=command.cause,
         plan="" if way is None else way.plan,
-        # Where it must lie on one node or follows a plan, its throughput is another figure.
+        # If it must lie on one node or follows a plan, its throughput is another figure.
         learned=way is None or (not way.plan and way.locality == ANYWHERE),
         gang=gang,
         paces=_paces(state, way, gang),

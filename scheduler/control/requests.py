@@ -102,7 +102,7 @@ class FitConfiguration:
     workers_idle: int
     locality: str = ANYWHERE
     plan: str = ""
-    workers: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+    workers: Mapping[str, int] = field(default_factory=dict)  # answers copy it, which no proxy can
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -185,8 +185,8 @@ def _environment(spec: JobSpec, live: LiveLease) -> Mapping[str, str]:
         more |= {TYPES_VARIABLE: live.gang, PACES_VARIABLE: live.paces}
     if not more:
         return spec.env
-    told = {name: orjson.dumps(value).decode() for name, value in more.items()}
-    return MappingProxyType({**spec.env, **told})
+    variables = {name: orjson.dumps(value).decode() for name, value in more.items()}
+    return MappingProxyType({**spec.env, **variables})
 
 
 def _desired(view: View, live: LiveLease, member: Member, now_s: float) -> DesiredLease:

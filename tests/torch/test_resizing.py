@@ -53,6 +53,6 @@ def test_unlike_ranks_share_a_batch_by_their_paces(tmp_path):
     assert uneven == pytest.approx(train(tmp_path / "alone", 0, 12, 1), rel=1e-9)
 
 
-def test_ranks_of_a_mixed_gang_share_a_batch_as_their_agent_tells_them(tmp_path):
+def test_ranks_of_a_mixed_gang_share_a_batch_as_their_environment_says(tmp_path):
     uneven = train(tmp_path / "uneven", 0, 12, 3, LEASEHOLD_PACES="[4.0, 1.0, 1.5]")
     assert uneven == pytest.approx(train(tmp_path / "alone", 0, 12, 1), rel=1e-9)

@@ -57,9 +57,9 @@ for batch in iterated:
         mine += Fraction(part.weight) * mean
     weight -= exchanged(batch.step, mine) / 64
     samples += len(batch.samples)
-told = {name: os.environ.get(name) for name in ("LEASEHOLD_WORKER_TYPES", "LEASEHOLD_PACES")}
+given = {name: os.environ.get(name) for name in ("LEASEHOLD_WORKER_TYPES", "LEASEHOLD_PACES")}
 found = {"type": os.environ.get("LEASEHOLD_WORKER_TYPE"), "samples": samples, "weight": str(weight)}
-(folder / f"found.{rank}").write_text(json.dumps(found | told))
+(folder / f"found.{rank}").write_text(json.dumps(found | given))
 """
 
 

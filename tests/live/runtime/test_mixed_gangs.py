@@ -1,4 +1,4 @@
-"""Jobs on workers of two types: what their nodes are told, what is learned, and a restart."""
+"""Jobs on workers of two types: what their nodes get, what is learned, and a restart."""
 
 import json
 
@@ -16,15 +16,15 @@ MIXED = {
     "throughputs": RATES,
     "mixed_gangs": True,
 }
-TOLD = ("LEASEHOLD_WORKER_TYPES", "LEASEHOLD_PACES")
+VARIABLES = ("LEASEHOLD_WORKER_TYPES", "LEASEHOLD_PACES")
 
 
-async def told(stage):
-    """Return rank, and what each process is told of the gang, by node."""
+async def ranks_of(stage):
+    """Return rank, and what each process knows of the gang, by node."""
     found = {}
     for node in TWO_TYPES:
         for lease in await stage.launched(node):
-            variables = [json.loads(lease.env[name]) for name in TOLD]
+            variables = [json.loads(lease.env[name]) for name in VARIABLES]
             found[node] = (lease.rank, lease.world_size, *variables)
     return found
 
@@ -35,14 +35,14 @@ def test_each_node_is_told_the_types_and_paces_of_all_ranks():
         await stage.wait(2)
         explained = (await stage.request("GET", "/v1/jobs/mixed/explain")).json()
         listed = (await stage.request("GET", "/v1/jobs/mixed")).json()
-        return await told(stage), explained["message"], listed["worker_type"]
+        return await ranks_of(stage), explained["message"], listed["worker_type"]
 
     found, message, worker_type = played(story, nodes=TWO_TYPES)
     ranks = {rank: node for node, (rank, *_) in found.items()}
     types = [TWO_TYPES[ranks[rank]][0] for rank in (0, 1)]
     paces = [{"v100": 2.0, "k80": 1.0}[name] for name in types]
     assert sorted(ranks) == [0, 1]
-    assert [told[1:] for told in found.values()] == [(2, types, paces)] * 2
+    assert [one[1:] for one in found.values()] == [(2, types, paces)] * 2
     assert "it runs on 1 x k80 + 1 x v100 on n0, n1" in message
     assert worker_type == "k80 + v100"
 
@@ -54,22 +54,22 @@ def test_a_job_that_does_not_opt_in_waits_and_is_told_nothing():
         return [lease.env for node in TWO_TYPES for lease in await stage.launched(node)]
 
     (env,) = played(story, nodes=TWO_TYPES)
-    assert not env.keys() & set(TOLD)
+    assert not env.keys() & set(VARIABLES)
 
 
 def test_paces_stay_over_new_figures_and_a_restart_while_the_lease_lasts():
     async def story(stage):
         await stage.job("mixed", **MIXED)
         await stage.wait(4)
-        before = await told(stage)
+        before = await ranks_of(stage)
         figures = [("t", 2, "v100", 3.0), ("t", 2, "k80", 3.0)]
         await stage.do(stage.service.declare_throughputs(figures, pairs=[], actor="boss"))
         await stage.wait(4)
-        after = await told(stage)
+        after = await ranks_of(stage)
         await stage.crash()
         await stage.start()
         await stage.wait(4)
-        return before, after, await told(stage), len(stage.leases())
+        return before, after, await ranks_of(stage), len(stage.leases())
 
     before, after, restarted, leases = played(story, nodes=TWO_TYPES)
     assert before

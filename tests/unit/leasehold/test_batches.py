@@ -101,11 +101,11 @@ def test_what_cannot_be_used_is_named(fields, said):
         GlobalBatches(**usual | fields)
 
 
-def test_ranks_of_a_mixed_gang_split_by_the_paces_that_their_agent_tells_them(monkeypatch):
+def test_ranks_of_a_mixed_gang_split_by_the_paces_of_their_environment(monkeypatch):
     monkeypatch.setenv("LEASEHOLD_PACES", "[4.0, 1.0, 1.0]")
-    told = gang(3, total=100, size=20, most_per_pass=4)
+    theirs = gang(3, total=100, size=20, most_per_pass=4)
     given = gang(3, total=100, size=20, most_per_pass=4, paces=[4.0, 1.0, 1.0])
-    assert [rank.at(7) for rank in told] == [rank.at(7) for rank in given]
+    assert [rank.at(7) for rank in theirs] == [rank.at(7) for rank in given]
     alike = gang(3, total=100, size=20, most_per_pass=4, paces=[1.0] * 3)
     assert alike[0].shares == (7, 7, 6), "what the program says counts more"
     assert gang(2, total=100, size=20, most_per_pass=4)[0].shares == (10, 10)

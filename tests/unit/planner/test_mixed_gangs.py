@@ -208,7 +208,7 @@ def test_what_was_measured_is_stored_apart_and_forgotten_with_the_job_type():
         known.observe_mixed_gang("j", HELD, 1.0, 0.0)
 
 
-def test_beyond_as_many_as_are_remembered_job_types_that_nobody_uses_go_first(monkeypatch):
+def test_beyond_as_many_as_are_remembered_unused_job_types_go_first(monkeypatch):
     monkeypatch.setattr("planner.mixed_gangs.MOST_REMEMBERED", 2)
     rates = MixedRates()
     for name in ("old", "used", "new"):
