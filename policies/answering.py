@@ -107,14 +107,18 @@ class PolicyAnswerer:
 
 
 def small_problem() -> Problem:
-    """Return a problem of three jobs, on which solvers are imported and kernels compiled."""
+    """Return a problem of three jobs, on which solvers are imported and kernels compiled.
+
+    Its gangs of two do not fill three workers, so that whole answers are searched for.
+    """
+    count = (2, 2, 1)
     profile = [
         Profile(
             job_type=f"warm-{u}",
-            scale_factor=1,
+            scale_factor=count[u],
             configurations=(
-                Configuration(demand=(1, 0), throughput=2.0 + u),
-                Configuration(demand=(0, 1), throughput=1.0),
+                Configuration(demand=(count[u], 0), throughput=2.0 + u),
+                Configuration(demand=(0, count[u]), throughput=1.0),
             ),
         )
         for u in range(3)
@@ -123,11 +127,11 @@ def small_problem() -> Problem:
     return Problem(
         now_s=0.0,
         table=ConfigurationTable.build(("warm-a", "warm-b"), tuple(profile), ()),
-        capacity=np.ones(2),
+        capacity=np.array([3.0, 1.0]),
         cost_usd_per_hour=np.ones(2),
         job_number=np.arange(3),
         profile=np.arange(3),
-        scale_factor=np.ones(3, dtype=np.int64),
+        scale_factor=np.array(count),
         weight=ones,
         total_steps=ones * 1000,
         remaining_steps=ones * 500,

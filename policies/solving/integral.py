@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from policies.kernels.near import fill, least_lack, near_prices
 from policies.solving.discipline import solve_level
 from policies.solving.level import LevelProgram
 from policies.solving.linear import new_highs
@@ -26,6 +27,13 @@ if TYPE_CHECKING:
 
 #: Relative gap at which the search stops.
 GAP = 1e-4
+#: The search near the prices looks at answers that lack so much of the bound more than every
+#: answer must, then so many times more. It ends this close to the best.
+MARGIN, MORE, CLOSE = 2e-5, 4.0, 1e-5
+#: Nodes of that search at most; larger ones are left to HiGHS.
+MOST_NEAR = 400_000
+#: Losses up to this part of the bound are rounding: the job may as well run there.
+NOTHING = 1e-8
 #: The search looks at so many columns (those of the least reduced cost) and nodes at most.
 MOST_COLUMNS, MOST_NODES = 4000, 2000
 
@@ -80,6 +88,82 @@ class _Columns:
         )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Prices:
+    """Prices of the linear program.
+
+    Attributes:
+        worker: (K,) >= 0.
+        time: (M,) >= 0 of each job's: what it loses that waits.
+    """
+
+    worker: FloatArray
+    time: FloatArray
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Ways:
+    """All that each job can do: run in one of its columns or wait.
+
+    The ways are the C columns, then M ways to wait.
+
+    Attributes:
+        job: (C + M,) whose way it is.
+        loss: (C + M,) what it loses to the job's best.
+        demand: (C + M, K) workers; none to wait.
+        base: (M,) a way of each job that loses nothing: the filled one, if it does.
+        free: (K,) workers that are free if each job takes it, < 0 where there are too few.
+    """
+
+    job: IntArray
+    loss: FloatArray
+    demand: FloatArray
+    base: IntArray
+    free: FloatArray
+
+    @classmethod
+    def build(
+        cls,
+        columns: _Columns,
+        classes: ClassProblem,
+        prices: _Prices,
+        filled: IntArray,
+        nothing: float,
+    ) -> _Ways:
+        """Lay the ways out; losses up to ``nothing`` count as none."""
+        waits = np.arange(classes.size)
+        job = np.concatenate((columns.first, waits))
+        loss = np.concatenate((columns.loss, prices.time))
+        demand = np.concatenate((columns.demand, np.zeros((classes.size, len(classes.capacity)))))
+        order = np.lexsort((loss, job))
+        best = order[np.searchsorted(job[order], waits)]
+        base = len(columns.at) + waits
+        base[columns.first[filled]] = filled
+        base = np.where(loss[base] <= nothing, base, best)
+        free = classes.capacity - demand[base].sum(axis=0)
+        return cls(job=job, loss=loss, demand=demand, base=base, free=free)
+
+    def change(self, moves: IntArray) -> FloatArray:
+        """Return (A, K) workers that each takes, less those of the job's base."""
+        result: FloatArray = self.demand[moves] - self.demand[self.base[self.job[moves]]]
+        return result
+
+    def moves(self, limit: float) -> tuple[IntArray, IntArray]:
+        """Return (A,) ways that lose no more, and (I + 1,) where those of each job start.
+
+        Jobs with the cheapest moves come first.
+        """
+        moves = np.flatnonzero(self.loss <= limit)
+        moves = moves[self.base[self.job[moves]] != moves]
+        job, loss = self.job[moves], self.loss[moves]
+        least = np.full(len(self.base), np.inf)
+        np.minimum.at(least, job, loss)
+        order = np.lexsort((loss, job, least[job]))
+        of = job[order]
+        starts = np.flatnonzero(np.concatenate(([True], of[1:] != of[:-1]))) if len(of) else of
+        return moves[order], np.append(starts, len(of))
+
+
 def solve_whole(
     classes: ClassProblem, worth: FloatArray, pair_worth: FloatArray | None = None
 ) -> WholeAnswer:
@@ -87,7 +171,8 @@ def solve_whole(
 
     The linear program comes first. Its prices give every column a reduced cost, and a greedy fill
     in that order gives a whole answer. Columns whose reduced cost exceeds the gap between the two
-    can be in no better answer (reduced-cost fixing); a branch and bound over the others ends it.
+    can be in no better answer (reduced-cost fixing). Without pairs a search over the few moves that
+    cost little ends it (``kernels.near``), with pairs or if that grows large a branch and bound.
 
     Args:
         classes: every class a single job.
@@ -108,11 +193,15 @@ def solve_whole(
         return WholeAnswer(
             x=np.zeros(worth.shape), pair_x=pair_worth, value=0.0, bound=0.0, solver="none"
         )
-    columns, bound = _priced(classes, worth, pair_worth)
+    columns, prices, bound = _priced(classes, worth, pair_worth)
     chosen = _fill(columns, classes)
     value = float(columns.worth[chosen].sum())
-    solver = "prices"
-    if bound - value > GAP * max(bound, 0.0):
+    solver, proven = "prices", bound - value <= GAP * max(bound, 0.0)
+    if not proven and not len(pair_worth) and np.isfinite(classes.capacity).all():
+        moved, proven = _near(columns, classes, prices, chosen, bound)
+        if (better := float(columns.worth[moved].sum())) > value:
+            chosen, value, solver = moved, better, "near"
+    if not proven:
         kept = columns.take(np.flatnonzero(columns.loss <= bound - value)[:MOST_COLUMNS])
         found = _search(kept, classes, bound)
         if found is not None and (better := float(kept.worth[found].sum())) > value:
@@ -123,8 +212,8 @@ def solve_whole(
 
 def _priced(
     classes: ClassProblem, worth: FloatArray, pair_worth: FloatArray
-) -> tuple[_Columns, float]:
-    """Return the columns worth anything by reduced cost, and the bound that the prices prove."""
+) -> tuple[_Columns, _Prices, float]:
+    """Return the columns worth anything by reduced cost, prices, and the bound they prove."""
     m, j, k = classes.demand.shape
     program = LevelProgram(
         classes=classes,
@@ -160,26 +249,55 @@ def _priced(
         **{name: getattr(columns, name) for name in ("at", "first", "second", "demand", "worth")},
         loss=loss,
     ).take(order)
-    return priced, float(price @ classes.capacity + time.sum())
+    prices = _Prices(worker=price, time=time)
+    return priced, prices, float(price @ classes.capacity + time.sum())
 
 
 def _fill(columns: _Columns, classes: ClassProblem) -> IntArray:
     """Return the columns that a greedy fill takes, in order of reduced cost."""
-    free = classes.capacity.copy()
-    busy = np.zeros(classes.size + 1, dtype=bool)  # the last entry stands for "no second job"
-    chosen: list[int] = []
-    smallest = columns.demand.sum(axis=1).min(initial=np.inf)
-    for c in range(len(columns.at)):
-        a, b = columns.first[c], columns.second[c]
-        if busy[a] or busy[b] or (columns.demand[c] > free).any():
-            continue
-        chosen.append(c)
-        free -= columns.demand[c]
-        busy[a] = True
-        busy[b] = b >= 0
-        if free.sum() < smallest:
+    chosen: IntArray = fill(
+        *(columns.first, columns.second, columns.demand),
+        *(classes.capacity.copy(), classes.size),
+    )
+    return chosen
+
+
+def _near(
+    columns: _Columns, classes: ClassProblem, prices: _Prices, filled: IntArray, bound: float
+) -> tuple[IntArray, bool]:
+    """Return the columns of the best answer near the prices, and whether it is proven.
+
+    What an answer lacks to the bound is the losses of its jobs, of those that wait too, and the
+    price of the workers that stay free. So an answer that lacks little consists of jobs that lose
+    little each. The search looks at those that lack little more than every answer must, then at
+    more, up to ``filled``.
+    """
+    number = len(columns.at)
+    ways = _Ways.build(columns, classes, prices, filled, NOTHING * bound)
+    best, lacks = filled, bound - float(columns.worth[filled].sum())
+    moves, first = ways.moves(lacks)
+    cheap = moves[np.argsort(ways.loss[moves], kind="stable")]
+    least = least_lack(
+        *(ways.free, prices.worker, ways.change(cheap), ways.loss[cheap], len(first)),
+    )
+    margin = MARGIN * bound
+    while least < lacks - CLOSE * bound:
+        limit = min(least + margin, lacks)
+        moves, first = ways.moves(limit)
+        taken, cost, reached = near_prices(
+            *(ways.free, prices.worker, first, ways.change(moves), ways.loss[moves]),
+            *(limit, CLOSE * bound, MOST_NEAR),
+        )
+        if cost < lacks:
+            at = ways.base.copy()
+            at[ways.job[moves[taken]]] = moves[taken]
+            best, lacks = np.sort(at[at < number]), cost
+        if reached < 0:
+            return best, False
+        if reached >= lacks - CLOSE * bound:
             break
-    return np.array(chosen, dtype=np.int64)
+        margin *= MORE
+    return best, True
 
 
 def _search(columns: _Columns, classes: ClassProblem, scale: float) -> IntArray | None:
