@@ -22,14 +22,16 @@ FIRST_NODES, WIDTH, WIDER = 40_000, 200, 8
 NEARER = 1e-3
 #: Types above which there is one residue only.
 MOST_TYPES = 12
-#: Rows of a type that ``_ahead`` may have at most.
+#: Rows of a type that ``_type_bounds`` may have at most.
 MOST_ROWS = 100_000
+#: Moves that a search tries at most, in all of its passes: about 0.3 s.
+MOST_TRIES = 3_000_000
 
 # ruff: noqa: C901, PLR0912, PLR0915, PLR0917 (kernels are long and read as formulas)
 
 
 @njit(cache=True, error_model="numpy")
-def _modulus(change: np.ndarray, jobs: int) -> tuple[int, int]:
+def _find_modulus(change: np.ndarray, jobs: int) -> tuple[int, int]:
     """Return the unit of all moves, and of how many units free workers are told apart modulo."""
     types = change.shape[1]
     unit = 0
@@ -47,7 +49,7 @@ def _modulus(change: np.ndarray, jobs: int) -> tuple[int, int]:
 
 
 @njit(cache=True, error_model="numpy")
-def _idle(p: np.ndarray, unit: int, size: int) -> np.ndarray:
+def _idle_costs(p: np.ndarray, unit: int, size: int) -> np.ndarray:
     """Return (size ** K,) the price of what stays free at least, by free workers modulo."""
     result = np.empty(size ** len(p))
     for at in range(len(result)):
@@ -60,17 +62,20 @@ def _idle(p: np.ndarray, unit: int, size: int) -> np.ndarray:
 
 
 @njit(cache=True, error_model="numpy")
-def _residue(free: np.ndarray, unit: int, size: int) -> int:
-    """Return the place of free workers in arrays by free workers modulo."""
+def _residue_index(free: np.ndarray, unit: int, size: int) -> int:
+    """Return the place of free workers in arrays by free workers modulo.
+
+    A limit of a quota may be no whole number. The part below one is never used, so it is left out.
+    """
     at, step = 0, 1
     for k in range(len(free)):
-        at += (int(free[k]) // unit & (size - 1)) * step
+        at += (int(np.floor(free[k])) // unit & (size - 1)) * step
         step *= size
     return at
 
 
 @njit(cache=True, error_model="numpy")
-def _twice(least: np.ndarray, twice: np.ndarray, size: int) -> None:
+def _repeat_rows(least: np.ndarray, twice: np.ndarray, size: int) -> None:
     """Write each row of ``size`` numbers twice, so that a turned row lies in one piece."""
     for row in range(len(least) // size):
         for r in range(size):
@@ -79,7 +84,7 @@ def _twice(least: np.ndarray, twice: np.ndarray, size: int) -> None:
 
 
 @njit(cache=True, error_model="numpy")
-def _offer(
+def _apply_move(
     twice: np.ndarray,
     change: np.ndarray,
     loss: float,
@@ -94,7 +99,7 @@ def _offer(
         twice: the least losses before, each row twice.
         change: (K,) workers that the move takes.
         loss: of the move.
-        unit: see ``_modulus``, like the next one.
+        unit: see ``_find_modulus``, like the next one.
         size: likewise.
         start: scratch, one per row.
         least: by free workers modulo; changed in place.
@@ -132,39 +137,41 @@ def least_lack(
         loss: (A,) >= 0, ascending.
         jobs: how many jobs have a move.
     """
-    unit, size = _modulus(change, jobs)
-    least = _idle(p, unit, size)
+    unit, size = _find_modulus(change, jobs)
+    least = _idle_costs(p, unit, size)
     twice, start = np.empty(2 * len(least)), np.empty(len(least) // size, dtype=np.int64)
-    at = _residue(free, unit, size)
+    at = _residue_index(free, unit, size)
     for a in range(len(change)):
         if loss[a] >= least[at]:
             break
-        _twice(least, twice, size)
-        _offer(twice, change[a], loss[a], unit, size, start, least)
+        _repeat_rows(least, twice, size)
+        _apply_move(twice, change[a], loss[a], unit, size, start, least)
     found: float = least[at]
     return found
 
 
 @njit(cache=True, error_model="numpy")
-def _residues(
+def _residue_bounds(
     first: np.ndarray, change: np.ndarray, loss: np.ndarray, p: np.ndarray, unit: int, size: int
 ) -> np.ndarray:
     """Return (I + 1, size ** K) the least costs of the jobs from each on, as in ``least_lack``."""
     jobs = len(first) - 1
-    last = _idle(p, unit, size)
+    last = _idle_costs(p, unit, size)
     least = np.empty((jobs + 1, len(last)))
     least[jobs] = last
     twice, start = np.empty(2 * len(last)), np.empty(len(last) // size, dtype=np.int64)
     for i in range(jobs - 1, -1, -1):
         least[i] = least[i + 1]
-        _twice(least[i + 1], twice, size)
+        _repeat_rows(least[i + 1], twice, size)
         for a in range(first[i], first[i + 1]):
-            _offer(twice, change[a], loss[a], unit, size, start, least[i])
+            _apply_move(twice, change[a], loss[a], unit, size, start, least[i])
     return least
 
 
 @njit(cache=True, error_model="numpy")
-def _ahead(first: np.ndarray, change: np.ndarray, loss: np.ndarray, p: np.ndarray) -> np.ndarray:
+def _type_bounds(
+    first: np.ndarray, change: np.ndarray, loss: np.ndarray, p: np.ndarray
+) -> np.ndarray:
     """Return (I + 1, 2, K, WINDOW + 1) the least losses by which the jobs from each on mend a type.
 
     Row 0: to free so many workers at least. Row 1: to take so many, or pay for those that are left.
@@ -193,15 +200,15 @@ def _ahead(first: np.ndarray, change: np.ndarray, loss: np.ndarray, p: np.ndarra
 
 
 @njit(cache=True, error_model="numpy")
-def _needed(
+def _lower_bound(
     free: np.ndarray, ahead: np.ndarray, residue: np.ndarray, unit: int, size: int, single: bool
 ) -> float:
     """Return what the jobs that are left must lose at least, from what is free or too full.
 
     Args:
         free: (K,) free workers.
-        ahead: (2, K, WINDOW + 1) of ``_ahead``, from the next job on.
-        residue: (size ** K,) of ``_residues``, from the next job on.
+        ahead: (2, K, WINDOW + 1) of ``_type_bounds``, from the next job on.
+        residue: (size ** K,) of ``_residue_bounds``, from the next job on.
         unit: of which all moves are multiples.
         size: the modulus, in units; a power of 2.
         single: whether a move frees workers of one type at most and takes of one at most.
@@ -214,12 +221,12 @@ def _needed(
         elif free[k] > 0:
             cost = ahead[1, k, min(int(free[k]), WINDOW)]
             taking = taking + cost if single else max(taking, cost)
-    needed: float = max(freeing, taking, residue[_residue(free, unit, size)])
+    needed: float = max(freeing, taking, residue[_residue_index(free, unit, size)])
     return needed
 
 
 @njit(cache=True, error_model="numpy")
-def _walk(
+def _search_moves(
     free: np.ndarray,
     p: np.ndarray,
     first: np.ndarray,
@@ -234,11 +241,12 @@ def _walk(
     slack: float,
     most_nodes: int,
     width: int,
-) -> tuple[np.ndarray, float, bool]:
-    """Search as ``near_prices`` does, with so many nodes at a time at most.
+    tries: int,
+) -> tuple[np.ndarray, float, bool, int]:
+    """Search as ``near_prices`` does, with so many nodes at a time and so many tries at most.
 
     Returns:
-        Moves, their cost, and whether all that could be cheaper were looked at.
+        Moves, their cost, whether all that could be cheaper were looked at, and the tries left.
     """
     jobs, types = len(first) - 1, len(free)
     slots = 1
@@ -271,7 +279,8 @@ def _walk(
             v = active[n]
             if dead[v] < i or cost[v] + least > cap:
                 continue
-            lack = cost[v] + _needed(at[v], ahead[i], residue[i], unit, size, single)
+            tries -= 1
+            lack = cost[v] + _lower_bound(at[v], ahead[i], residue[i], unit, size, single)
             if lack <= cap:
                 missing = 0.0
                 for k in range(types):
@@ -291,6 +300,7 @@ def _walk(
         for n in range(kept):
             v = active[n]
             for a in range(first[i], first[i + 1]):
+                tries -= 1
                 paid = cost[v] + loss[a]
                 if paid > min(limit, best - slack):
                     break
@@ -305,7 +315,7 @@ def _walk(
                 if left < next_least:
                     continue
                 j = i + 1
-                if left < _needed(now, ahead[j], residue[j], unit, size, single):
+                if left < _lower_bound(now, ahead[j], residue[j], unit, size, single):
                     continue
                 hashed = np.uint64(0)
                 for k in range(types):
@@ -337,7 +347,8 @@ def _walk(
                 nodes, alive = nodes + 1, alive + 1
             if full:
                 break
-        if full:
+        if full or tries < 0:
+            full = True
             break
     path = np.empty(jobs + 1, dtype=np.int64)
     steps = 0
@@ -348,7 +359,7 @@ def _walk(
         path[steps] = move[v]
         steps += 1
         v = parent[v]
-    return path[:steps], best, complete and not full
+    return path[:steps], best, complete and not full, tries
 
 
 @njit(cache=True, error_model="numpy")
@@ -381,9 +392,9 @@ def near_prices(
     jobs, types = len(first) - 1, len(free)
     if (jobs + 1) * types > MOST_ROWS:
         return np.empty(0, dtype=np.int64), np.inf, -1.0
-    ahead = _ahead(first, change, loss, p)
-    unit, size = _modulus(change, jobs)
-    residue = _residues(first, change, loss, p, unit, size)
+    ahead = _type_bounds(first, change, loss, p)
+    unit, size = _find_modulus(change, jobs)
+    residue = _residue_bounds(first, change, loss, p, unit, size)
     single = True
     for a in range(len(change)):
         frees, takes = 0, 0
@@ -391,13 +402,13 @@ def near_prices(
             frees += change[a, k] < 0
             takes += change[a, k] > 0
         single = single and frees <= 1 and takes <= 1
-    must = _needed(free, ahead[0], residue[0], unit, size, single)
-    margin, nodes, width = slack, min(FIRST_NODES, most_nodes), WIDTH
+    must = _lower_bound(free, ahead[0], residue[0], unit, size, single)
+    margin, nodes, width, tries = slack, min(FIRST_NODES, most_nodes), WIDTH, MOST_TRIES
     while True:
         cap = min(limit, must + margin)
-        path, best, complete = _walk(
+        path, best, complete, tries = _search_moves(
             *(free, p, first, change, loss, ahead, residue, unit, size, single),
-            *(cap, slack, nodes, width),
+            *(cap, slack, nodes, width, tries),
         )
         if best <= must + slack:
             return path, best, min(limit, must)
@@ -405,7 +416,7 @@ def near_prices(
             return path, best, cap
         if complete:
             margin *= 4.0
-        elif width < min(nodes, most_nodes):
+        elif width < nodes and tries > 0:
             width *= WIDER
             nodes = min(4 * nodes, most_nodes)
             if nodes == most_nodes:

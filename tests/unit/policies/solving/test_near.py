@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -18,21 +20,43 @@ from policies.testing import make_problem
 from scheduler.domain.configuration import Configuration, ConfigurationTable, Profile
 
 
-def gangs(seed: int, jobs: int, types: int = 3, alike: bool = False) -> ClassProblem:
-    """Gangs of 1 to 8, each on any of the types, in clusters with little or much room."""
+def gangs(
+    seed: int,
+    jobs: int,
+    types: int = 3,
+    *,
+    alike: bool = False,
+    sizes: tuple[int, ...] = (1, 2, 4, 8),
+    further: int = 0,
+    part: float = 0.0,
+) -> ClassProblem:
+    """Gangs, each on any of the types, in clusters with little or much room.
+
+    Args:
+        seed: of what is drawn.
+        jobs: how many.
+        types: how many.
+        alike: whether there are few kinds of gangs.
+        sizes: of gangs.
+        further: workers of the next type that a gang holds as well.
+        part: of a worker that is left of each type, as by the limit of a quota.
+    """
     rng = np.random.default_rng(seed)
     room = int(rng.integers(1, 4))
     names = tuple(f"type-{k}" for k in range(types))
     profiles = []
     for u in range(6 if alike else jobs):
-        count = int(rng.choice([1, 2, 4, 8]))
+        count = int(rng.choice(sizes))
         profiles.append(
             Profile(
                 job_type=f"profile-{u}",
                 scale_factor=count,
                 configurations=tuple(
                     Configuration(
-                        demand=tuple(count * (k == t) for k in range(types)),
+                        demand=tuple(
+                            count * (k == t) + further * (k == (t + 1) % types)
+                            for k in range(types)
+                        ),
                         throughput=float(rng.uniform(0.5, 2.0)) * count,
                     )
                     for t in range(types)
@@ -44,7 +68,7 @@ def gangs(seed: int, jobs: int, types: int = 3, alike: bool = False) -> ClassPro
     problem = make_problem(
         table,
         profile=of,
-        capacity=[float(rng.integers(room * jobs // 2, room * jobs)) for _ in range(types)],
+        capacity=[part + float(rng.integers(room * jobs // 2, room * jobs)) for _ in range(types)],
     )
     return ClassProblem.build(problem, (problem.job_number.astype(float),))
 
@@ -66,9 +90,15 @@ def best_by_milp(classes: ClassProblem, worth: np.ndarray) -> float:
 
 
 @settings(max_examples=60)
-@given(seed=st.integers(0, 10**6), jobs=st.integers(2, 40), alike=st.booleans())
-def test_no_whole_answer_is_worth_more(seed, jobs, alike) -> None:
-    classes = gangs(seed, jobs, alike=alike)
+@given(
+    seed=st.integers(0, 10**6),
+    jobs=st.integers(2, 40),
+    alike=st.booleans(),
+    further=st.integers(0, 2),
+    part=st.sampled_from([0.0, 0.25, 0.5]),
+)
+def test_no_whole_answer_is_worth_more(seed, jobs, alike, further, part) -> None:
+    classes = gangs(seed, jobs, alike=alike, further=further, part=part)
     worth = classes.throughput
     answer = integral.solve_whole(classes, worth)
     best = best_by_milp(classes, worth)
@@ -91,6 +121,15 @@ def test_a_search_that_grows_large_is_left_to_branch_and_bound(monkeypatch) -> N
         assert answer.value == pytest.approx(best, rel=1.01e-4)
         solvers.add(answer.solver)
     assert "highs" in solvers
+
+
+def test_a_search_among_many_equal_gangs_ends_soon() -> None:
+    """Gangs of 3 to 11 leave many gaps of equal price. Without a limit this took 11 s."""
+    classes = gangs(1, 300, 4, alike=True, sizes=(3, 5, 7, 11))
+    integral.solve_whole(classes, classes.throughput)
+    begin = time.process_time()
+    integral.solve_whole(classes, classes.throughput)
+    assert time.process_time() - begin < 5.0
 
 
 def test_the_search_is_compiled_before_the_first_question(monkeypatch) -> None:
