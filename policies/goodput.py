@@ -13,6 +13,7 @@ from policies.parameters import parameter
 from policies.shares import sharers
 from policies.solving.classes import ClassProblem
 from policies.solving.integral import solve_whole
+from policies.solving.ties import choose_among_equals
 from scheduler.errors import ParameterError
 
 if TYPE_CHECKING:
@@ -46,6 +47,8 @@ class Goodput(Policy):
     holds count (T - n S) / (T + S) of their gain, with T its age, n its restarts so far and S the
     seconds of one; all of it as long as T < S.
 
+    Among equal jobs, those that run keep what they hold; then those run that have had least.
+
     Source: Sia (Subramanya et al., SOSP 2023, section 3.4), where ``waiting`` is lambda and v is 1;
     power -1 and ``fair_share`` are the objective of Pollux (Qiao et al., OSDI 2021, section 4.2),
     solved exactly where it searches.
@@ -78,11 +81,12 @@ class Goodput(Policy):
         classes = ClassProblem.build(problem, (problem.job_number.astype(float),))
         worth = self._worth(classes) * problem.weight[:, None]
         answer = solve_whole(classes, worth, np.zeros(len(classes.pair_index)))
+        rank = problem.attained_worker_s / problem.weight
         _, warnings = counted(classes)
         allocation = classes.expand(
-            answer.x,
+            choose_among_equals(classes, answer.x, worth, rank),
             answer.pair_x,
-            rank=problem.attained_worker_s / problem.weight,
+            rank=rank,
             objective=answer.value,
             solver=answer.solver,
             warnings=warnings,

@@ -1,8 +1,10 @@
-"""Jobs that differ in weight alone: who gets how much of what they hold together.
+"""Ties between jobs that an objective cannot tell apart.
 
-To a sum over jobs it is all the same which of them runs, so that a solver may give the lighter one
-more. What they hold together is shared out in proportion to what each needs at the level that all
-reach.
+Jobs may differ in weight alone. To a sum over jobs it is all the same which of them runs, so that a
+solver may give the lighter one more. ``share_out`` shares what they hold together in proportion to
+what each needs at the level that all reach.
+
+Jobs may be equal in a whole answer. ``choose_among_equals`` decides which of them run.
 """
 
 from __future__ import annotations
@@ -11,8 +13,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from policies.solving.classes import ClassProblem
+
 if TYPE_CHECKING:
-    from policies.solving.classes import ClassProblem
     from scheduler.domain.arrays import BoolArray, FloatArray, IntArray
 
 #: How far, relatively, a class may fall below what it needs by rounding.
@@ -93,3 +96,40 @@ def _moved(
         low, high = np.where(enough, low, middle), np.where(enough, middle, high)
     time = np.clip((high[group] * safe - beside) / rate, 0.0, room)
     return np.where(shared[:, None], time[:, None] * mix, x)
+
+
+def choose_among_equals(
+    classes: ClassProblem, x: FloatArray, worth: FloatArray, rank: FloatArray
+) -> FloatArray:
+    """Return a whole answer of the same worth in which ties between equal jobs are decided.
+
+    Jobs are equal if they have the same profile, weight, quotas and worths. Among them a running
+    job keeps its configuration if the answer uses it for one of them. The other configurations go
+    to running jobs first, then by rank, the dearest configuration first.
+
+    Args:
+        classes: every class a single job.
+        x: (N, J) zeros and ones.
+        worth: (N, J) of running a job in a configuration.
+        rank: (N,) ascending.
+    """
+    problem = classes.problem
+    alike = ClassProblem.build(problem, tuple(np.ascontiguousarray(column) for column in worth.T))
+    choice = np.where(x.any(axis=1), x.argmax(axis=1), -1)
+    order = np.lexsort((np.arange(len(x)), rank, problem.held < 0, alike.class_of))
+    ends = np.cumsum(alike.count).astype(np.int64)
+    for begin, end in zip(ends - alike.count.astype(np.int64), ends, strict=True):
+        jobs = order[begin:end]
+        given = choice[jobs]
+        if (given == given[0]).all():
+            continue
+        value = np.where(given >= 0, worth[jobs[0], given], -np.inf)
+        free = given[np.lexsort((given, -value))].tolist()
+        for job in jobs:
+            keeps = problem.held[job] >= 0 and problem.held[job] in free
+            choice[job] = problem.held[job] if keeps else -2
+            if keeps:
+                free.remove(choice[job])
+        choice[jobs[choice[jobs] == -2]] = free
+    result: FloatArray = (np.arange(x.shape[1]) == choice[:, None]).astype(float)
+    return result

@@ -138,6 +138,21 @@ def test_every_job_runs_before_any_grows_when_waiting_is_dear():
     assert chosen(Goodput(waiting=3.0).allocate(problem)) == [0, 0, 0, 0]
 
 
+def test_among_equal_jobs_those_that_run_stay_and_then_those_that_had_least_run():
+    table = stretching({("t4", 1): 1.0, ("a100", 1): 2.0})
+
+    def among(**figures):
+        figures = {"age_s": 100.0, **figures}
+        return chosen(Goodput().allocate(make_problem(table, profile=[0] * 4, **figures)))
+
+    assert among(capacity=[1, 1]) == [1, 0, -1, -1]
+    assert among(capacity=[1, 1], held=[-1, -1, 1, 0]) == [-1, -1, 1, 0]
+    assert among(capacity=[1, 1], held=[-1, -1, 1, 1]) == [-1, -1, 1, 0]
+    had = {"attained_worker_s": [900.0, 700.0, 500.0, 300.0]}  # all of their lives, and more
+    assert among(capacity=[1, 1], **had) == [-1, -1, 0, 1]
+    assert among(capacity=[1, 1], held=[0, -1, -1, -1], **had) == [0, -1, -1, 1]
+
+
 def test_a_job_stays_as_long_as_restarts_would_cost_it_more_than_it_gains():
     row = {("t4", n): n**0.9 for n in (1, 2)}
     table = stretching(row, types=("t4",))
