@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 ROUNDING = 1e-9
 #: Halvings of the interval in which a group's factor lies: as many as a double has digits.
 HALVINGS = 60
+#: Digits to which losses are equal, of the largest worth.
+EQUAL_DIGITS = 12
 
 
 def share_out(
@@ -103,33 +105,55 @@ def choose_among_equals(
 ) -> FloatArray:
     """Return a whole answer of the same worth in which ties between equal jobs are decided.
 
-    Jobs are equal if they have the same profile, weight, quotas and worths. Among them a running
-    job keeps its configuration if the answer uses it for one of them. The other configurations go
-    to running jobs first, then by rank, the dearest configuration first.
+    Jobs of the same profile, weight and quotas are equal if they have the same worths. Among them
+    those run that run now, then those of the lowest rank. Jobs that run may swap configurations if
+    their worths differ by the same in each. Of them each keeps the configuration that it holds, if
+    the answer uses it; those of the lowest rank get the dearest of the others.
 
     Args:
         classes: every class a single job.
         x: (N, J) zeros and ones.
-        worth: (N, J) of running a job in a configuration.
+        worth: (N, J) of running a job in a configuration; 0 where it cannot.
         rank: (N,) ascending.
     """
-    problem = classes.problem
-    alike = ClassProblem.build(problem, tuple(np.ascontiguousarray(column) for column in worth.T))
     choice = np.where(x.any(axis=1), x.argmax(axis=1), -1)
-    order = np.lexsort((np.arange(len(x)), rank, problem.held < 0, alike.class_of))
+    _deal(classes, choice, worth, rank, worth)
+    lacks = np.where(worth > 0, worth.max(axis=1, initial=0.0)[:, None] - worth, np.inf)
+    lacks = np.round(lacks / max(worth.max(initial=0.0), 1e-300), EQUAL_DIGITS)
+    _deal(classes, choice, worth, rank, np.column_stack((lacks, choice < 0)))
+    result: FloatArray = (np.arange(x.shape[1]) == choice[:, None]).astype(float)
+    return result
+
+
+def _deal(
+    classes: ClassProblem, choice: IntArray, worth: FloatArray, rank: FloatArray, key: FloatArray
+) -> None:
+    """Deal the configurations of jobs with equal rows of ``key`` out among them anew.
+
+    Args:
+        classes: every class a single job.
+        choice: (N,) configuration, -1 to wait; changed in place.
+        worth: (N, J).
+        rank: (N,) ascending.
+        key: (N, L).
+    """
+    held = classes.problem.held
+    alike = ClassProblem.build(
+        classes.problem, tuple(np.ascontiguousarray(column, dtype=float) for column in key.T)
+    )
+    order = np.lexsort((rank, held < 0, alike.class_of))
     ends = np.cumsum(alike.count).astype(np.int64)
-    for begin, end in zip(ends - alike.count.astype(np.int64), ends, strict=True):
-        jobs = order[begin:end]
+    for jobs in np.split(order, ends[:-1]):
         given = choice[jobs]
         if (given == given[0]).all():
             continue
         value = np.where(given >= 0, worth[jobs[0], given], -np.inf)
         free = given[np.lexsort((given, -value))].tolist()
+        others = []
         for job in jobs:
-            keeps = problem.held[job] >= 0 and problem.held[job] in free
-            choice[job] = problem.held[job] if keeps else -2
-            if keeps:
-                free.remove(choice[job])
-        choice[jobs[choice[jobs] == -2]] = free
-    result: FloatArray = (np.arange(x.shape[1]) == choice[:, None]).astype(float)
-    return result
+            if held[job] >= 0 and held[job] in free:
+                choice[job] = held[job]
+                free.remove(held[job])
+            else:
+                others.append(job)
+        choice[others] = free
