@@ -23,6 +23,11 @@ if TYPE_CHECKING:
 
 #: Part of a configuration's throughput that restarts leave at least.
 LEAST_LEFT = 0.05
+#: Rounds by which the time of a job may be behind its allocation.
+LAG_ROUNDS = 2
+#: A job that runs gives way to one that has had so many times less of its life. At 1 there are
+#: three to five times as many preemptions, and at 4 gangs wait long.
+TURN = 2.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,11 +36,21 @@ class Goodput(Policy):
 
     Program: with g_mj the gain of job m in configuration j and X in {0, 1},
 
-        minimise    sum_m w_m (sum_j g_mj ** power X_mj + waiting * v * (1 - sum_j X_mj))
+        minimise    sum_m w_m (sum_j g_mj ** power X_mj
+                               + waiting * v * s_m ** power * (1 - sum_j X_mj))
 
     for a power below 0, where v is the largest g ** power of any configuration; for one above 0 the
-    sum of g ** power is maximised, and a job that runs counts ``waiting`` more. The further the
-    power is below 0, the more the jobs count that gain least. Solved to 1e-4 by branch and bound.
+    sum of g ** power is maximised, and a job that runs counts ``waiting * s_m ** -power`` more. The
+    further the power is below 0, the more the jobs count that gain least. Solved to 1e-4.
+
+    From ``waiting`` = 2 on, a job that starts saves no less than any other can by having more
+    workers. So jobs wait only if they do not all fit, restarts apart.
+
+    s_m <= 1 is the part of its life that the job has run. It is its worker-seconds so far, over the
+    least workers that it can run on and over its age; two rounds are added to its time and its age,
+    as rounds may be so far behind X. For a job that runs it counts half. The longer a job waits,
+    the dearer that is, without a limit. So no job waits for ever, and with more jobs than workers
+    they take turns. A turn ends when another job has had less than half as much of its life.
 
     The gain is throughput over the job's smallest, times the least workers that it can run on
     (``relative_to=least``: without unit, and 1 at the least), or over its throughput on a fair
@@ -43,15 +58,17 @@ class Goodput(Policy):
     (``fair_share``). Rates are steps/s; of a job whose batch may change they are its goodput, in
     steps of the initial batch (``planner.goodput``), and of another its throughput: efficiency 1.
 
-    A restart pays if the job lives long: of a job that runs, all configurations but the one it
+    A restart pays if the job lives long: of a job that has run, all configurations but the one it
     holds count (T - n S) / (T + S) of their gain, with T its age, n its restarts so far and S the
     seconds of one; all of it as long as T < S.
 
     Among equal jobs, those that run keep what they hold; then those run that have had least.
 
-    Source: Sia (Subramanya et al., SOSP 2023, section 3.4), where ``waiting`` is lambda and v is 1;
-    power -1 and ``fair_share`` are the objective of Pollux (Qiao et al., OSDI 2021, section 4.2),
-    solved exactly where it searches.
+    Source: Sia (Subramanya et al., SOSP 2023, section 3.4), where ``waiting`` is lambda = 1.1, v
+    and s are 1, and a running job may grow while another waits. 1 / s is the response ratio of
+    Brinch Hansen (SOSP 1971), with the service so far in place of the whole. Power -1 and
+    ``fair_share`` are the objective of Pollux (Qiao et al., OSDI 2021, section 4.2), solved exactly
+    where it searches.
     """
 
     name: ClassVar[str] = "goodput"
@@ -59,7 +76,7 @@ class Goodput(Policy):
 
     power: float = parameter(-0.5, ge=-8.0, le=1.0, help="Of the power mean over jobs; not 0.")
     waiting: float = parameter(
-        1.1, ge=1.0, help="What a job that waits costs, in the most that one that runs can cost."
+        2.0, ge=1.0, help="What a job that waits costs, in the most that one that runs can cost."
     )
     relative_to: str = parameter(
         "least",
@@ -108,8 +125,8 @@ class Goodput(Policy):
         )
         stays = np.arange(gain.shape[1]) == classes.problem.held[:, None]
         counts = np.where(stays, costs, moved)
-        waits = self.waiting * costs.max()
-        value = counts + self.waiting if self.power > 0 else waits - counts
+        waits = self.waiting * _part_run(classes)[:, None] ** -abs(self.power)
+        value = counts + waits if self.power > 0 else waits * costs.max() - counts
         result: FloatArray = np.where(usable, np.maximum(value, 0.0), 0.0)
         return result
 
@@ -117,16 +134,33 @@ class Goodput(Policy):
         """Return (N, J) the gain of each configuration; 0 where the job cannot run."""
         usable = classes.usable & (classes.throughput > 0)
         rate = np.where(usable, classes.throughput, 0.0)
-        workers = classes.demand[:, :, : classes.types].sum(axis=2)
         able = usable.any(axis=1)
         if self.relative_to == "least":
             smallest = np.where(usable, rate, np.inf).min(axis=1, initial=np.inf)
-            fewest = np.where(usable, workers, np.inf).min(axis=1, initial=np.inf)
-            unit = np.where(able, smallest, 1.0) / np.where(able, fewest, 1.0)
+            unit = np.where(able, smallest, 1.0) / _fewest(classes)
         else:
-            unit = _on_fair_share(classes, rate, workers)
+            unit = _on_fair_share(classes, rate, classes.demand[:, :, : classes.types].sum(axis=2))
         result: FloatArray = rate / np.where(able, unit, 1.0)[:, None]
         return result
+
+
+def _fewest(classes: ClassProblem) -> FloatArray:
+    """Return (N,) the least workers on which a job can run; 1 if it cannot."""
+    workers = classes.demand[:, :, : classes.types].sum(axis=2)
+    usable = classes.usable & (classes.throughput > 0)
+    fewest = np.where(usable, workers, np.inf).min(axis=1, initial=np.inf)
+    result: FloatArray = np.where(np.isfinite(fewest), fewest, 1.0)
+    return result
+
+
+def _part_run(classes: ClassProblem) -> FloatArray:
+    """Return (N,) in (0, 1] which part of its life a job has run, half of it if it runs."""
+    problem = classes.problem
+    lag_s = LAG_ROUNDS * max(problem.round_length_s, 1.0)
+    ran_s = problem.attained_worker_s / _fewest(classes)
+    part = np.minimum((ran_s + lag_s) / (problem.age_s + lag_s), 1.0)
+    result: FloatArray = np.where(problem.held >= 0, part / TURN, part)
+    return result
 
 
 def _left(problem: Problem) -> FloatArray:
@@ -134,7 +168,8 @@ def _left(problem: Problem) -> FloatArray:
     age_s, one_s = problem.age_s, problem.restart_s
     before = np.zeros(problem.jobs) if problem.restarts is None else problem.restarts
     left = (age_s - before * one_s) / np.maximum(age_s + one_s, 1e-9)
-    pays = (problem.held < 0) | (age_s < one_s) | (one_s <= 0)
+    fresh = (problem.held < 0) & (problem.attained_worker_s <= 0)
+    pays = fresh | (age_s < one_s) | (one_s <= 0)
     result: FloatArray = np.where(pays, 1.0, np.clip(left, LEAST_LEFT, 1.0))
     return result
 

@@ -39,7 +39,7 @@ def chosen(answer):
 
 def costs_by_hand(problem, power, waiting, relative_to):
     """(N, J) cost of each configuration and (N,) of waiting, job by job from the docstring."""
-    gains, moved = {}, {}
+    gains, moved, ran = {}, {}, []
     fair = int(np.ceil(problem.capacity.sum() / problem.jobs))
     for n in range(problem.jobs):
         rates, demand = problem.throughput[n], problem.demand[n]
@@ -59,14 +59,18 @@ def costs_by_hand(problem, power, waiting, relative_to):
                 sums.append((there, max(within) if within else rates[few] * fair / workers[few]))
             unit = sum(w * r for w, r in sums) / sum(w for w, _ in sums)
         age, one, starts = problem.age_s[n], problem.restart_s[n], problem.restarts[n]
+        attained = problem.attained_worker_s[n]
+        part = min((attained / min(workers.values()) + 120) / (age + 120), 1.0)
+        ran.append(part / 2 if problem.held[n] >= 0 else part)
         left = 1.0
-        if problem.held[n] >= 0 and age >= one > 0:
+        if (problem.held[n] >= 0 or attained > 0) and age >= one > 0:
             left = min(max((age - starts * one) / (age + one), LEAST_LEFT), 1.0)
         for j in ways:
             gains[n, j] = rates[j] / unit
             moved[n, j] = gains[n, j] * (1.0 if problem.held[n] == j else left)
     worst = max(g**power for g in gains.values())
-    return {key: g**power for key, g in moved.items()}, waiting * worst
+    waits = [waiting * worst * part**power for part in ran]
+    return {key: g**power for key, g in moved.items()}, waits
 
 
 def random_stretching(seed):
@@ -93,6 +97,8 @@ def random_stretching(seed):
         restart_s=rng.choice([0.0, 30.0, 200.0], 4),
         restarts=rng.integers(0, 4, 4),
         weight=rng.choice([1.0, 2.0], 4),
+        attained_worker_s=rng.choice([0.0, 100.0, 3000.0], 4),
+        round_length_s=60.0,
     )
 
 
@@ -114,14 +120,14 @@ def test_no_whole_allocation_has_a_better_power_mean(seed, power, relative_to):
         if (held > problem.capacity).any():
             return np.inf
         return sum(
-            problem.weight[n] * (cost[n, j] if j >= 0 else waits) for n, j in enumerate(choice)
+            problem.weight[n] * (cost[n, j] if j >= 0 else waits[n]) for n, j in enumerate(choice)
         )
 
     ways = [[-1, *(j for m, j in cost if m == n)] for n in range(problem.jobs)]
     best = min(total(choice) for choice in product(*ways))
     answer = policy.allocate(problem)
     assert set(np.unique(answer.x)) <= {0.0, 1.0}
-    slack = 1.1e-4 * problem.weight.sum() * waits
+    slack = 1.1e-4 * problem.weight @ waits
     assert total(chosen(answer)) <= best + slack
 
 
@@ -132,10 +138,52 @@ def test_a_job_that_scales_well_gets_the_workers_that_another_hardly_uses():
     assert chosen(Goodput().allocate(problem)) == [2, 0]
 
 
-def test_every_job_runs_before_any_grows_when_waiting_is_dear():
-    row = {("t4", n): float(n) for n in (1, 2, 4)}
-    problem = make_problem(stretching(row, types=("t4",)), profile=[0] * 4, capacity=[4])
-    assert chosen(Goodput(waiting=3.0).allocate(problem)) == [0, 0, 0, 0]
+def test_no_job_waits_so_that_another_may_grow():
+    well = {("t4", n): float(n) for n in (1, 2, 4)}
+    badly = {("t4", n): n**0.1 for n in (1, 2, 4)}
+    table = stretching(well, badly, types=("t4",))
+    for profile in ([0, 0, 0, 0], [0, 0, 1, 1], [1, 0, 0, 0]):
+        problem = make_problem(table, profile=profile, capacity=[4])
+        assert chosen(Goodput().allocate(problem)) == [0, 0, 0, 0]
+    problem = make_problem(table, profile=[0, 0, 1, 1], capacity=[4])
+    assert chosen(Goodput(waiting=1.1).allocate(problem)) == [1, 1, -1, -1]
+
+
+def served_by_turns(table, profile, capacity, rounds, policy=None):
+    """(R, N) which jobs run in each round, if none ends; all come at once."""
+    policy = policy or Goodput()
+    jobs = len(profile)
+    attained, held, ran = np.zeros(jobs), np.full(jobs, -1), []
+    for n in range(rounds):
+        problem = make_problem(
+            table,
+            profile=profile,
+            capacity=capacity,
+            age_s=60.0 * n,
+            attained_worker_s=attained,
+            held=held,
+            round_length_s=60.0,
+        )
+        held = np.array(chosen(policy.allocate(problem)))
+        workers = problem.demand.sum(axis=2)[np.arange(jobs), np.maximum(held, 0)]
+        attained = attained + 60.0 * workers * (held >= 0)
+        ran.append(held >= 0)
+    return np.array(ran)
+
+
+@pytest.mark.parametrize("power", [-0.5, -1.0, 1.0])
+def test_with_more_jobs_than_workers_each_job_has_its_turn(power):
+    """Seven jobs of one worker, one that gains most from the fast type, and a gang of three."""
+    single = {("t4", 1): 1.0, ("a100", 1): 1.5}
+    fast = {("t4", 1): 1.0, ("a100", 1): 9.0}
+    gang = {("t4", 3): 1.0}
+    profile = [0] * 6 + [1, 2]
+    ran = served_by_turns(stretching(single, fast, gang), profile, [3, 1], 60, Goodput(power=power))
+    waits = [np.diff(np.flatnonzero(np.r_[True, column, True])).max() for column in ran.T]
+    first = ran.argmax(axis=0)
+    assert max(first) <= 30
+    assert max(waits) <= 40
+    assert (ran.sum(axis=0) >= 4).all()
 
 
 def test_among_equal_jobs_those_that_run_stay_and_then_those_that_had_least_run():
@@ -151,6 +199,7 @@ def test_among_equal_jobs_those_that_run_stay_and_then_those_that_had_least_run(
     had = {"attained_worker_s": [900.0, 700.0, 500.0, 300.0]}  # all of their lives, and more
     assert among(capacity=[1, 1], **had) == [-1, -1, 0, 1]
     assert among(capacity=[1, 1], held=[0, -1, -1, -1], **had) == [0, -1, -1, 1]
+    assert among(capacity=[0, 1], age_s=[100.0, 500.0, 100.0, 100.0]) == [-1, 1, -1, -1]
 
 
 def test_a_job_stays_as_long_as_restarts_would_cost_it_more_than_it_gains():

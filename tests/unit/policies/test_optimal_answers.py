@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from scipy.optimize import Bounds, LinearConstraint, milp
 
+from policies.goodput import LEAST_LEFT
 from policies.quotas import held_of_quotas
 from policies.registry import BUILT_IN, make_policy
 from policies.shares import equal_share_throughput, isolated_throughput
@@ -260,7 +261,16 @@ def test_no_whole_allocation_has_a_larger_goodput(drawn, waiting) -> None:
         np.minimum.at(slowest, job, rate)
         np.minimum.at(fewest, job, workers)
         costs = (rate / slowest[job] * fewest[job]) ** -0.5
-        worth = problem.weight[job] * (waiting * costs.max(initial=0.0) - costs)
+        worst = costs.max(initial=0.0)
+        age_s, restart_s = problem.age_s[job], problem.restart_s[job]
+        again = (problem.attained_worker_s[job] > 0) & (age_s >= restart_s) & (restart_s > 0)
+        left = np.maximum(age_s / np.maximum(age_s + restart_s, 1e-9), LEAST_LEFT)
+        costs = costs * np.where(again, left, 1.0) ** -0.5
+        lag_s = 2 * max(problem.round_length_s, 1.0)
+        ran_s = problem.attained_worker_s / fewest + lag_s
+        part = np.minimum(ran_s / (problem.age_s + lag_s), 1.0)
+        waits = waiting * np.where(problem.held >= 0, part / 2, part) ** -0.5
+        worth = problem.weight[job] * np.maximum(waits[job] * worst - costs, 0.0)
         rows = reference.rows[:, alone]
         best = (
             -milp(
