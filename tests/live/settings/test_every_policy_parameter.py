@@ -99,7 +99,7 @@ ENTRIES = dict(
         entry("gittins.quantum_worker_s", "1", "1e6", FIRST_SERVED),
         entry("goodput.power", "-8", "1", growing(1.0, 0.5)),
         entry("goodput.waiting", "1", "9", growing(1.0, 1.0, 1.0, 1.0)),
-        entry("goodput.relative_to", "least", "fair_share", growing(1.0, 0.2, 0.2)),
+        entry("goodput.relative_to", "least", "fair_share", growing(1.0, 0.5), power="-1"),
         entry("hierarchical.entity_weights", "a:1", "a:3", TEAMS),
         entry("hierarchical.entity_policies", "a:fairness", "a:fifo", TEAMS),
         half_life("hierarchical"),
