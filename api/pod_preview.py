@@ -10,6 +10,7 @@ from agent.kubernetes.template_rules import check_submitted
 from api.problems import FieldProblem, invalid
 from scheduler.errors import InputError
 from scheduler.protocol.desired import DesiredLease
+from scheduler.protocol.variables import variables_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -48,7 +49,7 @@ def pod_preview(
         token=0,
         job_id=spec.name,
         command=spec.command,
-        env=spec.env,
+        env=variables_of(spec),
         secret_env=dict.fromkeys(spec.secret_env, SECRET),
         working_dir=spec.working_dir,
         checkpoint_dir=spec.checkpoint_dir,

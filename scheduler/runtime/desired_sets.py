@@ -14,6 +14,7 @@ from scheduler.control.consequences import stop_times
 from scheduler.errors import InputError
 from scheduler.protocol.bounds import words
 from scheduler.protocol.desired import Desired, DesiredLease, sent
+from scheduler.protocol.variables import variables_of
 from scheduler.runtime.secret_box import SecretBox
 
 if TYPE_CHECKING:
@@ -21,20 +22,15 @@ if TYPE_CHECKING:
 
     from scheduler.control.leases import LiveLease, Member
     from scheduler.control.view import View
-    from scheduler.domain.spec import JobSpec
     from scheduler.protocol.desired import DesiredExec
 
 _log = logging.getLogger("leasehold.service")
 
-#: Ports that rank 0 of a gang may listen on; below those that systems give out by themselves.
 #: An agent of the release before would start uploaded code where there is none. It is told to work
 #: where nothing is, and says so.
 NEEDS_NEWER_AGENT = "/nonexistent/this-agent-is-too-old-for-uploads"
+#: Ports that rank 0 of a gang may listen on; below those that systems give out by themselves.
 FIRST_PORT, PORTS = 12_000, 16_000
-#: Tells a job between what it may choose its batch; the SDK reads it.
-BATCH_VARIABLE = "LEASEHOLD_BATCH"
-#: Worker type and pace of each rank of a mixed gang, as JSON lists; the SDK reads the paces.
-TYPES_VARIABLE, PACES_VARIABLE = "LEASEHOLD_WORKER_TYPES", "LEASEHOLD_PACES"
 #: What changes from one answer to the next while a lease lasts.
 _PASSING = ("remaining_s", "notice_in_s")
 
@@ -173,22 +169,6 @@ def _local_indices(view: View, member: Member) -> tuple[int, ...]:
     return member.local if node is None else tuple(map(node.index_of, member.local))
 
 
-def _environment(spec: JobSpec, live: LiveLease) -> Mapping[str, str]:
-    """Return a job's own variables, its limits of the batch, and the paces of a mixed gang.
-
-    These are variables, so agents of the release before pass them on.
-    """
-    more: dict[str, object] = {}
-    if spec.batch:
-        more[BATCH_VARIABLE] = dict(spec.batch)
-    if live.paces:
-        more |= {TYPES_VARIABLE: live.gang, PACES_VARIABLE: live.paces}
-    if not more:
-        return spec.env
-    variables = {name: orjson.dumps(value).decode() for name, value in more.items()}
-    return MappingProxyType({**spec.env, **variables})
-
-
 def _desired(view: View, live: LiveLease, member: Member, now_s: float) -> DesiredLease:
     lease = live.lease
     record = view.jobs.by_id[lease.job_id]
@@ -201,7 +181,7 @@ def _desired(view: View, live: LiveLease, member: Member, now_s: float) -> Desir
         token=lease.token,
         job_id=lease.job_id,
         command=spec.command,
-        env=_environment(spec, live),
+        env=variables_of(spec, live.gang, live.paces),
         working_dir=NEEDS_NEWER_AGENT if spec.upload else spec.working_dir,
         checkpoint_dir=spec.checkpoint_dir,
         workers=_local_indices(view, member),

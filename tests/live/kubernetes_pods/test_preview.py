@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import pytest
@@ -19,6 +20,13 @@ def test_a_job_with_an_image_shows_its_pod_and_one_without_shows_none():
     assert pod["spec"]["containers"][0]["resources"]["limits"] == {"nvidia.com/gpu": "2"}
     assert pod["spec"]["nodeSelector"] == {"kubernetes.io/hostname": "NODE"}
     assert pod_preview(replace(SPEC, image="")) is None
+
+
+def test_the_pod_has_the_limits_of_a_batch_that_may_change():
+    batch = {"initial": 64, "most": 512, "least_per_worker": 1, "most_per_worker": 64}
+    variables = pod_preview(replace(SPEC, batch=batch))["spec"]["containers"][0]["env"]
+    (told,) = (one["value"] for one in variables if one["name"] == "LEASEHOLD_BATCH")
+    assert json.loads(told) == batch
 
 
 def test_a_template_that_cannot_be_used_is_a_problem_of_its_field():
