@@ -1,17 +1,17 @@
-"""A job whose batch may change, from its processes to the rates that policies are told.
+"""A job whose batch may change, from its processes to the rates of the policy's problem.
 
 A real scheduler and agent, and two processes with the SDK whose passes take as long as they say.
 """
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 import httpx
 import pytest
 
 import leasehold
+from leasehold_testing.waiting import until
 
 ROOT = str(Path(leasehold.__file__).parents[1])
 BATCH = {"initial": 64, "most": 512, "most_per_worker": 64}
@@ -23,7 +23,7 @@ from leasehold.gradient_noise import GradientNorms
 batches = AdaptiveBatches(total=1000)
 norms = GradientNorms(small_sqr=2.0 + 64.0, large_sqr=2.0 + 32.0, small=32.0, large=64.0)
 for _ in LeaseIterator(batches, save=lambda folder: None):
-    time.sleep(0.02)
+    time.sleep(0.02)  # stands for the work of a step
     batches.record(
         StepMeasurement(pass_s=0.1, last_pass_s=0.2, norms=norms, next_size=batches.size)
     )
@@ -39,15 +39,6 @@ def client(start, tmp_path):
     headers = {"Authorization": f"Bearer {(state / 'admin.token').read_text().strip()}"}
     with httpx.Client(base_url=url, headers=headers, timeout=30) as client:
         yield client
-
-
-def until(condition):
-    """Wait until something is so; return it."""
-    end_s = time.monotonic() + 120.0
-    while not (found := condition()):
-        assert time.monotonic() < end_s, "it did not come to pass"
-        time.sleep(0.1)
-    return found
 
 
 def test_what_two_processes_measure_becomes_the_rate_of_jobs_of_the_type(client, tmp_path):

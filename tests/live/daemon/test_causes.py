@@ -3,19 +3,12 @@
 from __future__ import annotations
 
 import sys
-import time
 
 import httpx
 
+from leasehold_testing.waiting import until
+
 JOB = "import time; time.sleep(600)"
-
-
-def until(condition, within_s=120.0):
-    end_s = time.monotonic() + within_s
-    while not (found := condition()):
-        assert time.monotonic() < end_s, "it did not come to pass"
-        time.sleep(0.05)
-    return found
 
 
 def test_a_preemption_names_who_took_the_workers(start, tmp_path):

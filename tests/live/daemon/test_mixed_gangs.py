@@ -10,13 +10,13 @@ import json
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import httpx
 import pytest
 
 import leasehold
+from leasehold_testing.waiting import until
 
 ROOT = str(Path(leasehold.__file__).parents[1])
 STEPS = 8
@@ -43,7 +43,7 @@ def exchanged(step, mine):
     found = []
     for other in range(world):
         while not (theirs := folder / f"{step}.{other}").exists():
-            time.sleep(0.002)
+            time.sleep(0.002)  # between two looks for what another process writes
         found.append(Fraction(theirs.read_text()))
     return sum(found) / world
 
@@ -52,7 +52,7 @@ iterated = LeaseIterator(batches, total_steps=STEPS, save=lambda folder: None)
 for batch in iterated:
     mine = Fraction(0)
     for part in batch.passes:
-        time.sleep(sample_s * len(part.samples))
+        time.sleep(sample_s * len(part.samples))  # stands for the work, by worker type
         mean = sum(gradient(weight, sample) for sample in part.samples) / len(part.samples)
         mine += Fraction(part.weight) * mean
     weight -= exchanged(batch.step, mine) / 64
@@ -80,15 +80,6 @@ def client(start, tmp_path):
         )
     with httpx.Client(base_url=url, timeout=30) as client:
         yield client
-
-
-def until(condition):
-    """Wait until something is so; return it."""
-    end_s = time.monotonic() + 120.0
-    while not (found := condition()):
-        assert time.monotonic() < end_s, "it did not come to pass"
-        time.sleep(0.1)
-    return found
 
 
 def of_one_process(folder):

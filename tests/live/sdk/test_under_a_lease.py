@@ -42,7 +42,7 @@ from leasehold.gradient_noise import GradientNorms
 batches = AdaptiveBatches(total=1000)
 norms = GradientNorms(small_sqr=2.0 + 64.0, large_sqr=2.0 + 32.0, small=32.0, large=64.0)
 for _ in LeaseIterator(batches, total_steps=10**6, save=lambda folder: None):
-    time.sleep(0.01)
+    time.sleep(0.01)  # stands for the work of a step
     batches.record(
         StepMeasurement(pass_s=0.01, last_pass_s=0.02, norms=norms, next_size=batches.size)
     )

@@ -6,12 +6,13 @@ import itertools
 import json
 import math
 import pickle
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leasehold import AdaptiveBatches, BatchLimits, GlobalBatches, LeaseIterator
+from leasehold import AdaptiveBatches, BatchLimits, GlobalBatches, LeaseIterator, iterator
 from leasehold.adaptive import StepMeasurement
 from leasehold.gradient_noise import GradientNorms, gain
 from leasehold.step_times import StepTimes
@@ -337,3 +338,50 @@ def test_a_mixed_gang_cannot_choose_its_batch(monkeypatch):
     monkeypatch.setenv("LEASEHOLD_PACES", "[2.0, 1.0]")
     with pytest.raises(ValueError, match="without the field 'mixed_gangs', or use GlobalBatches"):
         AdaptiveBatches(total=1000, limits=LIMITS, rank=0, world_size=2)
+
+
+class Heard:
+    """Stands for the channel to the agent: notes when it is handed something new to report."""
+
+    noticed, leave_by_s, steps_live, steps_done = False, None, 0, 0
+
+    def __init__(self, clock):
+        self.at, self._learning, self._clock = [], None, clock
+
+    @property
+    def learning(self):
+        return self._learning
+
+    @learning.setter
+    def learning(self, value):
+        self._learning = value
+        self.at.append(self._clock())
+
+    def leave_steps(self):
+        """Leave nothing."""
+
+    def close(self):
+        """End."""
+
+
+def test_what_was_measured_is_reported_soon_at_first_and_later_every_thirty_seconds(monkeypatch):
+    seconds = [0.0]
+    monkeypatch.setattr(iterator, "time", SimpleNamespace(monotonic=lambda: seconds[0]))
+    batches = AdaptiveBatches(total=1000, limits=LIMITS, rank=0, world_size=2)
+    steps = LeaseIterator(batches, total_steps=10**6)
+    steps._channel, steps._learns = Heard(lambda: seconds[0]), True
+    for _ in steps:
+        seconds[0] += 1.0
+        measured = StepMeasurement(
+            pass_s=1.0 + seconds[0],
+            last_pass_s=2.0 + seconds[0],
+            norms=norms(16, 32),
+            next_size=batches.size,
+        )
+        batches.record(measured)
+        if seconds[0] > 130:
+            break
+    told = steps._channel.at
+    gaps = [after - before for before, after in itertools.pairwise(told)]
+    assert gaps[:5] == [1.0, 2.0, 4.0, 8.0, 16.0]
+    assert set(gaps[5:]) == {30.0}
