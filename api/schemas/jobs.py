@@ -192,7 +192,7 @@ class JobForm(Form):
         if self.upload and self.working_dir:
             raise ValueError("give upload or working_dir, not both: it starts in what it uploads")
         if self.batch is not None and self.total_steps is None:
-            raise ValueError("batch is given, and no total_steps; count steps of the initial batch")
+            raise ValueError("batch needs total_steps, in steps of the initial batch; give both")
         if self.batch is not None and self.mixed_gangs:
             raise ValueError(
                 "give batch or mixed_gangs, not both: the batch is chosen for workers of one type"

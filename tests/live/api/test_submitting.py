@@ -331,7 +331,7 @@ def test_limits_of_a_batch_are_kept_whole_and_refused_by_name_and_value(user: An
     answer = user.post("/v1/jobs", json=JOB | both)
     assert "give batch or mixed_gangs, not both" in answer.json()["errors"][0]["problem"]
     answer = user.post("/v1/jobs", json=JOB | {"duration_s": 60, "batch": BATCH})
-    assert "no total_steps" in answer.json()["errors"][0]["problem"]
+    assert "needs total_steps" in answer.json()["errors"][0]["problem"]
 
 
 def test_every_bad_field_is_listed_with_its_value(user: Any) -> None:
