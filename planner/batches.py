@@ -54,7 +54,7 @@ class _Measured:
     times: dict[tuple[int, int, float], StepTime] = field(default_factory=dict)
     model: ThroughputModel | None = None
     revision: int = 0
-    #: (workers, whether on several nodes) of all times; made anew with the revision.
+    #: (workers, whether on several nodes) of all times; follows the revision.
     runs: frozenset[tuple[int, bool]] = frozenset()
 
     @property

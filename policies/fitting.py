@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Fitting:
-    """What fits. Letters as in ``ConfigurationTable``; nobody may write to the arrays.
+    """What fits. Letters as in ``ConfigurationTable``; the arrays are read-only.
 
     Attributes:
         usable: (U, J) whether a configuration fits the workers in service and makes progress.

@@ -43,8 +43,8 @@ class Goodput(Policy):
     sum of g ** power is maximised, and a job that runs counts ``waiting * s_m ** -power`` more. The
     further the power is below 0, the more the jobs count that gain least. Solved to 1e-4.
 
-    From ``waiting`` = 2 on, a job that starts saves no less than any other can by having more
-    workers. So jobs wait only if they do not all fit, restarts apart.
+    For a power below 0, from ``waiting`` = 2 on, a job that starts saves no less than another of
+    its weight can by having more workers. So jobs wait only if they do not all fit, restarts apart.
 
     s_m <= 1 is the part of its life that the job has run. It is its worker-seconds so far, over the
     least workers that it can run on and over its age; two rounds are added to its time and its age,

@@ -122,7 +122,7 @@ def solve(
         V[GS, m] = slope[m] * scale[m]
         for j in range(J):
             X[AA, j, m] *= scale[m]
-    none = np.inf, 0.0, throughput, gain, capacity, count
+    none = np.inf, 0.0, throughput, gain, capacity, count  # stand for what is not there
     mu = 1.0 / (ways + 2.0 * M)
     unit, z = 1.0, 0.0
     if price > 0.0:
@@ -204,17 +204,19 @@ def examine(
 ) -> tuple[bool, np.ndarray, float, float, float, float]:
     """Clip and scale an answer so that it is feasible; recompute its value and its bound.
 
+    This is ``solving.discipline.check`` without pairs and with the usual noise, and its verdict.
+
     Args:
-        throughput: as in ``solve``, likewise all up to ``price``.
-        demand: likewise.
-        usable: likewise.
-        count: likewise.
-        capacity: likewise.
-        gain: likewise.
-        slope: likewise.
-        floor: likewise.
-        cost: likewise.
-        price: likewise.
+        throughput: (M, J) steps/s of one job; this and all up to ``price`` as in ``solve``.
+        demand: (M, J, K) workers of one job.
+        usable: (M, J).
+        count: (M,) jobs of each class.
+        capacity: (K,) workers.
+        gain: (M,) factor of the level rows.
+        slope: (M,) how fast the floors rise with the level.
+        floor: (M,) at level 0; -inf without a row.
+        cost: (M, J) of a whole class's time, or (0, J).
+        price: of the level.
         least_scale: what an error of the level is relative to, at least.
         raw: (M, J) fractions, nearly feasible.
         level: that they reach.

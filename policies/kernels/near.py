@@ -14,7 +14,7 @@ from numba import njit
 
 #: Up to so many workers it is known how dearly they are freed or taken; more are no cheaper.
 WINDOW = 64
-#: Residues of free workers that are told apart at most (8 of each of four types), and times jobs.
+#: Residues of free workers that count separately at most (8 of each of four types), and times jobs.
 MOST_RESIDUES, MOST_ENTRIES = 4096, 1 << 21
 #: Nodes of a search at first, in all and at a time; most need few.
 FIRST_NODES, WIDTH, WIDER = 40_000, 200, 8
@@ -32,7 +32,7 @@ MOST_TRIES = 3_000_000
 
 @njit(cache=True, error_model="numpy")
 def _find_modulus(change: np.ndarray, jobs: int) -> tuple[int, int]:
-    """Return the unit of all moves, and of how many units free workers are told apart modulo."""
+    """Return the unit of all moves, and the modulus in units by which free workers count."""
     types = change.shape[1]
     unit = 0
     for a in range(len(change)):
@@ -99,8 +99,8 @@ def _apply_move(
         twice: the least losses before, each row twice.
         change: (K,) workers that the move takes.
         loss: of the move.
-        unit: see ``_find_modulus``, like the next one.
-        size: likewise.
+        unit: of which all moves are multiples.
+        size: the modulus, in units.
         start: scratch, one per row.
         least: by free workers modulo; changed in place.
     """

@@ -128,7 +128,7 @@ def choose_among_equals(
 def _deal(
     classes: ClassProblem, choice: IntArray, worth: FloatArray, rank: FloatArray, key: FloatArray
 ) -> None:
-    """Deal the configurations of jobs with equal rows of ``key`` out among them anew.
+    """Deal the configurations of jobs with equal rows of ``key`` out among these jobs.
 
     Args:
         classes: every class a single job.

@@ -58,7 +58,7 @@ class ControlCopy:
         settings: of decisions.
         term: the leader's fencing token.
         progress: lease id -> steps that the engine has not been told yet.
-        due: (table, estimates, launches, batches, mixed gangs): what is to be made anew.
+        due: (table, estimates, launches, batches, mixed gangs): what is to be renewed.
         health: what is held against nodes.
         next_look_s: when leases, nodes and limits are looked at again.
         owners: which uid the jobs of each owner run under.

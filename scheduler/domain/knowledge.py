@@ -50,7 +50,7 @@ class Knowledge(Protocol):
         Args:
             spec: of the job.
             job_id: its id. A job whose batch may change has a profile of its own, as long as
-                ``keep_learners`` is told that it is active.
+                ``keep_learners`` counts it among the active ones.
         """
         ...
 
