@@ -21,12 +21,11 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from policies.families import AlphaFair, FinishTime, MaxMin, WeightedSum
-from policies.program import ProgramPolicy
 from policies.registry import make_policy
 from policies.solving.classes import ClassProblem
 from policies.solving.family import solve_family
@@ -39,7 +38,6 @@ if TYPE_CHECKING:
 
     from policies.base import Policy
     from policies.families import Family
-    from policies.terms import Terms
 
 TYPES = ("v100", "p100", "k80")
 NAMES = ("max-min", "makespan", "sum", "finish-time", "log")
@@ -222,27 +220,12 @@ def plain_cvxpy(problem: Problem) -> None:
 
 
 def measure_plugin(repeats: int) -> list[dict[str, Any]]:
-    """Measure the plugin of examples/ with and without ``figures``, and alpha fairness' kernel."""
-    import cvxpy as cp  # noqa: PLC0415 - slow to import, seldom needed
-
+    """Measure the plugin of examples/, and alpha fairness' kernel."""
     sys.path.insert(0, str(Path(__file__).parent.parent / "examples" / "custom_policy"))
     from leasehold_total_delay import TotalDelay  # noqa: PLC0415 - where it lies is known by now
 
-    class EachTime(ProgramPolicy):
-        """The same objective, which cvxpy translates for each answer."""
-
-        name: ClassVar[str] = "each_time"
-        reads: ClassVar[tuple[str, ...]] = ("remaining_steps",)
-
-        def objective(self, terms: Terms) -> Any:
-            """State the objective."""
-            pace = terms.remaining_steps.mean() / terms.remaining_steps
-            speed = cp.multiply(pace, terms.throughput)
-            return cp.Minimize((terms.weight * terms.count) @ cp.power(speed, -1.0))
-
     policies = {
-        "total delay, cvxpy translates each time": EachTime(),
-        "total delay, stated once": TotalDelay(power=1.0),
+        "total delay, cvxpy": TotalDelay(power=1.0),
         "alpha fairness (alpha = 2), kernel": make_policy("alpha_fairness", {"alpha": "2"}),
     }
     rows = []

@@ -9,7 +9,7 @@ from __future__ import annotations
 import warnings
 from abc import abstractmethod
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -21,10 +21,9 @@ from policies.terms import Terms
 from scheduler.errors import SolveError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
     from policies.families import Family
-    from policies.solving.stated import StatedPrograms
     from scheduler.domain.allocation import Allocation
     from scheduler.domain.arrays import FloatArray
     from scheduler.domain.problem import Problem
@@ -34,8 +33,6 @@ TOLERANCE = 1e-5
 #: How much worse than the best bound known, relatively, an answer of cvxpy may be that stands in
 #: for a kernel. It was 190,000 times the optimum before anybody looked.
 FALLBACK_GAP = 1e-2
-#: Classes up to which a program is stated once; beyond, its solver takes longer than cvxpy does.
-MOST_CLASSES = 2048
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,6 +49,17 @@ class ProgramPolicy(Policy):
 
     reads: ClassVar[tuple[str, ...]] = ()
 
+    def __init_subclass__(cls) -> None:
+        """Warn of a method that goes with the next release."""
+        super().__init_subclass__()
+        if "figures" in vars(cls):
+            warnings.warn(
+                f"policy {cls.__name__}: the method 'figures' goes with the next release; read "
+                "the terms in 'objective' and 'constraints' instead",
+                DeprecationWarning,
+                stacklevel=2,
+            )
+
     @abstractmethod
     def objective(self, terms: Terms) -> Any:
         """State the objective in cvxpy.
@@ -66,21 +74,6 @@ class ProgramPolicy(Policy):
     def constraints(self, terms: Terms) -> Sequence[Any]:  # noqa: ARG002  a hook
         """State constraints beside those that every allocation satisfies."""
         return ()
-
-    def figures(self, terms: Terms) -> Mapping[str, Any]:  # noqa: ARG002  a hook
-        """Return what the program makes of the figures of jobs, by name.
-
-        Where a policy defines this, ``objective`` and ``constraints`` are stated once for all
-        problems of a shape, and read no figures but these, as ``terms.figure(NAME)``.
-
-        Args:
-            terms: figures over classes, of which some may have a count of 0 and stand for no job;
-                expressions are not to be touched here.
-
-        Returns:
-            Finite numbers: arrays over the classes, or over anything else, or single ones.
-        """
-        return {}
 
     def family(self, terms: Terms) -> Family | None:  # noqa: ARG002  a hook
         """Name the family that the objective belongs to, or None.
@@ -146,35 +139,13 @@ class ProgramPolicy(Policy):
             zeros = np.zeros_like(terms.classes.throughput)
             return terms.classes.expand(zeros, solver="none", warnings=notes)
         worse = None if family is None else partial(_worse, family, terms, bound)
-        asked, program, slow = self._stated(able)
-        value, solver = _answer(program, asked, worse)
-        x, pair_x = asked.layout.fractions()
-        notes += (slow,) if slow else ()
+        figures = getattr(self, "figures", None)
+        if figures is not None:
+            able = able.with_figures(figures(able))
+        objective, constraints = self.objective(able), self.constraints(able)
+        value, solver = solve(able, objective, constraints, worse)
+        x, pair_x = able.layout.fractions()
         return terms.classes.expand(x, pair_x, objective=value, solver=solver, warnings=notes)
-
-    def _stated(self, terms: Terms) -> tuple[Terms, Any, str]:
-        """Return the terms that a program is asked in, the program, and why it is slow."""
-        if type(self).figures is ProgramPolicy.figures:
-            return terms, self._state(terms), ""
-        from policies.solving.stated import room_for  # noqa: PLC0415  cvxpy takes a second
-
-        size = room_for(len(terms.rows))
-        if size > MOST_CLASSES or len(terms.classes.pair_index):
-            terms = terms.with_figures(self.figures(terms))
-            return terms, self._state(terms), ""
-        terms = terms.with_room(size)
-        terms = terms.with_figures(self.figures(terms))
-        terms, found = self._programs.ask(terms, self._state)
-        return terms, found.program, found.problem
-
-    def _state(self, terms: Terms) -> Any:
-        return _in_cvxpy(terms, self.objective(terms), self.constraints(terms))
-
-    @cached_property
-    def _programs(self) -> StatedPrograms:
-        from policies.solving.stated import StatedPrograms  # noqa: PLC0415  cvxpy takes a second
-
-        return StatedPrograms()
 
 
 def _worse(family: Family, terms: Terms, bound: float, x: FloatArray, pair_x: FloatArray) -> str:
@@ -205,23 +176,11 @@ def solve(
     Raises:
         SolveError: the program is not convex, has no answer, or no solver's answer passed.
     """
-    return _answer(_in_cvxpy(terms, objective, constraints), terms, worse)
-
-
-def _in_cvxpy(terms: Terms, objective: Any, constraints: Sequence[Any]) -> Any:
     import cvxpy as cp  # noqa: PLC0415  takes a second to import
 
     if not isinstance(objective, cp.problems.objective.Objective):
         objective = cp.Maximize(objective)
-    return cp.Problem(objective, [*terms.layout.constraints, *constraints])
-
-
-def _answer(
-    program: Any,
-    terms: Terms,
-    worse: Callable[[FloatArray, FloatArray], str] | None,
-) -> tuple[float, str]:
-    """Ask the solvers in turn; see ``solve``."""
+    program = cp.Problem(objective, [*terms.layout.constraints, *constraints])
     if not program.is_dcp():
         raise SolveError(
             f"policy '{terms.policy}': cvxpy cannot tell that the program is convex; write the "

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from policies.solving.layout import Layout
-    from policies.solving.stated import StatedLayout
     from scheduler.domain.arrays import FloatArray, IntArray
     from scheduler.domain.problem import Entity, Problem
 
@@ -46,18 +45,15 @@ class Terms:
         reads: the optional figures that the policy declared (its classes differ in them).
         policy: its name, for messages.
         rows: (M,) classes that the terms speak of.
-        room: how many of them, at the end, stand for no job: copies of the first one.
-        figures: what the policy has made of figures, by name; see ``ProgramPolicy.figures``.
-        stated: the variables of a program that is stated once; None: they are made for these terms.
+        figures: values by name of a plugin that still defines ``figures``; gone with the release
+            after 0.3.0.
     """
 
     classes: ClassProblem
     policy: str
     reads: tuple[str, ...] = ()
     rows: IntArray = field(default_factory=lambda: np.empty(0, dtype=np.int64))
-    room: int = 0
     figures: Mapping[str, FloatArray] = field(default_factory=dict)
-    stated: StatedLayout | None = None
 
     @classmethod
     def build(cls, problem: Problem, *, reads: tuple[str, ...], policy: str) -> Terms:
@@ -77,16 +73,8 @@ class Terms:
         rows = np.flatnonzero(self.classes.usable.any(axis=1))
         return Terms(classes=self.classes, policy=self.policy, reads=self.reads, rows=rows)
 
-    def with_room(self, size: int) -> Terms:
-        """Return terms of ``size`` classes, of which those that are added stand for no job."""
-        room = size - len(self.rows)
-        rows = np.concatenate((self.rows, np.full(room, self.rows[0])))
-        return Terms(
-            classes=self.classes, policy=self.policy, reads=self.reads, rows=rows, room=room
-        )
-
     def with_figures(self, figures: Mapping[str, Any]) -> Terms:
-        """Return these terms with what the policy has made of them.
+        """Return these terms with the figures that a policy computed.
 
         Raises:
             SolveError: a figure is not a number, or not finite.
@@ -109,9 +97,7 @@ class Terms:
     @property
     def count(self) -> FloatArray:
         """(M,) jobs in each class."""
-        count = self.classes.count[self.rows]
-        count[len(count) - self.room :] = 0
-        return count
+        return self.classes.count[self.rows]
 
     @cached_property
     def weight(self) -> FloatArray:
@@ -193,15 +179,20 @@ class Terms:
         """(K,) price of one worker of each type."""
         return self.classes.problem.cost_usd_per_hour
 
-    # What the policy has made of them.
+    # For plugins that still define ``figures``; gone with the release after 0.3.0.
 
     def figure(self, name: str) -> Any:
-        """Return a figure of ``ProgramPolicy.figures``, or cvxpy's parameter for it.
+        """Return a figure that the policy computed.
 
         Raises:
             SolveError: there is none of that name.
         """
-        return self._known(self.figures, name)
+        if name not in self.figures:
+            raise SolveError(
+                f"policy '{self.policy}': its 'figures' make no '{name}'; there are: "
+                f"{', '.join(sorted(self.figures)) or 'none'}"
+            )
+        return self.figures[name]
 
     def scaled_throughput(self, name: str) -> Any:
         """Return (M,) throughput times a figure of shape (M,) or ()."""
@@ -210,28 +201,14 @@ class Terms:
         return cp.multiply(self.figure(name), self.throughput)
 
     def variable(self, expression: Any) -> Any:
-        """Return an affine expression, or cvxpy's variable that equals it.
-
-        By cvxpy's rules a figure may not be multiplied by an expression that has figures already;
-        it may by a variable that stands for it.
-        """
+        """Return an affine expression as it is."""
         return expression
-
-    def _known(self, figures: Mapping[str, Any], name: str) -> Any:
-        if name not in figures:
-            raise SolveError(
-                f"policy '{self.policy}': its 'figures' make no '{name}'; there are: "
-                f"{', '.join(sorted(figures)) or 'none'}"
-            )
-        return figures[name]
 
     # Expressions: only the cvxpy program touches these.
 
     @cached_property
-    def layout(self) -> Layout | StatedLayout:
+    def layout(self) -> Layout:
         """The decision variables and their matrices."""
-        if self.stated is not None:
-            return self.stated
         from policies.solving.layout import Layout  # noqa: PLC0415  cvxpy takes a second to import
 
         return Layout.build(self.classes, self.rows)

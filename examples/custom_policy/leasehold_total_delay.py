@@ -27,15 +27,9 @@ class TotalDelay(ProgramPolicy):
 
     power: float = parameter(1.0, gt=0.0, le=4.0, help="Above 1, long delays count for more.")
 
-    def figures(self, terms: Terms) -> dict[str, Any]:
-        """Return what the objective needs of the jobs' figures."""
-        mean = (terms.count @ terms.remaining_steps) / terms.count.sum()
-        return {
-            "importance": terms.weight * terms.count,
-            "pace": mean / terms.remaining_steps,  # keeps the numbers near 1
-        }
-
     def objective(self, terms: Terms) -> Any:
         """State the objective; see the class."""
-        speed = terms.scaled_throughput("pace")
-        return cp.Minimize(terms.figure("importance") @ cp.power(speed, -self.power))
+        mean = (terms.count @ terms.remaining_steps) / terms.count.sum()
+        pace = mean / terms.remaining_steps  # keeps the numbers near 1
+        speed = cp.multiply(pace, terms.throughput)
+        return cp.Minimize((terms.weight * terms.count) @ cp.power(speed, -self.power))

@@ -1,1 +1,0 @@
-"""Names of the release before that tests of plugins may still use."""
