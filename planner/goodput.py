@@ -78,18 +78,6 @@ class ThroughputModel:
         )
         return accumulation * self.pass_s(batch_per_worker) + float(last[0, 0])
 
-    def samples_per_s(
-        self, *, nodes: int, workers: int, batch_per_worker: float, accumulation: int = 0
-    ) -> float:
-        """Return the throughput of the whole job."""
-        samples = workers * batch_per_worker * (accumulation + 1)
-        return samples / self.iteration_s(
-            nodes=nodes,
-            workers=workers,
-            batch_per_worker=batch_per_worker,
-            accumulation=accumulation,
-        )
-
 
 #: Of a model, in the order of its fields.
 PARAMETERS = ("alpha_c", "beta_c", "alpha_n", "beta_n", "alpha_r", "beta_r", "gamma")

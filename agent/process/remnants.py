@@ -155,11 +155,6 @@ def _environment(folder: Path) -> bytes:
     return b""
 
 
-def find_remnants(folder: Path) -> list[int]:
-    """Return the processes that have this lease's folder in their environment."""
-    return [pid for pid in sorted(processes()) if str(folder) in lease_folders(pid)]
-
-
 def find(traces: Traces, table: Mapping[int, Process]) -> list[Process]:
     """Return what lives of a lease beside its supervisor; takes some milliseconds.
 

@@ -248,11 +248,6 @@ class Engine:
         row = self.state.row_of_job(job_id)
         return 0.0 if row == NONE else float(self.jobs["attained_worker_s"][row])
 
-    def retry_at_s_of(self, job_id: str) -> float:
-        """Return when a job may run (again); in the past for one that may, or is not active."""
-        row = self.state.row_of_job(job_id)
-        return -np.inf if row == NONE else float(self.jobs["retry_at_s"][row])
-
     # -- the one entry --------------------------------------------------------------------------
 
     def handle(self, *events: ev.Event, now: float) -> list[do.Command]:

@@ -93,28 +93,6 @@ class Solver(Protocol):
         ...
 
 
-class InlineSolver:
-    """Answers in the calling thread: the same answers at the same moments, for tests of parity."""
-
-    def __init__(self, answerer: Answerer) -> None:
-        self._answerer = answerer
-
-    def time_dependent(self, policy: PolicyChoice) -> bool:
-        """Ask the one who knows policies."""
-        return self._answerer.time_dependent(policy.name, policy.parameters)
-
-    async def warm(self, policy: PolicyChoice) -> None:
-        """Load a policy."""
-        self._answerer.warm(_key(policy))
-
-    async def solve(self, policy: PolicyChoice, problem: Problem) -> Solved:
-        """Answer a problem at once."""
-        return self._answerer.answer(_key(policy), problem)
-
-    async def close(self) -> None:
-        """Do nothing."""
-
-
 class SolverPool:
     """Answers in other processes, by default one question at a time.
 
@@ -143,12 +121,12 @@ class SolverPool:
     async def warm(self, policy: PolicyChoice) -> None:
         """Start every process and load a policy in it."""
         idle, self._idle = self._idle, []
-        question = Question(policy=_key(policy), problem=None)
+        question = Question(policy=policy_key(policy), problem=None)
         await asyncio.gather(*(self._ask(seat, question, _START_LIMIT_S) for seat in idle))
 
     async def solve(self, policy: PolicyChoice, problem: Problem) -> Solved:
         """Answer a problem."""
-        question = Question(policy=_key(policy), problem=problem)
+        question = Question(policy=policy_key(policy), problem=problem)
         return await self._ask(await self._take_seat(), question, self._deadline_s)
 
     async def close(self) -> None:
@@ -325,5 +303,6 @@ class _Seat:
         return f"signal {-code}" if code is not None and code < 0 else f"exit code {code}"
 
 
-def _key(policy: PolicyChoice) -> PolicyKey:
+def policy_key(policy: PolicyChoice) -> PolicyKey:
+    """Return the name and parameters of a policy as processes exchange them."""
     return policy.name, tuple(sorted(policy.parameters.items()))

@@ -1,1 +1,1 @@
-"""Persistence: one ``Store`` protocol, in memory and in SQLite or PostgreSQL."""
+"""Persistence: one ``Store`` protocol, in SQLite and PostgreSQL."""

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
     from scheduler.domain.events import Event
-    from scheduler.domain.job import JobStatus
     from scheduler.domain.rows import (
         AttemptRow,
         HistoryRow,
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
         Projections,
         SettingRow,
     )
-    from scheduler.store.filters import JobFilter
     from scheduler.store.queries import AttemptQuery, HistoryQuery, JobPage, JobQuery
     from scheduler.store.rows import EnrolmentRow, Leadership, TokenRow
     from scheduler.store.uploads import UploadLimits
@@ -221,14 +219,6 @@ class Queries(Protocol):
         Raises:
             InputError: the cursor is damaged or belongs to another order.
         """
-        ...
-
-    def job_counts(self, where: JobFilter) -> Mapping[JobStatus, int]:
-        """Return how many jobs there are by status; statuses without jobs are left out."""
-        ...
-
-    def job_of_key(self, scope: str, key: str) -> IdempotencyRow | None:
-        """Return what a client's key stands for, or None."""
         ...
 
     def jobs_of_keys(self, scope: str, keys: Collection[str]) -> Mapping[str, IdempotencyRow]:

@@ -58,21 +58,6 @@ class SqlQueries:
         more = len(found) > query.limit
         return JobPage(rows=rows, next_cursor=make_cursor(query, rows[-1]) if more else None)
 
-    def job_counts(self, where: JobFilter) -> Mapping[JobStatus, int]:
-        """Return how many jobs there are by status."""
-        statement = select(_JOBS.status, func.count()).where(*_conditions(where))
-        with reading(self._engine) as connection:
-            found = connection.execute(statement.group_by(_JOBS.status)).all()
-        return {JobStatus(status): count for status, count in found}
-
-    def job_of_key(self, scope: str, key: str) -> IdempotencyRow | None:
-        """Return what a client's key stands for, or None."""
-        keys = tables.IDEMPOTENCY
-        statement = select(keys).where(keys.c.scope == scope, keys.c.key == key)
-        with reading(self._engine) as connection:
-            found = connection.execute(statement).first()
-        return None if found is None else from_columns(IdempotencyRow, found)
-
     def jobs_of_keys(self, scope: str, keys: Collection[str]) -> Mapping[str, IdempotencyRow]:
         """Return what clients' keys stand for."""
         wanted = sorted(keys)

@@ -19,6 +19,7 @@ from agent.loop import AgentSettings
 from api.app import create_app, stop_waiting
 from api.auth import hash_secret, new_secret
 from api.settings import ApiSettings
+from leasehold_testing.inline_solver import InlineSolver
 from leasehold_testing.local_agent import local_agent
 from leasehold_testing.stage import check_state
 from leasehold_testing.work import work
@@ -31,7 +32,6 @@ from scheduler.runtime.clock import WallClock
 from scheduler.runtime.metrics import Metrics
 from scheduler.runtime.service import LiveService
 from scheduler.runtime.settings import RuntimeSettings
-from scheduler.runtime.solver import InlineSolver
 from scheduler.store.rows import TokenRow
 from scheduler.store.sql import SqlStore
 

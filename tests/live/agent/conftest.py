@@ -18,7 +18,7 @@ import pytest
 
 from agent.clock import lease_clock_s
 from agent.loop import AgentSettings
-from agent.process.remnants import find_remnants
+from agent.process.remnants import lease_folders, processes
 from leasehold_testing import ON_PATH
 from leasehold_testing.file_link import FileLink
 from leasehold_testing.local_agent import local_agent
@@ -26,6 +26,12 @@ from scheduler.protocol.desired import Desired, DesiredLease
 from scheduler.protocol.reports import LeaseState, report_from_dict
 
 QUICK = AgentSettings(margin_s=0.2, report_every_s=0.2, report_least_s=0.01, tick_s=0.1)
+
+
+def processes_of(lease):
+    """Return the processes that have this lease's folder in their environment."""
+    return [pid for pid in sorted(processes()) if str(lease) in lease_folders(pid)]
+
 
 AGENT_PROGRAM = """
 import asyncio, sys
@@ -95,7 +101,7 @@ class Node:
         return path.read_text() if path.exists() else ""
 
     def processes_of(self, lease_id):
-        return find_remnants(self.state_dir / "leases" / str(lease_id))
+        return processes_of(self.state_dir / "leases" / str(lease_id))
 
     def start_agent(self):
         process = subprocess.Popen(
@@ -161,7 +167,7 @@ def new_node():
             process.kill()
             process.wait()
         for lease in (node.folder / "state" / "leases").glob("*"):
-            for pid in find_remnants(lease):
+            for pid in processes_of(lease):
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, 9)
         shutil.rmtree(node.folder, ignore_errors=True)

@@ -96,7 +96,7 @@ def test_every_option_reaches_the_job(scheduler, leasehold, monkeypatch, tmp_pat
     assert {key: row.spec[key] for key in wanted} == wanted
     assert row.status == "held"
     assert 7190 < row.deadline_s - row.submitted_s < 7300
-    assert scheduler.service.store.job_of_key("anonymous", "mine").job_id == row.job_id
+    assert scheduler.service.store.jobs_of_keys("anonymous", ["mine"])["mine"].job_id == row.job_id
     # A job with an image may run in a pod, whose files nobody reads.
     ran = leasehold("submit", "--progress-file", "steps.txt", "--", "./train")
     assert scheduler.service.store.job(ran.out.strip()).spec["progress_file"] == "steps.txt"

@@ -23,10 +23,10 @@ from leasehold.daemon.first_token import ensure_admin_token, ensure_given_token
 from leasehold.daemon.http_server import bind, url_of
 from leasehold.daemon.serve import banner
 from leasehold.daemon.state_dir import StateDir
+from leasehold_testing.memory_store import MemoryStore
 from scheduler.errors import InputError, InvariantError, SolveError, StoreUnavailableError
 from scheduler.runtime.service import LiveService
 from scheduler.runtime.solver import SolverPool
-from scheduler.store.memory import MemoryStore
 from scheduler.store.queries import HistoryQuery
 from scheduler.store.sql import SqlStore
 

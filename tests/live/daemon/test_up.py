@@ -10,8 +10,8 @@ import pytest
 from leasehold.cli.up import next_steps
 from leasehold.daemon.agent import TOKEN_FILE
 from leasehold.daemon.up import UpOptions, ensure_agent_token, run_up
+from leasehold_testing.memory_store import MemoryStore
 from scheduler.errors import ClusterError, InputError
-from scheduler.store.memory import MemoryStore
 
 
 def test_the_node_is_there_soon_after_the_start_and_leaves_nothing_behind(make_config, caplog):

@@ -17,7 +17,9 @@ from agent.kubernetes.client import KubernetesClient
 from agent.kubernetes.node_workers import NodeInventory
 from agent.kubernetes.pods import PodSettings
 from agent.loop import Agent, AgentSettings
+from leasehold_testing.inline_solver import InlineSolver
 from leasehold_testing.links import ServiceLink
+from leasehold_testing.memory_store import MemoryStore
 from planner.knowledge import LearnedKnowledge
 from policies.answering import PolicyAnswerer
 from scheduler.control.requests import PolicyChoice, Submission
@@ -28,8 +30,6 @@ from scheduler.runtime.clock import WallClock
 from scheduler.runtime.metrics import Metrics
 from scheduler.runtime.service import LiveService
 from scheduler.runtime.settings import RuntimeSettings
-from scheduler.runtime.solver import InlineSolver
-from scheduler.store.memory import MemoryStore
 
 _spec = importlib.util.spec_from_file_location("fake_api3", Path(__file__).with_name("fake_api.py"))
 fake_api = importlib.util.module_from_spec(_spec)

@@ -12,7 +12,9 @@ from agent.http_link import HttpLink, LinkSettings
 from agent.loop import AgentSettings
 from api.app import create_app
 from api.settings import ApiSettings
+from leasehold_testing.inline_solver import InlineSolver
 from leasehold_testing.local_agent import local_agent
+from leasehold_testing.memory_store import MemoryStore
 from planner.knowledge import LearnedKnowledge
 from policies.answering import PolicyAnswerer
 from scheduler.control.control import Control
@@ -26,8 +28,6 @@ from scheduler.runtime.clock import WallClock
 from scheduler.runtime.metrics import Metrics
 from scheduler.runtime.service import LiveService
 from scheduler.runtime.settings import RuntimeSettings
-from scheduler.runtime.solver import InlineSolver
-from scheduler.store.memory import MemoryStore
 from scheduler.store.queries import JobQuery
 
 SETTINGS = RuntimeSettings(

@@ -7,6 +7,7 @@ from functools import partial
 import pytest
 
 from leasehold_testing.faults import Fault
+from leasehold_testing.inline_solver import InlineSolver
 from leasehold_testing.work import work
 from policies.answering import PolicyAnswerer
 from scheduler.control.facts import ReservationDeleted, ReservationMade
@@ -30,7 +31,6 @@ from scheduler.errors import (
 from scheduler.runtime.driver import PATIENT_PER_TURN
 from scheduler.runtime.explaining import Glance
 from scheduler.runtime.metrics import Metrics
-from scheduler.runtime.solver import InlineSolver
 from scheduler.runtime.views import measure
 
 

@@ -5,6 +5,7 @@ import itertools
 
 import pytest
 
+from leasehold_testing.inline_solver import InlineSolver
 from policies.answering import PolicyAnswerer
 from scheduler.control.requests import (
     JobAction,
@@ -16,7 +17,6 @@ from scheduler.domain.job import JobStatus
 from scheduler.domain.reasons import WaitReason
 from scheduler.errors import SolveError
 from scheduler.runtime.explaining import explain_ended
-from scheduler.runtime.solver import InlineSolver
 from simulator.nodes import Mishap
 
 TWO = {"n0": ("v100",), "n1": ("v100",)}

@@ -8,10 +8,10 @@ import threading
 import pytest
 
 from leasehold_testing.clock import ManualClock
+from leasehold_testing.memory_store import MemoryStore
 from scheduler.errors import StoreUnavailableError
 from scheduler.runtime.clock import WallClock
 from scheduler.runtime.leadership import LeaderKeeper
-from scheduler.store.memory import MemoryStore
 
 TTL_S = 15.0
 

@@ -7,7 +7,9 @@ from dataclasses import replace
 
 import pytest
 
+from leasehold_testing.inline_solver import InlineSolver
 from leasehold_testing.links import FakeAgent, ServiceLink
+from leasehold_testing.memory_store import MemoryStore
 from leasehold_testing.stage import check_state
 from leasehold_testing.work import work
 from planner.knowledge import LearnedKnowledge
@@ -29,8 +31,6 @@ from scheduler.runtime.clock import WallClock
 from scheduler.runtime.metrics import Metrics
 from scheduler.runtime.service import LiveService
 from scheduler.runtime.settings import RuntimeSettings
-from scheduler.runtime.solver import InlineSolver
-from scheduler.store.memory import MemoryStore
 from scheduler.store.sql import SqlStore
 from simulator.nodes import SimulatedNode, SimulatedWorld
 

@@ -11,7 +11,9 @@ import orjson
 import pytest
 
 from leasehold_testing.faults import Fault, ShakyStore
+from leasehold_testing.inline_solver import InlineSolver
 from leasehold_testing.links import FakeAgent, ServiceLink
+from leasehold_testing.memory_store import MemoryStore
 from leasehold_testing.stage import canonical, check_state
 from leasehold_testing.work import work
 from planner.knowledge import LearnedKnowledge
@@ -34,8 +36,6 @@ from scheduler.runtime.metrics import Metrics
 from scheduler.runtime.service import LiveService
 from scheduler.runtime.settings import RuntimeSettings
 from scheduler.runtime.snapshots import recover
-from scheduler.runtime.solver import InlineSolver
-from scheduler.store.memory import MemoryStore
 from scheduler.store.protocol import Snapshot
 from simulator.nodes import SimulatedNode, SimulatedWorld
 

@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
+from leasehold_testing.inline_solver import InlineSolver
 from policies.answering import PolicyAnswerer, small_problem
 from policies.base import Policy
 from policies.registry import BUILT_IN
@@ -21,7 +22,7 @@ from scheduler.control.requests import PolicyChoice
 from scheduler.domain.allocation import Allocation
 from scheduler.domain.answers import Question, Solved, TableOnce, check_answer
 from scheduler.errors import SolveError, SupersededError
-from scheduler.runtime.solver import InlineSolver, SolverPool
+from scheduler.runtime.solver import SolverPool
 
 FIFO = PolicyChoice(name="fifo")
 MAX_MIN = PolicyChoice(name="max_min_fairness")

@@ -135,10 +135,10 @@ def test_a_job_that_waits_after_a_failure_waits_on(live, upgrade):
         await stage.job(total_steps=5.0)
         await stage.wait(2)
         assert stage.ends() == ["failed"]
-        until_s = stage.state.engine.retry_at_s_of("job")
+        until_s = stage.state.engine.jobs["retry_at_s"].item()
         assert until_s > stage.clock.now_s()
         await upgrade(stage)
-        assert stage.state.engine.retry_at_s_of("job") == pytest.approx(until_s)
+        assert stage.state.engine.jobs["retry_at_s"].item() == pytest.approx(until_s)
         await stage.settle()
         await stage.wait(12)
         assert stage.ends() == ["failed", "completed"]

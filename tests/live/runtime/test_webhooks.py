@@ -12,6 +12,7 @@ import json
 import pytest
 
 from leasehold_testing.hooks import KEY, FakePost
+from leasehold_testing.memory_store import MemoryStore
 from leasehold_testing.stored import entry, history_row, job_row
 from scheduler.errors import AdmissionError, ConflictError, InputError, NotFoundError
 from scheduler.runtime.clock import WallClock
@@ -20,7 +21,6 @@ from scheduler.runtime.secret_box import SecretBox
 from scheduler.runtime.webhook_delivery import Webhooks
 from scheduler.runtime.webhook_messages import Template, message_of, new_secret, signature
 from scheduler.runtime.webhooks import Posted, WebhookRules, stored_webhooks
-from scheduler.store.memory import MemoryStore
 
 QUICK = WebhookRules(first_pause_s=0.01, longest_pause_s=0.02, pause_after_s=600.0, look_s=0.01)
 URL = "https://hooks.example.com/services/T0/B0/secret-path"

@@ -24,6 +24,7 @@ from leasehold_testing.clock import ManualClock
 from leasehold_testing.effects import Entry, check_effect, check_table, settings_of
 from leasehold_testing.hooks import KEY
 from leasehold_testing.identity_provider import AUDIENCE, IdentityProvider
+from leasehold_testing.memory_store import MemoryStore
 from leasehold_testing.played import configured, played
 from leasehold_testing.receivers import receiving
 from leasehold_testing.stored import history_row
@@ -31,7 +32,6 @@ from scheduler.runtime.secret_box import SecretBox
 from scheduler.runtime.webhook_delivery import Webhooks
 from scheduler.runtime.webhook_messages import Template
 from scheduler.runtime.webhooks import Posted
-from scheduler.store.memory import MemoryStore
 
 NODE = "authentication.kubernetes.io/node-name"
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from scheduler.store.memory import MemoryStore
+from leasehold_testing.memory_store import MemoryStore
 from scheduler.store.sql import SqlStore
 
 if TYPE_CHECKING:

@@ -327,7 +327,7 @@ def test_old_finished_jobs_are_forgotten_with_all_that_is_theirs(store: Store) -
     assert store.prune_finished(4.0, limit=2) == 0
     assert listed(store) == [5, 4]
     assert store.attempts("job-1") == ()
-    assert store.job_of_key("ada", "job-1") is None
+    assert store.jobs_of_keys("ada", ["job-1"]) == {}
     assert lines(store) == [7, 8, 9, 10, 11]
     assert listed(store, where=JobFilter(labels={"run": "1"})) == []
     assert len(store.load().entries) == 6

@@ -14,9 +14,9 @@ import pytest
 from sqlalchemy import event
 
 from leasehold_testing import ON_PATH
+from leasehold_testing.memory_store import MemoryStore
 from leasehold_testing.stored import full_entry, lead
 from scheduler.errors import SequenceError, StaleLeaderError, StoreUnavailableError
-from scheduler.store.memory import MemoryStore
 from scheduler.store.protocol import Snapshot, Store
 from scheduler.store.queries import HistoryQuery, JobQuery
 from scheduler.store.sql import SqlStore
@@ -68,7 +68,7 @@ def contents(store: Store) -> tuple[Any, ...]:
     return (
         jobs,
         tuple(store.attempts(job.job_id) for job in jobs),
-        tuple(store.job_of_key("ada", job.job_id) for job in jobs),
+        store.jobs_of_keys("ada", [job.job_id for job in jobs]),
         store.history(HistoryQuery(limit=20, descending=True)),
         store.head(),
         recovered.snapshot,

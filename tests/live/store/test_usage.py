@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from leasehold_testing.memory_store import MemoryStore
 from leasehold_testing.stored import attempt_row, entry, job_row, lead
 from scheduler.domain.job import JobStatus
 from scheduler.domain.rows import LeaseUse
 from scheduler.errors import InputError
-from scheduler.store.memory import MemoryStore
 from scheduler.store.usage import DAY_S, MOST_DAYS, UsageKey, UsageQuery, UsageRow
 
 if TYPE_CHECKING:

@@ -95,7 +95,7 @@ def test_it_tells_rows_of_a_database_apart(tmp_path):
     store.commit(entry(1, jobs=rows), token=lead(store))
     page = store.jobs(JobQuery(where=JobFilter(entities=("a",))))
     assert [row.number for row in page.rows] == [4, 2]
-    assert sum(store.job_counts(JobFilter(entities=("a", "b"))).values()) == 4
+    assert len(store.jobs(JobQuery(where=JobFilter(entities=("a", "b")))).rows) == 4
     store.close()
 """
 

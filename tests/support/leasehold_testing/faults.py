@@ -5,8 +5,8 @@ from __future__ import annotations
 import enum
 from typing import TYPE_CHECKING
 
+from leasehold_testing.memory_store import MemoryStore
 from scheduler.errors import StoreFullError, StoreUnavailableError
-from scheduler.store.memory import MemoryStore
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -12,9 +12,9 @@ from scheduler.runtime.output import LogChunk, LogEnd
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+    from leasehold_testing.memory_store import MemoryStore
     from scheduler.runtime.output import LogWanted
     from scheduler.runtime.shown import LeaseView
-    from scheduler.store.memory import MemoryStore
 
 
 class FakeOutput:

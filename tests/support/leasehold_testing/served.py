@@ -10,8 +10,8 @@ from unittest import mock
 import httpx
 
 from leasehold.daemon.serve import serve
+from leasehold_testing.inline_solver import InlineSolver
 from policies.answering import PolicyAnswerer
-from scheduler.runtime.solver import InlineSolver
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

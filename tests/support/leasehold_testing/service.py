@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from leasehold_testing.hooks import FakeHooks
+from leasehold_testing.memory_store import MemoryStore
 from leasehold_testing.service_settings import FakeSettings
 from leasehold_testing.service_values import ACTIVE, live_job, plain_spec, spec_digest, wait_reason
 from scheduler.control.requests import (
@@ -48,7 +49,6 @@ from scheduler.runtime.shown import (
     WorkerView,
 )
 from scheduler.store.filters import JobFilter
-from scheduler.store.memory import MemoryStore
 from scheduler.store.protocol import Entry
 from scheduler.store.queries import MAX_LIMIT, JobQuery
 
@@ -140,7 +140,9 @@ class FakeService(FakeSettings):
             return Submitted(refusal=words, code="refused")
         key = None
         if submission.client_id:
-            key = self._store.job_of_key(submission.owner, submission.client_id)
+            key = self._store.jobs_of_keys(submission.owner, [submission.client_id]).get(
+                submission.client_id
+            )
         if key is not None and key.digest != digest:
             words = f"client id '{submission.client_id}' stands for another job, '{key.job_id}'"
             return Submitted(job_id=key.job_id, refusal=words, code="conflict")

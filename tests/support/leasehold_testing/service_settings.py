@@ -22,11 +22,11 @@ from scheduler.store.queries import MAX_LIMIT, JobQuery
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from leasehold_testing.memory_store import MemoryStore
     from scheduler.control.requests import PolicyChoice, ProjectLimits
     from scheduler.domain.reservation import Reservation
     from scheduler.domain.throughput import ProfileKey, SharingCost
     from scheduler.runtime.shown import LeaseView
-    from scheduler.store.memory import MemoryStore
 
 
 class FakeSettings(FakeOutput):

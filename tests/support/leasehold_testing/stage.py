@@ -16,7 +16,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from leasehold_testing.clock import ManualClock
 from leasehold_testing.faults import SimulatedCrash
+from leasehold_testing.inline_solver import InlineSolver
 from leasehold_testing.links import FakeAgent, InlineExecutor, ServiceLink
+from leasehold_testing.memory_store import MemoryStore
 from planner.knowledge import LearnedKnowledge
 from policies.answering import PolicyAnswerer
 from scheduler.control.leases import LiveLease
@@ -27,8 +29,6 @@ from scheduler.errors import InvariantError, NotLeadingError
 from scheduler.runtime.metrics import Metrics
 from scheduler.runtime.service import LiveService
 from scheduler.runtime.snapshots import recover
-from scheduler.runtime.solver import InlineSolver
-from scheduler.store.memory import MemoryStore
 from simulator.nodes import SimulatedNode, SimulatedWorld
 
 if TYPE_CHECKING:

@@ -11,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import linprog
 
+from leasehold_testing.quotas import held_of_quotas
 from policies.answering import PolicyAnswerer
-from policies.quotas import held_of_quotas, within_quotas
+from policies.quotas import within_quotas
 from policies.registry import BUILT_IN, make_policy
 from policies.shares import equal_share_throughput
 from policies.testing import make_problem, make_table

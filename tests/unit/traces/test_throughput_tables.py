@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+import roofline
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -13,7 +14,6 @@ from traces import (
     bundled,
     extend_scale_factors,
     read_throughputs,
-    roofline,
     write_throughputs,
 )
 from traces.reference import reference_worker_type

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from small_trace import small_trace
 
 from scheduler.domain.job import Job
 from scheduler.domain.throughput import ThroughputTable
 from scheduler.errors import InputError, TraceError
 from traces import Trace, extend_scale_factors, read_throughputs, read_trace, write_trace
-from traces.small import small_trace
 
 TEN = ["a", "run me", "some/where", "--steps", "1", "1000", "2", "1.5", "-1.000000", "60.5"]
 SEVEN = ["b", "run me", "--steps", "1", "500", "30", "1"]

@@ -28,7 +28,7 @@ MODULES = (
     "scheduler/runtime/leadership.py",
     "scheduler/control/leases.py",
     "scheduler/control/reports.py",
-    "scheduler/store/memory.py",
+    "tests/support/leasehold_testing/memory_store.py",
     "scheduler/store/checks.py",
     "agent/loop.py",
     "agent/reconcile.py",

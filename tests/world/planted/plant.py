@@ -56,7 +56,7 @@ class Planted:
     @property
     def module(self) -> str:
         """The module's name."""
-        return self.path.removesuffix(".py").replace("/", ".")
+        return self.path.removeprefix("tests/support/").removesuffix(".py").replace("/", ".")
 
     def applied(self, code: str) -> str:
         """Return the module's code with the fault.

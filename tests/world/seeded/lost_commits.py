@@ -8,8 +8,8 @@ import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from leasehold_testing.memory_store import MemoryStore
 from scheduler.domain.lease import nonce_of
-from scheduler.store.memory import MemoryStore
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

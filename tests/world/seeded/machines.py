@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import httpx
 
+from leasehold_testing.memory_store import MemoryStore
 from scheduler.errors import StoreError, StoreUnavailableError
-from scheduler.store.memory import MemoryStore
 from seeded.virtual_time import RUNNING
 
 if TYPE_CHECKING:

@@ -22,12 +22,12 @@ from seeded.machines import EPOCH_S
 
 if TYPE_CHECKING:
     from agent.reconcile import View
+    from leasehold_testing.memory_store import MemoryStore
     from scheduler.control.state import ControlState
     from scheduler.domain.problem import Problem
     from scheduler.domain.rows import AttemptRow
     from scheduler.protocol.reports import NodeReport
     from scheduler.runtime.driver import Driver
-    from scheduler.store.memory import MemoryStore
     from scheduler.store.protocol import Entry
     from seeded.jobs import JobProcess
     from seeded.nodes import SimulatedNode

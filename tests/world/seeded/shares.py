@@ -19,10 +19,10 @@ from seeded.machines import EPOCH_S
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from leasehold_testing.memory_store import MemoryStore
     from scheduler.control.state import ControlState
     from scheduler.domain.rows import AttemptRow
     from scheduler.runtime.driver import Driver
-    from scheduler.store.memory import MemoryStore
     from scheduler.store.protocol import Entry
     from seeded.scenario import Booking
     from seeded.world import World

@@ -6,10 +6,10 @@ import asyncio
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from leasehold_testing.inline_solver import InlineSolver
 from policies.answering import PolicyAnswerer
 from scheduler.errors import SolveError
 from scheduler.runtime.service import LiveService
-from scheduler.runtime.solver import InlineSolver
 
 if TYPE_CHECKING:
     import random

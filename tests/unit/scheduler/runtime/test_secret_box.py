@@ -8,13 +8,13 @@ import pytest
 from leasehold.config.load import load_config
 from leasehold.config.show import rows
 from leasehold.daemon.secret_keys import secret_box
+from leasehold_testing.memory_store import MemoryStore
 from scheduler.control.facts import JobsSubmitted
 from scheduler.control.requests import Submission
 from scheduler.domain.spec import JobSpec
 from scheduler.errors import ConfigError, InputError
 from scheduler.runtime.intake import digest_of, submitted
 from scheduler.runtime.secret_box import SecretBox, id_in, key_id, new_key, parse_keys
-from scheduler.store.memory import MemoryStore
 
 PASSWORD = "hunter2"
 

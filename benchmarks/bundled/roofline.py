@@ -3,7 +3,7 @@
 Source of the model: Williams, Waterman, Patterson, "Roofline: An Insightful Visual Performance
 Model for Multicore Architectures" (CACM 2009). Nothing here is measured; every figure of the table
 is an *estimate* and says so. To write it again:
-``python -m traces.roofline traces/data/throughputs.csv``.
+``python benchmarks/bundled/roofline.py traces/data/throughputs.csv``.
 
 One step is one minibatch of one worker, as in Gavel's table: a gang of n workers that takes t
 seconds for its n minibatches runs at n / t steps/s.
@@ -179,8 +179,8 @@ def _round(value: float) -> float:
 
 def _source() -> str:
     head = (
-        "ESTIMATES, not measurements: a roofline model (traces/roofline.py) over published "
-        "figures.\n"
+        "ESTIMATES, not measurements: a roofline model (benchmarks/bundled/roofline.py) over "
+        "published figures.\n"
         "Peak dense 16-bit TFLOP/s, GB of memory, GB/s of memory, GB/s to a neighbour; source:"
     )
     figures = (

@@ -1,11 +1,12 @@
 """The bundled trace: sixty jobs for a demonstration on t4:4,v100:4,a100:4.
 
-To write it again: ``python -m traces.small traces/data/small.csv``. Made up, of job types of the
-bundled table: two in five gain little from a fast GPU because they wait for their host, most of the
-others gain much, and one in ten of those needs the memory of an A100. A scheduler that knows which
-is which can use the slow GPUs well. Durations on an A100 are ``60 x 10^U(1.2, 2.7)`` s, gangs of 1,
-2 and 4 have the odds 8 : 1 : 1, and jobs arrive at 4 per hour (Poisson), which is more than the
-cluster serves at that time: a queue builds up and drains.
+To write it again: ``python benchmarks/bundled/small_trace.py traces/data/small.csv``.
+
+Made up, of job types of the bundled table. Two in five gain little from a fast GPU because they
+wait for their host. Most of the others gain much, and one in ten of those needs the memory of an
+A100. A scheduler that knows which is which can use the slow GPUs well. Durations on an A100 are
+``60 x 10^U(1.2, 2.7)`` s, gangs of 1, 2 and 4 have the odds 8 : 1 : 1, and jobs arrive at 4 per
+hour (Poisson). That is more than the cluster serves at that time: a queue builds up and drains.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ def small_trace(seed: int = 0) -> Trace:
     table = read_throughputs(bundled("throughputs"))
     arrivals = poisson_arrivals(rng, _JOBS, _RATE_PER_HOUR).round().tolist()
     jobs = tuple(_job(rng, table, i, arrival_s) for i, arrival_s in enumerate(arrivals))
-    note = "A made-up workload for demonstrations (traces/small.py); durations refer to an a100."
+    note = "A made-up workload for demonstrations; durations refer to an a100."
     return Trace(jobs=jobs, source="small", format="csv", notes=(note,))
 
 

@@ -1,4 +1,4 @@
-"""A store in memory: for tests, and for a daemon whose state need not outlive it."""
+"""A store in memory, which passes the contract tests of the stores on disk."""
 
 from __future__ import annotations
 
@@ -30,7 +30,6 @@ from scheduler.store.usage import DAY_S, Sums, UsageKey, add_up, computed, in_us
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
 
-    from scheduler.domain.job import JobStatus
     from scheduler.domain.rows import AttemptRow, IdempotencyRow, JobRow, Projections
     from scheduler.store.filters import Filter, JobFilter
     from scheduler.store.queries import AttemptQuery, HistoryQuery, JobQuery
@@ -252,19 +251,6 @@ class MemoryStore:
         page = tuple(rows[: query.limit])
         more = len(rows) > query.limit
         return JobPage(rows=page, next_cursor=make_cursor(query, page[-1]) if more else None)
-
-    def job_counts(self, where: JobFilter) -> Mapping[JobStatus, int]:
-        """Return how many jobs there are by status."""
-        counts: dict[JobStatus, int] = {}
-        with self._lock:
-            for row in self._jobs.values():
-                if _passes(row, where):
-                    counts[row.status] = counts.get(row.status, 0) + 1
-        return counts
-
-    def job_of_key(self, scope: str, key: str) -> IdempotencyRow | None:
-        """Return what a client's key stands for, or None."""
-        return self._keys.get((scope, key))
 
     def jobs_of_keys(self, scope: str, keys: Collection[str]) -> Mapping[str, IdempotencyRow]:
         """Return what clients' keys stand for."""
