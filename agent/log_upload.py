@@ -17,8 +17,8 @@ import random
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from agent.job_output import SPOILT, read_regular, write_json
 from agent.log_files import SENT, STREAMS, nonce_in, read_piece, stream_file
-from agent.process.job_output import SPOILT, read_regular, write_json
 from scheduler.errors import InputError
 
 if TYPE_CHECKING:

@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from agent.clock import lease_clock_s
+from agent.job_output import SPOILT, read_regular
 from agent.matcher import counted
-from agent.process.job_output import SPOILT, read_regular
 from scheduler.protocol import bounds
 
 if TYPE_CHECKING:

@@ -27,8 +27,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agent.disk import is_full
+from agent.job_output import read_regular, write_json
 from agent.process.acting import Reach
-from agent.process.job_output import read_regular, write_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
-
-import numpy as np
 
 from scheduler.domain import events as ev
 from scheduler.domain.causes import Cause, FactKind
@@ -22,7 +20,6 @@ from scheduler.engine.state import PLAN
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
-    from typing import Self
 
     from scheduler.control.draft import Draft
     from scheduler.control.facts import UseCounted
@@ -39,53 +36,6 @@ WARNING: Final = 0.8
 _HOUR_US: Final = 3_600_000_000
 
 
-@dataclass(slots=True, kw_only=True)
-class Budgets:
-    """What projects have used in this month, as far as that is counted.
-
-    Attributes:
-        since_s: from then on control counts; None while no project has a budget.
-        counted: whether ``used_us`` has what the ledger says of the month before that.
-        month_s: begin of the month.
-        month_end_s: its end.
-        used_us: (project, worker type) -> worker-microseconds until ``since_s``, and of leases that
-            have ended since.
-        told: project -> what was last said of its budget in this month: ``warned`` or ``spent``.
-        due: whether budgets must be looked at with the next decision.
-    """
-
-    since_s: float | None = None
-    counted: bool = False
-    month_s: float = 0.0
-    month_end_s: float = math.inf
-    used_us: dict[tuple[str, str], int] = field(default_factory=dict)
-    told: dict[str, str] = field(default_factory=dict)
-    due: bool = False
-
-    def begin(self, now_s: float) -> None:
-        """Count from now on."""
-        self.since_s = now_s
-        self.month_s, self.month_end_s = month_of(now_s)
-
-    def add(self, sums: Iterable[tuple[str, str, int]]) -> None:
-        """Take in what the ledger says of the month: (project, worker type, microseconds)."""
-        for project, worker_type, used_us in sums:
-            key = project, worker_type
-            self.used_us[key] = self.used_us.get(key, 0) + used_us
-        self.counted = self.due = True
-
-    def roll(self, now_s: float) -> None:
-        """Begin a new month where it has come."""
-        if now_s >= self.month_end_s:
-            self.begin(month_of(now_s)[0])
-            self.used_us = {}
-            self.counted = self.due = True
-
-    def copied(self) -> Self:
-        """Return a copy."""
-        return replace(self, used_us=dict(self.used_us), told=dict(self.told))
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spending:
     """What a project has used of its budget.
@@ -99,14 +49,6 @@ class Spending:
     gpu_hours: float
     usd: float
     part: float
-
-
-def month_of(now_s: float) -> tuple[float, float]:
-    """Return begin and end of a moment's calendar month in UTC."""
-    month = np.datetime64(math.floor(now_s), "s").astype("datetime64[M]")
-    following = month + np.timedelta64(1, "M")
-    begin, end = (m.astype("datetime64[s]").astype(np.int64) for m in (month, following))
-    return float(begin), float(end)
 
 
 def has_budget(limits: ProjectLimits) -> bool:

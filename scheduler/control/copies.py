@@ -21,7 +21,7 @@ from scheduler.engine.snapshot import dump, restore
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from scheduler.control.budgets import Budgets
+    from scheduler.control.budget_state import Budgets
     from scheduler.control.health import NodeHealth
     from scheduler.control.jobs import JobRecord
     from scheduler.control.leases import LiveLease

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from scheduler.control.budgets import Budgets
+from scheduler.control.budget_state import Budgets
 from scheduler.control.health import NodeHealth
 from scheduler.control.owners import Owners
 

@@ -14,7 +14,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from scheduler.control.budgets import Budgets
+from scheduler.control.budget_state import Budgets
 from scheduler.control.jobs import JobBook
 from scheduler.control.leases import Leases
 from scheduler.control.nodes import NodeBook

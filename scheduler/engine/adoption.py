@@ -18,7 +18,7 @@ from scheduler.domain import events as ev
 from scheduler.domain.causes import Cause, FactKind
 from scheduler.domain.job import JobStatus
 from scheduler.domain.lease import EndReason, Lease, RevokeReason
-from scheduler.engine import on_answers, on_jobs, on_leases, on_workers, reservations
+from scheduler.engine import on_answers, on_jobs, on_leases, on_reservations, on_workers
 from scheduler.engine.jobs import HELD, NONE, RUNNING, WAITING
 from scheduler.engine.restarts import set_restarts
 from scheduler.engine.snapshot import dump, restore
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 #: Facts that mean the same under the rules of every version, and what they change.
 _HANDLERS: Final = {
     kind: handler
-    for module in (on_answers, on_jobs, on_leases, on_workers, reservations)
+    for module in (on_answers, on_jobs, on_leases, on_reservations, on_workers)
     for kind, handler in module.HANDLERS.items()
     if kind
     in {

@@ -18,7 +18,7 @@ from scheduler.engine.leases import LeaseBook, PlannedLease
 from scheduler.engine.manners import Manners
 from scheduler.engine.pairs import PairTable
 from scheduler.engine.placement import Placer, Unit, largest_first
-from scheduler.engine.quotas import hold_back
+from scheduler.engine.quota_usage import hold_back
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -244,7 +244,10 @@ class Assigner:
         self._reserve(rows, held, choice, grounds, NONE)
         if caps is not None:
             # What goes on and what is planned keep the quotas; what is leaving holds of them, too.
-            for number in hold_back(caps, self):
+            homeless = hold_back(
+                caps, jobs=self.jobs, table=self.table, book=self.book, fleet=self.fleet
+            )
+            for number in homeless:
                 self.drop_plan(number)
         ready = [plan for plan in self.book.planned.values() if not plan.blockers]
         return [self.grants(ready, end_s=end_s)] if ready else []

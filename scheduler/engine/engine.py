@@ -8,7 +8,7 @@ import numpy as np
 
 from scheduler.domain import commands as do
 from scheduler.domain.causes import Cause, FactKind
-from scheduler.engine import on_answers, on_jobs, on_leases, on_workers, reservations
+from scheduler.engine import on_answers, on_jobs, on_leases, on_reservations, on_workers
 from scheduler.engine.grounds import Grounds
 from scheduler.engine.jobs import NONE, WAITING
 from scheduler.engine.keeping import keep, rooms
@@ -45,7 +45,7 @@ _HANDLERS = {
     **on_answers.HANDLERS,
     **on_jobs.HANDLERS,
     **on_workers.HANDLERS,
-    **reservations.HANDLERS,
+    **on_reservations.HANDLERS,
 }
 
 
@@ -289,7 +289,7 @@ class Engine:
         state.event = state.told = None
         self._watch_round()
         if state.reservations:
-            reservations.heed_windows(state)
+            on_reservations.heed_windows(state)
         self._decide()
         return state.commands
 
@@ -346,7 +346,7 @@ class Engine:
         state = self.state
         state.changed = False
         occasion, state.occasions.to_ask = state.occasions.to_ask, None
-        pinned = state.pinned()
+        pinned = on_reservations.pinned(state)
         problem = pose(
             state.jobs,
             state.table,
@@ -393,7 +393,7 @@ class Engine:
         state.round_number += 1
         state.round_end_s = start_s + length_s
         state.book.forget_all()
-        pinned = state.pinned()
+        pinned = on_reservations.pinned(state)
         leaves = self._leaves(pinned) if state.fleet.any_set_aside else None
         available = state.workers_for(pinned)
         self._shun()
@@ -474,7 +474,7 @@ class Engine:
 
     def _leaves(self, pinned: BoolArray) -> BoolArray:
         """Return (N,) jobs on workers that are set aside, but those that keep what they hold."""
-        stays, leaves = reservations.settled(self.state)
+        stays, leaves = on_reservations.settled(self.state)
         result: BoolArray = (stays | leaves) & ~pinned
         return result
 
@@ -482,7 +482,7 @@ class Engine:
         """Find who must not be placed on workers that are reserved for later."""
         state = self.state
         if state.reservations:
-            found = reservations.shunned(state)
+            found = on_reservations.shunned(state)
             state.assigner.shunned = [(numbers, workers) for _, numbers, workers in found]
         elif state.assigner.shunned:
             state.assigner.shunned = ()
@@ -493,9 +493,9 @@ class Engine:
         happened = state.occasions.since_served()
         state.assigner.rooms = {}
         for rule in state.reservations.in_force:
-            if reservations.cleared(state, rule):
-                available = state.book.idle_of(reservations.until_its_end(state, rule))
-                self._serve_on(available, reservations.users(state, rule), happened, own=True)
+            if on_reservations.cleared(state, rule):
+                available = state.book.idle_of(on_reservations.until_its_end(state, rule))
+                self._serve_on(available, on_reservations.users(state, rule), happened, own=True)
         state.assigner.rooms = rooms(state)
         self._serve_on(state.book.idle(), None, happened)
         if state.assigner.rooms:

@@ -9,6 +9,7 @@ import numpy as np
 from scheduler.domain import events as ev
 from scheduler.engine.columns import moves
 from scheduler.engine.on_leases import set_retry_timer
+from scheduler.engine.on_reservations import pinned
 from scheduler.engine.questions import take_over
 from scheduler.engine.restarts import follow_table
 from scheduler.engine.state import GRACE, RETRY
@@ -52,7 +53,7 @@ def promise_pinned(state: State) -> None:
     if not (state.fleet.any_cordoned or state.fleet.any_set_aside):
         return
     jobs = state.jobs
-    rows = np.flatnonzero(state.pinned())
+    rows = np.flatnonzero(pinned(state))
     held = jobs["configuration"][rows]
     alone = held >= 0
     jobs.x[rows] = 0.0

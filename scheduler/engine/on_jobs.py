@@ -13,6 +13,7 @@ from scheduler.domain.problem import Entity
 from scheduler.engine.admission import admit
 from scheduler.engine.jobs import HELD, NONE, RUNNING, WAITING
 from scheduler.engine.on_leases import set_retry_timer
+from scheduler.engine.on_reservations import end_job
 from scheduler.engine.quotas import is_firm
 from scheduler.engine.restarts import set_restarts
 from scheduler.errors import AdmissionError
@@ -98,7 +99,7 @@ def _stop(state: State, job_id: str, how: RevokeReason, why: str = "") -> None:
         state.after_end[lease_id] = how.value
         state.revoke(lease_id, by_s=state.now_s, reason=how)
     elif how is RevokeReason.CANCEL:
-        state.remove_job(row, "job_cancelled")
+        end_job(state, row, "job_cancelled")
         return
     if how is RevokeReason.HOLD:
         state.record("job_held", job_id, **({"reason": why} if why else {}))

@@ -13,6 +13,7 @@ from scheduler.domain.lease import EndReason, RevokeReason
 from scheduler.engine.grounds import CausesOfGrants
 from scheduler.engine.jobs import NONE, RUNNING, WAITING
 from scheduler.engine.keeping import WORTH_TELLING, lost, patience_s, saved
+from scheduler.engine.on_reservations import end_job
 from scheduler.engine.state import RETRY
 
 if TYPE_CHECKING:
@@ -215,9 +216,9 @@ def _after(state: State, event: ev.LeaseEnded, lease: Lease, row: int, *, preemp
         took, before = state.jobs["attained_worker_s"][[row]], state.completed_worker_s
         known = took if before is None else np.concatenate((before, took))[-MOST_COMPLETED:]
         state.completed_worker_s = known
-        state.remove_job(row, "job_completed")
+        end_job(state, row, "job_completed")
     elif wish == RevokeReason.CANCEL:
-        state.remove_job(row, "job_cancelled")
+        end_job(state, row, "job_cancelled")
     elif event.reason is EndReason.FAILED:
         _failed(state, row, lease, event.failed)
     elif event.reason is EndReason.LOST and event.unstarted and state.settings.avoid_node_s:
@@ -235,7 +236,7 @@ def _failed(state: State, row: int, lease: Lease, failed: Sequence[int]) -> None
     jobs["losses"][row] = 0
     failures = int(jobs["failures"][row])
     if failures > jobs.job_of[lease.job_number].max_failures:
-        state.remove_job(row, "job_failed", failures=failures)
+        end_job(state, row, "job_failed", failures=failures)
         return
     wait_s = failure_wait_s(state, failures)
     if failed and state.settings.avoid_node_s:

@@ -9,11 +9,12 @@ import numpy as np
 from scheduler.domain import commands as do
 from scheduler.domain.causes import Cause
 from scheduler.engine.assignment import Assigner
-from scheduler.engine.jobs import NONE, RUNNING
+from scheduler.engine.jobs import NONE
 from scheduler.engine.occasions import Occasions, occasion_of
 from scheduler.engine.packings import Search
-from scheduler.engine.quotas import Quotas, held, planned
-from scheduler.engine.reservations import Reservations, release_for, settled
+from scheduler.engine.quota_usage import held, planned
+from scheduler.engine.quotas import Quotas
+from scheduler.engine.reservations import Reservations
 from scheduler.engine.usage import Usage
 
 if TYPE_CHECKING:
@@ -121,16 +122,15 @@ class State:
         number = self.jobs.number_of.get(job_id)
         return NONE if number is None else self.jobs.row_of(number)
 
-    def remove_job(self, row: int, kind: str, **data: float | str) -> None:
-        """Let a job end; ``kind`` tells the history how."""
+    def remove_job(self, row: int, kind: str, **data: float | str) -> str:
+        """Remove a job that has ended, and return its id; ``kind`` says how, for the history."""
         self.assigner.drop_plan(int(self.jobs["number"][row]))
         self.assigner.avoidance.forget(int(self.jobs["number"][row]))
         job = self.jobs.remove(row)
         self.rows_moved()
         self.heed()
         self.record(kind, job.job_id, **data)
-        if self.reservations:
-            release_for(self, job.job_id)
+        return job.job_id
 
     def rows_moved(self) -> None:
         """Note that rows or their leases have changed."""
@@ -160,35 +160,6 @@ class State:
         command = self.assigner.revoke(lease_id, by_s=by_s, reason=reason, cause=self.cause)
         self.commands.append(command)
 
-    def pinned(self) -> BoolArray:
-        """Return (N,) jobs on cordoned workers: they keep what they hold, and compete for nothing.
-
-        Whoever outbid such a job could not run in its place, so the time would be lost. Likewise
-        those on workers that are set aside for them; but not who holds some that are set aside for
-        others. Those for whom their quotas have no room are not among them: the oldest leases go
-        on.
-        """
-        result = np.zeros(len(self.jobs), dtype=bool)
-        if not (self.fleet.any_cordoned or self.fleet.any_set_aside):
-            return result
-        stays, leaves = settled(self) if self.fleet.any_set_aside else (result, result.copy())
-        result |= stays
-        for worker in np.flatnonzero(self.fleet.cordoned).tolist():
-            for lease_id in self.book.on_worker[worker]:
-                if lease_id not in self.book.stopping:
-                    row = self.jobs.row_of(self.book.leases[lease_id].job_number)
-                    goes_on = self.jobs["status"][row] == RUNNING
-                    result[row] = goes_on and not self.jobs["unfunded"][row] and not leaves[row]
-        caps = self.caps()
-        if caps is not None and (self.held_of(caps, np.flatnonzero(result)) > caps.limit).any():
-            rows = np.flatnonzero(result)
-            for row in rows[np.argsort(self.jobs["lease"][rows])]:
-                takes = self.held_of(caps, np.array([row]))
-                rest = caps.less(takes)
-                result[row] = bool((rest.limit[takes > 0] >= 0.0).all())
-                caps = rest if result[row] else caps
-        return result
-
     # -- quotas ---------------------------------------------------------------------------------
 
     def caps(self) -> Caps | None:
@@ -197,7 +168,7 @@ class State:
 
     def held_of(self, caps: Caps, rows: IntArray) -> IntArray:
         """Return (Q,) workers that the leases of (R,) rows hold of each cap."""
-        return held(caps, rows, self.assigner)
+        return held(caps, rows, jobs=self.jobs, table=self.table, book=self.book, fleet=self.fleet)
 
     def caps_beside(self, pinned: BoolArray) -> Caps | None:
         """Return the quotas that are left beside jobs that go on; None where there are none."""
@@ -212,7 +183,7 @@ class State:
         if caps is None:
             return None
         taken = self.held_of(caps, np.arange(len(self.jobs)))
-        return caps.less(taken + planned(caps, self.assigner))
+        return caps.less(taken + planned(caps, jobs=self.jobs, book=self.book, fleet=self.fleet))
 
     def workers_for(self, pinned: BoolArray) -> BoolArray:
         """Return (W,) the workers that all other jobs compete for."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from scheduler.engine.reservations import shunned
+from scheduler.engine.on_reservations import shunned
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from scheduler.control.budgets import KEY, has_budget, month_of
+from scheduler.control.budget_state import month_of
+from scheduler.control.budgets import KEY, has_budget
 from scheduler.store.usage import UsageKey, UsageQuery
 
 if TYPE_CHECKING:

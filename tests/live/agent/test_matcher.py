@@ -11,9 +11,9 @@ import time
 
 import pytest
 
+from agent.job_output import RotatedLog
 from agent.matcher import LAG_BYTES, LINE_BYTES, PIECE_BYTES, Search, Tail
 from agent.matching import MOST_DEATHS, Matching, found_before
-from agent.process.job_output import RotatedLog
 
 
 def search(tmp_path, pattern, *texts):

@@ -13,8 +13,8 @@ import pytest
 import agent.lease_record
 import agent.matching
 from agent.clock import lease_clock_s
+from agent.job_output import NotRegularError, read_regular
 from agent.process.acting import Reach
-from agent.process.job_output import NotRegularError, read_regular
 from agent.process.lease_files import LeaseFolder
 from agent.process.steps_file import StepsFile
 from scheduler.protocol.reports import LeaseEnd

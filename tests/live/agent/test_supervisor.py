@@ -7,8 +7,8 @@ import os
 import pytest
 
 import leasehold
+from agent.job_output import RotatedLog
 from agent.process import supervisor
-from agent.process.job_output import RotatedLog
 from agent.process.supervisor import Control, Supervisor, start_ticks
 from leasehold import bounds as job_bounds
 from scheduler.protocol import bounds, desired

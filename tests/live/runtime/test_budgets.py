@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from scheduler.control.budgets import month_of
+from scheduler.control.budget_state import month_of
 from scheduler.control.requests import ProjectLimits
 from scheduler.domain.reasons import WaitReason
 from scheduler.store.sql import SqlStore

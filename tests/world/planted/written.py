@@ -13,7 +13,7 @@ CHECKS = "scheduler/store/checks.py"
 LOOP = "agent/loop.py"
 RECONCILE = "agent/reconcile.py"
 
-RESERVATIONS = "scheduler/engine/reservations.py"
+RESERVATIONS = "scheduler/engine/on_reservations.py"
 BUDGETS = "scheduler/control/budgets.py"
 SPENDING = "scheduler/runtime/spending.py"
 SNAPSHOTS = "scheduler/runtime/snapshots.py"
